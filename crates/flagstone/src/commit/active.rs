@@ -1,0 +1,186 @@
+//! The Active TxTable ([LightTx] §3.1): the versions that live transactions have written, kept out
+//! of the mapping table until they commit. Emptied tables are used again, so that a transaction of
+//! one page allocates nothing.
+
+use super::table_bytes;
+use crate::ftl::{Ftl, Slot};
+use crate::units::{Lpn, Nanos, TxId};
+use rustc_hash::FxHashMap;
+
+/// So many versions are searched one by one; beyond that an index is kept.
+const SEARCHED: usize = 16;
+
+/// What one transaction has written: the newest version of each page.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    entries: Vec<(Lpn, Slot)>,
+    index: FxHashMap<Lpn, u32>,
+    /// When the last of its programs is done.
+    pub(super) done: Nanos,
+}
+
+impl Writes {
+    #[inline]
+    fn place(&self, at: Lpn) -> Option<usize> {
+        if self.entries.len() > SEARCHED {
+            return self.index.get(&at).map(|&i| i as usize);
+        }
+        self.entries.iter().rposition(|&(lpn, _)| lpn == at)
+    }
+
+    /// The transaction's own version of a page.
+    #[inline]
+    pub(super) fn get(&self, at: Lpn) -> Option<Slot> {
+        self.place(at).map(|i| self.entries[i].1)
+    }
+
+    /// Notes a version that will be durable at `done`, and lets the collector have the one that it
+    /// takes the place of.
+    #[inline]
+    pub(super) fn put(&mut self, ftl: &mut Ftl, at: Lpn, slot: Slot, done: Nanos) {
+        self.done = self.done.max(done);
+        if let Some(i) = self.place(at) {
+            let old = std::mem::replace(&mut self.entries[i].1, slot);
+            if let Some(page) = old.ppn() {
+                ftl.kill(page);
+            }
+            return;
+        }
+        self.entries.push((at, slot));
+        match self.entries.len() - 1 {
+            i if i < SEARCHED => {}
+            SEARCHED => {
+                let all = self.entries.iter().enumerate();
+                self.index.extend(all.map(|(i, &(lpn, _))| (lpn, i as u32)));
+            }
+            i => {
+                self.index.insert(at, i as u32);
+            }
+        }
+    }
+
+    /// Follows a version that the collector has moved. False if it is not one of these.
+    pub(super) fn follow(&mut self, at: Lpn, from: Slot, to: Slot, done: Nanos) -> bool {
+        let Some(i) = self.place(at).filter(|&i| self.entries[i].1 == from) else {
+            return false;
+        };
+        self.entries[i].1 = to;
+        self.done = self.done.max(done);
+        true
+    }
+
+    /// The versions, in the order in which their pages were first written.
+    pub(super) fn entries(&self) -> &[(Lpn, Slot)] {
+        &self.entries
+    }
+
+    /// Points the mapping table at the versions, and lets the collector have those before them.
+    #[inline]
+    pub(super) fn publish(&self, ftl: &mut Ftl) {
+        for &(at, slot) in &self.entries {
+            if let Some(old) = ftl.set_slot(at, slot).ppn() {
+                ftl.kill(old);
+            }
+        }
+    }
+
+    /// Lets the collector have the versions.
+    pub(super) fn discard(&self, ftl: &mut Ftl) {
+        for (_, slot) in &self.entries {
+            if let Some(page) = slot.ppn() {
+                ftl.kill(page);
+            }
+        }
+    }
+
+    /// Forgets the versions.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        if self.entries.len() > SEARCHED {
+            self.index.clear();
+        }
+        self.entries.clear();
+        self.done = Nanos::ZERO;
+    }
+
+    /// Bytes that the versions take up.
+    pub(super) fn memory(&self) -> u64 {
+        (self.entries.len() * size_of::<(Lpn, Slot)>()) as u64
+            + table_bytes::<Lpn, u32>(self.index.len())
+    }
+
+    /// Checks that every version is still on flash and is not in the mapping table yet.
+    pub(super) fn check(&self, ftl: &Ftl, tx: TxId) -> Result<(), String> {
+        for &(at, slot) in &self.entries {
+            let Some(page) = slot.ppn() else { continue };
+            if !ftl.is_live(page) {
+                return Err(format!("page {page}, which {tx} has written, is not live"));
+            }
+            if ftl.slot(at).ppn() == Some(page) {
+                return Err(format!(
+                    "logical page {at} is mapped to page {page} although {tx} has not committed"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One entry for each live transaction that has written something.
+#[derive(Debug)]
+pub(super) struct TxTable<T> {
+    live: FxHashMap<TxId, Box<T>>,
+    spare: Vec<Box<T>>,
+}
+
+impl<T: Default> TxTable<T> {
+    pub(super) fn new() -> Self {
+        TxTable {
+            live: FxHashMap::default(),
+            spare: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, tx: TxId) -> Option<&T> {
+        self.live.get(&tx).map(|entry| entry.as_ref())
+    }
+
+    /// The entry of a transaction, a new one if it has none.
+    #[inline]
+    pub(super) fn open(&mut self, tx: TxId) -> &mut T {
+        let spare = &mut self.spare;
+        self.live
+            .entry(tx)
+            .or_insert_with(|| spare.pop().unwrap_or_default())
+    }
+
+    /// Takes the entry of a transaction that ends.
+    #[inline]
+    pub(super) fn take(&mut self, tx: TxId) -> Option<Box<T>> {
+        self.live.remove(&tx)
+    }
+
+    /// Gives an emptied entry back to be used again.
+    #[inline]
+    pub(super) fn reuse(&mut self, entry: Box<T>) {
+        self.spare.push(entry);
+    }
+
+    /// All entries, in no order that may matter.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TxId, &T)> {
+        self.live.iter().map(|(&tx, entry)| (tx, entry.as_ref()))
+    }
+
+    /// All entries, to change.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.live.values_mut().map(|entry| entry.as_mut())
+    }
+
+    /// Bytes of the table and of what its entries hold.
+    pub(super) fn memory(&self, of: impl Fn(&T) -> u64) -> u64 {
+        let entries: u64 = self.live.values().map(|entry| of(entry)).sum();
+        let boxes = (self.live.len() * size_of::<T>()) as u64;
+        table_bytes::<TxId, Box<T>>(self.live.len()) + boxes + entries
+    }
+}

@@ -1,0 +1,147 @@
+//! AFC, garbage collection ([FlagCommit] §3.2): what becomes of the parts of aborted transactions.
+//!
+//! ```text
+//! page of the victim          what happens to it    what happens outside of the victim
+//! live, committed             copied, flag TRUE     -
+//! dead, committed             reclaimed             -
+//! of an aborted transaction   reclaimed             each part that is left has a FALSE page first
+//! of one in progress          its block is pinned: no victim
+//! ```
+
+use super::{Afc, Entry, Part, TRUE};
+use crate::commit::flag_chain::{Link, Shadow, Tail};
+use crate::ftl::{Cause, Fate, Ftl, FtlError, Header, Owner, Written};
+use crate::units::{Nanos, Pbn, Ppn, TxId};
+
+/// What the collector remembers of its victim.
+#[derive(Default)]
+pub(super) struct Collector {
+    pages: Vec<Shadow>,
+    /// When the flags that were set are done.
+    flagged: Nanos,
+}
+
+impl Owner for Afc {
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let mut pages = Vec::new();
+        let read = ftl.block_records(now, victim, Cause::Gc, |at, head, tail| {
+            pages.push(Shadow::parse(at, &head, tail));
+        })?;
+        let acks = pages.iter().map(|page| self.waits.ack_of(page.tail.xid));
+        let now = ftl.sync(read.done, acks.max().unwrap_or_default())?;
+        self.collector = Collector {
+            pages,
+            flagged: now,
+        };
+        for xid in self.aborted_here() {
+            for at in self.part_without_flag(xid, victim) {
+                let done = self.flag_part(ftl, now, at)?;
+                self.collector.flagged = self.collector.flagged.max(done);
+            }
+        }
+        Ok(now)
+    }
+
+    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Fate {
+        let mut says = Tail::parse(tail);
+        if !self.table.contains_key(&says.xid) {
+            says.flag = TRUE;
+        }
+        says.emit(tail);
+        Fate::Renew
+    }
+
+    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+        self.dirty.relocated(ftl, header, from, to.at);
+        self.carriers.moved(from, to.at);
+        if self.as_published {
+            self.moved_in_progress(from, to.into()); // D3
+        }
+    }
+
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        let flagged = self.collector.flagged;
+        let until = flagged.max(self.waits.before_erase());
+        // D5
+        ftl.sync(now, if self.as_published { flagged } else { until })
+    }
+
+    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
+        self.waits.erase(done);
+        for xid in self.aborted_here() {
+            let Some(Entry::Aborted(parts)) = self.table.get_mut(&xid) else {
+                unreachable!("an aborted transaction has such an entry");
+            };
+            let geometry = self.geometry;
+            let gone = |link: Link| geometry.block_of(link.at) == victim;
+            let left: Vec<Part> = parts
+                .iter()
+                .flat_map(|part| part.split(|unit| gone(unit.page)))
+                .filter(|run| !run.is_empty())
+                .map(<[_]>::to_vec)
+                .collect();
+            *parts = left;
+            if parts.is_empty() {
+                self.table.remove(&xid);
+            }
+        }
+        for page in std::mem::take(&mut self.collector.pages) {
+            self.carriers.target_erased(ftl, page.at);
+        }
+    }
+}
+
+impl Afc {
+    /// Aborted transactions that have pages in the victim, each once.
+    fn aborted_here(&self) -> Vec<TxId> {
+        let mut xids: Vec<TxId> = Vec::new();
+        for page in &self.collector.pages {
+            let xid = page.tail.xid;
+            if !xids.contains(&xid) && matches!(self.table.get(&xid), Some(Entry::Aborted(_))) {
+                xids.push(xid);
+            }
+        }
+        xids
+    }
+
+    /// The pages of an aborted transaction that are to be FALSE, one for each run of units that is
+    /// left without a FALSE one by the erase of the victim: the newest of the run. Notes that they
+    /// are.
+    fn part_without_flag(&mut self, xid: TxId, victim: Pbn) -> Vec<Ppn> {
+        let geometry = self.geometry;
+        let (as_published, mut flag) = (self.as_published, Vec::new());
+        let Some(Entry::Aborted(parts)) = self.table.get_mut(&xid) else {
+            return flag;
+        };
+        for part in parts {
+            let last = part.last().map(|unit| unit.page);
+            for run in part.split_mut(|unit| geometry.block_of(unit.page.at) == victim) {
+                let Some(newest) = run.len().checked_sub(1) else {
+                    continue;
+                };
+                // D5
+                let wanted = !as_published || Some(run[newest].page) == last;
+                if wanted && !run.iter().any(|unit| unit.is_false) {
+                    run[newest].is_false = true;
+                    flag.push(run[newest].page.at);
+                }
+            }
+        }
+        flag
+    }
+
+    /// As published, pages in progress are moved and the transaction goes on with the copy.
+    fn moved_in_progress(&mut self, from: Ppn, to: Link) {
+        let page = self.collector.pages.iter().find(|page| page.at == from);
+        let Some(Entry::InProgress(open)) =
+            page.and_then(|page| self.table.get_mut(&page.tail.xid))
+        else {
+            return;
+        };
+        for unit in &mut open.units {
+            if unit.page.at == from {
+                unit.page = to;
+            }
+        }
+    }
+}

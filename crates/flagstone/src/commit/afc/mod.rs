@@ -1,0 +1,346 @@
+//! Abort-based flag commit (AFC).
+//!
+//! Paper       [FlagCommit] §3.2, §3.4: On, Xu, Choi, Hu, He. IEEE TKDE 24(9), 2012.
+//! Idea        Each page of a transaction links to the one before it. Only the first one is FALSE;
+//!             a reprogram of its flag commits them all. Aborted transactions keep a FALSE flag in
+//!             every piece of their chain, and the collector has no work with committed ones.
+//! Cost        k programs, one after the other, and a reprogram. Reclaiming a page of an aborted
+//!             transaction costs a reprogram for each piece of the chain that has no FALSE flag.
+//!             Recovery reads a summary a block and the flag of every page.
+//! Symbols     paper: LBA, Version #, XID, Link, Commit Flag    here: lpn, version, xid, link, flag
+//!                    LastPage, LastPBA                               the last unit, last
+//!
+//!   spare     0      11        17    23     27         31     32     33
+//!             | head | version | xid | link | link seq | born | flag |
+//!             flag: two bits of four cells each, ff FALSE (at first), f0 TRUE, 00 FALSE for good;
+//!             born: what it was at first
+//!
+//! A *unit* is what one flag stands for: a page, or with block flags (§3.4) all pages of a
+//! transaction in a block, its *cluster*. A *part* is a chain of units that is left of a
+//! transaction.
+//!
+//! States      in progress ──commit──> committed   [Afc::commit]   (no entry: committed)
+//!                  └────────abort───> aborted     [Afc::abort]    until its last page is reclaimed
+//!
+//! Invariants  1. No page of a committed transaction is FALSE.
+//!             2. Every part of a transaction that is not committed has a FALSE page.
+//!             3. A page is programmed after the one before it is durable.
+//!             4. Pages of transactions in progress are not moved: their blocks are pinned.
+//!             5. An erase is issued after the erases before it are durable.
+//!
+//! Recovery    facts about a part                           verdict
+//!   @A        no page of it is FALSE                       committed
+//!   @B        some page of it is FALSE                     uncommitted  in progress, or aborted
+//!
+//! Departures  D1. A link also names the write sequence of its target; one whose target has been
+//!                 erased leads nowhere. As printed, it leads to whatever was written there since.
+//!             D2. The transaction table is rebuilt at recovery from the pages that count for
+//!                 nothing. As printed, they pass for committed when they are collected.
+//!             D3. Pages of transactions in progress are not moved. As printed, a copy leaves a
+//!                 part behind that has no FALSE flag; giving it one could not be taken back at
+//!                 commit.
+//!             D4. Each page waits for the one before it: else a crash could leave a part without
+//!                 the first page, and it would look committed.
+//!             D5. When pages of an aborted transaction are reclaimed, every part that is left gets
+//!                 a FALSE flag of its own, not only the one of the last page. Erases wait for each
+//!                 other and for commits.
+//!             D6. A commit waits for all its pages before the flag: the paper writes one at a
+//!                 time.
+//!             D7. Versions are write sequences: the paper's count per page would need a read.
+//!             D8. Where a flag cannot be changed in place, a copy of the page carries it: a page
+//!                 that links to one with the same version replaces its flag (Appendix C, which we
+//!                 could not read). On devices of strict program order block flags are not used.
+//!             D9. The units of aborted transactions are kept in memory, not found by reading
+//!                 chains.
+//!             As published: D1 to D4 are left out, and of D5 all but the last page's flag.
+
+mod collect;
+mod recover;
+#[cfg(test)]
+mod tests;
+
+use super::flag_chain::{
+    Before, Carriers, DirtyPages, FLAG_BYTES, Link, Tail, Waits, copy_in_place_of, read_shadow,
+    spare,
+};
+use super::{Content, Found, Info, Isolation, Protocol, table_bytes};
+use crate::ftl::{Cause, Format, Ftl, FtlError, Slot, Stream};
+use crate::nand::Geometry;
+use crate::units::{Lpn, Nanos, Ppn, TxId};
+use rustc_hash::FxHashMap;
+
+pub(super) use recover::recover;
+
+pub(super) const INFO: Info = Info {
+    name: "afc",
+    idea: "pages are linked backwards; the first is FALSE until a reprogram commits them all",
+    paper: "FlagCommit",
+    section: "3.2, 3.4",
+    isolation: Isolation::NoPageConflict,
+    live_max: None,
+    reprograms: true,
+    rewrites: true,
+    atomic: true,
+    as_published: true,
+    modes: &["block-flags", "page-flags"],
+    format: Format {
+        tail_bytes: spare::SIZE,
+        flag_bytes: FLAG_BYTES,
+        persist_map: false,
+        logs: 0,
+        zoned: false,
+    },
+};
+
+/// The first page of a transaction, until it commits.
+const FALSE_AT_FIRST: u8 = 0xff;
+const TRUE: u8 = 0xf0;
+/// A page of an aborted transaction.
+const FALSE: u8 = 0x00;
+
+/// The first bit set and the second clear; each by the majority of its four cells. A second bit
+/// that is set behind a clear first one occurs in no flag that is whole: it is FALSE.
+fn is_true(flag: u8) -> bool {
+    (flag >> 4).count_ones() >= 2 && (flag & 0x0f).count_ones() < 2
+}
+
+/// The transaction table's entry; a transaction without one is committed.
+enum Entry {
+    InProgress(Open),
+    Aborted(Vec<Part>),
+}
+
+/// A transaction in progress.
+#[derive(Default)]
+struct Open {
+    /// Oldest first.
+    units: Vec<Unit>,
+    lpns: Vec<Lpn>,
+    /// When its last page is durable.
+    written: Nanos,
+}
+
+/// A chain of units, oldest first.
+type Part = Vec<Unit>;
+
+/// A page, or a cluster, of a transaction that is not committed.
+#[derive(Debug, Clone, Copy)]
+struct Unit {
+    /// Its newest page: the one that is linked to, and that would be flagged.
+    page: Link,
+    is_false: bool,
+}
+
+struct Afc {
+    geometry: Geometry,
+    block_flags: bool,
+    as_published: bool,
+    table: FxHashMap<TxId, Entry>,
+    dirty: DirtyPages,
+    carriers: Carriers,
+    waits: Waits,
+    collector: collect::Collector,
+}
+
+impl Protocol for Afc {
+    fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
+        self.table.insert(tx, Entry::InProgress(Open::default()));
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        at: Lpn,
+        content: Content<'_>,
+    ) -> Result<Nanos, FtlError> {
+        let (geometry, as_published) = (self.geometry, self.as_published);
+        let block_flags = self.block_flags;
+        let Some(Entry::InProgress(open)) = self.table.get_mut(&tx) else {
+            panic!("{tx} is not in progress");
+        };
+        // D4
+        let start = if as_published {
+            now
+        } else {
+            ftl.sync(now, open.written)?
+        };
+        let version = ftl.last_seq() + 1;
+        let (kind, host) = (content.kind(), (Stream::Host, None));
+        let mut joins = None;
+        let to = ftl.append_with(
+            start,
+            host,
+            (kind, at, None),
+            content.bytes(),
+            Cause::Host,
+            |to, tail| {
+                let block = geometry.block_of(to);
+                let in_block = |unit: &Unit| geometry.block_of(unit.page.at) == block;
+                joins = open.units.iter().position(in_block).filter(|_| block_flags);
+                let before = joins.map_or(open.units.last(), |index| open.units.get(index));
+                let flag = if before.is_none() {
+                    FALSE_AT_FIRST
+                } else {
+                    TRUE
+                };
+                let says = Tail {
+                    version,
+                    xid: tx,
+                    link: before.map(|unit| unit.page),
+                    born: flag,
+                    flag,
+                };
+                says.emit(tail);
+            },
+        )?;
+        debug_assert_eq!(to.seq, version);
+        match joins {
+            // The first page stays the one that its cluster is known by: the commit flags it.
+            Some(0) => {}
+            Some(index) => open.units[index].page = to.into(),
+            None => {
+                let is_false = open.units.is_empty();
+                let page = to.into();
+                open.units.push(Unit { page, is_false });
+                if !as_published {
+                    ftl.pin(geometry.block_of(to.at)); // D3
+                }
+            }
+        }
+        open.written = open.written.max(to.done);
+        match self.dirty.write(ftl, tx, at, Slot::of(kind, to.at)) {
+            Before::Own(older) => ftl.kill(older),
+            Before::Committed => open.lpns.push(at),
+        }
+        Ok(start)
+    }
+
+    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        self.dirty.find(ftl, tx, at)
+    }
+
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
+        let open = self.close(ftl, tx);
+        let Some(first) = open.units.first() else {
+            return Ok(Some(now));
+        };
+        let barrier = ftl.sync(now, open.written)?;
+        let flag = self.flag_first(ftl, barrier, first.page.at)?;
+        let done = ftl.sync(barrier, flag)?;
+        for lpn in open.lpns {
+            if let Some(obsolete) = self.dirty.commit(lpn) {
+                self.carriers.retire(ftl, obsolete);
+            }
+        }
+        self.waits.commit(tx, now, done);
+        Ok(Some(done))
+    }
+
+    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+        let open = self.close(ftl, tx);
+        for lpn in open.lpns {
+            let never_was = self.dirty.abort(ftl, lpn).expect("it was written");
+            ftl.kill(never_was);
+        }
+        if !open.units.is_empty() {
+            self.table.insert(tx, Entry::Aborted(vec![open.units]));
+        }
+        Ok(now)
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let mut lists = 0;
+        for entry in self.table.values() {
+            lists += match entry {
+                Entry::InProgress(open) => {
+                    size_of_val(open.units.as_slice()) + size_of_val(open.lpns.as_slice())
+                }
+                Entry::Aborted(parts) => parts
+                    .iter()
+                    .map(|part| size_of::<Part>() + size_of_val(part.as_slice()))
+                    .sum(),
+            };
+        }
+        let table = table_bytes::<TxId, Entry>(self.table.len());
+        vec![
+            ("transaction_table", table + lists as u64),
+            ("dirty_page_table", self.dirty.bytes()),
+            ("flag_carriers", self.carriers.bytes()),
+        ]
+    }
+
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        self.carriers.check(ftl)?;
+        self.dirty.check(ftl, |tx| {
+            matches!(self.table.get(&tx), Some(Entry::InProgress(_)))
+        })?;
+        for (tx, entry) in &self.table {
+            let parts = match entry {
+                Entry::InProgress(_) => continue,
+                Entry::Aborted(parts) => parts,
+            };
+            let flagged = |part: &Part| part.iter().any(|unit| unit.is_false);
+            if parts.is_empty() || !(parts.iter().all(flagged) || self.as_published) {
+                return Err(format!("{tx} is aborted and a part has no FALSE page"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Afc {
+    /// Takes a transaction in progress out of the table; its pages may be moved from now on.
+    fn close(&mut self, ftl: &mut Ftl, tx: TxId) -> Open {
+        let Some(Entry::InProgress(open)) = self.table.remove(&tx) else {
+            panic!("{tx} is not in progress");
+        };
+        if !self.as_published {
+            for unit in &open.units {
+                ftl.unpin(self.geometry.block_of(unit.page.at)); // D3
+            }
+        }
+        open
+    }
+
+    /// Commits a transaction by its first page, whose flag nobody has touched before.
+    fn flag_first(&mut self, ftl: &mut Ftl, now: Nanos, at: Ppn) -> Result<Nanos, FtlError> {
+        if self.geometry.can_reprogram() {
+            return ftl.reprogram(now, at, spare::FLAG.start, &[TRUE], Cause::Commit);
+        }
+        self.carry(ftl, now, at, TRUE, Cause::Commit)
+    }
+
+    /// Marks a part of an aborted transaction by a page of it.
+    fn flag_part(&mut self, ftl: &mut Ftl, now: Nanos, at: Ppn) -> Result<Nanos, FtlError> {
+        let (page, read) = read_shadow(ftl, now, at, Cause::Gc)?;
+        let untouched = page.is_some_and(|page| page.tail.flag == TRUE);
+        if self.geometry.can_reprogram() && untouched {
+            return ftl.reprogram(read, at, spare::FLAG.start, &[FALSE], Cause::Gc);
+        }
+        self.carry(ftl, read, at, FALSE, Cause::Gc)
+    }
+
+    /// D8: a copy of the page has the new flag.
+    fn carry(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        at: Ppn,
+        flag: u8,
+        cause: Cause,
+    ) -> Result<Nanos, FtlError> {
+        let (page, read) = read_shadow(ftl, now, at, cause)?;
+        let page = page.ok_or(FtlError::Unreadable { at })?;
+        let to = copy_in_place_of(ftl, read, &page, flag, cause)?;
+        let slot = Slot::of(page.kind, to.at);
+        let current = self.dirty.moved(ftl, (page.lpn, at), slot);
+        self.carriers.insert(ftl, at, to.at, current);
+        if current {
+            self.carriers.retire(ftl, at);
+        }
+        Ok(to.done)
+    }
+}

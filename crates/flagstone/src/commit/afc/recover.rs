@@ -1,0 +1,198 @@
+//! AFC, recovery ([FlagCommit] §3.2): every flag is read, and a FALSE one anywhere in a part says
+//! that the part is not committed.
+
+use super::{Afc, Entry, FALSE_AT_FIRST, Part, Unit, collect::Collector, is_true};
+use crate::commit::flag_chain::{self, Carriers, DirtyPages, Found, NO_UNIT, Units, Waits};
+use crate::commit::{Options, Recovered};
+use crate::ftl::{Ftl, FtlError, Mounted};
+use crate::units::TxId;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+
+pub(in crate::commit) fn recover(
+    ftl: &mut Ftl,
+    mounted: Mounted,
+    options: &Options,
+) -> Result<Recovered, FtlError> {
+    let geometry = *ftl.geometry();
+    let block_flags = options.block_flags && geometry.can_reprogram(); // D8
+    let mut found = flag_chain::scan(ftl, mounted.done, options.as_published)?; // D1
+    let mut is_false = Vec::with_capacity(found.pages.len());
+    for page in 0..found.pages.len() {
+        is_false.push(!is_true(found.flag(ftl, page, FALSE_AT_FIRST)?));
+    }
+    // D8: pages that replace the flag of the page that they link to.
+    let replaces: Vec<Option<usize>> = (0..found.pages.len())
+        .map(|page| {
+            let version = found.pages[page].tail.version;
+            let same = |&target: &usize| found.pages[target].tail.version == version;
+            found.target(page).filter(same)
+        })
+        .collect();
+    let units = found.units(ftl, block_flags, |page| replaces[page].is_some());
+    let mut parts = Parts::new(&units);
+    let kept = parts.judge(&found, &units, &mut is_false, &replaces);
+    let counts = |page: usize| parts.counts(&units, replaces[page].unwrap_or(page));
+    found.map_newest(ftl, counts);
+
+    let mut carriers = Carriers::default();
+    for page in kept {
+        let target = replaces[page].expect("only these are kept");
+        let (at, target) = (found.pages[page].at, found.pages[target].at);
+        let current = ftl.is_live(at);
+        if !current {
+            ftl.revive(at);
+        }
+        carriers.insert(ftl, target, at, current);
+    }
+    let is_rubbish = |page: usize| {
+        let carries = replaces[page].is_some();
+        (carries || counts(page)) && !carriers.has(found.pages[page].at)
+    };
+    if !options.as_published {
+        found.release_rubbish(ftl, is_rubbish);
+    }
+    let table = if options.as_published {
+        FxHashMap::default()
+    } else {
+        parts.table(&found, &units, &is_false) // D2
+    };
+    ftl.finish_mount();
+    let protocol = Afc {
+        geometry,
+        block_flags,
+        as_published: options.as_published,
+        table,
+        dirty: DirtyPages::default(),
+        carriers,
+        waits: Waits::default(),
+        collector: Collector::default(),
+    };
+    Ok(Recovered {
+        protocol: Box::new(protocol),
+        last_tx: found.last_tx,
+        done: found.done,
+    })
+}
+
+/// Which units hang together, whatever the direction of the links.
+struct Parts {
+    /// The smallest unit of the part of each unit.
+    of_unit: Vec<u32>,
+    /// Whether a page of the part is FALSE, at its smallest unit.
+    is_false: Vec<bool>,
+}
+
+impl Parts {
+    fn new(units: &Units) -> Parts {
+        let mut parts = Parts {
+            of_unit: (0..units.len() as u32).collect(),
+            is_false: vec![false; units.len()],
+        };
+        for &(a, b) in units.edges() {
+            let (a, b) = (parts.root(a), parts.root(b));
+            parts.of_unit[a.max(b) as usize] = a.min(b);
+        }
+        for unit in 0..units.len() as u32 {
+            parts.of_unit[unit as usize] = parts.root(unit);
+        }
+        parts
+    }
+
+    /// Finds the parts with a FALSE page, carried flags included. Of the pages that carry a flag,
+    /// it returns those that are needed; the others are as if they were not there.
+    fn judge(
+        &mut self,
+        found: &Found,
+        units: &Units,
+        is_false: &mut [bool],
+        replaces: &[Option<usize>],
+    ) -> Vec<usize> {
+        let mut kept: Vec<usize> = Vec::new();
+        let mut carried: FxHashSet<usize> = FxHashSet::default();
+        let mut carriers: Vec<usize> = (0..replaces.len())
+            .filter(|&page| replaces[page].is_some())
+            .collect();
+        carriers.sort_by_key(|&page| found.pages[page].tail.version);
+        // TRUE in place of FALSE: always needed, by one page.
+        for &page in &carriers {
+            let target = replaces[page].expect("filtered");
+            if !is_false[page] && carried.insert(target) {
+                is_false[target] = false;
+                kept.push(page);
+            }
+        }
+        for (page, &unit) in units.of_page.iter().enumerate() {
+            if unit != NO_UNIT && is_false[page] {
+                self.is_false[self.of_unit[unit as usize] as usize] = true;
+            }
+        }
+        // FALSE in place of TRUE: needed where the part has no other FALSE page.
+        for &page in &carriers {
+            let target = replaces[page].expect("filtered");
+            let unit = units.of_page[target];
+            if is_false[page] && unit != NO_UNIT {
+                let part = &mut self.is_false[self.of_unit[unit as usize] as usize];
+                if !std::mem::replace(part, true) {
+                    is_false[target] = true;
+                    kept.push(page);
+                }
+            }
+        }
+        kept
+    }
+
+    fn root(&mut self, mut unit: u32) -> u32 {
+        while self.of_unit[unit as usize] != unit {
+            let up = self.of_unit[unit as usize];
+            self.of_unit[unit as usize] = self.of_unit[up as usize];
+            unit = up;
+        }
+        unit
+    }
+
+    /// Whether a page is of a part without a FALSE one.
+    fn counts(&self, units: &Units, page: usize) -> bool {
+        let unit = units.of_page[page];
+        unit == NO_UNIT || !self.is_false[self.of_unit[unit as usize] as usize]
+    }
+
+    /// The parts that do not count, by transaction. Their pages were never moved, so versions order
+    /// the units of a part as they were written.
+    fn table(&self, found: &Found, units: &Units, is_false: &[bool]) -> FxHashMap<TxId, Entry> {
+        let mut in_parts: BTreeMap<u32, BTreeMap<u32, (u64, u64, Unit)>> = BTreeMap::new();
+        for (index, page) in found.pages.iter().enumerate() {
+            let unit = units.of_page[index];
+            if self.counts(units, index) {
+                continue;
+            }
+            let version = page.tail.version;
+            let new = Unit {
+                page: page.link_to_it(),
+                is_false: false,
+            };
+            let part = in_parts.entry(self.of_unit[unit as usize]).or_default();
+            let (oldest, newest, of) = part.entry(unit).or_insert((version, version, new));
+            *oldest = version.min(*oldest);
+            if version > *newest {
+                (*newest, of.page) = (version, new.page);
+            }
+            of.is_false |= is_false[index];
+        }
+        let mut table: FxHashMap<TxId, Entry> = FxHashMap::default();
+        for (first, part) in in_parts {
+            let xid = found.pages[units.first_page(first)].tail.xid;
+            let mut ordered: Vec<(u64, u64, Unit)> = part.into_values().collect();
+            ordered.sort_by_key(|&(oldest, ..)| oldest);
+            let part: Part = ordered.into_iter().map(|(_, _, unit)| unit).collect();
+            match table
+                .entry(xid)
+                .or_insert_with(|| Entry::Aborted(Vec::new()))
+            {
+                Entry::Aborted(parts) => parts.push(part),
+                Entry::InProgress(_) => unreachable!("nothing is in progress yet"),
+            }
+        }
+        table
+    }
+}

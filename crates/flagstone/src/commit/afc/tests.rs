@@ -1,0 +1,190 @@
+//! AFC's recovery table and its departures, case by case.
+
+use super::*;
+use crate::commit::flag_chain::bench::{Bench, Laid, link_to};
+use crate::commit::{Kind, Options};
+use crate::ftl::Operation;
+
+fn page_flags(as_published: bool) -> Options {
+    Options {
+        as_published,
+        block_flags: false,
+        ..Options::default()
+    }
+}
+
+/// A transaction of three pages, each linked to the one before.
+fn chain(flags: [u8; 3]) -> [Laid; 3] {
+    let first = Laid {
+        at: (10, 0),
+        lpn: 0,
+        xid: 5,
+        seq: 20,
+        link: None,
+        flag: flags[0],
+    };
+    let second = Laid {
+        at: (11, 0),
+        lpn: 1,
+        seq: 21,
+        link: link_to(first),
+        flag: flags[1],
+        ..first
+    };
+    let third = Laid {
+        at: (12, 0),
+        lpn: 2,
+        seq: 22,
+        link: link_to(second),
+        flag: flags[2],
+        ..first
+    };
+    [first, second, third]
+}
+
+#[test]
+fn a_flag_is_two_bits_of_four_cells() {
+    for flag in 0..=u8::MAX {
+        let bit = |cells: u8| cells.count_ones() >= 2;
+        let right = matches!((bit(flag >> 4), bit(flag & 0x0f)), (true, false));
+        assert_eq!(is_true(flag), right, "{flag:08b}");
+    }
+    let whole = [FALSE_AT_FIRST, TRUE, FALSE, 0x0f].map(is_true);
+    assert_eq!(whole, [false, true, false, false]);
+}
+
+#[test]
+fn every_row_of_the_recovery_table() {
+    for flags in 0..27u8 {
+        let flag = |n: u8| [FALSE_AT_FIRST, TRUE, FALSE][usize::from(n % 3)];
+        let flags = [flag(flags), flag(flags / 3), flag(flags / 9)];
+        let committed = flags == [TRUE; 3];
+        let right = if committed { [20, 21, 22] } else { [0; 3] };
+        for options in [page_flags(false), Options::default()] {
+            let mut bench = Bench::laid(Kind::Afc, options, &chain(flags));
+            assert_eq!(bench.values(3), right, "{flags:x?}");
+        }
+    }
+}
+
+#[test]
+fn a_chain_whose_target_is_gone_ends_there() {
+    let [_, second, third] = chain([FALSE_AT_FIRST, TRUE, TRUE]);
+    let mut bench = Bench::laid(Kind::Afc, page_flags(false), &[second, third]);
+    assert_eq!(bench.values(3), [0, 21, 22]);
+}
+
+#[test]
+fn d1_a_link_to_what_was_written_there_since_leads_nowhere() {
+    let [gone, second, third] = chain([TRUE; 3]);
+    let foreign = Laid {
+        lpn: 3,
+        xid: 6,
+        seq: 40,
+        flag: FALSE_AT_FIRST,
+        ..gone
+    };
+    let found = |as_published| {
+        let options = page_flags(as_published);
+        Bench::laid(Kind::Afc, options, &[foreign, second, third]).values(4)
+    };
+    assert_eq!(found(false), [0, 21, 22, 0]);
+    assert_eq!(found(true), [0; 4], "another's flag undoes a commit");
+}
+
+#[test]
+fn d3_pages_in_progress_are_not_moved() {
+    let mut bench = Bench::new(Kind::Afc, true, false);
+    let tx = bench.open(1, &[0, 1]);
+    let before = [0, 1].map(|page| bench.device().ftl().slot(Lpn(page)));
+    bench.churn(&[4, 5, 6], 40);
+    let after = [0, 1].map(|page| bench.device().ftl().slot(Lpn(page)));
+    assert_eq!(before, after);
+    bench.commit(tx);
+    assert_eq!(bench.count(Operation::Reprogram, Cause::Gc), 0);
+    assert_eq!(bench.restart().values(2), [1, 1]);
+}
+
+#[test]
+fn d4_pages_are_programmed_one_after_the_other_and_then_the_flag() {
+    let mut bench = Bench::new(Kind::Afc, false, false);
+    bench.put(9, &[7]);
+    let start = bench.now;
+    bench.put(1, &[0, 1]);
+    assert_eq!(bench.now.since(start), Nanos::from_micros(2 * 200 + 200));
+    assert_eq!(bench.count(Operation::Reprogram, Cause::Commit), 2);
+    assert_eq!(bench.restart().values(2), [1, 1]);
+}
+
+#[test]
+fn d5_every_part_of_an_aborted_chain_keeps_a_false_flag() {
+    for (block_flags, strict_order) in [(false, false), (true, false), (true, true)] {
+        let mut bench = Bench::new(Kind::Afc, block_flags, strict_order);
+        bench.put(1, &[0, 1, 2, 3]);
+        for round in 0..10 {
+            // The pages of the transaction that is rolled back come to lie in many blocks.
+            let tx = bench.open(50 + round, &[0]);
+            for page in [1, 2, 3, 0, 1] {
+                bench.churn(&[5, 6], 1);
+                let now = bench.now;
+                let write = bench.device().write(now, tx, Lpn(page), &[50 + round]);
+                bench.now = write.expect("it is taken");
+            }
+            bench.abort(tx);
+            bench.churn(&[5, 6, 7], 4);
+            bench = bench.restart();
+            assert_eq!(bench.values(4), [1; 4], "round {round}");
+        }
+    }
+}
+
+#[test]
+fn d8_on_a_device_of_strict_order_copies_carry_the_flags() {
+    let mut bench = Bench::new(Kind::Afc, true, true);
+    for round in 1..40 {
+        bench.put(round, &[0, 1, 2, 3]);
+        let tx = bench.open(200, &[3, 2, 0, 1]);
+        bench.abort(tx);
+        bench.put(round, &[4, 2]);
+        if round % 5 == 0 {
+            bench = bench.restart();
+        }
+        assert_eq!(bench.values(5), [round; 5]);
+    }
+    assert_eq!(bench.device().stats().total(Operation::Reprogram), 0);
+}
+
+#[test]
+fn aborts_cost_reprograms_and_commits_cost_none_when_they_are_collected() {
+    let reprograms = |aborts: bool| {
+        let mut bench = Bench::new(Kind::Afc, false, false);
+        for _ in 0..60 {
+            let tx = bench.open(1, &[0, 1, 2, 3, 4, 5]);
+            if aborts {
+                bench.abort(tx);
+            } else {
+                bench.commit(tx);
+            }
+        }
+        assert!(bench.device().stats().collections > 10);
+        bench.count(Operation::Reprogram, Cause::Gc)
+    };
+    assert_eq!(reprograms(false), 0);
+    assert!(reprograms(true) > 10);
+}
+
+#[test]
+fn recovery_reads_every_flag_and_that_of_cfc_only_the_heads() {
+    let reads = |kind| {
+        let mut bench = Bench::new(kind, true, false);
+        for round in 1..40 {
+            bench.put(round, &[0, 1, 2, 3, 4, 5]);
+        }
+        let mut bench = bench.restart();
+        assert_eq!(bench.values(6), [39; 6]);
+        bench.count(Operation::Read, Cause::Recovery)
+    };
+    let [afc, cfc, none] = [Kind::Afc, Kind::Cfc, Kind::Plain].map(reads);
+    assert!(afc > none + 50, "{afc} reads");
+    assert!(cfc < none + 10, "{cfc} reads, {none} without flags");
+}

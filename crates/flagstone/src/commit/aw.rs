@@ -1,0 +1,160 @@
+//! Atomic-Write (AW).
+//!
+//! Paper       [AtomicWrite] (Ouyang et al., HPCA 2011), in the form that [LightTx] §2.3 and §4
+//!             compares with.
+//! Idea        Data pages go anywhere. At commit the mapping entries of the transaction are
+//!             appended to one log, marked so that a group without its end does not count.
+//! Cost        k programs for k pages and one log page a transaction (a page of 4 KB has room for
+//!             the entries of 509 pages). Recovery reads the mapping table and the log, no data
+//!             block.
+//!
+//!   spare     the header alone
+//!   log page  | group | tx | part of parts | entries | lpn -> ppn | lpn -> ppn | ...
+//!
+//! Invariants  1. The pages of a group are durable before its first log page is issued.
+//!             2. The mapping table holds committed versions only, so that a checkpoint may be
+//!                written at any time.
+//!             3. A block is erased only after the groups that made its pages invalid, and the
+//!                group that says where its valid pages went, are durable.
+//!             4. One transaction at a time: groups never interleave in the log.
+//!
+//! Recovery    a group in the log after the last checkpoint                verdict
+//!   @A        all parts are there                                         applied, by its number
+//!   @B        a part is missing or cannot be read                         absent
+//!   @C        a part was written before the checkpoint                    in the mapping table
+//!
+//! Departures  D1. Each log page says how many there are, where the paper ends a group with a flag
+//!                 in the last: the pages of a long group are programmed side by side and may land
+//!                 in any order.
+//!             D2. A trim is an entry that names no page; nothing is programmed for it.
+//!             D3. The pages that one collection moves make one group, not one each.
+
+use super::active::Writes;
+use super::mapping_log::MappingLog;
+use super::{Content, Found, Info, Isolation, Options, Protocol, Recovered};
+use crate::ftl::{Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+
+pub(super) const INFO: Info = Info {
+    name: "aw",
+    idea: "mapping entries of a transaction appended to one log at commit",
+    paper: "AtomicWrite",
+    section: "LightTx §2.3, §4.1",
+    isolation: Isolation::Strict,
+    live_max: Some(1),
+    reprograms: false,
+    rewrites: true,
+    atomic: true,
+    as_published: false,
+    modes: &[],
+    format: Format {
+        tail_bytes: 0,
+        flag_bytes: 0,
+        persist_map: true,
+        logs: 1,
+        zoned: false,
+    },
+};
+
+struct AtomicWrite {
+    log: MappingLog,
+    /// What the live transaction has written.
+    writes: Writes,
+    /// Committed pages that the collection under way has moved.
+    moved: Vec<(Lpn, Slot)>,
+}
+
+pub(super) fn recover(ftl: &mut Ftl, mounted: Mounted, _: &Options) -> Result<Recovered, FtlError> {
+    let log = MappingLog::replay(ftl, &mounted, 1)?;
+    Ok(Recovered {
+        last_tx: log.last_tx(),
+        protocol: Box::new(AtomicWrite {
+            log,
+            writes: Writes::default(),
+            moved: Vec::new(),
+        }),
+        done: mounted.done,
+    })
+}
+
+impl Protocol for AtomicWrite {
+    fn begin(&mut self, _: &mut Ftl, _: Nanos, _: TxId) -> Result<(), FtlError> {
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        _: TxId,
+        at: Lpn,
+        content: Content<'_>,
+    ) -> Result<Nanos, FtlError> {
+        let Content::Data(bytes) = content else {
+            self.writes.put(ftl, at, Slot::Empty, now);
+            return Ok(now);
+        };
+        let (to, page) = ((Stream::Host, None), (content.kind(), at, None));
+        let to = ftl.append(now, to, page, &[], bytes, Cause::Host)?;
+        self.writes.put(ftl, at, Slot::Page(to.at), to.done);
+        Ok(now)
+    }
+
+    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        let own = tx.and_then(|_| self.writes.get(at));
+        own.unwrap_or_else(|| ftl.slot(at)).into()
+    }
+
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
+        let writes = &mut self.writes;
+        if writes.entries().is_empty() {
+            return Ok(Some(now));
+        }
+        let written = ftl.sync(now, writes.done)?;
+        self.log.commits(tx);
+        let done = self
+            .log
+            .append(ftl, written, 0, writes.entries(), |ftl| writes.publish(ftl))?;
+        writes.clear();
+        Ok(Some(done))
+    }
+
+    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, _: TxId) -> Result<Nanos, FtlError> {
+        self.writes.discard(ftl);
+        self.writes.clear();
+        Ok(now)
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("active_tx_table", self.writes.memory()),
+            ("mapping_log", self.log.memory()),
+        ]
+    }
+
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        self.writes.check(ftl, TxId(0))
+    }
+}
+
+impl Owner for AtomicWrite {
+    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+        let (old, new) = (Slot::Page(from), Slot::Page(to.at));
+        if ftl.slot(header.lpn) == old {
+            ftl.set_slot(header.lpn, new);
+            self.moved.push((header.lpn, new));
+        } else {
+            self.writes.follow(header.lpn, old, new, to.done);
+        }
+    }
+
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        let now = self.log.settle(ftl, now)?;
+        if self.moved.is_empty() {
+            return Ok(now);
+        }
+        let done = self.log.append(ftl, now, 0, &self.moved, |_| {})?;
+        self.moved.clear();
+        Ok(done)
+    }
+}

@@ -1,0 +1,367 @@
+//! Transactions that count their pages, on zones: what LightTx and MHL-D share.
+//!
+//! ```text
+//!   page of T5   | T5 | 0 | 0 |     another | T5 | 0 | 0 |     the last | T5 | 3 | ver 17 |
+//! ```
+//!
+//! The last page of a transaction is held back until its commit and says how many pages there are:
+//! the transaction has committed once so many are on flash, wherever and in whatever order they got
+//! there. A page of no transaction, which is what the collector copies, counts by itself.
+
+use super::active::{TxTable, Writes};
+use super::zones::Zones;
+use super::{Content, Found, Options};
+use crate::ftl::{
+    Cause, Fate, Ftl, FtlError, Header, Kind as PageKind, Mounted, Owner, Slot, Stream, Written,
+    make_room,
+};
+use crate::layout;
+use crate::layout::{get, put};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+
+layout! {
+    /// What a spare area says behind its header.
+    pub count_record: 12 => {
+        TXID:  4, "the transaction; 0 for a copy, which belongs to none";
+        TXCNT: 4, "pages of the transaction, in its last page; 0 in the others";
+        TXVER: 4, "order of the commits, in the last page; 0 in the others";
+    }
+}
+
+/// Identifiers and versions are 64 bits wide in memory; on flash they are a number from 1 to this,
+/// over and over.
+const CYCLE: u64 = u32::MAX as u64;
+
+/// A number, as it is on flash.
+#[inline]
+pub(super) fn narrow(number: u64) -> u32 {
+    ((number - 1) % CYCLE + 1) as u32
+}
+
+/// The number closest to `near` that is so on flash.
+pub(super) fn widen(narrow: u32, near: u64) -> u64 {
+    let cycle = near / CYCLE;
+    (cycle.saturating_sub(1)..=cycle + 1)
+        .map(|cycle| cycle * CYCLE + u64::from(narrow))
+        .min_by_key(|number| number.abs_diff(near))
+        .expect("three were tried")
+}
+
+/// What a live transaction has written.
+#[derive(Debug, Default)]
+pub(super) struct Active {
+    writes: Writes,
+    /// Pages on flash, those included that it has overwritten itself.
+    programs: u32,
+    held: Option<(Lpn, PageKind)>,
+    held_bytes: Vec<u8>,
+    /// The log head, where there are any.
+    pub(super) head: u32,
+}
+
+/// Live transactions and the zones that they write to.
+pub(super) struct Counted {
+    pub(super) active: TxTable<Active>,
+    pub(super) zones: Zones,
+}
+
+impl Counted {
+    /// Programs the page held back, if there is one, and holds this one back instead.
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        (at, content): (Lpn, Content<'_>),
+        plane: Option<u32>,
+    ) -> Result<(), FtlError> {
+        let start = self.room(ftl, now)?;
+        let active = self.active.open(tx);
+        if active.held.is_some() {
+            program(ftl, start, (tx, active), plane, (0, 0), &mut self.zones)?;
+        }
+        active.held = Some((at, content.kind()));
+        active.held_bytes.clear();
+        active.held_bytes.extend_from_slice(content.bytes());
+        Ok(())
+    }
+
+    /// Where a transaction finds a page.
+    pub(super) fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        if let Some(active) = tx.and_then(|tx| self.active.get(tx)) {
+            match active.held {
+                Some((held, PageKind::Trim)) if held == at => return Found::Nothing,
+                Some((held, _)) if held == at => return Found::Held(&active.held_bytes),
+                _ => {}
+            }
+            if let Some(slot) = active.writes.get(at) {
+                return slot.into();
+            }
+        }
+        ftl.slot(at).into()
+    }
+
+    /// Programs the page held back as the last one, waits for all of them, and points the mapping
+    /// table at them. Returns when that is durable.
+    #[inline]
+    pub(super) fn commit(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        plane: Option<u32>,
+    ) -> Result<Nanos, FtlError> {
+        let start = self.room(ftl, now)?;
+        let Some(mut active) = self.active.take(tx) else {
+            return Ok(now);
+        };
+        let mut done = now;
+        if active.held.is_some() {
+            let last = (active.programs + 1, self.zones.next_version());
+            program(ftl, start, (tx, &mut active), plane, last, &mut self.zones)?;
+            done = ftl.sync(start, active.writes.done)?;
+            self.zones.committed(done);
+            active.writes.publish(ftl);
+            for &(at, slot) in active.writes.entries() {
+                if matches!(slot, Slot::Trimmed(_)) {
+                    self.zones.trimmed(at);
+                }
+            }
+        }
+        self.end(active);
+        Ok(done)
+    }
+
+    /// Drops what a transaction has written.
+    pub(super) fn abort(&mut self, ftl: &mut Ftl, tx: TxId) {
+        if let Some(active) = self.active.take(tx) {
+            active.writes.discard(ftl);
+            self.end(active);
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, mut active: Box<Active>) {
+        active.writes.clear();
+        active.programs = 0;
+        active.held = None;
+        self.active.reuse(active);
+    }
+
+    /// Makes sure that a block can be opened. Returns when it may be written.
+    #[inline]
+    fn room(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Nanos, FtlError> {
+        if self.zones.is_short(ftl) {
+            self.make_zone(ftl, now)?;
+        }
+        Ok(self.zones.writable(now))
+    }
+
+    #[cold]
+    fn make_zone(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+        if ftl.free_blocks() == 0 {
+            // What can be collected is still in the zones.
+            self.slide(ftl, now)?;
+            make_room(ftl, self, now)?;
+        }
+        self.slide(ftl, now)
+    }
+
+    fn slide(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+        let last = self.zones.last_tx.0;
+        let live = self.active.iter().map(|(tx, _)| {
+            let age = last.abs_diff(tx.0);
+            assert!(age < CYCLE / 2, "{tx} is so old that its number recurs");
+            narrow(tx.0)
+        });
+        self.zones.slide(ftl, now, live).map(|_| ())
+    }
+
+    /// Bytes of each structure in memory.
+    pub(super) fn memory(&self) -> Vec<(&'static str, u64)> {
+        let of = |active: &Active| active.writes.memory() + active.held_bytes.capacity() as u64;
+        vec![
+            ("active_tx_table", self.active.memory(of)),
+            ("zones", self.zones.memory()),
+        ]
+    }
+
+    /// Checks the zones, and that every version of a live transaction lies in them.
+    pub(super) fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        self.zones.check(ftl)?;
+        for (tx, active) in self.active.iter() {
+            active.writes.check(ftl, tx)?;
+            for page in active.writes.entries().iter().filter_map(|(_, s)| s.ppn()) {
+                if !self.zones.holds(ftl.geometry().block_of(page)) {
+                    return Err(format!("page {page} of {tx} lies outside of the zones"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Programs the page that a transaction holds back; `last` is its count and version.
+#[inline]
+fn program(
+    ftl: &mut Ftl,
+    now: Nanos,
+    (tx, active): (TxId, &mut Active),
+    plane: Option<u32>,
+    (count, version): (u32, u64),
+    zones: &mut Zones,
+) -> Result<(), FtlError> {
+    let (at, kind) = active.held.take().expect("a page is held back");
+    let id = narrow(tx.0);
+    let mut tail = [0; count_record::SIZE];
+    put(&mut tail, count_record::TXID, id.into());
+    if count > 0 {
+        put(&mut tail, count_record::TXCNT, count.into());
+        put(&mut tail, count_record::TXVER, narrow(version).into());
+    }
+    let to = (Stream::Host, plane);
+    let page = (kind, at, None);
+    let to = ftl.append(now, to, page, &tail, &active.held_bytes, Cause::Host)?;
+    zones.note(ftl, to.at, Some(id));
+    active.programs += 1;
+    active.writes.put(ftl, at, Slot::of(kind, to.at), to.done);
+    Ok(())
+}
+
+impl Owner for Counted {
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        if self.zones.is_empty(ftl) {
+            self.slide(ftl, now)?;
+        }
+        Ok(self.zones.writable(now))
+    }
+
+    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Fate {
+        put(tail, count_record::TXID, 0);
+        put(tail, count_record::TXCNT, 1);
+        let version = narrow(self.zones.next_version());
+        put(tail, count_record::TXVER, version.into());
+        Fate::Copy
+    }
+
+    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+        assert_eq!(
+            ftl.slot(header.lpn).ppn(),
+            Some(from),
+            "outside of the zones a live page is the one in the mapping table"
+        );
+        ftl.set_slot(header.lpn, Slot::of(header.kind, to.at));
+        self.zones.note(ftl, to.at, None);
+    }
+
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        self.zones.erasable(ftl, now)
+    }
+}
+
+/// A page that recovery found in the zones.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    tx: u32,
+    seq: u64,
+    count: u32,
+    version: u64,
+    lpn: Lpn,
+    slot: Slot,
+}
+
+/// Brings the mapping table up to date with the zones of a mounted device.
+///
+/// `trust_all` and `any_order` are the as-published forms: redo commits that the table contains
+/// already, and take the pages of one transaction as they come.
+pub(super) fn recover(
+    ftl: &mut Ftl,
+    mounted: &Mounted,
+    options: &Options,
+    (trust_all, any_order): (bool, bool),
+) -> Result<(Counted, Nanos), FtlError> {
+    let (mut zones, last) = Zones::mount(ftl, mounted, options.zone_blocks)?;
+    let logical_pages = ftl.logical_pages();
+    let mut seen: Vec<Seen> = Vec::new();
+    let done = ftl.scan(mounted.done, &last.blocks, |at, head, tail| {
+        if head.lpn.0 < logical_pages {
+            seen.push(Seen {
+                tx: get(tail, count_record::TXID) as u32,
+                seq: head.seq,
+                count: get(tail, count_record::TXCNT) as u32,
+                version: widen(get(tail, count_record::TXVER) as u32, last.version),
+                lpn: head.lpn,
+                slot: Slot::of(head.kind, at),
+            });
+        }
+    })?;
+    zones.keep(ftl, &last.blocks);
+    for page in &seen {
+        if page.count > 0 {
+            zones.version = zones.version.max(page.version);
+        }
+        if page.tx > 0 {
+            let tx = TxId(widen(page.tx, zones.last_tx.0));
+            zones.last_tx = zones.last_tx.max(tx);
+        }
+    }
+    let mut redo = committed(seen, any_order);
+    redo.retain(|group| trust_all || group.version > last.version);
+    redo.sort_by_key(|group| group.version);
+    for (at, slot) in redo.into_iter().flat_map(|group| group.pages) {
+        ftl.set_slot(at, slot);
+        if matches!(slot, Slot::Trimmed(_)) {
+            zones.trimmed(at);
+        }
+    }
+    ftl.revive_mapped();
+    ftl.finish_mount();
+    let active = TxTable::new();
+    Ok((Counted { active, zones }, done))
+}
+
+/// A committed transaction, or a page that belongs to none.
+struct Group {
+    version: u64,
+    pages: Vec<(Lpn, Slot)>,
+}
+
+/// Groups pages by transaction and keeps those transactions all of whose pages are there.
+fn committed(mut seen: Vec<Seen>, any_order: bool) -> Vec<Group> {
+    if any_order {
+        seen.sort_by_key(|page| page.tx);
+    } else {
+        seen.sort_by_key(|page| (page.tx, page.seq));
+    }
+    let alone = seen.iter().filter(|page| page.tx == 0).map(|page| Group {
+        version: page.version,
+        pages: vec![(page.lpn, page.slot)],
+    });
+    let together = seen
+        .chunk_by(|a, b| a.tx == b.tx)
+        .filter(|pages| pages[0].tx != 0)
+        .filter_map(|pages| {
+            let last = pages.iter().find(|page| page.count > 0)?;
+            (last.count as usize == pages.len()).then(|| Group {
+                version: last.version,
+                pages: pages.iter().map(|page| (page.lpn, page.slot)).collect(),
+            })
+        });
+    alone.chain(together).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_on_flash_are_never_nought_and_come_back_beyond_32_bits() {
+        for number in [1, 2, CYCLE - 1, CYCLE, CYCLE + 1, 3 * CYCLE, 3 * CYCLE + 1] {
+            assert_ne!(narrow(number), 0);
+            for near in [number, number.saturating_sub(1_000), number + 1_000] {
+                assert_eq!(widen(narrow(number), near), number);
+            }
+        }
+    }
+}

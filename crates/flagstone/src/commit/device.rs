@@ -1,0 +1,495 @@
+//! The transactional device: a flash, an FTL and a protocol behind one interface.
+//!
+//! It checks every argument, gives out transaction identifiers, keeps the isolation that the
+//! protocol supports, makes room before a protocol needs it, and counts what the host asked for.
+
+use super::live::LiveTable;
+use super::{Content, Found, Info, Isolation, Kind, Options, Protocol, Recovered};
+use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted, Stats, make_room};
+use crate::nand::{Flash, FlashError, Geometry};
+use crate::units::{Lpn, Nanos, TxId};
+use rustc_hash::FxHashMap;
+use std::fmt;
+
+/// Why the device refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceError {
+    /// The protocol cannot work on this device.
+    Unsuitable(String),
+    /// No such transaction is live.
+    NoTransaction(TxId),
+    /// As many transactions are live as the protocol supports.
+    TooManyLive {
+        /// The protocol.
+        protocol: &'static str,
+        /// How many it supports.
+        limit: u32,
+    },
+    /// Another live transaction has written the page.
+    Conflict {
+        /// The protocol.
+        protocol: &'static str,
+        /// The page.
+        at: Lpn,
+        /// Who wrote it.
+        holder: TxId,
+    },
+    /// The protocol takes each page once in a transaction.
+    WrittenTwice {
+        /// The protocol.
+        protocol: &'static str,
+        /// The page.
+        at: Lpn,
+    },
+    /// The page is beyond the device.
+    OutOfRange {
+        /// The page.
+        at: Lpn,
+        /// Logical pages of the device.
+        pages: u32,
+    },
+    /// More bytes than a page holds.
+    TooLong {
+        /// Bytes given.
+        bytes: usize,
+        /// Bytes of a page.
+        page_bytes: u32,
+    },
+    /// The transaction has asked to commit and waits for its group.
+    Committing(TxId),
+    /// The page was lost to bit errors.
+    Unreadable(Lpn),
+    /// The layer below could not go on.
+    Ftl(FtlError),
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceError::Unsuitable(why) => f.write_str(why),
+            DeviceError::NoTransaction(tx) => write!(f, "{tx} is not a live transaction"),
+            DeviceError::TooManyLive { protocol, limit: 1 } => write!(
+                f,
+                "{protocol} supports strict isolation only: end the live transaction first"
+            ),
+            DeviceError::TooManyLive { protocol, limit } => {
+                write!(
+                    f,
+                    "{protocol} supports {limit} live transactions: end one first"
+                )
+            }
+            DeviceError::Conflict {
+                protocol,
+                at,
+                holder,
+            } => write!(
+                f,
+                "page {at} is being written by {holder}: {protocol} supports transactions side by \
+                 side only where no two write the same page"
+            ),
+            DeviceError::WrittenTwice { protocol, at } => write!(
+                f,
+                "page {at} was already written by this transaction: {protocol} takes each page \
+                 once, keep it in the buffer until commit"
+            ),
+            DeviceError::OutOfRange { at, pages } => {
+                write!(
+                    f,
+                    "page {at} is beyond the device, which has {pages} logical pages"
+                )
+            }
+            DeviceError::TooLong { bytes, page_bytes } => {
+                write!(f, "{bytes} bytes do not fit a page of {page_bytes}")
+            }
+            DeviceError::Committing(tx) => write!(f, "{tx} is already committing"),
+            DeviceError::Unreadable(at) => {
+                write!(
+                    f,
+                    "logical page {at} has more bit errors than its ECC corrects"
+                )
+            }
+            DeviceError::Ftl(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for DeviceError {}
+
+impl From<FtlError> for DeviceError {
+    fn from(error: FtlError) -> Self {
+        DeviceError::Ftl(error)
+    }
+}
+
+/// What the host asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HostStats {
+    /// Transactions begun.
+    pub begun: u64,
+    /// Transactions whose commit was acknowledged.
+    pub committed: u64,
+    /// Transactions rolled back.
+    pub aborted: u64,
+    /// Pages written, trims included.
+    pub pages_written: u64,
+    /// Pages read.
+    pub pages_read: u64,
+}
+
+/// A transactional device.
+pub struct Device {
+    ftl: Ftl,
+    protocol: Box<dyn Protocol>,
+    info: &'static Info,
+    live: LiveTable,
+    writers: FxHashMap<Lpn, TxId>,
+    last_tx: TxId,
+    host: HostStats,
+    recovered_at: Nanos,
+    buffer: Vec<u8>,
+}
+
+impl Device {
+    /// Starts a device from its flash alone, blank or not.
+    ///
+    /// # Errors
+    /// A flash that does not suit the protocol, or the power failing meanwhile.
+    pub fn open(
+        flash: Box<dyn Flash>,
+        kind: Kind,
+        config: Config,
+        options: &Options,
+        now: Nanos,
+    ) -> Result<Device, DeviceError> {
+        kind.suits(flash.geometry(), &config)
+            .map_err(DeviceError::Unsuitable)?;
+        let format = kind.info().format_on(flash.geometry(), options);
+        Device::start(flash, kind.info(), format, config, now, |ftl, mounted| {
+            kind.recover(ftl, mounted, options)
+        })
+    }
+
+    /// Starts a device with a protocol that is not in the registry, for tests and experiments.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn open_with(
+        flash: Box<dyn Flash>,
+        info: &'static Info,
+        config: Config,
+        now: Nanos,
+        recover: impl FnOnce(&mut Ftl, Mounted) -> Result<Recovered, FtlError>,
+    ) -> Result<Device, DeviceError> {
+        let format = info.format_on(flash.geometry(), &Options::default());
+        Device::start(flash, info, format, config, now, recover)
+    }
+
+    fn start(
+        flash: Box<dyn Flash>,
+        info: &'static Info,
+        format: Format,
+        config: Config,
+        now: Nanos,
+        recover: impl FnOnce(&mut Ftl, Mounted) -> Result<Recovered, FtlError>,
+    ) -> Result<Device, DeviceError> {
+        let (mut ftl, mounted) = Ftl::mount(flash, config, format, now)?;
+        let Recovered {
+            protocol,
+            last_tx,
+            done,
+        } = recover(&mut ftl, mounted)?;
+        Ok(Device {
+            buffer: Vec::new(),
+            ftl,
+            protocol,
+            info,
+            live: LiveTable::default(),
+            writers: FxHashMap::default(),
+            last_tx,
+            host: HostStats::default(),
+            recovered_at: done,
+        })
+    }
+
+    /// What is known of the protocol.
+    pub fn info(&self) -> &'static Info {
+        self.info
+    }
+
+    /// Logical pages that can be addressed.
+    pub fn pages(&self) -> u32 {
+        self.ftl.logical_pages()
+    }
+
+    /// The shape of the flash.
+    pub fn geometry(&self) -> &Geometry {
+        self.ftl.geometry()
+    }
+
+    /// Flash operations since the start.
+    pub fn stats(&self) -> &Stats {
+        self.ftl.stats()
+    }
+
+    /// What the host asked for since the start.
+    pub fn host_stats(&self) -> &HostStats {
+        &self.host
+    }
+
+    /// Forgets what was counted so far: the end of a warm-up.
+    pub fn reset_stats(&mut self) {
+        self.ftl.reset_stats();
+        self.host = HostStats::default();
+    }
+
+    /// When recovery was over.
+    pub fn recovered_at(&self) -> Nanos {
+        self.recovered_at
+    }
+
+    /// Transactions that have begun and not ended.
+    pub fn live(&self) -> impl Iterator<Item = TxId> + '_ {
+        self.live.ids()
+    }
+
+    /// The layer below, to look at.
+    pub fn ftl(&self) -> &Ftl {
+        &self.ftl
+    }
+
+    /// Bytes of each structure in memory.
+    pub fn memory(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.ftl.memory().to_vec();
+        all.extend(self.protocol.memory());
+        all
+    }
+
+    /// The flash, which is all that a power cut leaves.
+    pub fn into_flash(self) -> Box<dyn Flash> {
+        self.ftl.into_flash()
+    }
+
+    /// Starts a transaction.
+    ///
+    /// # Errors
+    /// As many are live as the protocol supports.
+    pub fn begin(&mut self, now: Nanos) -> Result<TxId, DeviceError> {
+        let limit = match self.info.isolation {
+            Isolation::Strict => Some(1),
+            _ => self.protocol.live_max().or(self.info.live_max),
+        };
+        if let Some(limit) = limit
+            && self.live.len() as u32 >= limit
+        {
+            return Err(DeviceError::TooManyLive {
+                protocol: self.info.name,
+                limit,
+            });
+        }
+        let tx = TxId(self.last_tx.0 + 1);
+        self.protocol.begin(&mut self.ftl, now, tx)?;
+        self.last_tx = tx;
+        self.live.begin(tx);
+        self.host.begun += 1;
+        Ok(tx)
+    }
+
+    /// Writes a page in a transaction. Returns when the device takes the next request of the
+    /// transaction; what was written is durable once the transaction is.
+    ///
+    /// # Errors
+    /// A request that the device cannot take, or a device that cannot go on.
+    #[inline]
+    pub fn write(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        at: Lpn,
+        data: &[u8],
+    ) -> Result<Nanos, DeviceError> {
+        if data.len() > self.ftl.geometry().page_bytes as usize {
+            let page_bytes = self.ftl.geometry().page_bytes;
+            return Err(DeviceError::TooLong {
+                bytes: data.len(),
+                page_bytes,
+            });
+        }
+        self.put(now, tx, at, Content::Data(data))
+    }
+
+    /// Gives a page back in a transaction: it reads as empty once the transaction has committed.
+    ///
+    /// # Errors
+    /// As [`Device::write`].
+    pub fn trim(&mut self, now: Nanos, tx: TxId, at: Lpn) -> Result<Nanos, DeviceError> {
+        self.put(now, tx, at, Content::Trim)
+    }
+
+    fn put(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        at: Lpn,
+        content: Content<'_>,
+    ) -> Result<Nanos, DeviceError> {
+        let pages = self.ftl.logical_pages();
+        if at.0 >= pages {
+            return Err(DeviceError::OutOfRange { at, pages });
+        }
+        let live = self
+            .live
+            .get_mut(tx)
+            .ok_or(DeviceError::NoTransaction(tx))?;
+        if live.committing {
+            return Err(DeviceError::Committing(tx));
+        }
+        if self.info.isolation == Isolation::NoPageConflict || !self.info.rewrites {
+            match self.writers.get(&at) {
+                Some(&holder) if holder != tx => {
+                    return Err(DeviceError::Conflict {
+                        protocol: self.info.name,
+                        at,
+                        holder,
+                    });
+                }
+                Some(_) if !self.info.rewrites => {
+                    return Err(DeviceError::WrittenTwice {
+                        protocol: self.info.name,
+                        at,
+                    });
+                }
+                Some(_) => {}
+                None => {
+                    self.writers.insert(at, tx);
+                    live.pages.push(at);
+                }
+            }
+        }
+        make_room(&mut self.ftl, self.protocol.as_mut(), now)?;
+        self.host.pages_written += 1;
+        Ok(self.protocol.write(&mut self.ftl, now, tx, at, content)?)
+    }
+
+    /// Reads a page: a transaction's own version if it wrote one, else the last committed one. The
+    /// result is when it was read and the bytes, none for a page that holds nothing.
+    ///
+    /// # Errors
+    /// A page beyond the device, one lost to bit errors, or a device without power.
+    pub fn read(
+        &mut self,
+        now: Nanos,
+        tx: Option<TxId>,
+        at: Lpn,
+    ) -> Result<(Nanos, Option<&[u8]>), DeviceError> {
+        let pages = self.ftl.logical_pages();
+        if at.0 >= pages {
+            return Err(DeviceError::OutOfRange { at, pages });
+        }
+        if let Some(tx) = tx
+            && !self.live.holds(tx)
+        {
+            return Err(DeviceError::NoTransaction(tx));
+        }
+        self.host.pages_read += 1;
+        match self.protocol.find(&self.ftl, tx, at) {
+            Found::Nothing => Ok((now, None)),
+            Found::Held(bytes) => {
+                self.buffer.clear();
+                self.buffer.extend_from_slice(bytes);
+                Ok((now, Some(&self.buffer)))
+            }
+            Found::Flash(page) => {
+                self.buffer
+                    .resize(self.ftl.geometry().page_bytes as usize, 0);
+                let read = self
+                    .ftl
+                    .read(now, page, &mut self.buffer, &mut [], Cause::Host);
+                match read {
+                    Ok(read) => Ok((read.done, Some(&self.buffer[..read.data_bytes]))),
+                    Err(FlashError::Uncorrectable { .. }) => Err(DeviceError::Unreadable(at)),
+                    Err(other) => Err(FtlError::from(other).into()),
+                }
+            }
+        }
+    }
+
+    /// Commits a transaction. Returns when it is durable, or nothing if it waits for its group:
+    /// then [`Device::acknowledged`] will tell.
+    ///
+    /// # Errors
+    /// No such transaction, or a device that cannot go on.
+    pub fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Option<Nanos>, DeviceError> {
+        let live = self.live.get_mut(tx);
+        if live.ok_or(DeviceError::NoTransaction(tx))?.committing {
+            return Err(DeviceError::Committing(tx));
+        }
+        make_room(&mut self.ftl, self.protocol.as_mut(), now)?;
+        match self.protocol.commit(&mut self.ftl, now, tx)? {
+            Some(done) => {
+                self.end(tx);
+                self.host.committed += 1;
+                Ok(Some(done))
+            }
+            None => {
+                self.live.get_mut(tx).expect("checked above").committing = true;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Rolls a transaction back. Returns when the device is done with it.
+    ///
+    /// # Errors
+    /// No such transaction, one that waits for its commit, or a device that cannot go on.
+    pub fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, DeviceError> {
+        let live = self.live.get_mut(tx);
+        if live.ok_or(DeviceError::NoTransaction(tx))?.committing {
+            return Err(DeviceError::Committing(tx));
+        }
+        let done = self.protocol.abort(&mut self.ftl, now, tx)?;
+        self.end(tx);
+        self.host.aborted += 1;
+        Ok(done)
+    }
+
+    /// When commits that wait for their group stop waiting: the host should call
+    /// [`Device::acknowledged`] then.
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.protocol.deadline()
+    }
+
+    /// Commits that waited and are durable, with the instant of each. `flush` asks for all that
+    /// wait now, for example because every client does.
+    ///
+    /// # Errors
+    /// A device that cannot go on.
+    pub fn acknowledged(
+        &mut self,
+        now: Nanos,
+        flush: bool,
+    ) -> Result<Vec<(TxId, Nanos)>, DeviceError> {
+        make_room(&mut self.ftl, self.protocol.as_mut(), now)?;
+        let done = self.protocol.acknowledge(&mut self.ftl, now, flush)?;
+        for &(tx, _) in &done {
+            self.end(tx);
+            self.host.committed += 1;
+        }
+        Ok(done)
+    }
+
+    /// Checks the invariants of the protocol and of the FTL, in tests and campaigns.
+    ///
+    /// # Errors
+    /// Says which one does not hold.
+    pub fn check(&self) -> Result<(), String> {
+        self.ftl.check()?;
+        self.protocol.check(&self.ftl)
+    }
+
+    fn end(&mut self, tx: TxId) {
+        let writers = &mut self.writers;
+        self.live.end(tx, |at| {
+            writers.remove(&at);
+        });
+    }
+}

@@ -1,0 +1,181 @@
+//! A small device for the tests of CFC and AFC, blank or with pages laid out by hand.
+
+use super::{Link, Tail, spare};
+use crate::commit::{Device, Kind, Options};
+use crate::ftl::{Cause, Config, Header, Kind as PageKind, Operation, VictimPolicy, header};
+use crate::nand::{Cell, Chip, Flash, Geometry, PowerCut, Shared, Timing};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+
+const GEOMETRY: Geometry = Geometry {
+    channels: 1,
+    packages_per_channel: 1,
+    planes_per_package: 1,
+    blocks_per_plane: 32,
+    pages_per_block: 5,
+    page_bytes: 256,
+    spare_bytes: 64,
+    cell: Cell::Slc {
+        partial_programs: 2,
+    },
+    strict_order: false,
+};
+
+const TIMING: Timing = Timing {
+    read: Nanos::from_micros(25),
+    program: Nanos::from_micros(200),
+    reprogram: Nanos::from_micros(200),
+    erase: Nanos::from_micros(1500),
+    transfer_ps_per_byte: 0,
+};
+
+/// A page laid out by hand, in the block and at the place given.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::commit) struct Laid {
+    pub(in crate::commit) at: (u32, u32),
+    pub(in crate::commit) lpn: u32,
+    pub(in crate::commit) xid: u64,
+    /// Its write sequence and its version.
+    pub(in crate::commit) seq: u64,
+    pub(in crate::commit) link: Option<Link>,
+    pub(in crate::commit) flag: u8,
+}
+
+/// A link to the page that `laid` becomes.
+pub(in crate::commit) fn link_to(laid: Laid) -> Option<Link> {
+    Some(Link::to(place(laid.at), laid.seq))
+}
+
+fn place((block, page): (u32, u32)) -> Ppn {
+    GEOMETRY.page(Pbn(block), page)
+}
+
+/// A device and the clock of its only user.
+pub(in crate::commit) struct Bench {
+    kind: Kind,
+    options: Options,
+    flash: Shared<PowerCut>,
+    device: Option<Device>,
+    pub(in crate::commit) now: Nanos,
+}
+
+impl Bench {
+    /// A blank device.
+    pub(in crate::commit) fn new(kind: Kind, block_flags: bool, strict_order: bool) -> Bench {
+        let geometry = Geometry {
+            strict_order,
+            ..GEOMETRY
+        };
+        let options = Options {
+            block_flags,
+            ..Options::default()
+        };
+        Bench::start(kind, options, Chip::new(geometry, TIMING, 64))
+    }
+
+    /// A device that holds these pages; each has its write sequence as its only byte.
+    pub(in crate::commit) fn laid(kind: Kind, options: Options, pages: &[Laid]) -> Bench {
+        let mut chip = Chip::new(GEOMETRY, TIMING, 64);
+        for page in pages {
+            let mut bytes = [0xff; header::SIZE + spare::SIZE];
+            let (kind, lpn, seq) = (PageKind::Data, Lpn(page.lpn), page.seq);
+            Header { kind, lpn, seq }.emit(&mut bytes);
+            let tail = Tail {
+                version: page.seq,
+                xid: TxId(page.xid),
+                link: page.link,
+                born: page.flag,
+                flag: page.flag,
+            };
+            tail.emit(&mut bytes[header::SIZE..]);
+            chip.program(Nanos::ZERO, place(page.at), &[page.seq as u8], &bytes)
+                .expect("the page is blank");
+        }
+        Bench::start(kind, options, chip)
+    }
+
+    fn start(kind: Kind, options: Options, mut chip: Chip) -> Bench {
+        chip.reset_time();
+        let flash = Shared::new(PowerCut::new(chip));
+        let config = Config {
+            over_provision: 0.0,
+            logical_pages: Some(12),
+            gc_threshold: 0.0,
+            victims: VictimPolicy::Greedy,
+            static_wear_gap: Some(2),
+            summary_pages: true,
+        };
+        let opened = Device::open(Box::new(flash.clone()), kind, config, &options, Nanos::ZERO);
+        let device = opened.expect("no power cut falls into recovery");
+        device.check().expect("the books agree after recovery");
+        Bench {
+            kind,
+            options,
+            now: device.recovered_at(),
+            flash,
+            device: Some(device),
+        }
+    }
+
+    /// Pulls the plug and starts again; everything in flight lands.
+    pub(in crate::commit) fn restart(mut self) -> Bench {
+        self.device = None;
+        let chip = self.flash.take().pull(2, false);
+        Bench::start(self.kind, self.options, chip)
+    }
+
+    pub(in crate::commit) fn device(&mut self) -> &mut Device {
+        self.device.as_mut().expect("the power is on")
+    }
+
+    /// Begins a transaction that writes its number to pages.
+    pub(in crate::commit) fn open(&mut self, value: u8, pages: &[u32]) -> TxId {
+        let now = self.now;
+        let tx = self.device().begin(now).expect("it begins");
+        for &page in pages {
+            let now = self.now;
+            let write = self.device().write(now, tx, Lpn(page), &[value]);
+            self.now = write.expect("the device takes the page");
+        }
+        tx
+    }
+
+    pub(in crate::commit) fn commit(&mut self, tx: TxId) {
+        let now = self.now;
+        let done = self.device().commit(now, tx).expect("the power is on");
+        self.now = done.expect("nothing waits for a group");
+        self.device().check().expect("the books agree");
+    }
+
+    pub(in crate::commit) fn abort(&mut self, tx: TxId) {
+        let now = self.now;
+        self.now = self.device().abort(now, tx).expect("aborts succeed");
+    }
+
+    pub(in crate::commit) fn put(&mut self, value: u8, pages: &[u32]) {
+        let tx = self.open(value, pages);
+        self.commit(tx);
+    }
+
+    /// Commits small transactions over some pages until so many blocks have been collected.
+    pub(in crate::commit) fn churn(&mut self, pages: &[u32], collections: u64) {
+        let until = self.device().stats().collections + collections;
+        while self.device().stats().collections < until {
+            self.put(99, pages);
+        }
+    }
+
+    /// What the first pages hold; 0 is nothing.
+    pub(in crate::commit) fn values(&mut self, pages: u32) -> Vec<u8> {
+        let now = self.now;
+        (0..pages)
+            .map(|page| {
+                let (_, bytes) = self.device().read(now, None, Lpn(page)).expect("it reads");
+                bytes.map_or(0, |bytes| bytes[0])
+            })
+            .collect()
+    }
+
+    pub(in crate::commit) fn count(&mut self, operation: Operation, cause: Cause) -> u64 {
+        self.device().stats().count(operation, cause)
+    }
+}

@@ -1,0 +1,130 @@
+//! Flags that cannot be changed in place: the device forbids it (strict program order), or a power
+//! cut tore an earlier change and the page's programs are used up. Then a copy of the page, linked
+//! to the page that it copies, carries the new flag ([FlagCommit] Appendix C).
+//!
+//! A carrier that is no longer the current version of its page stays live until the page that it
+//! copies is erased, or the collector would have to make another one.
+
+use super::{Link, Shadow, Tail};
+use crate::commit::table_bytes;
+use crate::ftl::{Cause, Ftl, FtlError, Stream, Written};
+use crate::units::{Nanos, Ppn};
+use rustc_hash::FxHashMap;
+
+#[derive(Debug, Clone, Copy)]
+struct Carried {
+    target: Ppn,
+    /// Whether the carrier is also a version that somebody needs.
+    current: bool,
+}
+
+/// Pages that carry the flag of another page.
+#[derive(Debug, Default)]
+pub(in crate::commit) struct Carriers {
+    of_target: FxHashMap<Ppn, Ppn>,
+    carriers: FxHashMap<Ppn, Carried>,
+}
+
+impl Carriers {
+    /// `carrier`, which is live, carries the flag of `target` from now on.
+    pub(in crate::commit) fn insert(
+        &mut self,
+        ftl: &mut Ftl,
+        target: Ppn,
+        carrier: Ppn,
+        current: bool,
+    ) {
+        self.target_erased(ftl, target);
+        self.of_target.insert(target, carrier);
+        self.carriers.insert(carrier, Carried { target, current });
+    }
+
+    /// Whether a page's flag is carried by another one.
+    pub(in crate::commit) fn has(&self, target: Ppn) -> bool {
+        self.of_target.contains_key(&target)
+    }
+
+    /// Nobody needs the version at `at` any more. It is dropped, unless it carries a flag.
+    pub(in crate::commit) fn retire(&mut self, ftl: &mut Ftl, at: Ppn) {
+        match self.carriers.get_mut(&at) {
+            Some(carried) => carried.current = false,
+            None => ftl.kill(at),
+        }
+    }
+
+    /// The collector has copied a page.
+    pub(in crate::commit) fn moved(&mut self, from: Ppn, to: Ppn) {
+        if let Some(carried) = self.carriers.remove(&from) {
+            self.of_target.insert(carried.target, to);
+            self.carriers.insert(to, carried);
+        }
+    }
+
+    /// A page is gone, and with it the need to carry its flag.
+    pub(in crate::commit) fn target_erased(&mut self, ftl: &mut Ftl, target: Ppn) {
+        if let Some(carrier) = self.of_target.remove(&target) {
+            let carried = self.carriers.remove(&carrier).expect("both tables have it");
+            if !carried.current {
+                ftl.kill(carrier);
+            }
+        }
+    }
+
+    /// Bytes of both tables.
+    pub(in crate::commit) fn bytes(&self) -> u64 {
+        let entries = self.carriers.len();
+        table_bytes::<Ppn, Ppn>(entries) + table_bytes::<Ppn, Carried>(entries)
+    }
+
+    /// Checks that the tables agree and that every carrier is kept.
+    pub(in crate::commit) fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        for (carrier, carried) in &self.carriers {
+            if self.of_target.get(&carried.target) != Some(carrier) || !ftl.is_live(*carrier) {
+                return Err(format!(
+                    "page {carrier} carries the flag of page {}, but is not kept",
+                    carried.target
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Programs a copy of `page` with another flag, linked to it.
+pub(in crate::commit) fn copy_in_place_of(
+    ftl: &mut Ftl,
+    now: Nanos,
+    page: &Shadow,
+    flag: u8,
+    cause: Cause,
+) -> Result<Written, FtlError> {
+    let mut data = vec![0; ftl.geometry().page_bytes as usize];
+    let read = ftl.read(now, page.at, &mut data, &mut [], cause)?;
+    let tail = Tail {
+        link: Some(page.link_to_it()),
+        flag,
+        ..page.tail
+    };
+    let bytes = &data[..read.data_bytes];
+    let what = (page.kind, page.lpn, None);
+    // Blocks that are short go to copies of live pages; a carrier joins an open one.
+    let planes = ftl.geometry().planes();
+    let short = ftl.free_blocks() <= planes;
+    let is_open = |plane: &u32| short && ftl.open_on(Stream::Gc, *plane).is_some();
+    let plane = (0..planes).find(is_open);
+    ftl.append_with(
+        read.done,
+        (Stream::Gc, plane),
+        what,
+        bytes,
+        cause,
+        |_, out| tail.emit(out),
+    )
+}
+
+/// The link of a page that was just programmed.
+impl From<Written> for Link {
+    fn from(written: Written) -> Link {
+        Link::to(written.at, written.seq)
+    }
+}

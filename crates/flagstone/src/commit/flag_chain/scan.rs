@@ -1,0 +1,230 @@
+//! Recovery's view of the flash: all shadow pages, the links among them that hold, and the units
+//! that flags stand for: single pages, or all pages of a transaction in a block.
+
+use super::{Shadow, read_shadow};
+use crate::ftl::{Cause, Ftl, FtlError, Slot};
+use crate::units::{Nanos, TxId};
+use rustc_hash::FxHashMap;
+
+/// All shadow pages of a device, by place (S in the paper).
+pub(in crate::commit) struct Found {
+    pub(in crate::commit) pages: Vec<Shadow>,
+    /// When the last read was over.
+    pub(in crate::commit) done: Nanos,
+    /// When the scan was over and flags can be read, side by side.
+    scanned: Nanos,
+    /// The highest transaction identifier.
+    pub(in crate::commit) last_tx: TxId,
+    /// Whether a link is followed wherever it leads, as printed.
+    trusted: bool,
+}
+
+/// Reads the spare areas of all data blocks.
+pub(in crate::commit) fn scan(ftl: &mut Ftl, now: Nanos, trusted: bool) -> Result<Found, FtlError> {
+    let mut pages = Vec::new();
+    let mut last_tx = TxId(0);
+    let blocks = ftl.data_blocks();
+    let done = ftl.scan(now, &blocks, |at, head, tail| {
+        let page = Shadow::parse(at, &head, tail);
+        last_tx = last_tx.max(page.tail.xid);
+        pages.push(page);
+    })?;
+    let logical = ftl.logical_pages();
+    pages.retain(|page: &Shadow| page.lpn.0 < logical);
+    debug_assert!(pages.is_sorted_by_key(|page| page.at));
+    Ok(Found {
+        pages,
+        done,
+        scanned: done,
+        last_tx,
+        trusted,
+    })
+}
+
+impl Found {
+    /// The page that a page's link leads to, if the link holds.
+    pub(in crate::commit) fn target(&self, page: usize) -> Option<usize> {
+        let from = &self.pages[page];
+        let link = from.tail.link?;
+        let target = self
+            .pages
+            .binary_search_by_key(&link.at, |page| page.at)
+            .ok()?;
+        let to = &self.pages[target];
+        let holds = self.trusted || (to.tail.xid == from.tail.xid && to.seq == link.seq);
+        (holds && target != page).then_some(target)
+    }
+
+    /// The flag of a page, read from the page itself unless the scan has already seen a flag that
+    /// was changed. Summary pages do not hold flags.
+    pub(in crate::commit) fn flag(
+        &mut self,
+        ftl: &mut Ftl,
+        page: usize,
+        unset: u8,
+    ) -> Result<u8, FtlError> {
+        let page = &mut self.pages[page];
+        if page.tail.flag == unset {
+            let (read, done) = read_shadow(ftl, self.scanned, page.at, Cause::Recovery)?;
+            self.done = self.done.max(done);
+            page.tail.flag = read.map_or(unset, |read| read.tail.flag);
+        }
+        Ok(page.tail.flag)
+    }
+
+    /// Points the mapping table at the newest version of each logical page among those that count.
+    /// Of copies it takes the oldest, so that a collection that was cut short leaves only rubbish.
+    pub(in crate::commit) fn map_newest(&self, ftl: &mut Ftl, counts: impl Fn(usize) -> bool) {
+        let mut newest: Vec<(u64, u32)> = vec![(0, 0); ftl.logical_pages() as usize];
+        for (index, page) in self.pages.iter().enumerate() {
+            let (version, seq) = &mut newest[page.lpn.index()];
+            let older_copy = page.tail.version == *version && is_before(page.seq, *seq);
+            if counts(index) && (page.tail.version > *version || older_copy) {
+                (*version, *seq) = (page.tail.version, page.seq);
+                ftl.set_slot(page.lpn, Slot::of(page.kind, page.at));
+            }
+        }
+        ftl.revive_mapped();
+    }
+
+    /// Gives blocks back of which no page is needed. Returns the pages in them.
+    pub(in crate::commit) fn release_rubbish(
+        &self,
+        ftl: &mut Ftl,
+        is_rubbish: impl Fn(usize) -> bool,
+    ) -> Vec<usize> {
+        let geometry = *ftl.geometry();
+        let mut released = Vec::new();
+        let mut start = 0;
+        for block in ftl.data_blocks() {
+            let here = |page: &Shadow| geometry.block_of(page.at) == block;
+            let end = start + self.pages[start..].partition_point(here);
+            if ftl.live_in(block) == 0 && (start..end).all(&is_rubbish) {
+                ftl.release(block);
+                released.extend(start..end);
+            }
+            start = end;
+        }
+        released
+    }
+
+    /// Groups the pages into units, and finds which unit links to which.
+    /// Pages for which `apart` holds are in none.
+    pub(in crate::commit) fn units(
+        &self,
+        ftl: &Ftl,
+        block_flags: bool,
+        apart: impl Fn(usize) -> bool,
+    ) -> Units {
+        let geometry = *ftl.geometry();
+        let mut units = Units {
+            of_page: Vec::with_capacity(self.pages.len()),
+            first: Vec::new(),
+            edges: Vec::new(),
+        };
+        let mut here: FxHashMap<TxId, u32> = FxHashMap::default();
+        let mut block = None;
+        for (index, page) in self.pages.iter().enumerate() {
+            if !block_flags || block != Some(geometry.block_of(page.at)) {
+                block = Some(geometry.block_of(page.at));
+                here.clear();
+            }
+            if apart(index) {
+                units.of_page.push(NO_UNIT);
+                continue;
+            }
+            let unit = *here.entry(page.tail.xid).or_insert_with(|| {
+                units.first.push(index as u32);
+                units.first.len() as u32 - 1
+            });
+            units.of_page.push(unit);
+        }
+        for page in 0..self.pages.len() {
+            let from = units.of_page[page];
+            let target = self.target(page).map(|target| units.of_page[target]);
+            if let Some(to) = target.filter(|&to| to != from && to != NO_UNIT && from != NO_UNIT) {
+                units.edges.push((from, to));
+            }
+        }
+        units.edges.sort_unstable();
+        units.edges.dedup();
+        units
+    }
+}
+
+/// Whether one low half of a write sequence comes before another.
+pub(in crate::commit) fn is_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+/// The unit of a page that is in none.
+pub(in crate::commit) const NO_UNIT: u32 = u32::MAX;
+
+/// Pages that share a flag, and the links among them.
+pub(in crate::commit) struct Units {
+    /// The unit of each page.
+    pub(in crate::commit) of_page: Vec<u32>,
+    /// The first page of each unit.
+    first: Vec<u32>,
+    /// From unit to unit, sorted.
+    edges: Vec<(u32, u32)>,
+}
+
+impl Units {
+    /// How many there are.
+    pub(in crate::commit) fn len(&self) -> usize {
+        self.first.len()
+    }
+
+    /// Links from unit to unit.
+    pub(in crate::commit) fn edges(&self) -> &[(u32, u32)] {
+        &self.edges
+    }
+
+    /// The first page of a unit.
+    pub(in crate::commit) fn first_page(&self, unit: u32) -> usize {
+        self.first[unit as usize] as usize
+    }
+
+    /// The pages of a unit: all between its first and the last of that block that belong to it.
+    pub(in crate::commit) fn pages(
+        &self,
+        unit: u32,
+        pages_per_block: u32,
+    ) -> impl Iterator<Item = usize> + '_ {
+        let first = self.first_page(unit);
+        let end = (first + pages_per_block as usize).min(self.of_page.len());
+        (first..end).filter(move |&page| self.of_page[page] == unit)
+    }
+
+    /// Units that no link leads to (U in the paper).
+    pub(in crate::commit) fn heads(&self) -> Vec<u32> {
+        let mut linked = vec![false; self.len()];
+        for &(_, to) in &self.edges {
+            linked[to as usize] = true;
+        }
+        (0..self.len() as u32)
+            .filter(|&unit| !linked[unit as usize])
+            .collect()
+    }
+
+    /// Every unit that a path of links leads to from those given, them included.
+    pub(in crate::commit) fn reach(&self, mut from: Vec<u32>) -> Vec<bool> {
+        let mut reached = vec![false; self.len()];
+        for &unit in &from {
+            reached[unit as usize] = true;
+        }
+        while let Some(unit) = from.pop() {
+            let start = self.edges.partition_point(|&(a, _)| a < unit);
+            for &(a, to) in &self.edges[start..] {
+                if a != unit {
+                    break;
+                }
+                if !std::mem::replace(&mut reached[to as usize], true) {
+                    from.push(to);
+                }
+            }
+        }
+        reached
+    }
+}

@@ -1,0 +1,179 @@
+//! G-MixSL: MixSL with group commit, one log page for several transactions.
+//!
+//! Paper       [MixSL] §4
+//! Idea        A transaction that commits waits until enough others do; one log page then makes all
+//!             of them count at once.
+//! Cost        k programs for k pages, and a share of one log page; commits wait for their group.
+//! Symbols     see shadow_log/mod.rs, which holds what this and MixSL share
+//!
+//!   spare     | head 11 | xid 6 | link 4 |          as in MixSL
+//!   log page  | count 2 | xid 6, c/a 1 | xid 6, c/a 1 | ...
+//!   root      | watermark 6 | count 4 | gaps ... |
+//!
+//! States      live ──commit──> waiting ──data of all durable, then log page──> committed
+//!               └────abort, or a power cut────┴──────────────────> aborted ──erased──> gone
+//!
+//! Invariants  those of MixSL, and
+//!             6. A waiting transaction keeps its rows and its pages' locks: nobody else reads or
+//!                overwrites what it wrote before the log page of its group is durable.
+//!
+//! Recovery    as MixSL: a log page is there with all of its records or not at all
+//!
+//! Departures  D1 to D5 as in MixSL, and
+//!             D6. A group also ends at a deadline, and when the host says that all its clients
+//!                 wait: fewer clients than the group has members would wait for ever.
+//!             D7. An abort does not wait. As published its record joins the group, but nobody
+//!                 waits for it. A transaction that wrote nothing does not wait either.
+
+use super::shadow_log::{self, Record, ShadowLog};
+use super::{Content, Found, Group, Info, Options, Protocol, Recovered};
+use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Written};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+
+pub(super) const INFO: Info = Info {
+    name: "g-mixsl",
+    idea: "as mixsl, with one log page for a group of transactions",
+    section: "4",
+    modes: &["count", "page-full"],
+    ..shadow_log::INFO
+};
+
+struct GMixSl {
+    log: ShadowLog,
+    /// Records at which a group is written.
+    limit: usize,
+    timeout: Nanos,
+    /// Records of the group that forms.
+    group: Vec<Record>,
+    /// When its first member asked, and its last.
+    asked: Option<(Nanos, Nanos)>,
+    /// Members of groups that were written, not yet told.
+    committed: Vec<(TxId, Nanos)>,
+}
+
+pub(super) fn recover(
+    ftl: &mut Ftl,
+    mounted: Mounted,
+    options: &Options,
+) -> Result<Recovered, FtlError> {
+    let (log, done) = ShadowLog::recover(ftl, mounted, options.as_published)?;
+    let fits = shadow_log::records_per_page(ftl);
+    let limit = match options.group {
+        Group::Count(members) => (members as usize).clamp(1, fits),
+        Group::PageFull => fits,
+    };
+    Ok(Recovered {
+        last_tx: log.last_tx(),
+        protocol: Box::new(GMixSl {
+            log,
+            limit,
+            timeout: options.group_timeout,
+            group: Vec::new(),
+            asked: None,
+            committed: Vec::new(),
+        }),
+        done,
+    })
+}
+
+impl GMixSl {
+    /// Adds a record to the group, and writes the group if that fills it.
+    fn join(&mut self, ftl: &mut Ftl, now: Nanos, record: Record) -> Result<(), FtlError> {
+        self.group.push(record);
+        let (first, last) = self.asked.unwrap_or((now, now));
+        self.asked = Some((first.min(now), last.max(now)));
+        if self.group.len() >= self.limit {
+            self.write_group(ftl, now)?;
+        }
+        Ok(())
+    }
+
+    /// Commits all that wait, with one log page.
+    fn write_group(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+        let Some((_, last)) = self.asked.take() else {
+            return Ok(());
+        };
+        let group = std::mem::take(&mut self.group);
+        let members = || group.iter().filter(|record| record.committed);
+        let written = members().map(|record| self.log.written(record.tx)).max();
+        let ready = ftl.sync(now.max(last), written.unwrap_or(now))?;
+        let done = self.log.log(ftl, ready, &group)?;
+        for member in members() {
+            self.log.merge(ftl, member.tx, done);
+            self.committed.push((member.tx, done));
+        }
+        Ok(())
+    }
+}
+
+impl Protocol for GMixSl {
+    fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
+        self.log.begin(tx);
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        at: Lpn,
+        content: Content<'_>,
+    ) -> Result<Nanos, FtlError> {
+        self.log.write(ftl, now, tx, at, content)
+    }
+
+    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        self.log.find(ftl, tx, at)
+    }
+
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
+        if !self.log.needs_record(tx) {
+            self.log.merge(ftl, tx, now);
+            return Ok(Some(now));
+        }
+        let committed = true;
+        self.join(ftl, now, Record { tx, committed })?;
+        // The last of a group is told at once.
+        let told = self.committed.iter().position(|&(member, _)| member == tx);
+        Ok(told.map(|index| self.committed.remove(index).1))
+    }
+
+    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+        self.log.roll_back(ftl, tx);
+        if self.log.as_published() {
+            let committed = false;
+            self.join(ftl, now, Record { tx, committed })?;
+        }
+        Ok(now)
+    }
+
+    fn acknowledge(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        flush: bool,
+    ) -> Result<Vec<(TxId, Nanos)>, FtlError> {
+        if flush || self.deadline().is_some_and(|deadline| deadline <= now) {
+            self.write_group(ftl, now)?;
+        }
+        Ok(std::mem::take(&mut self.committed))
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        self.asked.map(|(first, _)| first + self.timeout)
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.log.memory();
+        let group = self.group.capacity() * size_of::<Record>();
+        all.push(("group", group as u64));
+        all
+    }
+
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        self.log.check(ftl)
+    }
+}
+
+shadow_log::owner!(GMixSl);

@@ -1,0 +1,176 @@
+//! Tests of Atomic-Write and MHL-M: what a commit costs, groups that are longer than a page, full
+//! logs, and the order of several logs.
+
+use crate::commit::small_device::{EVERYTHING, NOTHING, PAGES, Small};
+use crate::commit::{Device, DeviceError, Kind, Options};
+use crate::ftl::{Cause, Operation};
+use crate::nand::Cut;
+
+const BOTH: [Kind; 2] = [Kind::Aw, Kind::MhlM];
+/// Entries that fit a page of the small device.
+const ENTRIES: u32 = 29;
+
+fn small(kind: Kind) -> Small {
+    Small::new(kind, Options::default())
+}
+
+#[test]
+fn a_commit_costs_one_log_page() {
+    for kind in BOTH {
+        let mut small = small(kind);
+        for i in 0..20 {
+            small.put(&[(i, 1), (i + 1, 1), (i + 2, 1)]);
+        }
+        let tx = small.begin();
+        small.write(tx, 0, 2);
+        small.abort(tx);
+        let tx = small.begin();
+        small.commit(tx);
+        let stats = small.device().stats();
+        assert_eq!(stats.collections, 0, "copies would be logged as well");
+        assert_eq!(stats.count(Operation::Program, Cause::Log), 20);
+    }
+}
+
+#[test]
+fn the_pages_that_a_collection_moved_cost_one_log_page() {
+    for kind in BOTH {
+        let mut small = small(kind);
+        for at in 0..PAGES {
+            small.put(&[(at, 1)]);
+        }
+        let logged = |device: &Device| device.stats().count(Operation::Program, Cause::Log);
+        small.churn(0..PAGES, |device| logged(device) >= 400);
+        small.check();
+        let commits = small.device().host_stats().committed;
+        let stats = small.device().stats();
+        let (moved, collections) = (stats.relocated, stats.collections);
+        let of_copies = stats.count(Operation::Program, Cause::Log) - commits;
+        assert!(
+            (1..=collections).contains(&of_copies) && moved > of_copies,
+            "{of_copies} log pages for {moved} pages out of {collections} blocks"
+        );
+    }
+}
+
+#[test]
+fn a_group_of_several_pages_counts_as_a_whole_at_any_cut() {
+    for kind in BOTH {
+        let pages = |value: u8| {
+            (0..ENTRIES + 3)
+                .map(move |at| (at, value))
+                .collect::<Vec<_>>()
+        };
+        let (mut at, mut whole) = (0, 0);
+        loop {
+            let mut fell = true;
+            for dice in 0..12 {
+                let mut small = small(kind);
+                small.put(&pages(1));
+                let mut small = small.arm(Cut {
+                    at,
+                    dice,
+                    torn: dice % 3 == 1,
+                });
+                // The first commit opens a block of the log.
+                let outcome = small.try_put(&[(50, 1)]);
+                fell = outcome.and_then(|()| small.try_put(&pages(2))).is_err();
+                let mut small = small.restart(EVERYTHING);
+                let first = small.value(0);
+                assert!(first == 2 || (first == 1 && fell), "cut {at}, dice {dice}");
+                whole += u32::from(fell && first == 2);
+                for page in 1..ENTRIES + 3 {
+                    assert_eq!(
+                        small.value(page),
+                        first,
+                        "cut {at}, dice {dice}, page {page}"
+                    );
+                }
+            }
+            at += 1;
+            if !fell {
+                break;
+            }
+        }
+        assert!(whole > 0, "some cut finds both pages of the group");
+    }
+}
+
+#[test]
+fn full_logs_start_anew_after_a_checkpoint() {
+    for kind in BOTH {
+        let mut small = small(kind);
+        for round in 1..=3u8 {
+            for i in 0..60 {
+                small.put(&[(i, round)]);
+            }
+            small = small.restart(NOTHING);
+            assert!((0..60).all(|at| small.value(at) == round));
+            small.check();
+        }
+        for i in 0..120u32 {
+            // Long groups meet the end of the logs in their middle.
+            let value = i as u8 + 10;
+            small.put(&(0..2 * ENTRIES).map(|at| (at, value)).collect::<Vec<_>>());
+            if i % 7 == 0 {
+                small = small.restart(NOTHING);
+                assert!((0..2 * ENTRIES).all(|at| small.value(at) == value));
+            }
+        }
+    }
+}
+
+#[test]
+fn d2_a_trim_is_an_entry_without_a_page() {
+    for kind in BOTH {
+        let mut small = small(kind);
+        small.put(&[(0, 1), (1, 1)]);
+        let tx = small.begin();
+        small.trim(tx, 0);
+        small.write(tx, 1, 2);
+        small.trim(tx, 1);
+        small.write(tx, 1, 3);
+        assert_eq!([0, 1].map(|at| small.value_in(Some(tx), at)), [0, 3]);
+        assert_eq!([0, 1].map(|at| small.value(at)), [1, 1]);
+        small.commit(tx);
+        let mut small = small.restart(NOTHING);
+        assert_eq!([0, 1].map(|at| small.value(at)), [0, 3]);
+    }
+}
+
+#[test]
+fn aw_takes_one_transaction_at_a_time_and_mhl_m_one_a_head() {
+    for (kind, heads) in [(Kind::Aw, 1), (Kind::MhlM, 2), (Kind::MhlM, 3)] {
+        let options = Options {
+            log_heads: heads,
+            ..Options::default()
+        };
+        let mut small = Small::new(kind, options);
+        let txs: Vec<_> = (0..heads).map(|_| small.begin()).collect();
+        let now = small.now;
+        let refused = small.device().begin(now);
+        assert!(
+            matches!(refused, Err(DeviceError::TooManyLive { limit, .. }) if limit == heads),
+            "{refused:?}"
+        );
+        small.abort(txs[0]);
+        small.begin();
+    }
+}
+
+#[test]
+fn d4_groups_in_several_logs_count_in_the_order_of_the_commits() {
+    // Heads 0 and 1 in both orders, so that neither the order of the logs nor that of the
+    // beginnings gives the right answer by chance.
+    for swap in [false, true] {
+        let mut small = small(Kind::MhlM);
+        let (a, b) = (small.begin(), small.begin());
+        let (first, second) = if swap { (b, a) } else { (a, b) };
+        small.write(first, 0, 1);
+        small.write(second, 0, 2);
+        small.commit(first);
+        small.commit(second);
+        let mut small = small.restart(NOTHING);
+        assert_eq!(small.value(0), 2);
+    }
+}

@@ -1,0 +1,204 @@
+//! Multi-head logging with metadata clustering (MHL-M).
+//!
+//! Paper       [LightTx] §4.1, an extension of Atomic-Write.
+//! Idea        As [`super::aw`], with a log for each of several heads: a transaction is bound to a
+//!             head when it begins and appends its mapping entries to that log, so that as many
+//!             transactions as there are heads run side by side.
+//! Cost        k programs for k pages and one log page a transaction. Recovery reads the mapping
+//!             table and the logs, no data block.
+//!
+//!   spare     the header alone
+//!   log page  | group | tx | part of parts | entries | lpn -> ppn | lpn -> ppn | ...
+//!
+//! Invariants  1. The pages of a group are durable before its first log page is issued.
+//!             2. The mapping table holds committed versions only, so that a checkpoint may be
+//!                written at any time; it ends all logs at once.
+//!             3. A block is erased only after the groups that made its pages invalid, and the
+//!                group that says where its valid pages went, are durable. That group is issued
+//!                only after all groups with lower numbers are durable: it may name a page of any
+//!                of them.
+//!             4. A head serves one transaction at a time.
+//!
+//! Recovery    a group in a log after the last checkpoint                  verdict
+//!   @A        all parts are there                                         applied, by its number
+//!   @B        a part is missing or cannot be read                         absent
+//!   @C        a part was written before the checkpoint                    in the mapping table
+//!
+//! Departures  D1 to D3 of [`super::aw`].
+//!             D4. Groups are numbered over all logs. The paper does not say how two logs that name
+//!                 the same logical page are put in order.
+//!             D5. The transactions that find no head are refused; who drives the device waits.
+
+use super::active::{TxTable, Writes};
+use super::mapping_log::MappingLog;
+use super::{Content, Found, Info, Isolation, LOG_PER_HEAD, Options, Protocol, Recovered};
+use crate::ftl::{Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+
+pub(super) const INFO: Info = Info {
+    name: "mhl-m",
+    idea: "mapping entries of a transaction appended to the log of its head at commit",
+    paper: "LightTx",
+    section: "§4.1",
+    isolation: Isolation::Serializable,
+    live_max: Some(Options::HEADS_MAX),
+    reprograms: false,
+    rewrites: true,
+    atomic: true,
+    as_published: false,
+    modes: &[],
+    format: Format {
+        tail_bytes: 0,
+        flag_bytes: 0,
+        persist_map: true,
+        logs: LOG_PER_HEAD,
+        zoned: false,
+    },
+};
+
+#[derive(Debug, Default)]
+struct Active {
+    head: u32,
+    writes: Writes,
+}
+
+struct MhlM {
+    log: MappingLog,
+    active: TxTable<Active>,
+    /// Heads that serve no transaction.
+    idle: Vec<u32>,
+    heads: u32,
+    /// Committed pages that the collection under way has moved.
+    moved: Vec<(Lpn, Slot)>,
+}
+
+pub(super) fn recover(
+    ftl: &mut Ftl,
+    mounted: Mounted,
+    options: &Options,
+) -> Result<Recovered, FtlError> {
+    let heads = options.heads(ftl.geometry());
+    let log = MappingLog::replay(ftl, &mounted, heads)?;
+    Ok(Recovered {
+        last_tx: log.last_tx(),
+        protocol: Box::new(MhlM {
+            log,
+            active: TxTable::new(),
+            idle: (0..heads).rev().collect(),
+            heads,
+            moved: Vec::new(),
+        }),
+        done: mounted.done,
+    })
+}
+
+impl Protocol for MhlM {
+    fn live_max(&self) -> Option<u32> {
+        Some(self.heads)
+    }
+
+    fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
+        let head = self.idle.pop().expect("the device keeps to live_max");
+        self.active.open(tx).head = head;
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        at: Lpn,
+        content: Content<'_>,
+    ) -> Result<Nanos, FtlError> {
+        let writes = &mut self.active.open(tx).writes;
+        let Content::Data(bytes) = content else {
+            writes.put(ftl, at, Slot::Empty, now);
+            return Ok(now);
+        };
+        let (to, page) = ((Stream::Host, None), (content.kind(), at, None));
+        let to = ftl.append(now, to, page, &[], bytes, Cause::Host)?;
+        writes.put(ftl, at, Slot::Page(to.at), to.done);
+        Ok(now)
+    }
+
+    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        let own = tx.and_then(|tx| self.active.get(tx)?.writes.get(at));
+        own.unwrap_or_else(|| ftl.slot(at)).into()
+    }
+
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
+        let active = self.active.take(tx).expect("begin opened it");
+        let (head, writes) = (active.head, &active.writes);
+        let mut done = now;
+        if !writes.entries().is_empty() {
+            let written = ftl.sync(now, writes.done)?;
+            self.log.commits(tx);
+            done = self
+                .log
+                .append(ftl, written, head, writes.entries(), |ftl| {
+                    writes.publish(ftl)
+                })?;
+        }
+        self.release(active);
+        Ok(Some(done))
+    }
+
+    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+        let active = self.active.take(tx).expect("begin opened it");
+        active.writes.discard(ftl);
+        self.release(active);
+        Ok(now)
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let table = self.active.memory(|active| active.writes.memory());
+        vec![
+            ("active_tx_table", table),
+            ("mapping_log", self.log.memory()),
+            ("heads", u64::from(self.heads) * 4),
+        ]
+    }
+
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        self.active
+            .iter()
+            .try_for_each(|(tx, active)| active.writes.check(ftl, tx))
+    }
+}
+
+impl Owner for MhlM {
+    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+        let (old, new) = (Slot::Page(from), Slot::Page(to.at));
+        if ftl.slot(header.lpn) == old {
+            ftl.set_slot(header.lpn, new);
+            self.moved.push((header.lpn, new));
+            return;
+        }
+        for active in self.active.iter_mut() {
+            if active.writes.follow(header.lpn, old, new, to.done) {
+                return;
+            }
+        }
+    }
+
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let now = self.log.settle(ftl, now)?;
+        if self.moved.is_empty() {
+            return Ok(now);
+        }
+        // Spread over the heads as the victims are over the planes.
+        let head = ftl.geometry().plane_of(victim) % self.heads;
+        let done = self.log.append(ftl, now, head, &self.moved, |_| {})?;
+        self.moved.clear();
+        Ok(done)
+    }
+}
+
+impl MhlM {
+    fn release(&mut self, mut active: Box<Active>) {
+        active.writes.clear();
+        self.idle.push(active.head);
+        self.active.reuse(active);
+    }
+}

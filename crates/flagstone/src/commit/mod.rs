@@ -1,0 +1,442 @@
+//! Commit protocols: what goes into a spare area, when a version counts, and what the collector may
+//! take. One file a protocol; this one holds what they share and the registry.
+//!
+//! A protocol is part of the device: it sees spare areas and physical pages, and it never sees keys
+//! or nodes. It keeps its tables in memory and gets them back from flash alone. Every protocol file
+//! has the same order: header (paper, idea, cost, spare picture, invariants, recovery, departures),
+//! layout, `INFO`, the struct, `recover`, the five verbs, the collector's hooks, helpers, tests.
+
+mod device;
+mod live;
+
+// What several protocols share.
+mod active;
+mod cycle;
+mod flag_chain;
+mod mapping_log;
+mod shadow_log;
+mod zones;
+mod counted;
+#[cfg(test)]
+mod small_device;
+
+// A protocol each.
+mod plain;
+mod aw;
+mod scc;
+mod bpcc;
+mod cfc;
+mod afc;
+mod mhl_d;
+mod mhl_m;
+mod lighttx;
+mod mixsl;
+mod g_mixsl;
+
+pub use device::{Device, DeviceError, HostStats};
+
+use crate::ftl::{Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot};
+use crate::layout::Record;
+use crate::nand::Geometry;
+use crate::units::{Lpn, Nanos, Ppn, TxId};
+use std::fmt;
+
+/// Records that the protocols keep on flash: in spare areas, in log pages, and in what a root keeps
+/// for its owner.
+pub const LAYOUTS: &[Record] = &[
+    mapping_log::group_head::RECORD,
+    mapping_log::group_entry::RECORD,
+    mapping_log::log_blob::RECORD,
+    scc::tail::RECORD,
+    bpcc::tail::RECORD,
+    flag_chain::spare::RECORD,
+    counted::count_record::RECORD,
+    zones::zone_blob::RECORD,
+    shadow_log::tail::RECORD,
+    shadow_log::record::log_page::RECORD,
+    shadow_log::record::log_record::RECORD,
+    shadow_log::compacted::RECORD,
+];
+
+/// How far transactions may overlap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Isolation {
+    /// One transaction at a time, with a barrier after each.
+    Strict,
+    /// Side by side, as long as no two write the same page.
+    NoPageConflict,
+    /// Side by side without restriction; the order of the commits decides.
+    Serializable,
+}
+
+impl Isolation {
+    /// All levels, the strictest first.
+    pub const ALL: [Isolation; 3] = [
+        Isolation::Strict,
+        Isolation::NoPageConflict,
+        Isolation::Serializable,
+    ];
+
+    /// The name that commands and reports use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Isolation::Strict => "strict",
+            Isolation::NoPageConflict => "no-page-conflict",
+            Isolation::Serializable => "serializable",
+        }
+    }
+}
+
+impl fmt::Display for Isolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// In [`Format::logs`] of a protocol: as many logs as [`Options::heads`] says.
+pub const LOG_PER_HEAD: u8 = u8::MAX;
+
+/// What is known of a protocol without running it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Info {
+    /// The name in commands, results and file names.
+    pub name: &'static str,
+    /// One line on how it commits.
+    pub idea: &'static str,
+    /// Key of the paper, see docs/papers.md.
+    pub paper: &'static str,
+    /// Where in the paper.
+    pub section: &'static str,
+    /// The loosest isolation that it supports.
+    pub isolation: Isolation,
+    /// Transactions that can be live at once on any device, if there is a bound; on a given one see
+    /// [`Protocol::live_max`].
+    pub live_max: Option<u32>,
+    /// Whether pages are reprogrammed in place, which only SLC cells allow.
+    pub reprograms: bool,
+    /// Whether one transaction may write a page twice.
+    pub rewrites: bool,
+    /// Whether it keeps transactions apart at all; false for the control.
+    pub atomic: bool,
+    /// Whether there is a form as printed that differs from the repaired one, and loses data.
+    pub as_published: bool,
+    /// Further modes, by name.
+    pub modes: &'static [&'static str],
+    /// What it needs of the FTL; its `logs` may be [`LOG_PER_HEAD`].
+    pub format: Format,
+}
+
+impl Info {
+    /// What the protocol needs of the FTL on a given device.
+    pub fn format_on(&self, geometry: &Geometry, options: &Options) -> Format {
+        let logs = match self.format.logs {
+            LOG_PER_HEAD => options.heads(geometry) as u8,
+            logs => logs,
+        };
+        Format {
+            logs,
+            ..self.format
+        }
+    }
+}
+
+/// When G-MixSL writes its log page ([MixSL] §4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// When so many transactions wait.
+    Count(u32),
+    /// When the records of the waiting transactions fill a page.
+    PageFull,
+}
+
+/// Variants of a protocol.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    /// Build the protocol as printed, without the repairs that its departures list.
+    pub as_published: bool,
+    /// CFC and AFC: one flag for all pages of a transaction in a block ([FlagCommit] §3.4).
+    pub block_flags: bool,
+    /// G-MixSL: how groups are formed.
+    pub group: Group,
+    /// G-MixSL: how long a commit waits for others.
+    pub group_timeout: Nanos,
+    /// LightTx, MHL-D: blocks set aside at a zone slide; 0 takes 1/64 of the device, and at least
+    /// what the planes and the collector need.
+    pub zone_blocks: u32,
+    /// MHL-D, MHL-M: log heads, at most [`Options::HEADS_MAX`]; 0 takes one a package, but at least
+    /// two.
+    pub log_heads: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            as_published: false,
+            block_flags: true,
+            group: Group::Count(8),
+            group_timeout: Nanos::from_micros(2_000),
+            zone_blocks: 0,
+            log_heads: 0,
+        }
+    }
+}
+
+impl Options {
+    /// The most log heads that a device can have.
+    pub const HEADS_MAX: u32 = 64;
+
+    /// Log heads on a device: what was asked for, or one a package but at least two.
+    pub fn heads(&self, geometry: &Geometry) -> u32 {
+        match self.log_heads {
+            0 => geometry.packages().clamp(2, Options::HEADS_MAX),
+            heads => heads.min(Options::HEADS_MAX),
+        }
+    }
+}
+
+/// What a write makes of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// These bytes; none where nobody will ask for them again.
+    Data(&'a [u8]),
+    /// Nothing: the page is trimmed.
+    Trim,
+}
+
+impl<'a> Content<'a> {
+    /// The kind of the flash page that says so.
+    pub fn kind(self) -> PageKind {
+        match self {
+            Content::Data(_) => PageKind::Data,
+            Content::Trim => PageKind::Trim,
+        }
+    }
+
+    /// The bytes to program.
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Content::Data(bytes) => bytes,
+            Content::Trim => &[],
+        }
+    }
+}
+
+/// A page that a protocol keeps back until it knows what follows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) lpn: Lpn,
+    pub(crate) kind: PageKind,
+    pub(crate) data: Box<[u8]>,
+}
+
+impl Held {
+    pub(crate) fn new(lpn: Lpn, content: Content<'_>) -> Held {
+        Held {
+            lpn,
+            kind: content.kind(),
+            data: content.bytes().into(),
+        }
+    }
+
+    pub(crate) fn found(&self) -> Found<'_> {
+        match self.kind {
+            PageKind::Trim => Found::Nothing,
+            _ => Found::Held(&self.data),
+        }
+    }
+}
+
+/// Where a reader finds a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// On flash.
+    Flash(Ppn),
+    /// Still in the device's memory.
+    Held(&'a [u8]),
+    /// It was never written, or trimmed.
+    Nothing,
+}
+
+impl From<Slot> for Found<'_> {
+    fn from(slot: Slot) -> Self {
+        match slot {
+            Slot::Page(at) => Found::Flash(at),
+            Slot::Empty | Slot::Trimmed(_) => Found::Nothing,
+        }
+    }
+}
+
+/// A commit protocol. [`Device`] has checked the arguments, made room for a few pages, and kept the
+/// isolation that the protocol supports before any of these is called.
+pub trait Protocol: Owner {
+    /// Transactions that can be live at once on this device, if there is a bound below that of
+    /// [`Info`].
+    fn live_max(&self) -> Option<u32> {
+        None
+    }
+
+    /// A transaction starts.
+    fn begin(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<(), FtlError>;
+
+    /// A transaction writes a page. Returns when the device would take the next one; what was
+    /// written need not be durable then.
+    fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        at: Lpn,
+        content: Content<'_>,
+    ) -> Result<Nanos, FtlError>;
+
+    /// Where `tx` finds a page: its own version if it wrote one, else the last committed one.
+    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_>;
+
+    /// A transaction commits. Returns when that is durable, or nothing if it waits for others; then
+    /// [`Protocol::acknowledge`] will tell.
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError>;
+
+    /// A transaction is rolled back. Returns when the device is done with it.
+    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError>;
+
+    /// Commits that were waiting and became durable, with the instant of each; called again and
+    /// again. `flush` asks to commit what waits now.
+    fn acknowledge(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        flush: bool,
+    ) -> Result<Vec<(TxId, Nanos)>, FtlError> {
+        let _ = (ftl, now, flush);
+        Ok(Vec::new())
+    }
+
+    /// When waiting commits will no longer wait.
+    fn deadline(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Bytes of each structure in memory, mapping and block tables apart.
+    fn memory(&self) -> Vec<(&'static str, u64)>;
+
+    /// Checks the protocol's invariants, in tests and campaigns.
+    ///
+    /// # Errors
+    /// Says which one does not hold.
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        let _ = ftl;
+        Ok(())
+    }
+}
+
+/// A protocol that came back from flash.
+pub struct Recovered {
+    /// The protocol, ready for work.
+    pub protocol: Box<dyn Protocol>,
+    /// The highest transaction identifier that is on the flash: none up to it is used again.
+    pub last_tx: TxId,
+    /// When recovery was over.
+    pub done: Nanos,
+}
+
+/// Bytes that a map with entries of these types needs, load factor and control bytes included.
+pub(crate) fn table_bytes<K, V>(entries: usize) -> u64 {
+    (entries * (size_of::<(K, V)>() + 1) * 8 / 7) as u64
+}
+
+macro_rules! protocols {
+    ($($(#[$doc:meta])* $variant:ident => $module:ident;)+) => {
+        /// The registry of commit protocols.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl Kind {
+            /// All protocols.
+            pub const ALL: &[Kind] = &[$(Kind::$variant),+];
+
+            /// What is known of it without running it.
+            pub const fn info(self) -> &'static Info {
+                match self {
+                    $(Kind::$variant => &$module::INFO,)+
+                }
+            }
+
+            /// Recovers the protocol's state from a mounted device, blank or not.
+            ///
+            /// # Errors
+            /// The power failing again, or a flash that this protocol did not write.
+            pub fn recover(
+                self,
+                ftl: &mut Ftl,
+                mounted: Mounted,
+                options: &Options,
+            ) -> Result<Recovered, FtlError> {
+                match self {
+                    $(Kind::$variant => $module::recover(ftl, mounted, options),)+
+                }
+            }
+        }
+    };
+}
+
+protocols! {
+    /// No transactions: the control.
+    Plain => plain;
+    /// Atomic-Write.
+    Aw => aw;
+    /// Simple cyclic commit: a closed ring of links is the commit.
+    Scc => scc;
+    /// Back pointer cyclic commit: back pointers pass over what was not committed.
+    Bpcc => bpcc;
+    /// Commit-based flag commit.
+    Cfc => cfc;
+    /// Abort-based flag commit.
+    Afc => afc;
+    /// Multi-head logging, metadata clustered.
+    MhlM => mhl_m;
+    /// Multi-head logging, data clustered.
+    MhlD => mhl_d;
+    /// LightTx.
+    LightTx => lighttx;
+    /// Shadow pages and a log on flash.
+    MixSl => mixsl;
+    /// MixSL with group commit.
+    GMixSl => g_mixsl;
+}
+
+impl Kind {
+    /// Finds a protocol by its name.
+    pub fn by_name(name: &str) -> Option<Kind> {
+        Kind::ALL
+            .iter()
+            .copied()
+            .find(|kind| kind.info().name == name)
+    }
+
+    /// Whether a device's cells and spare areas suit the protocol.
+    ///
+    /// # Errors
+    /// Says what does not.
+    pub fn suits(self, geometry: &Geometry, config: &Config) -> Result<(), String> {
+        let info = self.info();
+        if info.reprograms && geometry.cell.programs_per_page() < 2 {
+            return Err(format!(
+                "{} sets commit flags by partial page programming, which {} cells do not allow; \
+                 use an SLC device with partial_programs of at least 2",
+                info.name, geometry.cell
+            ));
+        }
+        let format = info.format_on(geometry, &Options::default());
+        Ftl::capacity(geometry, config, &format)
+            .map(|_| ())
+            .map_err(|error| error.0)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.info().name)
+    }
+}

@@ -1,0 +1,120 @@
+//! Plain: no transactions, the control.
+//!
+//! Paper       none; the FTL of [FlagCommit] §2.2 without a commit protocol.
+//! Idea        Each write counts by itself, as soon as it is programmed.
+//! Cost        k programs for k pages. Recovery reads a summary page a block.
+//!
+//!   spare     the header alone
+//!
+//! Invariants  1. The version of a page with the highest write sequence is the one that counts.
+//!             2. Begin, commit and abort keep nothing together and take nothing back: a power-cut
+//!                campaign that holds it to atomicity must find it wanting.
+//!
+//! Recovery    the highest sequence of each logical page; equal sequences are copies of each other
+//!
+//! Departures  none.
+
+use super::{Content, Found, Info, Isolation, Options, Protocol, Recovered};
+use crate::ftl::{Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream};
+use crate::units::{Lpn, Nanos, Ppn, TxId};
+
+pub(super) const INFO: Info = Info {
+    name: "plain",
+    idea: "no transactions: each write counts by itself",
+    paper: "-",
+    section: "-",
+    isolation: Isolation::Serializable,
+    live_max: None,
+    reprograms: false,
+    rewrites: true,
+    atomic: false,
+    as_published: false,
+    modes: &[],
+    format: Format {
+        tail_bytes: 0,
+        flag_bytes: 0,
+        persist_map: false,
+        logs: 0,
+        zoned: false,
+    },
+};
+
+struct Plain {
+    /// When the last program of any transaction is done.
+    written: Nanos,
+}
+
+pub(super) fn recover(ftl: &mut Ftl, mounted: Mounted, _: &Options) -> Result<Recovered, FtlError> {
+    let mut newest: Vec<u64> = vec![0; ftl.logical_pages() as usize];
+    let mut found: Vec<(Lpn, Slot)> = Vec::new();
+    let blocks = ftl.data_blocks();
+    let done = ftl.scan(mounted.done, &blocks, |at: Ppn, head: Header, _: &[u8]| {
+        if let Some(seq) = newest.get_mut(head.lpn.index())
+            && head.seq > *seq
+        {
+            *seq = head.seq;
+            found.push((head.lpn, Slot::of(head.kind, at)));
+        }
+    })?;
+    for (lpn, slot) in found {
+        ftl.set_slot(lpn, slot);
+    }
+    ftl.revive_mapped();
+    ftl.finish_mount();
+    let protocol = Box::new(Plain {
+        written: Nanos::ZERO,
+    });
+    Ok(Recovered {
+        protocol,
+        last_tx: TxId(0),
+        done,
+    })
+}
+
+impl Protocol for Plain {
+    fn begin(&mut self, _: &mut Ftl, _: Nanos, _: TxId) -> Result<(), FtlError> {
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        _: TxId,
+        at: Lpn,
+        content: Content<'_>,
+    ) -> Result<Nanos, FtlError> {
+        let page = (content.kind(), at, None);
+        let to = ftl.append(
+            now,
+            (Stream::Host, None),
+            page,
+            &[],
+            content.bytes(),
+            Cause::Host,
+        )?;
+        if let Some(old) = ftl.set_slot(at, Slot::of(content.kind(), to.at)).ppn() {
+            ftl.kill(old);
+        }
+        self.written = self.written.max(to.done);
+        Ok(now)
+    }
+
+    fn find(&self, ftl: &Ftl, _: Option<TxId>, at: Lpn) -> Found<'_> {
+        ftl.slot(at).into()
+    }
+
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, _: TxId) -> Result<Option<Nanos>, FtlError> {
+        ftl.sync(now, self.written).map(Some)
+    }
+
+    fn abort(&mut self, _: &mut Ftl, now: Nanos, _: TxId) -> Result<Nanos, FtlError> {
+        Ok(now)
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+impl Owner for Plain {}

@@ -1,0 +1,481 @@
+//! What MixSL and G-MixSL share: shadow pages that carry their transaction's identifier, and a log
+//! on flash that says which transactions count ([MixSL] §3).
+//!
+//! A transaction is *live* until it has ended, then it has committed or it is *aborted*; an aborted
+//! one is remembered until its last page is erased. All others whose pages are on flash have
+//! committed. That is what makes the log finite: a compaction writes the last identifier given out
+//! and those up to it that do not count.
+//!
+//! Symbols     paper: XID, LBA, PBA       here: `TxId`, `Lpn`, `Ppn`
+//!             paper: transaction table, X-mapping table, direct mapping table
+//!             here:  `live`, `x_map`, the FTL's map
+//!             paper: XID-bitmap, PBA-bitmap      here: [`printed`]
+
+mod aborted;
+mod printed;
+pub(super) mod record;
+#[cfg(test)]
+mod tests;
+
+use super::{Content, Found, Info, Isolation, table_bytes};
+use crate::ftl::{
+    BlockState, Cause, Format, Ftl, FtlError, Header, Kind as PageKind, Mounted, Owner, Slot,
+    Stream, Written, collect,
+};
+use crate::layout;
+use crate::layout::{get, put};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+pub(super) use aborted::compacted;
+use aborted::{Aborted, Watermark};
+use printed::Printed;
+pub(super) use record::{Record, records_per_page};
+use record::{emit_log_page, parse_log_page};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+layout! {
+    /// The tail of a data page's spare area.
+    pub tail: 10 => {
+        XID:  6, "transaction that wrote the page";
+        LINK: 4, "page of the preceding version; 0xffffffff if there is none";
+    }
+}
+
+/// What both protocols say of themselves, but for name, idea, section and modes.
+pub(super) const INFO: Info = Info {
+    name: "",
+    idea: "",
+    paper: "MixSL",
+    section: "",
+    isolation: Isolation::NoPageConflict,
+    live_max: None,
+    reprograms: false,
+    rewrites: true,
+    atomic: true,
+    as_published: true,
+    modes: &[],
+    format: Format {
+        tail_bytes: tail::SIZE,
+        flag_bytes: 0,
+        persist_map: false,
+        logs: 1,
+        zoned: false,
+    },
+};
+
+/// A page that a live transaction programmed, and how often its block had been erased by then.
+#[derive(Debug, Clone, Copy)]
+struct Shadow {
+    lpn: Lpn,
+    at: Ppn,
+    generation: u32,
+}
+
+/// A row of the transaction table.
+#[derive(Debug, Default)]
+struct Live {
+    /// Every page it programmed: versions that it has overwritten itself and copies by the
+    /// collector included, because they may all still be there after a power cut.
+    shadows: Vec<Shadow>,
+    /// When the last of them is done.
+    written: Nanos,
+}
+
+/// A row of the X-mapping table.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    tx: TxId,
+    at: Ppn,
+    kind: PageKind,
+}
+
+impl Row {
+    fn slot(&self) -> Slot {
+        Slot::of(self.kind, self.at)
+    }
+}
+
+/// Shadow pages and their log.
+pub(super) struct ShadowLog {
+    live: FxHashMap<TxId, Live>,
+    /// The newest own version of each page that a live transaction wrote; no two write the same.
+    x_map: FxHashMap<Lpn, Row>,
+    aborted: Aborted,
+    last_tx: TxId,
+    /// Erases of each block since the start.
+    generations: Vec<u32>,
+    /// When the last commit so far is durable: no page that it made obsolete may be erased before.
+    settled: Nanos,
+    /// When the last erase so far is done.
+    erased: Nanos,
+    /// The form as printed, and what only that needs.
+    printed: Option<Printed>,
+}
+
+impl ShadowLog {
+    /// Rebuilds the tables from flash. Also says when that was done.
+    pub(super) fn recover(
+        ftl: &mut Ftl,
+        mounted: Mounted,
+        as_published: bool,
+    ) -> Result<(ShadowLog, Nanos), FtlError> {
+        let mark = Watermark::parse(&mounted.blob)?;
+        let mut last_tx = TxId(mark.last);
+        let mut logged: FxHashSet<TxId> = FxHashSet::default();
+        for page in &mounted.logs {
+            for record in parse_log_page(&page.data)? {
+                last_tx = last_tx.max(record.tx);
+                if record.committed {
+                    logged.insert(record.tx);
+                }
+            }
+        }
+        let mut this = ShadowLog {
+            live: FxHashMap::default(),
+            x_map: FxHashMap::default(),
+            aborted: Aborted::default(),
+            last_tx,
+            generations: vec![0; ftl.geometry().blocks() as usize],
+            settled: Nanos::ZERO,
+            erased: Nanos::ZERO,
+            printed: as_published.then(|| Printed::new(&mounted.logs)),
+        };
+        let geometry = *ftl.geometry();
+        let mut newest: Vec<u64> = vec![0; ftl.logical_pages() as usize];
+        let mut found: Vec<(Lpn, Slot)> = Vec::new();
+        let mut links = as_published.then(|| printed::Links::new(&geometry));
+        let blocks = ftl.data_blocks();
+        let mut done = ftl.scan(mounted.done, &blocks, |at, head: Header, bytes: &[u8]| {
+            let (tx, link) = parse_tail(bytes);
+            this.last_tx = this.last_tx.max(tx);
+            // @A
+            let counts = logged.contains(&tx) || mark.counts(tx);
+            if !counts {
+                this.aborted.add(tx, geometry.block_of(at));
+            }
+            match &mut links {
+                None if counts => {
+                    // @B, @C
+                    if let Some(seq) = newest.get_mut(head.lpn.index())
+                        && head.seq > *seq
+                    {
+                        *seq = head.seq;
+                        found.push((head.lpn, Slot::of(head.kind, at)));
+                    }
+                }
+                None => {}
+                // D2, as printed: links alone decide.
+                Some(links) => links.see(at, link, counts),
+            }
+        })?;
+        if let Some(links) = links {
+            (found, done) = links.valid_versions(ftl, done)?;
+        }
+        for (lpn, slot) in found {
+            ftl.set_slot(lpn, slot);
+        }
+        ftl.revive_mapped();
+        ftl.finish_mount();
+        Ok((this, done))
+    }
+
+    /// The highest identifier that is on flash.
+    pub(super) fn last_tx(&self) -> TxId {
+        self.last_tx
+    }
+
+    /// Whether the form as printed was asked for.
+    pub(super) fn as_published(&self) -> bool {
+        self.printed.is_some()
+    }
+
+    /// A transaction starts.
+    pub(super) fn begin(&mut self, tx: TxId) {
+        self.last_tx = tx;
+        self.live.insert(tx, Live::default());
+    }
+
+    /// D5: whether a live transaction that commits has anything for a record to vouch for.
+    pub(super) fn needs_record(&self, tx: TxId) -> bool {
+        self.as_published() || !self.live[&tx].shadows.is_empty()
+    }
+
+    /// When what a live transaction has programmed is done.
+    pub(super) fn written(&self, tx: TxId) -> Nanos {
+        self.live[&tx].written
+    }
+
+    /// Programs a shadow page ([MixSL] §3.2, update).
+    pub(super) fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        at: Lpn,
+        content: Content<'_>,
+    ) -> Result<Nanos, FtlError> {
+        let own = self.x_map.get(&at).map(|row| row.at);
+        // D1: the preceding version, not the page itself.
+        let link = own.or(ftl.slot(at).ppn()).unwrap_or(Ppn::NONE);
+        let mut bytes = [0; tail::SIZE];
+        put(&mut bytes, tail::XID, tx.0);
+        put(&mut bytes, tail::LINK, link.0.into());
+        let (kind, data) = (content.kind(), content.bytes());
+        let page = (kind, at, None);
+        let to = ftl.append(now, (Stream::Host, None), page, &bytes, data, Cause::Host)?;
+        if let Some(own) = own {
+            ftl.kill(own);
+        }
+        self.point(ftl, tx, at, kind, to);
+        Ok(now)
+    }
+
+    /// Where a transaction finds a page.
+    pub(super) fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        if let Some(tx) = tx
+            && let Some(row) = self.x_map.get(&at)
+            && row.tx == tx
+        {
+            return row.slot().into();
+        }
+        ftl.slot(at).into()
+    }
+
+    /// Programs one log page that holds all these records and waits for it: the commit point of
+    /// those that say so. Returns when it is durable.
+    pub(super) fn log(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        records: &[Record],
+    ) -> Result<Nanos, FtlError> {
+        let mut now = now;
+        if ftl.log_is_full() {
+            now = self.compact(ftl, now)?;
+        }
+        let bytes = emit_log_page(records);
+        let page = match ftl.log(now, 0, &bytes) {
+            // Blocks failed just now: make do with those that the log can give back.
+            Err(FtlError::MetaFull) => {
+                now = self.compact(ftl, now)?;
+                ftl.log(now, 0, &bytes)?
+            }
+            outcome => outcome?,
+        };
+        if let Some(printed) = &mut self.printed {
+            printed.logged(page.at);
+        }
+        ftl.sync(now, page.done)
+    }
+
+    /// Lets a transaction's versions count; `durable` is when its record is ([MixSL] §3.2, commit).
+    pub(super) fn merge(&mut self, ftl: &mut Ftl, tx: TxId, durable: Nanos) {
+        self.settled = self.settled.max(durable);
+        let live = self.live.remove(&tx).expect("only live transactions end");
+        for shadow in &live.shadows {
+            // A page that was written twice or moved is here twice and has one row.
+            if let Some(row) = self.take_row(shadow.lpn, tx)
+                && let Some(old) = ftl.set_slot(shadow.lpn, row.slot()).ppn()
+            {
+                ftl.kill(old);
+            }
+        }
+    }
+
+    /// Takes a transaction back ([MixSL] §3.2, abort).
+    pub(super) fn roll_back(&mut self, ftl: &mut Ftl, tx: TxId) {
+        let live = self.live.remove(&tx).expect("only live transactions end");
+        for shadow in &live.shadows {
+            if let Some(row) = self.take_row(shadow.lpn, tx) {
+                ftl.kill(row.at);
+            }
+            let block = ftl.geometry().block_of(shadow.at);
+            if self.generations[block.index()] == shadow.generation {
+                self.aborted.add(tx, block);
+            }
+        }
+    }
+
+    /// Bytes of each table, at the size that it grew to.
+    pub(super) fn memory(&self) -> Vec<(&'static str, u64)> {
+        let shadows: usize = self.live.values().map(|live| live.shadows.capacity()).sum();
+        let live = table_bytes::<TxId, Live>(self.live.capacity());
+        let generations = self.generations.len() * size_of::<u32>();
+        let mut all = vec![
+            (
+                "transaction_table",
+                live + (shadows * size_of::<Shadow>()) as u64,
+            ),
+            ("x_map", table_bytes::<Lpn, Row>(self.x_map.capacity())),
+            ("aborted_table", self.aborted.memory() + generations as u64),
+        ];
+        if let Some(printed) = &self.printed {
+            all.push(("bitmaps", printed.bitmap_bytes()));
+        }
+        all
+    }
+
+    /// Checks that rows belong to live transactions and live pages, that nothing else is live, and
+    /// that the aborted are counted right.
+    pub(super) fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        self.aborted.check()?;
+        for (lpn, row) in &self.x_map {
+            if !self.live.contains_key(&row.tx) {
+                return Err(format!("page {lpn} has a row of {}, which ended", row.tx));
+            }
+            if !ftl.is_live(row.at) {
+                return Err(format!(
+                    "{}'s version of page {lpn} can be reclaimed",
+                    row.tx
+                ));
+            }
+        }
+        if let Some(tx) = self.aborted.ids().find(|tx| self.live.contains_key(tx)) {
+            return Err(format!("{tx} is live and aborted"));
+        }
+        let mapped = (0..ftl.logical_pages())
+            .filter(|&lpn| ftl.slot(Lpn(lpn)) != Slot::Empty)
+            .count();
+        let kept = mapped + self.x_map.len();
+        if kept as u64 != ftl.live_pages() {
+            return Err(format!(
+                "{} pages are live, {kept} are mapped",
+                ftl.live_pages()
+            ));
+        }
+        Ok(())
+    }
+
+    fn take_row(&mut self, at: Lpn, tx: TxId) -> Option<Row> {
+        match self.x_map.entry(at) {
+            std::collections::hash_map::Entry::Occupied(row) if row.get().tx == tx => {
+                Some(row.remove())
+            }
+            _ => None,
+        }
+    }
+
+    /// Points a live transaction's row at a page that was just programmed.
+    fn point(&mut self, ftl: &Ftl, tx: TxId, lpn: Lpn, kind: PageKind, to: Written) {
+        let row = Row {
+            tx,
+            at: to.at,
+            kind,
+        };
+        self.x_map.insert(lpn, row);
+        let generation = self.generations[ftl.geometry().block_of(to.at).index()];
+        let live = self.live.get_mut(&tx).expect("rows are of live ones");
+        live.written = live.written.max(to.done);
+        live.shadows.push(Shadow {
+            lpn,
+            at: to.at,
+            generation,
+        });
+    }
+
+    /// D4: puts into a root what of the log still matters, and starts the log anew. Returns when
+    /// that is durable.
+    fn compact(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Nanos, FtlError> {
+        let limit = {
+            let geometry = ftl.geometry();
+            geometry.pages_per_block as usize * geometry.page_bytes as usize / 2
+        };
+        let mut blob = self.watermark().emit();
+        let mut candidates = self.aborted.blocks().into_iter();
+        while blob.len() > limit {
+            let block = candidates.next().ok_or(FtlError::MetaFull)?;
+            if ftl.block_state(block) == BlockState::Full {
+                collect(ftl, self, now, block)?;
+                blob = self.watermark().emit();
+            }
+        }
+        // What counts by the root must be durable before it, and so must the erases of what is no
+        // longer listed.
+        let now = ftl.sync(now, self.settled.max(self.erased))?;
+        let done = ftl.checkpoint(now, blob)?;
+        if let Some(printed) = &mut self.printed {
+            printed.log_restarts();
+        }
+        Ok(done)
+    }
+
+    fn watermark(&self) -> Watermark {
+        let live = self.live.keys().copied();
+        let mut losers: Vec<u64> = self.aborted.ids().chain(live).map(|tx| tx.0).collect();
+        losers.sort_unstable();
+        Watermark {
+            last: self.last_tx.0,
+            losers,
+        }
+    }
+}
+
+impl Owner for ShadowLog {
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        match self.printed {
+            Some(_) => printed::collect_all(self, ftl, now, victim),
+            None => Ok(now),
+        }
+    }
+
+    fn relocated(&mut self, ftl: &mut Ftl, head: &Header, from: Ppn, to: Written) {
+        match self.x_map.get(&head.lpn) {
+            Some(&row) if row.at == from => self.point(ftl, row.tx, head.lpn, row.kind, to),
+            _ => {
+                let old = ftl.set_slot(head.lpn, Slot::of(head.kind, to.at));
+                debug_assert_eq!(old.ppn(), Some(from), "a live page is in one of the maps");
+            }
+        }
+    }
+
+    fn before_erase(&mut self, _: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        // Invariant 3: the commits that made pages of this block obsolete are durable by then.
+        Ok(now.max(self.settled))
+    }
+
+    fn erased(&mut self, _: &mut Ftl, victim: Pbn, done: Nanos) {
+        self.generations[victim.index()] += 1;
+        self.aborted.erased(victim);
+        self.erased = self.erased.max(done);
+    }
+}
+
+/// Hands the collector's calls on to the [`ShadowLog`] in the field `log`.
+macro_rules! owner {
+    ($protocol:ty) => {
+        impl Owner for $protocol {
+            fn prepare(
+                &mut self,
+                ftl: &mut Ftl,
+                now: Nanos,
+                victim: Pbn,
+            ) -> Result<Nanos, FtlError> {
+                self.log.prepare(ftl, now, victim)
+            }
+
+            fn relocated(&mut self, ftl: &mut Ftl, head: &Header, from: Ppn, to: Written) {
+                self.log.relocated(ftl, head, from, to);
+            }
+
+            fn before_erase(
+                &mut self,
+                ftl: &mut Ftl,
+                now: Nanos,
+                victim: Pbn,
+            ) -> Result<Nanos, FtlError> {
+                self.log.before_erase(ftl, now, victim)
+            }
+
+            fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
+                self.log.erased(ftl, victim, done);
+            }
+        }
+    };
+}
+pub(super) use owner;
+
+fn parse_tail(bytes: &[u8]) -> (TxId, Ppn) {
+    (
+        TxId(get(bytes, tail::XID)),
+        Ppn(get(bytes, tail::LINK) as u32),
+    )
+}

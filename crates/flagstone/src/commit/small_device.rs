@@ -1,0 +1,186 @@
+//! A small device and the clock of its only user, for the tests of protocols.
+
+use super::{Device, DeviceError, Kind, Options};
+use crate::ftl::{Config, VictimPolicy};
+use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, Timing};
+use crate::units::{Lpn, Nanos, TxId};
+
+/// Dice of a cut after which nothing, or everything, that was in flight is there.
+pub(super) const NOTHING: u64 = 6;
+pub(super) const EVERYTHING: u64 = 1;
+
+/// Logical pages: most of what the device could hold.
+pub(super) const PAGES: u32 = 104;
+
+pub(super) struct Small {
+    kind: Kind,
+    pub(super) options: Options,
+    flash: Shared<PowerCut>,
+    device: Option<Device>,
+    pub(super) now: Nanos,
+}
+
+impl Small {
+    pub(super) fn new(kind: Kind, options: Options) -> Small {
+        let chip = Small::chip();
+        Small::start(kind, options, PowerCut::new(chip)).expect("there is no cut")
+    }
+
+    fn chip() -> Chip {
+        let geometry = Geometry {
+            channels: 1,
+            packages_per_channel: 2,
+            planes_per_package: 1,
+            blocks_per_plane: 32,
+            pages_per_block: 5,
+            page_bytes: 256,
+            spare_bytes: 64,
+            cell: Cell::Mlc,
+            strict_order: true,
+        };
+        let timing = Timing {
+            read: Nanos::from_micros(25),
+            program: Nanos::from_micros(200),
+            reprogram: Nanos::from_micros(200),
+            erase: Nanos::from_micros(1500),
+            transfer_ps_per_byte: 0,
+        };
+        Chip::new(geometry, timing, 64)
+    }
+
+    fn start(kind: Kind, options: Options, power: PowerCut) -> Result<Small, DeviceError> {
+        let config = Config {
+            over_provision: 0.0,
+            logical_pages: Some(PAGES),
+            gc_threshold: 0.0,
+            victims: VictimPolicy::Greedy,
+            static_wear_gap: Some(3),
+            summary_pages: true,
+        };
+        let flash = Shared::new(power);
+        let device = Device::open(Box::new(flash.clone()), kind, config, &options, Nanos::ZERO)?;
+        device.check().expect("the books agree after recovery");
+        Ok(Small {
+            kind,
+            options,
+            flash,
+            now: device.recovered_at(),
+            device: Some(device),
+        })
+    }
+
+    /// The power will fail with `cut`, counted from now.
+    pub(super) fn arm(mut self, cut: Cut) -> Small {
+        self.device = None;
+        let chip = self.flash.take().pull(EVERYTHING, false);
+        let power = PowerCut::new(chip).arm(cut);
+        Small::start(self.kind, self.options, power).expect("recovery only reads")
+    }
+
+    /// Starts again after a power cut: the one that was armed, or one between two operations.
+    pub(super) fn restart(mut self, dice: u64) -> Small {
+        self.device = None;
+        let power = self.flash.take();
+        let chip = match power.is_off() {
+            true => power.into_chip(),
+            false => power.pull(dice, false),
+        };
+        let power = PowerCut::new(chip);
+        let small = Small::start(self.kind, self.options, power).expect("there is no cut");
+        let operations = small.flash.look(PowerCut::issued);
+        assert_eq!(operations, 0, "recovery only reads");
+        small
+    }
+
+    pub(super) fn device(&mut self) -> &mut Device {
+        self.device.as_mut().expect("the power is on")
+    }
+
+    pub(super) fn begin(&mut self) -> TxId {
+        let now = self.now;
+        self.device().begin(now).expect("a transaction can begin")
+    }
+
+    pub(super) fn write(&mut self, tx: TxId, at: u32, value: u8) {
+        self.try_write(tx, at, value).expect("it can be written");
+    }
+
+    pub(super) fn try_write(&mut self, tx: TxId, at: u32, value: u8) -> Result<(), DeviceError> {
+        let now = self.now;
+        self.now = self.device().write(now, tx, Lpn(at), &[value])?;
+        Ok(())
+    }
+
+    pub(super) fn trim(&mut self, tx: TxId, at: u32) {
+        let now = self.now;
+        self.now = self
+            .device()
+            .trim(now, tx, Lpn(at))
+            .expect("it can be trimmed");
+    }
+
+    pub(super) fn commit(&mut self, tx: TxId) {
+        self.try_commit(tx).expect("it can commit");
+    }
+
+    /// Commits and waits until that is acknowledged.
+    pub(super) fn try_commit(&mut self, tx: TxId) -> Result<(), DeviceError> {
+        let now = self.now;
+        let done = self.device().commit(now, tx)?;
+        self.now = done.expect("no group is waited for");
+        Ok(())
+    }
+
+    pub(super) fn abort(&mut self, tx: TxId) {
+        let now = self.now;
+        self.now = self.device().abort(now, tx).expect("it can be aborted");
+    }
+
+    /// A transaction that writes some pages and commits.
+    pub(super) fn put(&mut self, pages: &[(u32, u8)]) {
+        self.try_put(pages).expect("the power is on");
+    }
+
+    pub(super) fn try_put(&mut self, pages: &[(u32, u8)]) -> Result<(), DeviceError> {
+        let now = self.now;
+        let tx = self.device().begin(now)?;
+        for &(at, value) in pages {
+            self.try_write(tx, at, value)?;
+        }
+        self.try_commit(tx)
+    }
+
+    /// What a page holds: 0 if nothing.
+    pub(super) fn value(&mut self, at: u32) -> u8 {
+        self.value_in(None, at)
+    }
+
+    pub(super) fn value_in(&mut self, tx: Option<TxId>, at: u32) -> u8 {
+        let now = self.now;
+        let (_, bytes) = self.device().read(now, tx, Lpn(at)).expect("it reads");
+        bytes.map_or(0, |bytes| bytes[0])
+    }
+
+    /// Overwrites some pages in no order until `done` says so; blocks with valid pages in them are
+    /// collected meanwhile.
+    pub(super) fn churn(&mut self, pages: std::ops::Range<u32>, done: impl Fn(&Device) -> bool) {
+        let mut dice = 1u32;
+        for _ in 0..4_000 {
+            dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let at = (dice >> 16) % pages.len() as u32;
+            self.put(&[(pages.start + at, 99)]);
+            if done(self.device()) {
+                return;
+            }
+        }
+        panic!("it never comes to that");
+    }
+
+    pub(super) fn checkpoints(&mut self) -> u64 {
+        self.device().stats().checkpoints
+    }
+
+    pub(super) fn check(&mut self) {
+        self.device().check().expect("the books agree");
+    }
+}

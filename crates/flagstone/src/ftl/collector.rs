@@ -1,0 +1,225 @@
+//! Garbage collection, wear levelling and the retirement of failing blocks: one engine that moves
+//! the live pages of a block and erases it, whatever the reason.
+
+use super::victims::View;
+use super::{
+    BlockState, Cause, Fate, Ftl, FtlError, Header, Operation, Owner, Stream, TAIL_BYTES_MAX,
+    header,
+};
+use crate::layout::get;
+use crate::nand::FlashError;
+use crate::units::{Nanos, Pbn};
+
+/// Blocks that static wear levelling looks at after an erase.
+const WEAR_SAMPLES: u32 = 4;
+
+/// Collects until enough blocks are free, and retires blocks that failed. The host's operation that
+/// asked for room is not held back: it meets the collector's work in the planes' timelines.
+#[inline]
+pub(crate) fn make_room(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
+    if ftl.writable_blocks() >= ftl.gc_threshold_blocks && ftl.retire.is_empty() {
+        return Ok(());
+    }
+    make_room_slowly(ftl, owner, now)
+}
+
+#[cold]
+fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
+    while let Some(block) = ftl.retire.pop() {
+        match ftl.blocks[block.index()].state {
+            BlockState::Full if ftl.blocks[block.index()].pins == 0 => {
+                collect(ftl, owner, now, block)?;
+            }
+            // Pinned: once it can be collected, it is retired like any other victim that failed.
+            _ => {}
+        }
+    }
+    while ftl.writable_blocks() < ftl.gc_threshold_blocks {
+        let Some(victim) = choose(ftl) else { break };
+        collect(ftl, owner, now, victim)?;
+        if let Some(cold) = coldest(ftl) {
+            collect(ftl, owner, now, cold)?;
+        }
+    }
+    Ok(())
+}
+
+fn choose(ftl: &mut Ftl) -> Option<Pbn> {
+    ftl.victims.settle();
+    ftl.config.victims.choose(&View {
+        victims: &ftl.victims,
+        erases: &ftl.erases,
+        erases_mean: erases_mean(ftl),
+        data_pages: ftl.data_pages,
+    })
+}
+
+fn erases_mean(ftl: &Ftl) -> u32 {
+    (ftl.erases_total / u64::from(ftl.geometry.blocks())) as u32
+}
+
+/// Static wear levelling: of the next few blocks in turn, one that is too far behind the mean. Its
+/// pages move to a worn block, and it joins the free ones.
+fn coldest(ftl: &mut Ftl) -> Option<Pbn> {
+    let gap = ftl.config.static_wear_gap?;
+    let mean = erases_mean(ftl);
+    for _ in 0..WEAR_SAMPLES {
+        let id = Pbn(ftl.wear_cursor);
+        ftl.wear_cursor = (ftl.wear_cursor + 1) % ftl.geometry.blocks();
+        let block = &ftl.blocks[id.index()];
+        if block.state == BlockState::Full
+            && block.pins == 0
+            && ftl.erases[id.index()] + gap < mean
+            && ftl.writable_blocks() > ftl.gc_reserve_blocks
+        {
+            return Some(id);
+        }
+    }
+    None
+}
+
+/// Moves what is live in a full block elsewhere and erases the block. Returns when the erase is
+/// done; it is not yet waited for.
+pub(crate) fn collect(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    start: Nanos,
+    victim: Pbn,
+) -> Result<Nanos, FtlError> {
+    {
+        let block = &mut ftl.blocks[victim.index()];
+        assert!(
+            block.state == BlockState::Full && block.pins == 0,
+            "block {victim} is no victim"
+        );
+        block.state = BlockState::Victim;
+        ftl.victims.remove(victim, block.live.into());
+    }
+    ftl.stats.collections += 1;
+    let prepared = owner.prepare(ftl, start, victim)?;
+    let mut durable = prepared;
+    let first = ftl.geometry.page(victim, 0);
+    fetch_slots(ftl, victim);
+    for page in 0..ftl.data_pages {
+        if ftl.blocks[victim.index()].live == 0 {
+            break;
+        }
+        let from = crate::units::Ppn(first.0 + page);
+        if !ftl.is_live(from) {
+            continue;
+        }
+        match relocate(ftl, owner, prepared, from)? {
+            Moved::To(done) => durable = durable.max(done),
+            Moved::Dropped => {}
+            Moved::Lost => {
+                ftl.blocks[victim.index()].state = BlockState::Stuck;
+                return Ok(durable);
+            }
+        }
+    }
+    let now = ftl.sync(prepared, durable)?;
+    let now = owner.before_erase(ftl, now, victim)?;
+    debug_assert_eq!(
+        ftl.blocks[victim.index()].live,
+        0,
+        "block {victim} still has live pages"
+    );
+    let failing = ftl.blocks[victim.index()].failing;
+    let done = match ftl.erase(now, victim, Cause::Gc)? {
+        Some(done) if !failing => {
+            ftl.free_block(victim);
+            done
+        }
+        Some(done) => ftl.retire_now(done, victim)?,
+        None => ftl.retire_now(now, victim)?,
+    };
+    owner.erased(ftl, victim, done);
+    ftl.stats.gc_ns += done.since(start);
+    Ok(done)
+}
+
+/// Looks at the mapping of the pages that are about to be copied. They lie far apart, and waiting
+/// for one after the other would be a third of the collector's work; here the waits overlap.
+fn fetch_slots(ftl: &Ftl, victim: Pbn) {
+    let first = ftl.geometry.page(victim, 0).0;
+    let pages = (first..first + ftl.data_pages).map(crate::units::Ppn);
+    let mut live = pages.filter(|&page| ftl.is_live(page));
+    loop {
+        let (mut lpns, mut count) = ([0; 64], 0);
+        for page in live.by_ref().take(lpns.len()) {
+            let Some(spare) = ftl.flash.hint(page) else {
+                return;
+            };
+            lpns[count] = get(spare, header::LPN) as usize;
+            count += 1;
+        }
+        let slots = lpns[..count].iter().filter_map(|&lpn| ftl.map.get(lpn));
+        std::hint::black_box(slots.fold(0, |all, slot| all ^ u32::from_le_bytes(*slot)));
+        if count < lpns.len() {
+            return;
+        }
+    }
+}
+
+enum Moved {
+    To(Nanos),
+    Dropped,
+    Lost,
+}
+
+fn relocate(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    from: crate::units::Ppn,
+) -> Result<Moved, FtlError> {
+    let record = ftl.record_bytes();
+    let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
+    let mut data = std::mem::take(&mut ftl.page_buffer);
+    ftl.stats.add(Operation::Read, Cause::Gc);
+    let read = ftl.flash.read(now, from, &mut data, &mut spare[..record]);
+    let moved = match read {
+        Ok(read) => {
+            let head = Header::parse(&spare).expect("a live page holds a version");
+            let tail = &mut spare[header::SIZE..record];
+            let fate = owner.relocate(ftl, from, &head, tail);
+            if fate == Fate::Drop {
+                Ok(Moved::Dropped)
+            } else {
+                let page = (
+                    head.kind,
+                    head.lpn,
+                    (fate == Fate::Copy).then_some(head.seq),
+                );
+                let (bytes, gc) = (&data[..read.data_bytes], (Stream::Gc, None));
+                ftl.append_with(read.done, gc, page, bytes, Cause::Gc, |to, copy| {
+                    copy.copy_from_slice(tail);
+                    owner.place(to, copy);
+                })
+                .map(|to| {
+                    ftl.stats.relocated += 1;
+                    owner.relocated(ftl, &head, from, to);
+                    Moved::To(to.done)
+                })
+            }
+        }
+        Err(FlashError::Uncorrectable { .. }) => Ok(Moved::Lost),
+        Err(other) => Err(other.into()),
+    };
+    ftl.page_buffer = data;
+    if matches!(moved, Ok(Moved::To(_) | Moved::Dropped)) {
+        ftl.kill(from);
+    }
+    moved
+}
+
+impl Ftl {
+    /// Takes a block out of service for good and makes that durable: its old contents may still be
+    /// readable, and a restart must not believe them.
+    pub(super) fn retire_now(&mut self, now: Nanos, id: Pbn) -> Result<Nanos, FtlError> {
+        self.blocks[id.index()].state = BlockState::Bad;
+        self.stats.retired += 1;
+        self.meta.bad.push(id);
+        self.write_root(now)
+    }
+}

@@ -1,0 +1,537 @@
+//! The area at the front of the planes for roots, mapping pages and logs.
+//!
+//! ```text
+//!   anchors: 5 blocks, written in turn        | root 7 1/2 | root 7 2/2 | root 8 1/2 | ...
+//!   the rest: a block holds either            | map 3 | map 9 | map 3 | ...   translation pages
+//!                                      or     | log 0 | log 0 | ...           pages of one log
+//! ```
+//!
+//! A *root* says where each translation page is, which blocks are bad, from which write sequence on
+//! log pages count, and keeps a few bytes for the owner. The newest root all of whose parts are
+//! there is the one that holds; a checkpoint is over when its root is durable, and until then
+//! nothing that the previous root refers to is erased. The anchor that holds the current root is
+//! never erased to make room for the next one.
+
+use super::{BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, Written, header};
+use crate::layout;
+use crate::layout::{get, put};
+use crate::nand::FlashError;
+use crate::units::{Lpn, Nanos, Pbn, Ppn};
+use rustc_hash::FxHashMap;
+
+layout! {
+    /// The head of the data of a root's part.
+    pub root_part: 18 => {
+        MAGIC:      4, "RTFS";
+        GENERATION: 8, "counts roots; a root is never numbered twice";
+        PART:       2, "which part this is, from 0";
+        PARTS:      2, "how many there are";
+        BYTES:      2, "bytes of contents that follow";
+    }
+}
+
+/// The first bytes of every part of a root.
+pub(super) const MAGIC: u64 = 0x5346_5452;
+
+/// No such page.
+pub(super) const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MetaState {
+    /// To be erased, then written.
+    Free,
+    Open,
+    Full,
+    Bad,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct MetaBlock {
+    pub(super) block: Pbn,
+    pub(super) state: MetaState,
+    pub(super) next: u32,
+    /// Translation pages in it that the current root refers to, or log pages that count.
+    pub(super) live: u32,
+    pub(super) is_log: bool,
+}
+
+/// Roots, translation pages and logs.
+#[derive(Debug, Clone)]
+pub(super) struct MetaArea {
+    pub(super) entries_per_page: u32,
+    pub(super) anchors: Vec<MetaBlock>,
+    /// The anchor that the current root lies in, if there is a root.
+    pub(super) root_in: Option<usize>,
+    /// The anchor that is being written, if any.
+    pub(super) anchor_open: Option<usize>,
+    pub(super) pool: Vec<MetaBlock>,
+    /// Where each block is in the pool.
+    pub(super) places: FxHashMap<Pbn, usize>,
+    pub(super) open_map: Vec<Option<usize>>,
+    pub(super) turn: usize,
+    pub(super) open_log: Vec<Option<usize>>,
+    /// Where each translation page is, by the current root.
+    pub(super) directory: Vec<u32>,
+    pub(super) generation: u64,
+    /// When the current root is durable: what it set free may not be erased before, nor may a later
+    /// root be issued, because it repeats what this one says.
+    pub(super) durable: Nanos,
+    pub(super) log_from: u64,
+    pub(super) bad: Vec<Pbn>,
+    pub(super) blob: Vec<u8>,
+}
+
+/// What a root says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct RootImage {
+    pub(super) log_from: u64,
+    pub(super) bad: Vec<Pbn>,
+    pub(super) directory: Vec<u32>,
+    pub(super) blob: Vec<u8>,
+}
+
+impl RootImage {
+    fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend_from_slice(&self.log_from.to_le_bytes());
+        for list in [
+            &self.bad.iter().map(|b| b.0).collect::<Vec<_>>(),
+            &self.directory,
+        ] {
+            out.extend_from_slice(&(list.len() as u32).to_le_bytes());
+            list.iter()
+                .for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        }
+        out.extend_from_slice(&(self.blob.len() as u32).to_le_bytes());
+        out.extend_from_slice(&self.blob);
+        out
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Option<RootImage> {
+        let mut rest = bytes;
+        let mut take = |len: usize| {
+            let (head, tail) = rest.split_at_checked(len)?;
+            rest = tail;
+            Some(head)
+        };
+        let log_from = layout::get(take(8)?, 0..8);
+        let mut list = || {
+            let len = layout::get(take(4)?, 0..4) as usize;
+            let words = take(len.checked_mul(4)?)?.chunks_exact(4);
+            Some(
+                words
+                    .map(|w| layout::get(w, 0..4) as u32)
+                    .collect::<Vec<u32>>(),
+            )
+        };
+        let bad = list()?.into_iter().map(Pbn).collect();
+        let directory = list()?;
+        let len = layout::get(take(4)?, 0..4) as usize;
+        let blob = take(len)?.to_vec();
+        Some(RootImage {
+            log_from,
+            bad,
+            directory,
+            blob,
+        })
+    }
+}
+
+impl MetaArea {
+    /// Where a block is in the pool.
+    pub(super) fn place(&self, block: Pbn) -> Option<usize> {
+        self.places.get(&block).copied()
+    }
+
+    fn free_blocks(&self) -> usize {
+        self.pool
+            .iter()
+            .filter(|b| b.state == MetaState::Free)
+            .count()
+    }
+
+    /// Blocks that a checkpoint of every translation page may need.
+    fn full_checkpoint_blocks(&self, pages_per_block: u32) -> usize {
+        if self.directory.is_empty() {
+            return 0;
+        }
+        (self.directory.len() as u32).div_ceil(pages_per_block) as usize + self.open_map.len()
+    }
+}
+
+impl Ftl {
+    /// Whether the logs have taken what they may: the owner must write a checkpoint before it
+    /// appends to a log again, or the next checkpoint might not fit.
+    pub fn log_is_full(&self) -> bool {
+        let reserve = self
+            .meta
+            .full_checkpoint_blocks(self.geometry.pages_per_block);
+        self.meta.free_blocks() < reserve + self.meta.open_log.len() + 1
+    }
+
+    /// Appends a page to a log and says when it is done.
+    pub fn log(&mut self, now: Nanos, log: u8, data: &[u8]) -> Result<Written, FtlError> {
+        assert!(
+            data.len() <= self.geometry.page_bytes as usize,
+            "a log page is a page"
+        );
+        let seq = self.next_seq();
+        let header = Header {
+            kind: Kind::Log,
+            lpn: Lpn(log.into()),
+            seq,
+        };
+        let (index, at, done) = self.meta_append(now, header, data, Cause::Log)?;
+        self.meta.pool[index].live += 1;
+        Ok(Written { at, seq, done })
+    }
+
+    /// Writes the changed translation pages and a root: what was logged before is no longer needed,
+    /// and `blob` is what the owner will be given back. Returns when the root is durable.
+    pub fn checkpoint(&mut self, now: Nanos, blob: Vec<u8>) -> Result<Nanos, FtlError> {
+        let cleaned = self.clean_map_blocks();
+        let mut dirty = Vec::new();
+        for (word, bits) in self.dirty_map_pages.iter_mut().enumerate() {
+            let mut bits = std::mem::take(bits);
+            while bits != 0 {
+                dirty.push(word as u32 * 64 + bits.trailing_zeros());
+                bits &= bits - 1;
+            }
+        }
+        dirty.extend(cleaned);
+        dirty.sort_unstable();
+        dirty.dedup();
+        let map = std::mem::take(&mut self.map);
+        let written = self.write_map_pages(now, &map, &dirty);
+        self.map = map;
+        let (moved, durable) = written?;
+        let now = self.sync(now, durable)?;
+        let mut old = Vec::new();
+        for (page, at) in moved {
+            old.push(std::mem::replace(
+                &mut self.meta.directory[page as usize],
+                at.0,
+            ));
+        }
+        self.meta.log_from = self.seq + 1;
+        self.meta.blob = blob;
+        // A log block that is open stays out of use from here on: what it holds no longer counts.
+        for open in self.meta.open_log.iter_mut() {
+            if let Some(index) = open.take() {
+                self.meta.pool[index].state = MetaState::Full;
+            }
+        }
+        let done = self.write_root(now)?;
+        self.stats.checkpoints += 1;
+        for at in old.into_iter().filter(|&at| at != NONE) {
+            let place = self.meta.place(self.geometry.block_of(Ppn(at)));
+            self.meta.pool[place.expect("translation pages lie in the pool")].live -= 1;
+        }
+        for block in &mut self.meta.pool {
+            if block.is_log {
+                block.live = 0;
+            }
+            if block.state == MetaState::Full && block.live == 0 {
+                block.state = MetaState::Free;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Programs translation pages. Says where each is, and when the last is done.
+    fn write_map_pages(
+        &mut self,
+        now: Nanos,
+        map: &[[u8; 4]],
+        pages: &[u32],
+    ) -> Result<(Vec<(u32, Ppn)>, Nanos), FtlError> {
+        let mut durable = now;
+        let mut moved = Vec::with_capacity(pages.len());
+        let entries = self.meta.entries_per_page as usize;
+        for &page in pages {
+            let start = page as usize * entries;
+            let slots = &map[start..(start + entries).min(map.len())];
+            let header = Header {
+                kind: Kind::Map,
+                lpn: Lpn(page),
+                seq: self.next_seq(),
+            };
+            let bytes = slots.as_flattened();
+            let (index, at, done) = self.meta_append(now, header, bytes, Cause::Mapping)?;
+            self.meta.pool[index].live += 1;
+            moved.push((page, at));
+            durable = durable.max(done);
+        }
+        Ok((moved, durable))
+    }
+
+    /// The bytes that the owner gave to the last checkpoint.
+    pub fn blob(&self) -> &[u8] {
+        &self.meta.blob
+    }
+
+    /// Translation pages to write again so that their blocks come free: as many as needed for the
+    /// next checkpoint, however large, to fit.
+    fn clean_map_blocks(&mut self) -> Vec<u32> {
+        let pages = self.geometry.pages_per_block;
+        let reserve = self.meta.full_checkpoint_blocks(pages);
+        let free = self.meta.free_blocks();
+        // What this checkpoint writes comes out of the free blocks, then the next must still fit.
+        let wanted = 2 * reserve;
+        if reserve == 0 || free >= wanted {
+            return Vec::new();
+        }
+        let mut order: Vec<usize> = (0..self.meta.pool.len())
+            .filter(|&i| {
+                let block = &self.meta.pool[i];
+                block.state == MetaState::Full && !block.is_log && block.live > 0
+            })
+            .collect();
+        order.sort_by_key(|&i| (self.meta.pool[i].live, i));
+        order.truncate(wanted - free);
+        let chosen: Vec<Pbn> = order.iter().map(|&i| self.meta.pool[i].block).collect();
+        (0..self.meta.directory.len() as u32)
+            .filter(|&page| {
+                let at = self.meta.directory[page as usize];
+                at != NONE && chosen.contains(&self.geometry.block_of(Ppn(at)))
+            })
+            .collect()
+    }
+
+    /// Programs a translation or log page into an open block of its sort.
+    fn meta_append(
+        &mut self,
+        now: Nanos,
+        head: Header,
+        data: &[u8],
+        cause: Cause,
+    ) -> Result<(usize, Ppn, Nanos), FtlError> {
+        let is_log = head.kind == Kind::Log;
+        let lane = if is_log {
+            head.lpn.index()
+        } else {
+            self.meta.turn = (self.meta.turn + 1) % self.meta.open_map.len();
+            self.meta.turn
+        };
+        let mut now = now;
+        let mut spare = [0xff; header::SIZE];
+        head.emit(&mut spare);
+        loop {
+            let slot = if is_log {
+                &self.meta.open_log
+            } else {
+                &self.meta.open_map
+            }[lane];
+            let index = match slot {
+                Some(index) => index,
+                None => {
+                    let (index, erased) = self.meta_open(now, is_log, lane)?;
+                    now = erased;
+                    index
+                }
+            };
+            let (block, page) = (self.meta.pool[index].block, self.meta.pool[index].next);
+            let at = self.geometry.page(block, page);
+            self.meta.pool[index].next += 1;
+            self.stats.add(Operation::Program, cause);
+            let outcome = self.flash.program(now, at, data, &spare);
+            let ends = page + 1 == self.geometry.pages_per_block || outcome.is_err();
+            if ends {
+                self.meta.pool[index].state = MetaState::Full;
+                let open = if is_log {
+                    &mut self.meta.open_log
+                } else {
+                    &mut self.meta.open_map
+                };
+                open[lane] = None;
+            }
+            match outcome {
+                Ok(done) => return Ok((index, at, done)),
+                Err(FlashError::ProgramFailed { done, .. }) => now = done,
+                Err(other) => return Err(other.into()),
+            }
+        }
+    }
+
+    /// Opens a free block of the pool, on the plane that suits the lane if there is one.
+    fn meta_open(
+        &mut self,
+        now: Nanos,
+        is_log: bool,
+        lane: usize,
+    ) -> Result<(usize, Nanos), FtlError> {
+        let mut now = now.max(self.meta.durable);
+        loop {
+            let lanes = if is_log {
+                self.meta.open_log.len()
+            } else {
+                self.meta.open_map.len()
+            } as u32;
+            let wanted = lane as u32 * (self.geometry.planes() / lanes).max(1);
+            let planes = self.geometry.planes();
+            let index = (0..self.meta.pool.len())
+                .filter(|&i| self.meta.pool[i].state == MetaState::Free)
+                .min_by_key(|&i| {
+                    let block = self.meta.pool[i].block;
+                    let plane = self.geometry.plane_of(block);
+                    (
+                        (plane + planes - wanted % planes) % planes,
+                        self.erases[block.index()],
+                        i,
+                    )
+                })
+                .ok_or(FtlError::MetaFull)?;
+            let block = self.meta.pool[index].block;
+            match self.erase(now, block, Cause::Mapping)? {
+                Some(done) => {
+                    let entry = &mut self.meta.pool[index];
+                    (entry.state, entry.next, entry.live) = (MetaState::Open, 0, 0);
+                    entry.is_log = is_log;
+                    let open = if is_log {
+                        &mut self.meta.open_log
+                    } else {
+                        &mut self.meta.open_map
+                    };
+                    open[lane] = Some(index);
+                    return Ok((index, done));
+                }
+                None => {
+                    self.meta.pool[index].state = MetaState::Bad;
+                    now = self.retire_now(now, block)?;
+                }
+            }
+        }
+    }
+
+    /// Writes a root of what holds now. Returns when it is durable.
+    pub(super) fn write_root(&mut self, now: Nanos) -> Result<Nanos, FtlError> {
+        let image = RootImage {
+            log_from: self.meta.log_from,
+            bad: self.meta.bad.clone(),
+            directory: self.meta.directory.clone(),
+            blob: self.meta.blob.clone(),
+        };
+        let bytes = image.emit();
+        let room = self.geometry.page_bytes as usize - root_part::SIZE;
+        let parts = bytes.len().div_ceil(room);
+        assert!(
+            parts <= self.geometry.pages_per_block as usize,
+            "a root of {} bytes does not fit a block",
+            bytes.len()
+        );
+        let mut now = now.max(self.meta.durable);
+        // Each round that fails costs an anchor or some of its pages; there are only so many.
+        for _ in 0..4 {
+            self.meta.generation += 1;
+            let Some((anchor, erased)) = self.anchor_with_room(now, parts as u32)? else {
+                return Err(FtlError::MetaFull);
+            };
+            now = erased;
+            match self.write_parts(now, anchor, &bytes, room, parts)? {
+                Ok(done) => {
+                    self.meta.root_in = Some(anchor);
+                    self.meta.durable = self.sync(now, done)?;
+                    return Ok(self.meta.durable);
+                }
+                Err(failed) => now = failed,
+            }
+        }
+        Err(FtlError::MetaFull)
+    }
+
+    /// All parts of a root; the inner error is the instant at which one failed.
+    fn write_parts(
+        &mut self,
+        now: Nanos,
+        anchor: usize,
+        bytes: &[u8],
+        room: usize,
+        parts: usize,
+    ) -> Result<Result<Nanos, Nanos>, FtlError> {
+        let mut durable = now;
+        for (part, contents) in bytes.chunks(room).enumerate() {
+            let mut data = vec![0; root_part::SIZE];
+            put(&mut data, root_part::MAGIC, MAGIC);
+            put(&mut data, root_part::GENERATION, self.meta.generation);
+            put(&mut data, root_part::PART, part as u64);
+            put(&mut data, root_part::PARTS, parts as u64);
+            put(&mut data, root_part::BYTES, contents.len() as u64);
+            data.extend_from_slice(contents);
+            let seq = self.next_seq();
+            let mut spare = [0xff; header::SIZE];
+            Header {
+                kind: Kind::Root,
+                lpn: Lpn(part as u32),
+                seq,
+            }
+            .emit(&mut spare);
+            let entry = &mut self.meta.anchors[anchor];
+            let at = self.geometry.page(entry.block, entry.next);
+            entry.next += 1;
+            self.stats.add(Operation::Program, Cause::Mapping);
+            match self.flash.program(now, at, &data, &spare) {
+                Ok(done) => durable = durable.max(done),
+                Err(FlashError::ProgramFailed { done, .. }) => {
+                    entry.state = MetaState::Full;
+                    self.meta.anchor_open = None;
+                    return Ok(Err(done));
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        Ok(Ok(durable))
+    }
+
+    /// An anchor with room for a whole root: the open one, or the next that the current root does
+    /// not lie in, erased.
+    fn anchor_with_room(
+        &mut self,
+        now: Nanos,
+        parts: u32,
+    ) -> Result<Option<(usize, Nanos)>, FtlError> {
+        if let Some(open) = self.meta.anchor_open {
+            if self.meta.anchors[open].next + parts <= self.geometry.pages_per_block {
+                return Ok(Some((open, now)));
+            }
+            self.meta.anchors[open].state = MetaState::Full;
+            self.meta.anchor_open = None;
+        }
+        let count = self.meta.anchors.len();
+        let first = self.meta.root_in.map_or(0, |i| i + 1);
+        for step in 0..count {
+            let index = (first + step) % count;
+            if Some(index) == self.meta.root_in || self.meta.anchors[index].state == MetaState::Bad
+            {
+                continue;
+            }
+            let block = self.meta.anchors[index].block;
+            if let Some(done) = self.erase(now, block, Cause::Mapping)? {
+                self.meta.anchors[index].state = MetaState::Open;
+                self.meta.anchors[index].next = 0;
+                self.meta.anchor_open = Some(index);
+                // What follows may only be there if the erase is; a root must not be older than
+                // what it replaces.
+                return Ok(Some((index, self.sync(now, done)?)));
+            }
+            self.meta.anchors[index].state = MetaState::Bad;
+            self.meta.bad.push(block);
+            self.blocks[block.index()].state = BlockState::Bad;
+        }
+        Ok(None)
+    }
+
+    /// The generation of a root's part and where it belongs, if this is one.
+    pub(super) fn parse_root_part(data: &[u8]) -> Option<(u64, usize, usize, &[u8])> {
+        if data.len() < root_part::SIZE || get(data, root_part::MAGIC) != MAGIC {
+            return None;
+        }
+        let bytes = get(data, root_part::BYTES) as usize;
+        let contents = data.get(root_part::SIZE..root_part::SIZE + bytes)?;
+        Some((
+            get(data, root_part::GENERATION),
+            get(data, root_part::PART) as usize,
+            get(data, root_part::PARTS) as usize,
+            contents,
+        ))
+    }
+}

@@ -1,0 +1,518 @@
+//! The flash translation layer: mapping, allocation, garbage collection, wear, checkpoints.
+//!
+//! This layer does not know that transactions exist. It keeps pages for an [`Owner`], who says what
+//! a page's spare area holds beyond the [`header`], which pages are still *live*, and what has to
+//! happen before a block is erased. What the owner never needs to think about: where a page goes,
+//! which block is collected next, worn and bad blocks, and how the mapping table and a few bytes of
+//! the owner's own get onto flash and back.
+//!
+//! Rules that hold everywhere below:
+//!
+//! 1. A block that was not written full before a restart is never written again before its erase,
+//!    and a block that looks free after a restart is erased before its first use: both may hold
+//!    cells that only look blank.
+//! 2. Live pages of a victim are durable elsewhere before its erase is issued.
+//! 3. Nothing that a root refers to is erased before a newer root is durable.
+
+mod spare;
+mod stats;
+mod victims;
+mod pool;
+mod config;
+mod write;
+mod collector;
+mod meta;
+mod mount;
+
+pub use config::{Config, ConfigError, Format};
+pub use mount::{LogPage, Mounted};
+pub use spare::{Header, Kind, TAIL_BYTES_MAX, header};
+pub use stats::{Cause, Operation, Stats};
+pub use victims::{VictimPolicy, Victims, View};
+pub use write::{Stream, Written};
+
+use crate::layout::Record;
+use crate::nand::{Addresses, Flash, FlashError, Geometry, Read};
+use crate::units::{Lpn, Nanos, Pbn, Ppn};
+pub(crate) use collector::{collect, make_room};
+use meta::MetaArea;
+use pool::Pool;
+use std::fmt;
+use write::Head;
+
+/// Records that the FTL keeps on flash.
+pub const LAYOUTS: &[Record] = &[header::RECORD, meta::root_part::RECORD];
+
+/// Why the FTL could not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FtlError {
+    /// The power is gone.
+    PowerLost,
+    /// No block is left to write to, and collecting any would not gain one.
+    Full {
+        /// Live pages.
+        live: u64,
+        /// Pages that could hold data.
+        pages: u64,
+    },
+    /// A live page cannot be read: more bit errors than the ECC corrects.
+    Unreadable {
+        /// The page.
+        at: Ppn,
+    },
+    /// The area for mapping pages, roots and logs has no usable block left.
+    MetaFull,
+    /// What is on the flash is not what this FTL writes.
+    Foreign(String),
+}
+
+impl fmt::Display for FtlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FtlError::PowerLost => f.write_str("the power is gone"),
+            FtlError::Full { live, pages } => write!(
+                f,
+                "the device is full: {live} of {pages} pages are live and no block can be \
+                 reclaimed; lower the fill or raise the over-provisioning"
+            ),
+            FtlError::Unreadable { at } => write!(f, "page {at} cannot be read"),
+            FtlError::MetaFull => f.write_str("no block is left for mapping pages and logs"),
+            FtlError::Foreign(what) => write!(f, "not a device of this format: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for FtlError {}
+
+impl From<FlashError> for FtlError {
+    fn from(error: FlashError) -> Self {
+        match error {
+            FlashError::Uncorrectable { at, .. } => FtlError::Unreadable { at },
+            FlashError::PowerLost => FtlError::PowerLost,
+            FlashError::ProgramFailed { .. } | FlashError::EraseFailed { .. } => {
+                unreachable!("program and erase failures are handled where they occur")
+            }
+        }
+    }
+}
+
+/// Where a logical page is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slot {
+    /// Never written, or forgotten.
+    Empty,
+    /// Its version.
+    Page(Ppn),
+    /// A page that says it was trimmed.
+    Trimmed(Ppn),
+}
+
+const EMPTY: u32 = u32::MAX;
+const TRIMMED: u32 = 1 << 31;
+
+impl Slot {
+    #[inline]
+    fn decode(word: u32) -> Slot {
+        if word == EMPTY {
+            Slot::Empty
+        } else if word & TRIMMED != 0 {
+            Slot::Trimmed(Ppn(word & !TRIMMED))
+        } else {
+            Slot::Page(Ppn(word))
+        }
+    }
+
+    #[inline]
+    fn encode(self) -> u32 {
+        match self {
+            Slot::Empty => EMPTY,
+            Slot::Page(at) => at.0,
+            Slot::Trimmed(at) => at.0 | TRIMMED,
+        }
+    }
+
+    /// What a page of a kind makes of its logical page.
+    #[inline]
+    pub fn of(kind: Kind, at: Ppn) -> Slot {
+        match kind {
+            Kind::Trim => Slot::Trimmed(at),
+            _ => Slot::Page(at),
+        }
+    }
+
+    /// The physical page, data or trim.
+    #[inline]
+    pub fn ppn(self) -> Option<Ppn> {
+        match self {
+            Slot::Empty => None,
+            Slot::Page(at) | Slot::Trimmed(at) => Some(at),
+        }
+    }
+}
+
+/// What the owner of a live page wants when its block is collected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Copy it.
+    Copy,
+    /// Copy it as a program of its own: the copy takes the next write sequence.
+    Renew,
+    /// It is not needed after all.
+    Drop,
+}
+
+/// Whoever gives pages their meaning: asked and told by the collector.
+pub trait Owner {
+    /// Before anything of `victim` is copied, and while a flag or two can still be put in order.
+    /// Returns when that is done. May kill pages of the victim.
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let _ = (ftl, victim);
+        Ok(now)
+    }
+
+    /// A live page is about to be copied to `to`; `tail` is what its spare area says and may be
+    /// changed for the copy.
+    fn relocate(&mut self, ftl: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Fate {
+        let _ = (ftl, from, header, tail);
+        Fate::Copy
+    }
+
+    /// The copy is about to be programmed into `to`: the last chance to change its `tail`. Called
+    /// again, with the tail as it was, if that program fails and another page takes its place.
+    fn place(&mut self, to: Ppn, tail: &mut [u8]) {
+        let _ = (to, tail);
+    }
+
+    /// The copy of a live page is at `to`. The owner points its tables there; the old page is
+    /// dropped by the collector.
+    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+        if ftl.slot(header.lpn).ppn() == Some(from) {
+            ftl.set_slot(header.lpn, Slot::of(header.kind, to.at));
+        }
+    }
+
+    /// All copies are durable; the erase comes next. Returns when it may.
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let _ = (ftl, victim);
+        Ok(now)
+    }
+
+    /// The erase has been issued and will be done at `done`.
+    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
+        let _ = (ftl, victim, done);
+    }
+}
+
+/// What a block is used for at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockState {
+    /// Can be allocated.
+    Free,
+    /// Set aside to be allocated next, see [`Ftl::zone_add`].
+    Zone,
+    /// Being written.
+    Open,
+    /// Written; a candidate for collection unless pinned.
+    Full,
+    /// Being collected.
+    Victim,
+    /// Holds a page that is live and cannot be read; it stays so that the loss stays visible.
+    Stuck,
+    /// Out of service.
+    Bad,
+    /// Belongs to the area for roots, mapping pages and logs.
+    Meta,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    state: BlockState,
+    /// Must be erased before it is written.
+    stale: bool,
+    /// A program in it failed: retire it as soon as its live pages are elsewhere.
+    failing: bool,
+    live: u16,
+    pins: u16,
+}
+
+/// The translation layer over one flash device.
+pub struct Ftl {
+    flash: Box<dyn Flash>,
+    geometry: Geometry,
+    addresses: Addresses,
+    config: Config,
+    format: Format,
+    logical_pages: u32,
+    /// Pages of a block that can hold data: all, or all but the summary page.
+    data_pages: u32,
+    gc_threshold_blocks: u32,
+    gc_reserve_blocks: u32,
+    /// A [`Slot`] for each logical page, in the bytes that translation pages consist of.
+    map: Vec<[u8; 4]>,
+    dirty_map_pages: Vec<u64>,
+    live: Vec<u64>,
+    live_pages: u64,
+    blocks: Vec<Block>,
+    erases: Vec<u32>,
+    erases_total: u64,
+    free: Pool,
+    zone: Option<Pool>,
+    victims: Victims,
+    heads: [Head; 2],
+    retire: Vec<Pbn>,
+    meta: MetaArea,
+    seq: u64,
+    wear_cursor: u32,
+    stats: Stats,
+    page_buffer: Vec<u8>,
+}
+
+impl Ftl {
+    /// The shape of the device.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// How this FTL is set up.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Logical pages that the host can address.
+    pub fn logical_pages(&self) -> u32 {
+        self.logical_pages
+    }
+
+    /// Pages of a block that can hold data: all, or all but the summary page.
+    pub fn data_pages_per_block(&self) -> u32 {
+        self.data_pages
+    }
+
+    /// Collection starts when fewer blocks than this are free.
+    pub fn gc_threshold_blocks(&self) -> u32 {
+        self.gc_threshold_blocks
+    }
+
+    /// The last free blocks, as many as this, are kept for the collector's copies.
+    pub fn gc_reserve_blocks(&self) -> u32 {
+        self.gc_reserve_blocks
+    }
+
+    /// Counters since the start.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Forgets what was counted so far.
+    pub fn reset_stats(&mut self) {
+        self.stats = Stats::default();
+    }
+
+    /// The flash underneath.
+    pub fn flash(&self) -> &dyn Flash {
+        self.flash.as_ref()
+    }
+
+    /// Gives the flash back, which is all that a power cut leaves.
+    pub fn into_flash(self) -> Box<dyn Flash> {
+        self.flash
+    }
+
+    /// Blocks that can be allocated at once.
+    pub fn free_blocks(&self) -> u32 {
+        self.free.len()
+    }
+
+    /// Pages that the collector must keep.
+    pub fn live_pages(&self) -> u64 {
+        self.live_pages
+    }
+
+    /// What a block is used for.
+    pub fn block_state(&self, block: Pbn) -> BlockState {
+        self.blocks[block.index()].state
+    }
+
+    /// Live pages of a block.
+    pub fn live_in(&self, block: Pbn) -> u32 {
+        self.blocks[block.index()].live.into()
+    }
+
+    /// The last write sequence that was given out.
+    pub fn last_seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Bytes of the mapping table and of the block tables.
+    pub fn memory(&self) -> [(&'static str, u64); 2] {
+        let blocks = self.blocks.len() as u64;
+        let per_block = size_of::<Block>() as u64 + 4 + 8 + 8;
+        let bits = (self.live.len() + self.dirty_map_pages.len()) as u64 * 8;
+        [
+            ("mapping_table", self.map.len() as u64 * 4),
+            ("block_tables", blocks * per_block + bits),
+        ]
+    }
+
+    /// Where a logical page is.
+    #[inline]
+    pub fn slot(&self, at: Lpn) -> Slot {
+        Slot::decode(u32::from_le_bytes(self.map[at.index()]))
+    }
+
+    /// Points a logical page somewhere else and says where it was. Does not change what is live.
+    #[inline]
+    pub fn set_slot(&mut self, at: Lpn, slot: Slot) -> Slot {
+        let old = std::mem::replace(&mut self.map[at.index()], slot.encode().to_le_bytes());
+        if self.format.persist_map {
+            let page = at.0 / self.meta.entries_per_page;
+            self.dirty_map_pages[page as usize / 64] |= 1 << (page % 64);
+        }
+        Slot::decode(u32::from_le_bytes(old))
+    }
+
+    /// Whether the collector must keep a page.
+    #[inline]
+    pub fn is_live(&self, at: Ppn) -> bool {
+        self.live[at.index() / 64] >> (at.0 % 64) & 1 == 1
+    }
+
+    /// Lets the collector reclaim a page.
+    ///
+    /// # Panics
+    /// When the page is not live: somebody keeps two books of it.
+    #[inline]
+    pub fn kill(&mut self, at: Ppn) {
+        let word = &mut self.live[at.index() / 64];
+        let bit = 1u64 << (at.0 % 64);
+        assert!(*word & bit != 0, "page {at} is killed twice");
+        *word &= !bit;
+        self.live_pages -= 1;
+        let id = self.addresses.block_of(at);
+        let block = &mut self.blocks[id.index()];
+        let live = u32::from(block.live);
+        block.live -= 1;
+        if block.state == BlockState::Full && block.pins == 0 {
+            self.victims.lose_page(id, live);
+        }
+    }
+
+    /// Says, while mounting, that a page found on flash is live.
+    pub fn revive(&mut self, at: Ppn) {
+        let id = self.geometry.block_of(at);
+        let word = &mut self.live[at.index() / 64];
+        let bit = 1u64 << (at.0 % 64);
+        assert!(*word & bit == 0, "page {at} is revived twice");
+        *word |= bit;
+        self.live_pages += 1;
+        let block = &mut self.blocks[id.index()];
+        if block.state == BlockState::Full && block.pins == 0 {
+            self.victims.remove(id, block.live.into());
+        }
+        block.live += 1;
+        if block.state == BlockState::Full && block.pins == 0 {
+            self.victims.insert(id, block.live.into());
+        }
+    }
+
+    /// Keeps a block from being collected until as many [`Ftl::unpin`]s have come.
+    pub fn pin(&mut self, id: Pbn) {
+        let block = &mut self.blocks[id.index()];
+        if block.state == BlockState::Full && block.pins == 0 {
+            self.victims.remove(id, block.live.into());
+        }
+        block.pins += 1;
+    }
+
+    /// Takes one [`Ftl::pin`] back.
+    pub fn unpin(&mut self, id: Pbn) {
+        let block = &mut self.blocks[id.index()];
+        block.pins -= 1;
+        if block.state == BlockState::Full && block.pins == 0 {
+            self.victims.insert(id, block.live.into());
+        }
+    }
+
+    /// Reads a page and its whole spare record.
+    pub fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+        cause: Cause,
+    ) -> Result<Read, FlashError> {
+        self.stats.add(Operation::Read, cause);
+        self.flash.read(now, at, data, spare)
+    }
+
+    /// Clears bits in the tail of a page's spare area, in place.
+    pub fn reprogram(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        tail_offset: usize,
+        bytes: &[u8],
+        cause: Cause,
+    ) -> Result<Nanos, FtlError> {
+        self.stats.add(Operation::Reprogram, cause);
+        Ok(self
+            .flash
+            .reprogram(now, at, header::SIZE + tail_offset, bytes)?)
+    }
+
+    /// Waits until everything that is done at `until` is durable.
+    pub fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FtlError> {
+        Ok(self.flash.sync(now, until)?)
+    }
+
+    /// Checks that the books agree: live pages, counts a block, candidates for collection.
+    ///
+    /// # Errors
+    /// Says what does not.
+    pub fn check(&self) -> Result<(), String> {
+        let mut candidates = 0;
+        for (index, block) in self.blocks.iter().enumerate() {
+            let first = self.geometry.page(Pbn(index as u32), 0);
+            let live = (0..self.geometry.pages_per_block)
+                .filter(|&page| self.is_live(Ppn(first.0 + page)))
+                .count();
+            if live != usize::from(block.live) {
+                return Err(format!(
+                    "block {index} counts {} live pages of {live}",
+                    block.live
+                ));
+            }
+            candidates += u32::from(block.state == BlockState::Full && block.pins == 0);
+            let empty = matches!(block.state, BlockState::Free | BlockState::Zone);
+            if empty && (live > 0 || block.pins > 0) {
+                return Err(format!(
+                    "block {index} is {:?} with {live} live pages",
+                    block.state
+                ));
+            }
+        }
+        if candidates != self.victims.len() {
+            return Err(format!(
+                "{candidates} candidates, {} in the lists",
+                self.victims.len()
+            ));
+        }
+        for (lpn, &word) in self.map.iter().enumerate() {
+            if let Some(at) = Slot::decode(u32::from_le_bytes(word)).ppn()
+                && !self.is_live(at)
+            {
+                return Err(format!(
+                    "logical page {lpn} is at page {at}, which is not live"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of a spare record: header and tail.
+    #[inline]
+    pub fn record_bytes(&self) -> usize {
+        header::SIZE + self.format.tail_bytes
+    }
+}

@@ -1,0 +1,535 @@
+//! Starting: what an FTL can know of a device from its flash alone.
+//!
+//! There is no separate format: a blank device mounts as an empty one. [`Ftl::mount`] reads the
+//! roots, the mapping table that the newest root refers to, and the logs that came after it. The
+//! owner then scans as many blocks as its own recovery needs, says which pages are live, and ends
+//! with [`Ftl::finish_mount`].
+
+use super::config::Sizes;
+use super::meta::{MetaArea, MetaBlock, MetaState, NONE, RootImage};
+use super::pool::Pool;
+use super::write::Head;
+use super::{
+    Block, BlockState, Cause, Config, ConfigError, EMPTY, Format, Ftl, FtlError, Header, Kind,
+    Operation, Slot, Stats, TAIL_BYTES_MAX, Victims, header,
+};
+use crate::nand::{Addresses, Flash, FlashError, Geometry};
+use crate::units::{Lpn, Nanos, Pbn, Ppn};
+use std::collections::BTreeMap;
+
+/// A log page that was written after the last checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogPage {
+    /// Which log.
+    pub log: u8,
+    /// Where the page is.
+    pub at: Ppn,
+    /// Its write sequence: pages of all logs in the order in which they were written.
+    pub seq: u64,
+    /// What it says.
+    pub data: Vec<u8>,
+}
+
+/// What the flash said, apart from data pages.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Mounted {
+    /// Whether there was a root.
+    pub has_root: bool,
+    /// What the owner gave to the last checkpoint.
+    pub blob: Vec<u8>,
+    /// Pages of the logs since then, by sequence.
+    pub logs: Vec<LogPage>,
+    /// When all of it had been read.
+    pub done: Nanos,
+}
+
+/// The good blocks that roots, mapping pages and logs use: the first of each plane in turn.
+fn meta_blocks(geometry: &Geometry, flash: &dyn Flash, count: u32) -> Vec<Pbn> {
+    let per_plane: Vec<Vec<Pbn>> = (0..geometry.planes())
+        .map(|plane| {
+            (0..geometry.blocks_per_plane)
+                .map(|i| Pbn(plane * geometry.blocks_per_plane + i))
+                .filter(|&block| !flash.is_factory_bad(block))
+                .take(count.div_ceil(geometry.planes()) as usize + 1)
+                .collect()
+        })
+        .collect();
+    let deepest = per_plane.iter().map(Vec::len).max().unwrap_or(0);
+    (0..deepest)
+        .flat_map(|i| {
+            per_plane
+                .iter()
+                .filter_map(move |plane| plane.get(i).copied())
+        })
+        .take(count as usize)
+        .collect()
+}
+
+impl Ftl {
+    /// How many logical pages a device offers under a configuration.
+    ///
+    /// # Errors
+    /// Says what does not fit.
+    pub fn capacity(
+        geometry: &Geometry,
+        config: &Config,
+        format: &Format,
+    ) -> Result<u32, ConfigError> {
+        Ok(Sizes::new(geometry, config, format, geometry.blocks())?.logical_pages)
+    }
+
+    /// Starts on a device, blank or not.
+    ///
+    /// # Errors
+    /// A device that is too small or of another shape, or the power failing meanwhile.
+    pub fn mount(
+        flash: Box<dyn Flash>,
+        config: Config,
+        format: Format,
+        now: Nanos,
+    ) -> Result<(Ftl, Mounted), FtlError> {
+        let geometry = *flash.geometry();
+        let good = (0..geometry.blocks())
+            .filter(|&b| !flash.is_factory_bad(Pbn(b)))
+            .count();
+        let sizes = Sizes::new(&geometry, &config, &format, good as u32)
+            .map_err(|error| FtlError::Foreign(error.0))?;
+        let meta_count = sizes.anchors + sizes.map_blocks + sizes.log_blocks;
+        let meta = meta_blocks(&geometry, flash.as_ref(), meta_count);
+        let (anchors, pool) = meta.split_at(sizes.anchors as usize);
+        let entry = |&block: &Pbn| MetaBlock {
+            block,
+            state: MetaState::Free,
+            next: 0,
+            live: 0,
+            is_log: false,
+        };
+        let (pages, blocks) = (geometry.pages() as usize, geometry.blocks());
+        let mut ftl = Ftl {
+            map: vec![EMPTY.to_le_bytes(); sizes.logical_pages as usize],
+            dirty_map_pages: vec![0; (sizes.map_pages as usize).div_ceil(64)],
+            live: vec![0; pages.div_ceil(64)],
+            live_pages: 0,
+            blocks: vec![
+                Block {
+                    state: BlockState::Free,
+                    stale: true,
+                    failing: false,
+                    live: 0,
+                    pins: 0
+                };
+                blocks as usize
+            ],
+            erases: vec![0; blocks as usize],
+            erases_total: 0,
+            free: Pool::new(geometry.planes()),
+            zone: format.zoned.then(|| Pool::new(geometry.planes())),
+            victims: Victims::new(blocks, geometry.pages_per_block),
+            heads: [Head::new(geometry.planes()), Head::new(geometry.planes())],
+            retire: Vec::new(),
+            meta: MetaArea {
+                entries_per_page: sizes.entries_per_page,
+                anchors: anchors.iter().map(entry).collect(),
+                root_in: None,
+                anchor_open: None,
+                pool: pool.iter().map(entry).collect(),
+                places: pool.iter().enumerate().map(|(i, &b)| (b, i)).collect(),
+                open_map: vec![None; sizes.map_lanes as usize],
+                turn: 0,
+                open_log: vec![None; format.logs as usize],
+                directory: vec![NONE; sizes.map_pages as usize],
+                generation: 0,
+                durable: Nanos::ZERO,
+                log_from: 0,
+                bad: Vec::new(),
+                blob: Vec::new(),
+            },
+            seq: 0,
+            wear_cursor: 0,
+            stats: Stats::default(),
+            page_buffer: vec![0; geometry.page_bytes as usize],
+            logical_pages: sizes.logical_pages,
+            data_pages: sizes.data_pages,
+            gc_threshold_blocks: sizes.gc_threshold_blocks,
+            gc_reserve_blocks: sizes.gc_reserve_blocks,
+            flash,
+            addresses: Addresses::new(&geometry),
+            geometry,
+            config,
+            format,
+        };
+        for block in 0..blocks {
+            if ftl.flash.is_factory_bad(Pbn(block)) {
+                ftl.blocks[block as usize].state = BlockState::Bad;
+            }
+        }
+        for block in meta {
+            ftl.blocks[block.index()].state = BlockState::Meta;
+        }
+        let mounted = ftl.read_meta(now)?;
+        Ok((ftl, mounted))
+    }
+
+    fn read_meta(&mut self, now: Nanos) -> Result<Mounted, FtlError> {
+        let mut done = now;
+        let mut data = vec![0; self.geometry.page_bytes as usize];
+        let mut spare = [0xff; header::SIZE];
+        // Roots: the parts found, by generation.
+        let mut roots: BTreeMap<u64, RootParts> = BTreeMap::new();
+        for anchor in 0..self.meta.anchors.len() {
+            let block = self.meta.anchors[anchor].block;
+            for page in 0..self.geometry.pages_per_block {
+                let at = self.geometry.page(block, page);
+                match self.read(now, at, &mut data, &mut spare, Cause::Recovery) {
+                    Ok(read) => {
+                        done = done.max(read.done);
+                        let Some(head) = Header::parse(&spare) else {
+                            continue;
+                        };
+                        self.seq = self.seq.max(head.seq);
+                        let part = Ftl::parse_root_part(&data[..read.data_bytes]);
+                        let Some((generation, part, parts, bytes)) = part else {
+                            continue;
+                        };
+                        self.meta.generation = self.meta.generation.max(generation);
+                        let found = RootParts {
+                            anchor,
+                            parts,
+                            found: BTreeMap::new(),
+                        };
+                        let root = roots.entry(generation).or_insert(found);
+                        root.found.insert(part, bytes.to_vec());
+                    }
+                    Err(FlashError::Uncorrectable { done: failed, .. }) => done = done.max(failed),
+                    Err(other) => return Err(other.into()),
+                }
+            }
+            self.meta.anchors[anchor].state = MetaState::Full;
+        }
+        let newest = roots
+            .into_values()
+            .rev()
+            .find(|root| root.found.len() == root.parts);
+        let image = match newest {
+            Some(root) => {
+                self.meta.root_in = Some(root.anchor);
+                let bytes: Vec<u8> = root.found.into_values().flatten().collect();
+                let image = RootImage::parse(&bytes)
+                    .ok_or_else(|| FtlError::Foreign("a root that ends early".into()))?;
+                if image.directory.len() != self.meta.directory.len() {
+                    return Err(FtlError::Foreign(format!(
+                        "the mapping table has {} pages, this protocol and configuration need {}",
+                        image.directory.len(),
+                        self.meta.directory.len()
+                    )));
+                }
+                Some(image)
+            }
+            None => None,
+        };
+        let has_root = image.is_some();
+        if let Some(image) = image {
+            self.meta.directory = image.directory;
+            self.meta.log_from = image.log_from;
+            self.meta.blob = image.blob;
+            for &block in &image.bad {
+                self.blocks[block.index()].state = BlockState::Bad;
+            }
+            self.meta.bad = image.bad;
+        }
+        let now = done;
+        done = done.max(self.read_directory(now, &mut data)?);
+        let (logs, read) = self.read_pool(now, &mut data)?;
+        done = done.max(read);
+        Ok(Mounted {
+            has_root,
+            blob: self.meta.blob.clone(),
+            logs,
+            done,
+        })
+    }
+
+    /// Reads the translation pages that the root refers to.
+    fn read_directory(&mut self, now: Nanos, data: &mut [u8]) -> Result<Nanos, FtlError> {
+        let mut done = now;
+        for page in 0..self.meta.directory.len() {
+            let at = self.meta.directory[page];
+            if at == NONE {
+                continue;
+            }
+            let read = self.read(now, Ppn(at), data, &mut [], Cause::Recovery)?;
+            done = done.max(read.done);
+            let start = page * self.meta.entries_per_page as usize;
+            let slots = self.map[start..].as_flattened_mut();
+            let len = read.data_bytes.min(slots.len());
+            slots[..len].copy_from_slice(&data[..len]);
+            let block = self.geometry.block_of(Ppn(at));
+            let place = self.meta.place(block);
+            let place =
+                place.ok_or_else(|| FtlError::Foreign("a mapping page outside its area".into()))?;
+            self.meta.pool[place].live += 1;
+        }
+        Ok(done)
+    }
+
+    /// Finds out what each block of the pool holds, and reads the logs that count.
+    fn read_pool(
+        &mut self,
+        now: Nanos,
+        data: &mut [u8],
+    ) -> Result<(Vec<LogPage>, Nanos), FtlError> {
+        let (mut logs, mut done) = (Vec::new(), now);
+        let mut spare = [0xff; header::SIZE];
+        for index in 0..self.meta.pool.len() {
+            let block = self.meta.pool[index].block;
+            if self.blocks[block.index()].state == BlockState::Bad {
+                self.meta.pool[index].state = MetaState::Bad;
+                continue;
+            }
+            let mut issue = now;
+            for page in 0..self.geometry.pages_per_block {
+                let at = self.geometry.page(block, page);
+                let read = match self.read(issue, at, data, &mut spare, Cause::Recovery) {
+                    Ok(read) => read,
+                    Err(FlashError::Uncorrectable { done: failed, .. }) => {
+                        done = done.max(failed);
+                        issue = failed;
+                        continue;
+                    }
+                    Err(other) => return Err(other.into()),
+                };
+                done = done.max(read.done);
+                issue = read.done;
+                match Header::parse(&spare) {
+                    Some(Header {
+                        kind: Kind::Log,
+                        lpn,
+                        seq,
+                    }) => {
+                        self.seq = self.seq.max(seq);
+                        if seq < self.meta.log_from {
+                            // Everything in this block was written before the checkpoint.
+                            break;
+                        }
+                        self.meta.pool[index].is_log = true;
+                        self.meta.pool[index].live += 1;
+                        let data = data[..read.data_bytes].to_vec();
+                        logs.push(LogPage {
+                            log: lpn.0 as u8,
+                            at,
+                            seq,
+                            data,
+                        });
+                    }
+                    Some(Header { seq, .. }) => {
+                        self.seq = self.seq.max(seq);
+                        break;
+                    }
+                    // Blank: nothing more that was ever waited for.
+                    None => break,
+                }
+            }
+            let entry = &mut self.meta.pool[index];
+            entry.state = if entry.live > 0 {
+                MetaState::Full
+            } else {
+                MetaState::Free
+            };
+        }
+        logs.sort_by_key(|page| page.seq);
+        Ok((logs, done))
+    }
+
+    /// Data blocks that are in service.
+    pub fn data_blocks(&self) -> Vec<Pbn> {
+        (0..self.geometry.blocks())
+            .map(Pbn)
+            .filter(|b| !matches!(self.block_state(*b), BlockState::Bad | BlockState::Meta))
+            .collect()
+    }
+
+    /// Hands the spare record of every version in `blocks` to `see`: from the summary page of a
+    /// full block, page by page where there is none. Returns when the last was read.
+    pub fn scan(
+        &mut self,
+        now: Nanos,
+        blocks: &[Pbn],
+        mut see: impl FnMut(Ppn, Header, &[u8]),
+    ) -> Result<Nanos, FtlError> {
+        let mut done = now;
+        for &block in blocks {
+            let mut present = false;
+            let read = self.block_records(now, block, Cause::Recovery, |at, head, tail| {
+                present = true;
+                see(at, head, tail);
+            })?;
+            done = done.max(read.done);
+            self.seq = self.seq.max(read.seq);
+            if present || read.torn {
+                self.blocks[block.index()].state = BlockState::Full;
+                self.victims
+                    .insert(block, self.blocks[block.index()].live.into());
+            }
+            if let Some(wear) = read.wear {
+                self.erases[block.index()] = wear;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reads the spare records of a block's versions, in page order. Flag bytes come only with
+    /// pages that had to be read one by one; in a summary they are `0xff`.
+    pub fn block_records(
+        &mut self,
+        now: Nanos,
+        block: Pbn,
+        cause: Cause,
+        mut see: impl FnMut(Ppn, Header, &[u8]),
+    ) -> Result<BlockRead, FtlError> {
+        let record = self.record_bytes();
+        let stride = self.summary_stride();
+        let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
+        let mut outcome = BlockRead {
+            done: now,
+            seq: 0,
+            wear: None,
+            torn: false,
+        };
+        if self.config.summary_pages {
+            let last = self.geometry.page(block, self.data_pages);
+            let mut data = std::mem::take(&mut self.page_buffer);
+            self.stats.add(Operation::Read, cause);
+            let read = self
+                .flash
+                .read(now, last, &mut data, &mut spare[..header::SIZE]);
+            let summary = match read {
+                Ok(read) => {
+                    outcome.done = read.done;
+                    let head = Header::parse(&spare).filter(|head| head.kind == Kind::Summary);
+                    head.filter(|_| read.data_bytes == stride * self.data_pages as usize)
+                }
+                Err(FlashError::Uncorrectable { done, .. }) => {
+                    (outcome.done, outcome.torn) = (done, true);
+                    None
+                }
+                Err(other) => {
+                    self.page_buffer = data;
+                    return Err(other.into());
+                }
+            };
+            if let Some(head) = summary {
+                outcome.seq = head.seq;
+                outcome.wear = Some(head.lpn.0);
+                spare.fill(0xff);
+                for page in 0..self.data_pages {
+                    let start = page as usize * stride;
+                    spare[..stride].copy_from_slice(&data[start..start + stride]);
+                    if let Some(head) = Header::parse(&spare).filter(Header::is_version) {
+                        outcome.seq = outcome.seq.max(head.seq);
+                        let at = self.geometry.page(block, page);
+                        see(at, head, &spare[header::SIZE..record]);
+                    }
+                }
+                self.page_buffer = data;
+                return Ok(outcome);
+            }
+            self.page_buffer = data;
+        }
+        for page in 0..self.data_pages {
+            let at = self.geometry.page(block, page);
+            self.stats.add(Operation::Read, cause);
+            match self.flash.read(now, at, &mut [], &mut spare[..record]) {
+                Ok(read) => {
+                    outcome.done = outcome.done.max(read.done);
+                    let head = Header::parse(&spare).filter(Header::is_version);
+                    match head {
+                        Some(head) => {
+                            outcome.seq = outcome.seq.max(head.seq);
+                            see(at, head, &spare[header::SIZE..record]);
+                        }
+                        // A block whose first page is blank was not written since its erase, or not
+                        // so that anything in it was ever waited for.
+                        None if page == 0 => break,
+                        None => {}
+                    }
+                }
+                Err(FlashError::Uncorrectable { done, .. }) => {
+                    outcome.done = outcome.done.max(done);
+                    outcome.torn = true;
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Says that every page that the mapping table names is live.
+    pub fn revive_mapped(&mut self) {
+        for lpn in 0..self.logical_pages {
+            if let Some(at) = self.slot(Lpn(lpn)).ppn() {
+                self.revive(at);
+            }
+        }
+    }
+
+    /// Forgets trimmed pages whose absence the mapping table on flash records by itself.
+    pub fn forget_trimmed(&mut self, at: Lpn) {
+        if let Slot::Trimmed(page) = self.slot(at) {
+            self.set_slot(at, Slot::Empty);
+            self.kill(page);
+        }
+    }
+
+    /// Says, while mounting, that nothing in a scanned block is needed, not even to be put in order
+    /// before it goes: it is free, and will be erased before it is written.
+    pub fn release(&mut self, id: Pbn) {
+        let block = &mut self.blocks[id.index()];
+        assert!(block.live == 0, "block {id} is released with live pages");
+        if block.state == BlockState::Full {
+            self.victims.remove(id, 0);
+            block.state = BlockState::Free;
+        }
+    }
+
+    /// Ends the mount: blocks that hold something live, or that were scanned and hold anything, are
+    /// candidates for collection, all others are free and will be erased before they are written.
+    pub fn finish_mount(&mut self) {
+        let known: Vec<u32> = self.erases.iter().copied().filter(|&e| e > 0).collect();
+        let mean = known.iter().map(|&e| u64::from(e)).sum::<u64>() / known.len().max(1) as u64;
+        for index in 0..self.blocks.len() {
+            let id = Pbn(index as u32);
+            if self.erases[index] == 0 {
+                self.erases[index] = mean as u32;
+            }
+            if self.blocks[index].state == BlockState::Free {
+                if self.blocks[index].live > 0 {
+                    self.blocks[index].state = BlockState::Full;
+                    self.victims.insert(id, self.blocks[index].live.into());
+                } else {
+                    self.free_block(id);
+                }
+            }
+        }
+        self.erases_total = self.erases.iter().map(|&e| u64::from(e)).sum();
+    }
+}
+
+/// The parts of one root that were found.
+struct RootParts {
+    anchor: usize,
+    parts: usize,
+    found: BTreeMap<usize, Vec<u8>>,
+}
+
+/// What reading a block's spare records told besides them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockRead {
+    /// When the last page was read.
+    pub done: Nanos,
+    /// The highest write sequence found.
+    pub seq: u64,
+    /// How often the block had been erased, if its summary says so.
+    pub wear: Option<u32>,
+    /// Whether a page could not be read.
+    pub torn: bool,
+}

@@ -1,0 +1,235 @@
+//! Full blocks, sorted by how many live pages they have, and the choice among them.
+//!
+//! A block moves between lists as its pages die; every step is constant time, so that the choice of
+//! a victim costs the same on any size of device.
+
+use crate::units::Pbn;
+
+const NONE: u32 = u32::MAX;
+
+/// Candidates for collection: a doubly linked list of blocks for each number of live pages.
+#[derive(Debug, Clone)]
+pub struct Victims {
+    heads: Vec<u32>,
+    tails: Vec<u32>,
+    links: Vec<Links>,
+    /// No list below this one has a block.
+    lowest: usize,
+    len: u32,
+}
+
+/// The neighbours of a block in its list.
+#[derive(Debug, Clone, Copy)]
+struct Links {
+    next: u32,
+    prev: u32,
+}
+
+const ALONE: Links = Links {
+    next: NONE,
+    prev: NONE,
+};
+
+impl Victims {
+    pub(super) fn new(blocks: u32, pages_per_block: u32) -> Self {
+        Victims {
+            heads: vec![NONE; pages_per_block as usize + 1],
+            tails: vec![NONE; pages_per_block as usize + 1],
+            links: vec![ALONE; blocks as usize],
+            lowest: 0,
+            len: 0,
+        }
+    }
+
+    pub(super) fn insert(&mut self, block: Pbn, live: u32) {
+        let (block, live) = (block.0, live as usize);
+        let last = self.tails[live];
+        self.links[block as usize] = Links {
+            next: NONE,
+            prev: last,
+        };
+        if last == NONE {
+            self.heads[live] = block;
+        } else {
+            self.links[last as usize].next = block;
+        }
+        self.tails[live] = block;
+        self.lowest = self.lowest.min(live);
+        self.len += 1;
+    }
+
+    pub(super) fn remove(&mut self, block: Pbn, live: u32) {
+        let (block, live) = (block.index(), live as usize);
+        let Links { next, prev } = self.links[block];
+        if prev == NONE {
+            debug_assert_eq!(self.heads[live] as usize, block);
+            self.heads[live] = next;
+        } else {
+            self.links[prev as usize].next = next;
+        }
+        if next == NONE {
+            self.tails[live] = prev;
+        } else {
+            self.links[next as usize].prev = prev;
+        }
+        self.len -= 1;
+    }
+
+    #[inline]
+    pub(super) fn lose_page(&mut self, block: Pbn, live: u32) {
+        self.remove(block, live);
+        self.insert(block, live - 1);
+    }
+
+    /// Candidates there are.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Candidates with their live pages, fewest first, and longest waiting first among equals.
+    pub fn iter(&self) -> impl Iterator<Item = (Pbn, u32)> + '_ {
+        (self.lowest..self.heads.len()).flat_map(move |live| {
+            let mut at = self.heads[live];
+            std::iter::from_fn(move || {
+                (at != NONE).then(|| {
+                    let block = at;
+                    at = self.links[block as usize].next;
+                    (Pbn(block), live as u32)
+                })
+            })
+        })
+    }
+
+    /// Moves the lower bound up past empty lists.
+    pub(super) fn settle(&mut self) {
+        while self.lowest + 1 < self.heads.len() && self.heads[self.lowest] == NONE {
+            self.lowest += 1;
+        }
+    }
+}
+
+/// What a policy may look at.
+pub struct View<'a> {
+    /// The candidates.
+    pub victims: &'a Victims,
+    /// Erases of each block, as far as they are known.
+    pub erases: &'a [u32],
+    /// Mean of them.
+    pub erases_mean: u32,
+    /// Pages of a block that can hold data.
+    pub data_pages: u32,
+}
+
+/// How garbage collection chooses its victim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VictimPolicy {
+    /// The block with the fewest live pages.
+    Greedy,
+    /// Greedy, but a block that is worn more than `margin` erases beyond the mean is passed over
+    /// for the next best of the first few: the rate limiting of the DiskSim SSD model's wear-aware
+    /// collection (Agrawal et al., USENIX ATC 2008, §5), without its randomness.
+    WearAware {
+        /// Erases above the mean at which a block is passed over.
+        margin: u32,
+    },
+}
+
+impl VictimPolicy {
+    /// The victim, if collecting any would gain a page.
+    pub fn choose(self, view: &View<'_>) -> Option<Pbn> {
+        let mut gainful = view
+            .victims
+            .iter()
+            .filter(|&(_, live)| live < view.data_pages);
+        match self {
+            VictimPolicy::Greedy => gainful.next().map(|(block, _)| block),
+            VictimPolicy::WearAware { margin } => {
+                let mut few = gainful.take(8);
+                let (first, live) = few.next()?;
+                let limit = view.erases_mean + margin;
+                if view.erases[first.index()] <= limit {
+                    return Some(first);
+                }
+                // A rested block may have a few more live pages, not twice as many.
+                few.find(|&(block, other)| {
+                    view.erases[block.index()] <= limit && other <= live + view.data_pages / 8
+                })
+                .map_or(Some(first), |(block, _)| Some(block))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates() -> Victims {
+        let mut victims = Victims::new(8, 4);
+        for (block, live) in [(0, 3), (1, 2), (2, 2), (3, 4)] {
+            victims.insert(Pbn(block), live);
+        }
+        victims
+    }
+
+    #[test]
+    fn greedy_takes_the_block_with_the_fewest_live_pages_and_the_oldest_of_these() {
+        let mut victims = candidates();
+        let choose = |victims: &Victims| {
+            let view = View {
+                victims,
+                erases: &[0; 8],
+                erases_mean: 0,
+                data_pages: 4,
+            };
+            VictimPolicy::Greedy.choose(&view)
+        };
+        assert_eq!(choose(&victims), Some(Pbn(1)));
+        victims.lose_page(Pbn(3), 4);
+        victims.lose_page(Pbn(3), 3);
+        victims.lose_page(Pbn(3), 2);
+        assert_eq!(choose(&victims), Some(Pbn(3)));
+        victims.remove(Pbn(3), 1);
+        victims.remove(Pbn(1), 2);
+        victims.settle();
+        assert_eq!(choose(&victims), Some(Pbn(2)));
+    }
+
+    #[test]
+    fn a_worn_block_is_passed_over_for_one_that_is_nearly_as_good() {
+        let victims = candidates();
+        let erases = [0, 9, 9, 0, 0, 0, 0, 0];
+        let view = View {
+            victims: &victims,
+            erases: &erases,
+            erases_mean: 1,
+            data_pages: 8,
+        };
+        assert_eq!(
+            VictimPolicy::WearAware { margin: 4 }.choose(&view),
+            Some(Pbn(0))
+        );
+        assert_eq!(
+            VictimPolicy::WearAware { margin: 9 }.choose(&view),
+            Some(Pbn(1))
+        );
+    }
+
+    #[test]
+    fn a_block_with_nothing_to_gain_is_no_victim() {
+        let mut victims = Victims::new(2, 4);
+        victims.insert(Pbn(0), 4);
+        let view = View {
+            victims: &victims,
+            erases: &[0; 2],
+            erases_mean: 0,
+            data_pages: 4,
+        };
+        assert_eq!(VictimPolicy::Greedy.choose(&view), None);
+    }
+}

@@ -1,0 +1,398 @@
+//! Writing: which block takes the next page, and what is done when a block is full or fails.
+//!
+//! A stream has an open block on every plane and takes them in turn (multi-head allocation), so
+//! that neighbouring writes go to different planes; a caller may name the plane instead.
+
+use super::{
+    Block, BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, TAIL_BYTES_MAX, header,
+};
+use crate::nand::FlashError;
+use crate::units::{Lpn, Nanos, Pbn, Ppn};
+
+/// Which open blocks a page goes to: fresh pages and relocated ones are kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// What the host writes.
+    Host = 0,
+    /// What the collector copies.
+    Gc = 1,
+}
+
+/// A page that was programmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Where it is.
+    pub at: Ppn,
+    /// Its write sequence.
+    pub seq: u64,
+    /// When it is done; durable once that has been waited for.
+    pub done: Nanos,
+}
+
+#[derive(Debug, Clone)]
+struct Open {
+    block: Pbn,
+    next: u32,
+    /// When the last of its pages is done.
+    done: Nanos,
+    /// Spare records so far, for the summary page.
+    records: Vec<u8>,
+}
+
+/// The open blocks of one stream.
+#[derive(Debug, Clone)]
+pub(super) struct Head {
+    open: Vec<Option<Open>>,
+    turn: u32,
+}
+
+impl Head {
+    pub(super) fn new(planes: u32) -> Self {
+        Head {
+            open: vec![None; planes as usize],
+            turn: 0,
+        }
+    }
+
+    pub(super) fn open_blocks(&self) -> impl Iterator<Item = Pbn> + '_ {
+        self.open.iter().flatten().map(|open| open.block)
+    }
+}
+
+impl Ftl {
+    /// Programs a version of a logical page, live from now on. `fill` writes the tail once it is
+    /// known where the page goes; it is called again if that program fails and another page takes
+    /// its place. `seq` is for copies, which keep the sequence of what they copy.
+    // Inlined for certain: a result handed on through memory is what the next step waits for.
+    #[inline(always)]
+    pub fn append_with(
+        &mut self,
+        now: Nanos,
+        (stream, plane): (Stream, Option<u32>),
+        (kind, lpn, seq): (Kind, Lpn, Option<u64>),
+        data: &[u8],
+        cause: Cause,
+        mut fill: impl FnMut(Ppn, &mut [u8]),
+    ) -> Result<Written, FtlError> {
+        debug_assert!(matches!(kind, Kind::Data | Kind::Trim));
+        let seq = seq.unwrap_or_else(|| self.next_seq());
+        let record = self.record_bytes();
+        let mut now = now;
+        let mut retry = false;
+        loop {
+            let (plane, erased) = self.open_block(now, stream, plane, retry)?;
+            now = erased;
+            let open = self.heads[stream as usize].open[plane as usize]
+                .as_ref()
+                .expect("open_block leaves a block open");
+            let (block, page) = (open.block, open.next);
+            let at = self.geometry.page(block, page);
+            let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
+            Header { kind, lpn, seq }.emit(&mut spare);
+            fill(at, &mut spare[header::SIZE..record]);
+            self.stats.add(Operation::Program, cause);
+            match self.flash.program(now, at, data, &spare[..record]) {
+                Ok(done) => {
+                    self.live[at.index() / 64] |= 1 << (at.0 % 64);
+                    self.live_pages += 1;
+                    self.blocks[block.index()].live += 1;
+                    self.advance(done, stream, plane, &spare[..record])?;
+                    return Ok(Written { at, seq, done });
+                }
+                Err(FlashError::ProgramFailed { done, .. }) => {
+                    (now, retry) = (done, true);
+                    self.heads[stream as usize].open[plane as usize] = None;
+                    self.close(block, true);
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+    }
+
+    /// [`Ftl::append_with`] for a tail that does not depend on where the page goes.
+    #[inline(always)]
+    pub fn append(
+        &mut self,
+        now: Nanos,
+        to: (Stream, Option<u32>),
+        page: (Kind, Lpn, Option<u64>),
+        tail: &[u8],
+        data: &[u8],
+        cause: Cause,
+    ) -> Result<Written, FtlError> {
+        self.append_with(now, to, page, data, cause, |_, bytes| {
+            bytes.copy_from_slice(tail)
+        })
+    }
+
+    /// The block that the next page of a stream goes to on a given plane, if one is open there.
+    pub fn open_on(&self, stream: Stream, plane: u32) -> Option<Pbn> {
+        self.heads[stream as usize].open[plane as usize]
+            .as_ref()
+            .map(|open| open.block)
+    }
+
+    /// The plane whose turn it is to take the next page of a stream.
+    pub fn plane_in_turn(&self, stream: Stream) -> u32 {
+        self.heads[stream as usize].turn
+    }
+
+    /// Takes the next write sequence.
+    pub(super) fn next_seq(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    /// Makes sure that a block is open on `plane`, or on the next plane in turn that can have one.
+    #[inline]
+    fn open_block(
+        &mut self,
+        now: Nanos,
+        stream: Stream,
+        plane: Option<u32>,
+        retry: bool,
+    ) -> Result<(u32, Nanos), FtlError> {
+        let head = &mut self.heads[stream as usize];
+        let first = match plane {
+            Some(plane) => plane,
+            None => {
+                let turn = head.turn;
+                head.turn = if turn + 1 == self.geometry.planes() {
+                    0
+                } else {
+                    turn + 1
+                };
+                turn
+            }
+        };
+        if head.open[first as usize].is_some() {
+            return Ok((first, now));
+        }
+        self.open_new_block(now, stream, first, retry)
+    }
+
+    #[cold]
+    fn open_new_block(
+        &mut self,
+        now: Nanos,
+        stream: Stream,
+        first: u32,
+        retry: bool,
+    ) -> Result<(u32, Nanos), FtlError> {
+        // The last blocks are the collector's: without them nothing could be reclaimed. A page
+        // whose program or block's erase has failed may go there all the same, it was promised a
+        // block.
+        let kept = self.zone.is_none()
+            && (stream == Stream::Host && !retry)
+            && self.free.len() <= self.gc_reserve_blocks;
+        let planes = self.geometry.planes();
+        for step in 0..planes {
+            let plane = (first + step) % planes;
+            if self.heads[stream as usize].open[plane as usize].is_some() {
+                return Ok((plane, now));
+            }
+            if kept {
+                continue;
+            }
+            if let Some((block, now)) = self.take_block(now, plane)? {
+                let records = self.data_pages as usize * self.summary_stride();
+                self.blocks[block.index()].state = BlockState::Open;
+                self.heads[stream as usize].open[plane as usize] = Some(Open {
+                    block,
+                    next: 0,
+                    done: now,
+                    records: Vec::with_capacity(records),
+                });
+                return Ok((plane, now));
+            }
+        }
+        let pages = u64::from(self.geometry.blocks()) * u64::from(self.data_pages);
+        Err(FtlError::Full {
+            live: self.live_pages,
+            pages,
+        })
+    }
+
+    /// Takes a block of a plane, erased if need be.
+    fn take_block(&mut self, now: Nanos, plane: u32) -> Result<Option<(Pbn, Nanos)>, FtlError> {
+        let mut now = now;
+        loop {
+            let pool = match &mut self.zone {
+                Some(zone) => zone,
+                None => &mut self.free,
+            };
+            let Some(block) = pool.take(plane) else {
+                return Ok(None);
+            };
+            if !self.blocks[block.index()].stale {
+                return Ok(Some((block, now)));
+            }
+            match self.erase(now, block, Cause::Gc)? {
+                Some(done) => return Ok(Some((block, done))),
+                None => now = self.retire_now(now, block)?,
+            }
+        }
+    }
+
+    /// Erases a block. Nothing if that failed.
+    pub(super) fn erase(
+        &mut self,
+        now: Nanos,
+        block: Pbn,
+        cause: Cause,
+    ) -> Result<Option<Nanos>, FtlError> {
+        self.stats.add(Operation::Erase, cause);
+        match self.flash.erase(now, block) {
+            Ok(done) => {
+                self.erases[block.index()] += 1;
+                self.erases_total += 1;
+                self.blocks[block.index()].stale = false;
+                Ok(Some(done))
+            }
+            Err(FlashError::EraseFailed { .. }) => Ok(None),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    pub(super) fn summary_stride(&self) -> usize {
+        if self.config.summary_pages {
+            self.record_bytes() - self.format.flag_bytes
+        } else {
+            0
+        }
+    }
+
+    /// Counts a page that is programmed at `done`, and ends the block with its summary if it was
+    /// the last. A summary speaks for all pages of its block, so they are waited for first.
+    #[inline]
+    fn advance(
+        &mut self,
+        done: Nanos,
+        stream: Stream,
+        plane: u32,
+        spare: &[u8],
+    ) -> Result<(), FtlError> {
+        let stride = self.summary_stride();
+        let slot = &mut self.heads[stream as usize].open[plane as usize];
+        let open = slot.as_mut().expect("a page was just programmed into it");
+        open.records.extend_from_slice(&spare[..stride]);
+        open.next += 1;
+        open.done = open.done.max(done);
+        if open.next < self.data_pages {
+            return Ok(());
+        }
+        let open = slot.take().expect("checked above");
+        let mut failed = false;
+        if self.config.summary_pages {
+            let now = self.sync(open.done, open.done)?;
+            let at = self.geometry.page(open.block, open.next);
+            let mut spare = [0xff; header::SIZE];
+            let seq = self.next_seq();
+            // The logical page of a summary is its block's wear, so that it survives a restart.
+            let wear = Lpn(self.erases[open.block.index()]);
+            Header {
+                kind: Kind::Summary,
+                lpn: wear,
+                seq,
+            }
+            .emit(&mut spare);
+            self.stats.add(Operation::Program, Cause::Mapping);
+            match self.flash.program(now, at, &open.records, &spare) {
+                Ok(_) => {}
+                Err(FlashError::ProgramFailed { .. }) => failed = true,
+                Err(other) => return Err(other.into()),
+            }
+        }
+        self.close(open.block, failed);
+        Ok(())
+    }
+
+    /// Ends a block that is being written before it is full, so that it can be collected.
+    pub fn seal_block(&mut self, id: Pbn) {
+        for open in self.heads.iter_mut().flat_map(|head| &mut head.open) {
+            if open.as_ref().is_some_and(|open| open.block == id) {
+                *open = None;
+                return self.close(id, false);
+            }
+        }
+    }
+
+    /// A block takes no more pages.
+    pub(super) fn close(&mut self, id: Pbn, failing: bool) {
+        let block = &mut self.blocks[id.index()];
+        block.state = BlockState::Full;
+        if failing {
+            block.failing = true;
+            self.retire.push(id);
+        }
+        if block.pins == 0 {
+            self.victims.insert(id, block.live.into());
+        }
+    }
+
+    /// Has the collector keep so many blocks writable, as far as the device has room for them, so
+    /// that they can be set aside together.
+    pub fn keep_writable(&mut self, blocks: u32) {
+        let taken = self.logical_pages.div_ceil(self.data_pages) + 2 * self.geometry.planes();
+        let in_service = (0..self.geometry.blocks())
+            .filter(|&b| !matches!(self.block_state(Pbn(b)), BlockState::Bad | BlockState::Meta))
+            .count() as u32;
+        // What is not writable must hold enough invalid pages for collection to be worth while.
+        let most = in_service.saturating_sub(taken) / 2;
+        self.gc_threshold_blocks = self.gc_threshold_blocks.max(blocks.min(most));
+    }
+
+    /// Sets up to `blocks` free blocks aside, spread over the planes; only these are written to
+    /// from now on. Returns those that were set aside.
+    pub fn zone_add(&mut self, blocks: u32) -> Vec<Pbn> {
+        let mut added = Vec::new();
+        let planes = self.geometry.planes();
+        let zone = self
+            .zone
+            .as_mut()
+            .expect("the owner asked for a zoned device");
+        let mut plane = 0;
+        let mut empty = 0;
+        while (added.len() as u32) < blocks && empty < planes {
+            match self.free.take(plane) {
+                Some(block) => {
+                    empty = 0;
+                    self.blocks[block.index()].state = BlockState::Zone;
+                    zone.put(plane, block, self.erases[block.index()]);
+                    added.push(block);
+                }
+                None => empty += 1,
+            }
+            plane = (plane + 1) % planes;
+        }
+        added
+    }
+
+    /// Blocks that nothing has been written to: free ones, and those set aside and not yet opened.
+    /// Collection starts when they run short.
+    #[inline]
+    pub(super) fn writable_blocks(&self) -> u32 {
+        self.free.len() + self.zone_left()
+    }
+
+    /// Blocks set aside and not yet opened.
+    #[inline]
+    pub fn zone_left(&self) -> u32 {
+        self.zone.as_ref().map_or(0, |zone| zone.len())
+    }
+
+    /// Blocks set aside and not yet full: those not yet opened, and those being written.
+    pub fn zone_blocks(&self) -> Vec<Pbn> {
+        let mut blocks: Vec<Pbn> = self.zone.iter().flat_map(|zone| zone.blocks()).collect();
+        blocks.extend(self.heads.iter().flat_map(Head::open_blocks));
+        blocks.sort();
+        blocks
+    }
+
+    pub(super) fn free_block(&mut self, id: Pbn) {
+        let plane = self.geometry.plane_of(id);
+        let block: &mut Block = &mut self.blocks[id.index()];
+        block.state = BlockState::Free;
+        self.free.put(plane, id, self.erases[id.index()]);
+    }
+}

@@ -1,0 +1,11 @@
+//! Flagstone: a transactional storage stack for flash.
+//!
+//! The modules are listed in the order in which data rises through them; none names one that comes
+//! after it, and a test holds them to that.
+#![forbid(unsafe_code)]
+
+pub mod units;
+pub mod layout;
+pub mod nand;
+pub mod ftl;
+pub mod commit;

@@ -1,0 +1,556 @@
+//! The perfect device: bytes, rules, time and wear, all in flat arrays.
+//!
+//! Data bytes are kept only where someone wrote some, so that a trace over a large device costs a
+//! spare record and a counter a page. A block's summary page repeats the spare areas beside it: the
+//! chip notices that, checks it byte by byte, and keeps a mark instead of a second copy.
+
+#[cfg(test)]
+mod tests;
+
+use super::timing::Timelines;
+use super::{Addresses, Contents, Flash, FlashError, Geometry, Read, Timing};
+use crate::units::{Nanos, Pbn, Ppn};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What befell a page, beyond what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    /// More bit errors than the ECC corrects: it cannot be read.
+    Unreadable,
+    /// It looks blank, but what is programmed into it will not be readable.
+    Weak,
+}
+
+/// Data bytes of the pages of one block, for those that have any.
+type BlockData = Box<[Option<Box<[u8]>>]>;
+
+/// Memory of whole pages whose block was erased, for the next ones.
+#[derive(Debug, Default)]
+struct Emptied(Vec<Box<[u8]>>);
+
+/// No more of it than a few blocks' worth.
+const EMPTIED_MAX: usize = 1024;
+
+impl Clone for Emptied {
+    fn clone(&self) -> Self {
+        Emptied::default()
+    }
+}
+
+/// A simulated NAND device without faults.
+#[derive(Debug, Clone)]
+pub struct Chip {
+    geometry: Geometry,
+    addresses: Addresses,
+    time: Timelines,
+    /// Bytes of each spare area that are kept.
+    spare_kept: usize,
+    /// Programs since the last erase, a page each.
+    programs: Vec<u8>,
+    /// Spare areas, `spare_kept` bytes a page.
+    spare: Vec<u8>,
+    data: Vec<Option<BlockData>>,
+    emptied: Emptied,
+    /// Bytes a page that the last page of the block repeats of the spare areas before it; 0 for
+    /// blocks whose last page is anything else.
+    summary: Vec<u16>,
+    erases: Vec<u32>,
+    /// Next page that strict program order allows, a block each.
+    next_page: Vec<u16>,
+    factory_bad: Vec<Pbn>,
+    /// Blocks that no longer erase.
+    worn_out: BTreeSet<Pbn>,
+    damage: BTreeMap<Ppn, Damage>,
+}
+
+impl Chip {
+    /// A blank device that keeps `spare_kept` bytes of each spare area.
+    ///
+    /// # Panics
+    /// When the geometry is not valid or keeps more spare bytes than it has.
+    pub fn new(geometry: Geometry, timing: Timing, spare_kept: usize) -> Self {
+        geometry
+            .validate()
+            .expect("the geometry was checked where it was read");
+        assert!(
+            spare_kept <= geometry.spare_bytes as usize,
+            "{spare_kept} bytes do not fit a spare area of {}",
+            geometry.spare_bytes
+        );
+        let (pages, blocks) = (geometry.pages() as usize, geometry.blocks() as usize);
+        Chip {
+            time: Timelines::new(&geometry, timing),
+            spare_kept,
+            programs: vec![0; pages],
+            spare: vec![0xff; pages * spare_kept],
+            data: vec![None; blocks],
+            emptied: Emptied::default(),
+            summary: vec![0; blocks],
+            erases: vec![0; blocks],
+            next_page: vec![0; blocks],
+            factory_bad: Vec::new(),
+            worn_out: BTreeSet::new(),
+            damage: BTreeMap::new(),
+            addresses: Addresses::new(&geometry),
+            geometry,
+        }
+    }
+
+    /// Marks blocks as bad from the factory.
+    #[must_use]
+    pub fn with_factory_bad(mut self, mut blocks: Vec<Pbn>) -> Self {
+        blocks.sort();
+        blocks.dedup();
+        assert!(blocks.iter().all(|b| b.0 < self.geometry.blocks()));
+        self.factory_bad = blocks;
+        self
+    }
+
+    /// Latencies of this device.
+    pub fn timing(&self) -> &Timing {
+        self.time.timing()
+    }
+
+    /// Starts virtual time anew, with every plane idle: what a restart does.
+    pub fn reset_time(&mut self) {
+        self.time.reset();
+    }
+
+    /// Erases of each block so far.
+    pub fn erase_counts(&self) -> &[u32] {
+        &self.erases
+    }
+
+    /// Bytes of memory that this model occupies.
+    pub fn memory_bytes(&self) -> u64 {
+        let blocks = self.geometry.blocks() as u64;
+        let data: u64 = self
+            .data
+            .iter()
+            .flatten()
+            .map(|pages| {
+                let held: usize = pages.iter().flatten().map(|d| d.len()).sum();
+                (held + pages.len() * size_of::<Option<Box<[u8]>>>()) as u64
+            })
+            .sum();
+        self.programs.len() as u64 + self.spare.len() as u64 + blocks * (8 + 2 + 4 + 2) + data
+    }
+
+    /// A copy of everything that the cells hold.
+    pub fn contents(&self) -> Contents {
+        let pages_per_block = self.geometry.pages_per_block as usize;
+        let page_of = |block: usize, page: usize| Ppn((block * pages_per_block + page) as u32);
+        let blocks = self.data.iter().enumerate();
+        let pages = blocks.flat_map(|(block, pages)| {
+            let pages = pages.iter().flatten().enumerate();
+            pages.filter_map(move |(page, data)| Some((page_of(block, page), data.clone()?)))
+        });
+        Contents {
+            spare_kept: self.spare_kept,
+            programs: self.programs.clone(),
+            spare: self.spare.clone(),
+            data: pages.collect(),
+            summary: self.summary.clone(),
+            erases: self.erases.clone(),
+            next_page: self.next_page.clone(),
+            factory_bad: self.factory_bad.clone(),
+            worn_out: self.worn_out.iter().copied().collect(),
+            damage: self
+                .damage
+                .iter()
+                .map(|(&at, &damage)| (at, damage))
+                .collect(),
+        }
+    }
+
+    /// Takes contents over that were checked against the geometry.
+    pub(super) fn set_contents(&mut self, contents: Contents) {
+        let pages_per_block = self.geometry.pages_per_block as usize;
+        for (at, bytes) in contents.data {
+            let (block, page) = self.addresses.split(at);
+            let pages =
+                self.data[block.index()].get_or_insert_with(|| vec![None; pages_per_block].into());
+            pages[page as usize] = Some(bytes);
+        }
+        self.programs = contents.programs;
+        self.spare = contents.spare;
+        self.summary = contents.summary;
+        self.erases = contents.erases;
+        self.next_page = contents.next_page;
+        self.factory_bad = contents.factory_bad;
+        self.worn_out = contents.worn_out.into_iter().collect();
+        self.damage = contents.damage.into_iter().collect();
+    }
+
+    /// Whether a page has been programmed since its block was erased.
+    #[inline]
+    pub fn is_programmed(&self, at: Ppn) -> bool {
+        self.programs[at.index()] > 0
+    }
+
+    /// The spare area as the cells hold it, without a read: for checkers and tools, not for the
+    /// layers above.
+    pub fn peek_spare(&self, at: Ppn) -> &[u8] {
+        let start = at.index() * self.spare_kept;
+        &self.spare[start..start + self.spare_kept]
+    }
+
+    /// What befell a page, if anything did.
+    pub fn damage(&self, at: Ppn) -> Option<Damage> {
+        self.damage.get(&at).copied()
+    }
+
+    /// From now on, erases of this block fail.
+    pub fn wear_out(&mut self, block: Pbn) {
+        self.worn_out.insert(block);
+    }
+
+    pub(super) fn set_damage(&mut self, at: Ppn, damage: Option<Damage>) {
+        match damage {
+            Some(damage) => self.damage.insert(at, damage),
+            None => self.damage.remove(&at),
+        };
+    }
+
+    /// Puts a programmed page back to blank, as if the program had never happened.
+    pub(super) fn unprogram(&mut self, at: Ppn, was: Option<Damage>) {
+        let block = self.geometry.block_of(at);
+        let page = self.geometry.page_in_block(at);
+        if page + 1 < self.geometry.pages_per_block {
+            self.write_summary_out(block);
+        }
+        self.programs[at.index()] = 0;
+        let start = at.index() * self.spare_kept;
+        self.spare[start..start + self.spare_kept].fill(0xff);
+        if let Some(data) = &mut self.data[block.index()] {
+            data[page as usize] = None;
+        }
+        if page + 1 == self.geometry.pages_per_block {
+            self.summary[block.index()] = 0;
+        }
+        self.set_damage(at, was);
+    }
+
+    /// Puts bytes of a spare area back, as if a reprogram had not, or only partly, happened.
+    pub(super) fn unreprogram(&mut self, at: Ppn, offset: usize, bytes: &[u8], programs: u8) {
+        let start = at.index() * self.spare_kept + offset;
+        self.spare[start..start + bytes.len()].copy_from_slice(bytes);
+        self.programs[at.index()] = programs;
+    }
+
+    pub(super) fn programs_of(&self, at: Ppn) -> u8 {
+        self.programs[at.index()]
+    }
+
+    /// Everything that an erase destroys, so that a power cut can take the erase back.
+    pub(super) fn save_block(&self, block: Pbn) -> SavedBlock {
+        let pages = self.pages_of(block);
+        SavedBlock {
+            block,
+            programs: self.programs[pages.clone()].to_vec(),
+            spare: self.spare[pages.start * self.spare_kept..pages.end * self.spare_kept].to_vec(),
+            data: self.data[block.index()].clone(),
+            summary: self.summary[block.index()],
+            next_page: self.next_page[block.index()],
+            damage: self
+                .damage
+                .range(self.page_range(block))
+                .map(|(&p, &d)| (p, d))
+                .collect(),
+        }
+    }
+
+    pub(super) fn restore_block(&mut self, saved: SavedBlock) {
+        let block = saved.block;
+        let pages = self.pages_of(block);
+        self.programs[pages.clone()].copy_from_slice(&saved.programs);
+        self.spare[pages.start * self.spare_kept..pages.end * self.spare_kept]
+            .copy_from_slice(&saved.spare);
+        self.data[block.index()] = saved.data;
+        self.summary[block.index()] = saved.summary;
+        self.next_page[block.index()] = saved.next_page;
+        self.clear_damage(block);
+        self.damage.extend(saved.damage);
+    }
+
+    fn pages_of(&self, block: Pbn) -> std::ops::Range<usize> {
+        let start = self.geometry.page(block, 0).index();
+        start..start + self.geometry.pages_per_block as usize
+    }
+
+    fn page_range(&self, block: Pbn) -> std::ops::Range<Ppn> {
+        let pages = self.pages_of(block);
+        Ppn(pages.start as u32)..Ppn(pages.end as u32)
+    }
+
+    fn clear_damage(&mut self, block: Pbn) {
+        if !self.damage.is_empty() {
+            let range = self.page_range(block);
+            self.damage.retain(|at, _| !range.contains(at));
+        }
+    }
+
+    /// Keeps the data of a page: not at all if there is none, as a mark if it repeats the spare
+    /// areas of its block, as bytes otherwise.
+    fn keep_data(&mut self, at: Ppn, block: Pbn, page: u32, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let others = self.geometry.pages_per_block as usize - 1;
+        let stride = bytes.len() / others;
+        if page as usize == others && bytes.len() == stride * others && stride <= self.spare_kept {
+            let first = (at.index() - others) * self.spare_kept;
+            let spares = self.spare[first..first + others * self.spare_kept]
+                .chunks_exact(self.spare_kept)
+                .map(|spare| &spare[..stride]);
+            if stride > 0 && spares.eq(bytes.chunks_exact(stride)) {
+                self.summary[block.index()] = stride as u16;
+                return;
+            }
+        }
+        let pages = self.geometry.pages_per_block as usize;
+        let data = self.data[block.index()].get_or_insert_with(|| vec![None; pages].into());
+        data[page as usize] = Some(
+            match self.emptied.0.pop_if(|kept| kept.len() == bytes.len()) {
+                Some(mut kept) => {
+                    kept.copy_from_slice(bytes);
+                    kept
+                }
+                None => bytes.into(),
+            },
+        );
+    }
+
+    /// Drops the data of a block, and keeps the memory of whole pages for the next ones.
+    fn drop_data(&mut self, block: Pbn) {
+        let Some(pages) = self.data[block.index()].take() else {
+            return;
+        };
+        let page_bytes = self.geometry.page_bytes as usize;
+        for page in pages.into_iter().flatten() {
+            if page.len() == page_bytes && self.emptied.0.len() < EMPTIED_MAX {
+                self.emptied.0.push(page);
+            }
+        }
+    }
+
+    /// Replaces a summary's mark by its bytes: the spare areas that it repeats are about to change.
+    fn write_summary_out(&mut self, block: Pbn) {
+        let stride = self.summary[block.index()] as usize;
+        if stride > 0 {
+            let last = self.geometry.pages_per_block - 1;
+            let mut bytes = vec![0; stride * last as usize];
+            self.copy_data(self.geometry.page(block, last), block, last, &mut bytes);
+            self.summary[block.index()] = 0;
+            let pages = last as usize + 1;
+            let data = self.data[block.index()].get_or_insert_with(|| vec![None; pages].into());
+            data[last as usize] = Some(bytes.into());
+        }
+    }
+
+    fn copy_data(&self, at: Ppn, block: Pbn, page: u32, into: &mut [u8]) -> usize {
+        let others = self.geometry.pages_per_block as usize - 1;
+        let stride = self.summary[block.index()] as usize;
+        if stride > 0 && page as usize == others {
+            let first = at.index() - others;
+            let len = (stride * others).min(into.len());
+            for (i, record) in into[..len].chunks_mut(stride).enumerate() {
+                let start = (first + i) * self.spare_kept;
+                record.copy_from_slice(&self.spare[start..start + record.len()]);
+            }
+            return len;
+        }
+        match &self.data[block.index()] {
+            Some(pages) => match &pages[page as usize] {
+                Some(bytes) => {
+                    let len = bytes.len().min(into.len());
+                    into[..len].copy_from_slice(&bytes[..len]);
+                    len
+                }
+                None => 0,
+            },
+            None => 0,
+        }
+    }
+}
+
+/// A block's whole contents, taken before an erase.
+#[derive(Debug, Clone)]
+pub(super) struct SavedBlock {
+    block: Pbn,
+    programs: Vec<u8>,
+    spare: Vec<u8>,
+    data: Option<BlockData>,
+    summary: u16,
+    next_page: u16,
+    damage: Vec<(Ppn, Damage)>,
+}
+
+impl AsMut<Chip> for Chip {
+    fn as_mut(&mut self) -> &mut Chip {
+        self
+    }
+}
+
+impl Flash for Chip {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        assert!(
+            at.0 < self.geometry.pages(),
+            "read of page {at}, beyond the device"
+        );
+        let (block, page) = self.addresses.split(at);
+        let plane = self.addresses.plane_of(block);
+        let done = self.time.read(&self.geometry, now, plane);
+        if !self.damage.is_empty() && self.damage.get(&at) == Some(&Damage::Unreadable) {
+            return Err(FlashError::Uncorrectable { at, done });
+        }
+        let len = spare.len();
+        assert!(
+            len <= self.spare_kept,
+            "read of {len} spare bytes, {} are kept",
+            self.spare_kept
+        );
+        let start = at.index() * self.spare_kept;
+        spare.copy_from_slice(&self.spare[start..start + len]);
+        let data_bytes = if data.is_empty() {
+            0
+        } else {
+            self.copy_data(at, block, page, data)
+        };
+        Ok(Read { done, data_bytes })
+    }
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        assert!(
+            at.0 < self.geometry.pages(),
+            "program of page {at}, beyond the device"
+        );
+        let (block, page) = self.addresses.split(at);
+        assert!(
+            self.programs[at.index()] == 0,
+            "program of page {at}, which is not blank"
+        );
+        assert!(
+            data.len() <= self.geometry.page_bytes as usize,
+            "program of {} bytes",
+            data.len()
+        );
+        assert!(
+            spare.len() <= self.spare_kept,
+            "program of {} spare bytes",
+            spare.len()
+        );
+        if self.geometry.strict_order {
+            let next = u32::from(self.next_page[block.index()]);
+            assert!(
+                page >= next,
+                "program of page {at} out of order: {page} after {next}"
+            );
+        }
+        self.next_page[block.index()] = page as u16 + 1;
+        self.programs[at.index()] = 1;
+        let start = at.index() * self.spare_kept;
+        self.spare[start..start + spare.len()].copy_from_slice(spare);
+        self.keep_data(at, block, page, data);
+        if !self.damage.is_empty() && self.damage.contains_key(&at) {
+            self.damage.insert(at, Damage::Unreadable);
+        }
+        let plane = self.addresses.plane_of(block);
+        Ok(self.time.program(&self.geometry, now, plane))
+    }
+
+    fn reprogram(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        assert!(
+            at.0 < self.geometry.pages(),
+            "reprogram of page {at}, beyond the device"
+        );
+        assert!(
+            self.geometry.can_reprogram(),
+            "reprogram of page {at}: this device cannot"
+        );
+        let programs = self.programs[at.index()];
+        assert!(programs > 0, "reprogram of page {at}, which is blank");
+        let level = self.geometry.cell.programs_per_page();
+        assert!(
+            programs < level,
+            "reprogram of page {at}, {programs} times programmed already"
+        );
+        assert!(
+            offset + bytes.len() <= self.spare_kept,
+            "reprogram beyond the spare area"
+        );
+        let block = self.geometry.block_of(at);
+        if offset < self.summary[block.index()] as usize {
+            self.write_summary_out(block);
+        }
+        let start = at.index() * self.spare_kept + offset;
+        for (old, &new) in self.spare[start..start + bytes.len()].iter_mut().zip(bytes) {
+            assert!(
+                *old & new == new,
+                "reprogram of page {at} would set bits: {old:08b} {new:08b}"
+            );
+            *old = new;
+        }
+        self.programs[at.index()] = programs + 1;
+        Ok(self.time.reprogram(now, self.geometry.plane_of(block)))
+    }
+
+    fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
+        assert!(
+            block.0 < self.geometry.blocks(),
+            "erase of block {block}, beyond the device"
+        );
+        assert!(
+            !self.is_factory_bad(block),
+            "erase of block {block}, bad from the factory"
+        );
+        if !self.worn_out.is_empty() && self.worn_out.contains(&block) {
+            let done = self.time.erase(now, self.geometry.plane_of(block));
+            return Err(FlashError::EraseFailed { block, done });
+        }
+        let pages = self.pages_of(block);
+        self.programs[pages.clone()].fill(0);
+        self.spare[pages.start * self.spare_kept..pages.end * self.spare_kept].fill(0xff);
+        self.drop_data(block);
+        self.summary[block.index()] = 0;
+        self.next_page[block.index()] = 0;
+        self.erases[block.index()] += 1;
+        self.clear_damage(block);
+        Ok(self.time.erase(now, self.geometry.plane_of(block)))
+    }
+
+    fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
+        Ok(now.max(until))
+    }
+
+    fn is_factory_bad(&self, block: Pbn) -> bool {
+        !self.factory_bad.is_empty() && self.factory_bad.binary_search(&block).is_ok()
+    }
+
+    #[inline]
+    fn hint(&self, at: Ppn) -> Option<&[u8]> {
+        Some(self.peek_spare(at))
+    }
+}

@@ -1,0 +1,87 @@
+//! The rules, the clock and the memory of the perfect device.
+
+use super::*;
+use crate::nand::Cell;
+
+fn chip() -> Chip {
+    let geometry = Geometry {
+        channels: 1,
+        packages_per_channel: 1,
+        planes_per_package: 2,
+        blocks_per_plane: 4,
+        pages_per_block: 4,
+        page_bytes: 64,
+        spare_bytes: 16,
+        cell: Cell::Slc {
+            partial_programs: 2,
+        },
+        strict_order: false,
+    };
+    let us = Nanos::from_micros;
+    let timing = Timing {
+        read: us(25),
+        program: us(200),
+        reprogram: us(200),
+        erase: us(1500),
+        transfer_ps_per_byte: 0,
+    };
+    Chip::new(geometry, timing, 8)
+}
+
+#[test]
+fn planes_work_side_by_side_and_each_in_turn() {
+    let mut chip = chip();
+    let first = chip.program(Nanos::ZERO, Ppn(0), &[], &[1]).unwrap();
+    let same_plane = chip.program(Nanos::ZERO, Ppn(1), &[], &[1]).unwrap();
+    let other_plane = chip.program(Nanos::ZERO, Ppn(16), &[], &[1]).unwrap();
+    assert_eq!(first, Nanos::from_micros(200));
+    assert_eq!(same_plane, Nanos::from_micros(400));
+    assert_eq!(other_plane, Nanos::from_micros(200));
+}
+
+#[test]
+fn a_summary_page_is_kept_as_a_mark_and_reads_back_the_same() {
+    let mut chip = chip();
+    for page in 0..3u8 {
+        chip.program(Nanos::ZERO, Ppn(page.into()), &[9, page], &[page, 7, 0xff])
+            .unwrap();
+    }
+    chip.program(Nanos::ZERO, Ppn(3), &[0, 7, 1, 7, 2, 7], &[5])
+        .unwrap();
+    assert_eq!(chip.summary[0], 2);
+    let mut data = [0; 64];
+    let read = chip.read(Nanos::ZERO, Ppn(3), &mut data, &mut []).unwrap();
+    assert_eq!(&data[..read.data_bytes], &[0, 7, 1, 7, 2, 7]);
+    // A reprogram outside of what it repeats leaves the mark, one inside writes it out.
+    chip.reprogram(Nanos::ZERO, Ppn(0), 2, &[1]).unwrap();
+    assert_eq!(chip.summary[0], 2);
+    chip.reprogram(Nanos::ZERO, Ppn(1), 0, &[0]).unwrap();
+    assert_eq!(chip.summary[0], 0);
+    let read = chip.read(Nanos::ZERO, Ppn(3), &mut data, &mut []).unwrap();
+    assert_eq!(&data[..read.data_bytes], &[0, 7, 1, 7, 2, 7]);
+}
+
+#[test]
+#[should_panic(expected = "program of page 0, which is not blank")]
+fn a_page_is_programmed_once() {
+    let mut chip = chip();
+    chip.program(Nanos::ZERO, Ppn(0), &[], &[1]).unwrap();
+    chip.program(Nanos::ZERO, Ppn(0), &[], &[1]).unwrap();
+}
+
+#[test]
+#[should_panic(expected = "would set bits")]
+fn a_reprogram_only_clears_bits() {
+    let mut chip = chip();
+    chip.program(Nanos::ZERO, Ppn(0), &[], &[0b10]).unwrap();
+    chip.reprogram(Nanos::ZERO, Ppn(0), 0, &[0b11]).unwrap();
+}
+
+#[test]
+#[should_panic(expected = "2 times programmed already")]
+fn the_partial_program_level_holds() {
+    let mut chip = chip();
+    chip.program(Nanos::ZERO, Ppn(0), &[], &[0b11]).unwrap();
+    chip.reprogram(Nanos::ZERO, Ppn(0), 0, &[0b01]).unwrap();
+    chip.reprogram(Nanos::ZERO, Ppn(0), 0, &[0b00]).unwrap();
+}

@@ -1,0 +1,263 @@
+//! The shape of a device and what its cells allow.
+
+use crate::units::{Pbn, Ppn};
+use std::fmt;
+
+/// What kind of cells a device has: how often a page can be programmed between two erases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cell {
+    /// One bit a cell. A page can be programmed `partial_programs` times in all (the partial
+    /// program level of [FlagCommit] Table 2, 2 by default).
+    Slc {
+        /// Programs of one page between erases, the first included.
+        partial_programs: u8,
+    },
+    /// Several bits a cell: one program a page.
+    Mlc,
+}
+
+impl Cell {
+    /// Programs of one page between two erases.
+    pub const fn programs_per_page(self) -> u8 {
+        match self {
+            Cell::Slc { partial_programs } => partial_programs,
+            Cell::Mlc => 1,
+        }
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Cell::Slc { .. } => "slc",
+            Cell::Mlc => "mlc",
+        })
+    }
+}
+
+/// The shape of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Channels, each with a bus of its own.
+    pub channels: u32,
+    /// Packages on one channel.
+    pub packages_per_channel: u32,
+    /// Planes in one package; a plane does one operation at a time.
+    pub planes_per_package: u32,
+    /// Erase blocks in one plane.
+    pub blocks_per_plane: u32,
+    /// Pages in one block.
+    pub pages_per_block: u32,
+    /// Data bytes of one page.
+    pub page_bytes: u32,
+    /// Spare (out-of-band) bytes of one page.
+    pub spare_bytes: u32,
+    /// What the cells allow.
+    pub cell: Cell,
+    /// Whether the pages of a block must be programmed in ascending order, in which case no older
+    /// page can be reprogrammed either ([FlagCommit] §2.1, Appendix C).
+    pub strict_order: bool,
+}
+
+/// A geometry that no device can have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GeometryError(pub String);
+
+impl fmt::Display for GeometryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for GeometryError {}
+
+impl Geometry {
+    /// Checks that every count is at least one and that all pages can be addressed.
+    ///
+    /// # Errors
+    /// Names the count that is wrong and what it may be.
+    pub fn validate(&self) -> Result<(), GeometryError> {
+        let counts = [
+            ("channels", self.channels, 1, 1 << 10),
+            (
+                "packages_per_channel",
+                self.packages_per_channel,
+                1,
+                1 << 10,
+            ),
+            ("planes_per_package", self.planes_per_package, 1, 1 << 10),
+            ("blocks_per_plane", self.blocks_per_plane, 4, 1 << 24),
+            ("pages_per_block", self.pages_per_block, 4, 4096),
+            ("page_bytes", self.page_bytes, 64, 1 << 20),
+            ("spare_bytes", self.spare_bytes, 16, 4096),
+        ];
+        for (name, value, low, high) in counts {
+            if !(low..=high).contains(&value) {
+                return Err(GeometryError(format!(
+                    "{name} is {value}, it must be from {low} to {high}"
+                )));
+            }
+        }
+        if self.cell.programs_per_page() == 0 {
+            return Err(GeometryError(
+                "partial_programs is 0, it must be at least 1".into(),
+            ));
+        }
+        let pages = u64::from(self.channels)
+            * u64::from(self.packages_per_channel)
+            * u64::from(self.planes_per_package)
+            * u64::from(self.blocks_per_plane)
+            * u64::from(self.pages_per_block);
+        if pages >= 1 << 31 {
+            return Err(GeometryError(format!(
+                "the device has {pages} pages, at most {} can be addressed",
+                (1u64 << 31) - 1
+            )));
+        }
+        Ok(())
+    }
+
+    /// Parallel units: planes of the whole device.
+    pub const fn planes(&self) -> u32 {
+        self.channels * self.packages_per_channel * self.planes_per_package
+    }
+
+    /// Packages of the whole device.
+    pub const fn packages(&self) -> u32 {
+        self.channels * self.packages_per_channel
+    }
+
+    /// Blocks of the whole device.
+    pub const fn blocks(&self) -> u32 {
+        self.planes() * self.blocks_per_plane
+    }
+
+    /// Pages of the whole device.
+    pub const fn pages(&self) -> u32 {
+        self.blocks() * self.pages_per_block
+    }
+
+    /// Data bytes of the whole device.
+    pub const fn bytes(&self) -> u64 {
+        self.pages() as u64 * self.page_bytes as u64
+    }
+
+    /// The block that a page lies in.
+    #[inline]
+    pub const fn block_of(&self, at: Ppn) -> Pbn {
+        Pbn(at.0 / self.pages_per_block)
+    }
+
+    /// A page's place inside its block, from 0.
+    #[inline]
+    pub const fn page_in_block(&self, at: Ppn) -> u32 {
+        at.0 % self.pages_per_block
+    }
+
+    /// The page at a place inside a block.
+    #[inline]
+    pub const fn page(&self, block: Pbn, page: u32) -> Ppn {
+        Ppn(block.0 * self.pages_per_block + page)
+    }
+
+    /// The plane that a block lies in.
+    #[inline]
+    pub const fn plane_of(&self, block: Pbn) -> u32 {
+        block.0 / self.blocks_per_plane
+    }
+
+    /// The channel that a plane hangs on.
+    #[inline]
+    pub const fn channel_of(&self, plane: u32) -> u32 {
+        plane / (self.planes_per_package * self.packages_per_channel)
+    }
+
+    /// Whether a programmed page may be programmed again without an erase.
+    pub const fn can_reprogram(&self) -> bool {
+        self.cell.programs_per_page() > 1 && !self.strict_order
+    }
+}
+
+/// The address arithmetic of a [`Geometry`] without divisions, for paths that do it for every page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    pages_per_block: u32,
+    /// 2^64 divided by the pages of a block, and by the blocks of a plane, rounded up.
+    per_page: u64,
+    per_block: u64,
+}
+
+impl Addresses {
+    /// The arithmetic of a valid geometry.
+    pub fn new(geometry: &Geometry) -> Self {
+        // Exact for every 32-bit dividend, as long as the divisor is at least 2.
+        let inverse = |divisor: u32| u64::MAX / u64::from(divisor) + 1;
+        Addresses {
+            pages_per_block: geometry.pages_per_block,
+            per_page: inverse(geometry.pages_per_block),
+            per_block: inverse(geometry.blocks_per_plane),
+        }
+    }
+
+    /// As [`Geometry::block_of`].
+    #[inline]
+    pub fn block_of(&self, at: Ppn) -> Pbn {
+        Pbn(high(self.per_page, at.0))
+    }
+
+    /// As [`Geometry::block_of`] and [`Geometry::page_in_block`].
+    #[inline]
+    pub fn split(&self, at: Ppn) -> (Pbn, u32) {
+        let block = self.block_of(at);
+        (block, at.0 - block.0 * self.pages_per_block)
+    }
+
+    /// As [`Geometry::plane_of`].
+    #[inline]
+    pub fn plane_of(&self, block: Pbn) -> u32 {
+        high(self.per_block, block.0)
+    }
+}
+
+/// The product's bits from the 64th on.
+#[inline]
+fn high(inverse: u64, number: u32) -> u32 {
+    ((u128::from(inverse) * u128::from(number)) >> 64) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_the_geometry() {
+        for (blocks_per_plane, pages_per_block) in [(4, 4), (7, 64), (1001, 6), (4096, 4095)] {
+            let geometry = Geometry {
+                channels: 2,
+                packages_per_channel: 1,
+                planes_per_package: 3,
+                blocks_per_plane,
+                pages_per_block,
+                page_bytes: 64,
+                spare_bytes: 16,
+                cell: Cell::Mlc,
+                strict_order: false,
+            };
+            let addresses = Addresses::new(&geometry);
+            let last = geometry.pages() - 1;
+            let some = (0..last).step_by(1 + last as usize / 5000);
+            for at in some.flat_map(|page| [page, page + 1]).map(Ppn) {
+                let block = geometry.block_of(at);
+                assert_eq!(addresses.split(at), (block, geometry.page_in_block(at)));
+                assert_eq!(addresses.plane_of(block), geometry.plane_of(block));
+            }
+            for number in [u32::MAX, u32::MAX - 1, u32::MAX / 2] {
+                assert_eq!(
+                    addresses.block_of(Ppn(number)).0,
+                    number / pages_per_block,
+                    "{number}"
+                );
+            }
+        }
+    }
+}

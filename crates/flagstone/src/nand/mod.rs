@@ -1,0 +1,151 @@
+//! NAND flash: geometry, cell rules, timing, faults and power cuts.
+//!
+//! This layer does not know that logical pages exist. [`Chip`] is the perfect device: it keeps
+//! bytes, time and wear, and it panics when a rule of NAND is broken, because that is a bug of the
+//! layer above. What the world does to a device (power cuts, failing blocks, bit errors) comes from
+//! middleware that implements [`Flash`] around another one: [`PowerCut`], [`Faulty`], [`Tracer`].
+//!
+//! Fault budget, which every layer above must survive:
+//!
+//! | fault | what it leaves behind |
+//! |---|---|
+//! | power cut | any subset of the operations not yet waited for has landed; order holds per block around erases |
+//! | torn program | the page reads as uncorrectable, or as blank although it cannot be programmed reliably |
+//! | torn reprogram | any subset of the bits that were to be cleared is cleared |
+//! | torn erase | every page of the block reads as uncorrectable or as unreliable blank, none as before |
+//! | program failure | the page reads as uncorrectable; the block should be retired |
+//! | erase failure | the block keeps its contents or reads as uncorrectable; it must not be used again |
+//! | bit errors, correctable | nothing: the controller's ECC returns the right bytes |
+//! | bit errors, beyond ECC | the page reads as uncorrectable, until its block is erased |
+
+mod geometry;
+mod chip;
+mod contents;
+mod timing;
+mod power_cut;
+mod faulty;
+mod tracer;
+mod shared;
+
+pub use chip::{Chip, Damage};
+pub use contents::Contents;
+pub use faulty::{Fault, FaultPlan, Faulty};
+pub use geometry::{Addresses, Cell, Geometry, GeometryError};
+pub use power_cut::{Cut, Fate, PowerCut};
+pub use shared::Shared;
+pub use timing::Timing;
+pub use tracer::{Entry, OpKind, Tracer};
+
+use crate::units::{Nanos, Pbn, Ppn};
+use std::any::Any;
+use std::fmt;
+
+/// What a page read brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Read {
+    /// When the bytes are there.
+    pub done: Nanos,
+    /// How many bytes of the data buffer were filled; the page holds nothing beyond them.
+    pub data_bytes: usize,
+}
+
+/// Why a flash operation did not do what was asked. Every one but [`FlashError::PowerLost`] took
+/// its time: `done` says until when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlashError {
+    /// The page has more bit errors than its ECC corrects, or was torn.
+    Uncorrectable {
+        /// The page.
+        at: Ppn,
+        /// When the attempt ended.
+        done: Nanos,
+    },
+    /// The chip reports that the program failed; the page is unreadable.
+    ProgramFailed {
+        /// The page.
+        at: Ppn,
+        /// When the attempt ended.
+        done: Nanos,
+    },
+    /// The chip reports that the erase failed; the block must be retired.
+    EraseFailed {
+        /// The block.
+        block: Pbn,
+        /// When the attempt ended.
+        done: Nanos,
+    },
+    /// The power is gone; nothing succeeds until the device is started again.
+    PowerLost,
+}
+
+impl fmt::Display for FlashError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FlashError::Uncorrectable { at, .. } => write!(f, "page {at} cannot be read"),
+            FlashError::ProgramFailed { at, .. } => write!(f, "page {at} could not be programmed"),
+            FlashError::EraseFailed { block, .. } => {
+                write!(f, "block {block} could not be erased")
+            }
+            FlashError::PowerLost => write!(f, "the power is gone"),
+        }
+    }
+}
+
+impl std::error::Error for FlashError {}
+
+/// A NAND device. `now` is when an operation is issued; the result says when it is done.
+///
+/// An operation is durable once [`Flash::sync`] has waited for it; until then a power cut may undo
+/// it. Rules (program only blank pages, reprogram only clears bits and only as often as the cells
+/// allow, erase whole blocks) are the caller's duty: breaking one panics.
+pub trait Flash: Any {
+    /// The shape and the rules of the device.
+    fn geometry(&self) -> &Geometry;
+
+    /// Reads a page into `data` and the first bytes of its spare area into `spare`. A blank page
+    /// has a spare area of `0xff` and no data.
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError>;
+
+    /// Programs a blank page. `data` may be shorter than the page, or empty where nobody will ask
+    /// for the bytes again.
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError>;
+
+    /// Clears bits of the spare area of a programmed page (partial page programming). These bytes
+    /// lie outside the page's ECC.
+    fn reprogram(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<Nanos, FlashError>;
+
+    /// Erases a block.
+    fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError>;
+
+    /// Waits at `now` for everything that was to be done at `until` or before, and makes it
+    /// durable. The result is when that is so: the later of the two in virtual time.
+    fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError>;
+
+    /// Whether the manufacturer marked the block as bad.
+    fn is_factory_bad(&self, block: Pbn) -> bool;
+
+    /// The spare area of a page as it is, where that costs nothing because the device is simulated:
+    /// a hint as to which tables the caller is about to need. Nothing may depend on what it says.
+    fn hint(&self, at: Ppn) -> Option<&[u8]> {
+        let _ = at;
+        None
+    }
+}

@@ -1,0 +1,421 @@
+//! A power cut at any flash operation, around a [`Chip`].
+//!
+//! Every operation is carried out at once and remembered with what it replaced. One is *safe* once
+//! a [`Flash::sync`] has waited for it and that wait has ended; all others are still in flight. At
+//! the cut each operation in flight has either landed or not, and one of those that did not may be
+//! torn. Operations of one block keep their order around an erase: what was programmed after an
+//! erase can only be there if the erase is. An operation that is issued at an instant after the cut
+//! has not begun: callers that wait for something first issue what follows at a later instant,
+//! while others go on at an earlier one.
+
+use super::chip::{Damage, SavedBlock};
+use super::{Chip, Flash, FlashError, Geometry, Read};
+use crate::units::{Nanos, Pbn, Ppn};
+
+/// Where a power cut falls and what it leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cut {
+    /// The cut falls as this operation (program, reprogram or erase, from 0) is issued.
+    pub at: u64,
+    /// Bits that decide what of the operations in flight has landed and what is torn.
+    pub dice: u64,
+    /// Whether one of the operations that did not land is torn.
+    pub torn: bool,
+}
+
+/// What an operation replaced.
+#[derive(Debug, Clone)]
+enum Undo {
+    Program {
+        at: Ppn,
+        was: Option<Damage>,
+    },
+    Reprogram {
+        at: Ppn,
+        offset: usize,
+        old: Vec<u8>,
+        new: Vec<u8>,
+        programs: u8,
+    },
+    Erase {
+        saved: Box<SavedBlock>,
+    },
+}
+
+impl Undo {
+    fn describe(&self, block: Pbn) -> String {
+        match self {
+            Undo::Program { at, .. } => format!("program p{at}"),
+            Undo::Reprogram { at, .. } => format!("reprogram p{at}"),
+            Undo::Erase { .. } => format!("erase b{block}"),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct InFlight {
+    block: Pbn,
+    /// When it was issued, or when the last operation that it comes after was.
+    issued: Nanos,
+    done: Nanos,
+    /// When the wait for it ends, once there is one.
+    waited: Option<Nanos>,
+    undo: Undo,
+}
+
+/// What became of an operation that was in flight at the cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fate {
+    /// The operation, in words.
+    pub what: String,
+    /// Whether it took effect.
+    pub landed: bool,
+    /// Whether it was torn, if it did not.
+    pub torn: bool,
+}
+
+/// Cuts the power of a chip at a chosen operation.
+#[derive(Debug)]
+pub struct PowerCut {
+    chip: Chip,
+    cut: Option<Cut>,
+    issued: u64,
+    off: bool,
+    in_flight: Vec<InFlight>,
+    tell: bool,
+    fates: Vec<Fate>,
+}
+
+impl PowerCut {
+    /// A device that runs until [`PowerCut::arm`] says otherwise.
+    pub fn new(chip: Chip) -> Self {
+        PowerCut {
+            chip,
+            cut: None,
+            issued: 0,
+            off: false,
+            in_flight: Vec::new(),
+            tell: false,
+            fates: Vec::new(),
+        }
+    }
+
+    /// Keeps a record of what became of each operation in flight, see [`PowerCut::fates`].
+    #[must_use]
+    pub fn telling(mut self) -> Self {
+        self.tell = true;
+        self
+    }
+
+    /// What became of the operations in flight at the cut, in the order of their issue.
+    pub fn fates(&self) -> &[Fate] {
+        &self.fates
+    }
+
+    /// Sets where the power will fail, counted from now.
+    #[must_use]
+    pub fn arm(mut self, cut: Cut) -> Self {
+        self.issued = 0;
+        self.cut = Some(cut);
+        self
+    }
+
+    /// Whether the power has failed.
+    pub fn is_off(&self) -> bool {
+        self.off
+    }
+
+    /// Programs, reprograms and erases issued since the cut was armed.
+    pub fn issued(&self) -> u64 {
+        self.issued
+    }
+
+    /// Cuts the power now, between two operations, and gives back the chip as it is found after it.
+    pub fn pull(mut self, dice: u64, torn: bool) -> Chip {
+        if !self.off {
+            self.land(Nanos(u64::MAX), dice, torn);
+        }
+        self.chip.reset_time();
+        self.chip
+    }
+
+    /// The chip as it is found when the power is back; what was in flight and not cut has landed.
+    pub fn into_chip(mut self) -> Chip {
+        self.chip.reset_time();
+        self.chip
+    }
+
+    /// The chip, to look at.
+    pub fn chip(&self) -> &Chip {
+        &self.chip
+    }
+
+    /// Called before an operation takes effect at `now`. True if the power fails with it.
+    fn fails(&mut self, now: Nanos) -> Result<bool, FlashError> {
+        if self.off {
+            return Err(FlashError::PowerLost);
+        }
+        if self.in_flight.len() >= 64 {
+            self.in_flight
+                .retain(|op| op.waited.is_none_or(|end| end > now));
+        }
+        let at = self.issued;
+        self.issued += 1;
+        Ok(self.cut.is_some_and(|cut| cut.at == at))
+    }
+
+    /// Remembers an operation that has just been carried out, and cuts the power if it falls here.
+    fn keep(
+        &mut self,
+        now: Nanos,
+        done: Nanos,
+        block: Pbn,
+        undo: Undo,
+        fails: bool,
+    ) -> Result<Nanos, FlashError> {
+        let mut op = InFlight {
+            block,
+            issued: now,
+            done,
+            waited: None,
+            undo,
+        };
+        for earlier in &self.in_flight {
+            if earlier.issued > op.issued && earlier.block == block && orders(earlier, &op) {
+                op.issued = earlier.issued;
+            }
+        }
+        self.in_flight.push(op);
+        if fails {
+            let cut = self.cut.expect("a cut is armed");
+            self.land(now, cut.dice, cut.torn);
+            return Err(FlashError::PowerLost);
+        }
+        Ok(done)
+    }
+
+    /// Decides what landed. Walks back in time, so that an operation whose block saw a later one
+    /// land has landed too where order demands it.
+    fn land(&mut self, now: Nanos, dice: u64, torn: bool) {
+        self.off = true;
+        let mut ops = std::mem::take(&mut self.in_flight);
+        ops.retain(|op| op.waited.is_none_or(|end| end > now));
+        let mut bits = Dice(dice);
+        // 0 and 1 mod 8: nothing or everything in flight has landed. Else each by the toss of a
+        // coin.
+        let bias = bits.next() % 8;
+        let mut landed: Vec<bool> = ops
+            .iter()
+            .map(|op| match bias {
+                _ if op.issued > now => false,
+                0 => false,
+                1 => true,
+                _ => bits.next() & 1 == 1,
+            })
+            .collect();
+        for later in (0..ops.len()).rev() {
+            if !landed[later] {
+                continue;
+            }
+            for earlier in 0..later {
+                if ops[earlier].block == ops[later].block && orders(&ops[earlier], &ops[later]) {
+                    landed[earlier] = true;
+                }
+            }
+        }
+        // An operation can be torn if nothing that depends on it has landed or is undone after it.
+        let candidates: Vec<usize> = (0..ops.len())
+            .filter(|&i| {
+                !landed[i]
+                    && ops[i].issued <= now
+                    && !(i + 1..ops.len())
+                        .any(|j| ops[j].block == ops[i].block && orders(&ops[i], &ops[j]))
+            })
+            .collect();
+        let victim = (torn && !candidates.is_empty())
+            .then(|| candidates[bits.next() as usize % candidates.len()]);
+        if self.tell {
+            let fate = |(i, op): (usize, &InFlight)| Fate {
+                what: op.undo.describe(op.block),
+                landed: landed[i],
+                torn: victim == Some(i),
+            };
+            self.fates = ops.iter().enumerate().map(fate).collect();
+        }
+        for (i, op) in ops.into_iter().enumerate().rev() {
+            if !landed[i] {
+                self.take_back(op, (victim == Some(i)).then_some(&mut bits));
+            }
+        }
+    }
+
+    fn take_back(&mut self, op: InFlight, torn: Option<&mut Dice>) {
+        match (op.undo, torn) {
+            (Undo::Program { at, was }, None) => self.chip.unprogram(at, was),
+            (Undo::Program { at, .. }, Some(bits)) => {
+                if bits.next() & 1 == 0 {
+                    self.chip.unprogram(at, Some(Damage::Weak));
+                } else {
+                    self.chip.set_damage(at, Some(Damage::Unreadable));
+                }
+            }
+            (
+                Undo::Reprogram {
+                    at,
+                    offset,
+                    old,
+                    new,
+                    programs,
+                },
+                torn,
+            ) => {
+                let (bytes, programs) = match torn {
+                    None => (old, programs),
+                    Some(bits) => {
+                        let mixed = old.iter().zip(&new).map(|(&o, &n)| n | (o & bits.byte()));
+                        let mixed: Vec<u8> = mixed.collect();
+                        // A pulse that cleared nothing was none: nobody could tell that it was.
+                        let pulses = u8::from(mixed != old);
+                        (mixed, programs + pulses)
+                    }
+                };
+                self.chip.unreprogram(at, offset, &bytes, programs);
+            }
+            (Undo::Erase { saved }, None) => self.chip.restore_block(*saved),
+            (Undo::Erase { .. }, Some(bits)) => {
+                let geometry = *self.chip.geometry();
+                for page in 0..geometry.pages_per_block {
+                    let damage = if bits.next() & 1 == 0 {
+                        Damage::Weak
+                    } else {
+                        Damage::Unreadable
+                    };
+                    self.chip
+                        .set_damage(geometry.page(op.block, page), Some(damage));
+                }
+            }
+        }
+    }
+}
+
+impl AsMut<Chip> for PowerCut {
+    fn as_mut(&mut self) -> &mut Chip {
+        &mut self.chip
+    }
+}
+
+/// Whether `later` can only have landed if `earlier` has.
+fn orders(earlier: &InFlight, later: &InFlight) -> bool {
+    match (&earlier.undo, &later.undo) {
+        (Undo::Erase { .. }, _) | (_, Undo::Erase { .. }) => true,
+        (
+            Undo::Program { at: a, .. } | Undo::Reprogram { at: a, .. },
+            Undo::Program { at: b, .. } | Undo::Reprogram { at: b, .. },
+        ) => a == b,
+    }
+}
+
+/// A stream of bits from one number (splitmix64): which of the possible outcomes a cut has.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.next() as u8
+    }
+}
+
+impl Flash for PowerCut {
+    fn geometry(&self) -> &Geometry {
+        self.chip.geometry()
+    }
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        if self.off {
+            return Err(FlashError::PowerLost);
+        }
+        self.chip.read(now, at, data, spare)
+    }
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let fails = self.fails(now)?;
+        let undo = Undo::Program {
+            at,
+            was: self.chip.damage(at),
+        };
+        let done = self.chip.program(now, at, data, spare)?;
+        let block = self.chip.geometry().block_of(at);
+        self.keep(now, done, block, undo, fails)
+    }
+
+    fn reprogram(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let fails = self.fails(now)?;
+        let old = self.chip.peek_spare(at)[offset..offset + bytes.len()].to_vec();
+        let programs = self.chip.programs_of(at);
+        let done = self.chip.reprogram(now, at, offset, bytes)?;
+        let undo = Undo::Reprogram {
+            at,
+            offset,
+            old,
+            new: bytes.to_vec(),
+            programs,
+        };
+        let block = self.chip.geometry().block_of(at);
+        self.keep(now, done, block, undo, fails)
+    }
+
+    fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
+        let fails = self.fails(now)?;
+        let saved = Box::new(self.chip.save_block(block));
+        let done = match self.chip.erase(now, block) {
+            Err(_) if fails => {
+                self.land(now, self.cut.map_or(0, |cut| cut.dice), false);
+                return Err(FlashError::PowerLost);
+            }
+            outcome => outcome?,
+        };
+        self.keep(now, done, block, Undo::Erase { saved }, fails)
+    }
+
+    fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
+        if self.off {
+            return Err(FlashError::PowerLost);
+        }
+        let end = now.max(until);
+        for op in &mut self.in_flight {
+            if op.done <= until {
+                op.waited = Some(op.waited.map_or(end, |earlier| earlier.min(end)));
+            }
+        }
+        Ok(end)
+    }
+
+    fn is_factory_bad(&self, block: Pbn) -> bool {
+        self.chip.is_factory_bad(block)
+    }
+}

@@ -1,0 +1,151 @@
+//! Remembers every operation, so that a run can be told as a story.
+
+use super::{Flash, FlashError, Geometry, Read};
+use crate::units::{Nanos, Pbn, Ppn};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// What kind of operation an entry tells of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OpKind {
+    /// A page read.
+    Read {
+        /// The page.
+        at: Ppn,
+    },
+    /// A program, with the spare area that went into it.
+    Program {
+        /// The page.
+        at: Ppn,
+        /// Its spare area.
+        spare: Vec<u8>,
+    },
+    /// Bits of a spare area cleared.
+    Reprogram {
+        /// The page.
+        at: Ppn,
+        /// Where in the spare area.
+        offset: usize,
+        /// The new bytes.
+        bytes: Vec<u8>,
+    },
+    /// A block erase.
+    Erase {
+        /// The block.
+        block: Pbn,
+    },
+    /// A wait until everything up to an instant is durable.
+    Sync {
+        /// That instant.
+        until: Nanos,
+    },
+    /// A line of the caller's own, in between.
+    Note(String),
+}
+
+/// One operation of the story.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// When it was issued.
+    pub now: Nanos,
+    /// What it was.
+    pub kind: OpKind,
+    /// How it failed, if it did.
+    pub error: Option<FlashError>,
+}
+
+/// Writes every operation into a list that the caller shares.
+#[derive(Debug)]
+pub struct Tracer<F> {
+    inner: F,
+    story: Rc<RefCell<Vec<Entry>>>,
+}
+
+impl<F: Flash> Tracer<F> {
+    /// Traces `inner` into `story`.
+    pub fn new(inner: F, story: Rc<RefCell<Vec<Entry>>>) -> Self {
+        Tracer { inner, story }
+    }
+
+    /// The device underneath.
+    pub fn into_inner(self) -> F {
+        self.inner
+    }
+
+    fn tell(&self, now: Nanos, kind: OpKind, error: Option<FlashError>) {
+        self.story.borrow_mut().push(Entry { now, kind, error });
+    }
+}
+
+impl<F: Flash> Flash for Tracer<F> {
+    fn geometry(&self) -> &Geometry {
+        self.inner.geometry()
+    }
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        let result = self.inner.read(now, at, data, spare);
+        self.tell(now, OpKind::Read { at }, result.err());
+        result
+    }
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let result = self.inner.program(now, at, data, spare);
+        self.tell(
+            now,
+            OpKind::Program {
+                at,
+                spare: spare.to_vec(),
+            },
+            result.err(),
+        );
+        result
+    }
+
+    fn reprogram(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let result = self.inner.reprogram(now, at, offset, bytes);
+        self.tell(
+            now,
+            OpKind::Reprogram {
+                at,
+                offset,
+                bytes: bytes.to_vec(),
+            },
+            result.err(),
+        );
+        result
+    }
+
+    fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
+        let result = self.inner.erase(now, block);
+        self.tell(now, OpKind::Erase { block }, result.err());
+        result
+    }
+
+    fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
+        let result = self.inner.sync(now, until);
+        self.tell(now, OpKind::Sync { until }, result.err());
+        result
+    }
+
+    fn is_factory_bad(&self, block: Pbn) -> bool {
+        self.inner.is_factory_bad(block)
+    }
+}
