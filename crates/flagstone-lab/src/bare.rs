@@ -1,0 +1,391 @@
+//! A bare page-mapping loop: what the FTL must agree with, and what its speed is held against.
+//!
+//! It keeps a map, an inverse map and the greedy victim's lists, and nothing else: no time, no
+//! spare areas, no faults, no trait objects. It shares no code with [`flagstone::ftl`], and follows
+//! the same policy within the same [limits](BareLimits), so that both copy the same pages for the
+//! same requests:
+//!
+//! 1. Host pages and copies have an open block each on every plane, and take the planes in turn.
+//! 2. A plane without an open block takes its least worn free block, the lowest numbered of equals;
+//!    a plane that has none is passed over. The last few free blocks are for copies only.
+//! 3. When too few blocks are free after a host write, the full block with the fewest valid pages
+//!    is copied and erased, again and again; among equals the one that has been so for longest.
+
+use flagstone::ftl::{BlockState, Ftl};
+use flagstone::nand::Geometry;
+use flagstone::units::{Lpn, Pbn};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+const NONE: u32 = u32::MAX;
+
+/// What the loop has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BareStats {
+    /// Pages that the host wrote.
+    pub host_pages: u64,
+    /// Pages copied out of victims.
+    pub copied: u64,
+    /// Summary pages, one a block that was filled, if blocks have one.
+    pub summaries: u64,
+    /// Blocks erased.
+    pub erases: u64,
+}
+
+impl BareStats {
+    /// Pages programmed for whatever reason.
+    pub fn programs(&self) -> u64 {
+        self.host_pages + self.copied + self.summaries
+    }
+
+    /// Pages programmed for each page that the host wrote.
+    pub fn write_amplification(&self) -> f64 {
+        self.programs() as f64 / self.host_pages as f64
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    valid: u32,
+    erases: u32,
+    full: bool,
+    next: u32,
+    prev: u32,
+}
+
+/// First and last block of a list.
+#[derive(Debug, Clone, Copy)]
+struct List {
+    first: u32,
+    last: u32,
+}
+
+/// Open block and next page in it, a plane each; `NONE` where no block is open.
+#[derive(Debug, Clone)]
+struct Head {
+    open: Vec<(u32, u32)>,
+    turn: usize,
+}
+
+/// The loop.
+#[derive(Debug, Clone)]
+pub struct Bare {
+    pages_per_block: u32,
+    data_pages: u32,
+    blocks_per_plane: u32,
+    free_wanted: u32,
+    free_for_copies: u32,
+    map: Vec<u32>,
+    /// The logical page of each valid physical page, `NONE` for all others.
+    inverse: Vec<u32>,
+    blocks: Vec<Block>,
+    /// Full blocks by number of valid pages.
+    lists: Vec<List>,
+    fewest: usize,
+    free: Vec<BinaryHeap<Reverse<(u32, u32)>>>,
+    free_count: u32,
+    host: Head,
+    copies: Head,
+    stats: BareStats,
+}
+
+/// What the loop and the FTL must have in common besides their shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BareLimits {
+    /// Pages that the host can write.
+    pub logical_pages: u32,
+    /// Pages of a block that can hold data.
+    pub data_pages: u32,
+    /// Collection starts when fewer blocks than this are free.
+    pub free_wanted: u32,
+    /// The last free blocks, as many as this, are for copies only.
+    pub free_for_copies: u32,
+    /// Blocks that hold what is no data: roots, mapping pages, logs; and bad ones.
+    pub unusable: Vec<Pbn>,
+}
+
+impl BareLimits {
+    /// The limits of a device that was just started.
+    pub fn of(ftl: &Ftl) -> BareLimits {
+        let unusable = |block: &Pbn| {
+            let state = ftl.block_state(*block);
+            matches!(state, BlockState::Meta | BlockState::Bad)
+        };
+        BareLimits {
+            logical_pages: ftl.logical_pages(),
+            data_pages: ftl.data_pages_per_block(),
+            free_wanted: ftl.gc_threshold_blocks(),
+            free_for_copies: ftl.gc_reserve_blocks(),
+            unusable: (0..ftl.geometry().blocks())
+                .map(Pbn)
+                .filter(unusable)
+                .collect(),
+        }
+    }
+}
+
+impl Bare {
+    /// An empty device.
+    pub fn new(geometry: &Geometry, limits: &BareLimits) -> Bare {
+        let planes = geometry.planes();
+        let empty = Block {
+            valid: 0,
+            erases: 0,
+            full: false,
+            next: NONE,
+            prev: NONE,
+        };
+        let no_block = List {
+            first: NONE,
+            last: NONE,
+        };
+        let head = Head {
+            open: vec![(NONE, 0); planes as usize],
+            turn: 0,
+        };
+        let mut free = vec![BinaryHeap::new(); planes as usize];
+        let usable = (0..geometry.blocks()).filter(|b| !limits.unusable.contains(&Pbn(*b)));
+        for block in usable {
+            free[(block / geometry.blocks_per_plane) as usize].push(Reverse((0, block)));
+        }
+        Bare {
+            pages_per_block: geometry.pages_per_block,
+            data_pages: limits.data_pages,
+            blocks_per_plane: geometry.blocks_per_plane,
+            free_wanted: limits.free_wanted,
+            free_for_copies: limits.free_for_copies,
+            map: vec![NONE; limits.logical_pages as usize],
+            inverse: vec![NONE; geometry.pages() as usize],
+            blocks: vec![empty; geometry.blocks() as usize],
+            lists: vec![no_block; geometry.pages_per_block as usize + 1],
+            fewest: 0,
+            free_count: free.iter().map(|heap| heap.len() as u32).sum(),
+            free,
+            host: head.clone(),
+            copies: head,
+            stats: BareStats::default(),
+        }
+    }
+
+    /// What was done since the start, or since it was last forgotten.
+    pub fn stats(&self) -> BareStats {
+        self.stats
+    }
+
+    /// Forgets what was counted so far.
+    pub fn reset_stats(&mut self) {
+        self.stats = BareStats::default();
+    }
+
+    /// Bytes of the tables.
+    pub fn memory_bytes(&self) -> u64 {
+        let words = self.map.len() + self.inverse.len();
+        (words * 4 + self.blocks.len() * size_of::<Block>()) as u64
+    }
+
+    /// Where a page is, for reads.
+    #[inline]
+    pub fn read(&self, at: Lpn) -> Option<u32> {
+        let page = self.map[at.index()];
+        (page != NONE).then_some(page)
+    }
+
+    /// Writes a page, and collects garbage if there is need to.
+    ///
+    /// # Panics
+    /// When no block can be gained: the device is too full.
+    #[inline]
+    pub fn write(&mut self, at: Lpn) {
+        let to = self.program(false, at.0);
+        let old = std::mem::replace(&mut self.map[at.index()], to);
+        if old != NONE {
+            self.inverse[old as usize] = NONE;
+            self.lose(old / self.pages_per_block);
+        }
+        self.stats.host_pages += 1;
+        while self.free_count < self.free_wanted && self.collect() {}
+    }
+
+    /// Puts a page into the next open block of the host's pages or of the copies.
+    #[inline]
+    fn program(&mut self, copy: bool, lpn: u32) -> u32 {
+        let planes = self.free.len();
+        let head = if copy {
+            &mut self.copies
+        } else {
+            &mut self.host
+        };
+        let mut plane = head.turn;
+        head.turn = if plane + 1 == planes { 0 } else { plane + 1 };
+        if head.open[plane].0 == NONE {
+            plane = self.open(copy, plane);
+        }
+        let head = if copy {
+            &mut self.copies
+        } else {
+            &mut self.host
+        };
+        let (block, page) = head.open[plane];
+        let to = block * self.pages_per_block + page;
+        self.inverse[to as usize] = lpn;
+        self.blocks[block as usize].valid += 1;
+        head.open[plane].1 += 1;
+        if page + 1 == self.data_pages {
+            head.open[plane].0 = NONE;
+            self.stats.summaries += u64::from(self.pages_per_block - self.data_pages);
+            self.blocks[block as usize].full = true;
+            self.link(block);
+        }
+        to
+    }
+
+    #[cold]
+    fn open(&mut self, copy: bool, first: usize) -> usize {
+        let planes = self.free.len();
+        for plane in (0..planes).map(|step| (first + step) % planes) {
+            let head = if copy {
+                &mut self.copies
+            } else {
+                &mut self.host
+            };
+            if head.open[plane].0 != NONE {
+                return plane;
+            }
+            if !copy && self.free_count <= self.free_for_copies {
+                continue;
+            }
+            if let Some(Reverse((_, block))) = self.free[plane].pop() {
+                self.free_count -= 1;
+                head.open[plane] = (block, 0);
+                return plane;
+            }
+        }
+        panic!("the device is full");
+    }
+
+    /// Copies and erases one block; false if there is none that would gain a page.
+    #[cold]
+    fn collect(&mut self) -> bool {
+        while self.fewest < self.data_pages as usize && self.lists[self.fewest].first == NONE {
+            self.fewest += 1;
+        }
+        if self.fewest >= self.data_pages as usize {
+            return false;
+        }
+        let victim = self.lists[self.fewest].first;
+        self.unlink(victim);
+        self.blocks[victim as usize].full = false;
+        let first = victim * self.pages_per_block;
+        for from in first..first + self.data_pages {
+            let lpn = self.inverse[from as usize];
+            if lpn != NONE {
+                self.inverse[from as usize] = NONE;
+                self.map[lpn as usize] = self.program(true, lpn);
+                self.stats.copied += 1;
+            }
+        }
+        let block = &mut self.blocks[victim as usize];
+        block.valid = 0;
+        block.erases += 1;
+        let plane = (victim / self.blocks_per_plane) as usize;
+        self.free[plane].push(Reverse((block.erases, victim)));
+        self.free_count += 1;
+        self.stats.erases += 1;
+        true
+    }
+
+    /// A block has one valid page less.
+    #[inline]
+    fn lose(&mut self, block: u32) {
+        if self.blocks[block as usize].full {
+            self.unlink(block);
+            self.blocks[block as usize].valid -= 1;
+            self.link(block);
+        } else {
+            self.blocks[block as usize].valid -= 1;
+        }
+    }
+
+    #[inline]
+    fn link(&mut self, block: u32) {
+        let valid = self.blocks[block as usize].valid as usize;
+        let last = std::mem::replace(&mut self.lists[valid].last, block);
+        match last {
+            NONE => self.lists[valid].first = block,
+            last => self.blocks[last as usize].next = block,
+        }
+        let entry = &mut self.blocks[block as usize];
+        (entry.prev, entry.next) = (last, NONE);
+        self.fewest = self.fewest.min(valid);
+    }
+
+    #[inline]
+    fn unlink(&mut self, block: u32) {
+        let Block {
+            valid, prev, next, ..
+        } = self.blocks[block as usize];
+        let list = &mut self.lists[valid as usize];
+        match prev {
+            NONE => list.first = next,
+            prev => self.blocks[prev as usize].next = next,
+        }
+        match next {
+            NONE => list.last = prev,
+            next => self.blocks[next as usize].prev = prev,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flagstone::nand::Cell;
+
+    fn bare() -> Bare {
+        let geometry = Geometry {
+            channels: 1,
+            packages_per_channel: 1,
+            planes_per_package: 2,
+            blocks_per_plane: 8,
+            pages_per_block: 4,
+            page_bytes: 4096,
+            spare_bytes: 128,
+            cell: Cell::Mlc,
+            strict_order: false,
+        };
+        let limits = BareLimits {
+            logical_pages: 30,
+            data_pages: 4,
+            free_wanted: 4,
+            free_for_copies: 3,
+            unusable: vec![Pbn(0)],
+        };
+        Bare::new(&geometry, &limits)
+    }
+
+    #[test]
+    fn pages_alternate_between_planes_and_copies_are_counted() {
+        let mut bare = bare();
+        for lpn in 0..30 {
+            bare.write(Lpn(lpn));
+        }
+        // Block 0 is not used; plane 1 begins with block 8.
+        assert_eq!(bare.read(Lpn(0)), Some(4));
+        assert_eq!(bare.read(Lpn(1)), Some(32));
+        assert_eq!(bare.read(Lpn(2)), Some(5));
+        for round in 0..100 {
+            for lpn in 0..30 {
+                bare.write(Lpn((lpn * 7 + round) % 30));
+            }
+        }
+        let stats = bare.stats();
+        assert_eq!(stats.host_pages, 3030);
+        assert!(stats.erases > 700 && stats.copied > 0, "{stats:?}");
+        for lpn in 0..30 {
+            let page = bare.read(Lpn(lpn)).expect("written");
+            assert_eq!(bare.inverse[page as usize], lpn);
+        }
+        let valid = bare.inverse.iter().filter(|&&lpn| lpn != NONE).count();
+        assert_eq!(valid, 30);
+    }
+}

@@ -1,0 +1,365 @@
+//! One run: a device, a workload, power cuts one after the other, and a look at what is left after
+//! each.
+
+use super::host::{Host, Stop};
+use super::oracle::Oracle;
+use super::run_id::RunId;
+use super::sabotage::Sabotage;
+use super::scene::{Scene, Story, fault_plan};
+use flagstone::commit::Device;
+use flagstone::ftl::Operation;
+use flagstone::nand::{Chip, Cut, Entry, FaultPlan, OpKind};
+use flagstone::units::Nanos;
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A device that has seen some use, and what it holds.
+#[derive(Clone)]
+pub(super) struct Base {
+    chip: Chip,
+    oracle: Oracle,
+    next_name: u64,
+    /// What went wrong while it was aged, which is a violation like any other.
+    violation: Option<String>,
+}
+
+/// What a run did, summed over its phases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Work {
+    /// Power cuts that fell.
+    pub cuts: u64,
+    /// Of these, cuts during recovery.
+    pub cuts_in_recovery: u64,
+    /// Recoveries that were checked.
+    pub recoveries: u64,
+    /// Steps of the clients.
+    pub steps: u64,
+    /// Blocks collected.
+    pub collections: u64,
+    /// Mapping checkpoints and zone slides.
+    pub checkpoints: u64,
+    /// Blocks retired.
+    pub retired: u64,
+    /// Flash operations issued (programs, reprograms, erases).
+    pub operations: u64,
+}
+
+impl std::ops::AddAssign for Work {
+    fn add_assign(&mut self, other: Work) {
+        self.cuts += other.cuts;
+        self.cuts_in_recovery += other.cuts_in_recovery;
+        self.recoveries += other.recoveries;
+        self.steps += other.steps;
+        self.collections += other.collections;
+        self.checkpoints += other.checkpoints;
+        self.retired += other.retired;
+        self.operations += other.operations;
+    }
+}
+
+/// Steps of the clients after the last cut, and while a base is made.
+const STEPS_AFTER: u64 = 25;
+const STEPS_OF_BASE: u64 = 600;
+/// After everything that was ever acknowledged.
+const AT_LEISURE: Nanos = Nanos(u64::MAX);
+/// Without a cut in reach a phase ends here: the operation that was to be cut does not come.
+const STEPS_MAX: u64 = 3_000;
+
+/// Ages a device: 0 leaves it blank.
+pub(super) fn make_base(id: &RunId, sabotage: Sabotage) -> Base {
+    let scene = Scene::new(id, sabotage);
+    let blank = Base {
+        chip: scene.blank(),
+        oracle: Oracle::default(),
+        next_name: 1,
+        violation: None,
+    };
+    if id.base == 0 {
+        return blank;
+    }
+    let aged = caught(|| age(id, &scene, blank.chip.clone()));
+    // A control may not come this far; it fails soon enough on a blank device.
+    let is_control = id.published || sabotage != Sabotage::None || !id.kind.info().atomic;
+    aged.unwrap_or_else(|what| Base {
+        violation: (!is_control).then(|| format!("while the device is aged: {what}")),
+        ..blank
+    })
+}
+
+fn age(id: &RunId, scene: &Scene, chip: Chip) -> Result<Base, String> {
+    let stopped = |stop| match stop {
+        Stop::Violation(what) => what,
+        Stop::PowerLost | Stop::Damaged => "the device stops by itself".into(),
+    };
+    let open = |chip| {
+        let (stack, device) = scene.open(chip, None, FaultPlan::default(), &None);
+        (stack, device.map_err(|error| error.to_string()))
+    };
+    let mut dice = Pcg64Mcg::seed_from_u64(u64::from(id.base) ^ 0xba5e_0000);
+    let mut host = Host::new(Oracle::default(), id.clients, id.pages, 1);
+    let (stack, device) = open(chip);
+    let mut device = device?;
+    for _ in 0..STEPS_OF_BASE {
+        host.step(&mut device, &mut dice).map_err(stopped)?;
+    }
+    drop(device);
+    let chip = stack.take().into_inner().pull(u64::from(id.base), false);
+    // Whatever was in doubt is settled by looking.
+    let (stack, device) = open(chip);
+    let mut device = device?;
+    let found = host.read_all(&mut device, &mut BTreeSet::new());
+    host.oracle.verify(u64::MAX, &found.map_err(stopped)?)?;
+    drop(device);
+    Ok(Base {
+        chip: stack.take().into_inner().into_chip(),
+        next_name: host.next_name(),
+        oracle: host.oracle,
+        violation: None,
+    })
+}
+
+/// Carries `run` out; a panic is an error like any other.
+fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let outcome = super::quietly(|| catch_unwind(AssertUnwindSafe(run)));
+    outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("panic: {}", text.unwrap_or("without a word")))
+    })
+}
+
+/// Carries a run out. Panics of the stack (a broken flash rule, a failed assertion) are violations.
+pub(super) fn execute(
+    id: &RunId,
+    sabotage: Sabotage,
+    base: &Base,
+    story: &Story,
+) -> (Work, Result<(), String>) {
+    let mut work = Work::default();
+    let result = match &base.violation {
+        Some(what) => Err(what.clone()),
+        None => caught(|| Run::new(id, sabotage, base, story).phases(&mut work)),
+    };
+    (work, result)
+}
+
+struct Run<'a> {
+    id: &'a RunId,
+    scene: Scene,
+    host: Host,
+    dice: Pcg64Mcg,
+    chip: Chip,
+    /// When the power failed last: what was acknowledged by then must be there.
+    failed_at: Nanos,
+    story: &'a Story,
+}
+
+impl<'a> Run<'a> {
+    fn new(id: &'a RunId, sabotage: Sabotage, base: &Base, story: &'a Story) -> Run<'a> {
+        let mut host = Host::new(base.oracle.clone(), id.clients, id.pages, base.next_name);
+        host.tell(story.clone());
+        Run {
+            id,
+            scene: Scene::new(id, sabotage),
+            host,
+            dice: Pcg64Mcg::seed_from_u64(id.seed),
+            chip: base.chip.clone(),
+            failed_at: AT_LEISURE,
+            story,
+        }
+    }
+
+    fn phases(mut self, work: &mut Work) -> Result<(), String> {
+        if self.id.faults.bits_beyond {
+            self.host.allow_damage();
+            return self.damage_phase(work);
+        }
+        for (phase, &cut) in self.id.cuts.iter().enumerate() {
+            self.phase(phase, Some(cut), work)?;
+        }
+        self.phase(self.id.cuts.len(), None, work)?;
+        // A clean restart changes nothing.
+        self.phase(self.id.cuts.len() + 1, None, work)
+    }
+
+    /// Starts the device, looks at it, and lets the clients work until the power fails.
+    fn phase(&mut self, phase: usize, cut: Option<Cut>, work: &mut Work) -> Result<(), String> {
+        self.host
+            .note(|| format!("--- power on ({}) ---", ordinal(phase)));
+        let plan = fault_plan(self.id, phase, &mut self.dice);
+        let (stack, device) = self.scene.open(self.chip.clone(), cut, plan, self.story);
+        let mut recovering = true;
+        let outcome = match device {
+            Ok(mut device) => {
+                let outcome = self.looked_at(&mut device, work);
+                recovering = false;
+                let outcome = outcome.and_then(|()| self.work_on(&mut device, cut, work));
+                count(&device, work);
+                outcome
+            }
+            Err(flagstone::commit::DeviceError::Ftl(flagstone::ftl::FtlError::PowerLost)) => {
+                Err(Stop::PowerLost)
+            }
+            Err(error) => Err(Stop::Violation(format!("recovery fails: {error}"))),
+        };
+        let power = stack.take().into_inner();
+        work.operations += power.issued();
+        match outcome {
+            Ok(()) | Err(Stop::PowerLost) => {}
+            Err(Stop::Damaged) => unreachable!("damage stops only runs of its own"),
+            Err(Stop::Violation(what)) => return Err(what),
+        }
+        if let Some(cut) = cut {
+            work.cuts += 1;
+            work.cuts_in_recovery += u64::from(recovering);
+            if power.is_off() {
+                // A cut during recovery finds what the cut before it left in doubt.
+                if !recovering {
+                    self.failed_at = self.host.now;
+                }
+                self.tell_fates(&power);
+                self.chip = power.into_chip();
+            } else {
+                self.failed_at = AT_LEISURE;
+                self.chip = power.pull(cut.dice, cut.torn);
+            }
+        } else {
+            // The machine is switched off at leisure: everything in flight lands.
+            self.failed_at = AT_LEISURE;
+            self.chip = power.into_chip();
+        }
+        Ok(())
+    }
+
+    /// After recovery: the books agree, and what is there may be there.
+    fn looked_at(&mut self, device: &mut Device, work: &mut Work) -> Result<(), Stop> {
+        self.host.now = device.recovered_at();
+        let found = self.host.read_all(device, &mut BTreeSet::new())?;
+        self.host
+            .oracle
+            .verify(self.failed_at.0, &found)
+            .map_err(Stop::Violation)?;
+        device.check().map_err(Stop::Violation)?;
+        work.recoveries += 1;
+        let oracle = std::mem::take(&mut self.host.oracle);
+        let name = self.host.next_name();
+        self.host = Host::new(oracle, self.id.clients, self.id.pages, name);
+        self.host.now = device.recovered_at();
+        self.host.tell(self.story.clone());
+        Ok(())
+    }
+
+    fn work_on(
+        &mut self,
+        device: &mut Device,
+        cut: Option<Cut>,
+        work: &mut Work,
+    ) -> Result<(), Stop> {
+        let steps = if cut.is_some() {
+            STEPS_MAX
+        } else {
+            STEPS_AFTER
+        };
+        for step in 0..steps {
+            work.steps += 1;
+            self.host.step(device, &mut self.dice)?;
+            if step % 16 == 7 {
+                device.check().map_err(Stop::Violation)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bit errors beyond what ECC corrects destroy pages for good: a reader must be told, and must
+    /// never be given other bytes. Nothing is promised after a restart, so there is none.
+    fn damage_phase(&mut self, work: &mut Work) -> Result<(), String> {
+        let plan = fault_plan(self.id, 0, &mut self.dice);
+        let (stack, device) = self.scene.open(self.chip.clone(), None, plan, self.story);
+        let outcome = match device {
+            Ok(mut device) => {
+                let outcome = (0..200).try_for_each(|_| {
+                    work.steps += 1;
+                    self.host.step(&mut device, &mut self.dice)
+                });
+                count(&device, work);
+                match outcome {
+                    Err(Stop::Violation(what)) => Err(what),
+                    _ => {
+                        let mut damaged = BTreeSet::new();
+                        match self.host.read_all(&mut device, &mut damaged) {
+                            // A commit that waits may or may not be visible yet.
+                            Ok(mut found) => {
+                                self.host.oracle.leave_out_doubtful(&mut found);
+                                self.compare(&found)
+                            }
+                            Err(Stop::Violation(what)) => Err(what),
+                            Err(_) => Ok(()),
+                        }
+                    }
+                }
+            }
+            // The damage struck the very pages that recovery needs: it may say so.
+            Err(flagstone::commit::DeviceError::Ftl(flagstone::ftl::FtlError::Unreadable {
+                ..
+            })) => Ok(()),
+            Err(error) => Err(format!("recovery fails: {error}")),
+        };
+        work.cuts += 1;
+        drop(stack);
+        outcome
+    }
+
+    fn compare(
+        &self,
+        found: &std::collections::BTreeMap<u32, super::oracle::Contents>,
+    ) -> Result<(), String> {
+        for (&page, contents) in found {
+            let right = self.host.oracle.read(page);
+            if *contents != right {
+                return Err(format!(
+                    "page {page} holds {}, not {}",
+                    super::oracle::show(contents),
+                    super::oracle::show(&right)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_fates(&self, power: &flagstone::nand::PowerCut) {
+        if let Some(story) = self.story {
+            for fate in power.fates() {
+                let what = match (fate.landed, fate.torn) {
+                    (true, _) => "landed",
+                    (false, true) => "is torn",
+                    (false, false) => "did not happen",
+                };
+                let kind = OpKind::Note(format!("power cut: {} {what}", fate.what));
+                story.borrow_mut().push(Entry {
+                    now: self.host.now,
+                    kind,
+                    error: None,
+                });
+            }
+        }
+    }
+}
+
+fn count(device: &Device, work: &mut Work) {
+    let stats = device.stats();
+    work.collections += stats.collections;
+    work.checkpoints += stats.checkpoints;
+    work.retired += stats.retired;
+    debug_assert!(stats.total(Operation::Erase) >= stats.retired);
+}
+
+fn ordinal(phase: usize) -> String {
+    match phase {
+        0 => "first".into(),
+        1 => "second".into(),
+        2 => "third".into(),
+        n => format!("{}th", n + 1),
+    }
+}

@@ -1,0 +1,149 @@
+//! Devices that lie: the controls of a campaign. On each of them every protocol must fail, or the
+//! campaign would not notice the fault that the lie is about.
+
+use flagstone::nand::{Faulty, PowerCut, Shared};
+use flagstone::nand::{Flash, FlashError, Geometry, Read};
+use flagstone::units::{Nanos, Pbn, Ppn};
+
+/// How the flash lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sabotage {
+    /// It does not.
+    #[default]
+    None,
+    /// A wait for durability ends although nothing was waited for.
+    SyncIgnored,
+    /// A torn or damaged page reads as if its ECC were right.
+    EccIgnored,
+    /// A failed program is reported as done.
+    ProgramFailureHidden,
+    /// A failed erase is reported as done.
+    EraseFailureHidden,
+    /// A block that looks blank is not erased again.
+    BlankNotErased,
+    /// Bit errors reach the reader.
+    BitErrorsSilent,
+}
+
+impl Sabotage {
+    /// All lies, with the name that commands use.
+    pub const ALL: [(Sabotage, &'static str); 7] = [
+        (Sabotage::None, "none"),
+        (Sabotage::SyncIgnored, "sync-ignored"),
+        (Sabotage::EccIgnored, "ecc-ignored"),
+        (Sabotage::ProgramFailureHidden, "program-failure-hidden"),
+        (Sabotage::EraseFailureHidden, "erase-failure-hidden"),
+        (Sabotage::BlankNotErased, "blank-not-erased"),
+        (Sabotage::BitErrorsSilent, "bit-errors-silent"),
+    ];
+}
+
+/// A flash that lies.
+pub(super) struct Sabotaged {
+    inner: Shared<Faulty<PowerCut>>,
+    how: Sabotage,
+}
+
+impl Sabotaged {
+    pub(super) fn new(inner: Shared<Faulty<PowerCut>>, how: Sabotage) -> Self {
+        Sabotaged { inner, how }
+    }
+
+    fn looks_blank(&self, block: Pbn) -> bool {
+        let geometry = *self.inner.geometry();
+        self.inner.look(|faulty| {
+            let chip = faulty.inner().chip();
+            (0..geometry.pages_per_block).all(|page| {
+                let at = geometry.page(block, page);
+                !chip.is_programmed(at) && chip.peek_spare(at).iter().all(|&b| b == 0xff)
+            })
+        })
+    }
+}
+
+impl Flash for Sabotaged {
+    fn geometry(&self) -> &Geometry {
+        self.inner.geometry()
+    }
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        let read = self.inner.read(now, at, data, spare);
+        match (self.how, read) {
+            (Sabotage::EccIgnored, Err(FlashError::Uncorrectable { done, .. })) => {
+                self.inner.look(|faulty| {
+                    let chip = faulty.inner().chip();
+                    spare.copy_from_slice(&chip.peek_spare(at)[..spare.len()]);
+                });
+                Ok(Read {
+                    done,
+                    data_bytes: 0,
+                })
+            }
+            (Sabotage::BitErrorsSilent, Ok(read)) if at.0 % 5 == 3 => {
+                if let Some(byte) = data[..read.data_bytes].last_mut() {
+                    *byte ^= 0x40;
+                }
+                Ok(read)
+            }
+            (_, read) => read,
+        }
+    }
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        match self.inner.program(now, at, data, spare) {
+            Err(FlashError::ProgramFailed { done, .. })
+                if self.how == Sabotage::ProgramFailureHidden =>
+            {
+                Ok(done)
+            }
+            other => other,
+        }
+    }
+
+    fn reprogram(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        self.inner.reprogram(now, at, offset, bytes)
+    }
+
+    fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
+        if self.how == Sabotage::BlankNotErased && self.looks_blank(block) {
+            return Ok(now);
+        }
+        match self.inner.erase(now, block) {
+            Err(FlashError::EraseFailed { done, .. })
+                if self.how == Sabotage::EraseFailureHidden =>
+            {
+                Ok(done)
+            }
+            other => other,
+        }
+    }
+
+    fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
+        match self.how {
+            Sabotage::SyncIgnored => Ok(now),
+            _ => self.inner.sync(now, until),
+        }
+    }
+
+    fn is_factory_bad(&self, block: Pbn) -> bool {
+        self.inner.is_factory_bad(block)
+    }
+}

@@ -1,0 +1,417 @@
+//! From a TOML file to a device: what it inherits, what it must say, and what is wrong with it.
+
+use super::tables::{CellName, DeviceFile, VictimsName};
+use super::{DeviceSpec, presets};
+use flagstone::ftl::{Config, Format, Ftl, VictimPolicy};
+use flagstone::nand::{Cell, Geometry, Timing};
+use flagstone::units::{Nanos, Pbn};
+
+/// All keys that hold a number or a choice of a device, by their names in a file.
+pub(super) const KEYS: [&str; 24] = [
+    "channels",
+    "packages_per_channel",
+    "planes_per_package",
+    "blocks_per_plane",
+    "pages_per_block",
+    "page_bytes",
+    "spare_bytes",
+    "cell",
+    "partial_programs",
+    "strict_order",
+    "read_us",
+    "program_us",
+    "reprogram_us",
+    "erase_us",
+    "transfer_ns_per_byte",
+    "over_provision",
+    "gc_threshold",
+    "victims",
+    "wear_margin",
+    "static_wear_gap",
+    "summary_pages",
+    "ecc_bits",
+    "endurance",
+    "factory_bad",
+];
+
+/// A value that is not right: the key that it belongs to, and why.
+struct Wrong {
+    key: &'static str,
+    why: String,
+}
+
+fn wrong<T>(key: &'static str, why: String) -> Result<T, Wrong> {
+    Err(Wrong { key, why })
+}
+
+impl DeviceSpec {
+    /// Reads a device from the text of a file; `name` is for a device that gives itself none.
+    ///
+    /// # Errors
+    /// Line and reason.
+    pub fn parse(text: &str, name: &str) -> Result<DeviceSpec, String> {
+        // The parser's message shows line, column and the line itself.
+        let file: DeviceFile = toml::from_str(text).map_err(|error| error.to_string())?;
+        let given: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        let sized = file.capacity.is_some();
+        let gives = |key: &str| {
+            let mut tables = given.values().filter_map(toml::Value::as_table);
+            tables.any(|table| table.contains_key(key)) || (key == "blocks_per_plane" && sized)
+        };
+        file.resolve(name, gives)
+            .map_err(|Wrong { key, why }| match line_of(text, key) {
+                Some(line) => format!("line {line}: {why}"),
+                None => why,
+            })
+    }
+}
+
+/// The line on which a key is given a value, from 1.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let gives = |line: &str| {
+        let rest = line.trim_start().strip_prefix(key);
+        rest.is_some_and(|rest| rest.trim_start().starts_with('='))
+    };
+    text.lines().position(gives).map(|index| index + 1)
+}
+
+impl DeviceFile {
+    fn resolve(self, name: &str, gives: impl Fn(&str) -> bool) -> Result<DeviceSpec, Wrong> {
+        let base = match &self.preset {
+            None => None,
+            Some(preset) => match presets().into_iter().find(|spec| spec.name == *preset) {
+                Some(spec) => Some(spec),
+                None => {
+                    let error = super::DeviceSpecError::unknown(preset);
+                    return wrong("preset", error.to_string());
+                }
+            },
+        };
+        let base = base.as_ref();
+        let geometry = self.geometry(base)?;
+        let timing = self.timing(base)?;
+        let config = self.config(base)?;
+        if let Err(error) = Ftl::capacity(&geometry, &config, &Format::default()) {
+            return wrong("over_provision", error.to_string());
+        }
+        let table = &self.reliability;
+        let bad = table.factory_bad.clone().unwrap_or_default();
+        if let Some(&block) = bad.iter().find(|&&block| block >= geometry.blocks()) {
+            let blocks = geometry.blocks();
+            let why = format!("factory_bad names block {block}, the device has {blocks}");
+            return wrong("factory_bad", why);
+        }
+        let mut factory_bad: Vec<Pbn> = bad.into_iter().map(Pbn).collect();
+        factory_bad.sort_unstable();
+        factory_bad.dedup();
+        let mut sources = base.map(|spec| spec.sources.clone()).unwrap_or_default();
+        sources.retain(|key, _| !gives(key));
+        Ok(DeviceSpec {
+            name: self.name.unwrap_or_else(|| name.into()),
+            about: self.about.unwrap_or_else(|| {
+                let variant = |spec: &DeviceSpec| format!("a variant of {}", spec.name);
+                base.map_or_else(String::new, variant)
+            }),
+            geometry,
+            timing,
+            config,
+            ecc_bits: table
+                .ecc_bits
+                .or(base.map(|spec| spec.ecc_bits))
+                .unwrap_or(8),
+            endurance: table
+                .endurance
+                .or(base.map(|spec| spec.endurance))
+                .unwrap_or(100_000),
+            factory_bad,
+            sources,
+        })
+    }
+
+    fn geometry(&self, base: Option<&DeviceSpec>) -> Result<Geometry, Wrong> {
+        let table = &self.geometry;
+        let base = base.map(|spec| &spec.geometry);
+        let count = |key: &'static str, given: Option<u32>, of: fn(&Geometry) -> u32| match given
+            .or(base.map(of))
+        {
+            Some(value) => Ok(value),
+            None => missing("geometry", key),
+        };
+        let mut geometry = Geometry {
+            channels: count("channels", table.channels, |g| g.channels)?,
+            packages_per_channel: count("packages_per_channel", table.packages_per_channel, |g| {
+                g.packages_per_channel
+            })?,
+            planes_per_package: count("planes_per_package", table.planes_per_package, |g| {
+                g.planes_per_package
+            })?,
+            blocks_per_plane: 4,
+            pages_per_block: count("pages_per_block", table.pages_per_block, |g| {
+                g.pages_per_block
+            })?,
+            page_bytes: count("page_bytes", table.page_bytes, |g| g.page_bytes)?,
+            spare_bytes: count("spare_bytes", table.spare_bytes, |g| g.spare_bytes)?,
+            cell: self.cell(base)?,
+            strict_order: table
+                .strict_order
+                .or(base.map(|g| g.strict_order))
+                .unwrap_or(false),
+        };
+        check(&geometry)?;
+        geometry.blocks_per_plane = match &self.capacity {
+            Some(_) if table.blocks_per_plane.is_some() => {
+                let why = "capacity and blocks_per_plane say the same: give one of them";
+                return wrong("capacity", why.into());
+            }
+            Some(capacity) => blocks_for(capacity, &geometry)?,
+            None => count("blocks_per_plane", table.blocks_per_plane, |g| {
+                g.blocks_per_plane
+            })?,
+        };
+        check(&geometry)?;
+        Ok(geometry)
+    }
+
+    fn cell(&self, base: Option<&Geometry>) -> Result<Cell, Wrong> {
+        let base = base.map(|geometry| geometry.cell);
+        let name = match (self.geometry.cell, base) {
+            (Some(name), _) => name,
+            (None, Some(Cell::Slc { .. })) => CellName::Slc,
+            (None, Some(Cell::Mlc)) => CellName::Mlc,
+            (None, None) => return missing("geometry", "cell"),
+        };
+        let given = self.geometry.partial_programs;
+        match (name, base) {
+            (CellName::Mlc, _) if given.is_some_and(|programs| programs != 1) => {
+                let why = "partial_programs is for slc: an mlc page is programmed once";
+                wrong("partial_programs", why.into())
+            }
+            (CellName::Mlc, _) => Ok(Cell::Mlc),
+            (CellName::Slc, Some(Cell::Slc { partial_programs })) => Ok(Cell::Slc {
+                partial_programs: given.unwrap_or(partial_programs),
+            }),
+            (CellName::Slc, _) => Ok(Cell::Slc {
+                partial_programs: given.unwrap_or(2),
+            }),
+        }
+    }
+
+    fn timing(&self, base: Option<&DeviceSpec>) -> Result<Timing, Wrong> {
+        let table = &self.timing;
+        let base = base.map(|spec| &spec.timing);
+        let latency = |key: &'static str, given: Option<f64>, of: Option<Nanos>| match (given, of) {
+            (Some(micros), _) => nanos(key, micros).map(Nanos),
+            (None, Some(inherited)) => Ok(inherited),
+            (None, None) => missing("timing", key),
+        };
+        let program = latency("program_us", table.program_us, base.map(|t| t.program))?;
+        // Where a file changes the program latency alone, a partial program goes with it.
+        let reprogram = match table.program_us {
+            Some(_) => Some(program),
+            None => base.map(|t| t.reprogram),
+        };
+        Ok(Timing {
+            read: latency("read_us", table.read_us, base.map(|t| t.read))?,
+            program,
+            reprogram: latency("reprogram_us", table.reprogram_us, reprogram)?,
+            erase: latency("erase_us", table.erase_us, base.map(|t| t.erase))?,
+            transfer_ps_per_byte: match table.transfer_ns_per_byte {
+                Some(nanoseconds) => nanos("transfer_ns_per_byte", nanoseconds)?,
+                None => base.map_or(0, |t| t.transfer_ps_per_byte),
+            },
+        })
+    }
+
+    fn config(&self, base: Option<&DeviceSpec>) -> Result<Config, Wrong> {
+        let table = &self.ftl;
+        let base = base.map_or_else(Config::default, |spec| spec.config);
+        let share = |key: &'static str, given: Option<f64>, inherited: f64| match given {
+            Some(share) if !(0.0..1.0).contains(&share) => wrong(
+                key,
+                format!("{key} is {share}, it must be from 0 to below 1"),
+            ),
+            given => Ok(given.unwrap_or(inherited)),
+        };
+        let inherited = match base.victims {
+            VictimPolicy::Greedy => None,
+            VictimPolicy::WearAware { margin } => Some(margin),
+        };
+        let wear_aware = match table.victims {
+            Some(name) => name == VictimsName::WearAware,
+            None => inherited.is_some(),
+        };
+        if !wear_aware && table.wear_margin.is_some() {
+            let why = "wear_margin is for victims = \"wear-aware\"";
+            return wrong("wear_margin", why.into());
+        }
+        Ok(Config {
+            over_provision: share("over_provision", table.over_provision, base.over_provision)?,
+            logical_pages: base.logical_pages,
+            gc_threshold: share("gc_threshold", table.gc_threshold, base.gc_threshold)?,
+            victims: if wear_aware {
+                let margin = table.wear_margin.or(inherited).unwrap_or(16);
+                VictimPolicy::WearAware { margin }
+            } else {
+                VictimPolicy::Greedy
+            },
+            static_wear_gap: match table.static_wear_gap {
+                Some(0) => None,
+                Some(gap) => Some(gap),
+                None => base.static_wear_gap,
+            },
+            summary_pages: table.summary_pages.unwrap_or(base.summary_pages),
+        })
+    }
+}
+
+fn missing<T>(table: &str, key: &'static str) -> Result<T, Wrong> {
+    let why = format!(
+        "{table}.{key} is missing: without `preset` it must be given; `flagstone device show small` \
+         prints a whole file"
+    );
+    wrong(key, why)
+}
+
+fn check(geometry: &Geometry) -> Result<(), Wrong> {
+    geometry.validate().map_err(|error| {
+        // The message begins with the name of what is wrong.
+        let named = KEYS.into_iter().find(|key| error.0.starts_with(key));
+        Wrong {
+            key: named.unwrap_or("blocks_per_plane"),
+            why: error.0,
+        }
+    })
+}
+
+/// Microseconds to nanoseconds, or nanoseconds to picoseconds.
+fn nanos(key: &'static str, value: f64) -> Result<u64, Wrong> {
+    if value.is_finite() && (0.0..=1e9).contains(&value) {
+        Ok((value * 1000.0).round() as u64)
+    } else {
+        wrong(key, format!("{key} is {value}, it must be from 0 to 1e9"))
+    }
+}
+
+/// Blocks in each plane that give a capacity, rounded up.
+fn blocks_for(capacity: &str, geometry: &Geometry) -> Result<u32, Wrong> {
+    let fail = || {
+        let why = format!(
+            "capacity is {capacity:?}, it must be a number and KiB, MiB, GiB or TiB, such as \"2 GiB\""
+        );
+        wrong("capacity", why)
+    };
+    let digits = capacity.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &capacity[digits.len()..] {
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        _ => return fail(),
+    };
+    let Ok(number) = digits.trim().parse::<f64>() else {
+        return fail();
+    };
+    if !number.is_finite() || number <= 0.0 {
+        return fail();
+    }
+    let block = u64::from(geometry.pages_per_block) * u64::from(geometry.page_bytes);
+    let stripe = (block * u64::from(geometry.planes())) as f64;
+    let blocks = (number * (1u64 << shift) as f64 / stripe).ceil();
+    if (4.0..=f64::from(1 << 24)).contains(&blocks) {
+        return Ok(blocks as u32);
+    }
+    let why =
+        format!("capacity is {capacity:?}: that is {blocks} blocks a plane, 4 to 16777216 go");
+    wrong("capacity", why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> DeviceSpec {
+        DeviceSpec::parse(text, "test").unwrap()
+    }
+
+    fn error(text: &str) -> String {
+        DeviceSpec::parse(text, "test").unwrap_err()
+    }
+
+    #[test]
+    fn single_keys_override_a_preset() {
+        let spec = parse(
+            "preset = \"lighttx\"\ncapacity = \"2 GiB\"\n[timing]\nprogram_us = 300.5\n\
+             [ftl]\nvictims = \"greedy\"\nstatic_wear_gap = 0\n[reliability]\nfactory_bad = [9, 3]\n",
+        );
+        let base = DeviceSpec::load("lighttx").unwrap();
+        assert_eq!(spec.name, "test");
+        assert_eq!(spec.geometry.blocks_per_plane, 128);
+        assert_eq!(spec.geometry.page_bytes, base.geometry.page_bytes);
+        assert_eq!(spec.timing.program, Nanos(300_500));
+        assert_eq!(spec.timing.reprogram, Nanos(300_500));
+        assert_eq!(spec.timing.read, base.timing.read);
+        assert_eq!(spec.config.victims, VictimPolicy::Greedy);
+        assert_eq!(spec.config.static_wear_gap, None);
+        assert_eq!(spec.factory_bad, [Pbn(3), Pbn(9)]);
+        assert!(!spec.sources.contains_key("program_us"));
+        assert!(!spec.sources.contains_key("blocks_per_plane"));
+        assert!(spec.sources.contains_key("read_us"));
+        let mlc = parse("preset = \"small\"\n[geometry]\ncell = \"mlc\"\n");
+        assert_eq!(mlc.geometry.cell, Cell::Mlc);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let unknown = error("preset = \"small\"\n[geometry]\npage_size = 4096\n");
+        assert!(
+            unknown.contains("line 3") && unknown.contains("page_size"),
+            "{unknown}"
+        );
+        let typed = error("preset = \"small\"\n\n[timing]\nread_us = \"fast\"\n");
+        assert!(typed.contains("line 4"), "{typed}");
+        let range = error("preset = \"small\"\n[geometry]\n# comment\npage_bytes = 3\n");
+        assert!(
+            range.starts_with("line 4: page_bytes is 3, it must be"),
+            "{range}"
+        );
+        let preset = error("preset = \"smal\"\n");
+        assert!(
+            preset.contains("line 1") && preset.contains("`small`"),
+            "{preset}"
+        );
+        let size = error("preset = \"small\"\ncapacity = \"2 GB\"\n");
+        assert!(size.starts_with("line 2: capacity is \"2 GB\""), "{size}");
+        let both =
+            error("preset = \"small\"\ncapacity = \"2GiB\"\n[geometry]\nblocks_per_plane=9\n");
+        assert!(
+            both.starts_with("line 2: capacity and blocks_per_plane"),
+            "{both}"
+        );
+        let share = error("preset = \"small\"\n[ftl]\nover_provision = 1.5\n");
+        assert!(
+            share.starts_with("line 3: over_provision is 1.5"),
+            "{share}"
+        );
+        let tight = error("preset = \"small\"\n[ftl]\nover_provision = 0.01\n");
+        assert!(
+            tight.starts_with("line 3: ") && tight.contains("do not fit"),
+            "{tight}"
+        );
+        let bad = error("preset = \"small\"\n[reliability]\nfactory_bad = [4096]\n");
+        assert!(
+            bad.contains("line 3: factory_bad names block 4096"),
+            "{bad}"
+        );
+        let bare = error("[timing]\nread_us = 1\n");
+        assert!(bare.contains("geometry.channels is missing"), "{bare}");
+        let huge = error("preset = \"small\"\n[geometry]\nblocks_per_plane = 16777216\n");
+        assert!(
+            huge.starts_with("line 3: ") && huge.contains("at most"),
+            "{huge}"
+        );
+        let time = error("preset = \"small\"\n[timing]\nerase_us = -1\n");
+        assert!(time.starts_with("line 3: erase_us is -1"), "{time}");
+        let huge = error("preset = \"small\"\ncapacity = \"99999999 TiB\"\n");
+        assert!(huge.starts_with("line 2: capacity is"), "{huge}");
+    }
+}

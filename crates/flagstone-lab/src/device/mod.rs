@@ -1,0 +1,195 @@
+//! Devices to run on: the papers' parameter tables as presets, and any other from a TOML file.
+//!
+//! A preset has a note for each number that says where it comes from, or that its paper does not
+//! give it; `flagstone device show NAME` prints them.
+
+mod presets;
+mod tables;
+mod file;
+mod show;
+
+pub use presets::{DEFAULT, presets};
+pub use tables::{
+    CellName, DeviceFile, FtlTable, GeometryTable, ReliabilityTable, TimingTable, VictimsName,
+    schema,
+};
+
+use flagstone::ftl::Config;
+use flagstone::nand::{Chip, Geometry, Timing};
+use flagstone::units::Pbn;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A device: its shape, its latencies, and how an FTL runs on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceSpec {
+    /// The name in results.
+    pub name: String,
+    /// What it is, in one line.
+    pub about: String,
+    /// The shape.
+    pub geometry: Geometry,
+    /// Latencies.
+    pub timing: Timing,
+    /// How the FTL is set up.
+    pub config: Config,
+    /// Bit errors that the ECC corrects in a page.
+    pub ecc_bits: u32,
+    /// Erases that the maker promises for a block.
+    pub endurance: u32,
+    /// Blocks that the maker marked as bad.
+    pub factory_bad: Vec<Pbn>,
+    /// Where each number comes from, by its name in a device file.
+    pub sources: BTreeMap<&'static str, &'static str>,
+}
+
+impl DeviceSpec {
+    /// A preset by its name, or the device in a file: anything that ends in `.toml` or has a path
+    /// separator in it.
+    ///
+    /// # Errors
+    /// No such preset, with those that are spelt alike; a file that cannot be read; or one that
+    /// describes no device, with line and reason.
+    pub fn load(name_or_path: &str) -> Result<DeviceSpec, DeviceSpecError> {
+        if let Some(preset) = presets().into_iter().find(|spec| spec.name == name_or_path) {
+            return Ok(preset);
+        }
+        let is_path = name_or_path.ends_with(".toml") || name_or_path.contains(['/', '\\']);
+        if !is_path {
+            return Err(DeviceSpecError::unknown(name_or_path));
+        }
+        let path = PathBuf::from(name_or_path);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(source) => return Err(DeviceSpecError::Read { path, source }),
+        };
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        DeviceSpec::parse(&text, &stem).map_err(|why| DeviceSpecError::Content { path, why })
+    }
+
+    /// A blank chip of this kind that keeps `spare_kept` bytes of each spare area.
+    pub fn chip(&self, spare_kept: usize) -> Chip {
+        Chip::new(self.geometry, self.timing, spare_kept).with_factory_bad(self.factory_bad.clone())
+    }
+
+    /// The raw capacity in words.
+    pub fn capacity(&self) -> String {
+        let mut size = self.geometry.bytes() as f64;
+        for unit in ["B", "KiB", "MiB", "GiB"] {
+            if size < 1024.0 {
+                return format!("{} {unit}", round(size));
+            }
+            size /= 1024.0;
+        }
+        format!("{} TiB", round(size))
+    }
+}
+
+fn round(size: f64) -> f64 {
+    (size * 100.0).round() / 100.0
+}
+
+/// Why there is no such device.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceSpecError {
+    /// No preset has this name.
+    #[error(
+        "there is no device `{name}`{}; presets are {}; a file is given by a name that ends in .toml",
+        .nearest.as_ref().map_or_else(String::new, |name| format!(", did you mean `{name}`")),
+        .known.join(", ")
+    )]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The preset spelt most like it, if any is.
+        nearest: Option<String>,
+        /// All presets.
+        known: Vec<String>,
+    },
+    /// The file cannot be read.
+    #[error("the device file {} cannot be read", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file describes no device.
+    #[error("{}: {why}", .path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Line and reason.
+        why: String,
+    },
+}
+
+impl DeviceSpecError {
+    fn unknown(name: &str) -> DeviceSpecError {
+        let known: Vec<String> = presets().into_iter().map(|spec| spec.name).collect();
+        DeviceSpecError::Unknown {
+            nearest: nearest(name, &known),
+            name: name.into(),
+            known,
+        }
+    }
+}
+
+/// The one of `known` that is spelt most like `name`, if any is close.
+fn nearest(name: &str, known: &[String]) -> Option<String> {
+    let likeness = |other: &str| strsim::jaro_winkler(name, other);
+    let best = known
+        .iter()
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(best) > 0.7).then(|| best.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flagstone::commit::Kind;
+    use flagstone::nand::Cell;
+
+    #[test]
+    fn every_preset_is_a_device_that_protocols_run_on() {
+        for spec in presets() {
+            spec.geometry.validate().unwrap();
+            for &kind in Kind::ALL {
+                let wants_slc = kind.info().reprograms && spec.geometry.cell == Cell::Mlc;
+                let suits = kind.suits(&spec.geometry, &spec.config);
+                assert_eq!(suits.is_err(), wants_slc, "{} {kind} {suits:?}", spec.name);
+            }
+            assert_eq!(DeviceSpec::load(&spec.name).unwrap(), spec);
+        }
+    }
+
+    #[test]
+    fn the_papers_capacities_come_out() {
+        let capacity = |name| DeviceSpec::load(name).unwrap().capacity();
+        for name in ["flagcommit-slc", "mixsl-mlc", "lighttx"] {
+            assert_eq!(capacity(name), "32 GiB");
+        }
+        assert_eq!(capacity("lazybtree"), "2 GiB");
+        assert_eq!(capacity("small"), "1 GiB");
+        assert!(presets().iter().any(|spec| spec.name == DEFAULT));
+    }
+
+    #[test]
+    fn each_number_of_a_preset_has_a_source() {
+        for spec in presets() {
+            for key in file::KEYS {
+                assert!(spec.sources.contains_key(key), "{}: {key}", spec.name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_preset_names_the_nearest() {
+        let error = DeviceSpec::load("lightx").unwrap_err().to_string();
+        assert!(error.contains("did you mean `lighttx`"), "{error}");
+        let error = DeviceSpec::load("floppy").unwrap_err().to_string();
+        assert!(!error.contains("did you mean") && error.contains("flagcommit-slc"));
+        let error = DeviceSpec::load("no/such.toml").unwrap_err();
+        assert!(error.to_string().contains("no/such.toml cannot be read"));
+    }
+}

@@ -1,0 +1,99 @@
+//! A device written out as a file.
+
+use super::DeviceSpec;
+use flagstone::ftl::VictimPolicy;
+use flagstone::nand::Cell;
+use flagstone::units::Nanos;
+use std::fmt::Write;
+
+impl DeviceSpec {
+    /// The device as a file, each number with its source.
+    pub fn to_toml(&self) -> String {
+        let (geometry, timing, config) = (&self.geometry, &self.timing, &self.config);
+        let text = |text: &str| toml::Value::from(text).to_string();
+        let (name, about) = (text(&self.name), text(&self.about));
+        let mut out = format!("name = {name}\nabout = {about}\n");
+        let mut put = |key: &'static str, value: String| {
+            if let Some(table) = table_of(key) {
+                let _ = write!(out, "\n[{table}]\n");
+            }
+            let source = self.sources.get(key).map_or("", |source| source);
+            let line = format!("{key} = {value}");
+            let _ = match source {
+                "" => writeln!(out, "{line}"),
+                source => writeln!(out, "{line:<32}# {source}"),
+            };
+        };
+        let micros = |time: Nanos| (time.0 as f64 / 1000.0).to_string();
+        put("channels", geometry.channels.to_string());
+        put(
+            "packages_per_channel",
+            geometry.packages_per_channel.to_string(),
+        );
+        put(
+            "planes_per_package",
+            geometry.planes_per_package.to_string(),
+        );
+        put("blocks_per_plane", geometry.blocks_per_plane.to_string());
+        put("pages_per_block", geometry.pages_per_block.to_string());
+        put("page_bytes", geometry.page_bytes.to_string());
+        put("spare_bytes", geometry.spare_bytes.to_string());
+        put("cell", format!("{:?}", geometry.cell.to_string()));
+        if let Cell::Slc { partial_programs } = geometry.cell {
+            put("partial_programs", partial_programs.to_string());
+        }
+        put("strict_order", geometry.strict_order.to_string());
+        put("read_us", micros(timing.read));
+        put("program_us", micros(timing.program));
+        put("reprogram_us", micros(timing.reprogram));
+        put("erase_us", micros(timing.erase));
+        let transfer = timing.transfer_ps_per_byte as f64 / 1000.0;
+        put("transfer_ns_per_byte", transfer.to_string());
+        put("over_provision", config.over_provision.to_string());
+        put("gc_threshold", config.gc_threshold.to_string());
+        match config.victims {
+            VictimPolicy::Greedy => put("victims", "\"greedy\"".into()),
+            VictimPolicy::WearAware { margin } => {
+                put("victims", "\"wear-aware\"".into());
+                put("wear_margin", margin.to_string());
+            }
+        }
+        put(
+            "static_wear_gap",
+            config.static_wear_gap.unwrap_or(0).to_string(),
+        );
+        put("summary_pages", config.summary_pages.to_string());
+        put("ecc_bits", self.ecc_bits.to_string());
+        put("endurance", self.endurance.to_string());
+        let bad: Vec<u32> = self.factory_bad.iter().map(|block| block.0).collect();
+        put("factory_bad", format!("{bad:?}"));
+        out
+    }
+}
+
+/// The table that a key opens, in the order in which they are written.
+fn table_of(key: &str) -> Option<&'static str> {
+    match key {
+        "channels" => Some("geometry"),
+        "read_us" => Some("timing"),
+        "over_provision" => Some("ftl"),
+        "ecc_bits" => Some("reliability"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::presets;
+    use super::*;
+
+    #[test]
+    fn a_shown_device_reads_back_as_itself() {
+        for spec in presets() {
+            let mut back = DeviceSpec::parse(&spec.to_toml(), "test").unwrap();
+            assert!(back.sources.is_empty());
+            back.sources = spec.sources.clone();
+            assert_eq!(back, spec);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What a device file may say, and the schema that tells editors so.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// A device for `flagstone --device FILE`. Keys that are left out come from the preset, if one is
+/// named; without a preset all of `geometry`, and all latencies but `reprogram_us`, must be there.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceFile {
+    /// The name in results; the file's name if left out.
+    pub name: Option<String>,
+    /// What it is, in one line.
+    pub about: Option<String>,
+    /// The preset that this device is a variant of.
+    pub preset: Option<String>,
+    /// Raw capacity such as `"2 GiB"` (KiB, MiB, GiB or TiB); sets `blocks_per_plane`.
+    pub capacity: Option<String>,
+    /// The shape.
+    #[serde(default)]
+    pub geometry: GeometryTable,
+    /// Latencies.
+    #[serde(default)]
+    pub timing: TimingTable,
+    /// How the FTL is set up.
+    #[serde(default)]
+    pub ftl: FtlTable,
+    /// What fails and when.
+    #[serde(default)]
+    pub reliability: ReliabilityTable,
+}
+
+/// The shape of a device.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GeometryTable {
+    /// Channels, each with a bus of its own.
+    pub channels: Option<u32>,
+    /// Packages on one channel.
+    pub packages_per_channel: Option<u32>,
+    /// Planes in one package; a plane does one operation at a time.
+    pub planes_per_package: Option<u32>,
+    /// Erase blocks in one plane.
+    pub blocks_per_plane: Option<u32>,
+    /// Pages in one block.
+    pub pages_per_block: Option<u32>,
+    /// Data bytes of one page.
+    pub page_bytes: Option<u32>,
+    /// Spare (out-of-band) bytes of one page.
+    pub spare_bytes: Option<u32>,
+    /// Bits a cell: `slc` for one, `mlc` for more.
+    pub cell: Option<CellName>,
+    /// Programs of one SLC page between two erases, the first included; 2 if left out.
+    pub partial_programs: Option<u8>,
+    /// Whether the pages of a block must be programmed in ascending order.
+    pub strict_order: Option<bool>,
+}
+
+/// Kinds of cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CellName {
+    /// One bit a cell; a page may be programmed again to clear more bits.
+    Slc,
+    /// Several bits a cell; a page is programmed once.
+    Mlc,
+}
+
+/// Latencies, in microseconds where not said otherwise.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TimingTable {
+    /// Page read, cells to register.
+    pub read_us: Option<f64>,
+    /// Page program, register to cells.
+    pub program_us: Option<f64>,
+    /// Partial program of a spare area; as a program if left out.
+    pub reprogram_us: Option<f64>,
+    /// Block erase.
+    pub erase_us: Option<f64>,
+    /// Bus time of one byte, in nanoseconds; 0 leaves transfers out.
+    pub transfer_ns_per_byte: Option<f64>,
+}
+
+/// How the FTL is set up.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FtlTable {
+    /// Share of the raw pages that the host cannot address.
+    pub over_provision: Option<f64>,
+    /// Garbage collection starts when fewer than this share of the blocks are free.
+    pub gc_threshold: Option<f64>,
+    /// How garbage collection chooses its victim.
+    pub victims: Option<VictimsName>,
+    /// Wear-aware: erases above the mean at which a block is passed over.
+    pub wear_margin: Option<u32>,
+    /// Static wear levelling moves a block that is this many erases behind the mean; 0 never does.
+    pub static_wear_gap: Option<u32>,
+    /// Whether the last page of each block repeats the spare areas of the others.
+    pub summary_pages: Option<bool>,
+}
+
+/// Victim policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum VictimsName {
+    /// The block with the fewest live pages.
+    Greedy,
+    /// Greedy, but worn blocks are passed over.
+    WearAware,
+}
+
+/// What fails and when.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReliabilityTable {
+    /// Bit errors that the ECC corrects in a page.
+    pub ecc_bits: Option<u32>,
+    /// Erases that the maker promises for a block.
+    pub endurance: Option<u32>,
+    /// Blocks that the maker marked as bad, by number: plane by plane.
+    pub factory_bad: Option<Vec<u32>>,
+}
+
+/// The JSON schema of device files, with a line end.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(DeviceFile);
+    let mut text = serde_json::to_string_pretty(&schema).expect("a schema is JSON");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_in_the_documents_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/device.schema.json");
+        let kept = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            kept == schema(),
+            "run `cargo run -- device schema > docs/device.schema.json`"
+        );
+    }
+}

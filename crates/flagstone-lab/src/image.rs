@@ -1,0 +1,381 @@
+//! A device's steady state in a file: what is on its flash, since nothing else survives anyway.
+//! [`load`] starts the device from it as after a power cut in a quiet moment: commits that were
+//! still waiting for their group are gone.
+//!
+//! ```text
+//!   magic 8 | version 2 | bytes of the head 4 | head (JSON) | payload (one zstd frame)
+//! ```
+//!
+//! The head says what the device is ([`Head`]), and how long the payload is and what its SHA-256
+//! is, unpacked. The payload is, with little-endian numbers: program counts (1 byte a page), spare
+//! areas, summary marks (2 bytes a block), erase counts (4), next pages (2); then the blocks bad
+//! from the factory, the worn-out blocks, each a count (4) and numbers (4); damaged pages, a count
+//! (4), then page (4) and kind (1: 1 unreadable, 2 weak); pages with data, a count (4), then page
+//! (4), bytes (4) and the bytes.
+
+use flagstone::commit::{Device, DeviceError, Kind, Options};
+use flagstone::ftl::Config;
+use flagstone::nand::{Cell, Chip, Contents, Damage, Geometry, Timing};
+use flagstone::units::{Nanos, Pbn, Ppn};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::any::Any;
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 8] = b"FLGSTIMG";
+const VERSION: u16 = 1;
+/// More than any head has: what a foreign file says is not believed.
+const HEAD_MAX: usize = 1 << 16;
+
+/// What a device is run with; one that is loaded must be run with the same.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Setup {
+    /// The protocol.
+    pub kind: Kind,
+    /// How the FTL is set up.
+    pub config: Config,
+    /// Variants of the protocol.
+    pub options: Options,
+}
+
+/// The head of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    channels: u32,
+    packages_per_channel: u32,
+    planes_per_package: u32,
+    blocks_per_plane: u32,
+    pages_per_block: u32,
+    page_bytes: u32,
+    spare_bytes: u32,
+    /// None for cells that cannot be programmed twice.
+    partial_programs: Option<u8>,
+    strict_order: bool,
+    spare_kept: u32,
+    protocol: String,
+    config: String,
+    options: String,
+    payload_bytes: u64,
+    payload_sha256: String,
+}
+
+/// Why a file could not be written or read.
+#[derive(Debug)]
+pub struct ImageError {
+    path: PathBuf,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    Io(&'static str, std::io::Error),
+    Foreign,
+    Version(u16),
+    Truncated,
+    Damaged(String),
+    /// What, in the file, as asked for.
+    Mismatch(&'static str, String, String),
+    Device(DeviceError),
+    NoChip,
+}
+
+impl fmt::Display for ImageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.why {
+            Why::Io(what, error) => write!(f, "{path} could not be {what}: {error}"),
+            Why::Foreign => write!(f, "{path} is not the image of a device"),
+            Why::Version(found) => write!(
+                f,
+                "{path} has version {found} of the image format, this program reads {VERSION}: \
+                 make the image again"
+            ),
+            Why::Truncated => write!(f, "{path} ends early: make the image again"),
+            Why::Damaged(what) => write!(f, "{path} is damaged: {what}; make the image again"),
+            Why::Mismatch(what, found, asked) => write!(
+                f,
+                "{path} holds a device of another {what}: {found} in the file, {asked} asked for"
+            ),
+            Why::Device(error) => write!(f, "the device in {path} does not start: {error}"),
+            Why::NoChip => write!(
+                f,
+                "{path} was not written: only a simulated chip without middleware can be saved"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ImageError {}
+
+impl ImageError {
+    /// Whether the file is sound but holds another device than was asked for.
+    pub fn is_mismatch(&self) -> bool {
+        matches!(self.why, Why::Mismatch(..))
+    }
+}
+
+/// Saves a device that runs directly on a [`Chip`]. The file appears whole or not at all.
+///
+/// # Errors
+/// The file cannot be written, or the device is not on a chip.
+pub fn save(path: &Path, device: &Device, setup: &Setup) -> Result<(), ImageError> {
+    let fail = |why| ImageError {
+        path: path.into(),
+        why,
+    };
+    let flash: &dyn Any = device.ftl().flash();
+    let chip: &Chip = flash.downcast_ref().ok_or_else(|| fail(Why::NoChip))?;
+    let contents = chip.contents();
+    let payload = emit(&contents);
+    let mut head = head_of(device.geometry(), setup);
+    head.spare_kept = contents.spare_kept as u32;
+    head.payload_bytes = payload.len() as u64;
+    head.payload_sha256 = sha256(&payload);
+    let head = serde_json::to_vec(&head).expect("a head is plain JSON");
+    let mut file = Vec::new();
+    file.extend_from_slice(MAGIC);
+    file.extend_from_slice(&VERSION.to_le_bytes());
+    file.extend_from_slice(&(head.len() as u32).to_le_bytes());
+    file.extend_from_slice(&head);
+    let written = |error| fail(Why::Io("written", error));
+    zstd::stream::copy_encode(&payload[..], &mut file, 3).map_err(written)?;
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".tmp");
+    std::fs::write(&aside, &file).map_err(written)?;
+    std::fs::rename(&aside, path).map_err(written)
+}
+
+/// Starts a device from a file that [`save`] wrote: the protocol recovers from the flash. `timing`
+/// may differ from the one that it was saved with; virtual time starts at zero.
+///
+/// # Errors
+/// The file cannot be read, is no image, is damaged, or holds a device of another shape or setup.
+pub fn load(
+    path: &Path,
+    geometry: &Geometry,
+    timing: Timing,
+    setup: &Setup,
+) -> Result<Device, ImageError> {
+    let fail = |why| ImageError {
+        path: path.into(),
+        why,
+    };
+    let bytes = std::fs::read(path).map_err(|error| fail(Why::Io("read", error)))?;
+    let contents = read(&bytes, geometry, setup).map_err(fail)?;
+    let chip = Chip::with_contents(*geometry, timing, contents);
+    let chip = chip.map_err(|what| fail(Why::Damaged(what)))?;
+    let Setup {
+        kind,
+        config,
+        options,
+    } = setup;
+    Device::open(Box::new(chip), *kind, *config, options, Nanos::ZERO)
+        .map_err(|error| fail(Why::Device(error)))
+}
+
+fn read(bytes: &[u8], geometry: &Geometry, setup: &Setup) -> Result<Contents, Why> {
+    let Some(rest) = bytes.strip_prefix(MAGIC) else {
+        return Err(if !bytes.is_empty() && MAGIC.starts_with(bytes) {
+            Why::Truncated
+        } else {
+            Why::Foreign
+        });
+    };
+    let mut rest = Cursor(rest);
+    let version = rest.number(2)? as u16;
+    if version != VERSION {
+        return Err(Why::Version(version));
+    }
+    let len = rest.number(4)? as usize;
+    if len > HEAD_MAX {
+        return Err(Why::Damaged(format!("its head has {len} bytes")));
+    }
+    let head: Head = serde_json::from_slice(rest.take(len)?)
+        .map_err(|error| Why::Damaged(format!("its head cannot be read: {error}")))?;
+    compare(&head, geometry, setup)?;
+    let mut payload = Vec::new();
+    let unpacked = zstd::stream::Decoder::new(rest.0).and_then(|unpack| {
+        unpack
+            .take(head.payload_bytes + 1)
+            .read_to_end(&mut payload)
+    });
+    match unpacked {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            return Err(Why::Truncated);
+        }
+        Err(error) => return Err(Why::Damaged(error.to_string())),
+        Ok(_) if (payload.len() as u64) < head.payload_bytes => return Err(Why::Truncated),
+        Ok(_) => {}
+    }
+    if sha256(&payload) != head.payload_sha256 {
+        return Err(Why::Damaged("its checksum is wrong".into()));
+    }
+    parse(&payload, geometry, head.spare_kept as usize)
+}
+
+/// Holds what a file says against what was asked for.
+fn compare(head: &Head, geometry: &Geometry, setup: &Setup) -> Result<(), Why> {
+    let asked = head_of(geometry, setup);
+    let numbers = |head: &Head| {
+        [
+            ("number of channels", head.channels),
+            ("number of packages a channel", head.packages_per_channel),
+            ("number of planes a package", head.planes_per_package),
+            ("number of blocks a plane", head.blocks_per_plane),
+            ("number of pages a block", head.pages_per_block),
+            ("page size", head.page_bytes),
+            ("spare area size", head.spare_bytes),
+            (
+                "cell type (partial programs, 0 for none)",
+                head.partial_programs.unwrap_or(0).into(),
+            ),
+            ("program order", head.strict_order.into()),
+        ]
+    };
+    for ((what, found), (_, asked)) in numbers(head).into_iter().zip(numbers(&asked)) {
+        if found != asked {
+            return Err(Why::Mismatch(what, found.to_string(), asked.to_string()));
+        }
+    }
+    for (what, found, asked) in [
+        ("protocol", &head.protocol, &asked.protocol),
+        ("configuration", &head.config, &asked.config),
+        ("variant of its protocol", &head.options, &asked.options),
+    ] {
+        if found != asked {
+            return Err(Why::Mismatch(what, found.clone(), asked.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn head_of(geometry: &Geometry, setup: &Setup) -> Head {
+    Head {
+        channels: geometry.channels,
+        packages_per_channel: geometry.packages_per_channel,
+        planes_per_package: geometry.planes_per_package,
+        blocks_per_plane: geometry.blocks_per_plane,
+        pages_per_block: geometry.pages_per_block,
+        page_bytes: geometry.page_bytes,
+        spare_bytes: geometry.spare_bytes,
+        partial_programs: match geometry.cell {
+            Cell::Slc { partial_programs } => Some(partial_programs),
+            Cell::Mlc => None,
+        },
+        strict_order: geometry.strict_order,
+        spare_kept: 0,
+        protocol: setup.kind.info().name.into(),
+        config: format!("{:?}", setup.config),
+        options: format!("{:?}", setup.options),
+        payload_bytes: 0,
+        payload_sha256: String::new(),
+    }
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn emit(contents: &Contents) -> Vec<u8> {
+    let mut out = Vec::with_capacity(contents.programs.len() + contents.spare.len());
+    out.extend_from_slice(&contents.programs);
+    out.extend_from_slice(&contents.spare);
+    let halves = |out: &mut Vec<u8>, list: &[u16]| {
+        list.iter()
+            .for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+    };
+    halves(&mut out, &contents.summary);
+    for count in &contents.erases {
+        out.extend_from_slice(&count.to_le_bytes());
+    }
+    halves(&mut out, &contents.next_page);
+    for list in [&contents.factory_bad, &contents.worn_out] {
+        out.extend_from_slice(&(list.len() as u32).to_le_bytes());
+        list.iter()
+            .for_each(|block| out.extend_from_slice(&block.0.to_le_bytes()));
+    }
+    out.extend_from_slice(&(contents.damage.len() as u32).to_le_bytes());
+    for (at, damage) in &contents.damage {
+        out.extend_from_slice(&at.0.to_le_bytes());
+        out.push(match damage {
+            Damage::Unreadable => 1,
+            Damage::Weak => 2,
+        });
+    }
+    out.extend_from_slice(&(contents.data.len() as u32).to_le_bytes());
+    for (at, data) in &contents.data {
+        out.extend_from_slice(&at.0.to_le_bytes());
+        out.extend_from_slice(&(data.len() as u32).to_le_bytes());
+        out.extend_from_slice(data);
+    }
+    out
+}
+
+fn parse(payload: &[u8], geometry: &Geometry, spare_kept: usize) -> Result<Contents, Why> {
+    let (pages, blocks) = (geometry.pages() as usize, geometry.blocks() as usize);
+    let mut rest = Cursor(payload);
+    let mut contents = Contents {
+        spare_kept,
+        programs: rest.take(pages)?.to_vec(),
+        spare: rest.take(pages.saturating_mul(spare_kept))?.to_vec(),
+        ..Contents::default()
+    };
+    contents.summary = rest.numbers(blocks, 2)?.map(|n| n as u16).collect();
+    contents.erases = rest.numbers(blocks, 4)?.map(|n| n as u32).collect();
+    contents.next_page = rest.numbers(blocks, 2)?.map(|n| n as u16).collect();
+    for list in [&mut contents.factory_bad, &mut contents.worn_out] {
+        let count = rest.number(4)? as usize;
+        *list = rest.numbers(count, 4)?.map(|n| Pbn(n as u32)).collect();
+    }
+    for _ in 0..rest.number(4)? {
+        let at = Ppn(rest.number(4)? as u32);
+        let damage = match rest.number(1)? {
+            1 => Damage::Unreadable,
+            2 => Damage::Weak,
+            kind => return Err(Why::Damaged(format!("page {at} has damage {kind}"))),
+        };
+        contents.damage.push((at, damage));
+    }
+    for _ in 0..rest.number(4)? {
+        let at = Ppn(rest.number(4)? as u32);
+        let len = rest.number(4)? as usize;
+        contents.data.push((at, rest.take(len)?.into()));
+    }
+    if rest.0.is_empty() {
+        Ok(contents)
+    } else {
+        Err(Why::Damaged(format!(
+            "{} bytes follow its end",
+            rest.0.len()
+        )))
+    }
+}
+
+/// What is left of some bytes.
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Why> {
+        let (head, tail) = self.0.split_at_checked(len).ok_or(Why::Truncated)?;
+        self.0 = tail;
+        Ok(head)
+    }
+
+    fn number(&mut self, bytes: usize) -> Result<u64, Why> {
+        Ok(flagstone::layout::get(self.take(bytes)?, 0..bytes))
+    }
+
+    fn numbers(
+        &mut self,
+        count: usize,
+        bytes: usize,
+    ) -> Result<impl Iterator<Item = u64> + 'a, Why> {
+        let all = self.take(count.checked_mul(bytes).ok_or(Why::Truncated)?)?;
+        Ok(all
+            .chunks_exact(bytes)
+            .map(move |number| flagstone::layout::get(number, 0..bytes)))
+    }
+}

@@ -1,0 +1,18 @@
+//! Experiments on the library: traces, workloads, replay in virtual time, power-cut campaigns.
+//!
+//! A [`device`] is what all of it runs on. In the order of the data's flow: a [`trace`] is recorded
+//! or imported, [`tpcc`] makes the transactions that are recorded, a [`workload`] is drawn from a
+//! seed instead. [`steady`] brings a device into the state in which it is measured and [`image`]
+//! keeps that state in a file; [`bare`] is the loop that the FTL is held against. [`replay`] plays
+//! transactions and counts what they cost; a [`campaign`] cuts the power under them.
+#![forbid(unsafe_code)]
+
+pub mod device;
+pub mod trace;
+pub mod tpcc;
+pub mod workload;
+pub mod steady;
+pub mod image;
+pub mod bare;
+pub mod replay;
+pub mod campaign;

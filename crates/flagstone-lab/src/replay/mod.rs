@@ -1,0 +1,333 @@
+//! Replay: a device is filled, a script is played on it in virtual time, everything is counted, and
+//! in the end the power is switched off to see how long a restart takes.
+//!
+//! Virtual time is exact: two runs with the same configuration and seed give the same figures, on
+//! every machine and for any number of threads; only `wall_s`, `host_pages_per_s` and
+//! `peak_rss_bytes` tell of the machine.
+
+mod driver;
+mod record;
+mod script;
+
+pub use record::{Erases, Latency, Record, by_cause};
+pub use script::{Script, ScriptError, Transaction};
+
+use crate::device::DeviceSpec;
+use crate::workload::{Request, Workload, WorkloadError};
+use driver::{Play, Timings, play};
+use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options};
+use flagstone::ftl::{Cause, Operation};
+use flagstone::nand::{Chip, Flash};
+use flagstone::units::{Lpn, Nanos};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::any::Any;
+use std::time::Instant;
+use thiserror::Error;
+
+/// One run: a protocol on a device with a script.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The protocol.
+    pub kind: Kind,
+    /// Its variant.
+    pub options: Options,
+    /// The device.
+    pub device: DeviceSpec,
+    /// How far transactions overlap; nothing takes the loosest level that the protocol supports.
+    pub isolation: Option<Isolation>,
+    /// Clients of a closed loop.
+    pub clients: u32,
+    /// Open loop: transactions arrive at their recorded times, divided by this.
+    pub speedup: Option<f64>,
+    /// Share of the transactions that are rolled back although they were not in the recording.
+    pub abort_ratio: f64,
+    /// Share of the logical pages that hold something before the run starts.
+    pub fill: f64,
+    /// Seed of the fill and of the extra aborts.
+    pub seed: u64,
+}
+
+/// Why a run could not be made.
+#[derive(Debug, Error)]
+pub enum ReplayError {
+    /// The protocol cannot do it.
+    #[error("{0}")]
+    Refused(String),
+    /// The device stopped.
+    #[error("{protocol} on {device}: {source}")]
+    Device {
+        /// The protocol.
+        protocol: &'static str,
+        /// The device.
+        device: String,
+        /// Why.
+        source: DeviceError,
+    },
+    /// The script does not suit the device.
+    #[error(transparent)]
+    Script(#[from] ScriptError),
+    /// The workload cannot be drawn.
+    #[error("{0}")]
+    Workload(#[from] WorkloadError),
+}
+
+impl ReplayError {
+    /// Whether the protocol refused what was asked, as opposed to a run that failed.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, ReplayError::Refused(_))
+    }
+}
+
+/// The script of a synthetic workload, with a begin every microsecond for open loops.
+///
+/// # Errors
+/// A workload that cannot be drawn.
+pub fn script_of(workload: &Workload) -> Result<Script, WorkloadError> {
+    let mut script = Script::default();
+    let mut transactions = workload.transactions()?;
+    let (mut reads, mut writes) = (Vec::new(), Vec::new());
+    let mut start_ns = 0;
+    while let Some(requests) = transactions.advance() {
+        reads.clear();
+        writes.clear();
+        for request in requests {
+            match request {
+                Request::Read(at) => reads.push(at.0),
+                Request::Write(at) => writes.push(at.0),
+            }
+        }
+        script.push(start_ns, false, &reads, &[], &writes);
+        start_ns += 1_000;
+    }
+    Ok(script)
+}
+
+impl Setup {
+    /// The isolation that the run will have.
+    ///
+    /// # Errors
+    /// One that the protocol does not support.
+    pub fn isolation(&self) -> Result<Isolation, ReplayError> {
+        let info = self.kind.info();
+        match self.isolation {
+            None => Ok(info.isolation),
+            Some(asked) if asked <= info.isolation => Ok(asked),
+            Some(asked) => Err(ReplayError::Refused(format!(
+                "{} supports {} isolation at the most, not {asked}",
+                info.name, info.isolation
+            ))),
+        }
+    }
+
+    /// Logical pages that the device offers under this protocol.
+    ///
+    /// # Errors
+    /// A device that does not suit the protocol.
+    pub fn capacity(&self) -> Result<u32, ReplayError> {
+        let format = self
+            .kind
+            .info()
+            .format_on(&self.device.geometry, &self.options);
+        self.kind
+            .suits(&self.device.geometry, &self.device.config)
+            .map_err(ReplayError::Refused)?;
+        flagstone::ftl::Ftl::capacity(&self.device.geometry, &self.device.config, &format)
+            .map_err(|error| ReplayError::Refused(error.0))
+    }
+
+    fn open(&self, chip: Chip) -> Result<Device, ReplayError> {
+        Device::open(
+            Box::new(chip),
+            self.kind,
+            self.device.config,
+            &self.options,
+            Nanos::ZERO,
+        )
+        .map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: DeviceError) -> ReplayError {
+        match source {
+            DeviceError::Unsuitable(why) => ReplayError::Refused(why),
+            source => ReplayError::Device {
+                protocol: self.kind.info().name,
+                device: self.device.name.clone(),
+                source,
+            },
+        }
+    }
+
+    /// A device that is filled and has been overwritten until the collector is at work, as far as
+    /// `fill` asks for it, and the instant at which that is done.
+    ///
+    /// # Errors
+    /// A device that does not suit the protocol or is too full.
+    pub fn filled(&self) -> Result<(Device, Nanos), ReplayError> {
+        let spare_kept = flagstone::ftl::header::SIZE + self.kind.info().format.tail_bytes;
+        let chip = self.device.chip(spare_kept);
+        let mut device = self.open(chip)?;
+        let now = self
+            .fill(&mut device)
+            .map_err(|source| self.failed(source))?;
+        Ok((device, now))
+    }
+
+    fn fill(&self, device: &mut Device) -> Result<Nanos, DeviceError> {
+        let pages = (f64::from(device.pages()) * self.fill.clamp(0.0, 1.0)) as u32;
+        let mut now = Nanos::ZERO;
+        if pages == 0 {
+            return Ok(now);
+        }
+        let mut batch = Batch::new();
+        for page in 0..pages {
+            now = batch.write(device, now, page)?;
+        }
+        // Then overwrite at random, until the free blocks are used up and as much again as the
+        // device holds has been rewritten half: from there on the collector works all the time.
+        let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ 0xf111);
+        let threshold = (f64::from(self.device.geometry.blocks()) * self.device.config.gc_threshold)
+            .ceil() as u32;
+        let mut left = pages / 2;
+        while left > 0 {
+            if device.ftl().free_blocks() <= threshold + self.device.geometry.planes() {
+                left -= 1;
+            }
+            now = batch.write(device, now, dice.random_range(0..pages))?;
+        }
+        batch.end(device, now)
+    }
+
+    /// Makes the run.
+    ///
+    /// # Errors
+    /// What the protocol does not support, a script that does not fit, a device that stops.
+    pub fn run(&self, script: &Script, source: &Source) -> Result<Record, ReplayError> {
+        let wall = Instant::now();
+        let isolation = self.isolation()?;
+        script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
+        let aborted = self.aborts(script);
+        let (mut device, start) = self.filled()?;
+        device.reset_stats();
+        let erased_before = erase_counts(&device).to_vec();
+        let window = Instant::now();
+        let how = Play {
+            script,
+            isolation,
+            clients: self.clients.max(1),
+            speedup: self.speedup,
+            aborted: &aborted,
+        };
+        let timings = play(&mut device, how, start).map_err(|source| self.failed(source))?;
+        let window_s = window.elapsed().as_secs_f64();
+        assert_eq!(
+            timings.issued, timings.completed,
+            "every transaction that began has ended"
+        );
+        assert_eq!(
+            timings.issued,
+            script.transactions().len() as u64,
+            "every transaction began"
+        );
+        let host = *device.host_stats();
+        assert_eq!(
+            host.begun,
+            host.committed + host.aborted,
+            "the device agrees"
+        );
+        let erases = Erases::between(&erased_before, erase_counts(&device));
+        let mut record = Record::new(self, isolation, source, &device, &timings, start, erases);
+        let (recovery_ns, recovery_pages_read) = self.restart(device)?;
+        record.recovery_ns = recovery_ns;
+        record.recovery_pages_read = recovery_pages_read;
+        record.wall_s = wall.elapsed().as_secs_f64();
+        record.host_pages_per_s =
+            (host.pages_written + host.pages_read) as f64 / window_s.max(1e-9);
+        record.peak_rss_bytes = record::peak_rss_bytes();
+        Ok(record)
+    }
+
+    /// Which transactions are rolled back: those of the recording, and more by the seed.
+    fn aborts(&self, script: &Script) -> Vec<bool> {
+        let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ 0xab07);
+        let ratio = self.abort_ratio.clamp(0.0, 1.0);
+        let toss = |transaction: &Transaction| transaction.aborted | dice.random_bool(ratio);
+        script.transactions().iter().map(toss).collect()
+    }
+
+    /// Switches the power off and on: how long recovery takes, and how many pages it reads.
+    fn restart(&self, device: Device) -> Result<(u64, u64), ReplayError> {
+        let flash: Box<dyn Any> = device.into_flash();
+        let mut chip = *flash
+            .downcast::<Chip>()
+            .expect("this run was made on a chip");
+        chip.reset_time();
+        let device = self.open(chip)?;
+        Ok((
+            device.recovered_at().0,
+            device.stats().count(Operation::Read, Cause::Recovery),
+        ))
+    }
+}
+
+fn erase_counts(device: &Device) -> &[u32] {
+    let flash: &dyn Flash = device.ftl().flash();
+    let any: &dyn Any = flash;
+    any.downcast_ref::<Chip>()
+        .expect("this run was made on a chip")
+        .erase_counts()
+}
+
+/// What is played, for the record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Name of the trace or of the workload.
+    pub name: String,
+    /// Checksum of the trace file; none for a workload.
+    pub sha256: Option<String>,
+}
+
+/// Writes in transactions of a fixed size, for the fill.
+struct Batch {
+    tx: Option<flagstone::units::TxId>,
+    written: Vec<u32>,
+}
+
+const BATCH_PAGES: usize = 32;
+
+impl Batch {
+    fn new() -> Batch {
+        Batch {
+            tx: None,
+            written: Vec::with_capacity(BATCH_PAGES),
+        }
+    }
+
+    fn write(&mut self, device: &mut Device, now: Nanos, page: u32) -> Result<Nanos, DeviceError> {
+        let mut now = now;
+        // Some protocols take each page once in a transaction.
+        if self.written.len() == BATCH_PAGES || self.written.contains(&page) {
+            now = self.end(device, now)?;
+        }
+        let tx = match self.tx {
+            Some(tx) => tx,
+            None => *self.tx.insert(device.begin(now)?),
+        };
+        self.written.push(page);
+        device.write(now, tx, Lpn(page), &[])
+    }
+
+    fn end(&mut self, device: &mut Device, now: Nanos) -> Result<Nanos, DeviceError> {
+        self.written.clear();
+        match self.tx.take() {
+            None => Ok(now),
+            Some(tx) => match device.commit(now, tx)? {
+                Some(done) => Ok(done),
+                None => {
+                    let done = device.acknowledged(now, true)?;
+                    Ok(done.iter().map(|(_, at)| *at).max().unwrap_or(now))
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The result of a run: one record, one JSON object, whatever prints it.
+
+use super::{Setup, Source, Timings};
+use flagstone::commit::{Device, Isolation};
+use flagstone::ftl::{Cause, Operation};
+use flagstone::units::Nanos;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Mean and percentiles of a latency, in nanoseconds of virtual time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Default)]
+pub struct Latency {
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+}
+
+impl Latency {
+    fn of(samples: &[u64]) -> Latency {
+        if samples.is_empty() {
+            return Latency::default();
+        }
+        let mut sorted = samples.to_vec();
+        sorted.sort_unstable();
+        // The smallest sample that so many of a thousand do not exceed (nearest rank).
+        let rank = |per_mille: usize| sorted[(sorted.len() * per_mille).div_ceil(1000).max(1) - 1];
+        let sum: u128 = sorted.iter().map(|&ns| u128::from(ns)).sum();
+        Latency {
+            mean: sum as f64 / sorted.len() as f64,
+            p50: rank(500),
+            p99: rank(990),
+            p999: rank(999),
+        }
+    }
+}
+
+/// Block erases of the measured window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+pub struct Erases {
+    /// All of them.
+    pub total: u64,
+    /// Of the block with the fewest.
+    pub min: u32,
+    /// Of the block with the most.
+    pub max: u32,
+}
+
+impl Erases {
+    pub(super) fn between(before: &[u32], after: &[u32]) -> Erases {
+        let each = || before.iter().zip(after).map(|(b, a)| a - b);
+        Erases {
+            total: each().map(u64::from).sum(),
+            min: each().min().unwrap_or(0),
+            max: each().max().unwrap_or(0),
+        }
+    }
+}
+
+/// Operations of one kind, by cause.
+pub type Causes = BTreeMap<&'static str, u64>;
+
+/// The result of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Record {
+    /// The protocol.
+    pub protocol: &'static str,
+    /// The form as printed instead of the repaired one.
+    pub as_published: bool,
+    /// The device.
+    pub device: String,
+    /// The trace or workload.
+    pub trace: String,
+    /// Checksum of the trace file.
+    pub trace_sha256: Option<String>,
+    /// How far transactions overlapped.
+    pub isolation: &'static str,
+    /// Extra aborts.
+    pub abort_ratio: f64,
+    /// How full the device was.
+    pub fill: f64,
+    /// Share of free blocks below which the collector starts.
+    pub gc_threshold: f64,
+    /// Clients of a closed loop; none in an open one.
+    pub clients: Option<u32>,
+    /// Acceleration of an open loop.
+    pub speedup: Option<f64>,
+    /// The seed.
+    pub seed: u64,
+    /// Transactions acknowledged.
+    pub transactions_committed: u64,
+    /// Transactions rolled back.
+    pub transactions_aborted: u64,
+    /// The measured window, in virtual time.
+    pub virtual_ns: u64,
+    /// Committed transactions a second of virtual time.
+    pub throughput_tps: f64,
+    /// From begin or arrival to acknowledgement.
+    pub execution_ns: Latency,
+    /// From the request to commit to its acknowledgement.
+    pub commit_ns: Latency,
+    /// Flash operations: kind, then cause.
+    pub flash: BTreeMap<&'static str, Causes>,
+    /// Pages that the host wrote, trims included.
+    pub host_pages_written: u64,
+    /// Pages that the host read.
+    pub host_pages_read: u64,
+    /// Pages programmed for each page that the host wrote.
+    pub write_amplification: f64,
+    /// From the choice of each victim to the end of its erase, summed.
+    pub gc_ns: u64,
+    /// Share of that in the time of all flash operations.
+    pub gc_share: f64,
+    /// Pages programmed to keep mapping or log, of all that were programmed.
+    pub mapping_write_ratio: f64,
+    /// The most that each structure in memory took.
+    pub memory_bytes: BTreeMap<&'static str, u64>,
+    /// A restart after the run, until every committed page can be read.
+    pub recovery_ns: u64,
+    /// Flash pages that it reads.
+    pub recovery_pages_read: u64,
+    /// Erases.
+    pub erases: Erases,
+    /// Version of the program.
+    pub version: &'static str,
+    /// Wall-clock time of the run, fill and restart included.
+    pub wall_s: f64,
+    /// Host pages a second of wall clock in the measured window.
+    pub host_pages_per_s: f64,
+    /// The most memory that the process has had; all runs of a process share it.
+    pub peak_rss_bytes: Option<u64>,
+}
+
+/// The operations of a kind for a cause, by the names of a record.
+pub fn by_cause(record: &Record, operation: Operation, cause: Cause) -> u64 {
+    record
+        .flash
+        .get(operation.name())
+        .and_then(|c| c.get(cause.name()))
+        .copied()
+        .unwrap_or(0)
+}
+
+impl Record {
+    pub(super) fn new(
+        setup: &Setup,
+        isolation: Isolation,
+        source: &Source,
+        device: &Device,
+        timings: &Timings,
+        start: Nanos,
+        erases: Erases,
+    ) -> Record {
+        let (stats, host) = (device.stats(), device.host_stats());
+        let causes = [
+            Cause::Host,
+            Cause::Commit,
+            Cause::Gc,
+            Cause::Mapping,
+            Cause::Log,
+        ];
+        let flash: BTreeMap<&str, Causes> = Operation::ALL
+            .into_iter()
+            .map(|op| {
+                (
+                    op.name(),
+                    causes
+                        .iter()
+                        .map(|c| (c.name(), stats.count(op, *c)))
+                        .collect(),
+                )
+            })
+            .collect();
+        let programs = stats.total(Operation::Program);
+        let mapping = stats.count(Operation::Program, Cause::Mapping)
+            + stats.count(Operation::Program, Cause::Log);
+        let timing = setup.device.timing;
+        let busy = |cause: Option<Cause>| -> u64 {
+            let latency = [timing.read, timing.program, timing.reprogram, timing.erase];
+            Operation::ALL
+                .into_iter()
+                .zip(latency)
+                .map(|(op, each)| {
+                    let count = cause.map_or(stats.total(op), |cause| stats.count(op, cause));
+                    count * each.0
+                })
+                .sum()
+        };
+        let virtual_ns = timings.end.since(start).0;
+        Record {
+            protocol: setup.kind.info().name,
+            as_published: setup.options.as_published,
+            device: setup.device.name.clone(),
+            trace: source.name.clone(),
+            trace_sha256: source.sha256.clone(),
+            isolation: isolation.name(),
+            abort_ratio: setup.abort_ratio,
+            fill: setup.fill,
+            gc_threshold: setup.device.config.gc_threshold,
+            clients: setup.speedup.is_none().then_some(setup.clients),
+            speedup: setup.speedup,
+            seed: setup.seed,
+            transactions_committed: host.committed,
+            transactions_aborted: host.aborted,
+            virtual_ns,
+            throughput_tps: host.committed as f64 / (virtual_ns.max(1) as f64 / 1e9),
+            execution_ns: Latency::of(&timings.execution_ns),
+            commit_ns: Latency::of(&timings.commit_ns),
+            flash,
+            host_pages_written: host.pages_written,
+            host_pages_read: host.pages_read,
+            write_amplification: programs as f64 / host.pages_written.max(1) as f64,
+            gc_ns: stats.gc_ns.0,
+            gc_share: busy(Some(Cause::Gc)) as f64 / busy(None).max(1) as f64,
+            mapping_write_ratio: mapping as f64 / programs.max(1) as f64,
+            memory_bytes: timings.memory.iter().copied().collect(),
+            recovery_ns: 0,
+            recovery_pages_read: 0,
+            erases,
+            version: env!("CARGO_PKG_VERSION"),
+            wall_s: 0.0,
+            host_pages_per_s: 0.0,
+            peak_rss_bytes: None,
+        }
+    }
+
+    /// The record without what depends on the machine: equal for equal configurations.
+    #[must_use]
+    pub fn without_wall_clock(mut self) -> Record {
+        self.wall_s = 0.0;
+        self.host_pages_per_s = 0.0;
+        self.peak_rss_bytes = None;
+        self
+    }
+
+    /// Pages programmed for a cause, for each committed transaction.
+    pub fn programs_per_transaction(&self, cause: Cause) -> f64 {
+        by_cause(self, Operation::Program, cause) as f64 / self.transactions_committed.max(1) as f64
+    }
+
+    /// Bytes of the structures that only this protocol needs.
+    pub fn protocol_memory_bytes(&self) -> u64 {
+        let shared = ["mapping_table", "block_tables"];
+        self.memory_bytes
+            .iter()
+            .filter(|(name, _)| !shared.contains(name))
+            .map(|(_, b)| b)
+            .sum()
+    }
+}
+
+/// The most memory that this process has had, where the system tells.
+pub(super) fn peak_rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_samples_and_the_mean_is_exact() {
+        let samples: Vec<u64> = (1..=1000).rev().collect();
+        let latency = Latency::of(&samples);
+        assert_eq!((latency.p50, latency.p99, latency.p999), (500, 990, 999));
+        assert!((latency.mean - 500.5).abs() < 1e-9);
+        assert_eq!(Latency::of(&[7]).p999, 7);
+    }
+
+    #[test]
+    fn erases_count_only_the_window() {
+        let erases = Erases::between(&[3, 1, 4], &[5, 1, 9]);
+        assert_eq!(
+            erases,
+            Erases {
+                total: 7,
+                min: 0,
+                max: 5
+            }
+        );
+    }
+}

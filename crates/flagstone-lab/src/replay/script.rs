@@ -1,0 +1,232 @@
+//! What a replay plays: transactions with the logical pages that they read and write, whether they
+//! came from a trace or from a generator.
+
+use crate::trace::{Op, Trace};
+use rustc_hash::FxHashSet;
+use thiserror::Error;
+
+/// One transaction: ranges into the pages of its [`Script`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transaction {
+    /// When it began, in nanoseconds of the recording.
+    pub start_ns: u64,
+    /// Whether it was rolled back.
+    pub aborted: bool,
+    first: u32,
+    reads: u32,
+    trims: u32,
+    writes: u32,
+}
+
+/// Transactions in the order in which they began.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Script {
+    transactions: Vec<Transaction>,
+    pages: Vec<u32>,
+    /// Logical pages that are used: all are below it.
+    pub logical_pages: u32,
+}
+
+/// A trace that a device cannot play.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ScriptError {
+    /// The trace's pages and the device's do not divide.
+    #[error(
+        "the trace has pages of {trace} bytes, the device of {device}: one must be a multiple of \
+         the other"
+    )]
+    PageSizes {
+        /// Bytes of a page of the trace.
+        trace: u32,
+        /// Bytes of a page of the device.
+        device: u32,
+    },
+    /// The trace addresses more than the device has.
+    #[error(
+        "the trace uses {needed} logical pages of {page_bytes} bytes, the device has {available}: \
+         use a larger one (--device) or a shorter trace"
+    )]
+    TooLarge {
+        /// Logical pages that the trace uses.
+        needed: u64,
+        /// Bytes of one.
+        page_bytes: u32,
+        /// Logical pages of the device.
+        available: u32,
+    },
+}
+
+impl Script {
+    /// The transactions of a trace, for a device of this page size. A page of the trace becomes as
+    /// many pages of the device as it takes; pages of a trace that are smaller share one. What a
+    /// transaction changes several times is written once, when it commits.
+    ///
+    /// # Errors
+    /// Page sizes that do not divide.
+    pub fn from_trace(trace: &Trace, page_bytes: u32) -> Result<Script, ScriptError> {
+        let (per_page, shared_by) = ratio(trace.page_bytes, page_bytes)?;
+        let mut script = Script::default();
+        let mut events: Vec<Vec<usize>> = vec![Vec::new(); trace.transactions as usize];
+        for (at, event) in trace.events.iter().enumerate() {
+            events[event.transaction as usize].push(at);
+        }
+        for own in events.iter().filter(|own| !own.is_empty()) {
+            let aborted = own.iter().any(|&at| trace.events[at].op == Op::Abort);
+            let pages = |op: Op| {
+                let mut seen = FxHashSet::default();
+                own.iter()
+                    .map(|&at| &trace.events[at])
+                    .filter(|event| event.op == op)
+                    .flat_map(|event| {
+                        let first = event.page / shared_by * per_page;
+                        first..first + per_page
+                    })
+                    .filter(|page| seen.insert(*page))
+                    .collect::<Vec<u32>>()
+            };
+            let writes = pages(Op::Write);
+            let trims: Vec<u32> = pages(Op::Trim)
+                .into_iter()
+                .filter(|page| !writes.contains(page))
+                .collect();
+            script.push(
+                trace.events[own[0]].time_ns,
+                aborted,
+                &pages(Op::Read),
+                &trims,
+                &writes,
+            );
+        }
+        Ok(script)
+    }
+
+    /// Adds a transaction. Pages of its writes and trims are distinct.
+    pub fn push(
+        &mut self,
+        start_ns: u64,
+        aborted: bool,
+        reads: &[u32],
+        trims: &[u32],
+        writes: &[u32],
+    ) {
+        let first = self.pages.len() as u32;
+        for part in [reads, trims, writes] {
+            self.pages.extend_from_slice(part);
+            let most = part.iter().max().map_or(0, |page| page + 1);
+            self.logical_pages = self.logical_pages.max(most);
+        }
+        self.transactions.push(Transaction {
+            start_ns,
+            aborted,
+            first,
+            reads: reads.len() as u32,
+            trims: trims.len() as u32,
+            writes: writes.len() as u32,
+        });
+    }
+
+    /// Checks that a device of so many logical pages can play it.
+    ///
+    /// # Errors
+    /// Says how many it would need.
+    pub fn fits(&self, page_bytes: u32, available: u32) -> Result<(), ScriptError> {
+        if self.logical_pages <= available {
+            return Ok(());
+        }
+        Err(ScriptError::TooLarge {
+            needed: self.logical_pages.into(),
+            page_bytes,
+            available,
+        })
+    }
+
+    /// The transactions.
+    pub fn transactions(&self) -> &[Transaction] {
+        &self.transactions
+    }
+
+    /// Pages that a transaction reads.
+    pub fn reads(&self, transaction: &Transaction) -> &[u32] {
+        self.part(transaction.first, transaction.reads)
+    }
+
+    /// Pages that it trims.
+    pub fn trims(&self, transaction: &Transaction) -> &[u32] {
+        self.part(transaction.first + transaction.reads, transaction.trims)
+    }
+
+    /// Pages that it writes.
+    pub fn writes(&self, transaction: &Transaction) -> &[u32] {
+        let first = transaction.first + transaction.reads + transaction.trims;
+        self.part(first, transaction.writes)
+    }
+
+    /// Pages that it changes, by trims or writes.
+    pub fn changes(&self, transaction: &Transaction) -> &[u32] {
+        let first = transaction.first + transaction.reads;
+        self.part(first, transaction.trims + transaction.writes)
+    }
+
+    fn part(&self, first: u32, len: u32) -> &[u32] {
+        &self.pages[first as usize..(first + len) as usize]
+    }
+}
+
+/// Pages of the device for one of the trace, and pages of the trace that share one of the device.
+fn ratio(trace: u32, device: u32) -> Result<(u32, u32), ScriptError> {
+    match (trace, device) {
+        (trace, device) if trace >= device && trace % device == 0 => Ok((trace / device, 1)),
+        (trace, device) if trace > 0 && device % trace == 0 => Ok((1, device / trace)),
+        (trace, device) => Err(ScriptError::PageSizes { trace, device }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Event;
+
+    fn trace(page_bytes: u32) -> Trace {
+        let event = |transaction, op, page| Event {
+            time_ns: 5,
+            transaction,
+            op,
+            page,
+        };
+        Trace {
+            page_bytes,
+            pages: 3,
+            transactions: 2,
+            events: vec![
+                event(0, Op::Write, 1),
+                event(1, Op::Write, 2),
+                event(0, Op::Write, 1),
+                event(0, Op::Commit, 0),
+                event(1, Op::Abort, 0),
+            ],
+            ..Trace::default()
+        }
+    }
+
+    #[test]
+    fn a_large_page_becomes_several_and_each_is_written_once() {
+        let script = Script::from_trace(&trace(8192), 4096).unwrap();
+        let [first, second] = script.transactions() else {
+            panic!("two transactions")
+        };
+        assert_eq!(script.writes(first), [2, 3]);
+        assert_eq!(script.writes(second), [4, 5]);
+        assert_eq!((first.aborted, second.aborted), (false, true));
+        assert_eq!(script.logical_pages, 6);
+        assert!(script.fits(4096, 6).is_ok());
+        assert!(script.fits(4096, 5).is_err());
+    }
+
+    #[test]
+    fn small_pages_share_one() {
+        let script = Script::from_trace(&trace(512), 1024).unwrap();
+        assert_eq!(script.writes(&script.transactions()[0]), [0]);
+        assert_eq!(script.writes(&script.transactions()[1]), [1]);
+        assert!(Script::from_trace(&trace(768), 1024).is_err());
+    }
+}

@@ -1,0 +1,375 @@
+//! The mix: a client draws transactions from a shuffled deck, runs each to its end, and tries again
+//! where another one was in the way.
+
+use super::input::{Delivery, NewOrder, OrderStatus, Payment, StockLevel, Terminal};
+use super::random::{Random, Stream};
+use super::session::{Access, Error, Session};
+use super::{delivery, new_order, order_status, payment, stock_level};
+
+/// The five transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Enter an order.
+    NewOrder,
+    /// Take a payment.
+    Payment,
+    /// Look at a customer's last order.
+    OrderStatus,
+    /// Deliver ten orders.
+    Delivery,
+    /// Count what is low.
+    StockLevel,
+}
+
+impl Kind {
+    /// All of them, with their cards in a deck of a hundred (clause 5.2.3 asks for at least
+    /// 43 % Payment and 4 % of each of the last three).
+    pub const DECK: [(Kind, usize); 5] = [
+        (Kind::NewOrder, 45),
+        (Kind::Payment, 43),
+        (Kind::OrderStatus, 4),
+        (Kind::Delivery, 4),
+        (Kind::StockLevel, 4),
+    ];
+
+    /// The specification's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::NewOrder => "New-Order",
+            Kind::Payment => "Payment",
+            Kind::OrderStatus => "Order-Status",
+            Kind::Delivery => "Delivery",
+            Kind::StockLevel => "Stock-Level",
+        }
+    }
+
+    /// The deck's shares as a text, `New-Order 45, …`.
+    pub fn mix() -> String {
+        let cards = Kind::DECK.map(|(kind, cards)| format!("{} {cards}", kind.name()));
+        cards.join(", ")
+    }
+}
+
+/// A deck of cards, dealt to the end and shuffled again (clause 5.2.4.2).
+#[derive(Debug, Clone, Default)]
+pub struct Deck(Vec<Kind>);
+
+impl Deck {
+    /// The next card.
+    pub fn deal(&mut self, random: &mut Random) -> Kind {
+        if self.0.is_empty() {
+            for (kind, cards) in Kind::DECK {
+                self.0.resize(self.0.len() + cards, kind);
+            }
+            random.shuffle(&mut self.0);
+        }
+        self.0.pop().expect("just filled")
+    }
+}
+
+/// A transaction with its input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// New-Order.
+    NewOrder(NewOrder),
+    /// Payment.
+    Payment(Payment),
+    /// Order-Status.
+    OrderStatus(OrderStatus),
+    /// Delivery.
+    Delivery(Delivery),
+    /// Stock-Level.
+    StockLevel(StockLevel),
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// Committed, or rolled back because of an unused item.
+    pub committed: bool,
+    /// Attempts before it that had to be rolled back because another transaction was in the way.
+    pub conflicts: u64,
+    /// Districts of a Delivery that had nothing to deliver.
+    pub passed_over: u64,
+}
+
+/// Attempts after which a request is given up: something is wrong then.
+pub const ATTEMPTS: u64 = 1_000;
+
+impl Request {
+    /// The input that a terminal makes up for a transaction.
+    pub fn draw(kind: Kind, terminal: &Terminal, random: &mut Random) -> Request {
+        match kind {
+            Kind::NewOrder => Request::NewOrder(terminal.new_order(random)),
+            Kind::Payment => Request::Payment(terminal.payment(random)),
+            Kind::OrderStatus => Request::OrderStatus(terminal.order_status(random)),
+            Kind::Delivery => Request::Delivery(terminal.delivery(random)),
+            Kind::StockLevel => Request::StockLevel(terminal.stock_level(random)),
+        }
+    }
+
+    /// Which transaction it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Request::NewOrder(_) => Kind::NewOrder,
+            Request::Payment(_) => Kind::Payment,
+            Request::OrderStatus(_) => Kind::OrderStatus,
+            Request::Delivery(_) => Kind::Delivery,
+            Request::StockLevel(_) => Kind::StockLevel,
+        }
+    }
+
+    /// Runs it as a transaction of its own, again after each conflict. `now` is in microseconds
+    /// since 1970.
+    pub fn run(&self, session: &mut impl Session, now: i64) -> Result<Outcome, Error> {
+        let mut conflicts = 0;
+        loop {
+            match self.attempt(session, now) {
+                Ok((committed, passed_over)) => {
+                    return Ok(Outcome {
+                        committed,
+                        conflicts,
+                        passed_over,
+                    });
+                }
+                Err(Error::Conflict { .. }) if conflicts + 1 < ATTEMPTS => {
+                    session.rollback()?;
+                    conflicts += 1;
+                }
+                Err(error) => {
+                    // The first error is the one to report; the connection may be gone.
+                    let _ = session.rollback();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn attempt(&self, session: &mut impl Session, now: i64) -> Result<(bool, u64), Error> {
+        let access = match self {
+            Request::OrderStatus(_) | Request::StockLevel(_) => Access::ReadOnly,
+            _ => Access::ReadWrite,
+        };
+        session.begin(access)?;
+        let mut passed_over = 0;
+        match self {
+            Request::NewOrder(input) => {
+                if new_order::new_order(session, input, now)?.is_none() {
+                    session.rollback()?;
+                    return Ok((false, 0));
+                }
+            }
+            Request::Payment(input) => {
+                payment::payment(session, input, now)?;
+            }
+            Request::OrderStatus(input) => {
+                order_status::order_status(session, input)?;
+            }
+            Request::Delivery(input) => {
+                let delivered = delivery::delivery(session, input, now)?;
+                passed_over = super::DISTRICTS as u64 - delivered.len() as u64;
+            }
+            Request::StockLevel(input) => {
+                stock_level::stock_level(session, input)?;
+            }
+        }
+        session.commit()?;
+        Ok((true, passed_over))
+    }
+}
+
+/// A client: a terminal with its stream of random quantities and its deck.
+#[derive(Debug, Clone)]
+pub struct Client {
+    terminal: Terminal,
+    random: Random,
+    deck: Deck,
+}
+
+impl Client {
+    /// The client of this number; the seed fixes all that it will ask for.
+    pub fn new(number: u32, seed: u64, terminal: Terminal) -> Self {
+        Client {
+            terminal,
+            random: Random::new(seed, Stream::Client(number)),
+            deck: Deck::default(),
+        }
+    }
+
+    /// What it asks for next.
+    pub fn next_request(&mut self) -> Request {
+        let kind = self.deck.deal(&mut self.random);
+        Request::draw(kind, &self.terminal, &mut self.random)
+    }
+}
+
+/// What has been counted of one kind of transaction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Committed.
+    pub committed: u64,
+    /// Rolled back by an unused item.
+    pub rolled_back: u64,
+    /// Attempts rolled back by a conflict.
+    pub conflicts: u64,
+    /// Districts that a Delivery passed over.
+    pub passed_over: u64,
+}
+
+/// Counts by kind, in the order of [`Kind::DECK`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts([Count; 5]);
+
+impl Counts {
+    /// The count of one kind.
+    pub fn of(&self, kind: Kind) -> &Count {
+        &self.0[kind as usize]
+    }
+
+    /// All kinds together.
+    pub fn total(&self) -> Count {
+        let mut total = Count::default();
+        self.0.iter().for_each(|count| total.add(count));
+        total
+    }
+
+    /// Counts an outcome.
+    pub fn note(&mut self, kind: Kind, outcome: &Outcome) {
+        let count = &mut self.0[kind as usize];
+        count.committed += u64::from(outcome.committed);
+        count.rolled_back += u64::from(!outcome.committed);
+        count.conflicts += outcome.conflicts;
+        count.passed_over += outcome.passed_over;
+    }
+
+    /// Adds another client's counts.
+    pub fn add(&mut self, other: &Counts) {
+        self.0
+            .iter_mut()
+            .zip(&other.0)
+            .for_each(|(mine, theirs)| mine.add(theirs));
+    }
+}
+
+impl Count {
+    fn add(&mut self, other: &Count) {
+        self.committed += other.committed;
+        self.rolled_back += other.rolled_back;
+        self.conflicts += other.conflicts;
+        self.passed_over += other.passed_over;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Scale;
+    use super::super::fake::{Fake, names};
+    use super::super::random::Constants;
+    use super::*;
+
+    fn client(number: u32, seed: u64) -> Client {
+        let terminal = Terminal::of_client(number, Scale::standard(5), Constants::load(1));
+        Client::new(number, seed, terminal)
+    }
+
+    #[test]
+    fn every_hundred_cards_hold_the_mix_in_another_order() {
+        let mut random = Random::new(1, Stream::Client(0));
+        let mut deck = Deck::default();
+        let mut deal = || (0..100).map(|_| deck.deal(&mut random)).collect::<Vec<_>>();
+        let (first, second) = (deal(), deal());
+        assert_ne!(first, second);
+        for hundred in [first, second] {
+            for (kind, cards) in Kind::DECK {
+                let dealt = hundred.iter().filter(|k| **k == kind).count();
+                assert_eq!(dealt, cards, "{}", kind.name());
+            }
+        }
+        assert_eq!(
+            Kind::DECK.iter().map(|(_, cards)| cards).sum::<usize>(),
+            100
+        );
+        for (index, (kind, _)) in Kind::DECK.iter().enumerate() {
+            assert_eq!(*kind as usize, index);
+        }
+    }
+
+    #[test]
+    fn a_seed_fixes_what_a_client_asks_for() {
+        let draw = |number, seed| {
+            let mut client = client(number, seed);
+            (0..50).map(|_| client.next_request()).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(3, 1), draw(3, 1));
+        assert_ne!(draw(3, 1), draw(3, 2));
+        assert_ne!(draw(3, 1), draw(8, 1), "client 8 has the same warehouse");
+    }
+
+    fn stock_level(conflicts: Vec<&'static str>) -> (Result<Outcome, Error>, Vec<&'static str>) {
+        let mut fake = Fake::new(|_, _| vec![vec![30.into()]]);
+        fake.conflicts = conflicts;
+        let input = StockLevel {
+            warehouse: 1,
+            district: 1,
+            threshold: 10,
+        };
+        let outcome = Request::StockLevel(input).run(&mut fake, 0);
+        (outcome, names(&fake.log))
+    }
+
+    #[test]
+    fn a_conflict_is_rolled_back_counted_and_tried_again() {
+        let (outcome, log) = stock_level(vec!["stock-level low", "commit"]);
+        assert_eq!(
+            outcome,
+            Ok(Outcome {
+                committed: true,
+                conflicts: 2,
+                passed_over: 0
+            })
+        );
+        let attempt = ["begin to read", "stock-level district", "stock-level low"];
+        let mut expected = attempt.to_vec();
+        expected.push("rollback");
+        expected.extend(attempt);
+        expected.extend(["commit", "rollback"]);
+        expected.extend(attempt);
+        expected.push("commit");
+        assert_eq!(log, expected);
+    }
+
+    #[test]
+    fn what_never_ceases_to_conflict_is_given_up() {
+        let (outcome, log) = stock_level(vec!["stock-level low"; ATTEMPTS as usize]);
+        assert!(matches!(outcome, Err(Error::Conflict { .. })));
+        assert_eq!(log.last(), Some(&"rollback"));
+    }
+
+    #[test]
+    fn a_rolled_back_order_is_counted_as_such() {
+        let mut fake = Fake::new(|statement, _| match statement.name {
+            "new-order warehouse" => vec![vec![0.into()]],
+            "new-order district" => vec![vec![3_001.into(), 0.into()]],
+            "new-order customer" => vec![vec![0.into(), "A".into(), "GC".into()]],
+            _ => vec![],
+        });
+        let mut client = client(0, 1);
+        let request = std::iter::repeat_with(|| client.next_request())
+            .find(|request| request.kind() == Kind::NewOrder)
+            .unwrap();
+        let outcome = request.run(&mut fake, 0).unwrap();
+        assert!(!outcome.committed);
+        assert_eq!(names(&fake.log).last(), Some(&"rollback"));
+        let mut counts = Counts::default();
+        counts.note(Kind::NewOrder, &outcome);
+        counts.add(&counts.clone());
+        let expected = Count {
+            rolled_back: 2,
+            ..Count::default()
+        };
+        assert_eq!(
+            (counts.of(Kind::NewOrder), counts.total()),
+            (&expected, expected)
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! TPC-C: the transactions that recordings are made of.
+//!
+//! A driver after the TPC Benchmark C standard specification, revision 5.11, cited here as
+//! `[TPC-C] clause`. It exists to make a database change its pages the way an order-entry
+//! system does, not to be a benchmark result; where it leaves the specification it says so:
+//!
+//! - Money is in cents and rates are in ten-thousandths, both as integers, and dates are
+//!   microseconds since 1970: exact and the same in every engine.
+//! - No keying and think times (clause 5.2.5): clients run back to back.
+//! - A delivery runs at once and is not queued (clause 2.7.2).
+//! - Foreign keys are not declared; the consistency conditions are checked instead.
+//!
+//! In reading order: [`session`] is what a transaction needs of a database, [`schema`] the tables,
+//! [`random`] the specification's random quantities, [`load`] the population, [`input`] what a
+//! terminal asks for; then a file for each transaction, [`mix`] which deals and retries
+//! them, [`consistency`], and [`postgres`] with [`record`], which make a trace of it all.
+
+#![allow(
+    clippy::inconsistent_digit_grouping,
+    reason = "5_000_00 is 5,000.00 in cents"
+)]
+
+pub mod session;
+pub mod schema;
+pub mod random;
+pub mod load;
+pub mod input;
+pub mod customer;
+pub mod new_order;
+pub mod payment;
+pub mod order_status;
+pub mod delivery;
+pub mod stock_level;
+pub mod mix;
+pub mod consistency;
+pub mod postgres;
+pub mod server;
+pub mod wal;
+pub mod record;
+
+#[cfg(test)]
+mod fake;
+
+/// How large a database is. Only [`Scale::standard`] is the specification's; a smaller one
+/// keeps its proportions and serves tests and small traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale {
+    /// Warehouses, at least 1.
+    pub warehouses: i64,
+    /// Customers of each of a warehouse's ten districts, and initially as many orders.
+    pub customers: i64,
+    /// Items, and a stock entry of each in every warehouse.
+    pub items: i64,
+}
+
+/// Districts of a warehouse.
+pub const DISTRICTS: i64 = 10;
+
+impl Scale {
+    /// The specification's cardinalities (clause 1.2.1): 3,000 customers a district, 100,000 items.
+    pub fn standard(warehouses: i64) -> Self {
+        Scale {
+            warehouses,
+            customers: 3_000,
+            items: 100_000,
+        }
+    }
+
+    /// The oldest order of a district that is still undelivered after the load; 2,101 of 3,000.
+    pub fn first_undelivered(&self) -> i64 {
+        self.customers * 7 / 10 + 1
+    }
+
+    /// The largest number from which a customer's last name is made.
+    pub fn last_name_max(&self) -> i64 {
+        self.customers.min(1_000) - 1
+    }
+
+    /// Rows that [`load::load`] writes, order lines at their expected count of ten an order.
+    pub fn rows(&self) -> u64 {
+        let districts = self.warehouses * DISTRICTS;
+        let orders = districts * self.customers;
+        let undelivered = districts * (self.customers - self.first_undelivered() + 1);
+        let stock = self.warehouses * self.items;
+        (self.items + stock + self.warehouses + districts + 13 * orders + undelivered) as u64
+    }
+
+    /// Refuses cardinalities with which the transactions could not run.
+    pub fn check(&self) -> Result<(), session::Error> {
+        let complain = |what: &str| Err(session::Error::Scale(what.to_owned()));
+        match self {
+            Scale {
+                warehouses: ..1, ..
+            } => complain("at least 1 warehouse is needed"),
+            Scale {
+                warehouses: 32_768..,
+                ..
+            } => complain("at most 32767 warehouses are supported"),
+            Scale {
+                customers: ..30, ..
+            } => complain("at least 30 customers a district are needed"),
+            Scale {
+                customers: 3_001.., ..
+            } => complain("at most 3000 customers a district"),
+            Scale { items: ..100, .. } => complain("at least 100 items are needed"),
+            Scale {
+                items: 100_001.., ..
+            } => complain("at most 100000 items"),
+            _ => Ok(()),
+        }
+    }
+}

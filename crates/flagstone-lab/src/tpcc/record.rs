@@ -1,0 +1,345 @@
+//! Recording: TPC-C against a running PostgreSQL, and a trace of what it did to the pages.
+//!
+//! ```text
+//! settings ─ population ─ CHECKPOINT, start ─ clients ─ end ─ pg_waldump start..end ─ trace
+//!                                                                    └ conditions checked
+//! ```
+//!
+//! The one part of the project that reads the clock: the transactions enter dates, and a run may
+//! be limited by time.
+
+mod clients;
+mod provenance;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+use ::postgres::Config;
+use ::postgres::config::Host;
+
+use super::Scale;
+use super::consistency::{self, Condition, When};
+use super::load::{self, Population};
+use super::mix::{Counts, Kind};
+use super::postgres::{Isolation, PostgresSession};
+use super::random::Constants;
+use super::server::{self, Lsn, Server};
+use super::session::Error;
+use super::wal::{Wal, WalError};
+use provenance::Facts;
+
+use crate::trace::input::ImportError;
+use crate::trace::{Op, Trace, waldump};
+
+/// When the clients stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// After this time; transactions that are under way are finished.
+    Time(Duration),
+    /// After this many transactions of all kinds, rolled back ones included.
+    Transactions(u64),
+}
+
+/// What to record.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The server and database: `postgres://user@host/database` or `host=… user=… dbname=…`.
+    pub url: String,
+    /// Populate the database first with this many warehouses; it must not hold the tables yet.
+    pub load: Option<i64>,
+    /// Clients, each with a connection of its own.
+    pub clients: u32,
+    /// When they stop.
+    pub limit: Limit,
+    /// Fixes the population and what each client asks for.
+    pub seed: u64,
+    /// How far the transactions are kept apart.
+    pub isolation: Isolation,
+    /// `pg_waldump`, where it is not found by itself.
+    pub waldump: Option<PathBuf>,
+    /// The data directory, where the server does not tell it.
+    pub pgdata: Option<PathBuf>,
+}
+
+/// Told how a recording gets on.
+pub trait Observer: Sync {
+    /// `loaded` of about `expected` rows are in; `table` is next.
+    fn loading(&self, table: &str, loaded: u64, expected: u64);
+    /// The clients have run this many transactions.
+    fn running(&self, transactions: u64, elapsed: Duration);
+    /// Another step begins.
+    fn step(&self, what: &str);
+    /// Something about the server makes the recording less than it could be.
+    fn advice(&self, text: &str);
+}
+
+/// Why there is no recording.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The connection string makes no sense.
+    #[error(
+        "the connection string does not name a server: {0}; write postgres://user@host:port/database \
+         or `host=/run/postgresql user=… dbname=…`"
+    )]
+    Url(String),
+    /// The server does not answer or does not let us in.
+    #[error("no connection with {server} as {user}: {message}")]
+    Connect {
+        /// Host and port.
+        server: String,
+        /// The user.
+        user: String,
+        /// What went wrong.
+        message: String,
+    },
+    /// The database holds no population.
+    #[error("the database holds no TPC-C population of this driver ({0}); add --load")]
+    NotPopulated(Error),
+    /// The tables are already there.
+    #[error(
+        "the tables cannot be made: {0}; leave out --load to use what is there, or give an empty \
+         database"
+    )]
+    Load(Error),
+    /// A transaction failed otherwise than by a conflict.
+    #[error("client {client}: {error}{hint}", hint = hint(.error))]
+    Client {
+        /// The client's number.
+        client: u32,
+        /// What went wrong.
+        error: Error,
+    },
+    /// Another statement failed.
+    #[error("{0}{hint}", hint = hint(.0))]
+    Session(Error),
+    /// The log cannot be read.
+    #[error(transparent)]
+    Wal(#[from] WalError),
+    /// The log's text cannot be imported.
+    #[error("pg_waldump's output: {0}")]
+    Import(ImportError),
+    /// The database is not as it should be after the run.
+    #[error("after the run the database violates {0}; the trace is not of a sound TPC-C run")]
+    Inconsistent(String),
+    /// There is nothing between start and end.
+    #[error("the log holds no transaction between {0} and {1}: is this the server's own log?")]
+    Empty(Lsn, Lsn),
+}
+
+// By hand: derived, they would name the cause as a source, which is in the message already.
+impl From<Error> for RecordError {
+    fn from(error: Error) -> Self {
+        RecordError::Session(error)
+    }
+}
+
+/// What to do about a statement that was refused, where it can be said.
+fn hint(error: &Error) -> &'static str {
+    let Error::Database { statement, message } = error else {
+        return "";
+    };
+    match statement.as_str() {
+        "connect" if message.contains("53300") => {
+            "; raise the server's max_connections, or use fewer --clients"
+        }
+        "CHECKPOINT" if message.contains("42501") => {
+            "; connect as a superuser, or (from PostgreSQL 15) GRANT pg_checkpoint TO the user"
+        }
+        _ => "",
+    }
+}
+
+/// A recording.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    /// The trace, its provenance filled in.
+    pub trace: Trace,
+    /// What the importer skipped.
+    pub import: waldump::Report,
+    /// What the clients did.
+    pub counts: Counts,
+    /// Size of the database.
+    pub scale: Scale,
+    /// How long the clients ran.
+    pub elapsed: Duration,
+}
+
+/// Records. `command` is the command line, for the provenance.
+pub fn record(
+    options: &Options,
+    command: &str,
+    observer: &dyn Observer,
+) -> Result<Recording, RecordError> {
+    let config = config(&options.url)?;
+    let mut session = PostgresSession::connect(&config, options.isolation)
+        .map_err(|error| no_connection(&config, &error))?;
+    let server = Server::ask(session.client())?;
+    server
+        .advice()
+        .iter()
+        .for_each(|text| observer.advice(text));
+    // Whatever can be missing is looked for before an hour is spent.
+    let wal = Wal::find(
+        &server,
+        options.waldump.as_deref(),
+        options.pgdata.as_deref(),
+    )?;
+    let (scale, constants) = population(&mut session, options, observer)?;
+    if let Err(error) = server::keep_log(session.client()) {
+        observer.advice(&format!(
+            "the server cannot be made to keep its log ({error}); wal_keep_size has to be large \
+             enough for the run"
+        ));
+    }
+
+    observer.step("CHECKPOINT");
+    let start = server::checkpoint_and_mark(session.client())?;
+    let run = clients::run(&config, options, scale, constants, observer)?;
+    let end = server::mark(session.client())?;
+    server::flush(session.client())?;
+
+    observer.step("reading the log");
+    let import_options = waldump::Options {
+        page_bytes: server.page_bytes,
+        relation_names: server::relation_names(session.client())?,
+        ..waldump::Options::default()
+    };
+    let imported = wal.read(start, end, |text| waldump::import(text, &import_options))?;
+    let (mut trace, import) = imported.map_err(RecordError::Import)?;
+    if trace.transactions == 0 {
+        return Err(RecordError::Empty(start, end));
+    }
+    warn_of_strangers(&trace, &run.counts, observer);
+
+    observer.step("checking the consistency conditions");
+    check(&mut session, When::Used)?;
+    let date = server::date(session.client())?;
+    let facts = Facts {
+        config: &config,
+        server: &server,
+        scale,
+        start,
+        end,
+        elapsed: run.elapsed,
+        date,
+    };
+    trace
+        .provenance
+        .extend(facts.provenance(options, command, &run.counts));
+    Ok(Recording {
+        trace,
+        import,
+        counts: run.counts,
+        scale,
+        elapsed: run.elapsed,
+    })
+}
+
+fn config(url: &str) -> Result<Config, RecordError> {
+    let mut config = Config::from_str(url).map_err(|error| {
+        let reason = std::error::Error::source(&error).map(|e| format!(": {e}"));
+        RecordError::Url(format!("{error}{}", reason.unwrap_or_default()))
+    })?;
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        config.host("localhost");
+    }
+    config.application_name("flagstone");
+    Ok(config)
+}
+
+fn no_connection(config: &Config, error: &Error) -> RecordError {
+    let host = |host: &Host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(directory) => format!("the socket in {}", directory.display()),
+    };
+    let hosts: Vec<String> = config.get_hosts().iter().map(host).collect();
+    let port = config.get_ports().first().copied().unwrap_or(5_432);
+    let server = format!("{} (port {port})", hosts.join(" or "));
+    let user = config.get_user().unwrap_or("this user").to_owned();
+    let mut message = match error {
+        Error::Database { message, .. } => message.clone(),
+        other => other.to_string(),
+    };
+    if !message.contains("SQLSTATE") {
+        message.push_str("; is the server running, and is this where it listens?");
+    }
+    RecordError::Connect {
+        server,
+        user,
+        message,
+    }
+}
+
+/// The population that is there or is made now, and the constants for a run on it.
+fn population(
+    session: &mut PostgresSession,
+    options: &Options,
+    observer: &dyn Observer,
+) -> Result<(Scale, Constants), RecordError> {
+    if let Some(warehouses) = options.load {
+        let scale = Scale::standard(warehouses);
+        let population = Population {
+            scale,
+            seed: options.seed,
+            now: now(),
+        };
+        let mut progress = |table: &str, loaded| observer.loading(table, loaded, scale.rows());
+        load::load(session, &population, &mut progress).map_err(|error| match error {
+            Error::Scale(_) => RecordError::Session(error),
+            error => RecordError::Load(error),
+        })?;
+        observer.step("checking the consistency conditions of the population");
+        check(session, When::Populated)?;
+    }
+    let (scale, last_name) = load::population_of(session).map_err(RecordError::NotPopulated)?;
+    Ok((scale, Constants::run(options.seed, last_name)))
+}
+
+fn check(session: &mut PostgresSession, when: When) -> Result<(), RecordError> {
+    let findings = consistency::check(session, when)?;
+    let violated: Vec<String> = findings
+        .iter()
+        .filter(|finding| finding.violations > 0)
+        .map(|finding| {
+            let condition = finding.condition;
+            let Condition { number, title, .. } = condition;
+            format!(
+                "condition 3.3.2.{number} ({title}): {} violations",
+                finding.violations
+            )
+        })
+        .collect();
+    if violated.is_empty() {
+        return Ok(());
+    }
+    Err(RecordError::Inconsistent(violated.join(", ")))
+}
+
+/// Microseconds since 1970.
+fn now() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    since.as_micros() as i64
+}
+
+/// Others may have used the server at the same time: more commits are in the trace than ours.
+fn warn_of_strangers(trace: &Trace, counts: &Counts, observer: &dyn Observer) {
+    let commits = trace
+        .events
+        .iter()
+        .filter(|event| event.op == Op::Commit)
+        .count() as u64;
+    let writers = [Kind::NewOrder, Kind::Payment, Kind::Delivery];
+    let ours: u64 = writers.iter().map(|kind| counts.of(*kind).committed).sum();
+    if commits > ours {
+        observer.advice(&format!(
+            "the trace holds {commits} commits where the clients made {ours} that write: others \
+             used the server meanwhile (autovacuum is one of them)"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! What a recording says of itself in the trace's metadata.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ::postgres::Config;
+
+use super::super::Scale;
+use super::super::mix::{Counts, Kind};
+use super::super::server::{Lsn, Server};
+use super::Options;
+
+/// What is known after a run, for the provenance.
+pub(super) struct Facts<'a> {
+    pub(super) config: &'a Config,
+    pub(super) server: &'a Server,
+    pub(super) scale: Scale,
+    pub(super) start: Lsn,
+    pub(super) end: Lsn,
+    pub(super) elapsed: Duration,
+    pub(super) date: String,
+}
+
+impl Facts<'_> {
+    /// The entries of the trace's metadata.
+    pub(super) fn provenance(
+        &self,
+        options: &Options,
+        command: &str,
+        counts: &Counts,
+    ) -> BTreeMap<String, String> {
+        let mut facts = BTreeMap::new();
+        let mut note = |name: &str, value: String| facts.insert(name.to_owned(), value);
+        note(
+            "command",
+            without_password(command, &options.url, self.config),
+        );
+        note(
+            "source",
+            "TPC-C on PostgreSQL, from its write-ahead log".to_owned(),
+        );
+        note("flagstone", env!("CARGO_PKG_VERSION").to_owned());
+        note("recorded_at", self.date.clone());
+        note("tpcc.warehouses", self.scale.warehouses.to_string());
+        note("tpcc.clients", options.clients.to_string());
+        note("tpcc.seed", options.seed.to_string());
+        note("tpcc.mix", Kind::mix());
+        note("tpcc.isolation", options.isolation.sql().to_owned());
+        note(
+            "tpcc.elapsed_s",
+            format!("{:.3}", self.elapsed.as_secs_f64()),
+        );
+        for (kind, _) in Kind::DECK {
+            let count = counts.of(kind);
+            let text = format!(
+                "{} committed, {} rolled back, {} tried again",
+                count.committed, count.rolled_back, count.conflicts
+            );
+            note(&format!("tpcc.{}", kind.name()), text);
+        }
+        note("wal.start", self.start.to_string());
+        note("wal.end", self.end.to_string());
+        for (name, value) in &self.server.settings {
+            note(&format!("postgres.{name}"), value.clone());
+        }
+        facts
+    }
+}
+
+/// A command line as it may be stored: a connection string with a password is left out.
+fn without_password(command: &str, url: &str, config: &Config) -> String {
+    const LEFT_OUT: &str = "(a connection with a password)";
+    match config.get_password() {
+        None => command.to_owned(),
+        Some(_) if command.contains(url) => command.replace(url, LEFT_OUT),
+        // Quoted in a way that was not foreseen: better none of it.
+        Some(_) => format!("flagstone trace record postgres --url {LEFT_OUT} …"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr;
+
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_stored() {
+        let stored = |url: &str, command: &str| {
+            without_password(command, url, &Config::from_str(url).unwrap())
+        };
+        let open = "postgres://u@h/db";
+        assert_eq!(
+            stored(open, "x --url postgres://u@h/db -o y"),
+            "x --url postgres://u@h/db -o y"
+        );
+        for url in [
+            "postgres://u:secret@h/db",
+            "postgres://h/db?user=u&password=secret",
+            "host=h password = 'sec ret' user=u",
+        ] {
+            let plain = stored(url, &format!("x --url {url} -o y"));
+            assert_eq!(plain, "x --url (a connection with a password) -o y");
+            let quoted = stored(url, &format!("x --url '{}' -o y", url.replace('=', "\\=")));
+            assert!(!quoted.contains("sec"), "{quoted}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What a recording wants to know of the server: settings, marks in its log, names of its files.
+
+use std::collections::BTreeMap;
+
+use ::postgres::Client;
+
+use super::postgres::failure;
+use super::session::Error;
+
+/// A position in the log, as the server writes it: `0/1634FA8`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lsn(pub u64);
+
+impl std::fmt::Display for Lsn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:X}/{:X}", self.0 >> 32, self.0 & 0xffff_ffff)
+    }
+}
+
+impl std::str::FromStr for Lsn {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (high, low) = text.split_once('/')?;
+            let part = |digits| u32::from_str_radix(digits, 16).ok().map(u64::from);
+            Some(Lsn((part(high)? << 32) | part(low)?))
+        };
+        parse().ok_or_else(|| format!("`{text}` is not a position in the log (like 0/1634FA8)"))
+    }
+}
+
+/// The settings that a recording depends on or that say how it came about.
+pub const SETTINGS: [&str; 15] = [
+    "server_version",
+    "block_size",
+    "wal_level",
+    "full_page_writes",
+    "wal_log_hints",
+    "data_checksums",
+    "wal_compression",
+    "autovacuum",
+    "synchronous_commit",
+    "fsync",
+    "wal_keep_size",
+    "max_wal_size",
+    "checkpoint_timeout",
+    "shared_buffers",
+    "track_commit_timestamp",
+];
+
+/// A server: settings by name, and facts that are asked for in another way.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Server {
+    /// Each of [`SETTINGS`] that the server knows, as `SHOW` prints it.
+    pub settings: BTreeMap<String, String>,
+    /// Its major version, for example 15.
+    pub major: u32,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Bytes of a segment of the log.
+    pub segment_bytes: u64,
+    /// The timeline that it writes.
+    pub timeline: u32,
+    /// Its data directory; unknown to users who may not read all settings.
+    pub data_directory: Option<String>,
+}
+
+impl Server {
+    /// Asks a server.
+    pub fn ask(client: &mut Client) -> Result<Self, Error> {
+        let mut server = Server::default();
+        let all = "SELECT name, current_setting(name) FROM pg_settings \
+                   WHERE name = ANY ($1) OR name IN ('data_directory', 'server_version_num')";
+        let names: Vec<&str> = SETTINGS.to_vec();
+        let rows = client
+            .query(all, &[&names])
+            .map_err(|error| failure("settings", &error))?;
+        for row in rows {
+            let (name, value): (String, String) = (row.get(0), row.get(1));
+            match name.as_str() {
+                "data_directory" => server.data_directory = Some(value),
+                "server_version_num" => server.major = value.parse().unwrap_or(0) / 10_000,
+                _ => {
+                    server.settings.insert(name, value);
+                }
+            }
+        }
+        let number = |name: &str| server.settings.get(name).and_then(|text| text.parse().ok());
+        server.page_bytes = number("block_size").unwrap_or(8_192);
+        let facts = "SELECT timeline_id, pg_size_bytes(current_setting('wal_segment_size')) \
+                     FROM pg_control_checkpoint()";
+        let row = client
+            .query_one(facts, &[])
+            .map_err(|error| failure("control file", &error))?;
+        server.timeline = row.get::<_, i32>(0) as u32;
+        server.segment_bytes = row.get::<_, i64>(1) as u64;
+        Ok(server)
+    }
+
+    /// What about the settings makes a recording less than it could be, and what to do.
+    pub fn advice(&self) -> Vec<String> {
+        let is = |name: &str, value: &str| self.settings.get(name).is_some_and(|v| v == value);
+        let mut advice = Vec::new();
+        let mut advise = |holds: bool, text: &str| {
+            if holds {
+                advice.push(text.to_owned());
+            }
+        };
+        advise(
+            is("wal_level", "minimal"),
+            "wal_level is minimal: what a transaction does to a table that it made or emptied \
+             itself is not in the log, and the log cannot be kept by a slot; set wal_level = replica",
+        );
+        advise(
+            is("wal_level", "logical"),
+            "wal_level is logical: the log has extra records for decoding; set wal_level = replica",
+        );
+        advise(
+            is("full_page_writes", "on"),
+            "full_page_writes is on: the log has whole pages after each checkpoint, is many times \
+             as long and slows the transactions down; on a server without valuable data set \
+             full_page_writes = off",
+        );
+        advise(
+            is("wal_log_hints", "on") || is("data_checksums", "on"),
+            "hint bits are logged (wal_log_hints or data checksums): reading changes pages, and \
+             these changes belong to no transaction; use a cluster without both",
+        );
+        advise(
+            is("autovacuum", "on"),
+            "autovacuum is on: its transactions get into the trace; set autovacuum = off while \
+             recording",
+        );
+        advise(
+            is("synchronous_commit", "on") && is("fsync", "on"),
+            "synchronous_commit is on: right, but each commit waits for the disk, and the times \
+             in the trace are those of this disk; set synchronous_commit = off for a faster run",
+        );
+        advice
+    }
+}
+
+/// Flushes all pages, then says where the log will go on. Needs the right to `CHECKPOINT`.
+pub fn checkpoint_and_mark(client: &mut Client) -> Result<Lsn, Error> {
+    client
+        .batch_execute("CHECKPOINT")
+        .map_err(|error| failure("CHECKPOINT", &error))?;
+    mark(client)
+}
+
+/// Where the log goes on.
+pub fn mark(client: &mut Client) -> Result<Lsn, Error> {
+    let fail = |error| failure("position in the log", &error);
+    let row = client
+        .query_one("SELECT pg_current_wal_insert_lsn()::text", &[])
+        .map_err(fail)?;
+    let text: String = row.get(0);
+    text.parse().map_err(|message| Error::Database {
+        statement: "position in the log".to_owned(),
+        message,
+    })
+}
+
+/// Makes sure that all that is before now is in the log's files: a commit that waits for it. It has
+/// to have written something, or the server does not flush; a message changes no page.
+pub fn flush(client: &mut Client) -> Result<(), Error> {
+    let sql = "BEGIN; SET LOCAL synchronous_commit = local; \
+               SELECT pg_logical_emit_message(true, 'flagstone', 'end'); COMMIT";
+    client
+        .batch_execute(sql)
+        .map_err(|error| failure("flush of the log", &error))
+}
+
+/// The server's date and time, UTC.
+pub fn date(client: &mut Client) -> Result<String, Error> {
+    let sql = "SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
+    let row = client
+        .query_one(sql, &[])
+        .map_err(|error| failure("date", &error))?;
+    Ok(row.get(0))
+}
+
+/// Makes the server keep its log from here on for as long as this connection lives. Needs
+/// the right to replicate, `wal_level` above minimal and a free slot.
+pub fn keep_log(client: &mut Client) -> Result<(), Error> {
+    let sql = "SELECT pg_create_physical_replication_slot(\
+               'flagstone_' || pg_backend_pid(), true, true)";
+    client
+        .query_one(sql, &[])
+        .map(drop)
+        .map_err(|error| failure("slot", &error))
+}
+
+/// The names of this database's relations and of the shared ones by
+/// `tablespace/database/filenode`, as `pg_waldump` prints them.
+pub fn relation_names(client: &mut Client) -> Result<BTreeMap<String, String>, Error> {
+    let sql = "SELECT coalesce(nullif(reltablespace, 0), dattablespace)::text || '/' || \
+               CASE WHEN relisshared THEN '0' ELSE d.oid::text END || '/' || \
+               pg_relation_filenode(c.oid)::text, \
+               CASE nspname WHEN 'public' THEN relname::text \
+               ELSE nspname || '.' || relname END \
+               FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace \
+               JOIN pg_database d ON datname = current_database() \
+               WHERE pg_relation_filenode(c.oid) IS NOT NULL";
+    let rows = client
+        .query(sql, &[])
+        .map_err(|error| failure("relations", &error))?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_read_and_printed() {
+        for text in ["0/1634FA8", "1F/0", "FFFFFFFF/FFFFFFFF"] {
+            assert_eq!(text.parse::<Lsn>().unwrap().to_string(), text);
+        }
+        for text in ["", "0", "0/", "0/XYZ", "1/2/3", "0/100000000"] {
+            let error = text.parse::<Lsn>().unwrap_err();
+            assert!(error.contains("0/1634FA8"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_recommended_settings_need_no_advice_and_the_usual_ones_some() {
+        let server = |settings: &[(&str, &str)]| Server {
+            settings: settings
+                .iter()
+                .map(|(n, v)| (n.to_string(), v.to_string()))
+                .collect(),
+            ..Server::default()
+        };
+        let good = [
+            ("wal_level", "replica"),
+            ("full_page_writes", "off"),
+            ("autovacuum", "off"),
+            ("synchronous_commit", "off"),
+        ];
+        assert_eq!(server(&good).advice(), Vec::<String>::new());
+        let usual = [
+            ("wal_level", "replica"),
+            ("full_page_writes", "on"),
+            ("autovacuum", "on"),
+            ("synchronous_commit", "on"),
+            ("fsync", "on"),
+        ];
+        let advice = server(&usual).advice();
+        assert_eq!(advice.len(), 3);
+        assert!(
+            advice
+                .iter()
+                .all(|text| text.contains("; set ") || text.contains("set "))
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Importers for block traces: what a disk was asked for, without a word about transactions.
+//!
+//! ```text
+//! format   line                                                        time            address
+//! disksim  TIME DEVICE SECTOR SECTORS FLAGS (hex, bit 0 set: read)     stated by user  sectors
+//! msr      TIME,HOST,DISK,Read|Write,OFFSET,BYTES,RESPONSE             100 ns, 1601-   bytes
+//! blkparse MAJ,MIN CPU SEQ TIME PID ACTION RWBS SECTOR + SECTORS …     s               512 bytes
+//! fio v2   FILE ACTION OFFSET BYTES; `wait` moves the clock            us              bytes
+//! fio v3   TIME FILE ACTION OFFSET BYTES                               us              bytes
+//! ```
+//!
+//! Each request becomes a transaction of its own: an event for each page that it touches, all at
+//! the request's time, and a commit. Requests are put in the order of their times (how many were
+//! not is reported). Pages are numbered densely by volume and address: only pages that a read or a
+//! write touches get a number, so that a trace of a large disk fits a small simulated device. A
+//! trim counts for pages that are wholly inside it and that have a number; others it could not
+//! change.
+
+pub mod blkparse;
+mod collect;
+pub mod disksim;
+pub mod fio;
+pub mod msr;
+pub mod time;
+
+use std::collections::BTreeMap;
+
+use super::input::ImportError;
+
+/// What all block importers need to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Bytes of a page; requests are cut at its multiples. A power of two from 512 to 1 MiB.
+    pub page_bytes: u32,
+    /// The longest read or write, in bytes: a longer one is taken for a misread line.
+    pub max_request_bytes: u64,
+    /// Take any rate of requests. Otherwise one that no device serves, or that leaves it idle for
+    /// more than a quarter of an hour between requests, is taken for a wrong time unit.
+    pub any_rate: bool,
+}
+
+impl Options {
+    /// Options for pages of `page_bytes`, requests of at most 64 MiB, plausible rates.
+    pub fn new(page_bytes: u32) -> Options {
+        Options {
+            page_bytes,
+            max_request_bytes: 64 << 20,
+            any_rate: false,
+        }
+    }
+
+    /// Checks the page size.
+    ///
+    /// # Errors
+    /// [`ImportError::Whole`] if it is not one that is allowed.
+    pub fn check(&self) -> Result<(), ImportError> {
+        if !self.page_bytes.is_power_of_two() || !(512..=1 << 20).contains(&self.page_bytes) {
+            return Err(ImportError::Whole(format!(
+                "pages of {} bytes: a page is a power of two from 512 bytes to 1 MiB",
+                self.page_bytes
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// What an import saw, and what it left out.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Report {
+    /// Requests that became transactions.
+    pub requests: u64,
+    /// Requests and lines that did not, by reason.
+    pub skipped: BTreeMap<&'static str, u64>,
+    /// Requests that came before one of an earlier time.
+    pub out_of_order: u64,
+    /// The number of the last line if it was cut short, and skipped.
+    pub cut_line: Option<u64>,
+    /// From the first request to the last, in nanoseconds.
+    pub duration_ns: u64,
+    /// Requests a second over that time, if it is not 0.
+    pub requests_per_s: Option<f64>,
+}
+
+impl Report {
+    fn provenance(&self, importer: &str, times: &str) -> BTreeMap<String, String> {
+        let mut entries = BTreeMap::from([
+            ("importer".to_string(), importer.to_string()),
+            ("times".to_string(), times.to_string()),
+            ("requests".to_string(), self.requests.to_string()),
+            (
+                "pages".to_string(),
+                "numbered densely by volume and address; only those read or written".to_string(),
+            ),
+        ]);
+        for (what, count) in &self.skipped {
+            entries.insert(format!("skipped: {what}"), count.to_string());
+        }
+        if self.cut_line.is_some() {
+            entries.insert("skipped: last line, cut short".to_string(), "1".to_string());
+        }
+        if self.out_of_order > 0 {
+            entries.insert(
+                "requests out of order".to_string(),
+                self.out_of_order.to_string(),
+            );
+        }
+        entries
+    }
+}
+
+#[cfg(test)]
+mod tests;

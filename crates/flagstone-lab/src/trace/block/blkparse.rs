@@ -1,0 +1,147 @@
+//! The text that `blkparse` prints by default, from `blktrace` on Linux.
+//!
+//! ```text
+//!   8,0    3        1     0.000000000   697  D   W 223490 + 8 [kjournald]
+//!   device cpu seq        seconds       pid  |   |  sector + sectors of 512 bytes
+//!                                       action   R, W, D(iscard) with S, M, A, F… around it
+//! ```
+//!
+//! One request shows as several events (queued, inserted, issued, completed); one action is taken,
+//! by default `D`, issued to the device after merging. The summary at the end is not read.
+
+use std::io::BufRead;
+
+use super::collect::{Collector, Request, Times};
+use super::time::TimeUnit;
+use super::{Options, Report};
+use crate::trace::input::{ImportError, Lines};
+use crate::trace::{Op, Trace};
+
+/// The unit of `blktrace`'s addresses and lengths, whatever the device's sectors are.
+const SECTOR_BYTES: u64 = 512;
+
+/// Which event of a request stands for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Action {
+    /// `Q`: queued, before merging.
+    Queue,
+    /// `D`: issued to the device.
+    #[default]
+    Issue,
+    /// `C`: completed.
+    Complete,
+}
+
+impl Action {
+    /// Its letter in the output of `blkparse`.
+    pub fn letter(self) -> &'static str {
+        match self {
+            Action::Queue => "Q",
+            Action::Issue => "D",
+            Action::Complete => "C",
+        }
+    }
+}
+
+/// Reads the output of `blkparse`.
+///
+/// # Errors
+/// [`ImportError`], with the line where there is one.
+pub fn import(
+    reader: impl BufRead,
+    options: &Options,
+    action: Action,
+) -> Result<(Trace, Report), ImportError> {
+    let mut collector = Collector::new(options)?;
+    let mut lines = Lines::new(reader);
+    let mut taken = 0_u64;
+    let mut events = 0_u64;
+    while let Some(line) = lines.next()? {
+        let fields: Vec<&str> = line.text.split_ascii_whitespace().collect();
+        if fields.is_empty() {
+            continue;
+        }
+        // `CPU0 (8,0):`, `Total (8,0):` and what follows.
+        if fields[0].starts_with("CPU") || fields[0] == "Total" {
+            break;
+        }
+        let event = match fields[..] {
+            [device, cpu, sequence, time, pid, what, ref rest @ ..]
+                if is_device(device)
+                    && [cpu, sequence, pid]
+                        .iter()
+                        .all(|field| field.parse::<u64>().is_ok()) =>
+            {
+                TimeUnit::Seconds
+                    .nanoseconds(time)
+                    .map(|time_ns| (device, time_ns, what, rest))
+            }
+            _ => None,
+        };
+        let Some((device, time_ns, what, rest)) = event else {
+            let problem = "not an event of blkparse: expected `MAJOR,MINOR CPU SEQUENCE SECONDS PID \
+                           ACTION RWBS SECTOR + SECTORS [PROCESS]`, its default format";
+            collector.wrong(&line, problem)?;
+            continue;
+        };
+        events += 1;
+        if what != action.letter() {
+            continue;
+        }
+        taken += 1;
+        let [kind, ref rest @ ..] = *rest else {
+            collector.wrong(&line, "the event has no kind (R, W, D, …)")?;
+            continue;
+        };
+        // A flush or preflush `F` may come first; `D` anywhere is a discard.
+        let op = match kind {
+            _ if kind.contains('D') => Op::Trim,
+            _ if kind.contains('W') => Op::Write,
+            _ if kind.contains('R') => Op::Read,
+            _ => {
+                collector.skip("flushes and other requests without data");
+                continue;
+            }
+        };
+        let [sector, plus, sectors, ..] = rest[..] else {
+            // `blkparse` prints commands to the device itself with a length or nothing at all.
+            if line.ended {
+                collector.skip("requests without an address");
+            } else {
+                collector.wrong(&line, "")?;
+            }
+            continue;
+        };
+        if plus != "+" {
+            collector.skip("requests without an address");
+            continue;
+        }
+        let bytes = |field: &str| field.parse::<u64>().ok()?.checked_mul(SECTOR_BYTES);
+        let (Some(offset), Some(bytes)) = (bytes(sector), bytes(sectors)) else {
+            return Err(line.wrong(format!("`{sector} + {sectors}` is no range of sectors")));
+        };
+        let volume = collector.volume(device);
+        collector.push(
+            &line,
+            Request {
+                time_ns,
+                volume,
+                op,
+                offset,
+                bytes,
+            },
+        )?;
+    }
+    if taken == 0 && events > 0 {
+        return Err(ImportError::Whole(format!(
+            "none of {events} events has action {}: choose another with --action",
+            action.letter()
+        )));
+    }
+    collector.finish("blkparse", Times::Known(TimeUnit::Seconds))
+}
+
+fn is_device(field: &str) -> bool {
+    let numbers = field.split_once(',');
+    numbers.is_some_and(|(a, b)| a.parse::<u32>().is_ok() && b.parse::<u32>().is_ok())
+}

@@ -1,0 +1,355 @@
+//! From requests to a trace: their order, the check of their rate, and the dense page numbers.
+
+use rustc_hash::FxHashMap as HashMap;
+
+use super::time::TimeUnit;
+use super::{Options, Report};
+use crate::trace::check::MAX_COUNT;
+use crate::trace::input::{ImportError, Line};
+use crate::trace::{Event, Op, Relation, Trace};
+
+/// Fewer requests than this say nothing about a rate.
+const RATE_NEEDS: usize = 100;
+
+/// More requests a second than any device serves.
+const RATE_MAX: f64 = 20e6;
+
+/// Fewer than this, one in a quarter of an hour, is not worth a trace.
+const RATE_MIN: f64 = 1.0 / 900.0;
+
+/// A request as its line says it.
+pub struct Request {
+    /// Nanoseconds from any zero.
+    pub time_ns: u64,
+    /// The volume, from [`Collector::volume`].
+    pub volume: u32,
+    /// Read, write or trim.
+    pub op: Op,
+    /// The first byte.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+/// A request in pages of its volume, `first..end`.
+struct Pages {
+    time_ns: u64,
+    volume: u32,
+    op: Op,
+    first: u64,
+    end: u64,
+}
+
+/// A run of numbered pages: page `first + n` of the volume has number `number + n`.
+struct Run {
+    volume: u32,
+    first: u64,
+    end: u64,
+    number: u64,
+}
+
+/// How the times of a format came about, for messages and provenance.
+pub enum Times {
+    /// In this unit, as the user said.
+    Stated(TimeUnit),
+    /// In this unit, as the format says.
+    Known(TimeUnit),
+    /// The source has none.
+    None,
+}
+
+/// Collects requests and turns them into a trace.
+pub struct Collector<'a> {
+    options: &'a Options,
+    volumes: HashMap<String, u32>,
+    requests: Vec<Pages>,
+    /// What was seen so far.
+    pub report: Report,
+}
+
+impl<'a> Collector<'a> {
+    pub fn new(options: &'a Options) -> Result<Collector<'a>, ImportError> {
+        options.check()?;
+        Ok(Collector {
+            options,
+            volumes: HashMap::default(),
+            requests: Vec::new(),
+            report: Report::default(),
+        })
+    }
+
+    /// The number of the volume of that name.
+    pub fn volume(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.volumes.get(name) {
+            return *number;
+        }
+        let number = self.volumes.len() as u32;
+        self.volumes.insert(name.to_string(), number);
+        number
+    }
+
+    /// Counts something that becomes no transaction.
+    pub fn skip(&mut self, reason: &'static str) {
+        *self.report.skipped.entry(reason).or_default() += 1;
+    }
+
+    /// The line that says `problem`, unless it is the last one and was cut: that one is reported.
+    pub fn wrong(
+        &mut self,
+        line: &Line<'_>,
+        problem: impl Into<String>,
+    ) -> Result<(), ImportError> {
+        if line.ended {
+            return Err(line.wrong(problem));
+        }
+        self.report.cut_line = Some(line.number);
+        Ok(())
+    }
+
+    /// Takes the request of a line.
+    pub fn push(&mut self, line: &Line<'_>, request: Request) -> Result<(), ImportError> {
+        let Request {
+            time_ns,
+            volume,
+            op,
+            offset,
+            bytes,
+        } = request;
+        if bytes == 0 {
+            self.skip("requests of no bytes");
+            return Ok(());
+        }
+        if op != Op::Trim && bytes > self.options.max_request_bytes {
+            return Err(line.wrong(format!(
+                "a request of {bytes} bytes is longer than the {} allowed: is the unit of its length \
+                 right? Allow more with --max-request-bytes",
+                self.options.max_request_bytes
+            )));
+        }
+        let Some(end) = offset.checked_add(bytes) else {
+            return Err(line.wrong(format!(
+                "offset {offset} and length {bytes} overflow 64 bits"
+            )));
+        };
+        let page = u64::from(self.options.page_bytes);
+        let (first, end) = match op {
+            Op::Trim => (offset.div_ceil(page), end / page),
+            _ => (offset / page, end.div_ceil(page)),
+        };
+        if first >= end {
+            self.skip("trims of less than a page");
+            return Ok(());
+        }
+        self.requests.push(Pages {
+            time_ns,
+            volume,
+            op,
+            first,
+            end,
+        });
+        Ok(())
+    }
+
+    /// Orders, checks and numbers what was collected.
+    pub fn finish(mut self, importer: &str, times: Times) -> Result<(Trace, Report), ImportError> {
+        if self.requests.is_empty() {
+            return Err(ImportError::Whole(format!(
+                "no request of format {importer} in the input"
+            )));
+        }
+        let mut latest = 0;
+        for request in &self.requests {
+            self.report.out_of_order += u64::from(request.time_ns < latest);
+            latest = latest.max(request.time_ns);
+        }
+        self.requests.sort_by_key(|request| request.time_ns);
+        self.check_rate(&times)?;
+        let (relations, runs, pages) = self.number_pages()?;
+        let (events, transactions) = self.events(&runs)?;
+        if transactions == 0 {
+            return Err(ImportError::Whole(
+                "nothing but trims in the input".to_string(),
+            ));
+        }
+        self.report.requests = u64::from(transactions);
+        let times = match times {
+            Times::Stated(unit) => format!("{}, as stated", unit.name()),
+            Times::Known(unit) => format!("{}, as the format has it", unit.name()),
+            Times::None => "none in the source: all 0".to_string(),
+        };
+        let trace = Trace {
+            page_bytes: self.options.page_bytes,
+            pages,
+            transactions,
+            relations,
+            events,
+            provenance: self.report.provenance(importer, &times),
+        };
+        Ok((trace, self.report))
+    }
+
+    fn check_rate(&mut self, times: &Times) -> Result<(), ImportError> {
+        let (Some(first), Some(last)) = (self.requests.first(), self.requests.last()) else {
+            return Ok(());
+        };
+        let duration_ns = last.time_ns - first.time_ns;
+        if i64::try_from(duration_ns).is_err() {
+            return Err(ImportError::Whole(
+                "the times span more than 292 years: state their unit with --time-unit".to_string(),
+            ));
+        }
+        let gaps = (self.requests.len() - 1) as f64;
+        let rate = gaps / (duration_ns as f64 / 1e9);
+        self.report.duration_ns = duration_ns;
+        self.report.requests_per_s = (duration_ns > 0).then_some(rate);
+        let plausible = (RATE_MIN..=RATE_MAX).contains(&rate);
+        let unit = match times {
+            Times::None => return Ok(()),
+            _ if plausible || self.options.any_rate || self.requests.len() < RATE_NEEDS => {
+                return Ok(());
+            }
+            Times::Stated(unit) | Times::Known(unit) => *unit,
+        };
+        let mut problem = format!(
+            "{} requests within {} s cannot be right (plausible are {:.4} to {:.0} a second): ",
+            self.requests.len(),
+            duration_ns as f64 / 1e9,
+            RATE_MIN,
+            RATE_MAX
+        );
+        if duration_ns == 0 {
+            problem += "all have the same time";
+        } else {
+            problem += &format!("with times in {} they are {rate:.3} a second", unit.name());
+            for other in TimeUnit::ALL.into_iter().filter(|other| *other != unit) {
+                let other_rate = rate * unit.ns() as f64 / other.ns() as f64;
+                if (RATE_MIN..=RATE_MAX).contains(&other_rate) {
+                    problem += &format!(", in {} {other_rate:.3}", other.name());
+                }
+            }
+        }
+        problem += ". State the unit with --time-unit, or take them as they are with --any-rate";
+        Err(ImportError::Whole(problem))
+    }
+
+    /// Numbers all pages that are read or written, by volume name and address.
+    fn number_pages(&mut self) -> Result<(Vec<Relation>, Vec<Run>, u32), ImportError> {
+        let mut names: Vec<(&String, u32)> = self
+            .volumes
+            .iter()
+            .map(|(name, number)| (name, *number))
+            .collect();
+        names.sort_unstable();
+        // From now on volumes are numbered in the order of their names.
+        let mut rank = vec![0; names.len()];
+        for (new, (_, old)) in names.iter().enumerate() {
+            rank[*old as usize] = new as u32;
+        }
+        for request in &mut self.requests {
+            request.volume = rank[request.volume as usize];
+        }
+
+        let touched = self
+            .requests
+            .iter()
+            .filter(|request| request.op != Op::Trim);
+        let mut touched: Vec<(u32, u64, u64)> = touched
+            .map(|request| (request.volume, request.first, request.end))
+            .collect();
+        touched.sort_unstable();
+        let mut runs: Vec<Run> = Vec::new();
+        for (volume, first, end) in touched {
+            match runs.last_mut() {
+                Some(run) if run.volume == volume && first <= run.end => run.end = run.end.max(end),
+                _ => runs.push(Run {
+                    volume,
+                    first,
+                    end,
+                    number: 0,
+                }),
+            }
+        }
+        let mut pages = 0;
+        let mut of_volume = vec![0; names.len()];
+        for run in &mut runs {
+            run.number = pages;
+            pages += run.end - run.first;
+            of_volume[run.volume as usize] += run.end - run.first;
+        }
+        if pages > u64::from(MAX_COUNT) {
+            return Err(ImportError::Whole(format!(
+                "{pages} distinct pages are more than the {MAX_COUNT} of a trace: larger pages may \
+                 help (--page-bytes)"
+            )));
+        }
+        let relations = names.iter().zip(of_volume).filter(|(_, pages)| *pages > 0);
+        let relations = relations
+            .map(|((name, _), pages)| Relation {
+                name: name.to_string(),
+                pages: pages as u32,
+            })
+            .collect();
+        Ok((relations, runs, pages as u32))
+    }
+
+    fn events(&mut self, runs: &[Run]) -> Result<(Vec<Event>, u32), ImportError> {
+        let mut wanted = 0_u64;
+        for request in &self.requests {
+            wanted += 1;
+            each_range(request, runs, |first, end| wanted += end - first);
+        }
+        let mut events: Vec<Event> = Vec::new();
+        let room = usize::try_from(wanted)
+            .ok()
+            .map(|wanted| events.try_reserve_exact(wanted));
+        if !matches!(room, Some(Ok(()))) || self.requests.len() > MAX_COUNT as usize {
+            return Err(ImportError::Whole(format!(
+                "{} requests of {wanted} pages do not fit: larger pages may help (--page-bytes)",
+                self.requests.len()
+            )));
+        }
+        let zero_ns = self.requests.first().map_or(0, |first| first.time_ns);
+        let mut transaction = 0;
+        for request in &self.requests {
+            let time_ns = request.time_ns - zero_ns;
+            let before = events.len();
+            each_range(request, runs, |first, end| {
+                events.extend((first..end).map(|page| Event {
+                    time_ns,
+                    transaction,
+                    op: request.op,
+                    page: page as u32,
+                }));
+            });
+            if events.len() == before {
+                let unseen = "trims of pages that are never read or written";
+                *self.report.skipped.entry(unseen).or_default() += 1;
+                continue;
+            }
+            events.push(Event {
+                time_ns,
+                transaction,
+                op: Op::Commit,
+                page: 0,
+            });
+            transaction += 1;
+        }
+        Ok((events, transaction))
+    }
+}
+
+/// The numbered pages of a request, as ranges of numbers. A read or write lies in one run; a trim
+/// may cover none or many.
+fn each_range(request: &Pages, runs: &[Run], mut each: impl FnMut(u64, u64)) {
+    let from = runs.partition_point(|run| (run.volume, run.end) <= (request.volume, request.first));
+    for run in &runs[from..] {
+        if run.volume != request.volume || run.first >= request.end {
+            break;
+        }
+        let (first, end) = (request.first.max(run.first), request.end.min(run.end));
+        each(
+            run.number + (first - run.first),
+            run.number + (end - run.first),
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! Units of time in traces, and decimal numbers of them read exactly.
+
+/// What a number of a trace's time column counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeUnit {
+    /// Seconds.
+    Seconds,
+    /// Milliseconds.
+    Milliseconds,
+    /// Microseconds.
+    Microseconds,
+    /// 100 nanoseconds, the unit of a Windows file time.
+    Filetime,
+    /// Nanoseconds.
+    Nanoseconds,
+}
+
+impl TimeUnit {
+    /// Every unit, from the largest.
+    pub const ALL: [TimeUnit; 5] = [
+        TimeUnit::Seconds,
+        TimeUnit::Milliseconds,
+        TimeUnit::Microseconds,
+        TimeUnit::Filetime,
+        TimeUnit::Nanoseconds,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            TimeUnit::Seconds => "s",
+            TimeUnit::Milliseconds => "ms",
+            TimeUnit::Microseconds => "us",
+            TimeUnit::Filetime => "100ns",
+            TimeUnit::Nanoseconds => "ns",
+        }
+    }
+
+    /// The unit of that name.
+    pub fn from_name(name: &str) -> Option<TimeUnit> {
+        TimeUnit::ALL.into_iter().find(|unit| unit.name() == name)
+    }
+
+    /// How many nanoseconds it has.
+    pub fn ns(self) -> u64 {
+        match self {
+            TimeUnit::Seconds => 1_000_000_000,
+            TimeUnit::Milliseconds => 1_000_000,
+            TimeUnit::Microseconds => 1_000,
+            TimeUnit::Filetime => 100,
+            TimeUnit::Nanoseconds => 1,
+        }
+    }
+
+    /// Reads a number of this unit as nanoseconds, cutting what is below one: `1.5`, `.5`, `2e3`.
+    /// Nothing if it is no number, is below 0, or does not fit.
+    pub fn nanoseconds(self, text: &str) -> Option<u64> {
+        if text.contains(['e', 'E']) {
+            let ns = text.parse::<f64>().ok()? * self.ns() as f64;
+            return (ns >= 0.0 && ns < i64::MAX as f64).then_some(ns as u64);
+        }
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.len() + fraction.len() == 0 || !digits(whole) || !digits(fraction) {
+            return None;
+        }
+        let whole = if whole.is_empty() {
+            0
+        } else {
+            whole.parse::<u64>().ok()?
+        };
+        let (mut rest, mut weight) = (0, self.ns());
+        for digit in fraction.bytes() {
+            weight /= 10;
+            rest += u64::from(digit - b'0') * weight;
+        }
+        whole.checked_mul(self.ns())?.checked_add(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_exact() {
+        let ms = |text| TimeUnit::Milliseconds.nanoseconds(text);
+        assert_eq!(ms("0.000001"), Some(1));
+        assert_eq!(ms("0.0000019"), Some(1));
+        assert_eq!(ms("12345678901.1"), Some(12_345_678_901_100_000));
+        assert_eq!(ms(".5"), Some(500_000));
+        assert_eq!(ms("7."), Some(7_000_000));
+        assert_eq!(ms("1.5e+2"), Some(150_000_000));
+        let filetime = TimeUnit::Filetime.nanoseconds("128166385295514663");
+        assert_eq!(filetime, Some(12_816_638_529_551_466_300));
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in [
+            "", ".", "-1", "1,5", "x", "1e", "-1e3", "NaN", "inf", "1e99", "0x10", "１",
+        ] {
+            assert_eq!(TimeUnit::Milliseconds.nanoseconds(text), None, "{text}");
+        }
+        assert_eq!(TimeUnit::Seconds.nanoseconds("18446744074"), None);
+    }
+}

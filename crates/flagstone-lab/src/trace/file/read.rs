@@ -1,0 +1,299 @@
+//! Reading a trace file, whoever wrote it: any column order, 32- or 64-bit integers, nullable
+//! columns without nulls, as pandas and DuckDB write them, and an error with its row for everything
+//! else.
+
+use std::fs::File;
+use std::path::Path;
+
+use parquet::basic::Compression;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::DataType;
+use parquet::file::metadata::ParquetMetaData;
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+
+use super::{FileError, Problem, RelationEntry, VERSION, key};
+use crate::trace::check::MAX_COUNT;
+use crate::trace::{Event, Op, Relation, Trace};
+
+/// Values read at once.
+const BATCH: usize = 1 << 16;
+
+/// Stands for a null.
+const NULL: i64 = i64::MIN;
+
+/// Reads and checks a trace file.
+///
+/// # Errors
+/// [`FileError`]: the file cannot be opened, is not Parquet or is cut short, is Parquet but no
+/// trace, lacks a column, holds a value that no trace may hold, or breaks a rule of
+/// [`Trace::validate`].
+pub fn read(path: &Path) -> Result<Trace, FileError> {
+    read_or(path).map_err(|problem| problem.of(path))
+}
+
+fn read_or(path: &Path) -> Result<Trace, Problem> {
+    let file = File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(Problem::Foreign("not a regular file".to_string()));
+    }
+    let reader = SerializedFileReader::new(file)?;
+    let mut trace = Trace::default();
+    let declared = head(reader.metadata(), &mut trace)?;
+    let columns = Columns::find(reader.metadata())?;
+    for group in 0..reader.num_row_groups() {
+        columns.read(&*reader.get_row_group(group)?, &mut trace.events)?;
+    }
+    let largest = |of: fn(&Event) -> u32| trace.events.iter().map(of).max().map_or(0, |n| n + 1);
+    trace.pages = declared
+        .pages
+        .unwrap_or_else(|| largest(|event| if event.op.ends() { 0 } else { event.page }));
+    trace.transactions = declared
+        .transactions
+        .unwrap_or_else(|| largest(|event| event.transaction));
+    trace.validate()?;
+    Ok(trace)
+}
+
+/// Counts that a file need not declare.
+struct Declared {
+    pages: Option<u32>,
+    transactions: Option<u32>,
+}
+
+/// Reads the key-value metadata.
+fn head(metadata: &ParquetMetaData, trace: &mut Trace) -> Result<Declared, Problem> {
+    let entries = metadata.file_metadata().key_value_metadata();
+    let entries = entries.map_or(&[][..], Vec::as_slice);
+    let text = |name: &str| {
+        entries
+            .iter()
+            .find(|entry| entry.key == name)
+            .and_then(|entry| entry.value.as_deref())
+    };
+    let number = |name: &str| -> Result<Option<u32>, Problem> {
+        let Some(text) = text(name) else {
+            return Ok(None);
+        };
+        let number = text.parse().ok().filter(|number| *number <= MAX_COUNT);
+        number.map(Some).ok_or_else(|| {
+            Problem::Foreign(format!(
+                "metadata entry `{name}` is `{text}`, not a number up to {MAX_COUNT}"
+            ))
+        })
+    };
+    if text(key::FORMAT) != Some(key::TRACE) {
+        return Err(Problem::Foreign(format!(
+            "a Parquet file, but not a trace: its metadata does not say `{}={}` (files made with \
+             other tools need that entry and `{}`)",
+            key::FORMAT,
+            key::TRACE,
+            key::PAGE_BYTES
+        )));
+    }
+    match number(key::VERSION)? {
+        None | Some(VERSION) => {}
+        Some(version) => {
+            return Err(Problem::Foreign(format!(
+                "version {version} of the trace format; this flagstone reads version {VERSION}"
+            )));
+        }
+    }
+    let Some(page_bytes) = number(key::PAGE_BYTES)? else {
+        return Err(Problem::Foreign(format!(
+            "metadata entry `{}` is missing",
+            key::PAGE_BYTES
+        )));
+    };
+    trace.page_bytes = page_bytes;
+    if let Some(text) = text(key::RELATIONS) {
+        let relations: Vec<RelationEntry> = serde_json::from_str(text).map_err(|error| {
+            Problem::Foreign(format!("metadata entry `{}`: {error}", key::RELATIONS))
+        })?;
+        trace.relations = relations
+            .into_iter()
+            .map(|RelationEntry { name, pages }| Relation { name, pages })
+            .collect();
+    }
+    for entry in entries {
+        if let (Some(name), Some(value)) = (entry.key.strip_prefix(key::PROVENANCE), &entry.value) {
+            trace.provenance.insert(name.to_string(), value.clone());
+        }
+    }
+    Ok(Declared {
+        pages: number(key::PAGES)?,
+        transactions: number(key::TRANSACTIONS)?,
+    })
+}
+
+/// Where the columns are in the file.
+struct Columns {
+    time_ns: usize,
+    transaction: usize,
+    op: usize,
+    page: usize,
+}
+
+impl Columns {
+    fn find(metadata: &ParquetMetaData) -> Result<Columns, Problem> {
+        let schema = metadata.file_metadata().schema_descr();
+        let column = |name: &str| {
+            let at = schema
+                .columns()
+                .iter()
+                .position(|column| column.path().parts() == [name]);
+            let Some(at) = at else {
+                let names: Vec<String> = schema
+                    .columns()
+                    .iter()
+                    .map(|column| column.path().string())
+                    .collect();
+                return Err(Problem::Foreign(format!(
+                    "column `{name}` is missing; the file has {}",
+                    names.join(", ")
+                )));
+            };
+            if schema.column(at).max_rep_level() > 0 {
+                return Err(Problem::Foreign(format!("column `{name}` holds lists")));
+            }
+            Ok(at)
+        };
+        Ok(Columns {
+            time_ns: column("time_ns")?,
+            transaction: column("transaction")?,
+            op: column("op")?,
+            page: column("page")?,
+        })
+    }
+
+    /// Appends a row group's events.
+    fn read(&self, group: &dyn RowGroupReader, events: &mut Vec<Event>) -> Result<(), Problem> {
+        let first_row = events.len();
+        for at in [self.time_ns, self.transaction, self.op, self.page] {
+            let codec = group.metadata().column(at).compression();
+            if !matches!(codec, Compression::UNCOMPRESSED | Compression::ZSTD(_)) {
+                return Err(Problem::Foreign(format!(
+                    "compressed with {codec}: write it with zstd, or without compression"
+                )));
+            }
+        }
+        let ops = ops(group, self.op, first_row)?;
+        let times = integers(group, self.time_ns, "time_ns")?;
+        let transactions = integers(group, self.transaction, "transaction")?;
+        let pages = integers(group, self.page, "page")?;
+        let rows = ops.len();
+        if times.len() != rows || transactions.len() != rows || pages.len() != rows {
+            return Err(Problem::Damaged(
+                "its columns are not of one length".to_string(),
+            ));
+        }
+        for (index, op) in ops.into_iter().enumerate() {
+            let row = first_row + index;
+            let number = |name: &str, value: i64, most: u64| {
+                let what = match u64::try_from(value) {
+                    Ok(number) if number <= most => return Ok(number),
+                    Ok(number) => format!("{name} is {number}, more than the {most} that fit"),
+                    Err(_) if value == NULL => format!("{name} is missing"),
+                    Err(_) => format!("{name} is {value}, below 0"),
+                };
+                Err(Problem::Row { row, what })
+            };
+            let id = |name: &str, value: i64| {
+                number(name, value, u64::from(MAX_COUNT) - 1).map(|number| number as u32)
+            };
+            events.push(Event {
+                time_ns: number("time_ns", times[index], i64::MAX as u64)?,
+                transaction: id("transaction", transactions[index])?,
+                op,
+                page: if op.ends() {
+                    0
+                } else {
+                    id("page", pages[index])?
+                },
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A column of integers; a null is [`NULL`].
+fn integers(group: &dyn RowGroupReader, at: usize, name: &str) -> Result<Vec<i64>, Problem> {
+    let mut all = Vec::new();
+    match group.get_column_reader(at)? {
+        ColumnReader::Int32ColumnReader(reader) => {
+            read_all(reader, |value| {
+                all.push(value.map_or(NULL, |value| i64::from(*value)))
+            })?;
+        }
+        ColumnReader::Int64ColumnReader(reader) => {
+            read_all(reader, |value| all.push(value.copied().unwrap_or(NULL)))?;
+        }
+        _ => {
+            return Err(Problem::Foreign(format!(
+                "column `{name}` does not hold integers"
+            )));
+        }
+    }
+    Ok(all)
+}
+
+/// The column `op`.
+fn ops(group: &dyn RowGroupReader, at: usize, first_row: usize) -> Result<Vec<Op>, Problem> {
+    let ColumnReader::ByteArrayColumnReader(reader) = group.get_column_reader(at)? else {
+        return Err(Problem::Foreign(
+            "column `op` does not hold text".to_string(),
+        ));
+    };
+    let mut all: Vec<Op> = Vec::new();
+    let mut wrong: Option<Problem> = None;
+    read_all(reader, |value| {
+        let name = value.map(|value| String::from_utf8_lossy(value.data()));
+        match name.as_deref().and_then(Op::from_name) {
+            _ if wrong.is_some() => {}
+            Some(op) => all.push(op),
+            None => {
+                let what = match name {
+                    None => "op is missing".to_string(),
+                    Some(name) => {
+                        let name: String = name.chars().take(40).collect();
+                        format!("op is {name:?}, not one of read, write, trim, commit, abort")
+                    }
+                };
+                wrong = Some(Problem::Row {
+                    row: first_row + all.len(),
+                    what,
+                });
+            }
+        }
+    })?;
+    wrong.map_or(Ok(all), Err)
+}
+
+/// Calls `each` for every value of a column, or for nothing where it is null.
+fn read_all<T: DataType>(
+    mut reader: ColumnReaderImpl<T>,
+    mut each: impl FnMut(Option<&T::T>),
+) -> Result<(), Problem> {
+    let (mut levels, mut values) = (Vec::new(), Vec::new());
+    loop {
+        levels.clear();
+        values.clear();
+        let (rows, _, _) = reader.read_records(BATCH, Some(&mut levels), None, &mut values)?;
+        if rows == 0 {
+            return Ok(());
+        }
+        if levels.is_empty() {
+            values.iter().for_each(|value| each(Some(value)));
+        } else {
+            // A level below the highest is a null: the columns are flat.
+            let highest = if values.len() == levels.len() { 0 } else { 1 };
+            let mut values = values.iter();
+            for level in &levels {
+                each(if *level >= highest {
+                    values.next()
+                } else {
+                    None
+                });
+            }
+        }
+    }
+}

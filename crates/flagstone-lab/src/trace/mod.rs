@@ -1,0 +1,97 @@
+//! A trace: what transactions did to pages, in the order in which it was seen.
+//!
+//! The types are here, and replay needs nothing else. The rest in the order in which a trace is
+//! used: it comes from [`waldump`] or [`block`] through [`input`], is kept in a [`file`](mod@file),
+//! and is looked at with [`info`] or exported with [`csv`].
+
+pub mod block;
+pub mod check;
+pub mod csv;
+#[cfg(test)]
+mod damage;
+pub mod file;
+pub mod info;
+pub mod input;
+pub mod waldump;
+
+use std::collections::BTreeMap;
+
+/// What one event does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Op {
+    /// A page was read.
+    Read,
+    /// A page was changed; several changes of one page by one transaction may follow each other.
+    Write,
+    /// A page was given back.
+    Trim,
+    /// The transaction committed; its last event.
+    Commit,
+    /// The transaction was rolled back; its last event.
+    Abort,
+}
+
+impl Op {
+    /// Every operation, in the order in which they are declared.
+    pub const ALL: [Op; 5] = [Op::Read, Op::Write, Op::Trim, Op::Commit, Op::Abort];
+
+    /// Its name in files: `read`, `write`, `trim`, `commit` or `abort`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Trim => "trim",
+            Op::Commit => "commit",
+            Op::Abort => "abort",
+        }
+    }
+
+    /// The operation of that name.
+    pub fn from_name(name: &str) -> Option<Op> {
+        Op::ALL.into_iter().find(|op| op.name() == name)
+    }
+
+    /// Whether it is the last event of its transaction.
+    pub fn ends(self) -> bool {
+        matches!(self, Op::Commit | Op::Abort)
+    }
+}
+
+/// One event of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Nanoseconds since the first event.
+    pub time_ns: u64,
+    /// The transaction, dense from 0 in order of first appearance.
+    pub transaction: u32,
+    /// What happened.
+    pub op: Op,
+    /// The logical page, dense from 0 over the whole trace; 0 for commit and abort.
+    pub page: u32,
+}
+
+/// A named range of dense pages: a relation of the database, or a volume of a block trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relation {
+    /// Its name, for example `1663/5/16396` or a table's name where it is known.
+    pub name: String,
+    /// Pages of it that occur in the trace.
+    pub pages: u32,
+}
+
+/// A whole trace in memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// Bytes of one page, for example 8192 for PostgreSQL.
+    pub page_bytes: u32,
+    /// Distinct pages: every event's page is below it.
+    pub pages: u32,
+    /// Transactions: every event's transaction is below it.
+    pub transactions: u32,
+    /// Relations in the order in which their pages are numbered, as far as they are known.
+    pub relations: Vec<Relation>,
+    /// The events, in recorded order; times never fall.
+    pub events: Vec<Event>,
+    /// Where it came from: command, source, date, skipped records and so on.
+    pub provenance: BTreeMap<String, String>,
+}

@@ -1,0 +1,313 @@
+//! The importer for `pg_waldump`: PostgreSQL's write-ahead log as text becomes a trace.
+//!
+//! ```text
+//! record                       becomes
+//! any, block reference, tx n   Write of that page by n, one for each reference, in the log's order
+//! Transaction COMMIT           Commit of n, and of the subtransactions that it lists
+//! Transaction ABORT            Abort of n, and of the subtransactions that it lists
+//! … COMMIT_PREPARED n          Commit of n; a PREPARE ends nothing
+//! any, tx 0                    nothing: no transaction did it (counted)
+//! ```
+//!
+//! **Time.** Only commit and abort records carry a time. It is taken before the record finds its
+//! place in the log, so it may run backwards a little: an event's time is the largest seen so far.
+//! The records between two ends are spread evenly between their times. What comes before the first
+//! end gets its time, which is the trace's zero; what comes after the last gets the last one's.
+//!
+//! **Subtransactions** that were released are part of their transaction: its commit record lists
+//! them. One that was rolled back writes an abort record of its own, and nothing in the text says
+//! whose it was, so it is an aborted transaction of its own.
+//!
+//! **Forks.** Only the main fork is taken unless [`Options::forks`] says otherwise. The free space
+//! map changes without log records, and the visibility map is named when a bit is set but not when
+//! it is cleared: the text shows an arbitrary part of what happens to either, so their pages would
+//! distort the counts of pages a transaction rather than complete them. They are counted.
+//!
+//! **Reads** are in no log. A trace from here holds none.
+
+mod assemble;
+pub mod record;
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+
+use super::Trace;
+use super::input::{ImportError, Lines};
+use assemble::Assembler;
+use record::{Control, Fork};
+
+/// Which forks of a relation become pages of the trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Forks {
+    /// The main fork; references to the others are counted and skipped.
+    #[default]
+    Main,
+    /// All of them, each a relation of its own, named as PostgreSQL names its file: `16396_vm`.
+    All,
+}
+
+/// How to import.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Bytes of a page of the server, its `block_size`.
+    pub page_bytes: u32,
+    /// Which forks to take.
+    pub forks: Forks,
+    /// Keep transactions that never end, as aborted at the end of the log, instead of dropping
+    /// them.
+    pub keep_unfinished: bool,
+    /// Names to use for relations: from `1663/5/16396` (tablespace, database, file) to a table's
+    /// name. The server knows them (`pg_class.relfilenode`), the log does not.
+    pub relation_names: BTreeMap<String, String>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            page_bytes: 8192,
+            forks: Forks::Main,
+            keep_unfinished: false,
+            relation_names: BTreeMap::new(),
+        }
+    }
+}
+
+/// What an import saw, and what it left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Records read.
+    pub records: u64,
+    /// Records of no transaction (`tx: 0`) that change pages, skipped.
+    pub records_without_transaction: u64,
+    /// Their block references.
+    pub references_without_transaction: u64,
+    /// Block references to other forks than the main one, by transactions, skipped: by fork.
+    pub references_to_forks: BTreeMap<&'static str, u64>,
+    /// Records of resource managers that are not PostgreSQL's own, by name. Their block references
+    /// are taken as every other's.
+    pub unknown_managers: BTreeMap<String, u64>,
+    /// Transactions that never end.
+    pub unfinished_transactions: u64,
+    /// Their block references.
+    pub unfinished_references: u64,
+    /// Whether those were kept, as aborted, and not dropped.
+    pub unfinished_kept: bool,
+    /// Subtransactions that became part of their transaction.
+    pub folded_subtransactions: u64,
+    /// Times that were earlier than one before them.
+    pub times_backwards: u64,
+    /// By how much at most, in microseconds.
+    pub times_backwards_max_us: u64,
+    /// The number of the last line if it was cut short, and skipped.
+    pub cut_line: Option<u64>,
+    /// Messages of `pg_waldump` among its records, for example about the end of the log.
+    pub messages: u64,
+    /// The last of them.
+    pub last_message: String,
+}
+
+impl Report {
+    /// What was skipped and how often, in words; only what occurred.
+    pub fn skipped(&self) -> Vec<(String, u64)> {
+        let mut skipped = vec![
+            (
+                "records of no transaction".to_string(),
+                self.records_without_transaction,
+            ),
+            (
+                "block references of no transaction".to_string(),
+                self.references_without_transaction,
+            ),
+        ];
+        for (fork, count) in &self.references_to_forks {
+            skipped.push((format!("block references to fork {fork}"), *count));
+        }
+        if !self.unfinished_kept {
+            skipped.push((
+                "transactions that never end".to_string(),
+                self.unfinished_transactions,
+            ));
+            skipped.push((
+                "block references of those".to_string(),
+                self.unfinished_references,
+            ));
+        }
+        skipped.push((
+            "last line, cut short".to_string(),
+            u64::from(self.cut_line.is_some()),
+        ));
+        skipped.retain(|(_, count)| *count > 0);
+        skipped
+    }
+
+    fn provenance(&self) -> BTreeMap<String, String> {
+        let mut entries = BTreeMap::from([
+            ("importer".to_string(), "waldump".to_string()),
+            ("records".to_string(), self.records.to_string()),
+        ]);
+        for (what, count) in self.skipped() {
+            entries.insert(format!("skipped: {what}"), count.to_string());
+        }
+        if self.unfinished_kept && self.unfinished_transactions > 0 {
+            let kept = self.unfinished_transactions.to_string();
+            entries.insert("unfinished transactions kept as aborted".to_string(), kept);
+        }
+        for (manager, count) in &self.unknown_managers {
+            entries.insert(
+                format!("unknown resource manager: {manager}"),
+                count.to_string(),
+            );
+        }
+        if self.folded_subtransactions > 0 {
+            let folded = self.folded_subtransactions.to_string();
+            entries.insert("subtransactions folded".to_string(), folded);
+        }
+        if self.messages > 0 {
+            entries.insert(
+                "last message of pg_waldump".to_string(),
+                self.last_message.clone(),
+            );
+        }
+        let times = "from commit and abort records, evenly spread between them";
+        entries.insert("times".to_string(), times.to_string());
+        entries
+    }
+}
+
+/// Reads the text that `pg_waldump` prints, with or without `--bkp-details`.
+///
+/// # Errors
+/// [`ImportError`], with the line: the input cannot be read, a line is not `pg_waldump`'s, or no
+/// transaction ends in it. A last line without its end is skipped and reported, for the output may
+/// have been cut while it was written.
+pub fn import(reader: impl BufRead, options: &Options) -> Result<(Trace, Report), ImportError> {
+    let mut report = Report {
+        unfinished_kept: options.keep_unfinished,
+        ..Report::default()
+    };
+    let mut assembler = Assembler::new(options);
+    let mut lines = Lines::new(reader);
+    // The transaction of the last record, for the lines of `--bkp-details` that follow it.
+    let mut current = None;
+    while let Some(line) = lines.next()? {
+        if !line.ended {
+            report.cut_line = Some(line.number);
+            break;
+        }
+        if line.text.starts_with("rmgr: ") {
+            let Some(record) = record::parse(line.text) else {
+                return Err(line.wrong(
+                    "not a whole record of pg_waldump: expected \
+                     `rmgr: … len (rec/tot): …, tx: …, lsn: …, prev …, desc: …`",
+                ));
+            };
+            report.records += 1;
+            if !record::RESOURCE_MANAGERS.contains(&record.manager) {
+                *report
+                    .unknown_managers
+                    .entry(record.manager.to_string())
+                    .or_default() += 1;
+            }
+            current = None;
+            assembler.record(record.xid);
+            if record.manager == "Transaction" {
+                match record::control(record.description) {
+                    None => {
+                        return Err(line.wrong(
+                            "cannot read the end of a transaction: expected \
+                             `COMMIT YYYY-MM-DD HH:MM:SS.ffffff ZONE`, with `; subxacts: …` or without",
+                        ));
+                    }
+                    Some(Control::End {
+                        commit,
+                        prepared,
+                        stamp_us,
+                        children,
+                    }) => {
+                        let xid = prepared.unwrap_or(record.xid);
+                        if xid == 0 {
+                            return Err(line.wrong("the end of transaction 0, which is none"));
+                        }
+                        assembler.end(xid, commit, stamp_us, &children, &mut report);
+                    }
+                    Some(Control::Assignment { top, children }) => assembler.assign(top, &children),
+                    Some(Control::Other) => {}
+                }
+            } else if record::may_reference_blocks(&record) {
+                current = Some(record.xid);
+                let counted =
+                    references(record.description, record.xid, &mut assembler, &mut report);
+                let counted = counted.map_err(|problem| line.wrong(problem))?;
+                if record.xid == 0 && counted > 0 {
+                    report.records_without_transaction += 1;
+                }
+            }
+        } else if line.text.trim_start().starts_with("blkref #") {
+            let Some(xid) = current else {
+                return Err(line.wrong("a block reference without a record before it"));
+            };
+            references(line.text, xid, &mut assembler, &mut report)
+                .map_err(|problem| line.wrong(problem))?;
+        } else if let Some(message) = line.text.strip_prefix("pg_waldump: ") {
+            report.messages += 1;
+            report.last_message = message.to_string();
+        } else if !line.text.is_empty() && !line.text.starts_with("first record is after ") {
+            let hint = if line.number == 1 {
+                "not the output of pg_waldump: run `pg_waldump` over the log segments and import \
+                 what it prints"
+            } else {
+                "not a line of pg_waldump"
+            };
+            return Err(line.wrong(hint));
+        }
+    }
+    if report.records == 0 {
+        return Err(ImportError::Whole(format!(
+            "no record of pg_waldump in {} lines of input",
+            lines.number()
+        )));
+    }
+    let mut trace = assembler.finish(&mut report)?;
+    trace.provenance = report.provenance();
+    Ok((trace, report))
+}
+
+/// Takes the block references of one line; how many there were, or what is wrong.
+fn references(
+    text: &str,
+    xid: u32,
+    assembler: &mut Assembler<'_>,
+    report: &mut Report,
+) -> Result<u64, String> {
+    let mut counted = 0;
+    let forks = assembler.forks();
+    let seen = record::block_references(text, |reference| {
+        counted += 1;
+        let name = match reference.file.fork {
+            Fork::Main => None,
+            fork => Some(fork_name(fork)),
+        };
+        match name {
+            _ if xid == 0 => report.references_without_transaction += 1,
+            Some(name) if forks == Forks::Main => {
+                *report.references_to_forks.entry(name).or_default() += 1;
+            }
+            _ => assembler.write(reference),
+        }
+    });
+    seen.map(|()| counted).map_err(|_| {
+        "cannot read a block reference: expected `blkref #N: rel A/B/C [fork F] blk N`".to_string()
+    })
+}
+
+fn fork_name(fork: Fork) -> &'static str {
+    match fork {
+        Fork::Main => "main",
+        Fork::Fsm => "fsm",
+        Fork::Vm => "vm",
+        Fork::Init => "init",
+    }
+}
+
+#[cfg(test)]
+mod tests;

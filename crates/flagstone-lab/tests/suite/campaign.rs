@@ -1,0 +1,207 @@
+//! Power-cut campaigns in small: every protocol holds, and every control fails.
+
+use flagstone::commit::Kind;
+use flagstone_lab::campaign::{Campaign, Cuts, Faults, Findings, Sabotage, replay, tell};
+
+fn campaign(kind: Kind) -> Campaign {
+    Campaign {
+        kind,
+        variant: None,
+        published: false,
+        cuts: Cuts::Sampled(3_000),
+        depth: 3,
+        faults: Faults {
+            torn: true,
+            program_fails: true,
+            erase_fails: true,
+            bits_correctable: true,
+            bits_beyond: false,
+        },
+        seed: 11,
+        sabotage: Sabotage::None,
+        stop_early: false,
+    }
+}
+
+fn run(campaign: &Campaign) -> Findings {
+    campaign.run(&|_| {})
+}
+
+/// All atomic protocols in all their modes.
+fn stacks() -> Vec<(Kind, Option<&'static str>)> {
+    let atomic = Kind::ALL.iter().filter(|kind| kind.info().atomic);
+    atomic
+        .flat_map(|&kind| {
+            let others = kind.info().modes.iter().skip(1).map(|mode| Some(*mode));
+            std::iter::once(None)
+                .chain(others)
+                .map(move |mode| (kind, mode))
+        })
+        .collect()
+}
+
+fn holds(campaign: &Campaign) -> Findings {
+    let findings = run(campaign);
+    if let Some((id, what)) = findings.violations.first() {
+        panic!("{id}: {what}");
+    }
+    findings
+}
+
+#[test]
+fn every_protocol_survives_three_cuts_in_a_row_with_every_fault() {
+    for (kind, variant) in stacks() {
+        let findings = holds(&Campaign {
+            variant,
+            ..campaign(kind)
+        });
+        assert!(
+            findings.work.cuts >= 3_000,
+            "{kind}: {} cuts",
+            findings.work.cuts
+        );
+        // The campaign does what it is for: collection never rests, blocks are lost.
+        assert!(
+            findings.work.collections > 1_000,
+            "{kind}: nothing was collected"
+        );
+        assert!(findings.work.retired > 100, "{kind}: no block was lost");
+    }
+}
+
+#[test]
+fn every_protocol_survives_a_cut_at_every_operation() {
+    for (kind, variant) in stacks() {
+        let faults = Faults {
+            torn: true,
+            ..Faults::default()
+        };
+        let cuts = Cuts::Exhaustive;
+        holds(&Campaign {
+            variant,
+            cuts,
+            depth: 1,
+            faults,
+            ..campaign(kind)
+        });
+    }
+}
+
+#[test]
+fn pages_lost_beyond_ecc_are_reported_and_never_made_up() {
+    for (kind, variant) in stacks() {
+        let faults = Faults {
+            bits_beyond: true,
+            ..Faults::default()
+        };
+        let cuts = Cuts::Sampled(400);
+        holds(&Campaign {
+            variant,
+            cuts,
+            depth: 1,
+            faults,
+            ..campaign(kind)
+        });
+    }
+}
+
+#[test]
+fn the_control_without_transactions_fails() {
+    let findings = run(&Campaign {
+        depth: 1,
+        ..campaign(Kind::Plain)
+    });
+    assert!(findings.violations_total > 100);
+}
+
+#[test]
+fn every_form_as_printed_loses_data_and_its_story_is_found() {
+    for &kind in Kind::ALL.iter().filter(|kind| kind.info().as_published) {
+        let cuts = Cuts::Sampled(200_000);
+        let faults = Faults {
+            torn: true,
+            ..Faults::default()
+        };
+        let campaign = Campaign {
+            published: true,
+            cuts,
+            faults,
+            depth: 2,
+            stop_early: true,
+            ..campaign(kind)
+        };
+        let findings = run(&campaign);
+        let Some((id, what)) = findings.violations.first() else {
+            panic!("{kind} as printed: nothing found");
+        };
+        // The run id alone brings the same violation again.
+        let again = id.to_string().parse().expect("a run id");
+        let (_, result) = replay(&again, Sabotage::None);
+        assert_eq!(result.as_ref().err(), Some(what));
+    }
+}
+
+#[test]
+fn a_violation_shrinks_to_a_shorter_story() {
+    let campaign = campaign(Kind::Plain);
+    let lines = |id| {
+        let (story, violated) = tell(id, Sabotage::None, false);
+        assert!(violated, "{id} holds");
+        assert!(story.lines().last().unwrap().starts_with("VIOLATED: "));
+        story.lines().count()
+    };
+    let violations = run(&campaign).violations;
+    let longest = violations
+        .iter()
+        .map(|(id, _)| id)
+        .max_by_key(|id| lines(id));
+    let longest = longest.expect("a control fails");
+    let (before, after) = (lines(longest), lines(&campaign.shrink(longest)));
+    assert!(after < before, "{after} lines, {before} before");
+}
+
+#[test]
+fn every_lie_of_the_flash_is_noticed() {
+    let lies = [
+        (Sabotage::SyncIgnored, "none"),
+        (Sabotage::EccIgnored, "torn"),
+        (Sabotage::BlankNotErased, "torn"),
+        (Sabotage::ProgramFailureHidden, "program-failure"),
+        (Sabotage::EraseFailureHidden, "erase-failure"),
+        (Sabotage::BitErrorsSilent, "none"),
+    ];
+    for kind in [Kind::Aw, Kind::LightTx] {
+        for (sabotage, faults) in lies {
+            let known = Faults::NAMES.iter().find(|(name, _)| *name == faults);
+            let faults = known.expect("a fault by this name").1;
+            let cuts = Cuts::Sampled(20_000);
+            let campaign = Campaign {
+                cuts,
+                depth: 2,
+                faults,
+                sabotage,
+                stop_early: true,
+                ..campaign(kind)
+            };
+            let found = run(&campaign).violations_total;
+            assert!(found > 0, "{kind} does not notice {sabotage:?}");
+        }
+    }
+}
+
+#[test]
+fn a_campaign_finds_the_same_on_one_thread_and_on_two() {
+    let on = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap();
+        pool.install(|| {
+            run(&Campaign {
+                depth: 2,
+                ..campaign(Kind::Plain)
+            })
+        })
+    };
+    assert_eq!(on(1), on(2));
+}

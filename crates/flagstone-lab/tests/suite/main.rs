@@ -1,0 +1,6 @@
+//! The lab's tests that need a whole device.
+
+mod campaign;
+mod replay;
+mod image;
+mod write_amplification;

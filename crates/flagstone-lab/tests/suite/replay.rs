@@ -1,0 +1,152 @@
+//! Replay: refusals are clear, figures are exact, and no run ends early.
+
+use flagstone::commit::{Isolation, Kind, Options};
+use flagstone::ftl::{Cause, Operation};
+use flagstone::nand::Cell;
+use flagstone_lab::device::DeviceSpec;
+use flagstone_lab::replay::{Record, Setup, Source, by_cause, script_of};
+use flagstone_lab::workload::{Pattern, Workload};
+
+fn setup(kind: Kind) -> Setup {
+    let mut device = DeviceSpec::load("small").expect("a preset");
+    device.geometry.blocks_per_plane = 24;
+    device.config.over_provision = 0.5;
+    Setup {
+        kind,
+        options: Options::default(),
+        device,
+        isolation: None,
+        clients: 6,
+        speedup: None,
+        abort_ratio: 0.1,
+        fill: 0.9,
+        seed: 3,
+    }
+}
+
+fn source() -> Source {
+    Source {
+        name: "zipf".into(),
+        sha256: None,
+    }
+}
+
+fn workload() -> Workload {
+    Workload {
+        pattern: Pattern::Zipf { theta: 0.8 },
+        pages: 9_000,
+        requests: 12_000,
+        read_share: 0.2,
+        pages_per_transaction: 5,
+        seed: 9,
+    }
+}
+
+fn run(setup: &Setup) -> Record {
+    let script = script_of(&workload()).expect("a workload");
+    setup
+        .run(&script, &source())
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn every_protocol_plays_every_transaction_and_counts_the_same_twice() {
+    for &kind in Kind::ALL {
+        let first = run(&setup(kind));
+        assert_eq!(
+            first.transactions_committed + first.transactions_aborted,
+            2_400,
+            "{kind}"
+        );
+        assert!(first.transactions_aborted > 150, "{kind}");
+        assert_eq!(
+            first.host_pages_written + first.host_pages_read,
+            12_000,
+            "{kind}"
+        );
+        assert!(first.erases.total > 0, "{kind}: nothing was collected");
+        assert!(
+            first.recovery_ns > 0 && first.recovery_pages_read > 0,
+            "{kind}"
+        );
+        let host = by_cause(&first, Operation::Program, Cause::Host);
+        assert!(
+            host <= first.host_pages_written,
+            "{kind}: {host} programs for the host"
+        );
+        let json = |record: Record| serde_json::to_string(&record.without_wall_clock()).unwrap();
+        assert_eq!(json(first), json(run(&setup(kind))), "{kind}");
+    }
+}
+
+#[test]
+fn an_open_loop_measures_from_the_arrival() {
+    let open = |speedup| {
+        run(&Setup {
+            speedup: Some(speedup),
+            ..setup(Kind::LightTx)
+        })
+    };
+    // 2,400 transactions in 2.4 ms are more than the device can take; in 24 s they are not.
+    let (rushed, calm) = (open(1.0), open(0.0001));
+    assert!(rushed.execution_ns.mean > 10.0 * calm.execution_ns.mean);
+    assert!(calm.virtual_ns > 20_000_000_000);
+}
+
+#[test]
+fn an_isolation_that_a_protocol_lacks_is_refused() {
+    let asked = |kind, isolation| {
+        let isolation = Some(isolation);
+        Setup {
+            isolation,
+            ..setup(kind)
+        }
+        .isolation()
+    };
+    let refusal = asked(Kind::Aw, Isolation::Serializable).unwrap_err();
+    assert!(refusal.is_refusal());
+    assert!(refusal.to_string().contains("strict isolation at the most"));
+    assert_eq!(
+        asked(Kind::LightTx, Isolation::Strict).unwrap(),
+        Isolation::Strict
+    );
+}
+
+#[test]
+fn flags_in_place_need_cells_that_allow_them() {
+    for kind in [Kind::Cfc, Kind::Afc] {
+        let mut setup = setup(kind);
+        setup.device.geometry.cell = Cell::Mlc;
+        let refusal = setup.capacity().unwrap_err();
+        assert!(refusal.is_refusal());
+        assert!(
+            refusal.to_string().contains("which mlc cells do not allow"),
+            "{refusal}"
+        );
+    }
+}
+
+#[test]
+fn a_script_beyond_the_device_says_what_is_missing() {
+    let mut workload = workload();
+    workload.pages = 1_000_000;
+    let script = script_of(&workload).expect("a workload");
+    let error = setup(Kind::Plain).run(&script, &source()).unwrap_err();
+    assert!(
+        error.to_string().contains("use a larger one (--device)"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_mapping_log_costs_a_page_for_each_transaction() {
+    // [LightTx] §4.5: Atomic-Write programs one mapping page for each transaction that commits.
+    let record = run(&setup(Kind::Aw));
+    let logged = by_cause(&record, Operation::Program, Cause::Log);
+    let collections = record.erases.total;
+    let least = record.transactions_committed;
+    assert!(
+        (least..=least + collections).contains(&logged),
+        "{logged} log pages for {least}"
+    );
+}
