@@ -1,0 +1,206 @@
+//! `flagstone break`: power-cut campaigns.
+
+use super::{Failure, progress_bar, protocols_of, say};
+use flagstone::commit::Kind;
+use flagstone_lab::campaign::{Campaign, Cuts, Faults, Findings, Sabotage, tell};
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Cut the power under protocols at any flash operation, and check what recovery brings back.
+///
+/// Exit code 0 if nothing was violated, 1 if something was.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Protocols, separated by commas; `all` takes every one but `plain`, which keeps no promise.
+    #[arg(long, default_value = "all")]
+    protocol: String,
+    /// Cut points a protocol, or `exhaustive` for every operation of a few small runs.
+    #[arg(long, default_value = "20000")]
+    cuts: String,
+    /// Power cuts of one run, one after the other, recovery included.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
+    depth: u32,
+    /// What else goes wrong, separated by commas: none, torn, program-failure, erase-failure,
+    /// bit-errors, bit-errors-beyond-ecc, all.
+    #[arg(long, default_value = "torn")]
+    faults: String,
+    /// Seed of the campaign.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Break the protocols as printed, where these differ from the repaired ones, instead.
+    #[arg(long)]
+    as_published: bool,
+    /// Let the flash lie: a control that every protocol must fail.
+    #[arg(long, value_parser = Sabotage::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
+    sabotage: String,
+    /// Print one JSON object a protocol, one a line.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let mut kinds = protocols_of(&args.protocol)?;
+    if args.protocol == "all" {
+        kinds.retain(|kind| kind.info().atomic);
+    }
+    if args.as_published {
+        kinds.retain(|kind| kind.info().as_published);
+        if kinds.is_empty() {
+            let all = Kind::ALL.iter().filter(|kind| kind.info().as_published);
+            let names: Vec<&str> = all.map(|kind| kind.info().name).collect();
+            return Err(Failure::Usage(format!(
+                "none of {} has a form as printed that differs; these have: {}",
+                args.protocol,
+                names.join(", ")
+            )));
+        }
+    }
+    let cuts = match args.cuts.as_str() {
+        "exhaustive" => Cuts::Exhaustive,
+        number => Cuts::Sampled(number.replace('_', "").parse().map_err(|_| {
+            Failure::Usage(format!(
+                "--cuts takes a number or `exhaustive`, not `{number}`"
+            ))
+        })?),
+    };
+    let faults = faults_of(&args.faults)?;
+    let sabotage = Sabotage::ALL
+        .iter()
+        .find(|(_, name)| *name == args.sabotage);
+    let sabotage = sabotage.expect("clap has checked it").0;
+    let mut violated = false;
+    for kind in kinds {
+        for variant in variants(kind) {
+            let campaign = Campaign {
+                kind,
+                variant,
+                published: args.as_published,
+                cuts,
+                depth: args.depth,
+                faults,
+                seed: args.seed,
+                sabotage,
+                stop_early: args.as_published || sabotage != Sabotage::None,
+            };
+            violated |= one(&campaign, args.json);
+        }
+    }
+    Ok(ExitCode::from(u8::from(violated)))
+}
+
+/// The default form of a protocol, and its other modes.
+fn variants(kind: Kind) -> Vec<Option<&'static str>> {
+    let others = kind.info().modes.iter().skip(1).map(|mode| Some(*mode));
+    std::iter::once(None).chain(others).collect()
+}
+
+fn faults_of(list: &str) -> Result<Faults, Failure> {
+    if list == "all" {
+        let most = Faults::NAMES
+            .iter()
+            .filter(|(_, faults)| !faults.bits_beyond);
+        return Ok(most.fold(Faults::default(), |all, (_, faults)| all.and(*faults)));
+    }
+    list.split(',').try_fold(Faults::default(), |all, name| {
+        let found = Faults::NAMES
+            .iter()
+            .find(|(known, _)| *known == name.trim());
+        found.map(|(_, faults)| all.and(*faults)).ok_or_else(|| {
+            let names: Vec<&str> = Faults::NAMES.iter().map(|(name, _)| *name).collect();
+            Failure::Usage(format!(
+                "there is no fault `{name}`; there are {} and `all`",
+                names.join(", ")
+            ))
+        })
+    })
+}
+
+/// One campaign: prints what it found. True if something was violated.
+fn one(campaign: &Campaign, json: bool) -> bool {
+    let name = match campaign.variant {
+        Some(variant) => format!("{}.{variant}", campaign.kind),
+        None => campaign.kind.to_string(),
+    };
+    let length = match campaign.cuts {
+        Cuts::Sampled(cuts) => cuts,
+        Cuts::Exhaustive => 0,
+    };
+    let bar = progress_bar(length, &name);
+    let start = Instant::now();
+    let findings = campaign.run(&|cuts| bar.inc(cuts));
+    let seconds = start.elapsed().as_secs_f64();
+    bar.finish_and_clear();
+    let violated = findings.violations_total > 0;
+    let smallest = findings
+        .violations
+        .first()
+        .map(|(id, _)| campaign.shrink(id));
+    if json {
+        print_json(
+            campaign,
+            &name,
+            &findings,
+            seconds,
+            smallest.as_ref().map(|id| id.to_string()),
+        );
+        return violated;
+    }
+    let work = &findings.work;
+    say(&format!(
+        "{name:20} {:>9} cuts ({} in recovery)  {:>6} violations  {:>8.0} cuts/s  \
+         {} recoveries checked, {} collections, {} checkpoints, {} blocks retired",
+        work.cuts,
+        work.cuts_in_recovery,
+        findings.violations_total,
+        work.cuts as f64 / seconds,
+        work.recoveries,
+        work.collections,
+        work.checkpoints,
+        work.retired,
+    ));
+    if let (Some((first, what)), Some(smallest)) = (findings.violations.first(), smallest) {
+        say(&format!("  first: {first}: {what}"));
+        say(&format!("  smallest found: {smallest}"));
+        say("  its story, see `flagstone replay` for the reads as well:\n");
+        let (story, _) = tell(&smallest, campaign.sabotage, false);
+        for line in story.lines() {
+            say(&format!("    {line}"));
+        }
+        say("");
+    }
+    violated
+}
+
+fn print_json(
+    campaign: &Campaign,
+    name: &str,
+    findings: &Findings,
+    seconds: f64,
+    smallest: Option<String>,
+) {
+    let work = &findings.work;
+    let first = findings.violations.first();
+    let object = json!({
+        "protocol": campaign.kind.info().name,
+        "variant": name,
+        "as_published": campaign.published,
+        "depth": campaign.depth,
+        "seed": campaign.seed,
+        "cuts": work.cuts,
+        "cuts_in_recovery": work.cuts_in_recovery,
+        "violations": findings.violations_total,
+        "first_run_id": first.map(|(id, _)| id.to_string()),
+        "first_violation": first.map(|(_, what)| what),
+        "smallest_run_id": smallest,
+        "cuts_per_s": work.cuts as f64 / seconds,
+        "runs": findings.runs,
+        "recoveries": work.recoveries,
+        "flash_operations": work.operations,
+        "collections": work.collections,
+        "checkpoints": work.checkpoints,
+        "blocks_retired": work.retired,
+        "wall_s": seconds,
+    });
+    say(&object.to_string());
+}

@@ -1,0 +1,102 @@
+//! One file a command: its arguments, what it runs, what it prints.
+
+pub mod break_;
+pub mod compare;
+pub mod device;
+pub mod protocols;
+mod record;
+pub mod replay;
+pub mod trace;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+/// Why a command ended without doing its work.
+#[derive(Debug)]
+pub enum Failure {
+    /// The command was used wrongly: exit code 2.
+    Usage(String),
+    /// It failed on the way: exit code 1.
+    Failed(miette::Report),
+}
+
+impl Failure {
+    /// Says why on stderr and gives the exit code.
+    pub fn report(self) -> ExitCode {
+        match self {
+            Failure::Usage(text) => {
+                eprintln!("error: {text}");
+                ExitCode::from(2)
+            }
+            Failure::Failed(report) => {
+                eprintln!("{report:?}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure::Failed(miette::miette!("{}", chain(&error)))
+    }
+}
+
+/// An error and its causes in one line; a cause that the text names already is left out.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let what = cause.to_string();
+        if !text.contains(&what) {
+            text.push_str(": ");
+            text.push_str(&what);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Prints a line to stdout; a reader that has gone away is no failure.
+pub fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    if out
+        .write_all(line.as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+        .is_err()
+    {
+        std::process::exit(0);
+    }
+}
+
+/// A progress bar on stderr, hidden where nobody looks.
+pub fn progress_bar(length: u64, what: &str) -> indicatif::ProgressBar {
+    let bar = if std::io::stderr().is_terminal() {
+        indicatif::ProgressBar::new(length)
+    } else {
+        indicatif::ProgressBar::hidden()
+    };
+    let style = "{msg:12} {bar:32} {human_pos}/{human_len} {per_sec} {eta} left";
+    bar.set_style(indicatif::ProgressStyle::with_template(style).expect("a constant template"));
+    bar.set_message(what.to_string());
+    bar
+}
+
+/// The protocols of a list like `cfc,afc` or `all`.
+pub fn protocols_of(list: &str) -> Result<Vec<flagstone::commit::Kind>, Failure> {
+    use flagstone::commit::Kind;
+    if list == "all" {
+        return Ok(Kind::ALL.to_vec());
+    }
+    list.split(',')
+        .map(|name| {
+            Kind::by_name(name.trim()).ok_or_else(|| {
+                let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.info().name).collect();
+                Failure::Usage(format!(
+                    "there is no protocol `{name}`; there are {} and `all`",
+                    names.join(", ")
+                ))
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,238 @@
+//! `flagstone trace record`: run TPC-C on a server of the user's and keep what it did as a trace.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand, ValueEnum};
+use flagstone_lab::tpcc::mix::{Count, Kind};
+use flagstone_lab::tpcc::postgres::Isolation;
+use flagstone_lab::tpcc::record::{self, Limit, Observer, Options, Recording};
+use flagstone_lab::trace::file;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+
+use super::trace::{command_line, waldump_notes};
+
+/// What to record from.
+#[derive(Debug, Subcommand)]
+pub enum Source {
+    /// Run TPC-C on PostgreSQL and import what its write-ahead log says of it.
+    ///
+    /// Needs a server on this machine whose data directory this user may read, the right to
+    /// CHECKPOINT, and pg_waldump of the same version. scripts/record-postgres.sh makes a
+    /// throw-away server that has all this.
+    Postgres(Postgres),
+}
+
+#[derive(Debug, Args)]
+pub struct Postgres {
+    /// The server and database: postgres://user@host/database, or "host=/run/postgresql user=…
+    /// dbname=…". No TLS.
+    #[arg(long)]
+    url: String,
+
+    /// Populate the database first. It must not hold the tables yet.
+    #[arg(long)]
+    load: bool,
+
+    /// Warehouses to populate the database with (about 100 MB each); 5 if not given. Without --load
+    /// the transactions use all that are there.
+    #[arg(long, value_name = "W", requires = "load",
+          value_parser = clap::value_parser!(i64).range(1..=32_767))]
+    warehouses: Option<i64>,
+
+    /// Clients, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value_t = 20,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    clients: u32,
+
+    /// Let the clients run for this long (60 if neither this nor --transactions is given).
+    #[arg(long, value_name = "S", conflicts_with = "transactions",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    seconds: Option<u64>,
+
+    /// Let the clients run this many transactions of all kinds.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    transactions: Option<u64>,
+
+    /// How far transactions that write are kept apart.
+    #[arg(long, value_enum, default_value = "read-committed")]
+    isolation: IsolationArg,
+
+    /// Fixes the population and what each client asks for. The order in which the server serves
+    /// the clients is not fixed by it: no two recordings are the same.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// pg_waldump, where it is not found by itself.
+    #[arg(long, value_name = "PATH")]
+    waldump: Option<PathBuf>,
+
+    /// The server's data directory, where the server does not tell it.
+    #[arg(long, value_name = "PATH")]
+    pgdata: Option<PathBuf>,
+
+    /// The trace to write.
+    #[arg(short, long, value_name = "OUT.parquet")]
+    output: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum IsolationArg {
+    ReadCommitted,
+    RepeatableRead,
+    Serializable,
+}
+
+impl From<IsolationArg> for Isolation {
+    fn from(arg: IsolationArg) -> Self {
+        match arg {
+            IsolationArg::ReadCommitted => Isolation::ReadCommitted,
+            IsolationArg::RepeatableRead => Isolation::RepeatableRead,
+            IsolationArg::Serializable => Isolation::Serializable,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(source: Source) -> Result<()> {
+    match source {
+        Source::Postgres(args) => postgres(args),
+    }
+}
+
+fn postgres(args: Postgres) -> Result<()> {
+    // Found out now rather than after the run.
+    if let Some(parent) = args
+        .output
+        .parent()
+        .filter(|path| !path.as_os_str().is_empty())
+    {
+        std::fs::metadata(parent)
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot write to {}", parent.display()))?;
+    }
+    let options = Options {
+        url: args.url,
+        load: args.load.then(|| args.warehouses.unwrap_or(5)),
+        clients: args.clients,
+        limit: match (args.transactions, args.seconds) {
+            (Some(count), _) => Limit::Transactions(count),
+            (None, seconds) => Limit::Time(Duration::from_secs(seconds.unwrap_or(60))),
+        },
+        seed: args.seed,
+        isolation: args.isolation.into(),
+        waldump: args.waldump,
+        pgdata: args.pgdata,
+    };
+    let terminal = Terminal::new(options.limit);
+    let recording = record::record(&options, &command_line(), &terminal);
+    terminal.bar.finish_and_clear();
+    let recording = recording.into_diagnostic()?;
+    file::write(&recording.trace, &args.output).map_err(|error| miette!("cannot write {error}"))?;
+    print(&recording);
+    println!("written to {}", args.output.display());
+    Ok(())
+}
+
+fn print(recording: &Recording) {
+    let seconds = recording.elapsed.as_secs_f64();
+    let line = |name: &str, count: &Count| {
+        println!(
+            "{name:<13}{:>10}{:>13}{:>13}",
+            count.committed, count.rolled_back, count.conflicts
+        );
+    };
+    println!(
+        "{:<13}{:>10}{:>13}{:>13}",
+        "", "committed", "rolled back", "tried again"
+    );
+    for (kind, _) in Kind::DECK {
+        line(kind.name(), recording.counts.of(kind));
+    }
+    let total = recording.counts.total();
+    line("all", &total);
+    println!(
+        "{:.1} s, warehouses: {}, {:.0} transactions a second; all consistency conditions hold",
+        seconds,
+        recording.scale.warehouses,
+        (total.committed + total.rolled_back) as f64 / seconds,
+    );
+    println!(
+        "trace: {} transactions that write, {} pages, {} events",
+        recording.trace.transactions,
+        recording.trace.pages,
+        recording.trace.events.len(),
+    );
+    for note in waldump_notes(&recording.import) {
+        println!("{note}");
+    }
+    if total.passed_over > 0 {
+        println!(
+            "deliveries passed over {} districts without an order",
+            total.passed_over
+        );
+    }
+}
+
+/// Progress and advice, on standard error.
+struct Terminal {
+    bar: ProgressBar,
+    limit: Limit,
+    begun: Instant,
+}
+
+impl Terminal {
+    fn new(limit: Limit) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        Terminal {
+            bar,
+            limit,
+            begun: Instant::now(),
+        }
+    }
+
+    fn show(&self, at: u64, of: u64, message: String) {
+        if self.bar.length() != Some(of) {
+            let template = "{msg:40} {wide_bar} {percent:>3} %";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                self.bar.set_style(style);
+            }
+            self.bar.set_length(of);
+        }
+        self.bar.set_position(at.min(of));
+        self.bar.set_message(message);
+    }
+
+    /// A line that stays, also where no bar is drawn.
+    fn line(&self, text: &str) {
+        self.bar.suspend(|| eprintln!("{text}"));
+    }
+}
+
+impl Observer for Terminal {
+    fn loading(&self, table: &str, loaded: u64, expected: u64) {
+        self.show(loaded, expected, format!("loading {table}"));
+    }
+
+    fn running(&self, transactions: u64, elapsed: Duration) {
+        let message = format!("{transactions} transactions");
+        match self.limit {
+            Limit::Transactions(count) => self.show(transactions, count, message),
+            Limit::Time(time) => {
+                self.show(elapsed.as_millis() as u64, time.as_millis() as u64, message);
+            }
+        }
+    }
+
+    fn step(&self, what: &str) {
+        self.line(&format!(
+            "{:>6.1} s  {what}",
+            self.begun.elapsed().as_secs_f64()
+        ));
+    }
+
+    fn advice(&self, text: &str) {
+        self.line(&format!("warning: {text}"));
+    }
+}

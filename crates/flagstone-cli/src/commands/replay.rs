@@ -1,0 +1,36 @@
+//! `flagstone replay`: repeat one run of a campaign, step by step.
+
+use super::{Failure, say};
+use flagstone_lab::campaign::{RunId, Sabotage, tell};
+use std::process::ExitCode;
+
+/// Repeat a run of `flagstone break` and tell it operation by operation.
+///
+/// Exit code 0 if the run holds, 1 if it ends in a violation.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The run id that `flagstone break` printed.
+    run_id: String,
+    /// Leave page reads out.
+    #[arg(long)]
+    no_reads: bool,
+    /// The lie of the flash that the run was made with.
+    #[arg(long, value_parser = Sabotage::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
+    sabotage: String,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let id: RunId = args
+        .run_id
+        .parse()
+        .map_err(|error: flagstone_lab::campaign::RunIdError| Failure::Usage(error.to_string()))?;
+    let sabotage = Sabotage::ALL
+        .iter()
+        .find(|(_, name)| *name == args.sabotage);
+    let sabotage = sabotage.expect("clap has checked it").0;
+    let (story, violated) = tell(&id, sabotage, !args.no_reads);
+    for line in story.lines() {
+        say(line);
+    }
+    Ok(ExitCode::from(u8::from(violated)))
+}

@@ -1,0 +1,443 @@
+//! `flagstone trace`: import, describe and export traces.
+
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use flagstone_lab::trace::block::blkparse::Action;
+use flagstone_lab::trace::block::time::TimeUnit;
+use flagstone_lab::trace::block::{self, blkparse, disksim, fio, msr};
+use flagstone_lab::trace::info::Info;
+use flagstone_lab::trace::input::{ImportError, Input};
+use flagstone_lab::trace::waldump::{self, Forks};
+use flagstone_lab::trace::{Trace, csv, file};
+use indicatif::{ProgressBar, ProgressStyle};
+use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
+use serde::Serialize;
+
+use super::record;
+
+/// Make, describe and export traces of transactions.
+#[derive(Args)]
+pub struct TraceArgs {
+    #[command(subcommand)]
+    command: TraceCommand,
+}
+
+#[derive(Subcommand)]
+enum TraceCommand {
+    /// Make a trace from the log of a database or from a block trace.
+    #[command(subcommand)]
+    Import(Import),
+    /// Make a trace by running transactions on a database.
+    #[command(subcommand)]
+    Record(record::Source),
+    /// Describe a trace: transactions, their sizes, relations, provenance.
+    Info(InfoArgs),
+    /// Write a trace in another format.
+    #[command(subcommand)]
+    Export(Export),
+}
+
+#[derive(Subcommand)]
+enum Import {
+    /// What pg_waldump prints about PostgreSQL's write-ahead log.
+    Waldump(WaldumpArgs),
+    /// A DiskSim ASCII trace, as DiskSim and MQSim read it: TIME DEVICE SECTOR SECTORS FLAGS.
+    Disksim(DisksimArgs),
+    /// An MSR Cambridge trace: Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime.
+    Msr(MsrArgs),
+    /// What blkparse prints by default.
+    Blkparse(BlkparseArgs),
+    /// An I/O log of fio, version 2 or 3.
+    Fio(FioArgs),
+}
+
+#[derive(Args)]
+struct Files {
+    /// The input, `-` for standard input; gzip and zstd are read as they are.
+    file: PathBuf,
+    /// The trace to write, a Parquet file.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+#[derive(Args)]
+struct WaldumpArgs {
+    #[command(flatten)]
+    files: Files,
+    /// Bytes of a page of the server (its block_size).
+    #[arg(long, default_value_t = 8192, value_name = "N", value_parser = page_bytes)]
+    page_bytes: u32,
+    /// Which forks of a relation to take: main, or all, each as a relation of its own.
+    #[arg(long, default_value = "main", value_parser = PossibleValuesParser::new(["main", "all"]))]
+    forks: String,
+    /// Keep transactions that never end, as aborted, instead of dropping them.
+    #[arg(long)]
+    keep_unfinished: bool,
+}
+
+#[derive(Args)]
+struct BlockArgs {
+    #[command(flatten)]
+    files: Files,
+    /// Bytes of a page; requests are cut at its multiples.
+    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = page_bytes)]
+    page_bytes: u32,
+    /// The longest read or write; a longer one is an error.
+    #[arg(long, default_value_t = 64 << 20, value_name = "N")]
+    max_request_bytes: u64,
+    /// Take any rate of requests, however implausible.
+    #[arg(long)]
+    any_rate: bool,
+}
+
+#[derive(Args)]
+struct DisksimArgs {
+    #[command(flatten)]
+    block: BlockArgs,
+    /// What the times count: the file does not say. DiskSim's own are in ms, MQSim's in ns.
+    #[arg(long, value_parser = time_unit())]
+    time_unit: TimeUnit,
+    /// Bytes of a sector.
+    #[arg(long, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    sector_bytes: u32,
+}
+
+#[derive(Args)]
+struct MsrArgs {
+    #[command(flatten)]
+    block: BlockArgs,
+    /// What the times count, if they are not Windows file times.
+    #[arg(long, value_parser = time_unit())]
+    time_unit: Option<TimeUnit>,
+}
+
+#[derive(Args)]
+struct BlkparseArgs {
+    #[command(flatten)]
+    block: BlockArgs,
+    /// Which event stands for a request: Q queued, D issued to the device, C completed.
+    #[arg(long, default_value = "D", value_parser = PossibleValuesParser::new(["Q", "D", "C"]))]
+    action: String,
+}
+
+#[derive(Args)]
+struct FioArgs {
+    #[command(flatten)]
+    block: BlockArgs,
+}
+
+#[derive(Args)]
+struct InfoArgs {
+    /// The trace.
+    file: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// How many relations to list.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    relations: usize,
+}
+
+#[derive(Subcommand)]
+enum Export {
+    /// Comma-separated values: time_ns,transaction,op,page,relation.
+    Csv(CsvArgs),
+}
+
+#[derive(Args)]
+struct CsvArgs {
+    /// The trace.
+    file: PathBuf,
+    /// The file to write instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+fn time_unit() -> impl TypedValueParser<Value = TimeUnit> {
+    PossibleValuesParser::new(TimeUnit::ALL.map(TimeUnit::name))
+        .try_map(|name| TimeUnit::from_name(&name).ok_or("unknown unit"))
+}
+
+fn page_bytes(text: &str) -> Result<u32, String> {
+    let number = text.parse().map_err(|_| "not a number".to_string())?;
+    block::Options::new(number)
+        .check()
+        .map_err(|error| error.to_string())?;
+    Ok(number)
+}
+
+impl BlockArgs {
+    fn options(&self) -> block::Options {
+        block::Options {
+            page_bytes: self.page_bytes,
+            max_request_bytes: self.max_request_bytes,
+            any_rate: self.any_rate,
+        }
+    }
+}
+
+/// Runs `flagstone trace`.
+pub fn run(args: TraceArgs) -> Result<ExitCode> {
+    match args.command {
+        TraceCommand::Import(from) => import(from),
+        TraceCommand::Record(from) => record::run(from),
+        TraceCommand::Info(args) => info(&args),
+        TraceCommand::Export(Export::Csv(args)) => export_csv(&args),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn import(from: Import) -> Result<()> {
+    match from {
+        Import::Waldump(args) => {
+            let options = waldump::Options {
+                page_bytes: args.page_bytes,
+                forks: if args.forks == "all" {
+                    Forks::All
+                } else {
+                    Forks::Main
+                },
+                keep_unfinished: args.keep_unfinished,
+                ..waldump::Options::default()
+            };
+            import_with(&args.files, |input| {
+                let (trace, report) = waldump::import(input, &options)?;
+                Ok((trace, waldump_notes(&report)))
+            })
+        }
+        Import::Disksim(DisksimArgs {
+            block,
+            time_unit,
+            sector_bytes,
+        }) => import_block(&block, |input, options| {
+            disksim::import(input, options, time_unit, sector_bytes)
+        }),
+        Import::Msr(MsrArgs { block, time_unit }) => import_block(&block, |input, options| {
+            msr::import(input, options, time_unit)
+        }),
+        Import::Blkparse(BlkparseArgs { block, action }) => {
+            let action = match action.as_str() {
+                "Q" => Action::Queue,
+                "C" => Action::Complete,
+                _ => Action::Issue,
+            };
+            import_block(&block, |input, options| {
+                blkparse::import(input, options, action)
+            })
+        }
+        Import::Fio(FioArgs { block }) => {
+            import_block(&block, |input, options| fio::import(input, options))
+        }
+    }
+}
+
+fn import_block(
+    args: &BlockArgs,
+    importer: impl FnOnce(&mut Input, &block::Options) -> Result<(Trace, block::Report), ImportError>,
+) -> Result<()> {
+    let options = args.options();
+    import_with(&args.files, |input| {
+        let (trace, report) = importer(input, &options)?;
+        Ok((trace, block_notes(&report)))
+    })
+}
+
+/// Reads the input through an importer and writes the trace; notes go to standard error.
+fn import_with(
+    files: &Files,
+    importer: impl FnOnce(&mut Input) -> Result<(Trace, Vec<String>), ImportError>,
+) -> Result<()> {
+    let name = files.file.display();
+    let bar = ProgressBar::no_length();
+    let mut input = Input::open(&files.file, |raw, length| watched(&bar, raw, length))
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot open {name}"))?;
+    let imported = importer(&mut input);
+    bar.finish_and_clear();
+    let (mut trace, notes) = imported.map_err(|error| miette!("{name}: {error}"))?;
+    let print = input
+        .finish()
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot read {name}"))?;
+    let source = files
+        .file
+        .file_name()
+        .map_or("standard input".into(), |name| {
+            if name == "-" {
+                "standard input".into()
+            } else {
+                name.to_string_lossy()
+            }
+        });
+    trace.provenance.extend([
+        ("command".to_string(), command_line()),
+        ("source".to_string(), source.into_owned()),
+        ("source_sha256".to_string(), print.sha256),
+        ("source_bytes".to_string(), print.bytes.to_string()),
+        (
+            "flagstone".to_string(),
+            env!("CARGO_PKG_VERSION").to_string(),
+        ),
+    ]);
+    file::write(&trace, &files.output).map_err(|error| miette!("cannot write {error}"))?;
+    eprintln!(
+        "{}: {} transactions, {} events, {} pages of {} bytes",
+        files.output.display(),
+        trace.transactions,
+        trace.events.len(),
+        trace.pages,
+        trace.page_bytes
+    );
+    for note in notes {
+        eprintln!("  {note}");
+    }
+    Ok(())
+}
+
+/// Shows how much of `raw` was read, if there is a terminal to show it on.
+fn watched(bar: &ProgressBar, raw: Box<dyn Read>, length: Option<u64>) -> Box<dyn Read> {
+    if !io::stderr().is_terminal() {
+        return raw;
+    }
+    let template = match length {
+        Some(length) => {
+            bar.set_length(length);
+            "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left"
+        }
+        None => "{spinner} {bytes}, {bytes_per_sec}",
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    Box::new(bar.wrap_read(raw))
+}
+
+/// What an import skipped or met with, a line each.
+pub(super) fn waldump_notes(report: &waldump::Report) -> Vec<String> {
+    let skipped = report.skipped();
+    let mut notes: Vec<String> = skipped
+        .iter()
+        .map(|(what, count)| format!("skipped: {count} × {what}"))
+        .collect();
+    if report.unfinished_kept && report.unfinished_transactions > 0 {
+        let count = report.unfinished_transactions;
+        notes.push(format!(
+            "kept as aborted: {count} × transactions that never end"
+        ));
+    } else if report.unfinished_transactions > 0 {
+        notes.push("to keep transactions that never end, as aborted: --keep-unfinished".into());
+    }
+    for (manager, count) in &report.unknown_managers {
+        notes.push(format!(
+            "unknown resource manager {manager}: {count} records"
+        ));
+    }
+    if report.times_backwards > 0 {
+        notes.push(format!(
+            "{} times ran backwards, by at most {} us: taken as the latest before them",
+            report.times_backwards, report.times_backwards_max_us
+        ));
+    }
+    if report.messages > 0 {
+        notes.push(format!("pg_waldump said: {}", report.last_message));
+    }
+    notes
+}
+
+fn block_notes(report: &block::Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    let seconds = report.duration_ns as f64 / 1e9;
+    match report.requests_per_s {
+        Some(rate) => notes.push(format!("{seconds:.3} s, {rate:.1} requests/s")),
+        None => notes.push("all requests at one time".to_string()),
+    }
+    for (what, count) in &report.skipped {
+        notes.push(format!("skipped: {count} × {what}"));
+    }
+    if let Some(line) = report.cut_line {
+        notes.push(format!(
+            "skipped: line {line}, the last, which was cut short"
+        ));
+    }
+    if report.out_of_order > 0 {
+        let count = report.out_of_order;
+        notes.push(format!(
+            "{count} requests were out of order: sorted by time"
+        ));
+    }
+    notes
+}
+
+/// The command as it could be typed again.
+pub(super) fn command_line() -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
+    let mut words = std::env::args();
+    words.next();
+    words.fold("flagstone".to_string(), |line, word| {
+        if !word.is_empty() && word.chars().all(plain) {
+            format!("{line} {word}")
+        } else {
+            format!("{line} '{}'", word.replace('\'', r"'\''"))
+        }
+    })
+}
+
+/// What `trace info --json` prints.
+#[derive(Serialize)]
+struct Described {
+    trace: String,
+    trace_sha256: String,
+    #[serde(flatten)]
+    info: Info,
+}
+
+fn info(args: &InfoArgs) -> Result<()> {
+    let trace = read(&args.file)?;
+    let info = Info::of(&trace);
+    let sha256 = file::sha256(&args.file).map_err(|error| miette!("cannot read {error}"))?;
+    let text = if args.json {
+        let trace = args.file.display().to_string();
+        let object = Described {
+            trace,
+            trace_sha256: sha256,
+            info,
+        };
+        serde_json::to_string(&object).into_diagnostic()? + "\n"
+    } else {
+        format!("{}\n\nsha256 {sha256}\n", info.tables(args.relations))
+    };
+    unless_closed(io::stdout().write_all(text.as_bytes()))
+}
+
+fn export_csv(args: &CsvArgs) -> Result<()> {
+    let trace = read(&args.file)?;
+    match args.output.as_deref() {
+        None => unless_closed(csv::write(&trace, BufWriter::new(io::stdout().lock()))),
+        Some(path) if path == Path::new("-") => {
+            unless_closed(csv::write(&trace, BufWriter::new(io::stdout().lock())))
+        }
+        Some(path) => File::create(path)
+            .and_then(|file| csv::write(&trace, BufWriter::new(file)))
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot write {}", path.display())),
+    }
+}
+
+fn read(path: &Path) -> Result<Trace> {
+    file::read(path).map_err(|error| miette!("cannot read {error}"))
+}
+
+/// A reader of standard output that has seen enough, like `head`, is no error.
+fn unless_closed(done: io::Result<()>) -> Result<()> {
+    match done {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        done => done
+            .map_err(Report::from_err)
+            .wrap_err("cannot write to standard output"),
+    }
+}

@@ -1,0 +1,43 @@
+//! The command `flagstone`: compare commit protocols, break them, record and import traces.
+//!
+//! Results go to stdout, progress and advice to stderr. Exit code 0: all is well; 1: something was
+//! violated or failed; 2: wrong use.
+
+mod commands;
+
+use clap::{Parser, Subcommand};
+use commands::Failure;
+use std::process::ExitCode;
+
+/// Transactional storage on flash: compare commit protocols, and cut the power under them.
+#[derive(Parser)]
+#[command(name = "flagstone", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Compare(commands::compare::Args),
+    Break(commands::break_::Args),
+    Replay(commands::replay::Args),
+    Protocols(commands::protocols::Args),
+    Device(commands::device::Args),
+    Trace(commands::trace::TraceArgs),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Compare(args) => commands::compare::run(&args),
+        Command::Break(args) => commands::break_::run(&args),
+        Command::Replay(args) => commands::replay::run(&args),
+        Command::Protocols(args) => commands::protocols::run(&args),
+        Command::Device(args) => commands::device::run(&args),
+        Command::Trace(args) => commands::trace::run(args).map_err(Failure::Failed),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,262 @@
+//! `flagstone trace`: import, info and export end to end, and the exit codes.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+const WALDUMP: &str = "\
+rmgr: Heap        len (rec/tot):     54/    54, tx:        700, lsn: 0/01, prev 0/00, desc: INSERT off 1, blkref #0: rel 1663/5/16396 blk 8, blkref #1: rel 1663/5/16396 fork vm blk 0
+rmgr: Transaction len (rec/tot):     34/    34, tx:        700, lsn: 0/02, prev 0/01, desc: COMMIT 2026-11-21 21:28:08.660433 UTC
+rmgr: Heap        len (rec/tot):     54/    54, tx:        701, lsn: 0/03, prev 0/02, desc: INSERT off 1, blkref #0: rel 1663/5/16396 blk 9
+rmgr: Heap        len (rec/tot):     54/    54, tx:        702, lsn: 0/04, prev 0/03, desc: INSERT off 1, blkref #0: rel 1663/5/16400 blk 0
+rmgr: Transaction len (rec/tot):     34/    34, tx:        702, lsn: 0/05, prev 0/04, desc: ABORT 2026-11-21 21:28:08.661433 UTC
+";
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let place =
+            std::env::temp_dir().join(format!("flagstone-cli-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        Place(place)
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_string()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn flagstone(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_flagstone"))
+        .args(args)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that fails early does not read its input.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn good(args: &[&str], input: &str) -> (String, String) {
+    let output = flagstone(args, input);
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    (out, err)
+}
+
+fn bad(args: &[&str], input: &str, code: i32) -> String {
+    let output = flagstone(args, input);
+    let (out, err) = texts(&output);
+    assert_eq!(
+        (output.status.code(), out.as_str()),
+        (Some(code), ""),
+        "{err}"
+    );
+    // The report is wrapped to the width of the terminal.
+    err.split_whitespace()
+        .filter(|word| *word != "│")
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_dump_is_imported_described_and_exported() {
+    let place = Place::new("import");
+    let trace = place.path("a.parquet");
+    let (out, err) = good(&["trace", "import", "waldump", "-", "-o", &trace], WALDUMP);
+    assert_eq!(out, "");
+    assert!(
+        err.contains("2 transactions, 4 events, 2 pages of 8192 bytes"),
+        "{err}"
+    );
+    assert!(
+        err.contains("skipped: 1 × transactions that never end"),
+        "{err}"
+    );
+    assert!(
+        err.contains("skipped: 1 × block references to fork vm"),
+        "{err}"
+    );
+
+    let (json, _) = good(&["trace", "info", &trace, "--json"], "");
+    let info: serde_json::Value = serde_json::from_str(json.trim_end()).unwrap();
+    assert_eq!(json.lines().count(), 1);
+    assert_eq!((&info["commits"], &info["aborts"]), (&1.into(), &1.into()));
+    assert_eq!(info["distinct_pages"]["max"], 1);
+    assert_eq!(info["duration_ns"], 1_000_000);
+    assert_eq!(info["relations"][1]["name"], "1663/5/16400");
+    assert_eq!(info["skipped"]["transactions that never end"], 1);
+    assert_eq!(info["provenance"]["source"], "standard input");
+    assert_eq!(
+        info["provenance"]["source_bytes"],
+        WALDUMP.len().to_string()
+    );
+    assert_eq!(info["trace_sha256"].as_str().unwrap().len(), 64);
+
+    let (text, _) = good(&["trace", "info", &trace], "");
+    assert!(
+        text.contains("1663/5/16396") && text.contains("p99"),
+        "{text}"
+    );
+
+    let csv = "time_ns,transaction,op,page,relation\n0,0,write,0,1663/5/16396\n0,0,commit,,\n\
+               666000,1,write,1,1663/5/16400\n1000000,1,abort,,\n";
+    assert_eq!(good(&["trace", "export", "csv", &trace], "").0, csv);
+    let file = place.path("a.csv");
+    good(&["trace", "export", "csv", &trace, "-o", &file], "");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), csv);
+
+    let (_, err) = good(
+        &[
+            "trace",
+            "import",
+            "waldump",
+            "-",
+            "-o",
+            &trace,
+            "--keep-unfinished",
+        ],
+        WALDUMP,
+    );
+    assert!(
+        err.contains("3 transactions") && err.contains("kept as aborted: 1"),
+        "{err}"
+    );
+    let (_, err) = good(
+        &[
+            "trace",
+            "import",
+            "waldump",
+            "-",
+            "-o",
+            &trace,
+            "--forks=all",
+        ],
+        WALDUMP,
+    );
+    assert!(err.contains("3 pages"), "{err}");
+}
+
+#[test]
+fn every_block_format_is_imported() {
+    let place = Place::new("block");
+    let trace = place.path("a.parquet");
+    for (format, options, text) in [
+        (
+            "disksim",
+            &["--time-unit", "ms"][..],
+            "0 0 0 16 0\n1 0 8 8 1\n",
+        ),
+        (
+            "msr",
+            &[],
+            "128166385295514663,hm,0,Write,0,8192,1\n128166385295524663,hm,0,Read,0,1,1\n",
+        ),
+        (
+            "blkparse",
+            &["--action", "Q"],
+            "8,0 3 1 0.000000000 697 Q W 0 + 16 [x]\n8,0 3 2 0.001000000 697 Q R 0 + 8 [x]\n",
+        ),
+        (
+            "fio",
+            &[],
+            "fio version 3 iolog\n0 f write 0 8192\n1000 f read 0 4096\n",
+        ),
+    ] {
+        let input = place.file("input", text);
+        let args = [&["trace", "import", format, &input, "-o", &trace], options].concat();
+        let (_, err) = good(&args, "");
+        assert!(
+            err.contains("2 transactions, 5 events, 2 pages of 4096"),
+            "{format}: {err}"
+        );
+        assert!(
+            err.contains("0.001 s, 1000.0 requests/s"),
+            "{format}: {err}"
+        );
+        let (json, _) = good(&["trace", "info", &trace, "--json"], "");
+        assert!(json.contains("\"source\":\"input\""), "{json}");
+    }
+}
+
+#[test]
+fn wrong_use_is_2_and_wrong_input_is_1() {
+    let place = Place::new("wrong");
+    let trace = place.path("a.parquet");
+    let text = place.file("text", "hello\n");
+    let unit = bad(&["trace", "import", "disksim", &text, "-o", &trace], "", 2);
+    assert!(unit.contains("--time-unit"), "{unit}");
+    bad(
+        &[
+            "trace",
+            "import",
+            "disksim",
+            &text,
+            "-o",
+            &trace,
+            "--time-unit",
+            "min",
+        ],
+        "",
+        2,
+    );
+    let page = bad(
+        &[
+            "trace",
+            "import",
+            "fio",
+            &text,
+            "-o",
+            &trace,
+            "--page-bytes=3000",
+        ],
+        "",
+        2,
+    );
+    assert!(page.contains("a power of two"), "{page}");
+    bad(&["trace"], "", 2);
+    bad(&["trace", "import", "waldump", "-"], "", 2);
+
+    let foreign = bad(&["trace", "import", "waldump", &text, "-o", &trace], "", 1);
+    assert!(
+        foreign.contains("line 1: not the output of pg_waldump"),
+        "{foreign}"
+    );
+    let absent = bad(
+        &["trace", "import", "waldump", "no-such-file", "-o", &trace],
+        "",
+        1,
+    );
+    assert!(absent.contains("cannot open no-such-file"), "{absent}");
+    let info = bad(&["trace", "info", &text], "", 1);
+    assert!(info.contains("not a Parquet file"), "{info}");
+    assert!(!std::path::Path::new(&trace).exists());
+    let nowhere = place.path("no/such/place.parquet");
+    let nowhere = bad(
+        &["trace", "import", "waldump", "-", "-o", &nowhere],
+        WALDUMP,
+        1,
+    );
+    assert!(nowhere.contains("cannot write"), "{nowhere}");
+}
