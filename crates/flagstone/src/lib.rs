@@ -9,3 +9,4 @@ pub mod layout;
 pub mod nand;
 pub mod ftl;
 pub mod commit;
+pub mod buffer;
