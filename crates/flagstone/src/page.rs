@@ -176,7 +176,7 @@ impl Page {
     /// Puts a record into a slot, in place of the one that was there.
     ///
     /// # Errors
-    /// [`PageError::Full`] where the image would be longer than `page_bytes`; the page is unchanged.
+    /// [`PageError::Full`] where the image would be too long; the page is unchanged.
     pub fn put(&mut self, slot: SlotNo, record: &[u8], page_bytes: usize) -> Result<(), PageError> {
         let place = self.place(slot);
         let before = match place {
