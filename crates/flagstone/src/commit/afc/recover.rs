@@ -155,7 +155,7 @@ impl Parts {
         unit == NO_UNIT || !self.is_false[self.of_unit[unit as usize] as usize]
     }
 
-    /// What does not count, by transaction. Their pages were never moved, so versions order the units
+    /// What does not count, by transaction. Their pages were never moved, so versions order units
     /// as they were written.
     fn table(
         &self,
