@@ -8,5 +8,6 @@ pub mod units;
 pub mod layout;
 pub mod nand;
 pub mod ftl;
+pub mod page;
 pub mod commit;
 pub mod buffer;
