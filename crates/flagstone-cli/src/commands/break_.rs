@@ -2,7 +2,8 @@
 
 use super::{Failure, progress_bar, protocols_of, say};
 use flagstone::commit::Kind;
-use flagstone_lab::campaign::{Campaign, Cuts, Faults, Findings, Sabotage, tell};
+use flagstone::host::{HostError, Stack};
+use flagstone_lab::campaign::{Campaign, Cuts, Faults, Findings, Sabotage, Subject, tell};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -15,6 +16,10 @@ pub struct Args {
     /// Protocols, separated by commas; `all` takes every one but `plain`, which keeps no promise.
     #[arg(long, default_value = "all")]
     protocol: String,
+    /// Databases instead, separated by commas: `wal`, `cfc-ex`, `afc-ex`, `force:PROTOCOL`; `all`
+    /// takes every one but `force:plain`.
+    #[arg(long, conflicts_with = "protocol")]
+    stack: Option<String>,
     /// Cut points a protocol, or `exhaustive` for every operation of a few small runs.
     #[arg(long, default_value = "20000")]
     cuts: String,
@@ -40,6 +45,60 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let subjects = subjects_of(args)?;
+    let cuts = match args.cuts.as_str() {
+        "exhaustive" => Cuts::Exhaustive,
+        number => Cuts::Sampled(number.replace('_', "").parse().map_err(|_| {
+            Failure::Usage(format!(
+                "--cuts takes a number or `exhaustive`, not `{number}`"
+            ))
+        })?),
+    };
+    let faults = faults_of(&args.faults)?;
+    let sabotage = Sabotage::ALL
+        .iter()
+        .find(|(_, name)| *name == args.sabotage);
+    let sabotage = sabotage.expect("clap has checked it").0;
+    let mut violated = false;
+    for subject in subjects {
+        for variant in variants(subject) {
+            let campaign = Campaign {
+                subject,
+                variant,
+                published: args.as_published,
+                cuts,
+                depth: args.depth,
+                faults,
+                seed: args.seed,
+                sabotage,
+                stop_early: args.as_published || sabotage != Sabotage::None,
+            };
+            violated |= one(&campaign, args.json);
+        }
+    }
+    Ok(ExitCode::from(u8::from(violated)))
+}
+
+/// What is to be broken.
+fn subjects_of(args: &Args) -> Result<Vec<Subject>, Failure> {
+    if let Some(list) = &args.stack {
+        if args.as_published {
+            return Err(Failure::Usage(
+                "stacks have no form as printed: leave --as-published out, or name a --protocol"
+                    .into(),
+            ));
+        }
+        let mut stacks = Stack::all();
+        if list == "all" {
+            stacks.retain(|&stack| Subject::Stack(stack).is_atomic());
+        } else {
+            let named = list.split(',').map(|name| name.trim().parse());
+            stacks = named.collect::<Result<_, HostError>>().map_err(|error| {
+                Failure::Usage(error.to_string())
+            })?;
+        }
+        return Ok(stacks.into_iter().map(Subject::Stack).collect());
+    }
     let mut kinds = protocols_of(&args.protocol)?;
     if args.protocol == "all" {
         kinds.retain(|kind| kind.info().atomic);
@@ -56,42 +115,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             )));
         }
     }
-    let cuts = match args.cuts.as_str() {
-        "exhaustive" => Cuts::Exhaustive,
-        number => Cuts::Sampled(number.replace('_', "").parse().map_err(|_| {
-            Failure::Usage(format!(
-                "--cuts takes a number or `exhaustive`, not `{number}`"
-            ))
-        })?),
-    };
-    let faults = faults_of(&args.faults)?;
-    let sabotage = Sabotage::ALL
-        .iter()
-        .find(|(_, name)| *name == args.sabotage);
-    let sabotage = sabotage.expect("clap has checked it").0;
-    let mut violated = false;
-    for kind in kinds {
-        for variant in variants(kind) {
-            let campaign = Campaign {
-                kind,
-                variant,
-                published: args.as_published,
-                cuts,
-                depth: args.depth,
-                faults,
-                seed: args.seed,
-                sabotage,
-                stop_early: args.as_published || sabotage != Sabotage::None,
-            };
-            violated |= one(&campaign, args.json);
-        }
-    }
-    Ok(ExitCode::from(u8::from(violated)))
+    Ok(kinds.into_iter().map(Subject::Protocol).collect())
 }
 
-/// The default form of a protocol, and its other modes.
-fn variants(kind: Kind) -> Vec<Option<&'static str>> {
-    let others = kind.info().modes.iter().skip(1).map(|mode| Some(*mode));
+/// The default form, and the other modes.
+fn variants(subject: Subject) -> Vec<Option<&'static str>> {
+    let others = subject.modes().iter().skip(1).map(|mode| Some(*mode));
     std::iter::once(None).chain(others).collect()
 }
 
@@ -119,8 +148,8 @@ fn faults_of(list: &str) -> Result<Faults, Failure> {
 /// One campaign: prints what it found. True if something was violated.
 fn one(campaign: &Campaign, json: bool) -> bool {
     let name = match campaign.variant {
-        Some(variant) => format!("{}.{variant}", campaign.kind),
-        None => campaign.kind.to_string(),
+        Some(variant) => format!("{}.{variant}", campaign.subject),
+        None => campaign.subject.to_string(),
     };
     let length = match campaign.cuts {
         Cuts::Sampled(cuts) => cuts,
@@ -182,7 +211,7 @@ fn print_json(
     let work = &findings.work;
     let first = findings.violations.first();
     let object = json!({
-        "protocol": campaign.kind.info().name,
+        "protocol": campaign.subject.to_string(),
         "variant": name,
         "as_published": campaign.published,
         "depth": campaign.depth,

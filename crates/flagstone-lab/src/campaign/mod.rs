@@ -1,15 +1,17 @@
-//! Power-cut campaigns: many short runs of a protocol on a small device, each cut at a flash
+//! Power-cut campaigns: many short runs of a protocol or a database on a small device, each cut at a flash
 //! operation, recovered from flash alone, and held against an oracle.
 //!
 //! A run is a [`RunId`]: the same word gives the same run on every machine. A campaign draws run
 //! ids from its seed, carries them out over the cores, and shrinks the first violation to a story.
 
+mod subject;
 mod run_id;
 mod oracle;
 mod sabotage;
 mod scene;
 mod world;
 mod pages;
+mod records;
 mod run;
 mod shrink;
 mod story;
@@ -18,8 +20,8 @@ pub use run::Work;
 pub use run_id::{RunId, RunIdError};
 pub use sabotage::Sabotage;
 pub use story::tell;
+pub use subject::Subject;
 
-use flagstone::commit::Kind;
 use flagstone::nand::Cut;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -123,11 +125,11 @@ pub enum Cuts {
     Exhaustive,
 }
 
-/// What a campaign is to do with one protocol.
+/// What a campaign is to do with one protocol or stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Campaign {
-    /// The protocol.
-    pub kind: Kind,
+    /// What is broken.
+    pub subject: Subject,
     /// One of its modes, or none for the default.
     pub variant: Option<&'static str>,
     /// The form as printed.
@@ -235,7 +237,7 @@ impl Campaign {
             dice.random_range(0..BASES)
         };
         RunId {
-            kind: self.kind,
+            subject: self.subject,
             variant: self.variant,
             published: self.published,
             seed: dice.random_range(0..u64::from(u32::MAX)),

@@ -59,6 +59,11 @@ impl Oracle {
         self.visible.extend(writes);
     }
 
+    /// A transaction that asked to commit was told to ask again, or was aborted instead.
+    pub(super) fn withdraw(&mut self, name: u64) {
+        self.asked.retain(|asked| asked.name != name);
+    }
+
     /// Takes out of `found` what commits that were not acknowledged have written.
     pub(super) fn leave_out_doubtful(&self, found: &mut BTreeMap<Place, Contents>) {
         for asked in self.asked.iter().filter(|a| a.acknowledged.is_none()) {

@@ -90,7 +90,7 @@ pub(super) fn make_base(id: &RunId, sabotage: Sabotage) -> Base {
     }
     let aged = caught(|| age(id, &scene, blank.chip.clone()));
     // A control may not come this far; it fails soon enough on a blank device.
-    let is_control = id.published || sabotage != Sabotage::None || !id.kind.info().atomic;
+    let is_control = id.published || sabotage != Sabotage::None || !id.subject.is_atomic();
     aged.unwrap_or_else(|what| Base {
         violation: (!is_control).then(|| format!("while the device is aged: {what}")),
         ..blank

@@ -9,11 +9,10 @@
 //! |   |          |         seed of the workload
 //! |   |          the form as printed
 //! |   variant
-//! protocol
+//! protocol, or stack
 //! ```
 
-use super::Faults;
-use flagstone::commit::Kind;
+use super::{Faults, Subject};
 use flagstone::nand::Cut;
 use std::fmt;
 use std::str::FromStr;
@@ -21,9 +20,9 @@ use std::str::FromStr;
 /// Everything that decides what a run does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunId {
-    /// The protocol under test.
-    pub kind: Kind,
-    /// One of the protocol's modes, or none for the default.
+    /// What is under test.
+    pub subject: Subject,
+    /// One of its modes, or none for the default.
     pub variant: Option<&'static str>,
     /// The form as printed.
     pub published: bool,
@@ -43,7 +42,7 @@ pub struct RunId {
 
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.kind)?;
+        write!(f, "{}", self.subject)?;
         if let Some(variant) = self.variant {
             write!(f, ".{variant}")?;
         }
@@ -94,18 +93,19 @@ impl FromStr for RunId {
         let mut parts = word.trim().split('/');
         let mut names = parts.next().unwrap_or_default().split('.');
         let name = names.next().unwrap_or_default();
-        let kind = Kind::by_name(name).ok_or_else(|| fail(format!("no protocol `{name}`")))?;
+        let subject = Subject::by_name(name);
+        let subject = subject.ok_or_else(|| fail(format!("no protocol or stack `{name}`")))?;
         let (mut variant, mut published) = (None, false);
         for extra in names {
             if extra == "published" {
                 published = true;
             } else {
-                let known = kind.info().modes.iter().find(|mode| **mode == extra);
+                let known = subject.modes().iter().find(|mode| **mode == extra);
                 variant = Some(*known.ok_or_else(|| fail(format!("no mode `{extra}`")))?);
             }
         }
         let mut id = RunId {
-            kind,
+            subject,
             variant,
             published,
             seed: 0,
@@ -154,14 +154,18 @@ mod tests {
 
     #[test]
     fn a_run_id_comes_back_from_its_word() {
-        let word = "plain.published/s91/b2/w4x24/f3/c113-5f-t/c7-0-n";
-        assert_eq!(word.parse::<RunId>().unwrap().to_string(), word);
+        for word in [
+            "plain.published/s91/b2/w4x24/f3/c113-5f-t/c7-0-n",
+            "force:scc/s7/b0/w4x24/f0/c3-5f-n",
+        ] {
+            assert_eq!(word.parse::<RunId>().unwrap().to_string(), word);
+        }
     }
 
     #[test]
     fn a_wrong_word_says_what_is_wrong() {
         let error = |word: &str| word.parse::<RunId>().unwrap_err().to_string();
-        assert!(error("nope/s1").contains("no protocol `nope`"));
+        assert!(error("nope/s1").contains("no protocol or stack `nope`"));
         assert!(error("plain/q1").contains("`q1` is not understood"));
         assert!(error("plain/c1-zz-t").contains("`c1-zz-t` is not understood"));
     }

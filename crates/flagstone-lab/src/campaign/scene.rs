@@ -1,11 +1,14 @@
 //! The small device that a campaign breaks, and the stack on it.
 
-use super::RunId;
 use super::pages::Pages;
+use super::records::Records;
 use super::sabotage::{Sabotage, Sabotaged};
 use super::world::World;
-use flagstone::commit::{Device, DeviceError, Group, Kind, Options};
+use super::{RunId, Subject};
+use flagstone::buffer::PolicyKind;
+use flagstone::commit::{Device, DeviceError, Group, Options};
 use flagstone::ftl::{Config, FtlError, VictimPolicy};
+use flagstone::host::{Host, HostConfig, HostError};
 use flagstone::nand::{
     Cell, Chip, Cut, Entry, Fault, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer,
 };
@@ -43,15 +46,28 @@ impl From<DeviceError> for NoStart {
     }
 }
 
-/// How a protocol's device is built.
+impl From<HostError> for NoStart {
+    fn from(error: HostError) -> NoStart {
+        match error {
+            HostError::Device(error) => error.into(),
+            error => NoStart::Other(error.to_string()),
+        }
+    }
+}
+
+/// How a device is built, and the database on it.
 #[derive(Debug, Clone)]
 pub(super) struct Scene {
-    pub(super) kind: Kind,
+    subject: Subject,
     pub(super) options: Options,
+    host: HostConfig,
     pub(super) geometry: Geometry,
     pub(super) config: Config,
     pub(super) sabotage: Sabotage,
 }
+
+/// Pages of the log of a database.
+const LOG_PAGES: u32 = 8;
 
 const TIMING: Timing = Timing {
     read: Nanos::from_micros(25),
@@ -76,9 +92,23 @@ impl Scene {
             zone_blocks: 6,
             log_heads: 2,
         };
+        // Small enough that pages are evicted, checkpoints taken and the log comes round all the time.
+        let host = HostConfig {
+            frames: 3 + (id.seed % 6) as usize,
+            policy: PolicyKind::ALL[(id.seed % PolicyKind::ALL.len() as u64) as usize],
+            log_pages: LOG_PAGES,
+            log_buffer_bytes: 300,
+            checkpoint_every: 3,
+            max_c: 2 + (id.seed % 2) as u8,
+            ..HostConfig::default()
+        };
+        let log_pages = match id.subject {
+            Subject::Protocol(_) | Subject::Stack(flagstone::host::Stack::Force(_)) => 0,
+            Subject::Stack(_) => LOG_PAGES,
+        };
         let config = Config {
             over_provision: 0.0,
-            logical_pages: Some(id.pages),
+            logical_pages: Some(id.pages + log_pages),
             gc_threshold: 0.0,
             victims: VictimPolicy::WearAware { margin: 3 },
             static_wear_gap: Some(6),
@@ -93,19 +123,27 @@ impl Scene {
             page_bytes: 256,
             spare_bytes: 64,
             cell: Cell::Slc {
-                partial_programs: 2,
+                // The page itself, and a flag for each transaction that has records in it.
+                partial_programs: 1 + u8::max(1, id.subject.protocol().map_or(host.max_c, |_| 1)),
             },
             strict_order: is_strict(id),
         };
-        while id.kind.suits(&geometry, &config).is_err() {
+        let suits = |geometry: &Geometry| match id.subject.protocol() {
+            Some(kind) => kind.suits(geometry, &config).is_ok(),
+            // The same needs as the page-level form, and room for versions side by side.
+            None => geometry.blocks_per_plane > 12,
+        };
+        while !suits(&geometry) {
             geometry.blocks_per_plane += 1;
         }
         // Pages of live transactions, uncommitted leftovers, zones; and blocks that faults take.
-        geometry.blocks_per_plane += if id.kind.info().format.zoned { 12 } else { 5 };
+        let zoned = id.subject.protocol().is_some_and(|kind| kind.info().format.zoned);
+        geometry.blocks_per_plane += if zoned { 12 } else { 5 };
         geometry.blocks_per_plane += 2 * u32::from(id.faults.bits() != 0);
         Scene {
-            kind: id.kind,
+            subject: id.subject,
             options,
+            host,
             geometry,
             config,
             sabotage,
@@ -137,16 +175,25 @@ impl Scene {
             Some(story) => Box::new(Tracer::new(flash, Rc::clone(story))),
             None => Box::new(flash),
         };
-        let device = Device::open(flash, self.kind, self.config, &self.options, Nanos::ZERO);
-        let world = device.map(|device| Box::new(Pages::new(device)) as Box<dyn World>);
-        (stack, world.map_err(NoStart::from))
+        let (config, options) = (self.config, &self.options);
+        let world: Result<Box<dyn World>, NoStart> = match self.subject {
+            Subject::Protocol(kind) => {
+                let device = Device::open(flash, kind, config, options, Nanos::ZERO);
+                device.map(|device| Box::new(Pages::new(device)) as _).map_err(NoStart::from)
+            }
+            Subject::Stack(on) => {
+                let host = Host::open(flash, on, config, options, &self.host, Nanos::ZERO);
+                host.map(|host| Box::new(Records::new(host)) as _).map_err(NoStart::from)
+            }
+        };
+        (stack, world)
     }
 }
 
 /// Whether a run's device demands ascending order inside a block: some do, so that what a protocol
 /// does instead of reprogramming is broken as well.
 pub(super) fn is_strict(id: &RunId) -> bool {
-    id.kind.info().reprograms && id.seed % 7 == 6
+    id.subject.reprograms() && id.seed % 7 == 6
 }
 
 /// The faults of one phase of a run, by its seed.

@@ -1,11 +1,16 @@
 //! Power-cut campaigns in small: every protocol holds, and every control fails.
 
 use flagstone::commit::Kind;
-use flagstone_lab::campaign::{Campaign, Cuts, Faults, Findings, Sabotage, replay, tell};
+use flagstone::host::Stack;
+use flagstone_lab::campaign::{Campaign, Cuts, Faults, Findings, Sabotage, Subject, replay, tell};
 
 fn campaign(kind: Kind) -> Campaign {
+    campaign_on(Subject::Protocol(kind))
+}
+
+fn campaign_on(subject: Subject) -> Campaign {
     Campaign {
-        kind,
+        subject,
         variant: None,
         published: false,
         cuts: Cuts::Sampled(3_000),
@@ -138,6 +143,39 @@ fn every_form_as_printed_loses_data_and_its_story_is_found() {
         let again = id.to_string().parse().expect("a run id");
         let (_, result) = replay(&again, Sabotage::None);
         assert_eq!(result.as_ref().err(), Some(what));
+    }
+}
+
+#[test]
+fn every_stack_survives_three_cuts_in_a_row_with_every_fault() {
+    for stack in Stack::all() {
+        let subject = Subject::Stack(stack);
+        if !subject.is_atomic() {
+            continue;
+        }
+        let work = holds(&campaign_on(subject)).work;
+        assert!(work.collections > 1_000, "{stack}: nothing was collected");
+        assert!(work.retired > 100, "{stack}: no block was lost");
+        // A database writes while it recovers.
+        let writes = !matches!(stack, Stack::Force(_));
+        assert_eq!(work.cuts_in_recovery > 100, writes, "{stack}");
+    }
+}
+
+#[test]
+fn a_database_on_a_device_without_transactions_or_that_lies_fails() {
+    let plain = Subject::Stack(Stack::Force(Kind::Plain));
+    assert!(run(&campaign_on(plain)).violations_total > 100);
+    for stack in Stack::all() {
+        let campaign = Campaign {
+            cuts: Cuts::Sampled(20_000),
+            depth: 2,
+            faults: Faults::default(),
+            sabotage: Sabotage::SyncIgnored,
+            stop_early: true,
+            ..campaign_on(Subject::Stack(stack))
+        };
+        assert!(run(&campaign).violations_total > 0, "{stack} does not notice");
     }
 }
 
