@@ -10,3 +10,4 @@ pub mod nand;
 pub mod ftl;
 pub mod page;
 pub mod commit;
+pub mod buffer;
