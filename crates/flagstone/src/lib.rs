@@ -11,3 +11,4 @@ pub mod ftl;
 pub mod page;
 pub mod commit;
 pub mod buffer;
+pub mod host;

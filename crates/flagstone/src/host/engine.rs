@@ -27,6 +27,8 @@ pub(super) struct Frame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Live,
+    /// It waits for a lock.
+    Parked,
     /// It waits for its group.
     Committing,
     /// It is over at the instant at which its locks are released.

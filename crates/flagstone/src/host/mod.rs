@@ -31,6 +31,7 @@ mod small_host;
 #[cfg(test)]
 mod tests;
 
+
 pub use config::{Granularity, HostConfig, Stack};
 #[doc(hidden)]
 pub use config::Sabotage;
@@ -172,10 +173,23 @@ impl Host {
 
     fn check_live(&mut self, now: Nanos, tx: TxId) -> Result<(), HostError> {
         self.engine.settle(now);
-        match self.engine.txs.get(&tx) {
-            Some(Phase::Live) => Ok(()),
+        match self.engine.txs.get_mut(&tx) {
+            Some(phase @ (Phase::Live | Phase::Parked)) => {
+                *phase = Phase::Live;
+                Ok(())
+            }
             _ => Err(HostError::NoTransaction(tx)),
         }
+    }
+
+    /// Notes that a transaction that is still live has been told to wait.
+    fn park<T>(&mut self, tx: TxId, step: Step<T>) -> Step<T> {
+        if matches!(step, Step::Waits)
+            && let Some(phase @ Phase::Live) = self.engine.txs.get_mut(&tx)
+        {
+            *phase = Phase::Parked;
+        }
+        step
     }
 
     fn lock<T>(&mut self, tx: TxId, rid: Rid, mode: Mode) -> Option<Step<T>> {
@@ -234,7 +248,7 @@ impl Host {
     ) -> Result<Step<bool>, HostError> {
         self.check(now, tx, rid.page)?;
         if let Some(step) = self.lock(tx, rid, Mode::Shared) {
-            return Ok(step);
+            return Ok(self.park(tx, step));
         }
         let ready = match self.fetch(now, rid.page, false)? {
             Ok(ready) => ready,
@@ -266,11 +280,11 @@ impl Host {
             return Err(HostError::RecordTooLong { bytes: len, limit });
         }
         if let Some(step) = self.lock(tx, rid, Mode::Exclusive) {
-            return Ok(step);
+            return Ok(self.park(tx, step));
         }
         let admitted = self.manager.admit(&mut self.engine, now, tx, rid)?;
         let Step::Done((), now) = admitted else {
-            return Ok(admitted);
+            return Ok(self.park(tx, admitted));
         };
         let ready = match self.fetch(now, rid.page, true)? {
             Ok(ready) => ready,
@@ -303,7 +317,7 @@ impl Host {
             self.engine.end(tx, when);
             self.engine.stats.committed += 1;
         }
-        Ok(step)
+        Ok(self.park(tx, step))
     }
 
     /// Rolls a transaction back, one that waits included. Its locks go at the instant of the answer.
@@ -321,7 +335,16 @@ impl Host {
 
     /// Transactions that have been granted what they waited for, since the last call.
     pub fn woken(&mut self) -> Vec<TxId> {
-        std::mem::take(&mut self.engine.woken)
+        let mut woken = std::mem::take(&mut self.engine.woken);
+        // Others have asked again meanwhile, or have ended.
+        woken.retain(|tx| match self.engine.txs.get_mut(tx) {
+            Some(phase @ Phase::Parked) => {
+                *phase = Phase::Live;
+                true
+            }
+            _ => false,
+        });
+        woken
     }
 
     /// Does what is due at `now`: releases the locks of what has ended, and commits groups whose

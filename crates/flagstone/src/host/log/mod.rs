@@ -196,15 +196,16 @@ impl Log {
         // wrote at its end and no master points to: it is written again, so that restarts that the
         // power cuts short do not fill the log.
         let mut at = (log.oldest - start) as usize;
-        let (mut kept, mut known) = (at, checkpoint == payload);
+        let (mut kept, mut pointed) = (at, checkpoint > payload);
         while let Some((entry, len)) = Entry::parse(&bytes[at..]) {
-            known |= start + at as u64 == checkpoint;
+            let lsn = start + at as u64;
             at += len;
-            if !entry.what.is_bookkeeping() || checkpoint >= start + kept as u64 {
+            if !entry.what.is_bookkeeping() || pointed {
                 kept = at;
             }
+            pointed &= lsn < checkpoint || entry.what != What::CheckpointEnd;
         }
-        if !known {
+        if pointed {
             return Err(HostError::LogDamaged(log.page_of(checkpoint / payload)));
         }
         let end = start + kept as u64;
