@@ -93,9 +93,9 @@ fn subjects_of(args: &Args) -> Result<Vec<Subject>, Failure> {
             stacks.retain(|&stack| Subject::Stack(stack).is_atomic());
         } else {
             let named = list.split(',').map(|name| name.trim().parse());
-            stacks = named.collect::<Result<_, HostError>>().map_err(|error| {
-                Failure::Usage(error.to_string())
-            })?;
+            stacks = named
+                .collect::<Result<_, HostError>>()
+                .map_err(|error| Failure::Usage(error.to_string()))?;
         }
         return Ok(stacks.into_iter().map(Subject::Stack).collect());
     }

@@ -93,7 +93,10 @@ impl World for Records {
         known: &mut Known,
         _: &mut BTreeSet<Place>,
     ) -> Done<BTreeMap<Place, Contents>> {
-        assert!(self.clients.is_empty(), "places are looked at after a restart");
+        assert!(
+            self.clients.is_empty(),
+            "places are looked at after a restart"
+        );
         let tx = self.host.begin(known.now).map_err(stop)?;
         let (mut found, mut bytes) = (BTreeMap::new(), Vec::new());
         for place in 0..known.pages * SLOTS {

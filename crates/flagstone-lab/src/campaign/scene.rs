@@ -67,7 +67,7 @@ pub(super) struct Scene {
 }
 
 /// Pages of the log of a database.
-const LOG_PAGES: u32 = 8;
+const LOG_PAGES: u32 = 32;
 
 const TIMING: Timing = Timing {
     read: Nanos::from_micros(25),
@@ -137,7 +137,10 @@ impl Scene {
             geometry.blocks_per_plane += 1;
         }
         // Pages of live transactions, uncommitted leftovers, zones; and blocks that faults take.
-        let zoned = id.subject.protocol().is_some_and(|kind| kind.info().format.zoned);
+        let zoned = id
+            .subject
+            .protocol()
+            .is_some_and(|kind| kind.info().format.zoned);
         geometry.blocks_per_plane += if zoned { 12 } else { 5 };
         geometry.blocks_per_plane += 2 * u32::from(id.faults.bits() != 0);
         Scene {
@@ -179,11 +182,14 @@ impl Scene {
         let world: Result<Box<dyn World>, NoStart> = match self.subject {
             Subject::Protocol(kind) => {
                 let device = Device::open(flash, kind, config, options, Nanos::ZERO);
-                device.map(|device| Box::new(Pages::new(device)) as _).map_err(NoStart::from)
+                device
+                    .map(|device| Box::new(Pages::new(device)) as _)
+                    .map_err(NoStart::from)
             }
             Subject::Stack(on) => {
                 let host = Host::open(flash, on, config, options, &self.host, Nanos::ZERO);
-                host.map(|host| Box::new(Records::new(host)) as _).map_err(NoStart::from)
+                host.map(|host| Box::new(Records::new(host)) as _)
+                    .map_err(NoStart::from)
             }
         };
         (stack, world)

@@ -25,7 +25,6 @@ impl Subject {
         match self {
             Subject::Protocol(kind) | Subject::Stack(Stack::Force(kind)) => Some(kind),
             Subject::Stack(Stack::Wal) => Some(Kind::Plain),
-            Subject::Stack(Stack::CfcEx | Stack::AfcEx) => None,
         }
     }
 

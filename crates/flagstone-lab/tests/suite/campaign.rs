@@ -175,7 +175,10 @@ fn a_database_on_a_device_without_transactions_or_that_lies_fails() {
             stop_early: true,
             ..campaign_on(Subject::Stack(stack))
         };
-        assert!(run(&campaign).violations_total > 0, "{stack} does not notice");
+        assert!(
+            run(&campaign).violations_total > 0,
+            "{stack} does not notice"
+        );
     }
 }
 
