@@ -65,11 +65,13 @@ fn cuts(stack: Stack, config: &HostConfig, seeds: std::ops::Range<u64>, step: u6
                 Ok(false) => break,
                 Err(error) => {
                     complaints.push(format!("{}, {cut:?}: {error}", name(stack, config, seed)));
+                    break;
                 }
             }
             at += step;
         }
-        assert!(at > 3 * step, "there was something to cut");
+        let is_fine = complaints.is_empty();
+        assert!(!is_fine || at > 3 * step, "there was something to cut");
     }
     complaints
 }
