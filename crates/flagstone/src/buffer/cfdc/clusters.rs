@@ -2,7 +2,7 @@
 //!
 //! P(c) changes with time, but not the order among clusters of the same shape (n, IPD): of these
 //! the one with the smallest timestamp has the smallest P(c). So clusters are sorted by shape and
-//! timestamp, and a choice compares the first of each shape. There are few shapes.
+//! timestamp, and a choice compares the first of each shape.
 
 use super::super::FrameId;
 use super::super::list::Links;
@@ -58,7 +58,8 @@ fn priority(shape: Shape, ts: u64, time: u64) -> (u64, u128) {
     (ipd, u128::from(shape.len).pow(2) * u128::from(age))
 }
 
-/// Compares two fractions. Pages of a cluster bound the numerators, so that nothing overflows.
+/// Compares two fractions. IPD and n are bounded by a cluster's pages: the products are far from
+/// the limit.
 fn compare(a: (u64, u128), b: (u64, u128)) -> Ordering {
     (u128::from(a.0) * b.1).cmp(&(u128::from(b.0) * a.1))
 }

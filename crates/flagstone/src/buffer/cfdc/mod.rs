@@ -14,8 +14,9 @@
 //!             ts is globaltime when the cluster was made or last lost a page to a hit; globaltime
 //!             counts dirty pages that entered the priority region.
 //! Cost        An access is logarithmic in the clusters of one shape (n, IPD), and constant outside
-//!             the priority region. A choice looks at the oldest cluster of each shape, a few
-//!             dozen.
+//!             the priority region. A choice looks at the oldest cluster of each shape:
+//!             dozens, and thousands in a pool of a million frames; and not while a cluster is
+//!             drained.
 //!
 //! Departures  D1. P(c) depends on globaltime and is compared as it is at the choice, exactly, in
 //!                 integers. Kept as of the last change, a cluster that nothing touches would not

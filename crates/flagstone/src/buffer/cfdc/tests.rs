@@ -174,7 +174,7 @@ fn wrong_models_are_found_out_d3() {
     }
 }
 
-/// A pool of 20 frames with one in the working region: what comes in is demoted by what follows.
+/// A pool of 100 frames with one in the working region: what comes in is demoted by what follows.
 /// Frames have the numbers of their pages.
 fn filled(dirty: &[u32]) -> Cfdc {
     let mut cfdc = Cfdc::new(100, &options(16, 99));
