@@ -35,18 +35,10 @@ use super::input::Terminal;
 use super::mix::{Client, Kind};
 use super::random::Constants;
 use derive::Database;
+pub use flagstone::host::Rid;
 use flagstone::units::Lpn;
 use relation::Relation;
 use thiserror::Error;
-
-/// The place of a record: a page and a slot in it, for as long as the record lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rid {
-    /// The page.
-    pub page: Lpn,
-    /// The slot.
-    pub slot: u16,
-}
 
 /// What an access does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
