@@ -8,4 +8,5 @@ pub mod units;
 pub mod layout;
 pub mod nand;
 pub mod ftl;
+pub mod page;
 pub mod commit;
