@@ -16,9 +16,9 @@
 //! and nothing is due, the groups are flushed; if that does not help, the database has lost
 //! somebody, and the run fails and says so.
 
+use super::Engine;
 use super::oracle::{Oracle, Violation};
 use super::source::Source;
-use super::Engine;
 use crate::tpcc::pages::{PagesError, Transaction, Verb};
 use flagstone::host::{HostError, Step, Why};
 use flagstone::units::{Nanos, TxId};
@@ -269,7 +269,10 @@ impl Driver {
     ) -> Result<Nanos, DriverError> {
         (self.draining, self.until) = (true, None);
         while self.advance(engine, source)? {}
-        assert_eq!(self.issued, self.completed, "every transaction that began has ended");
+        assert_eq!(
+            self.issued, self.completed,
+            "every transaction that began has ended"
+        );
         Ok(self.now)
     }
 
@@ -417,7 +420,9 @@ impl Driver {
         now: Nanos,
         client: u32,
     ) -> Result<(), DriverError> {
-        let tx = engine.begin(now).map_err(|error| DriverError::Host { at: now, error })?;
+        let tx = engine
+            .begin(now)
+            .map_err(|error| DriverError::Host { at: now, error })?;
         self.by_tx.insert(tx, client);
         let client = &mut self.clients[client as usize];
         client.state = State::Runs;
@@ -645,7 +650,11 @@ impl Driver {
 
     fn look_at_memory(&mut self, engine: &impl Engine) {
         for (name, bytes) in engine.memory() {
-            let known = self.counted.memory.iter_mut().find(|(known, _)| *known == name);
+            let known = self
+                .counted
+                .memory
+                .iter_mut()
+                .find(|(known, _)| *known == name);
             match known {
                 Some((_, most)) => *most = bytes.max(*most),
                 None => self.counted.memory.push((name, bytes)),

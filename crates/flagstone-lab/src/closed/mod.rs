@@ -160,10 +160,14 @@ impl Closed {
         };
         let mut driver = Driver::new(self.plan, host.recovered_at());
         let simulated = Instant::now();
-        driver.run(&mut host, source, self.warm_up).map_err(failed)?;
+        driver
+            .run(&mut host, source, self.warm_up)
+            .map_err(failed)?;
         host.reset_stats();
         let erased = chip_of(&host).erase_counts().to_vec();
-        let counted = driver.run(&mut host, source, self.measured).map_err(failed)?;
+        let counted = driver
+            .run(&mut host, source, self.measured)
+            .map_err(failed)?;
         let simulated_wall_s = simulated.elapsed().as_secs_f64();
         let (_, ended) = driver.issued_and_completed();
         let erases = Erases::between(&erased, chip_of(&host).erase_counts());
@@ -202,7 +206,10 @@ fn check(host: &mut Host, oracle: &Oracle) -> Result<u64, DriverError> {
         };
         let step = host.read(now, reader, rid, &mut bytes);
         let Step::Done(there, done) = step.map_err(|error| failed(now, error))? else {
-            return Err(DriverError::Stuck { at: now, waiting: 1 });
+            return Err(DriverError::Stuck {
+                at: now,
+                waiting: 1,
+            });
         };
         let found = there.then_some(&bytes[..]);
         let read = oracle.read(reader, rid, found);
@@ -221,7 +228,9 @@ fn chip_of(host: &Host) -> &Chip {
 /// The chip, with its clock back at zero.
 fn power_off(flash: Box<dyn Flash>) -> Chip {
     let flash: Box<dyn Any> = flash;
-    let mut chip = *flash.downcast::<Chip>().expect("this run was made on a chip");
+    let mut chip = *flash
+        .downcast::<Chip>()
+        .expect("this run was made on a chip");
     chip.reset_time();
     chip
 }

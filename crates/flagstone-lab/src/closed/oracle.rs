@@ -69,7 +69,9 @@ impl Oracle {
     /// What is committed, in the order of places.
     pub fn committed(&self) -> Vec<(Rid, Option<&[u8]>)> {
         let records = self.committed.iter();
-        let mut all: Vec<_> = records.map(|(rid, record)| (*rid, record.as_deref())).collect();
+        let mut all: Vec<_> = records
+            .map(|(rid, record)| (*rid, record.as_deref()))
+            .collect();
         all.sort_unstable();
         all
     }

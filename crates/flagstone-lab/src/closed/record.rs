@@ -4,7 +4,7 @@ use super::driver::Counted;
 use super::{Closed, Span};
 use crate::replay::{Causes, Erases, Latency, flash_by_cause, gc_share};
 use flagstone::ftl::{Cause, Operation};
-use flagstone::host::{Host, HostStats};
+use flagstone::host::{Host, HostStats, Why};
 use flagstone::units::Nanos;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ impl ClosedRecord {
         let restarts: BTreeMap<&str, u64> = counted
             .restarts
             .iter()
-            .map(|(why, count)| (why.name(), *count))
+            .map(|(why, count)| (cause(*why), *count))
             .collect();
         let restarted: u64 = restarts.values().sum();
         let evicted = stats.pool.evicted();
@@ -191,7 +191,19 @@ impl ClosedRecord {
     /// Flash operations of a kind for a cause.
     pub fn flash_operations(&self, operation: Operation, cause: Cause) -> u64 {
         let causes = self.flash.get(operation.name());
-        causes.and_then(|causes| causes.get(cause.name())).copied().unwrap_or(0)
+        causes
+            .and_then(|causes| causes.get(cause.name()))
+            .copied()
+            .unwrap_or(0)
+    }
+}
+
+/// The name of a cause in records.
+fn cause(why: Why) -> &'static str {
+    match why {
+        Why::Deadlock => "deadlock",
+        Why::PoolExhausted => "pool_exhausted",
+        Why::LogFull => "log_full",
     }
 }
 
