@@ -19,7 +19,7 @@
 use super::Engine;
 use super::oracle::{Oracle, Violation};
 use super::source::Source;
-use crate::tpcc::pages::{PagesError, Transaction, Verb};
+use crate::tpcc::pages::{Access, PagesError, Transaction, Verb};
 use flagstone::host::{HostError, Step, Why};
 use flagstone::units::{Nanos, TxId};
 use rand::{RngExt, SeedableRng};
@@ -28,6 +28,18 @@ use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use thiserror::Error;
+
+/// Attempts after which a transaction is given up: something is too small for it.
+const ATTEMPTS: u32 = 1_000;
+
+/// The name of a cause in records and messages.
+pub(super) fn cause(why: Why) -> &'static str {
+    match why {
+        Why::Deadlock => "deadlock",
+        Why::PoolExhausted => "pool_exhausted",
+        Why::LogFull => "log_full",
+    }
+}
 
 /// Why a run stopped.
 #[derive(Debug, Error)]
@@ -50,6 +62,20 @@ pub enum DriverError {
         at: Nanos,
         /// What.
         violation: Violation,
+    },
+    /// A transaction was a victim again and again.
+    #[error(
+        "at {at}: a transaction that writes {pages} pages was aborted {ATTEMPTS} times ({}): use \
+         more frames or log pages, fewer clients or a longer back-off",
+        cause(*why)
+    )]
+    Starved {
+        /// When.
+        at: Nanos,
+        /// Distinct pages that it writes.
+        pages: usize,
+        /// The last time.
+        why: Why,
     },
     /// Transactions wait that nobody will wake.
     #[error("at {at}: {waiting} transactions wait and nothing is due: the database lost a wake-up")]
@@ -135,6 +161,8 @@ struct Client {
     begun: Nanos,
     attempted: Nanos,
     commit_asked: Option<Nanos>,
+    /// Attempts of this transaction that were aborted.
+    restarts: u32,
     /// Counts what makes an event in the heap invalid.
     epoch: u32,
 }
@@ -409,7 +437,8 @@ impl Driver {
             return Ok(());
         }
         self.issued += 1;
-        self.clients[client as usize].begun = now;
+        let own = &mut self.clients[client as usize];
+        (own.begun, own.restarts) = (now, 0);
         self.attempt(engine, now, client)?;
         self.requests(engine, now, client)
     }
@@ -536,6 +565,16 @@ impl Driver {
         let own = &mut self.clients[client as usize];
         own.state = State::BacksOff;
         own.epoch = own.epoch.wrapping_add(1);
+        own.restarts += 1;
+        if own.restarts == ATTEMPTS {
+            let mut pages = Vec::new();
+            own.transaction.distinct_pages(Access::writes, &mut pages);
+            return Err(DriverError::Starved {
+                at: now,
+                pages: pages.len(),
+                why,
+            });
+        }
         self.push(done + delay, client);
         Ok(done)
     }
@@ -673,6 +712,7 @@ impl Client {
             begun: Nanos::ZERO,
             attempted: Nanos::ZERO,
             commit_asked: None,
+            restarts: 0,
             epoch: 0,
         }
     }

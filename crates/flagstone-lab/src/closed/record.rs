@@ -1,10 +1,10 @@
 //! The result of a closed-loop run: one record, one JSON object.
 
-use super::driver::Counted;
+use super::driver::{Counted, cause};
 use super::{Closed, Span};
 use crate::replay::{Causes, Erases, Latency, flash_by_cause, gc_share};
 use flagstone::ftl::{Cause, Operation};
-use flagstone::host::{Host, HostStats, Why};
+use flagstone::host::{Host, HostStats};
 use flagstone::units::Nanos;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -195,15 +195,6 @@ impl ClosedRecord {
             .and_then(|causes| causes.get(cause.name()))
             .copied()
             .unwrap_or(0)
-    }
-}
-
-/// The name of a cause in records.
-fn cause(why: Why) -> &'static str {
-    match why {
-        Why::Deadlock => "deadlock",
-        Why::PoolExhausted => "pool_exhausted",
-        Why::LogFull => "log_full",
     }
 }
 

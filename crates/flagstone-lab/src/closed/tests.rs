@@ -17,7 +17,7 @@ fn closed(stack: Stack) -> Closed {
         options: Options::default(),
         device,
         host: HostConfig {
-            frames: 48,
+            frames: 160,
             log_pages: 128,
             ..HostConfig::default()
         },
@@ -77,11 +77,14 @@ fn every_stack_runs_every_transaction_to_its_end_and_the_same_twice() {
 }
 
 #[test]
-fn tmp_print() {
-    for stack in Stack::all() {
-        let Ok(r) = std::panic::catch_unwind(|| run(&closed(stack))) else { println!("FAILED {stack}"); continue };
-        println!("{stack} tps {:.0} ex {:.0} restarts {:?} waits {} hit {:.2} log {} w {} r {} wa {:.2} issued {} checked {:?} wall {:.2}", r.throughput_tps, r.execution_ns.mean, r.restarts, r.waits, r.pool_hit_ratio, r.log_pages, r.pages_written, r.pages_read, r.write_amplification, r.issued, r.records_checked, r.simulated_wall_s);
-    }
+fn a_transaction_that_never_fits_the_pool_is_given_up_in_words() {
+    let mut closed = closed(Stack::Force(Kind::Scc));
+    closed.host.frames = 20;
+    let error = closed.run(&mut tpcc(&closed)).unwrap_err().to_string();
+    assert!(
+        error.contains("force:scc on small") && error.contains("pool_exhausted"),
+        "{error}"
+    );
 }
 
 /// A database that makes a mistake now and then.
@@ -215,7 +218,10 @@ fn waits_deadlocks_and_restarts_happen_and_are_counted() {
     let mut closed = closed(Stack::Force(Kind::Cfc));
     closed.measured = Span::Transactions(2_000);
     closed.plan.back_off = Nanos::from_micros(500_000);
-    assert!(delay(&run(&closed)) > 2.0 * delay(&record), "back-off takes its time");
+    assert!(
+        delay(&run(&closed)) > 2.0 * delay(&record),
+        "back-off takes its time"
+    );
 }
 
 #[test]
