@@ -494,7 +494,7 @@ impl Driver {
                     Step::Waits => Step::Waits,
                     Step::Abort { victim, why } => Step::Abort { victim, why },
                 },
-                Verb::Update | Verb::Insert | Verb::Delete => {
+                Verb::Update | Verb::Insert | Verb::Expire | Verb::Delete => {
                     let payload = own.transaction.payload(own.step);
                     let bytes = (access.verb != Verb::Delete).then_some(&payload[..]);
                     let answer = engine.write(now, tx, at, bytes).map_err(failed)?;

@@ -20,6 +20,7 @@
 //!   for life; inner pages are never split, and deleted entries stay, as they do until a vacuum.
 //! - A transaction is derived as a whole when it begins, after all that began before it. What is
 //!   known of the others is what they will have done; a rolled back one leaves only dead rows.
+//! - A row that is deleted or moved is written where it was, which is how it becomes dead.
 //! - Locks are the host's. Of an index, the leaf entries that are read or written are records;
 //!   inner pages are only touched. A record that the load wrote is not there until it is written.
 //! - There are no pages of free space and visibility maps, no pruning outside an update, no toast.
@@ -51,6 +52,8 @@ pub enum Verb {
     Update,
     /// Writes a record to a place where there was none.
     Insert,
+    /// Marks a record as dead: it stays in its page, as PostgreSQL's do until a vacuum.
+    Expire,
     /// Deletes a record.
     Delete,
 }
@@ -67,7 +70,7 @@ pub struct Access {
 impl Access {
     /// Whether the page changes.
     pub fn writes(&self) -> bool {
-        matches!(self.verb, Verb::Update | Verb::Insert | Verb::Delete)
+        !matches!(self.verb, Verb::Touch | Verb::Read)
     }
 }
 

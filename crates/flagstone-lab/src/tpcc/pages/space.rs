@@ -243,7 +243,7 @@ impl Space {
     pub(super) fn delete(&mut self, heap: Relation, at: Rid, out: &mut Vec<Access>) {
         let bytes = self.heaps[heap as usize].row_bytes;
         self.at_end(at.page.0, bytes, true, false);
-        out.push(access(Verb::Delete, at));
+        out.push(access(Verb::Expire, at));
     }
 
     /// The way down to a leaf.

@@ -45,7 +45,8 @@ fn play(options: &Options, transactions: u64, forget: bool) -> Result<(), String
             let inner = loaded.inner(&pages, at.page);
             let right = match access.verb {
                 Verb::Touch => inner,
-                Verb::Read | Verb::Update | Verb::Delete => (exists || link) && !inner,
+                Verb::Read | Verb::Update | Verb::Expire => (exists || link) && !inner,
+                Verb::Delete => false,
                 Verb::Insert => !exists || inner,
             };
             if !right {
@@ -53,9 +54,9 @@ fn play(options: &Options, transactions: u64, forget: bool) -> Result<(), String
             }
             if access.writes() && !link && !inner {
                 undo.push((at, exists));
-                there.insert(at, access.verb != Verb::Delete);
+                there.insert(at, access.verb != Verb::Expire);
             }
-            moved += u64::from(access.verb == Verb::Delete && relation != Relation::NewOrder);
+            moved += u64::from(access.verb == Verb::Expire && relation != Relation::NewOrder);
         }
         if !transaction.commits {
             rolled_back += 1;
