@@ -1,12 +1,14 @@
 //! Transactions a minute of wall clock: TPC-C clients over each stack.
 //!
 //! ```text
-//!   cargo bench -p flagstone-lab --bench closed_loop -- [--stacks a,b] [--transactions N] [--json]
+//!   cargo bench -p flagstone-lab --bench closed_loop -- [--stacks a,b] [--transactions N]
+//!                                                        [--check] [--json]
 //! ```
 //!
 //! 50 clients, 20 warehouses (2 GiB), a pool of 512 pages, and the cells and latencies of
-//! `flagcommit-slc` with pages of 8 KB in blocks of 128 KB, as many blocks as make the database fill
-//! the device. One thread; the fill is not counted.
+//! `flagcommit-slc` with pages of 8 KB in blocks of 128 KB, as many blocks as make the database
+//! fill the device. One thread; the fill is not counted. With `--check` every read is held against
+//! what was committed.
 
 use flagstone::commit::Options;
 use flagstone::host::{HostConfig, Stack};
@@ -25,8 +27,8 @@ fn device() -> DeviceSpec {
     device.geometry.page_bytes = 8192;
     device.geometry.spare_bytes = 256;
     device.geometry.pages_per_block = 16;
-    // 64 planes; 12 % are reserved (blocks this small need more than a tenth for the collector), and
-    // 306,000 pages are left.
+    // 64 planes; 12 % are reserved, since blocks this small need more than a tenth for the
+    // collector, and 306,000 pages are left.
     device.geometry.blocks_per_plane = 340;
     device.config.over_provision = 0.12;
     device
@@ -66,7 +68,7 @@ fn main() -> ExitCode {
                 abort_ratio: 0.05,
                 back_off: Nanos::from_micros(10_000),
                 seed: 1,
-                check: false,
+                check: arguments.iter().any(|argument| argument == "--check"),
             },
             fill: 0.95,
             warm_up: Span::Transactions(transactions / 4),

@@ -17,130 +17,17 @@
 //! somebody, and the run fails and says so.
 
 use super::Engine;
-use super::oracle::{Oracle, Violation};
+use super::oracle::Oracle;
+use super::plan::{ATTEMPTS, Counted, Driven, DriverError, Plan, Span};
 use super::source::Source;
-use crate::tpcc::pages::{Access, PagesError, Transaction, Verb};
-use flagstone::host::{HostError, Step, Why};
+use crate::tpcc::pages::{Access, Transaction, Verb};
+use flagstone::host::{Step, Why};
 use flagstone::units::{Nanos, TxId};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
-use thiserror::Error;
-
-/// Attempts after which a transaction is given up: something is too small for it.
-const ATTEMPTS: u32 = 1_000;
-
-/// The name of a cause in records and messages.
-pub(super) fn cause(why: Why) -> &'static str {
-    match why {
-        Why::Deadlock => "deadlock",
-        Why::PoolExhausted => "pool_exhausted",
-        Why::LogFull => "log_full",
-    }
-}
-
-/// Why a run stopped.
-#[derive(Debug, Error)]
-pub enum DriverError {
-    /// The database refused or could not go on.
-    #[error("at {at}: {error}")]
-    Host {
-        /// When.
-        at: Nanos,
-        /// Why.
-        error: HostError,
-    },
-    /// There is no further transaction.
-    #[error(transparent)]
-    Source(#[from] PagesError),
-    /// A read found what it should not.
-    #[error("at {at}: {violation}")]
-    Violation {
-        /// When.
-        at: Nanos,
-        /// What.
-        violation: Violation,
-    },
-    /// A transaction was a victim again and again.
-    #[error(
-        "at {at}: a transaction that writes {pages} pages was aborted {ATTEMPTS} times ({}): use \
-         more frames or log pages, fewer clients or a longer back-off",
-        cause(*why)
-    )]
-    Starved {
-        /// When.
-        at: Nanos,
-        /// Distinct pages that it writes.
-        pages: usize,
-        /// The last time.
-        why: Why,
-    },
-    /// Transactions wait that nobody will wake.
-    #[error("at {at}: {waiting} transactions wait and nothing is due: the database lost a wake-up")]
-    Stuck {
-        /// When.
-        at: Nanos,
-        /// How many.
-        waiting: usize,
-    },
-}
-
-/// How transactions are driven.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Plan {
-    /// Clients of a closed loop.
-    pub clients: u32,
-    /// Open loop: transactions arrive as in the recording, its times divided by this.
-    pub speedup: Option<f64>,
-    /// Share of the transactions that ask for a rollback where they would commit: [FlagCommit] §5.2
-    /// simulates the commit and rollback commands of its traces.
-    pub abort_ratio: f64,
-    /// The mean of the time after which a victim starts again; it is uniform from nothing to twice
-    /// this.
-    pub back_off: Nanos,
-    /// Seed of rollbacks and back-off.
-    pub seed: u64,
-    /// Whether every read is held against what was committed.
-    pub check: bool,
-}
-
-/// A part of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Span {
-    /// Until so many transactions have ended.
-    Transactions(u64),
-    /// For so long in virtual time.
-    Time(Nanos),
-}
-
-/// What was counted in a part of a run. Transactions belong to the part in which they end.
-#[derive(Debug, Clone, Default)]
-pub struct Counted {
-    /// When it began, and when it ended.
-    pub from: Nanos,
-    /// See `from`.
-    pub to: Nanos,
-    /// Transactions that committed.
-    pub committed: u64,
-    /// Transactions that asked for a rollback and got it.
-    pub rolled_back: u64,
-    /// Attempts that were aborted to be started again, by cause.
-    pub restarts: BTreeMap<Why, u64>,
-    /// Requests that had to wait.
-    pub waits: u64,
-    /// Of committed transactions: from the begin of the first attempt, or the arrival, to the end.
-    pub execution_ns: Vec<u64>,
-    /// From the begin of the attempt that committed to the end.
-    pub attempt_ns: Vec<u64>,
-    /// From the request to commit to the end.
-    pub commit_ns: Vec<u64>,
-    /// Accesses that were served.
-    pub accesses: u64,
-    /// The most that each structure in memory took.
-    pub memory: Vec<(&'static str, u64)>,
-}
+use std::collections::BinaryHeap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -260,7 +147,7 @@ impl Driver {
         engine: &mut impl Engine,
         source: &mut impl Source,
         span: Span,
-    ) -> Result<Counted, DriverError> {
+    ) -> Driven<Counted> {
         self.counted = Counted {
             from: self.now,
             to: self.now,
@@ -290,11 +177,7 @@ impl Driver {
     ///
     /// # Errors
     /// As [`Driver::run`].
-    pub fn drain(
-        &mut self,
-        engine: &mut impl Engine,
-        source: &mut impl Source,
-    ) -> Result<Nanos, DriverError> {
+    pub fn drain(&mut self, engine: &mut impl Engine, source: &mut impl Source) -> Driven<Nanos> {
         (self.draining, self.until) = (true, None);
         while self.advance(engine, source)? {}
         assert_eq!(
@@ -305,11 +188,7 @@ impl Driver {
     }
 
     /// The next event of the running span. Says whether there was one.
-    fn advance(
-        &mut self,
-        engine: &mut impl Engine,
-        source: &mut impl Source,
-    ) -> Result<bool, DriverError> {
+    fn advance(&mut self, engine: &mut impl Engine, source: &mut impl Source) -> Driven<bool> {
         let next = self.heap.peek().map(|Reverse((at, ..))| *at);
         if let Some(deadline) = engine.deadline()
             && next.is_none_or(|at| deadline <= at)
@@ -341,7 +220,7 @@ impl Driver {
     }
 
     /// Nothing is due: all that is left waits for a group, or nothing is left.
-    fn flush(&mut self, engine: &mut impl Engine) -> Result<bool, DriverError> {
+    fn flush(&mut self, engine: &mut impl Engine) -> Driven<bool> {
         let waiting = self.by_tx.len();
         if waiting == 0 {
             return Ok(false);
@@ -378,7 +257,7 @@ impl Driver {
         engine: &mut impl Engine,
         source: &mut impl Source,
         now: Nanos,
-    ) -> Result<(), DriverError> {
+    ) -> Driven<()> {
         if self.draining {
             return Ok(());
         }
@@ -398,7 +277,7 @@ impl Driver {
         source: &mut impl Source,
         now: Nanos,
         client: u32,
-    ) -> Result<(), DriverError> {
+    ) -> Driven<()> {
         match self.clients[client as usize].state {
             State::Idle => self.begin(engine, source, now, client),
             State::BacksOff => {
@@ -425,7 +304,7 @@ impl Driver {
         source: &mut impl Source,
         now: Nanos,
         client: u32,
-    ) -> Result<(), DriverError> {
+    ) -> Driven<()> {
         if self.draining || self.exhausted {
             return Ok(());
         }
@@ -443,12 +322,7 @@ impl Driver {
         self.requests(engine, now, client)
     }
 
-    fn attempt(
-        &mut self,
-        engine: &mut impl Engine,
-        now: Nanos,
-        client: u32,
-    ) -> Result<(), DriverError> {
+    fn attempt(&mut self, engine: &mut impl Engine, now: Nanos, client: u32) -> Driven<()> {
         let tx = engine
             .begin(now)
             .map_err(|error| DriverError::Host { at: now, error })?;
@@ -463,12 +337,7 @@ impl Driver {
     }
 
     /// Makes requests of a transaction as long as their answers are due before anything else is.
-    fn requests(
-        &mut self,
-        engine: &mut impl Engine,
-        start: Nanos,
-        client: u32,
-    ) -> Result<(), DriverError> {
+    fn requests(&mut self, engine: &mut impl Engine, start: Nanos, client: u32) -> Driven<()> {
         let mut now = start;
         loop {
             let failed = |error| DriverError::Host { at: now, error };
@@ -528,7 +397,7 @@ impl Driver {
         now: Nanos,
         client: u32,
         answer: Step<()>,
-    ) -> Result<Option<Nanos>, DriverError> {
+    ) -> Driven<Option<Nanos>> {
         match answer {
             Step::Done((), done) => return Ok(Some(done)),
             Step::Waits => {
@@ -556,7 +425,7 @@ impl Driver {
         now: Nanos,
         client: u32,
         why: Why,
-    ) -> Result<Nanos, DriverError> {
+    ) -> Driven<Nanos> {
         let tx = self.clients[client as usize].tx;
         let done = self.roll_back(engine, now, tx)?;
         *self.counted.restarts.entry(why).or_default() += 1;
@@ -579,12 +448,7 @@ impl Driver {
         Ok(done)
     }
 
-    fn roll_back(
-        &mut self,
-        engine: &mut impl Engine,
-        now: Nanos,
-        tx: TxId,
-    ) -> Result<Nanos, DriverError> {
+    fn roll_back(&mut self, engine: &mut impl Engine, now: Nanos, tx: TxId) -> Driven<Nanos> {
         let failed = |error| DriverError::Host { at: now, error };
         let done = engine.abort(now, tx).map_err(failed)?;
         self.by_tx.remove(&tx);
@@ -596,12 +460,7 @@ impl Driver {
     }
 
     /// A transaction has made all its requests.
-    fn finish(
-        &mut self,
-        engine: &mut impl Engine,
-        now: Nanos,
-        client: u32,
-    ) -> Result<(), DriverError> {
+    fn finish(&mut self, engine: &mut impl Engine, now: Nanos, client: u32) -> Driven<()> {
         let own = &mut self.clients[client as usize];
         own.commit_asked.get_or_insert(now);
         let tx = own.tx;
@@ -627,12 +486,7 @@ impl Driver {
     }
 
     /// Calls what has to be called now and then: locks of what has ended go, groups are over.
-    fn acknowledge(
-        &mut self,
-        engine: &mut impl Engine,
-        now: Nanos,
-        flush: bool,
-    ) -> Result<(), DriverError> {
+    fn acknowledge(&mut self, engine: &mut impl Engine, now: Nanos, flush: bool) -> Driven<()> {
         let failed = |error| DriverError::Host { at: now, error };
         for (tx, done) in engine.acknowledged(now, flush).map_err(failed)? {
             let client = self.by_tx[&tx];

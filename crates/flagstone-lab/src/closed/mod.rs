@@ -12,12 +12,14 @@
 mod driver;
 mod engine;
 mod oracle;
+mod plan;
 mod record;
 mod source;
 
-pub use driver::{Counted, Driver, DriverError, Plan, Span};
+pub use driver::Driver;
 pub use engine::Engine;
 pub use oracle::{Oracle, Violation};
+pub use plan::{Counted, Driven, DriverError, Plan, Span};
 pub use record::ClosedRecord;
 pub use source::{Played, Source};
 

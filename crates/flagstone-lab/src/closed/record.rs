@@ -1,11 +1,10 @@
 //! The result of a closed-loop run: one record, one JSON object.
 
-use super::driver::{Counted, cause};
-use super::{Closed, Span};
+use super::Closed;
+use super::plan::{Counted, cause};
 use crate::replay::{Causes, Erases, Latency, flash_by_cause, gc_share};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{Host, HostStats};
-use flagstone::units::Nanos;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -196,9 +195,4 @@ impl ClosedRecord {
             .copied()
             .unwrap_or(0)
     }
-}
-
-impl Span {
-    /// Nothing: no warm-up.
-    pub const NONE: Span = Span::Time(Nanos::ZERO);
 }

@@ -63,11 +63,7 @@ fn every_stack_runs_every_transaction_to_its_end_and_the_same_twice() {
         assert!(first.issued >= 350 && first.rolled_back > 0, "{stack}");
         assert!(first.records_checked > Some(1_000), "{stack}");
         assert!(first.recovery_ns > 0 && first.virtual_ns > 0, "{stack}");
-        assert_eq!(
-            first.execution_ns.p50 >= first.attempt_ns.p50,
-            true,
-            "{stack}"
-        );
+        assert!(first.execution_ns.mean >= first.attempt_ns.mean, "{stack}");
         assert_eq!(
             run(&closed).without_wall_clock(),
             first.without_wall_clock(),
@@ -108,7 +104,7 @@ enum Mistake {
 impl Mistaken {
     fn time(&mut self, mistake: Mistake, every: u32) -> bool {
         self.calls += u32::from(self.mistake == mistake);
-        self.mistake == mistake && self.calls % every == 0
+        self.mistake == mistake && self.calls.is_multiple_of(every)
     }
 }
 

@@ -9,7 +9,8 @@
 //! The model of a database, with [`relation`] for the sizes of rows:
 //!
 //! - Rows take their size in PostgreSQL, and heaps are loaded full (`fillfactor` 100). The bytes
-//!   that a simulation writes are few ([`Transaction::payload`]); only the layout has the real size.
+//!   that a simulation writes are few ([`Transaction::payload`]); only the layout has the real
+//!   size.
 //! - An update writes a new version: into the row's page if there is room for one, and no index
 //!   changes (HOT); else into the page where the client adds rows, with an entry in each index.
 //!   What it replaced is free once the transaction has ended. So each loaded page moves about one
