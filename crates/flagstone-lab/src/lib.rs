@@ -4,7 +4,8 @@
 //! or imported, [`tpcc`] makes the transactions that are recorded, a [`workload`] is drawn from a
 //! seed instead. [`steady`] brings a device into the state in which it is measured and [`image`]
 //! keeps that state in a file; [`bare`] is the loop that the FTL is held against. [`replay`] plays
-//! transactions and counts what they cost; a [`campaign`] cuts the power under them.
+//! transactions and counts what they cost; [`closed`] drives clients over a whole database; a
+//! [`campaign`] cuts the power under them.
 #![forbid(unsafe_code)]
 
 pub mod device;
@@ -15,4 +16,5 @@ pub mod steady;
 pub mod image;
 pub mod bare;
 pub mod replay;
+pub mod closed;
 pub mod campaign;

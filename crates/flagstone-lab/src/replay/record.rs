@@ -2,7 +2,8 @@
 
 use super::{Setup, Source, Timings};
 use flagstone::commit::{Device, Isolation};
-use flagstone::ftl::{Cause, Operation};
+use flagstone::ftl::{Cause, Operation, Stats};
+use flagstone::nand::Timing;
 use flagstone::units::Nanos;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -21,7 +22,8 @@ pub struct Latency {
 }
 
 impl Latency {
-    fn of(samples: &[u64]) -> Latency {
+    /// Of these samples; all zero if there are none.
+    pub fn of(samples: &[u64]) -> Latency {
         if samples.is_empty() {
             return Latency::default();
         }
@@ -51,7 +53,8 @@ pub struct Erases {
 }
 
 impl Erases {
-    pub(super) fn between(before: &[u32], after: &[u32]) -> Erases {
+    /// From what each block had before and has after.
+    pub fn between(before: &[u32], after: &[u32]) -> Erases {
         let each = || before.iter().zip(after).map(|(b, a)| a - b);
         Erases {
             total: each().map(u64::from).sum(),
@@ -145,6 +148,31 @@ pub fn by_cause(record: &Record, operation: Operation, cause: Cause) -> u64 {
         .unwrap_or(0)
 }
 
+/// The operations of a run: kind, then cause.
+pub fn flash_by_cause(stats: &Stats) -> BTreeMap<&'static str, Causes> {
+    let causes = [
+        Cause::Host,
+        Cause::Commit,
+        Cause::Gc,
+        Cause::Mapping,
+        Cause::Log,
+    ];
+    let of = |op: Operation| causes.iter().map(move |c| (c.name(), stats.count(op, *c)));
+    let kinds = Operation::ALL.into_iter();
+    kinds.map(|op| (op.name(), of(op).collect())).collect()
+}
+
+/// Share of the collector in the time of all flash operations.
+pub fn gc_share(stats: &Stats, timing: &Timing) -> f64 {
+    let latency = [timing.read, timing.program, timing.reprogram, timing.erase];
+    let busy = |count: &dyn Fn(Operation) -> u64| -> u64 {
+        let each = Operation::ALL.into_iter().zip(latency);
+        each.map(|(op, latency)| count(op) * latency.0).sum()
+    };
+    let of_gc = busy(&|op| stats.count(op, Cause::Gc));
+    of_gc as f64 / busy(&|op| stats.total(op)).max(1) as f64
+}
+
 impl Record {
     pub(super) fn new(
         setup: &Setup,
@@ -156,40 +184,9 @@ impl Record {
         erases: Erases,
     ) -> Record {
         let (stats, host) = (device.stats(), device.host_stats());
-        let causes = [
-            Cause::Host,
-            Cause::Commit,
-            Cause::Gc,
-            Cause::Mapping,
-            Cause::Log,
-        ];
-        let flash: BTreeMap<&str, Causes> = Operation::ALL
-            .into_iter()
-            .map(|op| {
-                (
-                    op.name(),
-                    causes
-                        .iter()
-                        .map(|c| (c.name(), stats.count(op, *c)))
-                        .collect(),
-                )
-            })
-            .collect();
         let programs = stats.total(Operation::Program);
         let mapping = stats.count(Operation::Program, Cause::Mapping)
             + stats.count(Operation::Program, Cause::Log);
-        let timing = setup.device.timing;
-        let busy = |cause: Option<Cause>| -> u64 {
-            let latency = [timing.read, timing.program, timing.reprogram, timing.erase];
-            Operation::ALL
-                .into_iter()
-                .zip(latency)
-                .map(|(op, each)| {
-                    let count = cause.map_or(stats.total(op), |cause| stats.count(op, cause));
-                    count * each.0
-                })
-                .sum()
-        };
         let virtual_ns = timings.end.since(start).0;
         Record {
             protocol: setup.kind.info().name,
@@ -210,12 +207,12 @@ impl Record {
             throughput_tps: host.committed as f64 / (virtual_ns.max(1) as f64 / 1e9),
             execution_ns: Latency::of(&timings.execution_ns),
             commit_ns: Latency::of(&timings.commit_ns),
-            flash,
+            flash: flash_by_cause(stats),
             host_pages_written: host.pages_written,
             host_pages_read: host.pages_read,
             write_amplification: programs as f64 / host.pages_written.max(1) as f64,
             gc_ns: stats.gc_ns.0,
-            gc_share: busy(Some(Cause::Gc)) as f64 / busy(None).max(1) as f64,
+            gc_share: gc_share(stats, &setup.device.timing),
             mapping_write_ratio: mapping as f64 / programs.max(1) as f64,
             memory_bytes: timings.memory.iter().copied().collect(),
             recovery_ns: 0,

@@ -13,7 +13,8 @@
 //! In reading order: [`session`] is what a transaction needs of a database, [`schema`] the tables,
 //! [`random`] the specification's random quantities, [`load`] the population, [`input`] what a
 //! terminal asks for; then a file for each transaction, [`mix`] which deals and retries
-//! them, [`consistency`], and [`postgres`] with [`record`], which make a trace of it all.
+//! them, [`consistency`], and [`postgres`] with [`record`], which make a trace of it all. [`pages`]
+//! needs no database: it derives what the transactions would do to pages and records.
 
 #![allow(
     clippy::inconsistent_digit_grouping,
@@ -32,6 +33,7 @@ pub mod order_status;
 pub mod delivery;
 pub mod stock_level;
 pub mod mix;
+pub mod pages;
 pub mod consistency;
 pub mod postgres;
 pub mod server;

@@ -1,0 +1,86 @@
+//! What a driver asks of a database: the calls of [`Host`], so that tests can drive one that
+//! makes mistakes.
+
+use flagstone::host::{Host, HostError, Rid, Step};
+use flagstone::units::{Lpn, Nanos, TxId};
+
+/// A database in virtual time. The methods are those of [`Host`], with its contract.
+#[allow(missing_docs, reason = "see Host")]
+pub trait Engine {
+    fn begin(&mut self, now: Nanos) -> Result<TxId, HostError>;
+    fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError>;
+    fn read(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        into: &mut Vec<u8>,
+    ) -> Result<Step<bool>, HostError>;
+    fn write(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Step<()>, HostError>;
+    fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError>;
+    fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError>;
+    fn woken(&mut self) -> Vec<TxId>;
+    fn acknowledged(&mut self, now: Nanos, flush: bool) -> Result<Vec<(TxId, Nanos)>, HostError>;
+    fn deadline(&self) -> Option<Nanos>;
+    fn memory(&self) -> Vec<(&'static str, u64)>;
+}
+
+impl Engine for Host {
+    fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
+        self.begin(now)
+    }
+
+    fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
+        self.touch(now, tx, page)
+    }
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        into: &mut Vec<u8>,
+    ) -> Result<Step<bool>, HostError> {
+        self.read(now, tx, rid, into)
+    }
+
+    fn write(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Step<()>, HostError> {
+        self.write(now, tx, rid, bytes)
+    }
+
+    fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
+        self.commit(now, tx)
+    }
+
+    fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
+        self.abort(now, tx)
+    }
+
+    fn woken(&mut self) -> Vec<TxId> {
+        self.woken()
+    }
+
+    fn acknowledged(&mut self, now: Nanos, flush: bool) -> Result<Vec<(TxId, Nanos)>, HostError> {
+        self.acknowledged(now, flush)
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        self.deadline()
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        self.memory()
+    }
+}

@@ -1,0 +1,241 @@
+//! The closed loop: clients in virtual time over a database ([`Host`]) on a simulated device.
+//!
+//! A device is filled and brought to where the collector works; a database is opened on it; clients
+//! run, first to warm up and then to be measured; what still runs then comes to its end, the power
+//! goes off and on, and what a restart takes is measured as well. With `Plan::check` every read of
+//! the run, and every record after the restart, is held against what was committed.
+//!
+//! It differs from [`replay`](crate::replay), which plays page writes on a device: here records are
+//! read and written through a buffer pool under locks, transactions wait for each other and are
+//! made to start again, and who meets whom depends on the stack.
+
+mod driver;
+mod engine;
+mod oracle;
+mod plan;
+mod record;
+mod source;
+
+pub use driver::Driver;
+pub use engine::Engine;
+pub use oracle::{Oracle, Violation};
+pub use plan::{Counted, Driven, DriverError, Plan, Span};
+pub use record::ClosedRecord;
+pub use source::{Played, Source};
+
+use crate::device::DeviceSpec;
+use crate::replay::{Erases, ReplayError, Setup};
+use flagstone::commit::{Kind, Options};
+use flagstone::ftl::{Cause, Operation};
+use flagstone::host::{Granularity, Host, HostConfig, HostError, Stack, Step};
+use flagstone::nand::{Chip, Flash};
+use flagstone::units::Nanos;
+use std::any::Any;
+use std::time::Instant;
+use thiserror::Error;
+
+/// One run.
+#[derive(Debug, Clone)]
+pub struct Closed {
+    /// The recovery manager and the protocol below it.
+    pub stack: Stack,
+    /// The protocol's variant.
+    pub options: Options,
+    /// The device.
+    pub device: DeviceSpec,
+    /// The database's settings.
+    pub host: HostConfig,
+    /// Clients, rollbacks, back-off.
+    pub plan: Plan,
+    /// Share of the device's logical pages that hold something before the run.
+    pub fill: f64,
+    /// What runs before anything is counted.
+    pub warm_up: Span,
+    /// What is counted.
+    pub measured: Span,
+    /// Name of the workload, for the record.
+    pub workload: String,
+}
+
+/// Why a run could not be made.
+#[derive(Debug, Error)]
+pub enum ClosedError {
+    /// The device cannot be filled.
+    #[error(transparent)]
+    Fill(#[from] ReplayError),
+    /// The database cannot be opened.
+    #[error("{stack} on {device}: {error}")]
+    Open {
+        /// The stack.
+        stack: Stack,
+        /// The device.
+        device: String,
+        /// Why.
+        error: HostError,
+    },
+    /// The run stopped.
+    #[error("{stack} on {device}: {error}")]
+    Run {
+        /// The stack.
+        stack: Stack,
+        /// The device.
+        device: String,
+        /// Why.
+        error: DriverError,
+    },
+}
+
+impl Closed {
+    /// What is locked.
+    pub fn granularity(&self) -> Granularity {
+        self.host.granularity.unwrap_or(self.stack.granularity())
+    }
+
+    /// A device that holds `fill` of its pages and has been overwritten until the collector is at
+    /// work, with the power off. Runs with the same device, protocol, fill and seed start from the
+    /// same.
+    ///
+    /// # Errors
+    /// A device that does not suit the protocol, or is too full.
+    pub fn filled(&self) -> Result<Chip, ClosedError> {
+        let setup = Setup {
+            kind: match self.stack {
+                Stack::Force(kind) => kind,
+                Stack::Wal => Kind::Plain,
+            },
+            options: self.options,
+            device: self.device.clone(),
+            isolation: None,
+            clients: 1,
+            speedup: None,
+            abort_ratio: 0.0,
+            fill: self.fill,
+            seed: self.plan.seed,
+        };
+        let (device, _) = setup.filled()?;
+        Ok(power_off(device.into_flash()))
+    }
+
+    /// A database on a device.
+    ///
+    /// # Errors
+    /// Settings that do not go together, a device that another stack wrote.
+    pub fn open(&self, chip: Chip) -> Result<Host, ClosedError> {
+        let host = Host::open(
+            Box::new(chip),
+            self.stack,
+            self.device.config,
+            &self.options,
+            &self.host,
+            Nanos::ZERO,
+        );
+        host.map_err(|error| ClosedError::Open {
+            stack: self.stack,
+            device: self.device.name.clone(),
+            error,
+        })
+    }
+
+    /// Makes the run: on a device that it fills.
+    ///
+    /// # Errors
+    /// A device or a database that cannot, a read that is wrong.
+    pub fn run(&self, source: &mut impl Source) -> Result<ClosedRecord, ClosedError> {
+        self.run_on(self.filled()?, source)
+    }
+
+    /// Makes the run on a device that [`Closed::filled`] gave.
+    ///
+    /// # Errors
+    /// As [`Closed::run`].
+    pub fn run_on(
+        &self,
+        chip: Chip,
+        source: &mut impl Source,
+    ) -> Result<ClosedRecord, ClosedError> {
+        let wall = Instant::now();
+        let mut host = self.open(chip)?;
+        let failed = |error| ClosedError::Run {
+            stack: self.stack,
+            device: self.device.name.clone(),
+            error,
+        };
+        let mut driver = Driver::new(self.plan, host.recovered_at());
+        let simulated = Instant::now();
+        driver
+            .run(&mut host, source, self.warm_up)
+            .map_err(failed)?;
+        host.reset_stats();
+        let erased = chip_of(&host).erase_counts().to_vec();
+        let counted = driver
+            .run(&mut host, source, self.measured)
+            .map_err(failed)?;
+        let simulated_wall_s = simulated.elapsed().as_secs_f64();
+        let (_, ended) = driver.issued_and_completed();
+        let erases = Erases::between(&erased, chip_of(&host).erase_counts());
+        let mut record = ClosedRecord::new(self, &host, &host.stats(), &counted, erases);
+        driver.drain(&mut host, source).map_err(failed)?;
+
+        let mut host = self.open(power_off(host.into_flash()))?;
+        record.recovery_ns = host.recovered_at().0;
+        record.recovery_pages_read = host.ftl().stats().count(Operation::Read, Cause::Recovery);
+        if let Some(oracle) = driver.oracle() {
+            record.records_checked = Some(check(&mut host, oracle).map_err(failed)?);
+        }
+        (record.issued, _) = driver.issued_and_completed();
+        record.simulated_wall_s = simulated_wall_s;
+        record.transactions_per_wall_minute = ended as f64 / simulated_wall_s.max(1e-9) * 60.0;
+        record.wall_s = wall.elapsed().as_secs_f64();
+        Ok(record)
+    }
+}
+
+/// Holds every record that was ever written against what was committed; how many there are.
+fn check(host: &mut Host, oracle: &Oracle) -> Result<u64, DriverError> {
+    let mut now = host.recovered_at();
+    let failed = |at, error| DriverError::Host { at, error };
+    let (mut tx, mut bytes, mut checked) = (None, Vec::new(), 0);
+    for (rid, _) in oracle.committed() {
+        // A transaction for each thousand, so that locks stay few.
+        if checked % 1_000 == 0
+            && let Some(over) = tx.take()
+        {
+            host.commit(now, over).map_err(|error| failed(now, error))?;
+        }
+        let reader = match tx {
+            Some(tx) => tx,
+            None => *tx.insert(host.begin(now).map_err(|error| failed(now, error))?),
+        };
+        let step = host.read(now, reader, rid, &mut bytes);
+        let Step::Done(there, done) = step.map_err(|error| failed(now, error))? else {
+            return Err(DriverError::Stuck {
+                at: now,
+                waiting: 1,
+            });
+        };
+        let found = there.then_some(&bytes[..]);
+        let read = oracle.read(reader, rid, found);
+        read.map_err(|violation| DriverError::Violation { at: now, violation })?;
+        now = done;
+        checked += 1;
+    }
+    Ok(checked)
+}
+
+fn chip_of(host: &Host) -> &Chip {
+    let flash: &dyn Any = host.ftl().flash();
+    flash.downcast_ref().expect("this run was made on a chip")
+}
+
+/// The chip, with its clock back at zero.
+fn power_off(flash: Box<dyn Flash>) -> Chip {
+    let flash: Box<dyn Any> = flash;
+    let mut chip = *flash
+        .downcast::<Chip>()
+        .expect("this run was made on a chip");
+    chip.reset_time();
+    chip
+}
+
+#[cfg(test)]
+mod tests;

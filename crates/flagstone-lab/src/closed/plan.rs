@@ -1,0 +1,129 @@
+//! What is asked of a driver, what it counts, and why it may stop.
+
+use super::oracle::Violation;
+use crate::tpcc::pages::PagesError;
+use flagstone::host::{HostError, Why};
+use flagstone::units::Nanos;
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+/// Attempts after which a transaction is given up: something is too small for it.
+pub(super) const ATTEMPTS: u32 = 1_000;
+
+/// The name of a cause in records and messages.
+pub(super) fn cause(why: Why) -> &'static str {
+    match why {
+        Why::Deadlock => "deadlock",
+        Why::PoolExhausted => "pool_exhausted",
+        Why::LogFull => "log_full",
+    }
+}
+
+/// Why a run stopped.
+#[derive(Debug, Error)]
+pub enum DriverError {
+    /// The database refused or could not go on.
+    #[error("at {at}: {error}")]
+    Host {
+        /// When.
+        at: Nanos,
+        /// Why.
+        error: HostError,
+    },
+    /// There is no further transaction.
+    #[error(transparent)]
+    Source(#[from] PagesError),
+    /// A read found what it should not.
+    #[error("at {at}: {violation}")]
+    Violation {
+        /// When.
+        at: Nanos,
+        /// What.
+        violation: Violation,
+    },
+    /// A transaction was a victim again and again.
+    #[error(
+        "at {at}: a transaction that writes {pages} pages was aborted {ATTEMPTS} times ({}): use \
+         more frames or log pages, fewer clients or a longer back-off",
+        cause(*why)
+    )]
+    Starved {
+        /// When.
+        at: Nanos,
+        /// Distinct pages that it writes.
+        pages: usize,
+        /// The last time.
+        why: Why,
+    },
+    /// Transactions wait that nobody will wake.
+    #[error("at {at}: {waiting} transactions wait and nothing is due: the database lost a wake-up")]
+    Stuck {
+        /// When.
+        at: Nanos,
+        /// How many.
+        waiting: usize,
+    },
+}
+
+/// What a driver's call gives.
+pub type Driven<T> = Result<T, DriverError>;
+
+/// How transactions are driven.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Plan {
+    /// Clients of a closed loop.
+    pub clients: u32,
+    /// Open loop: transactions arrive as in the recording, its times divided by this.
+    pub speedup: Option<f64>,
+    /// Share of the transactions that ask for a rollback where they would commit: [FlagCommit] §5.2
+    /// simulates the commit and rollback commands of its traces.
+    pub abort_ratio: f64,
+    /// The mean of the time after which a victim starts again; it is uniform from nothing to twice
+    /// this.
+    pub back_off: Nanos,
+    /// Seed of rollbacks and back-off.
+    pub seed: u64,
+    /// Whether every read is held against what was committed.
+    pub check: bool,
+}
+
+/// A part of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Span {
+    /// Until so many transactions have ended.
+    Transactions(u64),
+    /// For so long in virtual time.
+    Time(Nanos),
+}
+
+/// What was counted in a part of a run. Transactions belong to the part in which they end.
+#[derive(Debug, Clone, Default)]
+pub struct Counted {
+    /// When it began, and when it ended.
+    pub from: Nanos,
+    /// See `from`.
+    pub to: Nanos,
+    /// Transactions that committed.
+    pub committed: u64,
+    /// Transactions that asked for a rollback and got it.
+    pub rolled_back: u64,
+    /// Attempts that were aborted to be started again, by cause.
+    pub restarts: BTreeMap<Why, u64>,
+    /// Requests that had to wait.
+    pub waits: u64,
+    /// Of committed transactions: from the begin of the first attempt, or the arrival, to the end.
+    pub execution_ns: Vec<u64>,
+    /// From the begin of the attempt that committed to the end.
+    pub attempt_ns: Vec<u64>,
+    /// From the request to commit to the end.
+    pub commit_ns: Vec<u64>,
+    /// Accesses that were served.
+    pub accesses: u64,
+    /// The most that each structure in memory took.
+    pub memory: Vec<(&'static str, u64)>,
+}
+
+impl Span {
+    /// Nothing: no warm-up.
+    pub const NONE: Span = Span::Time(Nanos::ZERO);
+}

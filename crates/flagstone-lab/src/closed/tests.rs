@@ -1,0 +1,288 @@
+//! Runs on small devices with every stack, and databases that make mistakes, which must be noticed.
+
+use super::*;
+use crate::replay::{Script, script_of};
+use crate::tpcc::Scale;
+use crate::tpcc::pages::{self, Pages};
+use crate::workload::{Pattern, Workload};
+use flagstone::host::Rid;
+use flagstone::units::{Lpn, TxId};
+
+fn closed(stack: Stack) -> Closed {
+    let mut device = DeviceSpec::load("small").expect("a preset");
+    device.geometry.blocks_per_plane = 24;
+    device.config.over_provision = 0.3;
+    Closed {
+        stack,
+        options: Options::default(),
+        device,
+        host: HostConfig {
+            frames: 160,
+            log_pages: 128,
+            ..HostConfig::default()
+        },
+        plan: Plan {
+            clients: 6,
+            speedup: None,
+            abort_ratio: 0.05,
+            back_off: Nanos::from_micros(2_000),
+            seed: 11,
+            check: true,
+        },
+        fill: 0.6,
+        warm_up: Span::Transactions(50),
+        measured: Span::Transactions(300),
+        workload: "tpcc".into(),
+    }
+}
+
+fn tpcc(closed: &Closed) -> Pages {
+    let scale = Scale {
+        warehouses: 2,
+        customers: 60,
+        items: 200,
+    };
+    let options = pages::Options {
+        page_bytes: closed.device.geometry.page_bytes,
+        ..pages::Options::new(scale, 5)
+    };
+    Pages::new(&options).expect("a small database")
+}
+
+fn run(closed: &Closed) -> ClosedRecord {
+    let record = closed.run(&mut tpcc(closed));
+    record.unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn every_stack_runs_every_transaction_to_its_end_and_the_same_twice() {
+    for stack in Stack::all() {
+        let closed = closed(stack);
+        let first = run(&closed);
+        assert_eq!(first.committed + first.rolled_back, 300, "{stack}");
+        assert!(first.issued >= 350 && first.rolled_back > 0, "{stack}");
+        assert!(first.records_checked > Some(1_000), "{stack}");
+        assert!(first.recovery_ns > 0 && first.virtual_ns > 0, "{stack}");
+        assert!(first.execution_ns.mean >= first.attempt_ns.mean, "{stack}");
+        assert_eq!(
+            run(&closed).without_wall_clock(),
+            first.without_wall_clock(),
+            "{stack}"
+        );
+    }
+}
+
+#[test]
+fn a_transaction_that_never_fits_the_pool_is_given_up_in_words() {
+    let mut closed = closed(Stack::Force(Kind::Scc));
+    closed.host.frames = 20;
+    let error = closed.run(&mut tpcc(&closed)).unwrap_err().to_string();
+    assert!(
+        error.contains("force:scc on small") && error.contains("pool_exhausted"),
+        "{error}"
+    );
+}
+
+/// A database that makes a mistake now and then.
+struct Mistaken {
+    host: Host,
+    mistake: Mistake,
+    calls: u32,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mistake {
+    None,
+    /// Every hundredth write is answered and not made.
+    ForgetsWrites,
+    /// Nobody is woken.
+    ForgetsWaiters,
+    /// Every tenth rollback commits.
+    CommitsRollbacks,
+}
+
+impl Mistaken {
+    fn time(&mut self, mistake: Mistake, every: u32) -> bool {
+        self.calls += u32::from(self.mistake == mistake);
+        self.mistake == mistake && self.calls.is_multiple_of(every)
+    }
+}
+
+impl Engine for Mistaken {
+    fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
+        self.host.begin(now)
+    }
+
+    fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
+        self.host.touch(now, tx, page)
+    }
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        into: &mut Vec<u8>,
+    ) -> Result<Step<bool>, HostError> {
+        self.host.read(now, tx, rid, into)
+    }
+
+    fn write(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Step<()>, HostError> {
+        if self.time(Mistake::ForgetsWrites, 100) {
+            return Ok(Step::Done((), now));
+        }
+        self.host.write(now, tx, rid, bytes)
+    }
+
+    fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
+        self.host.commit(now, tx)
+    }
+
+    fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
+        if self.time(Mistake::CommitsRollbacks, 10)
+            && let Step::Done((), done) = self.host.commit(now, tx)?
+        {
+            return Ok(done);
+        }
+        self.host.abort(now, tx)
+    }
+
+    fn woken(&mut self) -> Vec<TxId> {
+        let woken = self.host.woken();
+        if self.mistake == Mistake::ForgetsWaiters {
+            return Vec::new();
+        }
+        woken
+    }
+
+    fn acknowledged(&mut self, now: Nanos, flush: bool) -> Result<Vec<(TxId, Nanos)>, HostError> {
+        self.host.acknowledged(now, flush)
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        self.host.deadline()
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        self.host.memory()
+    }
+}
+
+fn drive(mistake: Mistake) -> Result<Counted, DriverError> {
+    let closed = closed(Stack::Wal);
+    let host = closed.open(closed.filled().unwrap()).unwrap();
+    let start = host.recovered_at();
+    let mut host = Mistaken {
+        host,
+        mistake,
+        calls: 0,
+    };
+    let (mut driver, mut source) = (Driver::new(closed.plan, start), tpcc(&closed));
+    let counted = driver.run(&mut host, &mut source, Span::Transactions(2_000))?;
+    driver.drain(&mut host, &mut source)?;
+    Ok(counted)
+}
+
+#[test]
+fn mistakes_of_a_database_are_noticed() {
+    let counted = drive(Mistake::None).unwrap();
+    assert_eq!(counted.committed + counted.rolled_back, 2_000);
+    for mistake in [Mistake::ForgetsWrites, Mistake::CommitsRollbacks] {
+        let error = drive(mistake).unwrap_err();
+        assert!(matches!(error, DriverError::Violation { .. }), "{error}");
+    }
+    let error = drive(Mistake::ForgetsWaiters).unwrap_err();
+    assert!(matches!(error, DriverError::Stuck { .. }), "{error}");
+}
+
+#[test]
+fn waits_deadlocks_and_restarts_happen_and_are_counted() {
+    let record = run(&Closed {
+        measured: Span::Transactions(2_000),
+        ..closed(Stack::Force(Kind::Cfc))
+    });
+    assert!(record.waits > 100, "{}", record.waits);
+    assert!(record.restarts["deadlock"] > 10, "{:?}", record.restarts);
+    assert!(record.execution_ns.mean > record.attempt_ns.mean);
+    let delay = |record: &ClosedRecord| record.execution_ns.mean - record.attempt_ns.mean;
+    let mut closed = closed(Stack::Force(Kind::Cfc));
+    closed.measured = Span::Transactions(2_000);
+    closed.plan.back_off = Nanos::from_micros(500_000);
+    assert!(
+        delay(&run(&closed)) > 2.0 * delay(&record),
+        "back-off takes its time"
+    );
+}
+
+#[test]
+fn rollbacks_are_as_many_as_asked_for() {
+    let share = |abort_ratio: f64| {
+        let mut closed = closed(Stack::Wal);
+        closed.plan.abort_ratio = abort_ratio;
+        closed.measured = Span::Transactions(1_000);
+        let record = run(&closed);
+        assert_eq!(record.committed + record.rolled_back, 1_000);
+        record.rolled_back as f64 / 1_000.0
+    };
+    assert!(share(0.0) < 0.02, "New-Orders with an unused item only");
+    assert!((share(0.3) - 0.3).abs() < 0.05);
+    assert_eq!(share(1.0), 1.0);
+}
+
+#[test]
+fn a_window_of_time_is_as_long_as_asked_for() {
+    let mut closed = closed(Stack::Wal);
+    closed.warm_up = Span::NONE;
+    closed.measured = Span::Time(Nanos::from_micros(50_000));
+    let record = run(&closed);
+    assert_eq!(record.virtual_ns, 50_000_000);
+    assert!(record.committed > 10, "{}", record.committed);
+}
+
+fn script() -> Script {
+    let workload = Workload {
+        pattern: Pattern::Zipf { theta: 0.8 },
+        pages: 500,
+        requests: 3_000,
+        read_share: 0.3,
+        pages_per_transaction: 5,
+        seed: 9,
+    };
+    script_of(&workload).unwrap()
+}
+
+#[test]
+fn an_open_loop_begins_transactions_when_they_arrive() {
+    let script = script();
+    let run = |speedup| {
+        let mut closed = closed(Stack::Wal);
+        closed.plan.speedup = Some(speedup);
+        (closed.warm_up, closed.measured) = (Span::NONE, Span::Transactions(u64::MAX));
+        closed.run(&mut Played::new(&script)).unwrap()
+    };
+    // A begin every microsecond of the recording: a thousandth of its speed leaves time for each.
+    let slow = run(0.001);
+    let fast = run(1.0);
+    assert_eq!((slow.issued, fast.issued), (600, 600));
+    assert!(slow.virtual_ns >= 599_000_000);
+    assert!(fast.virtual_ns < slow.virtual_ns);
+    assert!(
+        fast.execution_ns.mean > 2.0 * slow.execution_ns.mean,
+        "they queue"
+    );
+}
+
+#[test]
+fn a_closed_loop_plays_a_script_to_its_end() {
+    let script = script();
+    let mut closed = closed(Stack::Force(Kind::GMixSl));
+    (closed.warm_up, closed.measured) = (Span::NONE, Span::Transactions(u64::MAX));
+    let record = closed.run(&mut Played::new(&script)).unwrap();
+    assert_eq!(record.committed + record.rolled_back, 600);
+}

@@ -1,0 +1,319 @@
+//! TPC-C at page level: what the five transactions do to the pages and records of a database,
+//! without one. From the requests of [`mix::Client`] come accesses: pages of the way through an
+//! index, records read, updated, inserted and deleted, and in the end a commit or a rollback.
+//!
+//! It exists because a recording has one size, knows no reads, and fixes who waited for whom. Here
+//! any number of warehouses and clients runs, and a transaction that was made to restart does the
+//! same again.
+//!
+//! The model of a database, with [`relation`] for the sizes of rows:
+//!
+//! - Rows take their size in PostgreSQL, and heaps are loaded full (`fillfactor` 100). The bytes
+//!   that a simulation writes are few ([`Transaction::payload`]); only the layout has the real
+//!   size.
+//! - An update writes a new version: into the row's page if there is room for one, and no index
+//!   changes (HOT); else into the page where the client adds rows, with an entry in each index.
+//!   What it replaced is free once the transaction has ended. So each loaded page moves about one
+//!   row, and what comes later stays: as with PostgreSQL since 8.3, without vacuum.
+//! - Rows are added to a page that the client has for itself once the table's last one is full.
+//! - Indexes are B-trees that were built 90 % full, inner pages 70 %. A full leaf is continued in a
+//!   new one to its right. Entries stay where they were written, so that a record has one address
+//!   for life; inner pages are never split, and deleted entries stay, as they do until a vacuum.
+//! - A transaction is derived as a whole when it begins, after all that began before it. What is
+//!   known of the others is what they will have done; a rolled back one leaves only dead rows.
+//! - A row that is deleted or moved is written where it was, which is how it becomes dead.
+//! - Locks are the host's. Of an index, the leaf entries that are read or written are records;
+//!   inner pages are only touched. A record that the load wrote is not there until it is written.
+//! - There are no pages of free space and visibility maps, no pruning outside an update, no toast.
+
+mod book;
+mod derive;
+pub mod relation;
+pub mod shape;
+mod space;
+
+use super::Scale;
+use super::input::Terminal;
+use super::mix::{Client, Kind};
+use super::random::Constants;
+use derive::Database;
+pub use flagstone::host::Rid;
+use flagstone::units::Lpn;
+use relation::Relation;
+use thiserror::Error;
+
+/// What an access does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verb {
+    /// Looks at an inner page of an index; the slot says nothing.
+    Touch,
+    /// Reads a record.
+    Read,
+    /// Writes a new version of a record to its place.
+    Update,
+    /// Writes a record to a place where there was none.
+    Insert,
+    /// Marks a record as dead: it stays in its page, as PostgreSQL's do until a vacuum.
+    Expire,
+    /// Deletes a record.
+    Delete,
+}
+
+/// One access of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Access {
+    /// What it does.
+    pub verb: Verb,
+    /// To which record, or page.
+    pub at: Rid,
+}
+
+impl Access {
+    /// Whether the page changes.
+    pub fn writes(&self) -> bool {
+        !matches!(self.verb, Verb::Touch | Verb::Read)
+    }
+}
+
+/// A transaction: all that it does, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transaction {
+    /// From 0 in the order in which they were dealt; transactions that [`Sizes`] leaves out count.
+    pub number: u64,
+    /// Which of the five it is.
+    pub kind: Kind,
+    /// Whether it commits in the end, or is rolled back.
+    pub commits: bool,
+    /// What it does.
+    pub accesses: Vec<Access>,
+}
+
+impl Default for Transaction {
+    fn default() -> Self {
+        Transaction {
+            number: 0,
+            kind: Kind::NewOrder,
+            commits: true,
+            accesses: Vec::new(),
+        }
+    }
+}
+
+/// Bytes of [`Transaction::payload`].
+pub const PAYLOAD_BYTES: usize = 8;
+
+impl Transaction {
+    /// What the access of this index writes: no two writes of a run have the same bytes.
+    pub fn payload(&self, access: usize) -> [u8; PAYLOAD_BYTES] {
+        (self.number << 16 | access as u64).to_le_bytes()
+    }
+
+    /// Distinct pages of the accesses that fulfil a condition, into `pages`, ascending.
+    pub fn distinct_pages(&self, wanted: impl Fn(&Access) -> bool, pages: &mut Vec<u32>) {
+        pages.clear();
+        let wanted = self.accesses.iter().filter(|access| wanted(access));
+        pages.extend(wanted.map(|access| access.at.page.0));
+        pages.sort_unstable();
+        pages.dedup();
+    }
+}
+
+/// Which transactions are dealt, by the number of pages that they write: [FlagCommit] §5.3.3 splits
+/// its trace at ten. What is left out has happened to the tables, as in a trace of which a part is
+/// played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sizes {
+    /// All.
+    #[default]
+    All,
+    /// Those that write at most so many pages, readers among them.
+    AtMost(u32),
+    /// Those that write more.
+    MoreThan(u32),
+}
+
+impl Sizes {
+    /// Whether a transaction that writes so many pages is dealt.
+    pub fn take(self, pages: u32) -> bool {
+        match self {
+            Sizes::All => true,
+            Sizes::AtMost(most) => pages <= most,
+            Sizes::MoreThan(most) => pages > most,
+        }
+    }
+}
+
+/// What fixes a stream of transactions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    /// The database's size.
+    pub scale: Scale,
+    /// Bytes of a page, 1024 to 32768.
+    pub page_bytes: u32,
+    /// Seed of the population and of what the clients ask for.
+    pub seed: u64,
+    /// Percent to which pages of warehouses and districts are filled, 1 to 100: with few rows in a
+    /// page, fewer transactions meet in one.
+    pub hot_fill: u32,
+    /// Pages that the database may grow to.
+    pub pages_max: u32,
+    /// Which transactions are dealt.
+    pub sizes: Sizes,
+}
+
+impl Options {
+    /// PostgreSQL's pages, all of them full, and as much growth as asked for.
+    pub fn new(scale: Scale, seed: u64) -> Options {
+        Options {
+            scale,
+            page_bytes: 8192,
+            seed,
+            hot_fill: 100,
+            pages_max: u32::MAX,
+            sizes: Sizes::All,
+        }
+    }
+}
+
+/// Why there is no transaction.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PagesError {
+    /// The scale is impossible.
+    #[error("{0}")]
+    Scale(String),
+    /// The page size is not supported.
+    #[error("TPC-C's pages have 1024 to 32768 bytes, not {0}")]
+    PageBytes(u32),
+    /// The fill is none.
+    #[error("pages are filled to 1 to 100 percent, not {0}")]
+    Fill(u32),
+    /// No room for the load.
+    #[error(
+        "a database of {warehouses} warehouses takes {needed} pages, there is room for {available}: \
+         use a larger device or fewer warehouses"
+    )]
+    TooLarge {
+        /// Warehouses.
+        warehouses: i64,
+        /// Pages after the load.
+        needed: u32,
+        /// Pages that it may have.
+        available: u32,
+    },
+    /// No room for more rows.
+    #[error(
+        "the database has grown to {pages} pages after {transactions} transactions and there is \
+         room for no more: use a larger device, fewer warehouses or a shorter run"
+    )]
+    Full {
+        /// Pages.
+        pages: u32,
+        /// Transactions dealt.
+        transactions: u64,
+    },
+}
+
+/// Deals transactions to clients.
+#[derive(Debug, Clone)]
+pub struct Pages {
+    options: Options,
+    constants: Constants,
+    clients: Vec<Client>,
+    database: Database,
+    dealt: u64,
+    scratch: Vec<u32>,
+}
+
+impl Pages {
+    /// A database as it is after the load.
+    ///
+    /// # Errors
+    /// Options that are impossible.
+    pub fn new(options: &Options) -> Result<Pages, PagesError> {
+        let complain = |error: super::session::Error| PagesError::Scale(error.to_string());
+        options.scale.check().map_err(complain)?;
+        if !(1024..=32_768).contains(&options.page_bytes) {
+            return Err(PagesError::PageBytes(options.page_bytes));
+        }
+        if !(1..=100).contains(&options.hot_fill) {
+            return Err(PagesError::Fill(options.hot_fill));
+        }
+        let database = Database::new(options);
+        if database.pages() > options.pages_max {
+            return Err(PagesError::TooLarge {
+                warehouses: options.scale.warehouses,
+                needed: database.pages(),
+                available: options.pages_max,
+            });
+        }
+        let loaded = Constants::load(options.seed).last_name;
+        Ok(Pages {
+            options: *options,
+            constants: Constants::run(options.seed, loaded),
+            clients: Vec::new(),
+            database,
+            dealt: 0,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Pages of the database. It grows.
+    pub fn pages(&self) -> u32 {
+        self.database.pages()
+    }
+
+    /// The relation of a page below [`Pages::pages`].
+    pub fn relation_of(&self, page: Lpn) -> Relation {
+        self.database.relation_of(page)
+    }
+
+    /// The next transaction of a client, into `into`. With `roll_back` it ends with a rollback,
+    /// whatever it is.
+    ///
+    /// # Errors
+    /// [`PagesError::Full`] if the database cannot grow.
+    pub fn deal(
+        &mut self,
+        client: u32,
+        roll_back: bool,
+        into: &mut Transaction,
+    ) -> Result<(), PagesError> {
+        while self.clients.len() <= client as usize {
+            let number = self.clients.len() as u32;
+            let terminal = Terminal::of_client(number, self.options.scale, self.constants);
+            self.clients
+                .push(Client::new(number, self.options.seed, terminal));
+        }
+        loop {
+            let request = self.clients[client as usize].next_request();
+            into.number = self.dealt;
+            into.kind = request.kind();
+            into.accesses.clear();
+            into.commits = self
+                .database
+                .derive(client, &request, roll_back, &mut into.accesses);
+            self.dealt += 1;
+            if self.database.is_full() {
+                return Err(PagesError::Full {
+                    pages: self.pages(),
+                    transactions: self.dealt,
+                });
+            }
+            if self.options.sizes == Sizes::All {
+                return Ok(());
+            }
+            into.distinct_pages(Access::writes, &mut self.scratch);
+            if self.options.sizes.take(self.scratch.len() as u32) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Bytes that the model takes.
+    pub fn memory(&self) -> u64 {
+        self.database.memory()
+    }
+}
+
+#[cfg(test)]
+mod tests;

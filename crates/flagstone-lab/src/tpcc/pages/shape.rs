@@ -1,0 +1,176 @@
+//! What a stream of transactions is like, from a recording or from the model, in figures that can
+//! be laid side by side.
+//!
+//! Pages are counted, not changes of a page: a recording has the log records of a version of
+//! PostgreSQL, of which an update across pages makes three and pruning another.
+
+use super::{Access, Pages, PagesError, Transaction, Verb};
+use crate::trace::info::Spread;
+use crate::trace::{Op, Trace};
+use std::collections::BTreeMap;
+
+/// Transactions in figures. A *page write* is a page that a transaction writes, counted once.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Shape {
+    /// Transactions that write.
+    pub writers: u64,
+    /// Of them, those that are rolled back.
+    pub rolled_back: u64,
+    /// Pages that a writing transaction writes.
+    pub written: Spread,
+    /// Distinct pages that are written at all.
+    pub pages: u64,
+    /// Share of the page writes that go to the most written one and ten percent of these pages.
+    pub hottest: [f64; 2],
+    /// By relation, share of the page writes and distinct pages.
+    pub relations: BTreeMap<String, (f64, u64)>,
+}
+
+/// What only the model knows.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Reads {
+    /// Transactions.
+    pub transactions: u64,
+    /// Of them, those that only read.
+    pub read_only: u64,
+    /// Pages that a transaction accesses, readers included.
+    pub accessed: Spread,
+    /// Records that a transaction reads, and writes.
+    pub records_read: Spread,
+    /// Records that it writes.
+    pub records_written: Spread,
+}
+
+impl Shape {
+    /// The shape of the page writes of transactions, each a pair of transaction and page.
+    fn of(mut writes: Vec<(u32, u32)>, rolled_back: u64, name: impl Fn(u32) -> String) -> Shape {
+        writes.sort_unstable();
+        writes.dedup();
+        let each = writes
+            .chunk_by(|a, b| a.0 == b.0)
+            .map(|own| own.len() as u64);
+        let written: Vec<u64> = each.collect();
+        let mut by_page: BTreeMap<u32, u64> = BTreeMap::new();
+        for (_, page) in &writes {
+            *by_page.entry(*page).or_default() += 1;
+        }
+        let mut relations: BTreeMap<String, (f64, u64)> = BTreeMap::new();
+        for (page, count) in &by_page {
+            let relation = relations.entry(name(*page)).or_default();
+            relation.0 += *count as f64 / writes.len() as f64;
+            relation.1 += 1;
+        }
+        let mut counts: Vec<u64> = by_page.into_values().collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let hottest = |percent: usize| {
+            let top: u64 = counts[..counts.len() * percent / 100].iter().sum();
+            top as f64 / writes.len() as f64
+        };
+        Shape {
+            writers: written.len() as u64,
+            rolled_back,
+            pages: counts.len() as u64,
+            hottest: [hottest(1), hottest(10)],
+            written: Spread::of(written),
+            relations,
+        }
+    }
+
+    /// The shape of a recording.
+    pub fn of_trace(trace: &Trace) -> Shape {
+        let events = trace.events.iter();
+        let written = events.filter(|event| matches!(event.op, Op::Write | Op::Trim));
+        let writes = written
+            .map(|event| (event.transaction, event.page))
+            .collect();
+        let aborts = trace.events.iter().filter(|event| event.op == Op::Abort);
+        let mut ends = Vec::new();
+        let mut end = 0;
+        for relation in &trace.relations {
+            end += relation.pages;
+            ends.push(end);
+        }
+        Shape::of(writes, aborts.count() as u64, |page| {
+            let at = ends.partition_point(|end| *end <= page);
+            trace
+                .relations
+                .get(at)
+                .map_or("", |relation| &relation.name)
+                .to_owned()
+        })
+    }
+
+    /// The shape of so many transactions of the model, dealt to clients in turn.
+    ///
+    /// # Errors
+    /// A database that cannot grow.
+    pub fn of_pages(
+        pages: &mut Pages,
+        clients: u32,
+        transactions: u64,
+    ) -> Result<(Shape, Reads), PagesError> {
+        let mut transaction = Transaction::default();
+        let (mut writes, mut rolled_back) = (Vec::new(), 0);
+        let mut reads = Reads {
+            transactions,
+            ..Reads::default()
+        };
+        let (mut distinct, mut spreads) = (Vec::new(), [const { Vec::new() }; 3]);
+        for number in 0..transactions {
+            let client = (number % u64::from(clients)) as u32;
+            pages.deal(client, false, &mut transaction)?;
+            let count = |wanted: fn(&Access) -> bool| {
+                transaction
+                    .accesses
+                    .iter()
+                    .filter(|access| wanted(access))
+                    .count() as u64
+            };
+            spreads[1].push(count(|access| access.verb == Verb::Read));
+            spreads[2].push(count(Access::writes));
+            transaction.distinct_pages(|_| true, &mut distinct);
+            spreads[0].push(distinct.len() as u64);
+            transaction.distinct_pages(Access::writes, &mut distinct);
+            reads.read_only += u64::from(distinct.is_empty());
+            rolled_back += u64::from(!transaction.commits);
+            writes.extend(distinct.iter().map(|page| (number as u32, *page)));
+        }
+        [reads.accessed, reads.records_read, reads.records_written] = spreads.map(Spread::of);
+        let name = |page: u32| pages.relation_of(flagstone::units::Lpn(page)).name();
+        Ok((Shape::of(writes, rolled_back, name), reads))
+    }
+}
+
+/// Two shapes side by side, as a table of Markdown.
+pub fn side_by_side(recorded: &Shape, modelled: &Shape) -> String {
+    let mut table = String::from("| | recorded | modelled |\n|---|---:|---:|\n");
+    let mut row = |what: &str, of: &dyn Fn(&Shape) -> String| {
+        let line = format!("| {what} | {} | {} |\n", of(recorded), of(modelled));
+        table.push_str(&line);
+    };
+    row("transactions that write", &|s| s.writers.to_string());
+    row("rolled back", &|s| s.rolled_back.to_string());
+    row("pages written a transaction, mean", &|s| {
+        format!("{:.1}", s.written.mean)
+    });
+    row("… p50", &|s| s.written.p50.to_string());
+    row("… p90", &|s| s.written.p90.to_string());
+    row("… p99", &|s| s.written.p99.to_string());
+    row("… largest", &|s| s.written.max.to_string());
+    row("pages written at all", &|s| s.pages.to_string());
+    row("page writes to the hottest 1 %", &|s| percent(s.hottest[0]));
+    row("page writes to the hottest 10 %", &|s| {
+        percent(s.hottest[1])
+    });
+    for relation in super::Relation::ALL.map(super::Relation::name) {
+        let of = |s: &Shape| s.relations.get(&relation).copied().unwrap_or_default();
+        row(&format!("`{relation}`: page writes (pages)"), &|s| {
+            format!("{} ({})", percent(of(s).0), of(s).1)
+        });
+    }
+    table
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
