@@ -4,9 +4,11 @@
 //! or imported, [`tpcc`] makes the transactions that are recorded, a [`workload`] is drawn from a
 //! seed instead. [`steady`] brings a device into the state in which it is measured and [`image`]
 //! keeps that state in a file; [`bare`] is the loop that the FTL is held against. [`replay`] plays
-//! transactions and counts what they cost; a [`campaign`] cuts the power under them.
+//! transactions and counts what they cost; a [`campaign`] cuts the power under them. [`reproduce`]
+//! holds what the papers publish against runs of the same experiments.
 #![forbid(unsafe_code)]
 
+mod nearest;
 pub mod device;
 pub mod trace;
 pub mod tpcc;
@@ -16,3 +18,4 @@ pub mod image;
 pub mod bare;
 pub mod replay;
 pub mod campaign;
+pub mod reproduce;
