@@ -1,4 +1,4 @@
-//! The command `flagstone`: compare commit protocols, break them, record and import traces.
+//! The command `flagstone`: compare commit protocols, break them, reproduce papers, record traces.
 //!
 //! Results go to stdout, progress and advice to stderr. Exit code 0: all is well; 1: something was
 //! violated or failed; 2: wrong use.
@@ -22,6 +22,7 @@ enum Command {
     Compare(commands::compare::Args),
     Break(commands::break_::Args),
     Replay(commands::replay::Args),
+    Reproduce(commands::reproduce::Args),
     Protocols(commands::protocols::Args),
     Device(commands::device::Args),
     Trace(commands::trace::TraceArgs),
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => commands::compare::run(&args),
         Command::Break(args) => commands::break_::run(&args),
         Command::Replay(args) => commands::replay::run(&args),
+        Command::Reproduce(args) => commands::reproduce::run(&args),
         Command::Protocols(args) => commands::protocols::run(&args),
         Command::Device(args) => commands::device::run(&args),
         Command::Trace(args) => commands::trace::run(args).map_err(Failure::Failed),

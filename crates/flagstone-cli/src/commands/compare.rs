@@ -142,6 +142,7 @@ fn setup(args: &Args, device: &DeviceSpec, kind: Kind) -> Setup {
         speedup: args.speedup,
         abort_ratio: args.abort_ratio,
         fill: args.fill,
+        overwrite: true,
         seed: args.seed,
     }
 }

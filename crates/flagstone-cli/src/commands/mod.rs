@@ -6,6 +6,7 @@ pub mod device;
 pub mod protocols;
 mod record;
 pub mod replay;
+pub mod reproduce;
 pub mod trace;
 
 use std::io::{IsTerminal, Write};

@@ -14,6 +14,7 @@ pub use tables::{
     schema,
 };
 
+use crate::nearest::nearest;
 use flagstone::ftl::Config;
 use flagstone::nand::{Chip, Geometry, Timing};
 use flagstone::units::Pbn;
@@ -133,15 +134,6 @@ impl DeviceSpecError {
             known,
         }
     }
-}
-
-/// The one of `known` that is spelt most like `name`, if any is close.
-fn nearest(name: &str, known: &[String]) -> Option<String> {
-    let likeness = |other: &str| strsim::jaro_winkler(name, other);
-    let best = known
-        .iter()
-        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
-    (likeness(best) > 0.7).then(|| best.clone())
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ pub struct Setup {
     pub abort_ratio: f64,
     /// Share of the logical pages that hold something before the run starts.
     pub fill: f64,
+    /// Whether these are then overwritten at random, until the collector works all the time.
+    pub overwrite: bool,
     /// Seed of the fill and of the extra aborts.
     pub seed: u64,
 }
@@ -158,8 +160,8 @@ impl Setup {
         }
     }
 
-    /// A device that is filled and has been overwritten until the collector is at work, as far as
-    /// `fill` asks for it, and the instant at which that is done.
+    /// A device that is filled, and overwritten until the collector is at work, as far as `fill` and
+    /// `overwrite` ask for it, and the instant at which that is done.
     ///
     /// # Errors
     /// A device that does not suit the protocol or is too full.
@@ -188,7 +190,7 @@ impl Setup {
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ 0xf111);
         let threshold = (f64::from(self.device.geometry.blocks()) * self.device.config.gc_threshold)
             .ceil() as u32;
-        let mut left = pages / 2;
+        let mut left = if self.overwrite { pages / 2 } else { 0 };
         while left > 0 {
             if device.ftl().free_blocks() <= threshold + self.device.geometry.planes() {
                 left -= 1;

@@ -125,6 +125,22 @@ impl Script {
         });
     }
 
+    /// Its first so many transactions.
+    #[must_use]
+    pub fn first(&self, transactions: usize) -> Script {
+        let mut script = Script::default();
+        for part in self.transactions.iter().take(transactions) {
+            script.push(
+                part.start_ns,
+                part.aborted,
+                self.reads(part),
+                self.trims(part),
+                self.writes(part),
+            );
+        }
+        script
+    }
+
     /// Checks that a device of so many logical pages can play it.
     ///
     /// # Errors
@@ -220,6 +236,10 @@ mod tests {
         assert_eq!(script.logical_pages, 6);
         assert!(script.fits(4096, 6).is_ok());
         assert!(script.fits(4096, 5).is_err());
+        let part = script.first(1);
+        assert_eq!(part.writes(&part.transactions()[0]), [2, 3]);
+        assert_eq!((part.transactions().len(), part.logical_pages), (1, 4));
+        assert_eq!(script.first(9), script);
     }
 
     #[test]

@@ -20,6 +20,7 @@ fn setup(kind: Kind) -> Setup {
         speedup: None,
         abort_ratio: 0.1,
         fill: 0.9,
+        overwrite: true,
         seed: 3,
     }
 }

@@ -1,0 +1,140 @@
+//! `flagstone reproduce`: the papers' evaluations, claim by claim.
+
+use super::{Failure, progress_bar, say};
+use flagstone_lab::reproduce::engine::Run;
+use flagstone_lab::reproduce::execute::{Step, execute};
+use flagstone_lab::reproduce::figures::{Experiment, Mode};
+use flagstone_lab::reproduce::verdict::Verdict;
+use flagstone_lab::reproduce::{Catalogue, Results, report, runs};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Run the papers' experiments and hold what comes out against what they publish.
+///
+/// A run that was stopped goes on where it was: results are kept below DIR. Exit code 0 whatever
+/// the verdicts are; they are the result.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Papers (lighttx), figures (lighttx.fig7, or fig7 of every paper), claims, or all.
+    #[arg(value_name = "PAPER|FIGURE|CLAIM", default_value = "all")]
+    names: Vec<String>,
+    /// Shorter windows and scaled devices: a few minutes for everything (the default).
+    #[arg(long, group = "size")]
+    quick: bool,
+    /// The papers' sizes.
+    #[arg(long, group = "size")]
+    full: bool,
+    /// Runs at a time [default: one a core]. The figures do not depend on it.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Where results and the report, DIR/index.html, go.
+    #[arg(long, value_name = "DIR", default_value = "reproduction")]
+    out: PathBuf,
+    /// Experiments of your own: a TOML file like those in crates/flagstone-lab/experiments. It takes
+    /// the place of the shipped one of its paper.
+    #[arg(long, value_name = "FILE")]
+    experiment: Vec<PathBuf>,
+    /// Print one JSON object a claim, one a line.
+    #[arg(long)]
+    json: bool,
+    /// List papers, figures and claims, and run nothing.
+    #[arg(long)]
+    list: bool,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let mut catalogue = Catalogue::shipped();
+    let mut own = Vec::new();
+    for path in &args.experiment {
+        let experiment = read(path)?;
+        own.push(experiment.paper.clone());
+        catalogue.add(experiment);
+    }
+    if args.list {
+        catalogue.names().iter().for_each(|name| say(name));
+        return Ok(ExitCode::SUCCESS);
+    }
+    // With a file of one's own, and nothing named, that file is meant.
+    let all = args.names.len() == 1 && args.names[0] == "all";
+    let names = if all && !own.is_empty() {
+        &own
+    } else {
+        &args.names
+    };
+    let selection = catalogue.select(names).map_err(Failure::Usage)?;
+    let mode = if args.full { Mode::Full } else { Mode::Quick };
+    let plan = catalogue.plan(&selection, mode);
+    let runs = runs(&plan);
+    let bar = progress_bar(runs.len() as u64, "reproducing");
+    let watch = |run: &Run, step: Step| match step {
+        Step::Started => bar.set_message(run.name()),
+        // What was there already says nothing of the time that the others take.
+        Step::Found => {
+            bar.set_length(bar.length().unwrap_or(1) - 1);
+            bar.reset_eta();
+        }
+        Step::Done => bar.inc(1),
+    };
+    let jobs = args.jobs.map(usize::from);
+    let jobs = jobs.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
+    let outcomes = execute(&runs, jobs.unwrap_or(1), &args.out.join("runs"), &watch);
+    bar.finish_and_clear();
+    let outcomes = outcomes.map_err(|error| Failure::Failed(miette::miette!("{error}")))?;
+    let results = catalogue.judge(&selection, mode, plan, &outcomes);
+    let page = report::write(&args.out, &catalogue, &results)
+        .map_err(|error| Failure::Failed(miette::miette!("{}: {error}", args.out.display())))?;
+    if args.json {
+        for judged in &results.claims {
+            say(&report::json(judged).to_string());
+        }
+    } else {
+        table(&results);
+    }
+    eprintln!("report: {}", page.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(path: &Path) -> Result<Experiment, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", path.display())))?;
+    Experiment::parse(&text).map_err(|why| Failure::Usage(format!("{}: {why}", path.display())))
+}
+
+fn table(results: &Results) {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header([
+        "claim",
+        "published",
+        "measured",
+        "deviation",
+        "verdict",
+        "s",
+    ]);
+    for judged in &results.claims {
+        let summary = report::summary(judged);
+        table.add_row([
+            judged.claim.id.clone(),
+            summary.published,
+            summary.measured,
+            summary.deviation,
+            judged.judgement.verdict.to_string(),
+            format!("{:.0}", judged.seconds),
+        ]);
+    }
+    say(&table.to_string());
+    let count = |verdict| {
+        let of = |judged: &&_| {
+            let judged: &flagstone_lab::reproduce::Judged = judged;
+            judged.judgement.verdict == verdict
+        };
+        results.claims.iter().filter(of).count()
+    };
+    let counts = Verdict::ALL.map(|verdict| format!("{} {}", count(verdict), verdict.name()));
+    say(&format!(
+        "\n{} claims, {}: {}",
+        results.claims.len(),
+        results.mode.name(),
+        counts.join(", ")
+    ));
+}

@@ -1,0 +1,360 @@
+//! What the papers publish, as data: a file of claims for each paper, and one rule of tolerance for
+//! each kind of claim.
+//!
+//! A claim says what is published and where; its rules say which figures of which experiment are
+//! held against that. `flagstone reproduce` judges them ([`super::verdict`]).
+
+use super::measure::Expr;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// What kind of statement a claim is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClaimKind {
+    /// One figure over another, so 1.35 is "35 % more".
+    Ratio,
+    /// An absolute figure.
+    Value,
+    /// Series in this order.
+    Order,
+    /// How a series goes over a sweep.
+    Trend,
+    /// Where two series cross.
+    Cross,
+}
+
+impl ClaimKind {
+    /// The name in files and results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ClaimKind::Ratio => "ratio",
+            ClaimKind::Value => "value",
+            ClaimKind::Order => "order",
+            ClaimKind::Trend => "trend",
+            ClaimKind::Cross => "cross",
+        }
+    }
+}
+
+/// A published figure, or the two ends of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Figure {
+    /// One number.
+    One(f64),
+    /// From, to.
+    Range([f64; 2]),
+}
+
+impl Figure {
+    /// Both ends.
+    pub fn ends(self) -> (f64, f64) {
+        match self {
+            Figure::One(value) => (value, value),
+            Figure::Range([low, high]) => (low, high),
+        }
+    }
+}
+
+/// All that a claim publishes.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Published {
+    /// One figure or range; with `at`, two figures at two points.
+    Figure(Figure),
+    /// Figures at the points of `at`.
+    List(Vec<f64>),
+    /// Figures by name.
+    Named(BTreeMap<String, Figure>),
+}
+
+/// What is measured for a claim: one expression, several, or one for each published name.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Measures {
+    /// One.
+    One(Expr),
+    /// One for each published point; or several, each held against the one published figure.
+    Many(Vec<Expr>),
+    /// By the published names.
+    Named(BTreeMap<String, Expr>),
+}
+
+/// How measured figures are held against a claim. Which keys a rule has depends on the claim's
+/// kind; a claim may have several rules, all of which have to hold.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// The figure of the paper's experiments that names refer to.
+    #[serde(default)]
+    pub figure: String,
+    /// Ratio, value: what to measure.
+    pub measure: Option<Measures>,
+    /// Order: from the lowest to the highest. `a~b` are comparable, `a|b` are in any order.
+    #[serde(default)]
+    pub order: Vec<String>,
+    /// Trend: series that rise from end to end.
+    #[serde(default)]
+    pub rises: Vec<String>,
+    /// Trend: series that fall from end to end.
+    #[serde(default)]
+    pub falls: Vec<String>,
+    /// Trend: series that stay as they are.
+    #[serde(default)]
+    pub flat: Vec<String>,
+    /// Trend: series that never fall.
+    #[serde(default)]
+    pub never_falls: Vec<String>,
+    /// Trend: series that rise up to this point of the sweep.
+    #[serde(default)]
+    pub rises_until: BTreeMap<String, f64>,
+    /// Trend: series that are highest at this point of the sweep.
+    #[serde(default)]
+    pub peak: BTreeMap<String, f64>,
+    /// Cross: the first is below the second before the crossing, and above it behind.
+    pub cross: Option<[String; 2]>,
+    /// Cross: the two are equal from there on (within the tolerance for comparable series).
+    #[serde(default)]
+    pub converge: bool,
+    /// Order: points (`series@x`) that a protocol supports.
+    #[serde(default)]
+    pub present: Vec<Expr>,
+    /// Order: points that it does not support.
+    #[serde(default)]
+    pub absent: Vec<Expr>,
+}
+
+/// One published statement.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// `paper.figure.what`.
+    pub id: String,
+    /// What kind of statement it is.
+    pub kind: ClaimKind,
+    /// The published figures, if it has any.
+    pub published: Option<Published>,
+    /// The published statement in words, for claims without figures.
+    pub says: Option<String>,
+    /// Names of the published points.
+    #[serde(default)]
+    pub at: Vec<String>,
+    /// Where the paper says it.
+    #[serde(rename = "where")]
+    pub place: String,
+    /// What is compared.
+    pub metric: String,
+    /// Unit of the published figures.
+    pub unit: Option<String>,
+    /// What is measured.
+    pub rule: Vec<Rule>,
+}
+
+impl Claim {
+    /// The paper's key: the id up to the first dot.
+    pub fn paper(&self) -> &str {
+        self.id.split('.').next().unwrap_or_default()
+    }
+
+    /// The figures of the paper that it rests on.
+    pub fn figures(&self) -> Vec<&str> {
+        let mut figures: Vec<&str> = self.rule.iter().map(|rule| rule.figure.as_str()).collect();
+        figures.sort_unstable();
+        figures.dedup();
+        figures
+    }
+
+    /// Published figures with their names, in the order of the measures.
+    pub fn points(&self) -> Vec<(String, Figure)> {
+        match &self.published {
+            None => Vec::new(),
+            Some(Published::Figure(Figure::Range(ends))) if self.at.len() == 2 => {
+                let ends = ends.map(Figure::One);
+                self.at.iter().cloned().zip(ends).collect()
+            }
+            Some(Published::Figure(figure)) => vec![(String::new(), *figure)],
+            Some(Published::List(list)) => {
+                let figures = list.iter().map(|value| Figure::One(*value));
+                self.at.iter().cloned().zip(figures).collect()
+            }
+            Some(Published::Named(named)) => named
+                .iter()
+                .map(|(name, figure)| (name.clone(), *figure))
+                .collect(),
+        }
+    }
+
+    /// What does not fit together.
+    fn check(&self) -> Result<(), String> {
+        let fail = |what: &str| Err(format!("claim {}: {what}", self.id));
+        if self.rule.is_empty() {
+            return fail("it has no rule");
+        }
+        for rule in &self.rule {
+            let trend = !(rule.rises.is_empty()
+                && rule.falls.is_empty()
+                && rule.flat.is_empty()
+                && rule.never_falls.is_empty()
+                && rule.rises_until.is_empty()
+                && rule.peak.is_empty());
+            let right = match self.kind {
+                ClaimKind::Ratio | ClaimKind::Value => rule.measure.is_some(),
+                ClaimKind::Order => {
+                    rule.order.len() > 1 || !rule.present.is_empty() || !rule.absent.is_empty()
+                }
+                ClaimKind::Trend => trend,
+                ClaimKind::Cross => rule.cross.is_some(),
+            };
+            if !right {
+                return fail(&format!("a rule lacks what a {} needs", self.kind.name()));
+            }
+            let points = self.points();
+            let fits = match &rule.measure {
+                None => true,
+                Some(Measures::One(_)) => points.len() == 1,
+                Some(Measures::Many(list)) => points.len() == 1 || points.len() == list.len(),
+                Some(Measures::Named(named)) => {
+                    points.len() == named.len() && points.iter().all(|(n, _)| named.contains_key(n))
+                }
+            };
+            if !fits {
+                return fail("its measures do not match what is published");
+            }
+        }
+        if self.published.is_none() && self.says.is_none() {
+            return fail("it publishes neither a figure (published) nor a statement (says)");
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClaimFile {
+    claim: Vec<Claim>,
+}
+
+/// Reads a file of claims.
+///
+/// # Errors
+/// Line and reason.
+pub fn parse(text: &str) -> Result<Vec<Claim>, String> {
+    let file: ClaimFile = toml::from_str(text).map_err(|error| error.to_string())?;
+    file.claim.iter().try_for_each(Claim::check)?;
+    Ok(file.claim)
+}
+
+/// Tolerances: see `claims/tolerances.toml`, which is the only source of these numbers.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Tolerances {
+    pub ratio: RatioTolerance,
+    pub value: ValueTolerance,
+    pub order: OrderTolerance,
+    pub trend: TrendTolerance,
+    pub cross: CrossTolerance,
+}
+
+/// For ratios.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct RatioTolerance {
+    pub floor: f64,
+    pub share: f64,
+    pub reason: String,
+}
+
+/// For absolute figures.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct ValueTolerance {
+    pub holds: f64,
+    pub direction: f64,
+    pub reason: String,
+}
+
+/// For orders.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct OrderTolerance {
+    pub slack: f64,
+    pub alike: f64,
+    pub reason: String,
+}
+
+/// For trends.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct TrendTolerance {
+    pub step: f64,
+    pub flat: f64,
+    pub nearly_flat: f64,
+    pub reason: String,
+}
+
+/// For crossings.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct CrossTolerance {
+    pub holds: f64,
+    pub reason: String,
+}
+
+impl Tolerances {
+    /// The shipped ones.
+    pub fn shipped() -> Tolerances {
+        toml::from_str(include_str!("../../claims/tolerances.toml")).expect("a shipped file")
+    }
+
+    /// Why the tolerance of a kind is what it is.
+    pub fn reason(&self, kind: ClaimKind) -> &str {
+        match kind {
+            ClaimKind::Ratio => &self.ratio.reason,
+            ClaimKind::Value => &self.value.reason,
+            ClaimKind::Order => &self.order.reason,
+            ClaimKind::Trend => &self.trend.reason,
+            ClaimKind::Cross => &self.cross.reason,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_points_and_names_are_told_apart() {
+        let text = "[[claim]]\nid = \"p.a\"\nkind = \"ratio\"\nwhere = \"1\"\nmetric = \"m\"\n";
+        let one = |rest: &str| parse(&format!("{text}{rest}"));
+        let range = one("published = [0.8, 0.9]\nrule = [{ figure = \"f\", measure = \"a / b\" }]");
+        assert_eq!(
+            range.unwrap()[0].points(),
+            [(String::new(), Figure::Range([0.8, 0.9]))]
+        );
+        let ends = one("published = [1.1, 1.4]\nat = [\"low\", \"high\"]\n\
+             rule = [{ figure = \"f\", measure = [\"a@1 / b@1\", \"a@2 / b@2\"] }]");
+        let points = ends.unwrap()[0].points();
+        assert_eq!(points[1], ("high".to_string(), Figure::One(1.4)));
+        let named = one("published = { x = 1.0, y = [2.0, 3.0] }\n\
+             rule = [{ figure = \"f\", measure = { x = \"a\", y = \"b\" } }]");
+        assert_eq!(named.unwrap()[0].points().len(), 2);
+        let missing = one(
+            "published = { x = 1.0, y = 2.0 }\nrule = [{ figure = \"f\", measure = { x = \"a\" } }]",
+        );
+        assert!(missing.unwrap_err().contains("claim p.a"));
+        let wrong = one("published = 1.0\nrule = [{ figure = \"f\", order = [\"a\", \"b\"] }]");
+        assert!(wrong.unwrap_err().contains("lacks what a ratio needs"));
+        let unknown = one("published = 1.0\nrules = []").unwrap_err();
+        assert!(
+            unknown.contains("line 7") && unknown.contains("rules"),
+            "{unknown}"
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! Runs: a pure function from settings to named metrics, whatever engine makes them.
+//!
+//! A new engine is a file beside this one and a variant of [`Run`].
+
+mod replay;
+
+pub use replay::ReplayRun;
+
+use crate::nearest::nearest;
+use crate::replay::Script;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use toml::{Table, Value};
+
+/// Settings as a file gives them.
+#[derive(Debug, Clone)]
+pub struct Settings(pub Table);
+
+/// One run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Run {
+    /// Transactions played on a device in virtual time, [`crate::replay`].
+    Replay(Box<ReplayRun>),
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Metrics by name.
+    Done {
+        /// Metrics by name.
+        metrics: BTreeMap<String, f64>,
+        /// Wall-clock time that it took.
+        seconds: f64,
+    },
+    /// The protocol does not do what was asked, and says so.
+    Refused(String),
+}
+
+impl Outcome {
+    /// One of its metrics.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        match self {
+            // A protocol without such a structure spends nothing on it.
+            Outcome::Done { metrics, .. } if name.starts_with("memory_mb.") => {
+                Some(metrics.get(name).copied().unwrap_or(0.0))
+            }
+            Outcome::Done { metrics, .. } => metrics.get(name).copied(),
+            Outcome::Refused(_) => None,
+        }
+    }
+
+    /// Wall-clock time that it took.
+    pub fn seconds(&self) -> f64 {
+        match self {
+            Outcome::Done { seconds, .. } => *seconds,
+            Outcome::Refused(_) => 0.0,
+        }
+    }
+}
+
+/// A run that cannot be made as it is set, and the key that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct RunError {
+    /// The key, if it is one.
+    pub key: Option<String>,
+    /// Why.
+    pub why: String,
+}
+
+impl RunError {
+    fn of(key: &str, why: impl Into<String>) -> RunError {
+        RunError {
+            key: Some(key.into()),
+            why: why.into(),
+        }
+    }
+}
+
+impl Settings {
+    /// The run that they describe.
+    ///
+    /// # Errors
+    /// An engine or a key that does not exist, a value that is not possible.
+    pub fn run(mut self) -> Result<Run, RunError> {
+        let engine = self.0.remove("engine");
+        match engine.as_ref().and_then(Value::as_str) {
+            Some("replay") => {
+                self.known(&ReplayRun::KEYS)?;
+                ReplayRun::parse(self.0).map(Box::new).map(Run::Replay)
+            }
+            Some(other) => Err(RunError::of(
+                "engine",
+                format!("there is no engine `{other}`; there is `replay`"),
+            )),
+            None => Err(RunError::of(
+                "engine",
+                "setting.engine is missing: `replay`",
+            )),
+        }
+    }
+
+    fn known(&self, keys: &[&str]) -> Result<(), RunError> {
+        match self.0.keys().find(|key| !keys.contains(&key.as_str())) {
+            None => Ok(()),
+            Some(key) => {
+                let meant = nearest(key, keys);
+                let meant = meant.map_or(String::new(), |key| format!(", did you mean `{key}`"));
+                let why = format!(
+                    "there is no setting `{key}`{meant}; there are {}",
+                    keys.join(", ")
+                );
+                Err(RunError::of(key, why))
+            }
+        }
+    }
+}
+
+impl Run {
+    /// The settings, as results and cached files have them.
+    pub fn settings(&self) -> serde_json::Value {
+        let (engine, settings) = match self {
+            Run::Replay(run) => ("replay", serde_json::to_value(run)),
+        };
+        let mut settings = settings.expect("settings are plain values");
+        settings["engine"] = engine.into();
+        settings
+    }
+
+    /// The name of the run: a hash of its settings, its input and the program's sources.
+    pub fn hash(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update(self.settings().to_string());
+        let Run::Replay(run) = self;
+        hash.update(run.input());
+        hash.update(env!("FLAGSTONE_MODEL"));
+        let digest = hash.finalize();
+        digest[..10]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
+    }
+
+    /// In one line, for progress.
+    pub fn name(&self) -> String {
+        match self {
+            Run::Replay(run) => run.name(),
+        }
+    }
+
+    /// Makes the run.
+    ///
+    /// # Errors
+    /// An input that is missing, a device that stops.
+    pub fn outcome(&self, library: &Library) -> Result<Outcome, String> {
+        match self {
+            Run::Replay(run) => run.outcome(library),
+        }
+    }
+}
+
+/// Inputs that runs share: each trace is read once.
+#[derive(Debug, Default)]
+pub struct Library {
+    scripts: Mutex<BTreeMap<(PathBuf, u32), Arc<Script>>>,
+}
+
+impl Library {
+    /// A trace as a script for a device with such pages.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    fn script(&self, path: &str, page_bytes: u32) -> Result<Arc<Script>, String> {
+        let mut scripts = self.scripts.lock().expect("no thread has panicked with it");
+        let key = (PathBuf::from(path), page_bytes);
+        if let Some(script) = scripts.get(&key) {
+            return Ok(script.clone());
+        }
+        if !key.0.exists() {
+            return Err(format!(
+                "the trace {path} is not here: run this from the root of a clone, or name another in \
+                 the experiment file (setting.trace)"
+            ));
+        }
+        let trace = crate::trace::file::read(&key.0).map_err(|error| error.to_string())?;
+        let script = Script::from_trace(&trace, page_bytes).map_err(|error| error.to_string())?;
+        let script = Arc::new(script);
+        scripts.insert(key, script.clone());
+        Ok(script)
+    }
+}

@@ -1,0 +1,242 @@
+//! The engine that plays recorded transactions on a device: settings, and what is measured.
+
+use super::{Library, Outcome, RunError};
+use crate::device::DeviceSpec;
+use crate::nearest::nearest;
+use crate::replay::{Record, ReplayError, Setup, Source};
+use flagstone::commit::{Isolation, Kind, Options};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use toml::Table;
+
+/// Settings of a replay, with the keys of an experiment file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplayRun {
+    /// The protocol, by its name.
+    protocol: String,
+    /// The device, with the keys of a device file.
+    device: Table,
+    /// The trace, from the working directory.
+    trace: String,
+    /// Only the first so many transactions of it.
+    transactions: Option<u32>,
+    /// How far transactions overlap; the protocol's loosest if left out.
+    isolation: Option<String>,
+    /// Open loop: the recording's times are divided by this.
+    speedup: Option<f64>,
+    /// Clients of a closed loop.
+    #[serde(default = "one")]
+    clients: u32,
+    /// Share of transactions that are rolled back.
+    #[serde(default)]
+    abort_ratio: f64,
+    /// Share of the logical pages that are written in order before the run starts.
+    fill: f64,
+    /// Whether they are then overwritten at random until the collector works all the time.
+    overwrite: bool,
+    /// LightTx, MHL-D: blocks that a zone slide sets aside; 0 takes the default.
+    #[serde(default)]
+    zone_blocks: u32,
+    /// MHL-D, MHL-M: log heads; 0 takes one a package.
+    #[serde(default)]
+    log_heads: u32,
+    /// Seed of the fill and of the aborts.
+    #[serde(default = "one_seed")]
+    seed: u64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn one_seed() -> u64 {
+    1
+}
+
+fn by_name<T: Copy>(key: &str, name: &str, all: &[(T, &str)]) -> Result<T, RunError> {
+    if let Some((found, _)) = all.iter().find(|(_, known)| *known == name) {
+        return Ok(*found);
+    }
+    let names: Vec<&str> = all.iter().map(|(_, name)| *name).collect();
+    let meant = nearest(name, &names);
+    let meant = meant.map_or(String::new(), |name| format!(", did you mean `{name}`"));
+    let why = format!(
+        "{key} `{name}` is unknown{meant}; there are {}",
+        names.join(", ")
+    );
+    Err(RunError::of(name, why))
+}
+
+impl ReplayRun {
+    pub(super) const KEYS: [&str; 13] = [
+        "protocol",
+        "device",
+        "trace",
+        "transactions",
+        "isolation",
+        "speedup",
+        "clients",
+        "abort_ratio",
+        "fill",
+        "overwrite",
+        "zone_blocks",
+        "log_heads",
+        "seed",
+    ];
+
+    pub(super) fn parse(table: Table) -> Result<ReplayRun, RunError> {
+        let parsed = table.try_into::<ReplayRun>();
+        let mut run = parsed.map_err(|error| {
+            let why = error.message().to_string();
+            // The message puts the key that it is about between backquotes.
+            let key = why.split('`').nth(1).map(str::to_string);
+            RunError { key, why }
+        })?;
+        run.setup()?;
+        // What a protocol does not look at makes no difference between runs.
+        let kind = run.kind()?;
+        if !matches!(kind, Kind::LightTx | Kind::MhlD) {
+            run.zone_blocks = 0;
+        }
+        if !matches!(kind, Kind::MhlM | Kind::MhlD) {
+            run.log_heads = 0;
+        }
+        Ok(run)
+    }
+
+    fn kind(&self) -> Result<Kind, RunError> {
+        let kinds: Vec<(Kind, &str)> = Kind::ALL.iter().map(|k| (*k, k.info().name)).collect();
+        by_name("protocol", &self.protocol, &kinds)
+    }
+
+    fn setup(&self) -> Result<Setup, RunError> {
+        let device =
+            toml::to_string(&self.device).map_err(|e| RunError::of("device", e.to_string()))?;
+        let device = DeviceSpec::parse(&device, "device").map_err(|why| {
+            let unknown = why.split('`').nth(1).unwrap_or("device").to_string();
+            RunError::of(&unknown, format!("the device is wrong: {why}"))
+        })?;
+        let isolation = match &self.isolation {
+            None => None,
+            Some(name) => {
+                let all = Isolation::ALL.map(|level| (level, level.name()));
+                Some(by_name("isolation", name, &all)?)
+            }
+        };
+        for (key, share) in [("abort_ratio", self.abort_ratio), ("fill", self.fill)] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(RunError::of(
+                    key,
+                    format!("{key} is {share}, it must be from 0 to 1"),
+                ));
+            }
+        }
+        if self
+            .speedup
+            .is_some_and(|factor| !factor.is_finite() || factor <= 0.0)
+        {
+            return Err(RunError::of("speedup", "speedup must be above 0"));
+        }
+        Ok(Setup {
+            kind: self.kind()?,
+            options: Options {
+                zone_blocks: self.zone_blocks,
+                log_heads: self.log_heads,
+                ..Options::default()
+            },
+            device,
+            isolation,
+            clients: self.clients,
+            speedup: self.speedup,
+            abort_ratio: self.abort_ratio,
+            fill: self.fill,
+            overwrite: self.overwrite,
+            seed: self.seed,
+        })
+    }
+
+    /// Checksum of the trace; nothing if there is none, which the run will say.
+    pub(super) fn input(&self) -> String {
+        crate::trace::file::sha256(std::path::Path::new(&self.trace)).unwrap_or_default()
+    }
+
+    pub(super) fn name(&self) -> String {
+        let isolation = self.isolation.as_deref().unwrap_or("loosest");
+        format!(
+            "{}, {isolation}, {:.0} % aborts",
+            self.protocol,
+            self.abort_ratio * 100.0
+        )
+    }
+
+    pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
+        let setup = self.setup().map_err(|error| error.to_string())?;
+        let whole = library.script(&self.trace, setup.device.geometry.page_bytes)?;
+        let part = self.transactions.map(|most| whole.first(most as usize));
+        let source = Source {
+            name: self.trace.clone(),
+            sha256: None,
+        };
+        match setup.run(part.as_ref().unwrap_or(&whole), &source) {
+            Ok(record) => Ok(Outcome::Done {
+                metrics: metrics(&record, &setup),
+                seconds: record.wall_s,
+            }),
+            Err(ReplayError::Refused(why)) => Ok(Outcome::Refused(why)),
+            Err(error) => Err(format!("{}: {error}", self.name())),
+        }
+    }
+}
+
+/// What is measured, by the names that experiment files use.
+fn metrics(record: &Record, setup: &Setup) -> BTreeMap<String, f64> {
+    let committed = record.transactions_committed.max(1) as f64;
+    let timing = setup.device.timing;
+    // Time of the flash operations of the collector, whether or not they overlapped others.
+    let latency = [
+        ("read", timing.read),
+        ("program", timing.program),
+        ("reprogram", timing.reprogram),
+        ("erase", timing.erase),
+    ];
+    let gc = |(name, each): (&str, flagstone::units::Nanos)| {
+        record.flash[name].get("gc").copied().unwrap_or(0) as f64 * each.0 as f64 / 1e6
+    };
+    let gc_busy_ms: f64 = latency.into_iter().map(gc).sum();
+    let mut metrics: BTreeMap<String, f64> = [
+        ("throughput_tps", record.throughput_tps),
+        ("committed", record.transactions_committed as f64),
+        ("aborted", record.transactions_aborted as f64),
+        ("virtual_s", record.virtual_ns as f64 / 1e9),
+        ("execution_ms", record.execution_ns.mean / 1e6),
+        ("execution_p99_ms", record.execution_ns.p99 as f64 / 1e6),
+        ("commit_ms", record.commit_ns.mean / 1e6),
+        ("gc_elapsed_ms", record.gc_ns as f64 / 1e6),
+        ("gc_busy_ms", gc_busy_ms),
+        ("gc_busy_ms_per_tx", gc_busy_ms / committed),
+        ("gc_share", record.gc_share),
+        ("write_amplification", record.write_amplification),
+        ("mapping_write_ratio", record.mapping_write_ratio),
+        ("recovery_s", record.recovery_ns as f64 / 1e9),
+        ("recovery_pages_read", record.recovery_pages_read as f64),
+        ("erases", record.erases.total as f64),
+        ("host_pages_written", record.host_pages_written as f64),
+        (
+            "protocol_memory_mb",
+            record.protocol_memory_bytes() as f64 / 1048576.0,
+        ),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_string(), value))
+    .collect();
+    for (name, bytes) in &record.memory_bytes {
+        metrics.insert(format!("memory_mb.{name}"), *bytes as f64 / 1048576.0);
+    }
+    for (operation, causes) in &record.flash {
+        for (cause, count) in causes {
+            metrics.insert(format!("{operation}s.{cause}"), *count as f64);
+        }
+    }
+    metrics
+}

@@ -1,0 +1,92 @@
+//! Makes runs on some threads and keeps each result in a file of its own, so that a campaign that
+//! was stopped goes on where it was.
+
+use super::engine::{Library, Outcome, Run};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A result as it is kept.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    settings: serde_json::Value,
+    version: String,
+    outcome: Outcome,
+}
+
+/// What happened to a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// It starts.
+    Started,
+    /// It is over.
+    Done,
+    /// Its result was there already.
+    Found,
+}
+
+/// Makes all runs that `folder` has no result of. `watch` hears of each step.
+///
+/// # Errors
+/// The first run that failed, or a folder that cannot be written. Results made until then are kept.
+pub fn execute(
+    runs: &BTreeMap<String, Run>,
+    jobs: usize,
+    folder: &Path,
+    watch: &(dyn Fn(&Run, Step) + Sync),
+) -> Result<BTreeMap<String, Outcome>, String> {
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let library = Library::default();
+    let stop = AtomicBool::new(false);
+    let one = |(hash, run): (&String, &Run)| -> Option<Result<(String, Outcome), String>> {
+        let path = folder.join(format!("{hash}.json"));
+        if let Some(outcome) = load(&path, run) {
+            watch(run, Step::Found);
+            return Some(Ok((hash.clone(), outcome)));
+        }
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        watch(run, Step::Started);
+        let made = run.outcome(&library).and_then(|outcome| {
+            save(&path, run, &outcome).map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok((hash.clone(), outcome))
+        });
+        stop.fetch_or(made.is_err(), Ordering::Relaxed);
+        watch(run, Step::Done);
+        Some(made)
+    };
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(jobs.max(1))
+        .build()
+        .map_err(|error| error.to_string())?;
+    // One run after the other is handed out, so that a long one does not hold up others behind it.
+    pool.install(|| {
+        let list: Vec<(&String, &Run)> = runs.iter().collect();
+        list.into_par_iter()
+            .with_max_len(1)
+            .filter_map(one)
+            .collect()
+    })
+}
+
+/// A result that is kept, if it is one of this very run.
+fn load(path: &Path, run: &Run) -> Option<Outcome> {
+    let kept: Kept = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    (kept.settings == run.settings()).then_some(kept.outcome)
+}
+
+/// The file appears whole or not at all.
+fn save(path: &Path, run: &Run, outcome: &Outcome) -> std::io::Result<()> {
+    let kept = Kept {
+        settings: run.settings(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        outcome: outcome.clone(),
+    };
+    let unfinished = path.with_extension("part");
+    fs::write(&unfinished, serde_json::to_vec_pretty(&kept)?)?;
+    fs::rename(unfinished, path)
+}

@@ -1,0 +1,388 @@
+//! Experiments as data: a TOML file for each paper, in which each figure says what is swept, which
+//! series there are and what is measured.
+//!
+//! A point of a figure is one run: the paper's `setting`, then `quick` or `full`, then what the
+//! figure, the series and the point of the sweep set, each over the ones before. Equal settings are
+//! one run, whichever figures they are in.
+
+use super::engine::{Run, RunError, Settings};
+use super::measure::{Data, Point, Term};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use toml::{Table, Value};
+
+/// How large the runs are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Shorter windows, scaled devices: a few minutes for everything.
+    Quick,
+    /// The papers' sizes.
+    Full,
+}
+
+impl Mode {
+    /// The name in files and results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Quick => "quick",
+            Mode::Full => "full",
+        }
+    }
+}
+
+/// The experiments of one paper.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Key of the paper, the first part of its claims' ids.
+    pub paper: String,
+    /// Its title.
+    pub title: String,
+    /// Authors, venue, year.
+    pub cite: String,
+    /// What the paper leaves open and is set here, a sentence each.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// What holds for all of its runs.
+    pub setting: Table,
+    /// What `--quick` changes.
+    #[serde(default)]
+    pub quick: Table,
+    /// What `--full` changes.
+    #[serde(default)]
+    pub full: Table,
+    /// Its figures and tables.
+    pub figure: Vec<Spec>,
+}
+
+/// One figure or table.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// Such as `fig7`.
+    pub id: String,
+    /// What it shows.
+    pub title: String,
+    /// Where it is in the paper.
+    #[serde(rename = "where")]
+    pub place: String,
+    /// What is measured: a metric of the engine, see [`super::engine`].
+    pub metric: String,
+    /// Label of the y axis, with its unit.
+    pub y: String,
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The series.
+    pub series: Axis,
+    /// What it sets besides.
+    #[serde(default)]
+    pub set: Table,
+    /// What `--quick` changes for it alone.
+    #[serde(default)]
+    pub quick: Table,
+    /// What `--full` changes for it alone.
+    #[serde(default)]
+    pub full: Table,
+    /// The point that is 1: all others are divided by it.
+    pub normalise: Option<String>,
+    /// Bars or lines.
+    pub chart: Chart,
+    /// Whether the y axis is logarithmic.
+    #[serde(default)]
+    pub log: bool,
+}
+
+/// How a figure is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Chart {
+    /// A group of bars for each point of the sweep.
+    Bars,
+    /// A line for each series.
+    Lines,
+}
+
+/// What an axis or the series run over: values of one key, or named points that set several.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axis {
+    /// What it is, with its unit.
+    #[serde(default)]
+    pub label: String,
+    /// The key that the values are given to; dots lead into tables.
+    pub key: Option<String>,
+    /// The values.
+    #[serde(default)]
+    pub values: Vec<Value>,
+    /// Points with a name of their own.
+    #[serde(default)]
+    pub points: Vec<Named>,
+}
+
+/// A point that sets several keys.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Named {
+    /// Its name.
+    pub name: String,
+    /// What it sets.
+    pub set: Table,
+}
+
+impl Axis {
+    /// Names and settings of its points.
+    fn steps(&self) -> Vec<(String, Table)> {
+        let of = |value: &Value| {
+            let mut table = Table::new();
+            put(&mut table, self.key.as_deref().unwrap_or(""), value.clone());
+            (word(value), table)
+        };
+        let values = self.values.iter().map(of);
+        let named = self
+            .points
+            .iter()
+            .map(|point| (point.name.clone(), point.set.clone()));
+        values.chain(named).collect()
+    }
+}
+
+/// A value without the quotes.
+fn word(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Float(number) => number.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Gives a key a value; dots lead into tables.
+fn put(table: &mut Table, key: &str, value: Value) {
+    match key.split_once('.') {
+        None => {
+            table.insert(key.into(), value);
+        }
+        Some((outer, inner)) => {
+            let slot = table
+                .entry(outer)
+                .or_insert_with(|| Value::Table(Table::new()));
+            if let Value::Table(table) = slot {
+                put(table, inner, value);
+            }
+        }
+    }
+}
+
+/// Lays one table over another.
+fn lay(under: &mut Table, over: &Table) {
+    for (key, value) in over {
+        match (under.get_mut(key), value) {
+            (Some(Value::Table(under)), Value::Table(over)) => lay(under, over),
+            _ => {
+                under.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// One point of a figure: which run, and which of its metrics.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    /// The series.
+    pub series: String,
+    /// The point of the sweep.
+    pub x: String,
+    /// The run.
+    pub run: Run,
+    /// The metric.
+    pub metric: String,
+}
+
+impl Experiment {
+    /// Reads a file of experiments, and checks every setting in it.
+    ///
+    /// # Errors
+    /// Line and reason.
+    pub fn parse(text: &str) -> Result<Experiment, String> {
+        let experiment: Experiment = toml::from_str(text).map_err(|error| error.to_string())?;
+        for spec in &experiment.figure {
+            if spec.x.steps().is_empty() || spec.series.steps().is_empty() {
+                return Err(format!(
+                    "figure {}: x and series need a key with values, or points",
+                    spec.id
+                ));
+            }
+            for mode in [Mode::Quick, Mode::Full] {
+                experiment.cells(spec, mode).map_err(|error| {
+                    let what = format!("figure {}: {error}", spec.id);
+                    match error.key.and_then(|key| line_of(text, &key)) {
+                        Some(line) => format!("line {line}: {what}"),
+                        None => what,
+                    }
+                })?;
+            }
+        }
+        Ok(experiment)
+    }
+
+    /// The points of a figure, series by series.
+    ///
+    /// # Errors
+    /// A setting that no engine knows.
+    pub fn cells(&self, spec: &Spec, mode: Mode) -> Result<Vec<Cell>, RunError> {
+        let mut cells = Vec::new();
+        for (series, of_series) in spec.series.steps() {
+            for (x, of_x) in spec.x.steps() {
+                let mut table = self.setting.clone();
+                let (size, own_size) = match mode {
+                    Mode::Quick => (&self.quick, &spec.quick),
+                    Mode::Full => (&self.full, &spec.full),
+                };
+                for over in [size, &spec.set, own_size, &of_series, &of_x] {
+                    lay(&mut table, over);
+                }
+                let metric = match table.remove("metric") {
+                    Some(metric) => word(&metric),
+                    None => spec.metric.clone(),
+                };
+                let run = Settings(table).run()?;
+                let series = series.clone();
+                cells.push(Cell {
+                    series,
+                    x,
+                    run,
+                    metric,
+                });
+            }
+        }
+        Ok(cells)
+    }
+}
+
+impl Spec {
+    /// The figure's data, from the metrics of the runs.
+    pub fn data(&self, cells: &[Cell], metric: &dyn Fn(&Cell) -> Option<f64>) -> Data {
+        let mut data = Data::default();
+        let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+        for cell in cells {
+            let next = places.len();
+            let place = *places.entry(&cell.x).or_insert(next);
+            let point = Point {
+                name: cell.x.clone(),
+                x: cell.x.parse().unwrap_or(place as f64),
+                y: metric(cell),
+            };
+            match data
+                .series
+                .iter_mut()
+                .find(|(name, _)| *name == cell.series)
+            {
+                Some((_, points)) => points.push(point),
+                None => data.series.push((cell.series.clone(), vec![point])),
+            }
+        }
+        let one = self.normalise.as_deref().and_then(|term| {
+            let (series, at) = term.split_once('@').unwrap_or((term, ""));
+            let at = (!at.is_empty()).then(|| at.to_string());
+            data.value(&Term {
+                series: series.into(),
+                at,
+            })
+        });
+        if let Some(one) = one {
+            for point in data.series.iter_mut().flat_map(|(_, points)| points) {
+                point.y = point.y.map(|y| y / one);
+            }
+        }
+        data
+    }
+}
+
+/// The line on which a key is used, from 1.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let key = key.rsplit('.').next().unwrap_or(key);
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let uses = |line: &str| {
+        let code = line.split('#').next().unwrap_or_default();
+        code.split(|c: char| !is_word(c)).any(|word| word == key)
+    };
+    text.lines().position(uses).map(|index| index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+paper = "p"
+title = "t"
+cite = "c"
+[setting]
+engine = "replay"
+trace = "t.parquet"
+device = { preset = "small" }
+clients = 4
+fill = 0.5
+overwrite = false
+[quick]
+transactions = 100
+[[figure]]
+id = "fig1"
+title = "f"
+where = "1"
+metric = "throughput_tps"
+y = "tx/s"
+chart = "lines"
+x = { label = "abort ratio", key = "abort_ratio", values = [0.0, 0.5] }
+series = { key = "protocol", values = ["aw", "scc"] }
+"#;
+
+    #[test]
+    fn a_figure_is_a_run_for_each_series_and_point() {
+        let experiment = Experiment::parse(TEXT).unwrap();
+        let spec = &experiment.figure[0];
+        let quick = experiment.cells(spec, Mode::Quick).unwrap();
+        let names: Vec<String> = quick
+            .iter()
+            .map(|c| format!("{} {}", c.series, c.x))
+            .collect();
+        assert_eq!(names, ["aw 0", "aw 0.5", "scc 0", "scc 0.5"]);
+        let full = experiment.cells(spec, Mode::Full).unwrap();
+        assert_ne!(quick[0].run, full[0].run);
+        let data = spec.data(&quick, &|cell| (cell.series == "scc").then_some(2.0));
+        assert_eq!(data.points("aw").unwrap()[1].y, None);
+        assert_eq!(data.points("scc").unwrap()[1].x, 0.5);
+    }
+
+    #[test]
+    fn a_wrong_key_is_said_with_its_line() {
+        let error = Experiment::parse(&TEXT.replace("clients", "client")).unwrap_err();
+        assert!(
+            error.starts_with("line 9: ") && error.contains("did you mean `clients`"),
+            "{error}"
+        );
+        let error =
+            Experiment::parse(&TEXT.replace("\"abort_ratio\"", "\"abort_rate\"")).unwrap_err();
+        assert!(error.starts_with("line 21: "), "{error}");
+        let error = Experiment::parse(&TEXT.replace("chart", "chat")).unwrap_err();
+        assert!(
+            error.contains("line 20") && error.contains("chat"),
+            "{error}"
+        );
+        let error = Experiment::parse(&TEXT.replace("preset =", "presets =")).unwrap_err();
+        assert!(error.starts_with("line 8: "), "{error}");
+        let error = Experiment::parse(&TEXT.replace("\"scc\"", "\"sccc\"")).unwrap_err();
+        assert!(error.contains("did you mean `scc`"), "{error}");
+    }
+
+    #[test]
+    fn normalised_figures_are_divided_by_one_point() {
+        let text = format!("{TEXT}normalise = \"aw@0\"\n");
+        let experiment = Experiment::parse(&text).unwrap();
+        let spec = &experiment.figure[0];
+        let cells = experiment.cells(spec, Mode::Full).unwrap();
+        let data = spec.data(&cells, &|cell| {
+            Some(if cell.series == "aw" { 4.0 } else { 6.0 })
+        });
+        assert_eq!(data.points("scc").unwrap()[0].y, Some(1.5));
+    }
+}

@@ -1,0 +1,186 @@
+//! Expressions of claims and rules: `lighttx@strict`, `afc / bpcc`, `4.0`.
+//!
+//! `series@x` is a point of a figure; a series alone is its mean over the sweep, which for a figure
+//! with one point is that point. `a / b` divides; a number is itself.
+
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+
+/// A point of a figure, or the mean of a series.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Term {
+    /// The series.
+    pub series: String,
+    /// The value of the sweep, as in the figure's file.
+    pub at: Option<String>,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Expr {
+    /// A point or a mean.
+    Term(Term),
+    /// One over another.
+    Over(Term, Term),
+    /// A number.
+    Number(f64),
+}
+
+impl Term {
+    fn parse(text: &str) -> Result<Term, String> {
+        let (series, at) = match text.trim().split_once('@') {
+            Some((series, at)) => (series.trim(), Some(at.trim().to_string())),
+            None => (text.trim(), None),
+        };
+        if series.is_empty() || series.contains(char::is_whitespace) {
+            return Err(format!("`{text}` is not `series` or `series@x`"));
+        }
+        let series = series.to_string();
+        Ok(Term { series, at })
+    }
+}
+
+impl Expr {
+    /// Reads an expression.
+    ///
+    /// # Errors
+    /// Says what is not one.
+    pub fn parse(text: &str) -> Result<Expr, String> {
+        if let Ok(number) = text.trim().parse() {
+            return Ok(Expr::Number(number));
+        }
+        match text.split_once(" / ") {
+            Some((above, below)) => Ok(Expr::Over(Term::parse(above)?, Term::parse(below)?)),
+            None => Term::parse(text).map(Expr::Term),
+        }
+    }
+
+    /// The points that it names.
+    pub fn terms(&self) -> Vec<&Term> {
+        match self {
+            Expr::Term(term) => vec![term],
+            Expr::Over(above, below) => vec![above, below],
+            Expr::Number(_) => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.at {
+            Some(at) => write!(f, "{}@{at}", self.series),
+            None => f.write_str(&self.series),
+        }
+    }
+}
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Expr::Term(term) => term.fmt(f),
+            Expr::Over(above, below) => write!(f, "{above} / {below}"),
+            Expr::Number(number) => number.fmt(f),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Expr {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Expr::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A point of a figure: the value of the sweep as it is written, as a number if it is one, and what
+/// was measured there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// As it is written.
+    pub name: String,
+    /// Its place on the axis; the position in the sweep where it is no number.
+    pub x: f64,
+    /// What was measured; nothing where a protocol does not support it.
+    pub y: Option<f64>,
+}
+
+/// The data of a figure.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Data {
+    /// Series by name, in the figure's order, each with the points of the sweep.
+    pub series: Vec<(String, Vec<Point>)>,
+}
+
+impl Data {
+    /// The points of a series.
+    pub fn points(&self, series: &str) -> Option<&[Point]> {
+        let found = self.series.iter().find(|(name, _)| name == series);
+        found.map(|(_, points)| points.as_slice())
+    }
+
+    /// A point, or the mean of a series.
+    pub fn value(&self, term: &Term) -> Option<f64> {
+        let points = self.points(&term.series)?;
+        match &term.at {
+            Some(at) => {
+                let wanted: Option<f64> = at.parse().ok();
+                let same = |point: &&Point| {
+                    point.name == *at || (wanted.is_some() && wanted == point.name.parse().ok())
+                };
+                points.iter().find(same)?.y
+            }
+            None => {
+                let known: Vec<f64> = points.iter().filter_map(|point| point.y).collect();
+                let mean = known.iter().sum::<f64>() / known.len() as f64;
+                (!known.is_empty()).then_some(mean)
+            }
+        }
+    }
+
+    /// What an expression comes to.
+    pub fn eval(&self, expr: &Expr) -> Option<f64> {
+        match expr {
+            Expr::Number(number) => Some(*number),
+            Expr::Term(term) => self.value(term),
+            Expr::Over(above, below) => Some(self.value(above)? / self.value(below)?),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A figure from numbers.
+    pub(in crate::reproduce) fn data(xs: &[f64], series: &[(&str, &[f64])]) -> Data {
+        let points = |ys: &[f64]| {
+            let point = |(x, y): (&f64, &f64)| Point {
+                name: x.to_string(),
+                x: *x,
+                y: (!y.is_nan()).then_some(*y),
+            };
+            xs.iter().zip(ys).map(point).collect()
+        };
+        Data {
+            series: series
+                .iter()
+                .map(|(name, ys)| (name.to_string(), points(ys)))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn points_means_quotients_and_numbers() {
+        let data = data(&[0.05, 2.0], &[("a", &[3.0, 5.0]), ("b", &[2.0, f64::NAN])]);
+        let eval = |text: &str| data.eval(&Expr::parse(text).unwrap());
+        assert_eq!(eval("a@0.05"), Some(3.0));
+        assert_eq!(eval("a@2"), Some(5.0));
+        assert_eq!(eval("a"), Some(4.0));
+        assert_eq!(eval("a / b"), Some(2.0));
+        assert_eq!(eval("b@2"), None);
+        assert_eq!(eval("c"), None);
+        assert_eq!(eval("4"), Some(4.0));
+        assert!(Expr::parse("a b").is_err());
+        assert!(Expr::parse("/ b").is_err());
+        assert_eq!(Expr::parse("a@1 / b").unwrap().to_string(), "a@1 / b");
+    }
+}

@@ -1,0 +1,368 @@
+//! The papers' evaluations, claim by claim.
+//!
+//! ```text
+//!   claims/PAPER.toml        what is published, and what is held against it    claims, verdict
+//!   experiments/PAPER.toml   figures: sweeps, series, settings                 figures, measure
+//!         |  a run for each point, equal ones once
+//!      engine                settings -> metrics, a pure function              engine, execute
+//!         |
+//!      verdicts              holds, direction holds, differs                   verdict, report
+//! ```
+//!
+//! Adding an experiment is adding to a file; only a new kind of run needs code, in [`engine`].
+
+pub mod claims;
+pub mod engine;
+pub mod execute;
+pub mod figures;
+pub mod measure;
+pub mod report;
+pub mod verdict;
+#[cfg(test)]
+mod verdict_tests;
+
+use crate::nearest::nearest;
+use claims::{Claim, Tolerances};
+use engine::{Outcome, Run};
+use figures::{Cell, Experiment, Mode, Spec};
+use measure::Data;
+use std::collections::{BTreeMap, BTreeSet};
+use verdict::Judgement;
+
+const CLAIMS: [&str; 3] = [
+    include_str!("../../claims/flagcommit.toml"),
+    include_str!("../../claims/mixsl.toml"),
+    include_str!("../../claims/lighttx.toml"),
+];
+
+const EXPERIMENTS: [&str; 1] = [include_str!("../../experiments/lighttx.toml")];
+
+/// Claims and experiments.
+#[derive(Debug, Clone)]
+pub struct Catalogue {
+    /// What is published.
+    pub claims: Vec<Claim>,
+    /// What is run.
+    pub experiments: Vec<Experiment>,
+    /// How far figures may be apart.
+    pub tolerances: Tolerances,
+}
+
+/// A figure that was measured.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// The paper's key.
+    pub paper: String,
+    /// What it is.
+    pub spec: Spec,
+    /// Its points.
+    pub cells: Vec<Cell>,
+    /// Its data.
+    pub data: Data,
+}
+
+/// A claim that was judged.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// What is published.
+    pub claim: Claim,
+    /// What came of it.
+    pub judgement: Judgement,
+    /// Wall-clock time of the runs that it rests on.
+    pub seconds: f64,
+}
+
+/// Everything that was measured and judged.
+#[derive(Debug, Clone)]
+pub struct Results {
+    /// How large the runs were.
+    pub mode: Mode,
+    /// Figures, in the papers' order.
+    pub figures: Vec<Measured>,
+    /// Claims, in the papers' order.
+    pub claims: Vec<Judged>,
+}
+
+/// What to run and to judge.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    claims: BTreeSet<String>,
+    /// Paper and figure.
+    figures: BTreeSet<(String, String)>,
+}
+
+impl Catalogue {
+    /// What comes with the program.
+    ///
+    /// # Panics
+    /// Files that do not fit together; tests read them all.
+    pub fn shipped() -> Catalogue {
+        let claims = CLAIMS.map(|text| claims::parse(text).expect("a shipped file"));
+        let experiments = EXPERIMENTS.map(|text| Experiment::parse(text).expect("a shipped file"));
+        Catalogue {
+            claims: claims.into_iter().flatten().collect(),
+            experiments: experiments.into_iter().collect(),
+            tolerances: Tolerances::shipped(),
+        }
+    }
+
+    /// Takes an experiment in place of the shipped one of the same paper, or besides them.
+    pub fn add(&mut self, experiment: Experiment) {
+        self.experiments
+            .retain(|other| other.paper != experiment.paper);
+        self.experiments.push(experiment);
+    }
+
+    /// Papers, figures (`paper.figure`) and claims that can be asked for.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = vec!["all".to_string()];
+        for experiment in &self.experiments {
+            names.push(experiment.paper.clone());
+            let figures = experiment.figure.iter();
+            names.extend(figures.map(|spec| format!("{}.{}", experiment.paper, spec.id)));
+        }
+        names.extend(self.claims.iter().map(|claim| claim.paper().to_string()));
+        names.extend(self.claims.iter().map(|claim| claim.id.clone()));
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// What some names select: papers, figures with or without their paper, claims, `all`.
+    ///
+    /// # Errors
+    /// A name that selects nothing, with the one that was probably meant.
+    pub fn select<S: AsRef<str>>(&self, names: &[S]) -> Result<Selection, String> {
+        let mut selection = Selection::default();
+        for name in names.iter().map(AsRef::as_ref) {
+            let mut found = false;
+            for claim in &self.claims {
+                if name == "all" || claim.paper() == name || claim.id == name {
+                    found = true;
+                    selection.claims.insert(claim.id.clone());
+                    let figures = claim.figures().into_iter();
+                    let figures = figures.map(|id| (claim.paper().to_string(), id.to_string()));
+                    selection.figures.extend(figures);
+                }
+                // Figures that nobody has described yet have claims all the same.
+                for id in claim.figures() {
+                    if name == id || name == format!("{}.{id}", claim.paper()) {
+                        found = true;
+                        let figure = (claim.paper().to_string(), id.to_string());
+                        selection.figures.insert(figure);
+                    }
+                }
+            }
+            for experiment in &self.experiments {
+                let paper = &experiment.paper;
+                for spec in &experiment.figure {
+                    let full = format!("{paper}.{}", spec.id);
+                    if name == "all" || name == paper || name == spec.id || name == full {
+                        found = true;
+                        selection.figures.insert((paper.clone(), spec.id.clone()));
+                    }
+                }
+            }
+            if !found {
+                let mut known = self.names();
+                let short = self
+                    .experiments
+                    .iter()
+                    .flat_map(|experiment| &experiment.figure);
+                known.extend(short.map(|spec| spec.id.clone()));
+                let meant = nearest(name, &known);
+                let meant = meant.map_or(String::new(), |name| format!(", did you mean `{name}`"));
+                return Err(format!(
+                    "there is no paper, figure or claim `{name}`{meant}; `flagstone reproduce --list` \
+                     names them all"
+                ));
+            }
+        }
+        // Figures bring the claims that rest on nothing else.
+        for claim in &self.claims {
+            let paper = claim.paper().to_string();
+            let has = |id: &&str| selection.figures.contains(&(paper.clone(), id.to_string()));
+            if claim.figures().iter().all(has) {
+                selection.claims.insert(claim.id.clone());
+            }
+        }
+        Ok(selection)
+    }
+
+    /// The figures that a selection needs, each with its points.
+    pub fn plan(&self, selection: &Selection, mode: Mode) -> Vec<(String, Spec, Vec<Cell>)> {
+        let mut plan = Vec::new();
+        for experiment in &self.experiments {
+            for spec in &experiment.figure {
+                let key = (experiment.paper.clone(), spec.id.clone());
+                if selection.figures.contains(&key) {
+                    let cells = experiment.cells(spec, mode);
+                    let cells = cells.expect("it was checked when it was read");
+                    plan.push((key.0, spec.clone(), cells));
+                }
+            }
+        }
+        plan
+    }
+
+    /// Judges the claims of a selection by the outcomes of the plan's runs.
+    pub fn judge(
+        &self,
+        selection: &Selection,
+        mode: Mode,
+        plan: Vec<(String, Spec, Vec<Cell>)>,
+        outcomes: &BTreeMap<String, Outcome>,
+    ) -> Results {
+        let outcome = |cell: &Cell| outcomes.get(&cell.run.hash());
+        let figures: Vec<Measured> = plan
+            .into_iter()
+            .map(|(paper, spec, cells)| {
+                let data = spec.data(&cells, &|cell| outcome(cell)?.metric(&cell.metric));
+                Measured {
+                    paper,
+                    spec,
+                    cells,
+                    data,
+                }
+            })
+            .collect();
+        let selected = self
+            .claims
+            .iter()
+            .filter(|claim| selection.claims.contains(&claim.id));
+        let claims = selected
+            .map(|claim| {
+                let own = |measured: &&Measured| {
+                    measured.paper == claim.paper()
+                        && claim.figures().contains(&measured.spec.id.as_str())
+                };
+                let find = |id: &str| {
+                    let found = figures
+                        .iter()
+                        .filter(own)
+                        .find(|measured| measured.spec.id == id);
+                    found.map(|measured| measured.data.clone())
+                };
+                let runs: BTreeMap<String, f64> = figures
+                    .iter()
+                    .filter(own)
+                    .flat_map(|measured| &measured.cells)
+                    .filter_map(|cell| Some((cell.run.hash(), outcome(cell)?.seconds())))
+                    .collect();
+                Judged {
+                    judgement: verdict::judge(claim, &self.tolerances, &find),
+                    seconds: runs.values().sum(),
+                    claim: claim.clone(),
+                }
+            })
+            .collect();
+        Results {
+            mode,
+            figures,
+            claims,
+        }
+    }
+}
+
+/// The runs of a plan by their names, each once.
+pub fn runs(plan: &[(String, Spec, Vec<Cell>)]) -> BTreeMap<String, Run> {
+    let cells = plan.iter().flat_map(|(_, _, cells)| cells);
+    cells
+        .map(|cell| (cell.run.hash(), cell.run.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_name_figures_series_and_points_that_there_are() {
+        let catalogue = Catalogue::shipped();
+        let mut ids = BTreeSet::new();
+        for claim in &catalogue.claims {
+            assert!(ids.insert(&claim.id), "{} is there twice", claim.id);
+        }
+        for experiment in &catalogue.experiments {
+            for claim in catalogue
+                .claims
+                .iter()
+                .filter(|c| c.paper() == experiment.paper)
+            {
+                for rule in &claim.rule {
+                    let spec = experiment.figure.iter().find(|spec| spec.id == rule.figure);
+                    let spec = spec.unwrap_or_else(|| panic!("{}: {}", claim.id, rule.figure));
+                    let cells = experiment.cells(spec, Mode::Full).unwrap();
+                    let data = spec.data(&cells, &|_| Some(1.0));
+                    for term in terms(rule) {
+                        assert!(data.value(&term).is_some(), "{}: {term}", claim.id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Every point and series that a rule names.
+    fn terms(rule: &claims::Rule) -> Vec<measure::Term> {
+        use claims::Measures;
+        let mut exprs: Vec<measure::Expr> = match &rule.measure {
+            None => Vec::new(),
+            Some(Measures::One(expr)) => vec![expr.clone()],
+            Some(Measures::Many(list)) => list.clone(),
+            Some(Measures::Named(named)) => named.values().cloned().collect(),
+        };
+        let names = rule.order.iter().flat_map(|group| group.split(['~', '|']));
+        let lists = [&rule.rises, &rule.falls, &rule.flat, &rule.never_falls];
+        let names = names.chain(lists.into_iter().flatten().map(String::as_str));
+        let names = names.chain(
+            rule.peak
+                .keys()
+                .chain(rule.rises_until.keys())
+                .map(String::as_str),
+        );
+        let names = names.chain(rule.cross.iter().flatten().map(String::as_str));
+        exprs.extend(names.map(|name| measure::Expr::parse(name.trim()).unwrap()));
+        exprs.extend(rule.present.iter().chain(&rule.absent).cloned());
+        exprs
+            .iter()
+            .flat_map(|expr| expr.terms().into_iter().cloned())
+            .collect()
+    }
+
+    #[test]
+    fn names_select_papers_figures_and_claims() {
+        let catalogue = Catalogue::shipped();
+        let count = |names: &[&str]| {
+            let selection = catalogue.select(names).unwrap();
+            (selection.claims.len(), selection.figures.len())
+        };
+        assert_eq!(count(&["lighttx.fig7.npc"]), (3, 1));
+        // A figure brings the claims that rest on nothing else.
+        assert_eq!(count(&["lighttx.fig17"]), (1, 1));
+        assert_eq!(count(&["lighttx.fig10"]), (0, 1));
+        let without_10 = count(&["lighttx.fig9"]).0;
+        assert_eq!(
+            count(&["lighttx.fig9", "lighttx.fig10"]),
+            (without_10 + 1, 2)
+        );
+        let (all, _) = count(&["all"]);
+        assert_eq!(all, catalogue.claims.len());
+        assert_eq!(count(&["fig19", "lighttx.fig19"]), count(&["fig19"]));
+        let error = catalogue.select(&["lightx"]).unwrap_err();
+        assert!(error.contains("did you mean `lighttx`"), "{error}");
+    }
+
+    #[test]
+    fn equal_settings_of_two_figures_are_one_run() {
+        let catalogue = Catalogue::shipped();
+        let both = catalogue
+            .select(&["lighttx.fig9.aw", "lighttx.fig11.scc"])
+            .unwrap();
+        let plan = catalogue.plan(&both, Mode::Quick);
+        let cells: usize = plan.iter().map(|(_, _, cells)| cells.len()).sum();
+        assert!(
+            runs(&plan).len() < cells,
+            "figures 9 and 11 are measured in the same runs"
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! What `flagstone reproduce` leaves behind: a line of JSON for each claim, a page to read, and the
+//! data of each figure as comma-separated values.
+
+use super::verdict::Judgement;
+use super::{Catalogue, Judged, Measured, Results};
+use serde_json::{Value, json};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A claim in three short texts, for tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// The published figures or statement.
+    pub published: String,
+    /// What was measured.
+    pub measured: String,
+    /// The largest deviation, in percent.
+    pub deviation: String,
+}
+
+/// A claim in short.
+pub fn summary(judged: &Judged) -> Summary {
+    let parts = &judged.judgement.parts;
+    let join = |of: fn(&super::verdict::Part) -> &String| {
+        let mut texts: Vec<&str> = parts.iter().map(|part| of(part).as_str()).collect();
+        texts.dedup();
+        texts.join("; ")
+    };
+    let published = match &judged.claim.says {
+        Some(says) => says.clone(),
+        None => join(|part| &part.published),
+    };
+    Summary {
+        published,
+        measured: join(|part| &part.measured),
+        deviation: percent(&judged.judgement),
+    }
+}
+
+fn percent(judgement: &Judgement) -> String {
+    let deviation = judgement.deviation();
+    deviation.map_or(String::new(), |part| format!("{:+.1} %", part * 100.0))
+}
+
+/// A claim as one object.
+pub fn json(judged: &Judged) -> Value {
+    let Judged {
+        claim,
+        judgement,
+        seconds,
+    } = judged;
+    let figures: Vec<Value> = claim
+        .points()
+        .into_iter()
+        .map(|(name, figure)| {
+            let (low, high) = figure.ends();
+            let value = if low == high {
+                json!(low)
+            } else {
+                json!([low, high])
+            };
+            if name.is_empty() {
+                value
+            } else {
+                json!({ name: value })
+            }
+        })
+        .collect();
+    let published = match (&claim.says, figures.as_slice()) {
+        (Some(says), []) => json!(says),
+        (_, [one]) => one.clone(),
+        (_, several) => json!(several),
+    };
+    let measured: Vec<Value> = judgement
+        .parts
+        .iter()
+        .map(|part| match part.value {
+            Some(value) => json!(value),
+            None => json!(part.measured),
+        })
+        .collect();
+    let measured = match measured.as_slice() {
+        [one] => one.clone(),
+        several => json!(several),
+    };
+    let parts: Vec<Value> = judgement
+        .parts
+        .iter()
+        .map(|part| {
+            json!({
+                "what": part.what,
+                "published": part.published,
+                "accepted": part.accepted,
+                "measured": part.measured,
+                "deviation": part.deviation,
+                "verdict": part.verdict.name(),
+            })
+        })
+        .collect();
+    json!({
+        "id": claim.id,
+        "paper": claim.paper(),
+        "kind": claim.kind.name(),
+        "metric": claim.metric,
+        "where": claim.place,
+        "published": published,
+        "measured": measured,
+        "unit": claim.unit,
+        "deviation": judgement.deviation(),
+        "verdict": judgement.verdict.name(),
+        "seconds": seconds,
+        "parts": parts,
+    })
+}
+
+/// Writes the page and the data below `folder`. Returns where the page is.
+///
+/// # Errors
+/// A folder that cannot be written.
+pub fn write(folder: &Path, catalogue: &Catalogue, results: &Results) -> io::Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    let _ = catalogue;
+    for measured in &results.figures {
+        let name = format!("{}.{}.csv", measured.paper, measured.spec.id);
+        replace(&folder.join(name), &csv(measured))?;
+    }
+    Ok(folder.join("index.html"))
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let unfinished = path.with_extension("part");
+    fs::write(&unfinished, text)?;
+    fs::rename(unfinished, path)
+}
+
+/// A figure's data: a line for each point.
+fn csv(measured: &Measured) -> String {
+    let mut text = String::from("series,x,y\n");
+    for (series, points) in &measured.data.series {
+        for point in points {
+            let y = point.y.map_or(String::new(), |y| y.to_string());
+            text.push_str(&format!("{series},{},{y}\n", point.name));
+        }
+    }
+    text
+}

@@ -1,0 +1,550 @@
+//! From measured figures to a verdict.
+//!
+//! *holds*: the direction is the published one and the figure is within the tolerance of its kind.
+//! *direction holds*: the direction only. *differs*: neither. *not measured*: no experiment has run
+//! that would tell. A claim with several parts is as good as the worst of them.
+
+use super::claims::{Claim, ClaimKind, Figure, Measures, Rule, Tolerances};
+use super::measure::{Data, Expr, Point};
+use serde::Serialize;
+use std::fmt;
+
+/// What came of a claim, from the worst to the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Verdict {
+    /// Nothing was measured that would tell.
+    #[serde(rename = "not measured")]
+    NotMeasured,
+    /// It is not so.
+    #[serde(rename = "differs")]
+    Differs,
+    /// It is so, but not as much, or more.
+    #[serde(rename = "direction holds")]
+    Direction,
+    /// It is so.
+    #[serde(rename = "holds")]
+    Holds,
+}
+
+impl Verdict {
+    /// All verdicts, the best first.
+    pub const ALL: [Verdict; 4] = [
+        Verdict::Holds,
+        Verdict::Direction,
+        Verdict::Differs,
+        Verdict::NotMeasured,
+    ];
+
+    /// The words for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verdict::NotMeasured => "not measured",
+            Verdict::Differs => "differs",
+            Verdict::Direction => "direction holds",
+            Verdict::Holds => "holds",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One part of a claim, judged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// What was measured, as an expression.
+    pub what: String,
+    /// What is published, or asked for, in words.
+    pub published: String,
+    /// What would hold, in words.
+    pub accepted: String,
+    /// What came out, in words.
+    pub measured: String,
+    /// The figure, if it is one.
+    pub value: Option<f64>,
+    /// Measured over published, less one.
+    pub deviation: Option<f64>,
+    /// How it ended.
+    pub verdict: Verdict,
+}
+
+/// A claim, judged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judgement {
+    /// The parts.
+    pub parts: Vec<Part>,
+    /// The worst of them.
+    pub verdict: Verdict,
+}
+
+impl Judgement {
+    /// The deviation that is farthest from nought.
+    pub fn deviation(&self) -> Option<f64> {
+        let deviations = self.parts.iter().filter_map(|part| part.deviation);
+        deviations.max_by(|a, b| a.abs().total_cmp(&b.abs()))
+    }
+}
+
+/// Judges a claim; `data` gives the data of a figure, if it was measured.
+pub fn judge(
+    claim: &Claim,
+    tolerances: &Tolerances,
+    data: &dyn Fn(&str) -> Option<Data>,
+) -> Judgement {
+    let mut parts = Vec::new();
+    for rule in &claim.rule {
+        match data(&rule.figure) {
+            Some(data) => parts.append(
+                &mut Judge {
+                    claim,
+                    tolerances,
+                    data: &data,
+                }
+                .rule(rule),
+            ),
+            None => parts.push(unmeasured(&format!("figure {}", rule.figure))),
+        }
+    }
+    let verdict = parts.iter().map(|part| part.verdict).min();
+    Judgement {
+        parts,
+        verdict: verdict.unwrap_or(Verdict::NotMeasured),
+    }
+}
+
+fn unmeasured(what: &str) -> Part {
+    Part {
+        what: what.into(),
+        published: String::new(),
+        accepted: String::new(),
+        measured: "not measured".into(),
+        value: None,
+        deviation: None,
+        verdict: Verdict::NotMeasured,
+    }
+}
+
+/// A number as a person would write it.
+pub fn number(value: f64) -> String {
+    let size = value.abs();
+    if value == 0.0 {
+        "0".into()
+    } else if size >= 1e4 {
+        format!("{value:.0}")
+    } else if size >= 100.0 {
+        format!("{value:.1}")
+    } else if size >= 1.0 {
+        format!("{value:.2}")
+    } else {
+        format!(
+            "{value:.*}",
+            (2.0 - size.log10().floor()).clamp(2.0, 9.0) as usize
+        )
+    }
+}
+
+fn range(low: f64, high: f64) -> String {
+    if low == high {
+        number(low)
+    } else {
+        format!("{} to {}", number(low), number(high))
+    }
+}
+
+struct Judge<'a> {
+    claim: &'a Claim,
+    tolerances: &'a Tolerances,
+    data: &'a Data,
+}
+
+impl Judge<'_> {
+    fn rule(&self, rule: &Rule) -> Vec<Part> {
+        match self.claim.kind {
+            ClaimKind::Ratio | ClaimKind::Value => self.figures(rule),
+            ClaimKind::Order => self.orders(rule),
+            ClaimKind::Trend => self.trends(rule),
+            ClaimKind::Cross => vec![self.cross(rule)],
+        }
+    }
+
+    /// Ratios and absolute figures: each measure against its published figure.
+    fn figures(&self, rule: &Rule) -> Vec<Part> {
+        let points = self.claim.points();
+        let pairs: Vec<(&Expr, &Figure)> = match rule.measure.as_ref() {
+            None => Vec::new(),
+            Some(Measures::One(expr)) => vec![(expr, &points[0].1)],
+            Some(Measures::Many(list)) => {
+                let figures = points.iter().map(|(_, figure)| figure).cycle();
+                list.iter().zip(figures).collect()
+            }
+            Some(Measures::Named(named)) => {
+                let figures = points.iter().map(|(name, figure)| (&named[name], figure));
+                figures.collect()
+            }
+        };
+        pairs
+            .into_iter()
+            .map(|(expr, figure)| self.figure(expr, *figure))
+            .collect()
+    }
+
+    fn figure(&self, expr: &Expr, published: Figure) -> Part {
+        let (low, high) = published.ends();
+        let ratio = self.claim.kind == ClaimKind::Ratio;
+        // The ends of what holds, and of what still has the right direction.
+        let ((from, to), (least, most)) = if ratio {
+            let tolerance = &self.tolerances.ratio;
+            let room = |end: f64| (tolerance.floor + tolerance.share * end.ln().abs()).exp();
+            let mut accepted = (low / room(low), high * room(high));
+            // No tolerance reaches to the other side of 1, unless 1 is what is published.
+            let side = match (low, high) {
+                (low, _) if low > 1.0 => (1.0, f64::INFINITY),
+                (_, high) if high < 1.0 => (0.0, 1.0),
+                _ => accepted,
+            };
+            accepted = (accepted.0.max(side.0), accepted.1.min(side.1));
+            (accepted, side)
+        } else {
+            let tolerance = &self.tolerances.value;
+            let (holds, direction) = (tolerance.holds, tolerance.direction);
+            (
+                (low / holds, high * holds),
+                (low / direction, high * direction),
+            )
+        };
+        let unit = self
+            .claim
+            .unit
+            .as_ref()
+            .map_or(String::new(), |unit| format!(" {unit}"));
+        let mut part = Part {
+            what: expr.to_string(),
+            published: range(low, high) + &unit,
+            accepted: range(from, to),
+            ..unmeasured("")
+        };
+        let Some(value) = self.data.eval(expr).filter(|value| value.is_finite()) else {
+            return part;
+        };
+        part.measured = number(value) + &unit;
+        part.value = Some(value);
+        // From the nearest end of the range; inside it there is no deviation.
+        let nearest = value.clamp(low, high);
+        part.deviation = (nearest != 0.0).then(|| value / nearest - 1.0);
+        part.verdict = if (from..=to).contains(&value) {
+            Verdict::Holds
+        } else if value != 1.0 && (least..=most).contains(&value) {
+            Verdict::Direction
+        } else {
+            Verdict::Differs
+        };
+        part
+    }
+
+    fn orders(&self, rule: &Rule) -> Vec<Part> {
+        let mut parts = Vec::new();
+        if rule.order.len() > 1 {
+            parts.push(self.order(rule));
+        }
+        for (list, there) in [(&rule.present, true), (&rule.absent, false)] {
+            for expr in list {
+                let is = self.data.eval(expr).is_some();
+                let say = |there: bool| if there { "supported" } else { "not supported" };
+                parts.push(Part {
+                    published: say(there).into(),
+                    accepted: say(there).into(),
+                    measured: say(is).into(),
+                    verdict: if is == there {
+                        Verdict::Holds
+                    } else {
+                        Verdict::Differs
+                    },
+                    ..unmeasured(&expr.to_string())
+                });
+            }
+        }
+        parts
+    }
+
+    /// Groups of series, the lowest first.
+    fn order(&self, rule: &Rule) -> Part {
+        let wanted = rule.order.join(" < ");
+        let mut part = Part {
+            published: wanted.clone(),
+            accepted: wanted.clone(),
+            ..unmeasured(&format!("{}: {wanted}", rule.figure))
+        };
+        let groups: Vec<(bool, Vec<Expr>)> = rule
+            .order
+            .iter()
+            .map(|group| {
+                let members = group.split(['~', '|']).map(|name| Expr::parse(name.trim()));
+                (group.contains('~'), members.flatten().collect())
+            })
+            .collect();
+        let means = self.row(&groups, &|expr| self.data.eval(expr));
+        if means.iter().any(|(_, group)| group.is_empty()) {
+            return part;
+        }
+        let rows = self.rows(&groups);
+        let rows = if rows.is_empty() {
+            vec![means.clone()]
+        } else {
+            rows
+        };
+        let slack = self.tolerances.order.slack;
+        let on_average = in_order(&means, 0.0);
+        let everywhere = rows.iter().all(|row| in_order(row, slack));
+        let alike = rows.iter().chain([&means]).all(|row| {
+            row.iter().filter(|(alike, _)| *alike).all(|(_, group)| {
+                let (low, high) = ends(group);
+                high <= low * self.tolerances.order.alike
+            })
+        });
+        part.verdict = match (
+            on_average || (everywhere && rows.len() == 1),
+            everywhere && alike,
+        ) {
+            (true, true) => Verdict::Holds,
+            (true, false) => Verdict::Direction,
+            (false, _) => Verdict::Differs,
+        };
+        let mut named: Vec<(f64, String)> = groups
+            .iter()
+            .flat_map(|(_, group)| group)
+            .filter_map(|expr| self.data.eval(expr).map(|mean| (mean, expr.to_string())))
+            .collect();
+        named.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let words = named
+            .iter()
+            .map(|(mean, name)| format!("{name} {}", number(*mean)));
+        part.measured = words.collect::<Vec<_>>().join(" < ");
+        part
+    }
+
+    /// Each group's values at one point of the sweep.
+    fn row(
+        &self,
+        groups: &[(bool, Vec<Expr>)],
+        value: &dyn Fn(&Expr) -> Option<f64>,
+    ) -> Vec<(bool, Vec<f64>)> {
+        let of =
+            |(alike, group): &(bool, Vec<Expr>)| (*alike, group.iter().filter_map(value).collect());
+        groups.iter().map(of).collect()
+    }
+
+    /// The values at each point where every group has one; only for series without a point.
+    fn rows(&self, groups: &[(bool, Vec<Expr>)]) -> Vec<Vec<(bool, Vec<f64>)>> {
+        let mut names: Vec<&str> = Vec::new();
+        for point in self.data.series.iter().flat_map(|(_, points)| points) {
+            if !names.contains(&point.name.as_str()) {
+                names.push(&point.name);
+            }
+        }
+        let at = |name: &str| {
+            self.row(groups, &|expr| match expr {
+                Expr::Term(term) if term.at.is_none() => {
+                    let points = self.data.points(&term.series)?;
+                    points.iter().find(|point| point.name == name)?.y
+                }
+                expr => self.data.eval(expr),
+            })
+        };
+        let rows = names.into_iter().map(at);
+        rows.filter(|row: &Vec<_>| row.iter().all(|(_, group)| !group.is_empty()))
+            .collect()
+    }
+
+    fn trends(&self, rule: &Rule) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let lists = [
+            (&rule.rises, "rises"),
+            (&rule.falls, "falls"),
+            (&rule.flat, "flat"),
+            (&rule.never_falls, "rises or stays"),
+        ];
+        for (list, what) in lists {
+            for series in list {
+                parts.push(self.trend(series, what, None));
+            }
+        }
+        for (series, until) in &rule.rises_until {
+            parts.push(self.trend(series, "rises until", Some(*until)));
+        }
+        for (series, at) in &rule.peak {
+            parts.push(self.trend(series, "highest at", Some(*at)));
+        }
+        parts
+    }
+
+    fn trend(&self, series: &str, what: &str, at: Option<f64>) -> Part {
+        let wanted = match at {
+            Some(at) => format!("{what} {}", number(at)),
+            None => what.to_string(),
+        };
+        let mut part = Part {
+            published: wanted.clone(),
+            accepted: wanted,
+            ..unmeasured(series)
+        };
+        let known = |point: &Point| point.y.map(|y| (point.x, y));
+        let points = self.data.points(series).unwrap_or_default();
+        let all: Vec<(f64, f64)> = points.iter().filter_map(known).collect();
+        if all.len() < 2 {
+            return part;
+        }
+        let words = |(_, y): &(f64, f64)| number(*y);
+        part.measured = all.iter().map(words).collect::<Vec<_>>().join(", ");
+        part.verdict = match (what, at) {
+            ("rises", _) => self.monotone(&all, 1.0, false),
+            ("falls", _) => self.monotone(&all, -1.0, false),
+            ("rises or stays", _) => self.monotone(&all, 1.0, true),
+            ("flat", _) => {
+                let (low, high) = ends(&all.iter().map(|(_, y)| *y).collect::<Vec<_>>());
+                let tolerance = &self.tolerances.trend;
+                match high / low - 1.0 {
+                    spread if spread <= tolerance.flat => Verdict::Holds,
+                    spread if spread <= tolerance.nearly_flat => Verdict::Direction,
+                    _ => Verdict::Differs,
+                }
+            }
+            ("rises until", Some(until)) => {
+                let part: Vec<_> = all.iter().copied().filter(|(x, _)| *x <= until).collect();
+                self.monotone(&part, 1.0, false)
+            }
+            (_, Some(peak)) => self.peak(&all, peak),
+            _ => unreachable!("every trend has its words"),
+        };
+        part
+    }
+
+    /// Whether a series rises (`sign` 1) or falls (-1) from end to end, and never goes back.
+    fn monotone(&self, points: &[(f64, f64)], sign: f64, may_stay: bool) -> Verdict {
+        let step = self.tolerances.trend.step;
+        let change = |a: f64, b: f64| sign * (b / a - 1.0);
+        let (Some(first), Some(last)) = (points.first(), points.last()) else {
+            return Verdict::NotMeasured;
+        };
+        let whole = change(first.1, last.1);
+        let steady = points
+            .windows(2)
+            .all(|pair| change(pair[0].1, pair[1].1) >= -step);
+        let least = if may_stay { -step } else { step };
+        match (whole >= least, steady) {
+            (true, true) => Verdict::Holds,
+            (true, false) => Verdict::Direction,
+            (false, _) if whole > 0.0 => Verdict::Direction,
+            _ => Verdict::Differs,
+        }
+    }
+
+    /// Highest at a point: it holds there, and its neighbours still have the direction.
+    fn peak(&self, points: &[(f64, f64)], peak: f64) -> Verdict {
+        let best = (0..points.len()).max_by(|&a, &b| points[a].1.total_cmp(&points[b].1));
+        let wanted = points.iter().position(|(x, _)| *x == peak);
+        match (best, wanted) {
+            (Some(best), Some(wanted)) if best == wanted => Verdict::Holds,
+            (Some(best), Some(wanted)) if best.abs_diff(wanted) == 1 => Verdict::Direction,
+            (Some(_), Some(_)) => Verdict::Differs,
+            _ => Verdict::NotMeasured,
+        }
+    }
+
+    fn cross(&self, rule: &Rule) -> Part {
+        let [a, b] = rule
+            .cross
+            .clone()
+            .expect("a rule of this kind names two series");
+        let points = self.claim.points();
+        let published = points.first().map(|(_, figure)| figure.ends().0);
+        let factor = self.tolerances.cross.holds;
+        let accepted = published
+            .map(|x| range(x / factor, x * factor))
+            .unwrap_or_default();
+        let mut part = Part {
+            published: published.map(number).unwrap_or_default(),
+            accepted,
+            ..unmeasured(&format!("{a} over {b}"))
+        };
+        let rows = |series: &str| self.data.points(series).unwrap_or_default();
+        let pairs: Vec<(f64, f64)> = rows(&a)
+            .iter()
+            .zip(rows(&b))
+            .filter_map(|(a, b)| Some((a.x, (a.y? / b.y?).ln())))
+            .collect();
+        if pairs.len() < 2 {
+            return part;
+        }
+        let found = if rule.converge {
+            let alike = self.tolerances.trend.flat;
+            let apart = pairs.iter().rposition(|(_, gap)| gap.abs() > alike);
+            apart.map_or(Some(pairs[0].0), |last| {
+                pairs.get(last + 1).map(|(x, _)| *x)
+            })
+        } else {
+            crossing(&pairs)
+        };
+        match (found, published) {
+            (None, _) => {
+                part.measured = "they do not cross".into();
+                let rising = pairs.last().expect("two points").1 > pairs[0].1;
+                let nearer = pairs.last().expect("two points").1.abs() < pairs[0].1.abs();
+                let right = if rule.converge { nearer } else { rising };
+                part.verdict = if right {
+                    Verdict::Direction
+                } else {
+                    Verdict::Differs
+                };
+            }
+            (Some(x), None) => {
+                part.measured = number(x);
+                part.value = Some(x);
+                part.verdict = Verdict::Holds;
+            }
+            (Some(x), Some(published)) => {
+                part.measured = number(x);
+                part.value = Some(x);
+                part.deviation = Some(x / published - 1.0);
+                let apart = (x / published).max(published / x);
+                let near = apart <= factor;
+                part.verdict = if near {
+                    Verdict::Holds
+                } else {
+                    Verdict::Direction
+                };
+            }
+        }
+        part
+    }
+}
+
+/// Where the first series comes to lie above the second, for good, by straight lines between the
+/// points; they hold the sweep and the logarithm of first over second.
+fn crossing(pairs: &[(f64, f64)]) -> Option<f64> {
+    let at = (1..pairs.len())
+        .rev()
+        .find(|&at| pairs[at - 1].1 <= 0.0 && pairs[at].1 > 0.0)?;
+    if pairs[at..].iter().any(|(_, gap)| *gap <= 0.0) {
+        return None;
+    }
+    let ((x0, y0), (x1, y1)) = (pairs[at - 1], pairs[at]);
+    Some(x0 + (x1 - x0) * -y0 / (y1 - y0))
+}
+
+fn ends(values: &[f64]) -> (f64, f64) {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (low, high)
+}
+
+/// Whether no group is below one that comes before it, by more than `slack`.
+fn in_order(row: &[(bool, Vec<f64>)], slack: f64) -> bool {
+    row.windows(2).all(|pair| {
+        let (_, high) = ends(&pair[0].1);
+        let (low, _) = ends(&pair[1].1);
+        low >= high * (1.0 - slack)
+    })
+}

@@ -1,0 +1,222 @@
+//! Each kind of claim comes out as each of its verdicts, from data made for it.
+
+use super::claims::{Claim, Tolerances, parse};
+use super::measure::Data;
+use super::measure::tests::data;
+use super::verdict::{Verdict, judge, number};
+use Verdict::{Differs, Direction, Holds, NotMeasured};
+
+fn claim(kind: &str, rest: &str) -> Claim {
+    let head =
+        format!("[[claim]]\nid = \"p.c\"\nkind = \"{kind}\"\nwhere = \"1\"\nmetric = \"m\"\n");
+    parse(&(head + rest)).unwrap().remove(0)
+}
+
+fn verdict(claim: &Claim, figure: &Data) -> Verdict {
+    let tolerances = Tolerances::shipped();
+    judge(claim, &tolerances, &|name| {
+        (name == "f").then(|| figure.clone())
+    })
+    .verdict
+}
+
+fn quotient(value: f64) -> Data {
+    data(&[1.0], &[("a", &[value]), ("b", &[1.0])])
+}
+
+#[test]
+fn a_ratio_has_a_direction_and_a_size() {
+    let more = claim(
+        "ratio",
+        "published = 1.35\nrule = [{ figure = \"f\", measure = \"a / b\" }]",
+    );
+    for (value, wanted) in [
+        (1.35, Holds),
+        (1.22, Holds),
+        (1.50, Holds),
+        (1.10, Direction),
+        (3.0, Direction),
+        (1.0, Differs),
+        (0.99, Differs),
+        (f64::NAN, NotMeasured),
+    ] {
+        assert_eq!(verdict(&more, &quotient(value)), wanted, "{value}");
+    }
+    let less = claim(
+        "ratio",
+        "published = 0.5\nrule = [{ figure = \"f\", measure = \"a / b\" }]",
+    );
+    for (value, wanted) in [
+        (0.45, Holds),
+        (0.9, Direction),
+        (0.1, Direction),
+        (1.01, Differs),
+    ] {
+        assert_eq!(verdict(&less, &quotient(value)), wanted, "{value}");
+    }
+    // A small effect holds only on its own side of 1; "the same" may be on either.
+    let slight = claim(
+        "ratio",
+        "published = 1.015\nrule = [{ figure = \"f\", measure = \"a / b\" }]",
+    );
+    assert_eq!(verdict(&slight, &quotient(1.001)), Holds);
+    assert_eq!(verdict(&slight, &quotient(0.999)), Differs);
+    let same = claim(
+        "ratio",
+        "published = 1.0\nrule = [{ figure = \"f\", measure = \"a / b\" }]",
+    );
+    assert_eq!(verdict(&same, &quotient(0.96)), Holds);
+    assert_eq!(verdict(&same, &quotient(0.90)), Differs);
+}
+
+#[test]
+fn a_claim_is_as_good_as_its_worst_part() {
+    let ends = claim(
+        "ratio",
+        "published = [1.2, 1.5]\nat = [\"1\", \"2\"]\n\
+         rule = [{ figure = \"f\", measure = [\"a@1 / b@1\", \"a@2 / b@2\"] }]",
+    );
+    let figure = |last| data(&[1.0, 2.0], &[("a", &[1.2, last]), ("b", &[1.0, 1.0])]);
+    assert_eq!(verdict(&ends, &figure(1.45)), Holds);
+    assert_eq!(verdict(&ends, &figure(1.05)), Direction);
+    assert_eq!(verdict(&ends, &figure(0.8)), Differs);
+    assert_eq!(verdict(&ends, &figure(f64::NAN)), NotMeasured);
+    let two = claim(
+        "ratio",
+        "published = 1.2\nrule = [{ figure = \"f\", measure = \"a / b\" }, \
+         { figure = \"other\", measure = \"a / b\" }]",
+    );
+    assert_eq!(verdict(&two, &quotient(1.2)), NotMeasured);
+}
+
+#[test]
+fn a_value_is_near_or_of_the_same_magnitude_or_neither() {
+    let value = claim(
+        "value",
+        "published = 10.0\nrule = [{ figure = \"f\", measure = \"a\" }]",
+    );
+    for (measured, wanted) in [
+        (9.0, Holds),
+        (12.4, Holds),
+        (19.0, Direction),
+        (21.0, Differs),
+        (4.9, Differs),
+    ] {
+        assert_eq!(verdict(&value, &quotient(measured)), wanted, "{measured}");
+    }
+    let range = claim(
+        "value",
+        "published = [0.0, 0.5]\nrule = [{ figure = \"f\", measure = \"a\" }]",
+    );
+    assert_eq!(verdict(&range, &quotient(0.0)), Holds);
+    assert_eq!(verdict(&range, &quotient(0.9)), Direction);
+    assert_eq!(verdict(&range, &quotient(1.1)), Differs);
+}
+
+#[test]
+fn an_order_holds_at_every_point_or_on_average() {
+    let order = claim(
+        "order",
+        "says = \"\"\nrule = [{ figure = \"f\", order = [\"a~b\", \"c\"] }]",
+    );
+    let xs = [1.0, 2.0];
+    let with = |a: &[f64], b: &[f64], c: &[f64]| data(&xs, &[("a", a), ("b", b), ("c", c)]);
+    assert_eq!(
+        verdict(&order, &with(&[1.0, 1.0], &[1.1, 1.0], &[2.0, 1.1])),
+        Holds
+    );
+    // Not comparable; out of order at one point; out of order on average; nothing to compare.
+    assert_eq!(
+        verdict(&order, &with(&[1.0, 1.0], &[1.5, 1.0], &[2.0, 1.6])),
+        Direction
+    );
+    assert_eq!(
+        verdict(&order, &with(&[1.0, 1.0], &[1.0, 1.0], &[3.0, 0.9])),
+        Direction
+    );
+    assert_eq!(
+        verdict(&order, &with(&[1.0, 1.0], &[1.0, 1.0], &[0.9, 0.9])),
+        Differs
+    );
+    let none = [f64::NAN, f64::NAN];
+    assert_eq!(
+        verdict(&order, &with(&[1.0, 1.0], &[1.0, 1.0], &none)),
+        NotMeasured
+    );
+    let any = claim(
+        "order",
+        "says = \"\"\nrule = [{ figure = \"f\", order = [\"a|b\", \"c\"] }]",
+    );
+    assert_eq!(
+        verdict(&any, &with(&[1.0, 1.0], &[1.5, 1.0], &[2.0, 1.6])),
+        Holds
+    );
+}
+
+#[test]
+fn what_a_protocol_supports_is_there() {
+    let rule = "says = \"\"\nrule = [{ figure = \"f\", present = [\"a@1\"], absent = [\"b@1\"] }]";
+    let claim = claim("order", rule);
+    let with = |a: f64, b: f64| data(&[1.0], &[("a", &[a]), ("b", &[b])]);
+    assert_eq!(verdict(&claim, &with(1.0, f64::NAN)), Holds);
+    assert_eq!(verdict(&claim, &with(1.0, 1.0)), Differs);
+    assert_eq!(verdict(&claim, &with(f64::NAN, f64::NAN)), Differs);
+}
+
+#[test]
+fn a_trend_is_steady_or_from_end_to_end_or_neither() {
+    let xs = [1.0, 2.0, 3.0];
+    let one = |rule: &str, ys: [f64; 3]| {
+        let rule = format!("says = \"\"\nrule = [{{ figure = \"f\", {rule} }}]");
+        verdict(&claim("trend", &rule), &data(&xs, &[("a", &ys)]))
+    };
+    let (rises, falls, flat) = ("rises = [\"a\"]", "falls = [\"a\"]", "flat = [\"a\"]");
+    assert_eq!(one(rises, [1.0, 1.5, 2.0]), Holds);
+    assert_eq!(one(rises, [1.0, 2.5, 2.0]), Direction);
+    assert_eq!(one(rises, [1.0, 1.0, 1.01]), Direction);
+    assert_eq!(one(rises, [2.0, 1.5, 1.0]), Differs);
+    assert_eq!(one(falls, [2.0, 1.5, 1.0]), Holds);
+    assert_eq!(one(falls, [1.0, 1.0, 1.0]), Differs);
+    assert_eq!(one(flat, [1.0, 1.04, 1.0]), Holds);
+    assert_eq!(one(flat, [1.0, 1.1, 1.0]), Direction);
+    assert_eq!(one(flat, [1.0, 1.3, 1.0]), Differs);
+    let never = "never_falls = [\"a\"]";
+    assert_eq!(one(never, [1.0, 1.0, 1.0]), Holds);
+    assert_eq!(one(never, [1.0, 0.8, 0.7]), Differs);
+    let until = "rises_until = { a = 2.0 }";
+    assert_eq!(one(until, [1.0, 1.5, 0.5]), Holds);
+    assert_eq!(one(until, [1.0, 0.5, 2.0]), Differs);
+    let peak = "peak = { a = 2.0 }";
+    assert_eq!(one(peak, [1.0, 1.5, 0.5]), Holds);
+    assert_eq!(one(peak, [1.6, 1.5, 0.5]), Direction);
+    let far = "peak = { a = 1.0 }";
+    assert_eq!(one(far, [1.0, 1.5, 2.0]), Differs);
+}
+
+#[test]
+fn a_crossing_is_near_or_somewhere_or_nowhere() {
+    let xs = [0.0, 0.2, 0.4, 0.6];
+    let rule = "published = 0.2\nrule = [{ figure = \"f\", cross = [\"a\", \"b\"] }]";
+    let cross = claim("cross", rule);
+    let with = |a: &[f64]| data(&xs, &[("a", a), ("b", &[1.0, 1.0, 1.0, 1.0])]);
+    assert_eq!(verdict(&cross, &with(&[0.8, 0.9, 1.2, 1.4])), Holds);
+    assert_eq!(verdict(&cross, &with(&[0.5, 0.6, 0.8, 1.4])), Direction);
+    assert_eq!(verdict(&cross, &with(&[0.5, 0.6, 0.7, 0.8])), Direction);
+    assert_eq!(verdict(&cross, &with(&[1.4, 1.2, 0.9, 0.8])), Differs);
+    let rule =
+        "published = 0.4\nrule = [{ figure = \"f\", cross = [\"a\", \"b\"], converge = true }]";
+    let converge = claim("cross", rule);
+    assert_eq!(verdict(&converge, &with(&[1.4, 1.2, 1.01, 1.0])), Holds);
+    assert_eq!(verdict(&converge, &with(&[1.4, 1.3, 1.2, 1.1])), Direction);
+    assert_eq!(verdict(&converge, &with(&[1.1, 1.2, 1.3, 1.4])), Differs);
+}
+
+#[test]
+fn numbers_keep_three_figures() {
+    let all = [0.0, 0.00247, 0.126, 1.196, 41.82, 131072.4, 250.04];
+    let words: Vec<String> = all.into_iter().map(number).collect();
+    assert_eq!(
+        words,
+        ["0", "0.00247", "0.126", "1.20", "41.82", "131072", "250.0"]
+    );
+}
