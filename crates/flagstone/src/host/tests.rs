@@ -1,7 +1,8 @@
 //! Every stack beside a model: interleaved clients, power cuts, and controls that must fail.
 
 use super::config::Sabotage;
-use super::small_host::{Rig, SmallHost, config, variants};
+use super::rig::Rig;
+use super::small_host::{SmallHost, config, variants};
 use super::{HostConfig, Stack};
 use crate::commit::{Kind, Options};
 use crate::nand::Cut;
@@ -43,7 +44,7 @@ fn cut_once(stack: Stack, config: &HostConfig, seed: u64, cut: Cut) -> Result<bo
         dice: cut.dice / 7,
         torn: !cut.torn,
     };
-    rig.recover((cut.dice % 2 == 0).then_some(again))?;
+    rig.recover(cut.dice.is_multiple_of(2).then_some(again))?;
     if !rig.run(20) {
         rig.recover(None)?;
         rig.run(20);
@@ -105,23 +106,5 @@ fn mistakes_are_found() {
         };
         let found = (0..20).any(|seed| !cuts(stack, &config, seed..seed + 1, 3).is_empty());
         assert!(found, "{stack} with {sabotage:?} passes");
-    }
-}
-
-#[test]
-#[ignore = "soak"]
-fn soak() {
-    for (stack, config) in variants() {
-        let complaints = cuts(stack, &config, 100..112, 2);
-        assert!(complaints.is_empty(), "{complaints:#?}");
-    }
-    for (log_pages, frames) in [(7, 4), (8, 6), (10, 6), (12, 3)] {
-        let config = HostConfig { log_pages, frames, checkpoint_every: 1, ..config() };
-        let complaints = cuts(Stack::Wal, &config, 0..40, 2);
-        assert!(complaints.is_empty(), "{complaints:#?}");
-        let small = SmallHost::new(Stack::Wal, config.clone());
-        let mut rig = Rig::new(small, 5, 4);
-        assert!(rig.run(600));
-        eprintln!("{log_pages} {frames} {} {} {} {:?}", rig.page_full, rig.committed, rig.aborted, rig.small.host().stats());
     }
 }

@@ -23,6 +23,8 @@
 //!                grow beyond what a restart can roll back.
 
 mod entry;
+#[cfg(test)]
+mod tests;
 
 pub(super) use entry::{Entry, Lsn, What};
 
