@@ -116,12 +116,23 @@ fn soak() {
         assert!(complaints.is_empty(), "{complaints:#?}");
     }
     for (log_pages, frames) in [(7, 4), (8, 6), (10, 6), (12, 3)] {
-        let config = HostConfig { log_pages, frames, checkpoint_every: 1, ..config() };
+        let config = HostConfig {
+            log_pages,
+            frames,
+            checkpoint_every: 1,
+            ..config()
+        };
         let complaints = cuts(Stack::Wal, &config, 0..40, 2);
         assert!(complaints.is_empty(), "{complaints:#?}");
         let small = SmallHost::new(Stack::Wal, config.clone());
         let mut rig = Rig::new(small, 5, 4);
         assert!(rig.run(600));
-        eprintln!("{log_pages} {frames} {} {} {} {:?}", rig.page_full, rig.committed, rig.aborted, rig.small.host().stats());
+        eprintln!(
+            "{log_pages} {frames} {} {} {} {:?}",
+            rig.page_full,
+            rig.committed,
+            rig.aborted,
+            rig.small.host().stats()
+        );
     }
 }
