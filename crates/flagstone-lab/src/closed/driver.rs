@@ -265,9 +265,7 @@ impl Driver {
         if client as usize == self.clients.len() {
             self.clients.push(Client::idle());
         }
-        self.begin(engine, source, now, client)?;
-        self.plan_arrival(source);
-        Ok(())
+        self.begin(engine, source, now, client)
     }
 
     /// An event of a client.
@@ -316,6 +314,8 @@ impl Driver {
             return Ok(());
         }
         self.issued += 1;
+        // The next one may arrive before this one's requests are answered.
+        self.plan_arrival(source);
         let own = &mut self.clients[client as usize];
         (own.begun, own.restarts) = (now, 0);
         self.attempt(engine, now, client)?;

@@ -110,6 +110,7 @@ impl Closed {
             speedup: None,
             abort_ratio: 0.0,
             fill: self.fill,
+            overwrite: true,
             seed: self.plan.seed,
         };
         let (device, _) = setup.filled()?;

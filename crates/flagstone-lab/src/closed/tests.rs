@@ -83,9 +83,11 @@ fn a_transaction_that_never_fits_the_pool_is_given_up_in_words() {
     );
 }
 
-/// A database that makes a mistake now and then.
+/// A database that makes a mistake now and then, and insists on calls in the order of their
+/// instants.
 struct Mistaken {
     host: Host,
+    last: Nanos,
     mistake: Mistake,
     calls: u32,
 }
@@ -102,6 +104,15 @@ enum Mistake {
 }
 
 impl Mistaken {
+    fn called(&mut self, now: Nanos) {
+        assert!(
+            now >= self.last,
+            "a call at {now} after one at {}",
+            self.last
+        );
+        self.last = now;
+    }
+
     fn time(&mut self, mistake: Mistake, every: u32) -> bool {
         self.calls += u32::from(self.mistake == mistake);
         self.mistake == mistake && self.calls.is_multiple_of(every)
@@ -110,10 +121,12 @@ impl Mistaken {
 
 impl Engine for Mistaken {
     fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
+        self.called(now);
         self.host.begin(now)
     }
 
     fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
+        self.called(now);
         self.host.touch(now, tx, page)
     }
 
@@ -124,6 +137,7 @@ impl Engine for Mistaken {
         rid: Rid,
         into: &mut Vec<u8>,
     ) -> Result<Step<bool>, HostError> {
+        self.called(now);
         self.host.read(now, tx, rid, into)
     }
 
@@ -134,6 +148,7 @@ impl Engine for Mistaken {
         rid: Rid,
         bytes: Option<&[u8]>,
     ) -> Result<Step<()>, HostError> {
+        self.called(now);
         if self.time(Mistake::ForgetsWrites, 100) {
             return Ok(Step::Done((), now));
         }
@@ -141,10 +156,12 @@ impl Engine for Mistaken {
     }
 
     fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
+        self.called(now);
         self.host.commit(now, tx)
     }
 
     fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
+        self.called(now);
         if self.time(Mistake::CommitsRollbacks, 10)
             && let Step::Done((), done) = self.host.commit(now, tx)?
         {
@@ -162,6 +179,7 @@ impl Engine for Mistaken {
     }
 
     fn acknowledged(&mut self, now: Nanos, flush: bool) -> Result<Vec<(TxId, Nanos)>, HostError> {
+        self.called(now);
         self.host.acknowledged(now, flush)
     }
 
@@ -174,30 +192,56 @@ impl Engine for Mistaken {
     }
 }
 
-fn drive(mistake: Mistake) -> Result<Counted, DriverError> {
-    let closed = closed(Stack::Wal);
+fn drive(mistake: Mistake, stack: Stack) -> Result<Counted, DriverError> {
+    let closed = closed(stack);
+    drive_from(mistake, &closed, &mut tpcc(&closed))
+}
+
+fn drive_from(
+    mistake: Mistake,
+    closed: &Closed,
+    source: &mut impl Source,
+) -> Result<Counted, DriverError> {
     let host = closed.open(closed.filled().unwrap()).unwrap();
     let start = host.recovered_at();
     let mut host = Mistaken {
         host,
+        last: start,
         mistake,
         calls: 0,
     };
-    let (mut driver, mut source) = (Driver::new(closed.plan, start), tpcc(&closed));
-    let counted = driver.run(&mut host, &mut source, Span::Transactions(2_000))?;
-    driver.drain(&mut host, &mut source)?;
+    let mut driver = Driver::new(closed.plan, start);
+    let counted = driver.run(&mut host, source, Span::Transactions(2_000))?;
+    driver.drain(&mut host, source)?;
     Ok(counted)
 }
 
 #[test]
+fn calls_are_in_the_order_of_their_instants() {
+    for stack in Stack::all() {
+        let counted = drive(Mistake::None, stack).unwrap();
+        assert_eq!(counted.committed + counted.rolled_back, 2_000, "{stack}");
+        let mut open = closed(stack);
+        open.plan.speedup = Some(0.01);
+        let script = script();
+        let counted = drive_from(Mistake::None, &open, &mut Played::new(&script));
+        if stack == Stack::Force(Kind::Plain) {
+            // A control: a device without transactions cannot take back what was stolen.
+            assert!(matches!(counted, Err(DriverError::Violation { .. })));
+            continue;
+        }
+        let counted = counted.unwrap_or_else(|error| panic!("{stack}: {error}"));
+        assert_eq!(counted.committed + counted.rolled_back, 600, "{stack}");
+    }
+}
+
+#[test]
 fn mistakes_of_a_database_are_noticed() {
-    let counted = drive(Mistake::None).unwrap();
-    assert_eq!(counted.committed + counted.rolled_back, 2_000);
     for mistake in [Mistake::ForgetsWrites, Mistake::CommitsRollbacks] {
-        let error = drive(mistake).unwrap_err();
+        let error = drive(mistake, Stack::Wal).unwrap_err();
         assert!(matches!(error, DriverError::Violation { .. }), "{error}");
     }
-    let error = drive(Mistake::ForgetsWaiters).unwrap_err();
+    let error = drive(Mistake::ForgetsWaiters, Stack::Wal).unwrap_err();
     assert!(matches!(error, DriverError::Stuck { .. }), "{error}");
 }
 
