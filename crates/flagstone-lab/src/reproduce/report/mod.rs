@@ -1,6 +1,10 @@
 //! What `flagstone reproduce` leaves behind: a line of JSON for each claim, a page to read, and the
 //! data of each figure as comma-separated values.
 
+mod chart;
+mod page;
+mod sentence;
+
 use super::verdict::Judgement;
 use super::{Catalogue, Judged, Measured, Results};
 use serde_json::{Value, json};
@@ -120,12 +124,13 @@ pub fn json(judged: &Judged) -> Value {
 /// A folder that cannot be written.
 pub fn write(folder: &Path, catalogue: &Catalogue, results: &Results) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
-    let _ = catalogue;
     for measured in &results.figures {
         let name = format!("{}.{}.csv", measured.paper, measured.spec.id);
         replace(&folder.join(name), &csv(measured))?;
     }
-    Ok(folder.join("index.html"))
+    let page = folder.join("index.html");
+    replace(&page, &page::page(catalogue, results))?;
+    Ok(page)
 }
 
 fn replace(path: &Path, text: &str) -> io::Result<()> {
