@@ -253,7 +253,7 @@ impl Ftl {
         let mut end = now;
         for id in (0..self.geometry.blocks()).map(Pbn) {
             let block = &self.blocks[id.index()];
-            if block.state == BlockState::Free
+            if matches!(block.state, BlockState::Free | BlockState::Zone)
                 && block.stale
                 && let Some(done) = self.erase(now, id, Cause::Gc)?
             {

@@ -19,7 +19,7 @@ pub struct ReplayRun {
     device: Table,
     /// The trace, from the working directory.
     trace: String,
-    /// Only the first so many transactions of it.
+    /// So many transactions of it, over and over if it has fewer.
     transactions: Option<u32>,
     /// How far transactions overlap; the protocol's loosest if left out or `loosest`.
     isolation: Option<String>,
@@ -179,7 +179,9 @@ impl ReplayRun {
     pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
         let setup = self.setup().map_err(|error| error.to_string())?;
         let whole = library.script(&self.trace, setup.device.geometry.page_bytes)?;
-        let part = self.transactions.map(|most| whole.first(most as usize));
+        let part = self
+            .transactions
+            .map(|most| whole.with_length(most as usize));
         let source = Source {
             name: self.trace.clone(),
             sha256: None,
