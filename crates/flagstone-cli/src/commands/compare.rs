@@ -143,6 +143,7 @@ fn setup(args: &Args, device: &DeviceSpec, kind: Kind) -> Setup {
         abort_ratio: args.abort_ratio,
         fill: args.fill,
         overwrite: true,
+        recorded_aborts: true,
         seed: args.seed,
     }
 }

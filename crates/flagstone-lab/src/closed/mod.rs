@@ -111,6 +111,7 @@ impl Closed {
             abort_ratio: 0.0,
             fill: self.fill,
             overwrite: true,
+            recorded_aborts: true,
             seed: self.plan.seed,
         };
         let (device, _) = setup.filled()?;

@@ -4,7 +4,7 @@
 //! The events of a run are a heap by instant; ties go in the order in which they were made, so that
 //! clients take turns page by page. Isolation is kept here, as a database would above the device:
 //!
-//! - strict: one transaction at a time;
+//! - strict: one transaction at a time, with a barrier after each commit and abort;
 //! - no-page-conflict: transactions run side by side until one comes that writes a page of the
 //!   current segment; it waits until the segment is over and opens the next ([LightTx] §4.2);
 //! - serializable: side by side, whatever they write; the order of the commits decides.
@@ -271,7 +271,12 @@ impl Driver<'_, '_> {
         let (index, tx) = (running.index, running.tx);
         running.commit_asked = now;
         if self.play.aborted[index] {
-            let done = self.device.abort(now, tx)?;
+            let mut done = self.device.abort(now, tx)?;
+            if self.play.isolation == Isolation::Strict {
+                // The barrier that follows each commit follows each abort as well: what was
+                // programmed in vain is in the way of the next transaction ([LightTx] §4.2).
+                done = done.max(super::chip(self.device).idle_at());
+            }
             return self.end(done, slot, false);
         }
         match self.device.commit(now, tx)? {

@@ -42,6 +42,8 @@ pub struct Setup {
     pub speedup: Option<f64>,
     /// Share of the transactions that are rolled back although they were not in the recording.
     pub abort_ratio: f64,
+    /// Whether transactions that were rolled back in the recording are rolled back here as well.
+    pub recorded_aborts: bool,
     /// Share of the logical pages that hold something before the run starts.
     pub fill: f64,
     /// Whether these are then overwritten at random, until the collector works all the time.
@@ -209,7 +211,14 @@ impl Setup {
         let isolation = self.isolation()?;
         script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
         let aborted = self.aborts(script);
-        let (mut device, start) = self.filled()?;
+        let (mut device, filled) = self.filled()?;
+        // A device that was only filled has had time to prepare the blocks that are left.
+        let start = match self.overwrite {
+            true => filled,
+            false => device
+                .erase_ahead(filled)
+                .map_err(|source| self.failed(source))?,
+        };
         device.reset_stats();
         let erased_before = erase_counts(&device).to_vec();
         let window = Instant::now();
@@ -253,7 +262,9 @@ impl Setup {
     fn aborts(&self, script: &Script) -> Vec<bool> {
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ 0xab07);
         let ratio = self.abort_ratio.clamp(0.0, 1.0);
-        let toss = |transaction: &Transaction| transaction.aborted | dice.random_bool(ratio);
+        let toss = |transaction: &Transaction| {
+            (transaction.aborted && self.recorded_aborts) | dice.random_bool(ratio)
+        };
         script.transactions().iter().map(toss).collect()
     }
 
@@ -272,12 +283,14 @@ impl Setup {
     }
 }
 
-fn erase_counts(device: &Device) -> &[u32] {
+fn chip(device: &Device) -> &Chip {
     let flash: &dyn Flash = device.ftl().flash();
     let any: &dyn Any = flash;
-    any.downcast_ref::<Chip>()
-        .expect("this run was made on a chip")
-        .erase_counts()
+    any.downcast_ref().expect("this run was made on a chip")
+}
+
+fn erase_counts(device: &Device) -> &[u32] {
+    chip(device).erase_counts()
 }
 
 /// What is played, for the record.

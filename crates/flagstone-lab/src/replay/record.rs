@@ -116,7 +116,12 @@ pub struct Record {
     pub write_amplification: f64,
     /// From the choice of each victim to the end of its erase, summed.
     pub gc_ns: u64,
-    /// Share of that in the time of all flash operations.
+    /// Victims collected. There are more erases than these where blocks are used that have not been
+    /// erased since the device started.
+    pub collections: u64,
+    /// Summary pages programmed; they are among those for mapping.
+    pub summary_pages: u64,
+    /// Share of collection in the time of all flash operations.
     pub gc_share: f64,
     /// Pages programmed to keep mapping or log, of all that were programmed.
     pub mapping_write_ratio: f64,
@@ -212,6 +217,8 @@ impl Record {
             host_pages_read: host.pages_read,
             write_amplification: programs as f64 / host.pages_written.max(1) as f64,
             gc_ns: stats.gc_ns.0,
+            collections: stats.collections,
+            summary_pages: stats.summaries,
             gc_share: gc_share(stats, &setup.device.timing),
             mapping_write_ratio: mapping as f64 / programs.max(1) as f64,
             memory_bytes: timings.memory.iter().copied().collect(),

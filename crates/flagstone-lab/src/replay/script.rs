@@ -125,13 +125,21 @@ impl Script {
         });
     }
 
-    /// Its first so many transactions.
+    /// So many transactions: the first ones, or all of them over and over, one pass beginning where
+    /// the one before it ended.
     #[must_use]
-    pub fn first(&self, transactions: usize) -> Script {
+    pub fn with_length(&self, transactions: usize) -> Script {
         let mut script = Script::default();
-        for part in self.transactions.iter().take(transactions) {
+        let pass_ns = self.transactions.last().map_or(0, |last| last.start_ns + 1);
+        let passes = (0..).flat_map(|pass| self.transactions.iter().map(move |part| (pass, part)));
+        let wanted = if self.transactions.is_empty() {
+            0
+        } else {
+            transactions
+        };
+        for (pass, part) in passes.take(wanted) {
             script.push(
-                part.start_ns,
+                pass * pass_ns + part.start_ns,
                 part.aborted,
                 self.reads(part),
                 self.trims(part),
@@ -236,10 +244,14 @@ mod tests {
         assert_eq!(script.logical_pages, 6);
         assert!(script.fits(4096, 6).is_ok());
         assert!(script.fits(4096, 5).is_err());
-        let part = script.first(1);
+        let part = script.with_length(1);
         assert_eq!(part.writes(&part.transactions()[0]), [2, 3]);
         assert_eq!((part.transactions().len(), part.logical_pages), (1, 4));
-        assert_eq!(script.first(9), script);
+        assert_eq!(script.with_length(2), script);
+        let twice = script.with_length(3);
+        assert_eq!(twice.writes(&twice.transactions()[2]), [2, 3]);
+        assert_eq!(twice.transactions()[2].start_ns, 5 + 6);
+        assert_eq!(Script::default().with_length(3), Script::default());
     }
 
     #[test]

@@ -90,3 +90,81 @@ fn save(path: &Path, run: &Run, outcome: &Outcome) -> std::io::Result<()> {
     fs::write(&unfinished, serde_json::to_vec_pretty(&kept)?)?;
     fs::rename(unfinished, path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::engine::Settings;
+    use std::sync::atomic::AtomicUsize;
+
+    fn run(protocol: &str, isolation: &str) -> Run {
+        let trace = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../data/tpcc-postgres.parquet"
+        );
+        let text = format!(
+            "engine = \"replay\"\ntrace = {trace:?}\nprotocol = \"{protocol}\"\n\
+             isolation = \"{isolation}\"\ntransactions = 40\nfill = 0.0\noverwrite = false\n\
+             device = {{ preset = \"small\" }}\n"
+        );
+        Settings(toml::from_str(&text).unwrap()).run().unwrap()
+    }
+
+    #[test]
+    fn a_second_campaign_finds_what_the_first_has_made() {
+        let folder = std::env::temp_dir().join(format!("flagstone-execute-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let runs: BTreeMap<String, Run> =
+            [("aw", "strict"), ("aw", "serializable"), ("scc", "strict")]
+                .map(|(protocol, isolation)| run(protocol, isolation))
+                .map(|run| (run.hash(), run))
+                .into();
+        let (made, found) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let watch = |_: &Run, step: Step| match step {
+            Step::Started => {}
+            Step::Done => _ = made.fetch_add(1, Ordering::Relaxed),
+            Step::Found => _ = found.fetch_add(1, Ordering::Relaxed),
+        };
+        let counts = || {
+            (
+                made.swap(0, Ordering::Relaxed),
+                found.swap(0, Ordering::Relaxed),
+            )
+        };
+        let first = execute(&runs, 2, &folder, &watch).unwrap();
+        assert_eq!(counts(), (3, 0));
+        let committed = |outcome: &Outcome| outcome.metric("committed");
+        let all: Vec<Option<f64>> = first.values().map(committed).collect();
+        assert_eq!(
+            all.iter().flatten().count(),
+            2,
+            "serializable is refused: {all:?}"
+        );
+        assert!(all.contains(&Some(40.0)));
+        // What is damaged is made again; the rest is taken as it is.
+        let one = runs.keys().next().unwrap();
+        fs::write(folder.join(format!("{one}.json")), "{").unwrap();
+        let second = execute(&runs, 1, &folder, &watch).unwrap();
+        assert_eq!(counts(), (1, 2));
+        let metrics = |all: &BTreeMap<String, Outcome>| -> Vec<Option<f64>> {
+            all.values()
+                .map(|outcome| outcome.metric("ended_tps"))
+                .collect()
+        };
+        assert_eq!(metrics(&first), metrics(&second));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_run_that_cannot_be_made_says_why() {
+        let mut runs = BTreeMap::new();
+        let text = "engine = \"replay\"\ntrace = \"none.parquet\"\nprotocol = \"aw\"\nfill = 0.0\n\
+                    overwrite = false\ndevice = { preset = \"small\" }\n";
+        let run = Settings(toml::from_str(text).unwrap()).run().unwrap();
+        runs.insert(run.hash(), run);
+        let folder = std::env::temp_dir().join(format!("flagstone-failing-{}", std::process::id()));
+        let error = execute(&runs, 1, &folder, &|_, _| {}).unwrap_err();
+        assert!(error.contains("none.parquet is not here"), "{error}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -136,8 +136,10 @@ pub fn number(value: f64) -> String {
         format!("{value:.0}")
     } else if size >= 100.0 {
         format!("{value:.1}")
-    } else if size >= 1.0 {
+    } else if size >= 10.0 {
         format!("{value:.2}")
+    } else if size >= 1.0 {
+        format!("{value:.3}")
     } else {
         format!(
             "{value:.*}",
@@ -187,11 +189,11 @@ impl Judge<'_> {
         };
         pairs
             .into_iter()
-            .map(|(expr, figure)| self.figure(expr, *figure))
+            .map(|(expr, figure)| self.figure(rule, expr, *figure))
             .collect()
     }
 
-    fn figure(&self, expr: &Expr, published: Figure) -> Part {
+    fn figure(&self, rule: &Rule, expr: &Expr, published: Figure) -> Part {
         let (low, high) = published.ends();
         let ratio = self.claim.kind == ClaimKind::Ratio;
         // The ends of what holds, and of what still has the right direction.
@@ -221,7 +223,7 @@ impl Judge<'_> {
             .as_ref()
             .map_or(String::new(), |unit| format!(" {unit}"));
         let mut part = Part {
-            what: expr.to_string(),
+            what: format!("{}: {expr}", rule.figure),
             published: range(low, high) + &unit,
             accepted: range(from, to),
             ..unmeasured("")
@@ -368,19 +370,19 @@ impl Judge<'_> {
         ];
         for (list, what) in lists {
             for series in list {
-                parts.push(self.trend(series, what, None));
+                parts.push(self.trend(rule, series, what, None));
             }
         }
         for (series, until) in &rule.rises_until {
-            parts.push(self.trend(series, "rises until", Some(*until)));
+            parts.push(self.trend(rule, series, "rises until", Some(*until)));
         }
         for (series, at) in &rule.peak {
-            parts.push(self.trend(series, "highest at", Some(*at)));
+            parts.push(self.trend(rule, series, "highest at", Some(*at)));
         }
         parts
     }
 
-    fn trend(&self, series: &str, what: &str, at: Option<f64>) -> Part {
+    fn trend(&self, rule: &Rule, series: &str, what: &str, at: Option<f64>) -> Part {
         let wanted = match at {
             Some(at) => format!("{what} {}", number(at)),
             None => what.to_string(),
@@ -388,7 +390,7 @@ impl Judge<'_> {
         let mut part = Part {
             published: wanted.clone(),
             accepted: wanted,
-            ..unmeasured(series)
+            ..unmeasured(&format!("{}: {series}", rule.figure))
         };
         let known = |point: &Point| point.y.map(|y| (point.x, y));
         let points = self.data.points(series).unwrap_or_default();

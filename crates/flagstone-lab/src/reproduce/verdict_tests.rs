@@ -212,11 +212,11 @@ fn a_crossing_is_near_or_somewhere_or_nowhere() {
 }
 
 #[test]
-fn numbers_keep_three_figures() {
+fn numbers_keep_what_can_be_compared() {
     let all = [0.0, 0.00247, 0.126, 1.196, 41.82, 131072.4, 250.04];
     let words: Vec<String> = all.into_iter().map(number).collect();
     assert_eq!(
         words,
-        ["0", "0.00247", "0.126", "1.20", "41.82", "131072", "250.0"]
+        ["0", "0.00247", "0.126", "1.196", "41.82", "131072", "250.0"]
     );
 }

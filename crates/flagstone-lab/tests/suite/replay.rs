@@ -21,6 +21,7 @@ fn setup(kind: Kind) -> Setup {
         abort_ratio: 0.1,
         fill: 0.9,
         overwrite: true,
+        recorded_aborts: true,
         seed: 3,
     }
 }

@@ -125,7 +125,7 @@ impl Ftl {
             free: Pool::new(geometry.planes()),
             zone: format.zoned.then(|| Pool::new(geometry.planes())),
             victims: Victims::new(blocks, geometry.pages_per_block),
-            heads: [Head::new(geometry.planes()), Head::new(geometry.planes())],
+            heads: [Head::new(&geometry), Head::new(&geometry)],
             retire: Vec::new(),
             meta: MetaArea {
                 entries_per_page: sizes.entries_per_page,

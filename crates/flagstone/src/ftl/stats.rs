@@ -86,6 +86,8 @@ pub struct Stats {
     pub collections: u64,
     /// Live pages that were copied out of victims.
     pub relocated: u64,
+    /// Summary pages written; they are counted under [`Cause::Mapping`] as well.
+    pub summaries: u64,
     /// Mapping checkpoints (roots) written.
     pub checkpoints: u64,
     /// Blocks taken out of service.

@@ -1,12 +1,13 @@
 //! Writing: which block takes the next page, and what is done when a block is full or fails.
 //!
-//! A stream has an open block on every plane and takes them in turn (multi-head allocation), so
-//! that neighbouring writes go to different planes; a caller may name the plane instead.
+//! A stream has an open block on every plane and takes them in turn (multi-head allocation), one of
+//! each channel before the next of any, so that neighbouring writes meet neither on a plane nor on
+//! a channel; a caller may name the plane instead.
 
 use super::{
     Block, BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, TAIL_BYTES_MAX, header,
 };
-use crate::nand::FlashError;
+use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 
 /// Which open blocks a page goes to: fresh pages and relocated ones are kept apart.
@@ -44,14 +45,31 @@ struct Open {
 pub(super) struct Head {
     open: Vec<Option<Open>>,
     turn: u32,
+    planes_per_channel: u32,
 }
 
 impl Head {
-    pub(super) fn new(planes: u32) -> Self {
+    pub(super) fn new(geometry: &Geometry) -> Self {
         Head {
-            open: vec![None; planes as usize],
+            open: vec![None; geometry.planes() as usize],
             turn: 0,
+            planes_per_channel: geometry.planes() / geometry.channels,
         }
+    }
+
+    /// The next plane in turn: on the next channel, and after the last channel the next plane of
+    /// the first.
+    #[inline]
+    fn next_plane(&mut self) -> u32 {
+        let (turn, planes) = (self.turn, self.open.len() as u32);
+        self.turn += self.planes_per_channel;
+        if self.turn >= planes {
+            self.turn = self.turn + 1 - planes;
+            if self.turn == self.planes_per_channel {
+                self.turn = 0;
+            }
+        }
+        turn
     }
 
     pub(super) fn open_blocks(&self) -> impl Iterator<Item = Pbn> + '_ {
@@ -155,15 +173,7 @@ impl Ftl {
         let head = &mut self.heads[stream as usize];
         let first = match plane {
             Some(plane) => plane,
-            None => {
-                let turn = head.turn;
-                head.turn = if turn + 1 == self.geometry.planes() {
-                    0
-                } else {
-                    turn + 1
-                };
-                turn
-            }
+            None => head.next_plane(),
         };
         if head.open[first as usize].is_some() {
             return Ok((first, now));
@@ -234,6 +244,25 @@ impl Ftl {
         }
     }
 
+    /// Erases the free blocks that would otherwise be erased when they are first used, as a device
+    /// does while it is idle. Returns when the last of them is done.
+    ///
+    /// # Errors
+    /// The power fails. A block whose erase fails is left to its first use.
+    pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, FtlError> {
+        let mut end = now;
+        for id in (0..self.geometry.blocks()).map(Pbn) {
+            let block = &self.blocks[id.index()];
+            if matches!(block.state, BlockState::Free | BlockState::Zone)
+                && block.stale
+                && let Some(done) = self.erase(now, id, Cause::Gc)?
+            {
+                end = end.max(done);
+            }
+        }
+        self.sync(now, end)
+    }
+
     /// Erases a block. Nothing if that failed.
     pub(super) fn erase(
         &mut self,
@@ -297,6 +326,7 @@ impl Ftl {
             }
             .emit(&mut spare);
             self.stats.add(Operation::Program, Cause::Mapping);
+            self.stats.summaries += 1;
             match self.flash.program(now, at, &open.records, &spare) {
                 Ok(_) => {}
                 Err(FlashError::ProgramFailed { .. }) => failed = true,

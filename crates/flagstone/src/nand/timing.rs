@@ -79,6 +79,10 @@ impl Timelines {
         &self.timing
     }
 
+    pub(super) fn idle_at(&self) -> Nanos {
+        self.planes.iter().copied().max().unwrap_or(Nanos::ZERO)
+    }
+
     pub(super) fn reset(&mut self) {
         self.planes.fill(Nanos::ZERO);
         self.channels.fill(Nanos::ZERO);

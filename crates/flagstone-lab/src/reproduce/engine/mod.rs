@@ -41,16 +41,17 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// One of its metrics.
+    /// One of its metrics, or the sum of several (`a+b`).
     pub fn metric(&self, name: &str) -> Option<f64> {
-        match self {
+        let Outcome::Done { metrics, .. } = self else {
+            return None;
+        };
+        let one = |name: &str| match metrics.get(name) {
             // A protocol without such a structure spends nothing on it.
-            Outcome::Done { metrics, .. } if name.starts_with("memory_mb.") => {
-                Some(metrics.get(name).copied().unwrap_or(0.0))
-            }
-            Outcome::Done { metrics, .. } => metrics.get(name).copied(),
-            Outcome::Refused(_) => None,
-        }
+            None if name.starts_with("memory_mb.") => Some(0.0),
+            value => value.copied(),
+        };
+        name.split('+').map(one).sum()
     }
 
     /// Wall-clock time that it took.

@@ -19,9 +19,9 @@ pub struct ReplayRun {
     device: Table,
     /// The trace, from the working directory.
     trace: String,
-    /// Only the first so many transactions of it.
+    /// So many transactions of it, over and over if it has fewer.
     transactions: Option<u32>,
-    /// How far transactions overlap; the protocol's loosest if left out.
+    /// How far transactions overlap; the protocol's loosest if left out or `loosest`.
     isolation: Option<String>,
     /// Open loop: the recording's times are divided by this.
     speedup: Option<f64>,
@@ -31,6 +31,9 @@ pub struct ReplayRun {
     /// Share of transactions that are rolled back.
     #[serde(default)]
     abort_ratio: f64,
+    /// Whether transactions that were rolled back in the recording are rolled back here as well.
+    #[serde(default)]
+    recorded_aborts: bool,
     /// Share of the logical pages that are written in order before the run starts.
     fill: f64,
     /// Whether they are then overwritten at random until the collector works all the time.
@@ -69,7 +72,7 @@ fn by_name<T: Copy>(key: &str, name: &str, all: &[(T, &str)]) -> Result<T, RunEr
 }
 
 impl ReplayRun {
-    pub(super) const KEYS: [&str; 13] = [
+    pub(super) const KEYS: [&str; 14] = [
         "protocol",
         "device",
         "trace",
@@ -78,6 +81,7 @@ impl ReplayRun {
         "speedup",
         "clients",
         "abort_ratio",
+        "recorded_aborts",
         "fill",
         "overwrite",
         "zone_blocks",
@@ -119,6 +123,7 @@ impl ReplayRun {
         })?;
         let isolation = match &self.isolation {
             None => None,
+            Some(name) if name == "loosest" => None,
             Some(name) => {
                 let all = Isolation::ALL.map(|level| (level, level.name()));
                 Some(by_name("isolation", name, &all)?)
@@ -150,6 +155,7 @@ impl ReplayRun {
             clients: self.clients,
             speedup: self.speedup,
             abort_ratio: self.abort_ratio,
+            recorded_aborts: self.recorded_aborts,
             fill: self.fill,
             overwrite: self.overwrite,
             seed: self.seed,
@@ -173,7 +179,9 @@ impl ReplayRun {
     pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
         let setup = self.setup().map_err(|error| error.to_string())?;
         let whole = library.script(&self.trace, setup.device.geometry.page_bytes)?;
-        let part = self.transactions.map(|most| whole.first(most as usize));
+        let part = self
+            .transactions
+            .map(|most| whole.with_length(most as usize));
         let source = Source {
             name: self.trace.clone(),
             sha256: None,
@@ -193,19 +201,26 @@ impl ReplayRun {
 fn metrics(record: &Record, setup: &Setup) -> BTreeMap<String, f64> {
     let committed = record.transactions_committed.max(1) as f64;
     let timing = setup.device.timing;
-    // Time of the flash operations of the collector, whether or not they overlapped others.
-    let latency = [
-        ("read", timing.read),
-        ("program", timing.program),
-        ("reprogram", timing.reprogram),
-        ("erase", timing.erase),
-    ];
-    let gc = |(name, each): (&str, flagstone::units::Nanos)| {
-        record.flash[name].get("gc").copied().unwrap_or(0) as f64 * each.0 as f64 / 1e6
-    };
-    let gc_busy_ms: f64 = latency.into_iter().map(gc).sum();
+    // Time of the flash operations of the collector, whether or not they overlapped others. Blocks
+    // that are erased before their first use were not collected.
+    let gc = |operation: &str| record.flash[operation]["gc"] as f64;
+    let gc_busy_ms = (gc("read") * timing.read.0 as f64
+        + gc("program") * timing.program.0 as f64
+        + gc("reprogram") * timing.reprogram.0 as f64
+        + record.collections as f64 * timing.erase.0 as f64)
+        / 1e6;
+    // What is programmed so that the mapping survives, for each page that the host wrote: summary
+    // pages would be there without a mapping table.
+    let programs = &record.flash["program"];
+    let mapping = programs["mapping"] + programs["log"] - record.summary_pages;
+    let host = record.host_pages_written.max(1) as f64;
     let mut metrics: BTreeMap<String, f64> = [
         ("throughput_tps", record.throughput_tps),
+        (
+            "ended_tps",
+            (record.transactions_committed + record.transactions_aborted) as f64
+                / (record.virtual_ns.max(1) as f64 / 1e9),
+        ),
         ("committed", record.transactions_committed as f64),
         ("aborted", record.transactions_aborted as f64),
         ("virtual_s", record.virtual_ns as f64 / 1e9),
@@ -217,7 +232,8 @@ fn metrics(record: &Record, setup: &Setup) -> BTreeMap<String, f64> {
         ("gc_busy_ms_per_tx", gc_busy_ms / committed),
         ("gc_share", record.gc_share),
         ("write_amplification", record.write_amplification),
-        ("mapping_write_ratio", record.mapping_write_ratio),
+        ("mapping_per_host_page", mapping as f64 / host),
+        ("collections", record.collections as f64),
         ("recovery_s", record.recovery_ns as f64 / 1e9),
         ("recovery_pages_read", record.recovery_pages_read as f64),
         ("erases", record.erases.total as f64),

@@ -1,6 +1,10 @@
 //! What `flagstone reproduce` leaves behind: a line of JSON for each claim, a page to read, and the
 //! data of each figure as comma-separated values.
 
+mod chart;
+mod page;
+mod sentence;
+
 use super::verdict::Judgement;
 use super::{Catalogue, Judged, Measured, Results};
 use serde_json::{Value, json};
@@ -120,12 +124,13 @@ pub fn json(judged: &Judged) -> Value {
 /// A folder that cannot be written.
 pub fn write(folder: &Path, catalogue: &Catalogue, results: &Results) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
-    let _ = catalogue;
     for measured in &results.figures {
         let name = format!("{}.{}.csv", measured.paper, measured.spec.id);
         replace(&folder.join(name), &csv(measured))?;
     }
-    Ok(folder.join("index.html"))
+    let page = folder.join("index.html");
+    replace(&page, &page::page(catalogue, results))?;
+    Ok(page)
 }
 
 fn replace(path: &Path, text: &str) -> io::Result<()> {
@@ -144,4 +149,79 @@ fn csv(measured: &Measured) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::engine::Outcome;
+    use crate::reproduce::figures::Mode;
+    use crate::reproduce::runs;
+    use std::collections::BTreeMap;
+
+    fn results() -> (Catalogue, Results) {
+        let catalogue = Catalogue::shipped();
+        let selection = catalogue
+            .select(&["lighttx.fig7", "lighttx.fig9", "mixsl"])
+            .unwrap();
+        let plan = catalogue.plan(&selection, Mode::Quick);
+        let outcome = |(at, hash): (usize, String)| {
+            let metrics = BTreeMap::from([("ended_tps".to_string(), 100.0 + at as f64)]);
+            (
+                hash,
+                Outcome::Done {
+                    metrics,
+                    seconds: 1.0,
+                },
+            )
+        };
+        let outcomes = runs(&plan).into_keys().enumerate().map(outcome).collect();
+        let results = catalogue.judge(&selection, Mode::Quick, plan, &outcomes);
+        (catalogue, results)
+    }
+
+    #[test]
+    fn the_page_needs_nothing_but_itself() {
+        let (catalogue, results) = results();
+        let page = page::page(&catalogue, &results);
+        assert!(
+            page.matches("<svg").count() == 2 && page.contains("data-verdict=\"not measured\"")
+        );
+        for judged in &results.claims {
+            assert!(page.contains(&judged.claim.id), "{}", judged.claim.id);
+        }
+        for outside in [
+            "http:", "https:", "//cdn", "@import", "url(", "<link", "src=",
+        ] {
+            assert!(!page.contains(outside), "the page has {outside}");
+        }
+        // All colours are the page's own or those of series, so that dark mode is readable.
+        assert!(!page.contains("#010101") && !page.contains("#020202"));
+    }
+
+    #[test]
+    fn a_claim_is_one_object() {
+        let (_, results) = results();
+        let find = |id: &str| {
+            let found = results.claims.iter().find(|judged| judged.claim.id == id);
+            json(found.unwrap())
+        };
+        let ratio = find("lighttx.fig7.npc");
+        for key in [
+            "id",
+            "paper",
+            "kind",
+            "published",
+            "measured",
+            "deviation",
+            "verdict",
+            "seconds",
+        ] {
+            assert!(!ratio[key].is_null(), "{key}");
+        }
+        assert_eq!(ratio["published"], 1.196);
+        assert!(ratio["seconds"].as_f64().unwrap() > 10.0);
+        let other = find("mixsl.fig3a.order");
+        assert_eq!(other["verdict"], "not measured");
+    }
 }

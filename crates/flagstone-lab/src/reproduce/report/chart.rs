@@ -1,0 +1,107 @@
+//! A figure as SVG text, in the colours of the page that it is put into.
+
+use super::super::Measured;
+use super::super::figures::Chart;
+use kuva::plot::LegendPosition;
+use kuva::prelude::*;
+
+/// Colours of the series, in their order: told apart in light and dark, and by those who see red
+/// and green alike.
+const COLOURS: [&str; 8] = [
+    "#3b82c4", "#e08214", "#2a9d8f", "#c2457a", "#8a6fc9", "#8c8c8c", "#b59a00", "#d1495b",
+];
+
+/// Stand for the page's own colours until the text is done.
+const INK: &str = "#010101";
+const GRID: &str = "#020202";
+
+/// The colour of a series.
+pub(super) fn colour(series: usize) -> &'static str {
+    COLOURS[series % COLOURS.len()]
+}
+
+/// The chart. Nothing if there is nothing to draw.
+pub(super) fn svg(figure: &Measured) -> Option<String> {
+    let measured = |(_, points): &(String, Vec<_>)| points.iter().any(has_value);
+    if !figure.data.series.iter().any(measured) {
+        return None;
+    }
+    let plots = match figure.spec.chart {
+        Chart::Bars => vec![bars(figure)],
+        Chart::Lines => lines(figure),
+    };
+    let mut theme = Theme::light();
+    theme.background = "none".into();
+    theme.axis_color = INK.into();
+    theme.tick_color = INK.into();
+    theme.text_color = INK.into();
+    theme.grid_color = GRID.into();
+    let mut layout = Layout::auto_from_plots(&plots)
+        .with_x_label(figure.spec.x.label.as_str())
+        .with_y_label(figure.spec.y.as_str())
+        .with_theme(theme)
+        .with_width(640.0)
+        .with_height(340.0)
+        .with_legend_position(LegendPosition::OutsideRightTop);
+    if figure.spec.log {
+        layout = layout.with_log_y();
+    } else if figure.spec.chart == Chart::Lines {
+        layout = layout.with_y_axis_min(0.0);
+    }
+    let text = kuva::render_to_svg(plots, layout);
+    let title = format!("{}: {}", figure.spec.place, figure.spec.title);
+    let start = format!(
+        "<svg viewBox=\"0 0 640 340\" role=\"img\" aria-label=\"{}\"",
+        super::page::escape(&title)
+    );
+    // Inside a page an SVG needs no name space, and its size is the page's matter.
+    let head = text.find(" font-family")?;
+    let body = text[head..].replace(INK, "currentColor");
+    Some(start + &body.replace(GRID, "var(--grid)"))
+}
+
+fn has_value(point: &super::super::measure::Point) -> bool {
+    point.y.is_some()
+}
+
+fn lines(figure: &Measured) -> Vec<Plot> {
+    let mut plots: Vec<Plot> = Vec::new();
+    for (at, (_, points)) in figure.data.series.iter().enumerate() {
+        let known = points.iter().filter_map(|point| Some((point.x, point.y?)));
+        // A logarithm has no nought.
+        let known = known.filter(|(_, y)| !figure.spec.log || *y > 0.0);
+        let known: Vec<(f64, f64)> = known.collect();
+        if known.is_empty() {
+            continue;
+        }
+        let line = LinePlot::new()
+            .with_data(known.clone())
+            .with_color(colour(at))
+            .with_stroke_width(2.0);
+        plots.push(line.into());
+        let dots = ScatterPlot::new()
+            .with_data(known)
+            .with_color(colour(at))
+            .with_size(3.0);
+        plots.push(dots.into());
+    }
+    plots
+}
+
+fn bars(figure: &Measured) -> Plot {
+    let mut names: Vec<&str> = Vec::new();
+    for point in figure.data.series.iter().flat_map(|(_, points)| points) {
+        if !names.contains(&point.name.as_str()) {
+            names.push(&point.name);
+        }
+    }
+    let plot = names.into_iter().fold(BarPlot::new(), |plot, name| {
+        let series = figure.data.series.iter().enumerate();
+        let group = series.map(|(at, (_, points))| {
+            let point = points.iter().find(|point| point.name == name);
+            (point.and_then(|p| p.y).unwrap_or(0.0), colour(at))
+        });
+        plot.with_group(name, group.collect::<Vec<_>>())
+    });
+    plot.into()
+}

@@ -1,0 +1,282 @@
+//! The page: the claims first, then each figure with its setting and its data. One file that needs
+//! nothing else.
+
+use super::super::claims::Claim;
+use super::super::figures::Experiment;
+use super::super::verdict::{Verdict, number};
+use super::super::{Catalogue, Judged, Measured, Results};
+use super::{chart, sentence, summary};
+
+/// Text for HTML.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds => "holds",
+        Verdict::Direction => "direction",
+        Verdict::Differs => "differs",
+        Verdict::NotMeasured => "none",
+    }
+}
+
+/// The whole page.
+pub(super) fn page(catalogue: &Catalogue, results: &Results) -> String {
+    let mut body = String::new();
+    body += "<h1>What the papers publish, and what was measured</h1>\n";
+    body += &format!(
+        "<p>{} claims, {} size, Flagstone {}. A claim <em>holds</em> if its direction is the published \
+         one and its figure within the tolerance of its kind, which was fixed beforehand; otherwise \
+         its <em>direction holds</em>, or it <em>differs</em>. Times are virtual and exact.</p>\n",
+        results.claims.len(),
+        results.mode.name(),
+        env!("CARGO_PKG_VERSION"),
+    );
+    body += &counts(results);
+    body += &filters(results);
+    body += &claims_table(
+        results.claims.iter().collect::<Vec<_>>().as_slice(),
+        results,
+        "all-claims",
+    );
+    body += &tolerances(catalogue);
+    for experiment in &catalogue.experiments {
+        let own = |measured: &&Measured| measured.paper == experiment.paper;
+        let figures: Vec<&Measured> = results.figures.iter().filter(own).collect();
+        if !figures.is_empty() {
+            body += &paper(experiment, &figures, results);
+        }
+    }
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Flagstone: reproduction</title>\n<style>\n{}</style>\n</head>\n<body>\n{body}\
+         <script>\n{}</script>\n</body>\n</html>\n",
+        include_str!("style.css"),
+        include_str!("page.js"),
+    )
+}
+
+fn counts(results: &Results) -> String {
+    let mut text = "<p class=\"counts\">".to_string();
+    for verdict in Verdict::ALL {
+        let of = |judged: &&Judged| judged.judgement.verdict == verdict;
+        let count = results.claims.iter().filter(of).count();
+        if count > 0 {
+            let class = class(verdict);
+            text += &format!("<span class=\"v {class}\">{count} {verdict}</span> ");
+        }
+    }
+    text + "</p>\n"
+}
+
+fn filters(results: &Results) -> String {
+    let mut papers: Vec<&str> = results
+        .claims
+        .iter()
+        .map(|judged| judged.claim.paper())
+        .collect();
+    papers.dedup();
+    let options = |names: &[&str]| {
+        let option = |name: &&str| format!("<option>{}</option>", escape(name));
+        "<option value=\"\">all</option>".to_string()
+            + &names.iter().map(option).collect::<String>()
+    };
+    format!(
+        "<form id=\"filter\"><label>paper <select name=\"paper\">{}</select></label> \
+         <label>verdict <select name=\"verdict\">{}</select></label> \
+         <output id=\"shown\"></output></form>\n",
+        options(&papers),
+        options(&Verdict::ALL.map(Verdict::name)),
+    )
+}
+
+/// A table of claims, each with its parts.
+fn claims_table(claims: &[&Judged], results: &Results, id: &str) -> String {
+    let mut text = format!(
+        "<div class=\"wide\"><table id=\"{id}\" class=\"claims\"><thead><tr><th>claim</th>\
+         <th>published</th><th>measured</th><th>accepted</th><th>deviation</th><th>verdict</th></tr>\
+         </thead><tbody>\n"
+    );
+    for judged in claims {
+        let claim = &judged.claim;
+        let (short, verdict) = (summary(judged), judged.judgement.verdict);
+        let parts = &judged.judgement.parts;
+        let (measured, accepted) = match parts.as_slice() {
+            [part] => (escape(&part.measured), escape(&part.accepted)),
+            parts => {
+                let of = |what: &str, text: &str| {
+                    format!("<li><code>{}</code> {}</li>", escape(what), escape(text))
+                };
+                let list = |items: String| format!("<ul>{items}</ul>");
+                let measured = parts
+                    .iter()
+                    .map(|part| of(&part.what, &part.measured))
+                    .collect();
+                let mut accepted: Vec<&str> = parts.iter().map(|p| p.accepted.as_str()).collect();
+                accepted.dedup();
+                let item = |text: &&str| format!("<li>{}</li>", escape(text));
+                (list(measured), list(accepted.iter().map(item).collect()))
+            }
+        };
+        text += &format!(
+            "<tr data-paper=\"{}\" data-verdict=\"{verdict}\"><td data-label=\"claim\"><b>{}</b><br>\
+             <small>{}, {}: {}</small></td><td data-label=\"published\">{}</td>\
+             <td data-label=\"measured\">{measured}</td><td data-label=\"accepted\">{accepted}</td>\
+             <td data-label=\"deviation\" class=\"n\">{}</td>\
+             <td data-label=\"verdict\"><span class=\"v {}\">{verdict}</span></td></tr>\n",
+            escape(claim.paper()),
+            escape(&claim.id),
+            claim.kind.name(),
+            places(claim, results),
+            escape(&claim.metric),
+            escape(&short.published),
+            escape(&short.deviation),
+            class(verdict),
+        );
+    }
+    text + "</tbody></table></div>\n"
+}
+
+/// Where the paper says it, with links to the figures on this page.
+fn places(claim: &Claim, results: &Results) -> String {
+    let there = |id: &&str| {
+        let is = |m: &Measured| m.paper == claim.paper() && m.spec.id == **id;
+        results.figures.iter().any(is)
+    };
+    let link = |id: &str| format!(" <a href=\"#f-{}-{id}\">{id}</a>", claim.paper());
+    let links: String = claim
+        .figures()
+        .into_iter()
+        .filter(there)
+        .map(link)
+        .collect();
+    escape(&claim.place) + &links
+}
+
+fn tolerances(catalogue: &Catalogue) -> String {
+    use super::super::claims::ClaimKind::{Cross, Order, Ratio, Trend, Value};
+    let item = |kind: super::super::claims::ClaimKind| {
+        let reason = catalogue.tolerances.reason(kind);
+        format!("<li><b>{}</b>: {}</li>\n", kind.name(), escape(reason))
+    };
+    let items: String = [Ratio, Value, Order, Trend, Cross]
+        .into_iter()
+        .map(item)
+        .collect();
+    format!(
+        "<details><summary>Tolerances, by kind of claim</summary><ul>\n{items}</ul></details>\n"
+    )
+}
+
+fn paper(experiment: &Experiment, figures: &[&Measured], results: &Results) -> String {
+    let mut text = format!(
+        "<h2 id=\"{}\">{}</h2>\n<p>{}</p>\n",
+        escape(&experiment.paper),
+        escape(&experiment.title),
+        escape(&experiment.cite),
+    );
+    if !experiment.notes.is_empty() {
+        let item = |note: &String| format!("<li>{}</li>\n", escape(note));
+        let items: String = experiment.notes.iter().map(item).collect();
+        text += &format!("<p>One setting for the whole paper:</p>\n<ul>\n{items}</ul>\n");
+    }
+    for measured in figures {
+        text += &figure(measured, results);
+    }
+    text
+}
+
+fn figure(measured: &Measured, results: &Results) -> String {
+    let spec = &measured.spec;
+    let mut text = format!(
+        "<section id=\"f-{}-{}\"><h3>{}: {}</h3>\n<p>{}</p>\n",
+        escape(&measured.paper),
+        escape(&spec.id),
+        escape(&spec.place),
+        escape(&spec.title),
+        escape(&sentence::sentence(measured)),
+    );
+    if let Some(svg) = chart::svg(measured) {
+        let chip = |(at, (name, _)): (usize, &(String, Vec<_>))| {
+            let colour = chart::colour(at);
+            format!(
+                "<span><i style=\"background:{colour}\"></i>{}</span> ",
+                escape(name)
+            )
+        };
+        let chips: String = measured.data.series.iter().enumerate().map(chip).collect();
+        text +=
+            &format!("<figure>{svg}\n<figcaption class=\"legend\">{chips}</figcaption></figure>\n");
+    }
+    let own = |judged: &&Judged| {
+        judged.claim.paper() == measured.paper && judged.claim.figures().contains(&spec.id.as_str())
+    };
+    let claims: Vec<&Judged> = results.claims.iter().filter(own).collect();
+    if !claims.is_empty() {
+        let id = format!("c-{}-{}", measured.paper, spec.id);
+        text += "<details><summary>Published beside measured</summary>\n";
+        text += &claims_table(&claims, results, &id);
+        text += "</details>\n";
+    }
+    text + &setting(measured) + &data(measured) + "</section>\n"
+}
+
+/// The settings that all points of a figure share.
+fn setting(measured: &Measured) -> String {
+    let mut shared: Option<serde_json::Map<String, serde_json::Value>> = None;
+    for cell in &measured.cells {
+        let settings = cell.run.settings();
+        let Some(settings) = settings.as_object() else {
+            continue;
+        };
+        match &mut shared {
+            None => shared = Some(settings.clone()),
+            Some(shared) => shared.retain(|key, value| settings.get(key) == Some(value)),
+        }
+    }
+    let shared = shared.unwrap_or_default();
+    let given = shared.iter().filter(|(_, value)| !value.is_null());
+    let item = |(key, value): (&String, &serde_json::Value)| {
+        let value = escape(&value.to_string());
+        format!("<li><code>{} = {value}</code></li>", escape(key))
+    };
+    let items: String = given.map(item).collect();
+    let metric = escape(&measured.spec.metric);
+    format!(
+        "<details><summary>Setting</summary><p>Measured: <code>{metric}</code>. All points share:</p>\
+         <ul>{items}</ul></details>\n"
+    )
+}
+
+fn data(measured: &Measured) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for point in measured.data.series.iter().flat_map(|(_, points)| points) {
+        if !names.contains(&point.name.as_str()) {
+            names.push(&point.name);
+        }
+    }
+    let cell = |name: &str| format!("<th>{}</th>", escape(name));
+    let head: String = names.iter().map(|name| cell(name)).collect();
+    let mut rows = String::new();
+    for (series, points) in &measured.data.series {
+        let value = |name: &&str| {
+            let point = points.iter().find(|point| point.name == **name);
+            let y = point.and_then(|point| point.y);
+            format!("<td class=\"n\">{}</td>", y.map_or("–".into(), number))
+        };
+        let cells: String = names.iter().map(value).collect();
+        rows += &format!("<tr><th>{}</th>{cells}</tr>\n", escape(series));
+    }
+    let file = format!("{}.{}.csv", measured.paper, measured.spec.id);
+    format!(
+        "<details><summary>Data</summary><p><a href=\"{file}\">{file}</a></p><div class=\"wide\">\
+         <table><thead><tr><th>{}</th>{head}</tr></thead><tbody>\n{rows}</tbody></table></div>\
+         </details>\n",
+        escape(&measured.spec.x.label),
+    )
+}
