@@ -1,8 +1,9 @@
 //! Every stack beside a model: interleaved clients, power cuts, and controls that must fail.
 
 use super::config::Sabotage;
-use super::small_host::{Rig, SmallHost, config, variants};
-use super::{HostConfig, Stack};
+use super::rig::Rig;
+use super::small_host::{SmallHost, config, rid, variants};
+use super::{HostConfig, Stack, Step, Why};
 use crate::commit::{Kind, Options};
 use crate::nand::Cut;
 
@@ -43,7 +44,7 @@ fn cut_once(stack: Stack, config: &HostConfig, seed: u64, cut: Cut) -> Result<bo
         dice: cut.dice / 7,
         torn: !cut.torn,
     };
-    rig.recover((cut.dice % 2 == 0).then_some(again))?;
+    rig.recover(cut.dice.is_multiple_of(2).then_some(again))?;
     if !rig.run(20) {
         rig.recover(None)?;
         rig.run(20);
@@ -109,30 +110,53 @@ fn mistakes_are_found() {
 }
 
 #[test]
-#[ignore = "soak"]
-fn soak() {
-    for (stack, config) in variants() {
-        let complaints = cuts(stack, &config, 100..112, 2);
-        assert!(complaints.is_empty(), "{complaints:#?}");
+fn a_pool_full_of_pages_that_cannot_be_stolen_costs_the_youngest() {
+    let mut small = SmallHost::new(Stack::Force(Kind::Scc), config());
+    let (old, young) = (small.begin(), small.begin());
+    for page in 0..3 {
+        small.write(young, rid(page, 0), Some(b"young"));
+        small.write(old, rid(page + 10, 0), Some(b"old"));
     }
-    for (log_pages, frames) in [(7, 4), (8, 6), (10, 6), (12, 3)] {
-        let config = HostConfig {
-            log_pages,
-            frames,
-            checkpoint_every: 1,
-            ..config()
-        };
-        let complaints = cuts(Stack::Wal, &config, 0..40, 2);
-        assert!(complaints.is_empty(), "{complaints:#?}");
-        let small = SmallHost::new(Stack::Wal, config.clone());
-        let mut rig = Rig::new(small, 5, 4);
-        assert!(rig.run(600));
-        eprintln!(
-            "{log_pages} {frames} {} {} {} {:?}",
-            rig.page_full,
-            rig.committed,
-            rig.aborted,
-            rig.small.host().stats()
-        );
+    let now = small.now;
+    let full = small.host().write(now, old, rid(19, 0), Some(b"more"));
+    let (victim, why) = (young, Why::PoolExhausted);
+    assert_eq!(full, Ok(Step::Abort { victim, why }));
+    small.abort(young);
+    small.write(old, rid(19, 0), Some(b"more"));
+    small.commit(old);
+    assert_eq!(small.contents().len(), 4);
+    assert_eq!(small.host().stats().pages_stolen, 0);
+    // Where a page can be stolen, nobody has to go.
+    let mut small = SmallHost::new(Stack::Force(Kind::Cfc), config());
+    let tx = small.begin();
+    for page in 0..10 {
+        small.write(tx, rid(page, 0), Some(b"much"));
     }
+    assert_eq!(small.value(tx, rid(0, 0)), Some(b"much".to_vec()));
+    assert!(small.host().stats().pages_stolen >= 4);
+    small.abort(tx);
+    assert!(small.contents().is_empty());
+}
+
+#[test]
+fn who_waits_for_a_place_on_the_device_is_woken_when_it_is_free() {
+    let mut small = SmallHost::new(Stack::Force(Kind::Aw), config());
+    let (one, two) = (small.begin(), small.begin());
+    small.write(one, rid(0, 0), Some(b"one"));
+    small.write(two, rid(1, 0), Some(b"two"));
+    let now = small.now;
+    let Ok(Step::Done((), done)) = small.host().commit(now, one) else {
+        panic!("the place was free");
+    };
+    assert_eq!(small.host().commit(now, two), Ok(Step::Waits));
+    assert_eq!(
+        small.host().touch(now, two, rid(0, 0).page),
+        Ok(Step::Waits)
+    );
+    assert_eq!(small.host().deadline(), Some(done));
+    assert_eq!(small.host().acknowledged(done, false), Ok(Vec::new()));
+    assert_eq!(small.host().woken(), [two]);
+    small.now = done;
+    small.commit(two);
+    assert_eq!(small.contents().len(), 2);
 }
