@@ -103,6 +103,10 @@ fn read(path: &Path) -> Result<Experiment, Failure> {
 fn table(results: &Results) {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);
+    table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+    if !table.is_tty() {
+        table.set_width(160);
+    }
     table.set_header([
         "claim",
         "published",

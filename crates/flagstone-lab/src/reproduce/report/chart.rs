@@ -11,24 +11,30 @@ const COLOURS: [&str; 8] = [
     "#3b82c4", "#e08214", "#2a9d8f", "#c2457a", "#8a6fc9", "#8c8c8c", "#b59a00", "#d1495b",
 ];
 
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 330.0;
+
+/// From the name of a series to its colour.
+pub(super) type Colours<'a> = &'a dyn Fn(&str) -> &'static str;
+
 /// Stand for the page's own colours until the text is done.
 const INK: &str = "#010101";
 const GRID: &str = "#020202";
 
-/// The colour of a series.
+/// The colour of the series in this place.
 pub(super) fn colour(series: usize) -> &'static str {
     COLOURS[series % COLOURS.len()]
 }
 
 /// The chart. Nothing if there is nothing to draw.
-pub(super) fn svg(figure: &Measured) -> Option<String> {
+pub(super) fn svg(figure: &Measured, colour: Colours<'_>) -> Option<String> {
     let measured = |(_, points): &(String, Vec<_>)| points.iter().any(has_value);
     if !figure.data.series.iter().any(measured) {
         return None;
     }
     let plots = match figure.spec.chart {
-        Chart::Bars => vec![bars(figure)],
-        Chart::Lines => lines(figure),
+        Chart::Bars => vec![bars(figure, colour)],
+        Chart::Lines => lines(figure, colour),
     };
     let mut theme = Theme::light();
     theme.background = "none".into();
@@ -40,8 +46,10 @@ pub(super) fn svg(figure: &Measured) -> Option<String> {
         .with_x_label(figure.spec.x.label.as_str())
         .with_y_label(figure.spec.y.as_str())
         .with_theme(theme)
-        .with_width(640.0)
-        .with_height(340.0)
+        .with_width(WIDTH)
+        .with_height(HEIGHT)
+        .with_tick_size(13)
+        .with_label_size(14)
         .with_legend_position(LegendPosition::OutsideRightTop);
     if figure.spec.log {
         layout = layout.with_log_y();
@@ -51,7 +59,7 @@ pub(super) fn svg(figure: &Measured) -> Option<String> {
     let text = kuva::render_to_svg(plots, layout);
     let title = format!("{}: {}", figure.spec.place, figure.spec.title);
     let start = format!(
-        "<svg viewBox=\"0 0 640 340\" role=\"img\" aria-label=\"{}\"",
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\"",
         super::page::escape(&title)
     );
     // Inside a page an SVG needs no name space, and its size is the page's matter.
@@ -64,9 +72,9 @@ fn has_value(point: &super::super::measure::Point) -> bool {
     point.y.is_some()
 }
 
-fn lines(figure: &Measured) -> Vec<Plot> {
+fn lines(figure: &Measured, colour: Colours<'_>) -> Vec<Plot> {
     let mut plots: Vec<Plot> = Vec::new();
-    for (at, (_, points)) in figure.data.series.iter().enumerate() {
+    for (name, points) in &figure.data.series {
         let known = points.iter().filter_map(|point| Some((point.x, point.y?)));
         // A logarithm has no nought.
         let known = known.filter(|(_, y)| !figure.spec.log || *y > 0.0);
@@ -76,19 +84,19 @@ fn lines(figure: &Measured) -> Vec<Plot> {
         }
         let line = LinePlot::new()
             .with_data(known.clone())
-            .with_color(colour(at))
+            .with_color(colour(name))
             .with_stroke_width(2.0);
         plots.push(line.into());
         let dots = ScatterPlot::new()
             .with_data(known)
-            .with_color(colour(at))
+            .with_color(colour(name))
             .with_size(3.0);
         plots.push(dots.into());
     }
     plots
 }
 
-fn bars(figure: &Measured) -> Plot {
+fn bars(figure: &Measured, colour: Colours<'_>) -> Plot {
     let mut names: Vec<&str> = Vec::new();
     for point in figure.data.series.iter().flat_map(|(_, points)| points) {
         if !names.contains(&point.name.as_str()) {
@@ -96,10 +104,10 @@ fn bars(figure: &Measured) -> Plot {
         }
     }
     let plot = names.into_iter().fold(BarPlot::new(), |plot, name| {
-        let series = figure.data.series.iter().enumerate();
-        let group = series.map(|(at, (_, points))| {
+        let series = figure.data.series.iter();
+        let group = series.map(|(series, points)| {
             let point = points.iter().find(|point| point.name == name);
-            (point.and_then(|p| p.y).unwrap_or(0.0), colour(at))
+            (point.and_then(|p| p.y).unwrap_or(0.0), colour(series))
         });
         plot.with_group(name, group.collect::<Vec<_>>())
     });

@@ -5,7 +5,8 @@ use super::super::claims::Claim;
 use super::super::figures::Experiment;
 use super::super::verdict::{Verdict, number};
 use super::super::{Catalogue, Judged, Measured, Results};
-use super::{chart, sentence, summary};
+use super::chart::{self, Colours};
+use super::{sentence, summary};
 
 /// Text for HTML.
 pub(super) fn escape(text: &str) -> String {
@@ -185,13 +186,24 @@ fn paper(experiment: &Experiment, figures: &[&Measured], results: &Results) -> S
         let items: String = experiment.notes.iter().map(item).collect();
         text += &format!("<p>One setting for the whole paper:</p>\n<ul>\n{items}</ul>\n");
     }
+    // A series has one colour in all figures of a paper.
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in figures.iter().flat_map(|measured| &measured.data.series) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    let colour = |name: &str| {
+        let place = names.iter().position(|known| *known == name);
+        chart::colour(place.unwrap_or(0))
+    };
     for measured in figures {
-        text += &figure(measured, results);
+        text += &figure(measured, results, &colour);
     }
     text
 }
 
-fn figure(measured: &Measured, results: &Results) -> String {
+fn figure(measured: &Measured, results: &Results, colour: Colours<'_>) -> String {
     let spec = &measured.spec;
     let mut text = format!(
         "<section id=\"f-{}-{}\"><h3>{}: {}</h3>\n<p>{}</p>\n",
@@ -201,15 +213,15 @@ fn figure(measured: &Measured, results: &Results) -> String {
         escape(&spec.title),
         escape(&sentence::sentence(measured)),
     );
-    if let Some(svg) = chart::svg(measured) {
-        let chip = |(at, (name, _)): (usize, &(String, Vec<_>))| {
-            let colour = chart::colour(at);
+    if let Some(svg) = chart::svg(measured, colour) {
+        let chip = |(name, _): &(String, Vec<_>)| {
+            let colour = colour(name);
             format!(
                 "<span><i style=\"background:{colour}\"></i>{}</span> ",
                 escape(name)
             )
         };
-        let chips: String = measured.data.series.iter().enumerate().map(chip).collect();
+        let chips: String = measured.data.series.iter().map(chip).collect();
         text +=
             &format!("<figure>{svg}\n<figcaption class=\"legend\">{chips}</figcaption></figure>\n");
     }
