@@ -71,6 +71,7 @@ fn main() -> ExitCode {
                 check: arguments.iter().any(|argument| argument == "--check"),
             },
             fill: 0.95,
+            overwrite: true,
             warm_up: Span::Transactions(transactions / 4),
             measured: Span::Transactions(transactions),
             workload: "tpcc".into(),

@@ -49,6 +49,8 @@ pub struct Closed {
     pub plan: Plan,
     /// Share of the device's logical pages that hold something before the run.
     pub fill: f64,
+    /// Whether these are then overwritten at random until the collector works all the time.
+    pub overwrite: bool,
     /// What runs before anything is counted.
     pub warm_up: Span,
     /// What is counted.
@@ -110,7 +112,7 @@ impl Closed {
             speedup: None,
             abort_ratio: 0.0,
             fill: self.fill,
-            overwrite: true,
+            overwrite: self.overwrite,
             recorded_aborts: true,
             seed: self.plan.seed,
         };

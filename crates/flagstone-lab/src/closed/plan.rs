@@ -15,6 +15,7 @@ pub(super) fn cause(why: Why) -> &'static str {
     match why {
         Why::Deadlock => "deadlock",
         Why::PoolExhausted => "pool_exhausted",
+        Why::WrittenOut => "written_out",
         Why::LogFull => "log_full",
     }
 }

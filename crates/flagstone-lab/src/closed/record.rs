@@ -83,6 +83,8 @@ pub struct ClosedRecord {
     pub write_amplification: f64,
     /// From the choice of each victim to the end of its erase, summed.
     pub gc_ns: u64,
+    /// Blocks collected.
+    pub collections: u64,
     /// Share of the collector in the time of all flash operations.
     pub gc_share: f64,
     /// Erases.
@@ -164,6 +166,7 @@ impl ClosedRecord {
             flash: flash_by_cause(flash),
             write_amplification: flash.total(Operation::Program) as f64 / written.max(1) as f64,
             gc_ns: flash.gc_ns.0,
+            collections: flash.collections,
             gc_share: gc_share(flash, &setup.device.timing),
             erases,
             memory_bytes: counted.memory.iter().copied().collect(),

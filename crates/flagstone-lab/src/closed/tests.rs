@@ -30,6 +30,7 @@ fn closed(stack: Stack) -> Closed {
             check: true,
         },
         fill: 0.6,
+        overwrite: true,
         warm_up: Span::Transactions(50),
         measured: Span::Transactions(300),
         workload: "tpcc".into(),

@@ -35,7 +35,10 @@ const CLAIMS: [&str; 3] = [
     include_str!("../../claims/lighttx.toml"),
 ];
 
-const EXPERIMENTS: [&str; 1] = [include_str!("../../experiments/lighttx.toml")];
+const EXPERIMENTS: [&str; 2] = [
+    include_str!("../../experiments/flagcommit.toml"),
+    include_str!("../../experiments/lighttx.toml"),
+];
 
 /// Claims and experiments.
 #[derive(Debug, Clone)]

@@ -89,7 +89,7 @@ pub struct HostConfig {
     /// Transactions that may have pending records in a page at once ([FlagCommit] §4.3).
     pub max_c: u8,
     /// Whether pages of live transactions may be written out; nothing for wherever the protocol
-    /// allows it.
+    /// takes a page more than once in a transaction.
     pub steal: Option<bool>,
     /// A mistake on purpose, for tests that must fail.
     #[doc(hidden)]
@@ -160,10 +160,9 @@ impl HostConfig {
             ));
         }
         let takes_once = !kind.info().rewrites;
-        if takes_once && (self.steal == Some(true) || self.write_through) {
+        if takes_once && self.write_through {
             return fail(format!(
-                "{kind} takes each page once in a transaction, so pages stay in the buffer until \
-                 commit: neither steal nor write-through is possible"
+                "{kind} takes each page once in a transaction: pages cannot be written through"
             ));
         }
         Ok(())

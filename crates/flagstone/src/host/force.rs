@@ -13,17 +13,20 @@
 //!             3. As many transactions are live on the device as the protocol supports. Each holds
 //!                a place among the locks from its first write there until it ends, so that who
 //!                waits for one is in the wait-for graph.
-//!             4. Protocols that take each page once get it at commit: nothing is stolen.
+//!             4. Protocols that take each page once in a transaction get it once.
 //!
 //! Recovery    the device's; pages hold committed records and nothing else
 //!
 //! Departures  D1. If all frames hold dirty pages of live transactions that may not be written out,
 //!                 the youngest of them is aborted. The paper does not say what happens.
+//!             D2. Under protocols that take each page once, pages are kept until commit. Told to
+//!                 steal all the same, as the paper does, the host aborts a transaction that changes
+//!                 a page again after that was written out. As printed it would be written twice.
 
 use super::config::{HostConfig, Sabotage};
 use super::engine::{Engine, Frame, Manager, Phase};
 use super::locks::{LockTable, Mode, Resource};
-use super::{HostError, HostStats, Rid, Step, wait_for};
+use super::{HostError, HostStats, Rid, Step, Why, wait_for};
 use crate::commit::{Device, Kind, Options};
 use crate::ftl::{Config, Ftl};
 use crate::nand::Flash;
@@ -53,6 +56,8 @@ struct Force {
     /// Transactions that the device takes at once, if that is bounded.
     places: Option<u8>,
     steals: bool,
+    /// Whether the device takes each page once in a transaction.
+    takes_once: bool,
     sabotage: Option<Sabotage>,
     image: Vec<u8>,
     pages_written: u64,
@@ -71,7 +76,8 @@ pub(super) fn open(
     let opened = device.recovered_at();
     let force = Force {
         places: device.live_max().map(|live| live.min(255) as u8),
-        steals: kind.info().rewrites && config.steal.unwrap_or(true),
+        steals: config.steal.unwrap_or(kind.info().rewrites),
+        takes_once: !kind.info().rewrites,
         sabotage: config.sabotage,
         device,
         txs: FxHashMap::default(),
@@ -195,8 +201,13 @@ impl Manager for Force {
         engine: &mut Engine,
         now: Nanos,
         tx: TxId,
-        _: Rid,
+        rid: Rid,
     ) -> Result<Step<()>, HostError> {
+        let inner = self.txs.get(&tx).and_then(|known| known.inner);
+        if self.takes_once && inner.is_some() && self.writers.get(&rid.page) == inner.as_ref() {
+            let (victim, why) = (tx, Why::WrittenOut); // D2
+            return Ok(Step::Abort { victim, why });
+        }
         // What is written through needs its place before it changes anything.
         if engine.config.write_through
             && let Some(step) = self.enter(engine, now, tx)?

@@ -70,6 +70,8 @@ pub enum Why {
     /// No frame can be emptied: dirty pages of live transactions fill the pool, and it is the
     /// youngest of those.
     PoolExhausted,
+    /// It changes a page that was written out in it, and the device takes a page once.
+    WrittenOut,
     /// The log is full, and it is the oldest that keeps it from being shortened.
     LogFull,
 }

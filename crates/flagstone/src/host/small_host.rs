@@ -286,7 +286,10 @@ pub(super) fn variants() -> Vec<(Stack, HostConfig)> {
             Stack::Force(kind) => kind.info().rewrites,
             Stack::Wal => true,
         };
-        if rewrites {
+        if !rewrites {
+            let steal = Some(true);
+            all.push((stack, HostConfig { steal, ..config() }));
+        } else {
             let write_through = true;
             all.push((
                 stack,

@@ -2,8 +2,10 @@
 //!
 //! A new engine is a file beside this one and a variant of [`Run`].
 
+mod closed;
 mod replay;
 
+pub use closed::ClosedRun;
 pub use replay::ReplayRun;
 
 use crate::nearest::nearest;
@@ -24,6 +26,8 @@ pub struct Settings(pub Table);
 pub enum Run {
     /// Transactions played on a device in virtual time, [`crate::replay`].
     Replay(Box<ReplayRun>),
+    /// Clients over a database in virtual time, [`crate::closed`].
+    Closed(Box<ClosedRun>),
 }
 
 /// What a run came to.
@@ -74,6 +78,14 @@ pub struct RunError {
 }
 
 impl RunError {
+    /// The message of a parser puts the key that it is about between backquotes.
+    fn parsing(why: &str) -> RunError {
+        RunError {
+            key: why.split('`').nth(1).map(str::to_string),
+            why: why.into(),
+        }
+    }
+
     fn of(key: &str, why: impl Into<String>) -> RunError {
         RunError {
             key: Some(key.into()),
@@ -94,13 +106,17 @@ impl Settings {
                 self.known(&ReplayRun::KEYS)?;
                 ReplayRun::parse(self.0).map(Box::new).map(Run::Replay)
             }
+            Some("closed") => {
+                self.known(&ClosedRun::KEYS)?;
+                ClosedRun::parse(self.0).map(Box::new).map(Run::Closed)
+            }
             Some(other) => Err(RunError::of(
                 "engine",
-                format!("there is no engine `{other}`; there is `replay`"),
+                format!("there is no engine `{other}`; there are `replay` and `closed`"),
             )),
             None => Err(RunError::of(
                 "engine",
-                "setting.engine is missing: `replay`",
+                "setting.engine is missing: `replay` or `closed`",
             )),
         }
     }
@@ -126,6 +142,7 @@ impl Run {
     pub fn settings(&self) -> serde_json::Value {
         let (engine, settings) = match self {
             Run::Replay(run) => ("replay", serde_json::to_value(run)),
+            Run::Closed(run) => ("closed", serde_json::to_value(run)),
         };
         let mut settings = settings.expect("settings are plain values");
         settings["engine"] = engine.into();
@@ -136,8 +153,9 @@ impl Run {
     pub fn hash(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(self.settings().to_string());
-        let Run::Replay(run) = self;
-        hash.update(run.input());
+        if let Run::Replay(run) = self {
+            hash.update(run.input());
+        }
         hash.update(env!("FLAGSTONE_MODEL"));
         let digest = hash.finalize();
         digest[..10]
@@ -150,6 +168,7 @@ impl Run {
     pub fn name(&self) -> String {
         match self {
             Run::Replay(run) => run.name(),
+            Run::Closed(run) => run.name(),
         }
     }
 
@@ -160,6 +179,7 @@ impl Run {
     pub fn outcome(&self, library: &Library) -> Result<Outcome, String> {
         match self {
             Run::Replay(run) => run.outcome(library),
+            Run::Closed(run) => run.outcome(),
         }
     }
 }

@@ -3,8 +3,9 @@
 use super::{Library, Outcome, RunError};
 use crate::device::DeviceSpec;
 use crate::nearest::nearest;
-use crate::replay::{Record, ReplayError, Setup, Source};
+use crate::replay::{Causes, Record, ReplayError, Setup, Source};
 use flagstone::commit::{Isolation, Kind, Options};
+use flagstone::nand::Timing;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::Table;
@@ -57,7 +58,7 @@ fn one_seed() -> u64 {
     1
 }
 
-fn by_name<T: Copy>(key: &str, name: &str, all: &[(T, &str)]) -> Result<T, RunError> {
+pub(super) fn by_name<T: Copy>(key: &str, name: &str, all: &[(T, &str)]) -> Result<T, RunError> {
     if let Some((found, _)) = all.iter().find(|(_, known)| *known == name) {
         return Ok(*found);
     }
@@ -69,6 +70,15 @@ fn by_name<T: Copy>(key: &str, name: &str, all: &[(T, &str)]) -> Result<T, RunEr
         names.join(", ")
     );
     Err(RunError::of(name, why))
+}
+
+/// The device that a table describes.
+pub(super) fn device_of(table: &Table) -> Result<DeviceSpec, RunError> {
+    let text = toml::to_string(table).map_err(|e| RunError::of("device", e.to_string()))?;
+    DeviceSpec::parse(&text, "device").map_err(|why| {
+        let unknown = why.split('`').nth(1).unwrap_or("device").to_string();
+        RunError::of(&unknown, format!("the device is wrong: {why}"))
+    })
 }
 
 impl ReplayRun {
@@ -91,12 +101,7 @@ impl ReplayRun {
 
     pub(super) fn parse(table: Table) -> Result<ReplayRun, RunError> {
         let parsed = table.try_into::<ReplayRun>();
-        let mut run = parsed.map_err(|error| {
-            let why = error.message().to_string();
-            // The message puts the key that it is about between backquotes.
-            let key = why.split('`').nth(1).map(str::to_string);
-            RunError { key, why }
-        })?;
+        let mut run = parsed.map_err(|error| RunError::parsing(error.message()))?;
         run.setup()?;
         // What a protocol does not look at makes no difference between runs.
         let kind = run.kind()?;
@@ -115,12 +120,7 @@ impl ReplayRun {
     }
 
     fn setup(&self) -> Result<Setup, RunError> {
-        let device =
-            toml::to_string(&self.device).map_err(|e| RunError::of("device", e.to_string()))?;
-        let device = DeviceSpec::parse(&device, "device").map_err(|why| {
-            let unknown = why.split('`').nth(1).unwrap_or("device").to_string();
-            RunError::of(&unknown, format!("the device is wrong: {why}"))
-        })?;
+        let device = device_of(&self.device)?;
         let isolation = match &self.isolation {
             None => None,
             Some(name) if name == "loosest" => None,
@@ -197,18 +197,25 @@ impl ReplayRun {
     }
 }
 
+/// Time of the flash operations of the collector, whether or not they overlapped others. Blocks that
+/// are erased before their first use were not collected.
+pub(super) fn gc_busy_ms(
+    flash: &BTreeMap<&'static str, Causes>,
+    collections: u64,
+    timing: &Timing,
+) -> f64 {
+    let gc = |operation: &str| flash[operation]["gc"] as f64;
+    let busy_ns = gc("read") * timing.read.0 as f64
+        + gc("program") * timing.program.0 as f64
+        + gc("reprogram") * timing.reprogram.0 as f64
+        + collections as f64 * timing.erase.0 as f64;
+    busy_ns / 1e6
+}
+
 /// What is measured, by the names that experiment files use.
 fn metrics(record: &Record, setup: &Setup) -> BTreeMap<String, f64> {
     let committed = record.transactions_committed.max(1) as f64;
-    let timing = setup.device.timing;
-    // Time of the flash operations of the collector, whether or not they overlapped others. Blocks
-    // that are erased before their first use were not collected.
-    let gc = |operation: &str| record.flash[operation]["gc"] as f64;
-    let gc_busy_ms = (gc("read") * timing.read.0 as f64
-        + gc("program") * timing.program.0 as f64
-        + gc("reprogram") * timing.reprogram.0 as f64
-        + record.collections as f64 * timing.erase.0 as f64)
-        / 1e6;
+    let gc_busy_ms = gc_busy_ms(&record.flash, record.collections, &setup.device.timing);
     // What is programmed so that the mapping survives, for each page that the host wrote: summary
     // pages would be there without a mapping table.
     let programs = &record.flash["program"];

@@ -371,7 +371,7 @@ fn settings_that_do_not_work_are_named() {
         write_through,
         ..config()
     };
-    assert!(wrong("force:scc", through).contains("neither steal nor write-through"));
+    assert!(wrong("force:scc", through).contains("cannot be written through"));
     let short = HostConfig {
         log_pages: 3,
         ..config()

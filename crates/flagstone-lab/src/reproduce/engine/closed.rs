@@ -1,0 +1,276 @@
+//! The engine that drives clients over a database: settings, and what is measured.
+
+use super::replay::{by_name, device_of, gc_busy_ms};
+use super::{Outcome, RunError};
+use crate::closed::{Closed, ClosedRecord, Plan, Span};
+use crate::tpcc::Scale;
+use crate::tpcc::pages::{self, Pages, Sizes};
+use flagstone::buffer::PolicyKind;
+use flagstone::commit::{Group, Options};
+use flagstone::host::{HostConfig, Stack};
+use flagstone::units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use toml::Table;
+
+/// Settings of a closed loop, with the keys of an experiment file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClosedRun {
+    /// The stack, as commands name it.
+    stack: String,
+    /// The device, with the keys of a device file.
+    device: Table,
+    /// Clients.
+    clients: u32,
+    /// TPC-C warehouses.
+    warehouses: u32,
+    /// Percent to which pages of warehouses and districts are filled.
+    #[serde(default = "hundred")]
+    hot_fill: u32,
+    /// Which transactions there are, by the pages that they write: `all`, `short` (at most ten) or
+    /// `long` (more).
+    #[serde(default = "all")]
+    sizes: String,
+    /// Frames of the buffer pool.
+    frames: u32,
+    /// Its eviction policy.
+    #[serde(default = "lru")]
+    policy: String,
+    /// Whether pages of live transactions are written out, also where the protocol takes each once.
+    #[serde(default)]
+    steal: Option<bool>,
+    /// Whether the block-based flag technique is used, where there is one.
+    #[serde(default = "yes")]
+    block_flags: bool,
+    /// Transactions that may have pending records in a page.
+    #[serde(default = "three")]
+    max_c: u8,
+    /// Pages of the log.
+    #[serde(default = "log_pages")]
+    log_pages: u32,
+    /// G-MixSL: transactions of a group; 0 for as many as fill a log page.
+    #[serde(default)]
+    group: u32,
+    /// Mean back-off of a transaction that starts again, milliseconds.
+    back_off_ms: f64,
+    /// Share of transactions that are rolled back.
+    abort_ratio: f64,
+    /// Share of the logical pages that hold something before the run starts.
+    fill: f64,
+    /// Whether these are then overwritten at random until the collector works all the time.
+    overwrite: bool,
+    /// Transactions before anything is counted, and those that are.
+    warm_up: u64,
+    /// See `warm_up`.
+    transactions: u64,
+    /// Seed of everything.
+    #[serde(default = "one_seed")]
+    seed: u64,
+}
+
+fn hundred() -> u32 {
+    100
+}
+
+fn all() -> String {
+    "all".into()
+}
+
+fn lru() -> String {
+    "lru".into()
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn three() -> u8 {
+    3
+}
+
+fn log_pages() -> u32 {
+    1024
+}
+
+fn one_seed() -> u64 {
+    1
+}
+
+impl ClosedRun {
+    pub(super) const KEYS: [&str; 20] = [
+        "stack",
+        "device",
+        "clients",
+        "warehouses",
+        "hot_fill",
+        "sizes",
+        "frames",
+        "policy",
+        "steal",
+        "block_flags",
+        "max_c",
+        "log_pages",
+        "group",
+        "back_off_ms",
+        "abort_ratio",
+        "fill",
+        "overwrite",
+        "warm_up",
+        "transactions",
+        "seed",
+    ];
+
+    pub(super) fn parse(table: Table) -> Result<ClosedRun, RunError> {
+        let parsed = table.try_into::<ClosedRun>();
+        let mut run = parsed.map_err(|error| RunError::parsing(error.message()))?;
+        let setup = run.setup()?;
+        run.sizes()?;
+        // What a stack does not look at makes no difference between runs.
+        if matches!(setup.stack, Stack::Force(_)) {
+            (run.max_c, run.log_pages) = (three(), log_pages());
+        }
+        if matches!(setup.stack, Stack::Wal) {
+            run.max_c = three();
+        }
+        Ok(run)
+    }
+
+    fn sizes(&self) -> Result<Sizes, RunError> {
+        let all = [
+            (Sizes::All, "all"),
+            (Sizes::AtMost(10), "short"),
+            (Sizes::MoreThan(10), "long"),
+        ];
+        by_name("sizes", &self.sizes, &all)
+    }
+
+    fn setup(&self) -> Result<Closed, RunError> {
+        let stack: Stack = self
+            .stack
+            .parse()
+            .map_err(|error| RunError::of(&self.stack, format!("{error}")))?;
+        let policies: Vec<(PolicyKind, &str)> = PolicyKind::ALL
+            .iter()
+            .map(|kind| (*kind, kind.info().name))
+            .collect();
+        for (key, share) in [("abort_ratio", self.abort_ratio), ("fill", self.fill)] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(RunError::of(
+                    key,
+                    format!("{key} is {share}, it must be from 0 to 1"),
+                ));
+            }
+        }
+        let host = HostConfig {
+            frames: self.frames as usize,
+            policy: by_name("policy", &self.policy, &policies)?,
+            log_pages: self.log_pages,
+            max_c: self.max_c,
+            steal: self.steal,
+            ..HostConfig::default()
+        };
+        host.check(stack)
+            .map_err(|error| RunError::of("stack", error.to_string()))?;
+        Ok(Closed {
+            stack,
+            options: Options {
+                block_flags: self.block_flags,
+                group: match self.group {
+                    0 => Group::PageFull,
+                    count => Group::Count(count),
+                },
+                ..Options::default()
+            },
+            device: device_of(&self.device)?,
+            host,
+            plan: Plan {
+                clients: self.clients,
+                speedup: None,
+                abort_ratio: self.abort_ratio,
+                back_off: Nanos((self.back_off_ms * 1e6) as u64),
+                seed: self.seed,
+                check: false,
+            },
+            fill: self.fill,
+            overwrite: self.overwrite,
+            warm_up: Span::Transactions(self.warm_up),
+            measured: Span::Transactions(self.transactions),
+            workload: format!("tpcc, {} warehouses", self.warehouses),
+        })
+    }
+
+    pub(super) fn name(&self) -> String {
+        format!(
+            "{}, {} frames, {:.0} % aborts, {} transactions",
+            self.stack,
+            self.frames,
+            self.abort_ratio * 100.0,
+            self.sizes
+        )
+    }
+
+    pub(super) fn outcome(&self) -> Result<Outcome, String> {
+        let setup = self.setup().map_err(|error| error.to_string())?;
+        let mut options = pages::Options::new(Scale::standard(self.warehouses.into()), self.seed);
+        options.page_bytes = setup.device.geometry.page_bytes;
+        options.hot_fill = self.hot_fill;
+        options.sizes = self.sizes().map_err(|error| error.to_string())?;
+        let failed = |error: String| format!("{}: {error}", self.name());
+        let mut source = Pages::new(&options).map_err(|error| failed(error.to_string()))?;
+        let record = setup.run(&mut source);
+        let record = record.map_err(|error| failed(error.to_string()))?;
+        Ok(Outcome::Done {
+            metrics: metrics(&record, &setup),
+            seconds: record.wall_s,
+        })
+    }
+}
+
+/// What is measured, by the names that experiment files use.
+fn metrics(record: &ClosedRecord, setup: &Closed) -> BTreeMap<String, f64> {
+    let committed = record.committed.max(1) as f64;
+    let gc = gc_busy_ms(&record.flash, record.collections, &setup.device.timing);
+    let memory: u64 = record.memory_bytes.values().sum();
+    let mut metrics: BTreeMap<String, f64> = [
+        ("throughput_tps", record.throughput_tps),
+        ("committed", record.committed as f64),
+        ("rolled_back", record.rolled_back as f64),
+        ("restart_ratio", record.restart_ratio),
+        ("waits_per_tx", record.waits as f64 / committed),
+        ("virtual_s", record.virtual_ns as f64 / 1e9),
+        ("execution_ms", record.execution_ns.mean / 1e6),
+        ("attempt_ms", record.attempt_ns.mean / 1e6),
+        ("commit_ms", record.commit_ns.mean / 1e6),
+        ("pool_hit_ratio", record.pool_hit_ratio),
+        ("pages_read_per_tx", record.pages_read as f64 / committed),
+        (
+            "pages_written_per_tx",
+            record.pages_written as f64 / committed,
+        ),
+        ("log_pages", record.log_pages as f64),
+        ("log_pages_per_tx", record.log_pages as f64 / committed),
+        (
+            "gc_elapsed_ms_per_tx",
+            record.gc_ns as f64 / 1e6 / committed,
+        ),
+        ("gc_busy_ms", gc),
+        ("gc_busy_ms_per_tx", gc / committed),
+        ("gc_share", record.gc_share),
+        ("write_amplification", record.write_amplification),
+        ("recovery_s", record.recovery_ns as f64 / 1e9),
+        ("memory_mb", memory as f64 / 1e6),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_string(), value))
+    .collect();
+    for (name, bytes) in &record.memory_bytes {
+        metrics.insert(format!("memory_mb.{name}"), *bytes as f64 / 1e6);
+    }
+    for (operation, causes) in &record.flash {
+        for (cause, count) in causes {
+            metrics.insert(format!("{operation}s.{cause}"), *count as f64);
+        }
+    }
+    metrics
+}
