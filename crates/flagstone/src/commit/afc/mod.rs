@@ -317,7 +317,7 @@ impl Protocol for Afc {
                 self.carriers.retire(ftl, obsolete);
             }
         }
-        self.waits.commit(tx, now, done, blocks.into_iter());
+        self.waits.commit(tx, done, blocks.into_iter());
         Ok(Some(done))
     }
 

@@ -218,7 +218,7 @@ impl Protocol for Cfc {
                 self.carriers.retire(ftl, obsolete);
             }
         }
-        self.waits.commit(tx, now, done, blocks.into_iter());
+        self.waits.commit(tx, done, blocks.into_iter());
         Ok(Some(done))
     }
 

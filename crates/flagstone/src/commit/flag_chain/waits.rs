@@ -3,9 +3,15 @@
 use crate::units::{Nanos, Pbn, TxId};
 use rustc_hash::FxHashMap;
 
-/// Instants that later steps must not come before.
+/// Waits that are remembered one by one.
+const MANY: usize = 4096;
+
+/// Instants that later steps must not come before. Steps are not in the order of their instants, so
+/// nothing is forgotten because an instant has passed: there is a floor below which all is one.
 #[derive(Debug, Default)]
 pub(in crate::commit) struct Waits {
+    /// What ends up to here is not remembered, and waited for by all.
+    floor: Nanos,
     /// Transactions that are committed in memory and will be on flash at that instant.
     acks: FxHashMap<TxId, Nanos>,
     /// Blocks with pages that these commits made obsolete, and the last such instant of each.
@@ -15,34 +21,44 @@ pub(in crate::commit) struct Waits {
 }
 
 impl Waits {
-    /// At `now` a commit was begun that will be durable at `ack` and made pages of these blocks
-    /// obsolete.
+    /// A commit was begun that will be durable at `ack` and made pages of these blocks obsolete.
     pub(in crate::commit) fn commit(
         &mut self,
         tx: TxId,
-        now: Nanos,
         ack: Nanos,
         blocks: impl Iterator<Item = Pbn>,
     ) {
-        self.acks.retain(|_, ends| *ends > now);
         self.acks.insert(tx, ack);
-        self.obsolete.retain(|_, ends| *ends > now);
-        self.erases.retain(|(ends, _)| *ends > now);
         for block in blocks {
             let ends = self.obsolete.entry(block).or_default();
             *ends = ack.max(*ends);
         }
+        if self.acks.len() > MANY {
+            let mut ends: Vec<Nanos> = self.acks.values().copied().collect();
+            self.raise(*ends.select_nth_unstable(MANY / 2).1);
+        }
+    }
+
+    fn raise(&mut self, floor: Nanos) {
+        self.floor = floor.max(self.floor);
+        self.acks.retain(|_, ends| *ends > floor);
+        self.obsolete.retain(|_, ends| *ends > floor);
+        self.erases.retain(|(ends, _)| *ends > floor);
     }
 
     /// When the commit of a transaction is durable. Its pages are not copied as committed before.
     pub(in crate::commit) fn ack_of(&self, tx: TxId) -> Nanos {
-        self.acks.get(&tx).copied().unwrap_or_default()
+        self.acks.get(&tx).copied().unwrap_or(self.floor)
     }
 
     /// The erase of a block was issued that held pages of these transactions; it will be done at
     /// `done`.
     pub(in crate::commit) fn erase(&mut self, done: Nanos, xids: Vec<TxId>) {
         self.erases.push((done, xids));
+        if self.erases.len() > MANY {
+            let mut ends: Vec<Nanos> = self.erases.iter().map(|erase| erase.0).collect();
+            self.raise(*ends.select_nth_unstable(MANY / 2).1);
+        }
     }
 
     /// What the erase of a block waits for: the commits that made pages in it obsolete, and the
@@ -52,6 +68,10 @@ impl Waits {
         let together = |erase: &&(Nanos, Vec<TxId>)| xids.iter().any(|xid| erase.1.contains(xid));
         let erases = self.erases.iter().filter(together).map(|erase| erase.0);
         let commits = self.obsolete.get(&victim).copied();
-        erases.chain(commits).max().unwrap_or_default()
+        erases
+            .chain(commits)
+            .max()
+            .unwrap_or_default()
+            .max(self.floor)
     }
 }
