@@ -119,7 +119,10 @@ impl fmt::Display for DeviceError {
                  first, or raise max_c"
             ),
             DeviceError::NoRecords(at) => {
-                write!(f, "page {at} has pending records, but is no page of records")
+                write!(
+                    f,
+                    "page {at} has pending records, but is no page of records"
+                )
             }
             DeviceError::Unresolved => f.write_str(
                 "transactions are in doubt: say which of them have committed (`resolve`) first",

@@ -89,7 +89,12 @@ impl AfcEx {
     fn in_block(&self, ftl: &Ftl, block: Pbn) -> Vec<TxId> {
         let geometry = ftl.geometry();
         let pages = geometry.page(block, 0)..geometry.page(Pbn(block.0 + 1), 0);
-        let mut all: Vec<TxId> = self.at.range(pages).flat_map(|(_, txs)| txs).copied().collect();
+        let mut all: Vec<TxId> = self
+            .at
+            .range(pages)
+            .flat_map(|(_, txs)| txs)
+            .copied()
+            .collect();
         all.sort_unstable();
         all.dedup();
         all
@@ -206,14 +211,13 @@ impl Chains for AfcEx {
                 .iter_mut()
                 .filter(|(member, _)| geometry.block_of(member.at) != victim);
             // Where the cut has torn a flag, the pages of the transaction were written anew.
-            let says_false = |flag: u8| !is_true(flag);
             let mut candidate = None;
             let has_false = left.any(|(member, flag)| {
                 if candidate.is_none() && *flag == TRUE {
                     candidate = Some((*member, flag));
                     return false;
                 }
-                says_false(*flag)
+                !is_true(*flag)
             });
             if !has_false && let Some((member, flag)) = candidate {
                 *flag = FALSE;
@@ -267,14 +271,13 @@ impl Chains for AfcEx {
         ]
     }
 
-    fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        let _ = ftl;
+    fn check(&self) -> Result<(), String> {
         for (tx, entry) in &self.table {
             if entry.members.is_empty() {
                 return Err(format!("{tx} has no page"));
             }
             let flaws = self.flaws != Flaws::default();
-            if !flaws && entry.members.iter().all(|&(_, flag)| is_true(flag)) {
+            if !flaws && entry.members.iter().all(|&(_, flag)| flag == TRUE) {
                 return Err(format!("{tx} is not committed and no flag of it says so"));
             }
         }

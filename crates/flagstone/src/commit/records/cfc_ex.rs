@@ -275,7 +275,7 @@ impl Chains for CfcEx {
         vec![("transaction_table", table + heads as u64)]
     }
 
-    fn check(&self, _: &Ftl) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         for (tx, entry) in &self.table {
             if !entry.aborted && entry.heads.is_empty() != (entry.pages == 0) {
                 return Err(format!("{tx} has {} pages, no head", entry.pages));

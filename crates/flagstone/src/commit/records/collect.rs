@@ -9,6 +9,8 @@ use crate::ftl::{Cause, Fate, Ftl, FtlError, Header, Kind, Owner, Stream, Writte
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::collections::BTreeMap;
 
+type Flags = [u8; super::ENTRIES_MAX];
+
 pub(super) struct Records {
     /// Transactions in progress and in doubt.
     pub(super) live: BTreeMap<TxId, Live>,
@@ -55,7 +57,13 @@ impl Records {
         if start > now {
             ftl.sync(now, start)?;
         }
-        let to = self.program(ftl, start, (Stream::Host, Cause::Host), at, image, &list, flags)?;
+        let to = self.program(
+            ftl,
+            start,
+            (Stream::Host, Cause::Host),
+            at,
+            (image, &list, flags),
+        )?;
         for (index, Held { tx, .. }) in held.iter().enumerate() {
             let member = Member {
                 at: to.at,
@@ -72,16 +80,13 @@ impl Records {
         ftl.sync(start, to.done)
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn program(
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
         (stream, cause): (Stream, Cause),
         at: Lpn,
-        image: &[u8],
-        list: &List,
-        flags: [u8; super::ENTRIES_MAX],
+        (image, list, flags): (&[u8], &List, Flags),
     ) -> Result<Written, FtlError> {
         let tail = Tail {
             version: ftl.last_seq() + 1,
@@ -137,7 +142,7 @@ impl Records {
             restored: merged.restored,
         };
         let flags = [0xff; super::ENTRIES_MAX];
-        let written = self.program(ftl, merged.done, to, at, &merged.image, &list, flags)?;
+        let written = self.program(ftl, merged.done, to, at, (&merged.image, &list, flags))?;
         self.versions.replace(ftl, at, written.at);
         self.merged += from - 1;
         Ok(Some(written.done))
@@ -166,7 +171,9 @@ impl Owner for Records {
                 }
             }
         }
-        let dead = pages.iter().filter(|(at, _, entries)| *entries && !ftl.is_live(*at));
+        let dead = pages
+            .iter()
+            .filter(|(at, _, entries)| *entries && !ftl.is_live(*at));
         let dead: Vec<Ppn> = dead.map(|&(at, ..)| at).collect();
         let flagged = self.chains.prepare(ftl, now, victim, &dead)?;
         self.settled = self.settled.max(flagged);

@@ -1,4 +1,5 @@
-//! The record-level device: checks arguments, gives out transaction identifiers, makes room, counts.
+//! The record-level device: checks arguments, gives out transaction identifiers, makes room, and
+//! counts.
 
 use super::collect::Records;
 use super::format::list_bytes;
@@ -33,10 +34,18 @@ pub struct RecordDevice {
     kind: RecordKind,
     max_c: u8,
     last_tx: TxId,
-    /// Until [`RecordDevice::resolve`]: transactions to be flagged, and versions to be replaced.
-    unresolved: Option<(Vec<TxId>, Vec<(Lpn, Ppn)>)>,
+    /// Until [`RecordDevice::resolve`].
+    unresolved: Option<Unresolved>,
     host: HostStats,
     recovered_at: Nanos,
+}
+
+/// What [`RecordDevice::resolve`] puts in order.
+struct Unresolved {
+    /// Transactions that are committed and have heads that do not say so.
+    to_flag: Vec<TxId>,
+    /// Versions of transactions with torn flags (D8).
+    torn: Vec<(Lpn, Ppn)>,
 }
 
 impl RecordDevice {
@@ -84,7 +93,7 @@ impl RecordDevice {
             kind,
             max_c: options.max_c,
             last_tx,
-            unresolved: Some((to_flag, torn)),
+            unresolved: Some(Unresolved { to_flag, torn }),
             host: HostStats::default(),
             recovered_at: done,
         })
@@ -102,7 +111,9 @@ impl RecordDevice {
     ) -> Result<(), String> {
         let (name, max_c) = (kind.info().name, options.max_c);
         if !(1..=ENTRIES_MAX as u8).contains(&max_c) {
-            return Err(format!("max_c is {max_c}, it must be from 1 to {ENTRIES_MAX}"));
+            return Err(format!(
+                "max_c is {max_c}, it must be from 1 to {ENTRIES_MAX}"
+            ));
         }
         let programs = geometry.cell.programs_per_page();
         if programs <= max_c {
@@ -143,7 +154,8 @@ impl RecordDevice {
         self.ftl.geometry()
     }
 
-    /// Bytes of an image that fit a page beside so many entries with so many pending records in all.
+    /// Bytes of an image that fit a page beside so many entries, with so many pending records in
+    /// all.
     pub fn room(&self, entries: usize, slots: usize) -> usize {
         let page = self.ftl.geometry().page_bytes as usize;
         page.saturating_sub(list_bytes(entries, slots, 0))
@@ -221,7 +233,7 @@ impl RecordDevice {
         now: Nanos,
         committed: &BTreeSet<TxId>,
     ) -> Result<Nanos, DeviceError> {
-        let Some((to_flag, torn)) = self.unresolved.take() else {
+        let Some(Unresolved { to_flag, torn }) = self.unresolved.take() else {
             return Ok(now);
         };
         let mut done = now;
@@ -325,9 +337,7 @@ impl RecordDevice {
         make_room(&mut self.ftl, &mut self.records, now)?;
         self.host.pages_written += 1;
         let pending = listed().map(|pending| (pending.tx, pending.slots.as_slice().into()));
-        Ok(self
-            .records
-            .write(&mut self.ftl, now, at, image, pending)?)
+        Ok(self.records.write(&mut self.ftl, now, at, image, pending)?)
     }
 
     /// Reads a page: its newest version, each aborted record replaced by its newest committed copy.
@@ -335,7 +345,12 @@ impl RecordDevice {
     ///
     /// # Errors
     /// A page beyond the device, one lost to bit errors, or a device without power.
-    pub fn read(&mut self, now: Nanos, at: Lpn, into: &mut MergedPage) -> Result<Nanos, DeviceError> {
+    pub fn read(
+        &mut self,
+        now: Nanos,
+        at: Lpn,
+        into: &mut MergedPage,
+    ) -> Result<Nanos, DeviceError> {
         self.in_range(at)?;
         self.host.pages_read += 1;
         into.image.clear();
@@ -451,6 +466,6 @@ impl RecordDevice {
         self.records.versions.check(&self.ftl, |tx| {
             !live.contains_key(&tx) && !table.is_aborted(tx)
         })?;
-        self.records.chains.check(&self.ftl)
+        self.records.chains.check()
     }
 }

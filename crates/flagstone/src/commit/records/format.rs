@@ -225,7 +225,9 @@ mod tests {
         let mut bytes = Vec::new();
         list.emit(&mut bytes);
         assert_eq!(bytes.len(), list.bytes());
-        let first = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 1, 0, 0x11, 0x12];
+        let first = [
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 1, 0, 0x11, 0x12,
+        ];
         assert_eq!(bytes[..18], first);
         assert_eq!(List::parse(&bytes, 2), Some(list));
         for cut in 1..bytes.len() {

@@ -20,6 +20,9 @@ pub(super) struct Merged {
     pub(super) done: Nanos,
 }
 
+/// An older version, and its restored records.
+type Older = (Page, Vec<(SlotNo, u64)>);
+
 fn read(
     ftl: &mut Ftl,
     now: Nanos,
@@ -62,7 +65,7 @@ pub(super) fn merge(
     };
     let mut page = records(&newest, list[0].at)?;
     restored.retain(|(slot, _)| !aborted.contains(slot));
-    let mut older: Vec<Option<(Page, Vec<(SlotNo, u64)>)>> = vec![None; list.len()];
+    let mut older: Vec<Option<Older>> = vec![None; list.len()];
     for slot in aborted {
         let Some(from) = (1..list.len()).find(|&i| list[i].has_committed(slot)) else {
             page.remove(slot);

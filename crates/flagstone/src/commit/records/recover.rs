@@ -170,12 +170,7 @@ fn chains(pages: &[Page], lists: &[(List, Tail)]) -> Vec<Chain> {
 
 /// Points the mapping table at the newest version of each page, and lists older ones where records
 /// are not committed. Of copies it takes the oldest.
-fn restore_versions(
-    ftl: &mut Ftl,
-    records: &mut Records,
-    pages: &[Page],
-    lists: &[(List, Tail)],
-) {
+fn restore_versions(ftl: &mut Ftl, records: &mut Records, pages: &[Page], lists: &[(List, Tail)]) {
     let mut special: FxHashMap<Lpn, Vec<usize>> = FxHashMap::default();
     let mut held: Vec<Vec<Held>> = Vec::with_capacity(lists.len());
     for (list, _) in lists {

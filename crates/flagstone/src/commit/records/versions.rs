@@ -1,9 +1,9 @@
 //! The live versions of each logical page, newest first ([FlagCommit] §4.3).
 //!
 //! A version is needed while it is the newest committed copy of some record. The newest version
-//! has all records; those that are pending in it, by transactions that are not committed, are looked
-//! for in the one before it, and so on. A record that is not pending in a version is committed
-//! there, also where it is absent.
+//! has all records; those that are pending in it, by transactions that are not committed, are
+//! looked for in the one before it, and so on. A record that is not pending in a version is
+//! committed there, also where it is absent.
 
 use super::Flaws;
 use crate::commit::table_bytes;

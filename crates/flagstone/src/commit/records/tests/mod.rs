@@ -116,7 +116,10 @@ impl Bench {
 
     fn resolve(&mut self, committed: &[TxId]) {
         let (now, committed) = (self.now, committed.iter().copied().collect::<BTreeSet<_>>());
-        self.now = self.device().resolve(now, &committed).expect("the power is on");
+        self.now = self
+            .device()
+            .resolve(now, &committed)
+            .expect("the power is on");
         self.check();
     }
 
@@ -178,12 +181,20 @@ impl Bench {
     /// Writes other pages until so many blocks have been collected.
     fn churn(&mut self, collections: u64) {
         let until = self.device().stats().collections + collections;
-        let mut dice = 1u32;
-        while self.device().stats().collections < until {
-            dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            self.write(20 + (dice >> 16) % (PAGES - 20), 1, &[99], &[]);
+        self.churn_until(|device| device.stats().collections >= until);
+    }
+
+    /// Writes other pages until the collector has made something happen.
+    fn churn_until(&mut self, done: impl Fn(&RecordDevice) -> bool) {
+        let mut dice = Dice(1);
+        for _ in 0..20_000 {
+            if done(self.device()) {
+                return self.check();
+            }
+            let at = 20 + dice.below(u64::from(PAGES) - 20) as u32;
+            self.write(at, 1, &[99], &[]);
         }
-        self.check();
+        panic!("it never comes to that");
     }
 }
 
