@@ -10,3 +10,5 @@ pub mod nand;
 pub mod ftl;
 pub mod page;
 pub mod commit;
+pub mod buffer;
+pub mod host;

@@ -2,6 +2,7 @@
 //! generated from code. `FLAGSTONE_BLESS=1 cargo test -p flagstone --test tidy` rewrites the
 //! latter.
 
+use flagstone::buffer::PolicyKind;
 use flagstone::commit::Kind;
 use flagstone::layout::Record;
 use flagstone::{commit, ftl, page};
@@ -332,6 +333,33 @@ fn every_protocol_has_a_file_of_its_name_with_the_sections_that_all_have() {
         }
     }
     none("protocol files can be read side by side", offences);
+}
+
+#[test]
+fn every_eviction_policy_has_a_file_of_its_name_and_a_row_in_the_comparison() {
+    let papers = papers();
+    let comparison = text(root().join("docs/buffer.md"));
+    let mut offences = Vec::new();
+    for &kind in PolicyKind::ALL {
+        let info = kind.info();
+        let name = info.name.replace('-', "_");
+        let buffer = root().join("crates/flagstone/src/buffer");
+        let folder = buffer.join(&name).join("mod.rs");
+        let path = if folder.exists() {
+            folder
+        } else {
+            buffer.join(format!("{name}.rs"))
+        };
+        let header = header(&path);
+        let cites = |line: &String| line.contains(&format!("[{}]", info.paper));
+        if info.paper != "-" && !(papers.contains(info.paper) && header.iter().any(cites)) {
+            offences.push(format!("{}: cites no paper", info.name));
+        }
+        if !comparison.contains(&format!("\n| `{}` |", info.name)) {
+            offences.push(format!("{}: no row in docs/buffer.md", info.name));
+        }
+    }
+    none("policies can be compared", offences);
 }
 
 #[test]
