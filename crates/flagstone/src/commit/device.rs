@@ -277,6 +277,19 @@ impl Device {
         self.live.ids()
     }
 
+    /// Transactions that can be live at once, if that is bounded.
+    pub fn live_max(&self) -> Option<u32> {
+        match self.info.isolation {
+            Isolation::Strict => Some(1),
+            _ => self.protocol.live_max().or(self.info.live_max),
+        }
+    }
+
+    /// The last transaction that began, here or before the restart, as far as the flash knows.
+    pub fn last_tx(&self) -> TxId {
+        self.last_tx
+    }
+
     /// The layer below, to look at.
     pub fn ftl(&self) -> &Ftl {
         &self.ftl
@@ -299,11 +312,7 @@ impl Device {
     /// # Errors
     /// As many are live as the protocol supports.
     pub fn begin(&mut self, now: Nanos) -> Result<TxId, DeviceError> {
-        let limit = match self.info.isolation {
-            Isolation::Strict => Some(1),
-            _ => self.protocol.live_max().or(self.info.live_max),
-        };
-        if let Some(limit) = limit
+        if let Some(limit) = self.live_max()
             && self.live.len() as u32 >= limit
         {
             return Err(DeviceError::TooManyLive {

@@ -16,7 +16,7 @@
 
 use super::{Content, Found, Info, Isolation, Options, Protocol, Recovered};
 use crate::ftl::{Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream};
-use crate::units::{Lpn, Nanos, Ppn, TxId};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
 pub(super) const INFO: Info = Info {
     name: "plain",
@@ -42,6 +42,8 @@ pub(super) const INFO: Info = Info {
 struct Plain {
     /// When the last program of any transaction is done.
     written: Nanos,
+    /// Live transactions that have written, and when the last program of each is done.
+    live: Vec<(TxId, Nanos)>,
 }
 
 pub(super) fn recover(ftl: &mut Ftl, mounted: Mounted, _: &Options) -> Result<Recovered, FtlError> {
@@ -63,6 +65,7 @@ pub(super) fn recover(ftl: &mut Ftl, mounted: Mounted, _: &Options) -> Result<Re
     ftl.finish_mount();
     let protocol = Box::new(Plain {
         written: Nanos::ZERO,
+        live: Vec::new(),
     });
     Ok(Recovered {
         protocol,
@@ -80,7 +83,7 @@ impl Protocol for Plain {
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
-        _: TxId,
+        tx: TxId,
         at: Lpn,
         content: Content<'_>,
     ) -> Result<Nanos, FtlError> {
@@ -97,6 +100,10 @@ impl Protocol for Plain {
             ftl.kill(old);
         }
         self.written = self.written.max(to.done);
+        match self.live.iter_mut().find(|(live, _)| *live == tx) {
+            Some((_, written)) => *written = to.done.max(*written),
+            None => self.live.push((tx, to.done)),
+        }
         Ok(now)
     }
 
@@ -104,17 +111,35 @@ impl Protocol for Plain {
         ftl.slot(at).into()
     }
 
-    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, _: TxId) -> Result<Option<Nanos>, FtlError> {
-        ftl.sync(now, self.written).map(Some)
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
+        match self.end(tx) {
+            Some(written) => ftl.sync(now, written).map(Some),
+            None => Ok(Some(now)),
+        }
     }
 
-    fn abort(&mut self, _: &mut Ftl, now: Nanos, _: TxId) -> Result<Nanos, FtlError> {
+    fn abort(&mut self, _: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+        self.end(tx);
         Ok(now)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
+        let live = self.live.capacity() * size_of::<(TxId, Nanos)>();
+        vec![("live_writes", live as u64)]
     }
 }
 
-impl Owner for Plain {}
+impl Plain {
+    /// Forgets a transaction. Gives when its last program is done, if there was one.
+    fn end(&mut self, tx: TxId) -> Option<Nanos> {
+        let place = self.live.iter().position(|&(live, _)| live == tx)?;
+        Some(self.live.swap_remove(place).1)
+    }
+}
+
+impl Owner for Plain {
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        // A dead page is still needed while the one that replaced it is in flight.
+        ftl.sync(now, self.written)
+    }
+}

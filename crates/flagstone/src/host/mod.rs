@@ -1,4 +1,431 @@
-//! The host side: what a database does above the transactional device. It sees logical pages and
-//! transactions, and never spare areas or physical pages.
+//! The host: a database above the device. Records in pages, a buffer pool, strict two-phase locks,
+//! and a recovery manager that makes transactions atomic and durable.
+//!
+//! A state machine without threads: a call says at which instant it is made, and its answer says
+//! when it is done, or that the transaction has to wait, or that one has to be aborted first. Calls
+//! are made in the order of their instants. Between the call and the instant of its answer others
+//! may call; a transaction itself calls again when its last answer is due.
+//!
+//! ```text
+//!   Host      arguments, locks, waiting               this file
+//!   Engine    frames, live transactions, counters     engine.rs
+//!   Manager   what is written when, and recovery      force.rs, wal/
+//!   Log       a ring of pages, a stream of records    log/
+//! ```
+//!
+//! What a manager decides and what the engine does is in docs/host.md.
 
-pub mod locks;
+mod config;
+mod engine;
+mod error;
+mod locks;
+mod log;
+mod stats;
+
+// A recovery manager each.
+mod force;
+mod wal;
+
+#[cfg(test)]
+mod small_host;
+#[cfg(test)]
+mod tests;
+
+
+pub use config::{Granularity, HostConfig, Stack};
+#[doc(hidden)]
+pub use config::Sabotage;
+pub use error::HostError;
+pub use locks::{Grant, LockTable, Mode, Resource};
+pub use log::LogStats;
+pub use stats::HostStats;
+
+use crate::commit::Options;
+use crate::ftl::Config;
+use crate::ftl::Ftl;
+use crate::layout::Record;
+use crate::nand::Flash;
+use crate::page::{SlotNo, page_head, record_head};
+use crate::units::{Lpn, Nanos, TxId};
+use engine::{Engine, Manager, Phase};
+
+/// Records that the host keeps in pages of its own.
+pub const LAYOUTS: &[&[Record]] = &[log::LAYOUTS, wal::LAYOUTS];
+
+/// A record's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rid {
+    /// Its page.
+    pub page: Lpn,
+    /// Its slot there.
+    pub slot: SlotNo,
+}
+
+/// Why a transaction has to be aborted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// It waits in a circle with others and is the youngest of them.
+    Deadlock,
+    /// No frame can be emptied: dirty pages of live transactions fill the pool, and it is the
+    /// youngest of those.
+    PoolExhausted,
+    /// The log is full, and it is the oldest that keeps it from being shortened.
+    LogFull,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step<T> {
+    /// The result, and when it is there.
+    Done(T, Nanos),
+    /// The transaction is parked. Ask again once [`Host::woken`] names it. A commit that
+    /// [`Host::acknowledged`] names is over instead.
+    Waits,
+    /// Nothing was done. Abort the victim, which may be the transaction itself; then ask again.
+    Abort {
+        /// Whom to abort.
+        victim: TxId,
+        /// Why.
+        why: Why,
+    },
+}
+
+/// A database.
+pub struct Host {
+    engine: Engine,
+    manager: Box<dyn Manager>,
+    granularity: Granularity,
+    pages: u32,
+    recovered_at: Nanos,
+}
+
+impl Host {
+    /// Starts a database from its flash alone, blank or not.
+    ///
+    /// # Errors
+    /// Settings that do not suit the device, a device that another stack wrote, or the power
+    /// failing meanwhile.
+    pub fn open(
+        flash: Box<dyn Flash>,
+        stack: Stack,
+        device: Config,
+        options: &Options,
+        config: &HostConfig,
+        now: Nanos,
+    ) -> Result<Host, HostError> {
+        config.check(stack)?;
+        let page_bytes = flash.geometry().page_bytes as usize;
+        let (mut manager, opened) = match stack {
+            Stack::Force(kind) => force::open(flash, kind, device, options, config, now)?,
+            Stack::Wal => wal::open(flash, device, options, config, now)?,
+        };
+        let mut engine = Engine::new(config, page_bytes);
+        let (pages, last_tx) = manager.space();
+        engine.last_tx = last_tx;
+        let recovered_at = manager.restart(&mut engine, opened)?;
+        Ok(Host {
+            engine,
+            manager,
+            granularity: config.granularity.unwrap_or(stack.granularity()),
+            pages,
+            recovered_at,
+        })
+    }
+
+    /// When recovery was over.
+    pub fn recovered_at(&self) -> Nanos {
+        self.recovered_at
+    }
+
+    /// Pages for records. The log's are beyond them.
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// The longest record.
+    pub fn record_bytes_max(&self) -> usize {
+        let room = self.engine.page_bytes - page_head::SIZE - record_head::SIZE;
+        room.min(usize::from(u16::MAX) / 2 - 64)
+    }
+
+    /// Starts a transaction. Its identifier is higher than any before; the younger one is the
+    /// higher one.
+    ///
+    /// # Errors
+    /// None yet; a later manager may refuse.
+    pub fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
+        self.engine.settle(now);
+        let tx = TxId(self.engine.last_tx.0 + 1);
+        self.engine.last_tx = tx;
+        self.engine.txs.insert(tx, Phase::Live);
+        self.engine.stats.begun += 1;
+        Ok(tx)
+    }
+
+    fn check(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<(), HostError> {
+        self.check_live(now, tx)?;
+        if page.0 >= self.pages {
+            let pages = self.pages;
+            return Err(HostError::OutOfRange { page, pages });
+        }
+        Ok(())
+    }
+
+    fn check_live(&mut self, now: Nanos, tx: TxId) -> Result<(), HostError> {
+        self.engine.settle(now);
+        match self.engine.txs.get_mut(&tx) {
+            Some(phase @ (Phase::Live | Phase::Parked)) => {
+                *phase = Phase::Live;
+                Ok(())
+            }
+            _ => Err(HostError::NoTransaction(tx)),
+        }
+    }
+
+    /// Notes that a transaction that is still live has been told to wait.
+    fn park<T>(&mut self, tx: TxId, step: Step<T>) -> Step<T> {
+        if matches!(step, Step::Waits)
+            && let Some(phase @ Phase::Live) = self.engine.txs.get_mut(&tx)
+        {
+            *phase = Phase::Parked;
+        }
+        step
+    }
+
+    fn lock<T>(&mut self, tx: TxId, rid: Rid, mode: Mode) -> Option<Step<T>> {
+        let what = match self.granularity {
+            Granularity::Page => Resource::Page(rid.page),
+            Granularity::Record => Resource::Record(rid.page, rid.slot),
+        };
+        wait_for(self.engine.locks.acquire(tx, what, mode))
+    }
+
+    /// Brings a page into the pool, if it can.
+    fn fetch<T>(
+        &mut self,
+        now: Nanos,
+        page: Lpn,
+        write: bool,
+    ) -> Result<Result<Nanos, Step<T>>, HostError> {
+        let manager = self.manager.as_mut();
+        if let Some(ready) = self.engine.fetch(manager, now, page, write)? {
+            return Ok(Ok(ready));
+        }
+        let why = Why::PoolExhausted;
+        match self.engine.youngest_owner() {
+            Some(victim) => Ok(Err(Step::Abort { victim, why })),
+            None => Err(HostError::PoolFull {
+                frames: self.engine.config.frames,
+            }),
+        }
+    }
+
+    /// Looks at a page without a lock, as one does on the way through an index.
+    ///
+    /// # Errors
+    /// A page beyond the host's, or a device that cannot go on.
+    pub fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
+        self.check(now, tx, page)?;
+        Ok(match self.fetch(now, page, false)? {
+            Ok(ready) => {
+                self.engine.stats.touches += 1;
+                Step::Done((), ready)
+            }
+            Err(step) => step,
+        })
+    }
+
+    /// Reads a record into `into`, under a shared lock. Says whether there is one.
+    ///
+    /// # Errors
+    /// As [`Host::touch`].
+    pub fn read(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        into: &mut Vec<u8>,
+    ) -> Result<Step<bool>, HostError> {
+        self.check(now, tx, rid.page)?;
+        if let Some(step) = self.lock(tx, rid, Mode::Shared) {
+            return Ok(self.park(tx, step));
+        }
+        let ready = match self.fetch(now, rid.page, false)? {
+            Ok(ready) => ready,
+            Err(step) => return Ok(step),
+        };
+        self.engine.stats.reads += 1;
+        into.clear();
+        let frame = self.engine.pool.peek(rid.page).expect("it was fetched");
+        let record = frame.page.get(rid.slot);
+        into.extend_from_slice(record.unwrap_or_default());
+        Ok(Step::Done(record.is_some(), ready))
+    }
+
+    /// Writes a record, or deletes it, under an exclusive lock.
+    ///
+    /// # Errors
+    /// As [`Host::touch`], a record that is too long, or a page that has no room for it: then
+    /// nothing was changed.
+    pub fn write(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Step<()>, HostError> {
+        self.check(now, tx, rid.page)?;
+        let (len, limit) = (bytes.map_or(0, <[u8]>::len), self.record_bytes_max());
+        if len > limit {
+            return Err(HostError::RecordTooLong { bytes: len, limit });
+        }
+        if let Some(step) = self.lock(tx, rid, Mode::Exclusive) {
+            return Ok(self.park(tx, step));
+        }
+        let admitted = self.manager.admit(&mut self.engine, now, tx, rid)?;
+        let Step::Done((), now) = admitted else {
+            return Ok(self.park(tx, admitted));
+        };
+        let ready = match self.fetch(now, rid.page, true)? {
+            Ok(ready) => ready,
+            Err(step) => return Ok(step),
+        };
+        let engine = &mut self.engine;
+        let updated = self.manager.update(engine, ready, tx, rid, bytes);
+        if let Ok(Step::Done((), done)) = updated {
+            engine.stats.writes += 1;
+            if engine.config.write_through {
+                let written = engine.clean(self.manager.as_mut(), done, rid.page)?;
+                return Ok(Step::Done((), written));
+            }
+        } else if engine.pool.peek(rid.page).is_some_and(|f| f.changed == 0) {
+            engine.pool.set_dirty(rid.page, false);
+        }
+        updated
+    }
+
+    /// Commits. Done at the instant from which the transaction survives a power cut; its locks go
+    /// then. If it `Waits`, one of two calls names it: [`Host::woken`], and then it asks again, or
+    /// [`Host::acknowledged`], and then it has committed with its group.
+    ///
+    /// # Errors
+    /// No such transaction, or a device that cannot go on.
+    pub fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
+        self.check_live(now, tx)?;
+        let step = self.manager.commit(&mut self.engine, now, tx)?;
+        if let Step::Done((), when) = step {
+            self.engine.end(tx, when);
+            self.engine.stats.committed += 1;
+        }
+        Ok(self.park(tx, step))
+    }
+
+    /// Rolls a transaction back, one that waits included. Its locks go at the instant of the answer.
+    ///
+    /// # Errors
+    /// No such transaction, or one that has committed, or a device that cannot go on.
+    pub fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
+        self.check_live(now, tx)?;
+        self.engine.locks.cancel(tx, &mut self.engine.woken);
+        let done = self.manager.abort(&mut self.engine, now, tx)?;
+        self.engine.end(tx, done);
+        self.engine.stats.aborted += 1;
+        Ok(done)
+    }
+
+    /// Transactions that have been granted what they waited for, since the last call.
+    pub fn woken(&mut self) -> Vec<TxId> {
+        let mut woken = std::mem::take(&mut self.engine.woken);
+        // Others have asked again meanwhile, or have ended.
+        woken.retain(|tx| match self.engine.txs.get_mut(tx) {
+            Some(phase @ Phase::Parked) => {
+                *phase = Phase::Live;
+                true
+            }
+            _ => false,
+        });
+        woken
+    }
+
+    /// Does what is due at `now`: releases the locks of what has ended, and commits groups whose
+    /// time is up, or all that wait if `flush`. Gives the commits that are over, each with its
+    /// instant. To be called at [`Host::deadline`], and after each commit that waits.
+    ///
+    /// # Errors
+    /// A device that cannot go on.
+    pub fn acknowledged(
+        &mut self,
+        now: Nanos,
+        flush: bool,
+    ) -> Result<Vec<(TxId, Nanos)>, HostError> {
+        self.engine.settle(now);
+        let done = self.manager.acknowledged(&mut self.engine, now, flush)?;
+        for &(tx, when) in &done {
+            self.engine.end(tx, when);
+            self.engine.stats.committed += 1;
+        }
+        Ok(done)
+    }
+
+    /// When [`Host::acknowledged`] should be called next, if nothing else is called until then.
+    pub fn deadline(&self) -> Option<Nanos> {
+        let ending = self.engine.endings.first().map(|&(when, _)| when);
+        [ending, self.manager.deadline()].into_iter().flatten().min()
+    }
+
+    /// What was counted since the start or [`Host::reset_stats`].
+    pub fn stats(&self) -> HostStats {
+        let mut stats = self.engine.stats;
+        stats.pool = *self.engine.pool.stats();
+        stats.locks = *self.engine.locks.stats();
+        self.manager.count(&mut stats);
+        stats
+    }
+
+    /// Forgets what was counted so far: the end of a warm-up.
+    pub fn reset_stats(&mut self) {
+        self.engine.stats = HostStats::default();
+        self.engine.pool.reset_stats();
+        self.engine.locks.reset_stats();
+        self.manager.reset_stats();
+    }
+
+    /// Bytes of each structure in memory, the device's included and the buffer pool's not, as
+    /// [FlagCommit] §5.1 has it.
+    pub fn memory(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.manager.memory();
+        all.push(("lock_table", self.engine.locks.memory()));
+        all
+    }
+
+    /// The layer below the device's protocol, to look at.
+    pub fn ftl(&self) -> &Ftl {
+        self.manager.ftl()
+    }
+
+    /// Checks the invariants of the device and the pool, in tests and campaigns.
+    ///
+    /// # Errors
+    /// Says which one does not hold.
+    pub fn verify(&self) -> Result<(), String> {
+        self.engine.pool.check()?;
+        self.manager.check()
+    }
+
+    /// The flash, which is all that a power cut leaves.
+    pub fn into_flash(self) -> Box<dyn Flash> {
+        self.manager.into_flash()
+    }
+}
+
+/// What a transaction does that was not granted a lock at once.
+fn wait_for<T>(grant: Grant) -> Option<Step<T>> {
+    match grant {
+        Grant::Granted => None,
+        Grant::Waits => Some(Step::Waits),
+        Grant::Deadlock { victim } => Some(Step::Abort {
+            victim,
+            why: Why::Deadlock,
+        }),
+    }
+}

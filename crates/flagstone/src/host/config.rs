@@ -1,0 +1,168 @@
+//! What a user chooses about a host, and the names of the stacks.
+
+use super::HostError;
+use super::log;
+use crate::buffer::{PolicyKind, PolicyOptions};
+use crate::commit::Kind;
+use std::fmt;
+use std::str::FromStr;
+
+/// A recovery manager and what is below it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stack {
+    /// A commit forces the pages through a page-level protocol.
+    Force(Kind),
+    /// ARIES: steal, no force, undo and redo from a log, on a device without transactions.
+    Wal,
+}
+
+impl Stack {
+    /// All stacks.
+    pub fn all() -> Vec<Stack> {
+        let force = Kind::ALL.iter().map(|&kind| Stack::Force(kind));
+        force.chain([Stack::Wal]).collect()
+    }
+
+    /// What the stack locks where nothing else is asked for.
+    pub fn granularity(self) -> Granularity {
+        match self {
+            Stack::Force(_) => Granularity::Page,
+            Stack::Wal => Granularity::Record,
+        }
+    }
+}
+
+impl fmt::Display for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stack::Force(kind) => write!(f, "force:{kind}"),
+            Stack::Wal => f.write_str("wal"),
+        }
+    }
+}
+
+impl FromStr for Stack {
+    type Err = HostError;
+
+    fn from_str(name: &str) -> Result<Stack, HostError> {
+        let found = Stack::all()
+            .into_iter()
+            .find(|stack| stack.to_string() == name);
+        found.ok_or_else(|| {
+            let names: Vec<String> = Stack::all().iter().map(Stack::to_string).collect();
+            HostError::Config(format!("no stack `{name}`: use one of {}", names.join(", ")))
+        })
+    }
+}
+
+/// What a lock covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Granularity {
+    /// A page with all its records.
+    Page,
+    /// A record.
+    Record,
+}
+
+/// What a user chooses.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostConfig {
+    /// Frames of the buffer pool.
+    pub frames: usize,
+    /// Which page goes.
+    pub policy: PolicyKind,
+    /// Settings of the policies.
+    pub policy_options: PolicyOptions,
+    /// What is locked; nothing for what the stack does by itself.
+    pub granularity: Option<Granularity>,
+    /// Whether a changed page is written at once, and not when it is evicted or committed.
+    pub write_through: bool,
+    /// Pages of the log, at the end of the device.
+    pub log_pages: u32,
+    /// Bytes of the log that are kept in memory; as many wait at most to be written.
+    pub log_buffer_bytes: usize,
+    /// Log pages from one checkpoint to the next; 0 for a quarter of the log.
+    pub checkpoint_every: u32,
+    /// Transactions that may have pending records in a page at once ([FlagCommit] §4.3).
+    pub max_c: u8,
+    /// Whether pages of live transactions may be written out; nothing for wherever the protocol
+    /// allows it.
+    pub steal: Option<bool>,
+    /// A mistake on purpose, for tests that must fail.
+    #[doc(hidden)]
+    pub sabotage: Option<Sabotage>,
+}
+
+/// Mistakes that a power-cut campaign must find.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sabotage {
+    /// A page is written before the log records of its changes are durable.
+    PageBeforeLog,
+    /// A commit is acknowledged before it is durable.
+    EarlyAcknowledgement,
+    /// Compensation records are undone like others.
+    UndoCompensation,
+    /// A restart does not undo.
+    NoUndo,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        HostConfig {
+            frames: 512,
+            policy: PolicyKind::Lru,
+            policy_options: PolicyOptions::default(),
+            granularity: None,
+            write_through: false,
+            log_pages: 1024,
+            log_buffer_bytes: 64 << 10,
+            checkpoint_every: 0,
+            max_c: 3,
+            steal: None,
+            sabotage: None,
+        }
+    }
+}
+
+impl HostConfig {
+    /// Checks what does not depend on the device.
+    ///
+    /// # Errors
+    /// Says which setting is wrong, and what would be right.
+    pub fn check(&self, stack: Stack) -> Result<(), HostError> {
+        let fail = |what: String| Err(HostError::Config(what));
+        if self.frames < 2 {
+            return fail(format!("frames is {}, it must be at least 2", self.frames));
+        }
+        if let Err(error) = self.policy_options.check() {
+            return fail(error.to_string());
+        }
+        if !(2..=8).contains(&self.max_c) {
+            return fail(format!("max_c is {}, it must be from 2 to 8", self.max_c));
+        }
+        let Stack::Force(kind) = stack else {
+            if self.log_pages < log::PAGES_MIN {
+                return fail(format!(
+                    "log_pages is {}, it must be at least {}",
+                    self.log_pages,
+                    log::PAGES_MIN
+                ));
+            }
+            return Ok(());
+        };
+        if self.granularity == Some(Granularity::Record) {
+            return fail(format!(
+                "{stack} commits pages as a whole and locks pages: leave the granularity out"
+            ));
+        }
+        let takes_once = !kind.info().rewrites;
+        if takes_once && (self.steal == Some(true) || self.write_through) {
+            return fail(format!(
+                "{kind} takes each page once in a transaction, so pages stay in the buffer until \
+                 commit: neither steal nor write-through is possible"
+            ));
+        }
+        Ok(())
+    }
+}

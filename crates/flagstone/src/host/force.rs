@@ -1,0 +1,334 @@
+//! Force: a commit writes all pages of its transaction, and the device makes them count at once.
+//!
+//! Paper       [FlagCommit] §3 and §5.2: force buffer management and page-level locks above each
+//!             page-level protocol.
+//! Idea        The device is transactional, so the host keeps no log. Each write of a page carries
+//!             its transaction; a commit writes what is still dirty and commits on the device.
+//! Cost        A program for each page that the transaction changed, and the protocol's own. An
+//!             abort forgets frames and writes nothing. A restart is the device's.
+//!
+//! Invariants  1. A page in the pool is what its transaction sees: pages that were written out in a
+//!                transaction are read back in it until it ends, whoever asks.
+//!             2. At most one live transaction has changed a page (page locks).
+//!             3. As many transactions are live on the device as the protocol supports. Each holds
+//!                a place among the locks from its first write there until it ends, so that who
+//!                waits for one is in the wait-for graph.
+//!             4. Protocols that take each page once get it at commit: nothing is stolen.
+//!
+//! Recovery    the device's; pages hold committed records and nothing else
+//!
+//! Departures  D1. If all frames hold dirty pages of live transactions that may not be written out,
+//!                 the youngest of them is aborted. The paper does not say what happens.
+
+use super::config::{HostConfig, Sabotage};
+use super::engine::{Engine, Frame, Manager, Phase};
+use super::locks::{LockTable, Mode, Resource};
+use super::{HostError, HostStats, Rid, Step, wait_for};
+use crate::commit::{Device, Kind, Options};
+use crate::ftl::{Config, Ftl};
+use crate::nand::Flash;
+use crate::page::Page;
+use crate::units::{Lpn, Nanos, TxId};
+use rustc_hash::FxHashMap;
+
+/// A live transaction.
+#[derive(Debug, Default)]
+struct Tx {
+    /// Its identifier on the device, once it has one.
+    inner: Option<TxId>,
+    /// Pages that it changed, in the order in which it did.
+    pages: Vec<Lpn>,
+}
+
+struct Force {
+    device: Device,
+    txs: FxHashMap<TxId, Tx>,
+    /// Transactions that have written pages out, by their identifier on the device.
+    outer: FxHashMap<TxId, TxId>,
+    /// Who has written a page out, by its identifier on the device.
+    writers: FxHashMap<Lpn, TxId>,
+    /// Transactions that the device takes at once, if that is bounded.
+    places: Option<u8>,
+    steals: bool,
+    sabotage: Option<Sabotage>,
+    image: Vec<u8>,
+    pages_written: u64,
+}
+
+/// Starts the device.
+pub(super) fn open(
+    flash: Box<dyn Flash>,
+    kind: Kind,
+    device: Config,
+    options: &Options,
+    config: &HostConfig,
+    now: Nanos,
+) -> Result<(Box<dyn Manager>, Nanos), HostError> {
+    let device = Device::open(flash, kind, device, options, now)?;
+    let opened = device.recovered_at();
+    let force = Force {
+        places: device.live_max().map(|live| live.min(255) as u8),
+        steals: kind.info().rewrites && config.steal.unwrap_or(true),
+        sabotage: config.sabotage,
+        device,
+        txs: FxHashMap::default(),
+        outer: FxHashMap::default(),
+        writers: FxHashMap::default(),
+        image: Vec::new(),
+        pages_written: 0,
+    };
+    Ok((Box::new(force), opened))
+}
+
+impl Force {
+    /// Makes the transaction one of the device's, if there is a place for it.
+    fn enter(
+        &mut self,
+        engine: &mut Engine,
+        now: Nanos,
+        tx: TxId,
+    ) -> Result<Option<Step<()>>, HostError> {
+        if self.txs.get(&tx).is_some_and(|known| known.inner.is_some()) {
+            return Ok(None);
+        }
+        if let Some(places) = self.places {
+            let grant = engine
+                .locks
+                .acquire(tx, Resource::Device, Mode::Counted(places));
+            if let Some(step) = wait_for(grant) {
+                return Ok(Some(step));
+            }
+        }
+        let inner = self.device.begin(now)?;
+        self.txs.entry(tx).or_default().inner = Some(inner);
+        self.outer.insert(inner, tx);
+        Ok(None)
+    }
+
+    fn write_page(
+        &mut self,
+        now: Nanos,
+        inner: TxId,
+        at: Lpn,
+        page: &Page,
+    ) -> Result<Nanos, HostError> {
+        let page_bytes = self.device.geometry().page_bytes as usize;
+        page.emit(page_bytes, &mut self.image)
+            .map_err(|error| HostError::PageDamaged(at, error))?;
+        self.pages_written += 1;
+        self.writers.insert(at, inner);
+        Ok(self.device.write(now, inner, at, &self.image)?)
+    }
+
+    /// The transaction is over on the device.
+    fn leave(&mut self, tx: TxId) -> Tx {
+        let ended = self.txs.remove(&tx).unwrap_or_default();
+        if let Some(inner) = ended.inner {
+            self.outer.remove(&inner);
+            for at in &ended.pages {
+                if self.writers.get(at) == Some(&inner) {
+                    self.writers.remove(at);
+                }
+            }
+        }
+        ended
+    }
+}
+
+impl Manager for Force {
+    fn space(&self) -> (u32, TxId) {
+        (self.device.pages(), self.device.last_tx())
+    }
+
+    fn restart(&mut self, _: &mut Engine, now: Nanos) -> Result<Nanos, HostError> {
+        Ok(now)
+    }
+
+    fn load(&mut self, now: Nanos, at: Lpn, frame: &mut Frame) -> Result<Nanos, HostError> {
+        let writer = self.writers.get(&at).copied();
+        frame.owner = writer.and_then(|inner| self.outer.get(&inner).copied());
+        let (done, bytes) = self.device.read(now, writer, at)?;
+        frame.page = Page::parse(bytes.unwrap_or_default())
+            .map_err(|error| HostError::PageDamaged(at, error))?;
+        Ok(done)
+    }
+
+    fn may_write_back(&self, locks: &LockTable, frame: &Frame) -> bool {
+        let known = frame.owner.and_then(|tx| self.txs.get(&tx));
+        let enters = || {
+            let places = self.places.map_or(usize::MAX, usize::from);
+            locks.holders(Resource::Device) < places
+        };
+        self.steals && (known.is_some_and(|tx| tx.inner.is_some()) || enters())
+    }
+
+    fn write_back(
+        &mut self,
+        engine: &mut Engine,
+        now: Nanos,
+        at: Lpn,
+        frame: &mut Frame,
+    ) -> Result<Nanos, HostError> {
+        let tx = frame.owner.expect("a changed page has an owner");
+        let refused = self.enter(engine, now, tx)?;
+        assert!(refused.is_none(), "there was a place");
+        let inner = self.txs[&tx].inner.expect("it has entered");
+        self.write_page(now, inner, at, &frame.page)
+    }
+
+    fn admit(
+        &mut self,
+        engine: &mut Engine,
+        now: Nanos,
+        tx: TxId,
+        _: Rid,
+    ) -> Result<Step<()>, HostError> {
+        // What is written through needs its place before it changes anything.
+        if engine.config.write_through
+            && let Some(step) = self.enter(engine, now, tx)?
+        {
+            return Ok(step);
+        }
+        Ok(Step::Done((), now))
+    }
+
+    fn update(
+        &mut self,
+        engine: &mut Engine,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Step<()>, HostError> {
+        let page_bytes = engine.page_bytes;
+        let frame = engine.pool.peek_mut(rid.page).expect("it was fetched");
+        match bytes {
+            Some(bytes) => frame
+                .page
+                .put(rid.slot, bytes, page_bytes)
+                .map_err(|error| HostError::no_room(rid.page, error))?,
+            None => {
+                frame.page.remove(rid.slot);
+            }
+        }
+        if frame.owner != Some(tx) {
+            frame.owner = Some(tx);
+            self.txs.entry(tx).or_default().pages.push(rid.page);
+        }
+        frame.changed = 1;
+        Ok(Step::Done((), now))
+    }
+
+    fn commit(
+        &mut self,
+        engine: &mut Engine,
+        now: Nanos,
+        tx: TxId,
+    ) -> Result<Step<()>, HostError> {
+        if self.txs.get(&tx).is_none_or(|known| known.pages.is_empty()) {
+            // It may have entered to write what it then could not.
+            if let Some(inner) = self.leave(tx).inner {
+                self.device.abort(now, inner)?;
+            }
+            return Ok(Step::Done((), now));
+        }
+        if let Some(step) = self.enter(engine, now, tx)? {
+            return Ok(step);
+        }
+        let inner = self.txs[&tx].inner.expect("it has entered");
+        let pages = std::mem::take(&mut self.txs.get_mut(&tx).expect("it is live").pages);
+        let mut ready = now;
+        for &at in &pages {
+            let Some(slot) = engine.pool.peek_mut(at) else {
+                continue;
+            };
+            if slot.changed == 0 {
+                continue;
+            }
+            let frame = std::mem::take(slot);
+            let issue = ready.max(frame.ready);
+            ready = self.write_page(issue, inner, at, &frame.page)?;
+            let slot = engine.pool.peek_mut(at).expect("it was there");
+            *slot = frame;
+            slot.changed = 0;
+            engine.pool.set_dirty(at, false);
+        }
+        let committed = self.device.commit(ready, inner)?;
+        self.txs.get_mut(&tx).expect("it is live").pages = pages;
+        let Some(done) = committed else {
+            engine.txs.insert(tx, Phase::Committing);
+            return Ok(Step::Waits);
+        };
+        for at in self.leave(tx).pages {
+            if let Some(frame) = engine.pool.peek_mut(at) {
+                frame.owner = None;
+            }
+        }
+        let early = self.sabotage == Some(Sabotage::EarlyAcknowledgement);
+        Ok(Step::Done((), if early { now } else { done }))
+    }
+
+    fn abort(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
+        let ended = self.leave(tx);
+        for at in ended.pages {
+            engine.pool.remove(at);
+        }
+        match ended.inner {
+            Some(inner) => Ok(self.device.abort(now, inner)?),
+            None => Ok(now),
+        }
+    }
+
+    fn acknowledged(
+        &mut self,
+        engine: &mut Engine,
+        now: Nanos,
+        flush: bool,
+    ) -> Result<Vec<(TxId, Nanos)>, HostError> {
+        let mut all = self.device.acknowledged(now, flush)?;
+        for (tx, _) in &mut all {
+            *tx = self.outer[tx];
+            for at in self.leave(*tx).pages {
+                if let Some(frame) = engine.pool.peek_mut(at) {
+                    frame.owner = None;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        self.device.deadline()
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.device.memory();
+        let pages: usize = self.txs.values().map(|tx| tx.pages.capacity()).sum();
+        let txs = self.txs.capacity() * size_of::<(TxId, Tx)>() + pages * size_of::<Lpn>();
+        let outer = self.outer.capacity() * size_of::<(TxId, TxId)>();
+        let writers = self.writers.capacity() * size_of::<(Lpn, TxId)>();
+        all.push(("host_tx_table", (txs + outer + writers) as u64));
+        all
+    }
+
+    fn count(&self, stats: &mut HostStats) {
+        stats.pages_written = self.pages_written;
+    }
+
+    fn reset_stats(&mut self) {
+        self.device.reset_stats();
+        self.pages_written = 0;
+    }
+
+    fn ftl(&self) -> &Ftl {
+        self.device.ftl()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.device.check()
+    }
+
+    fn into_flash(self: Box<Self>) -> Box<dyn Flash> {
+        self.device.into_flash()
+    }
+}

@@ -1,0 +1,198 @@
+//! Records of the host's log: what one holds, and how it lies in the stream.
+//!
+//! ```text
+//!  | head 25: bytes, kind, xid, prev, page, slot, at, replaced | old bytes | new bytes |
+//! ```
+//!
+//! Logging is physiological ([FlagCommit] §4.1, footnote): a record names a page and a slot, and
+//! holds what changed inside the record there. A change of 12 bytes makes a log record of 49, about
+//! the 50 of [FlagCommit] Table 2.
+
+use crate::layout;
+use crate::layout::{get, put};
+use crate::page::SlotNo;
+use crate::units::{Lpn, TxId};
+
+layout! {
+    /// The head of a record of the host's log. Its place in the stream is its LSN.
+    pub entry_head: 25 => {
+        BYTES:    2, "of the whole record";
+        KIND:     1, "what it says: begin 1, insert 2, update 3, delete 4, commit 5, abort 6, end 7, checkpoint begin 8, its transactions 9, its dirty pages 10, its end 11; 128 more if it compensates";
+        XID:      6, "the transaction; 0 if none";
+        PREV:     6, "the transaction's record before; of one that compensates: the next to undo; 0 if none";
+        PAGE:     4, "the page that changed";
+        SLOT:     2, "the record in it";
+        AT:       2, "where in the record the changed bytes begin";
+        REPLACED: 2, "bytes that the new ones replace; they come before them, unless this compensates";
+    }
+}
+
+/// The position of a record in the log: bytes since the log was made. No record has 0.
+pub(in crate::host) type Lsn = u64;
+
+/// What a record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::host) enum What {
+    Begin,
+    Insert,
+    Update,
+    Delete,
+    Commit,
+    Abort,
+    End,
+    CheckpointBegin,
+    CheckpointTxs,
+    CheckpointPages,
+    CheckpointEnd,
+}
+
+const WHATS: [What; 11] = [
+    What::Begin,
+    What::Insert,
+    What::Update,
+    What::Delete,
+    What::Commit,
+    What::Abort,
+    What::End,
+    What::CheckpointBegin,
+    What::CheckpointTxs,
+    What::CheckpointPages,
+    What::CheckpointEnd,
+];
+
+const COMPENSATES: u8 = 128;
+
+impl What {
+    /// Whether a restart would write it again if it were not there.
+    pub(super) fn is_bookkeeping(self) -> bool {
+        self >= What::End
+    }
+}
+
+/// A record of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::host) struct Entry<'a> {
+    pub(in crate::host) what: What,
+    /// A compensation record: it is redone and never undone, and `prev` is the next to undo.
+    pub(in crate::host) compensates: bool,
+    pub(in crate::host) tx: TxId,
+    pub(in crate::host) prev: Lsn,
+    pub(in crate::host) page: Lpn,
+    pub(in crate::host) slot: SlotNo,
+    pub(in crate::host) at: u16,
+    /// How many bytes are replaced: those of `old`, which a compensation record leaves out.
+    pub(in crate::host) replaced: u16,
+    pub(in crate::host) old: &'a [u8],
+    pub(in crate::host) new: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// A record without a page.
+    pub(in crate::host) fn mark(what: What, tx: TxId, prev: Lsn, body: &'a [u8]) -> Entry<'a> {
+        Entry {
+            what,
+            compensates: false,
+            tx,
+            prev,
+            page: Lpn(0),
+            slot: 0,
+            at: 0,
+            replaced: 0,
+            old: &[],
+            new: body,
+        }
+    }
+
+    /// Bytes of a record with so many bytes behind its head.
+    pub(in crate::host) const fn bytes(body: usize) -> usize {
+        entry_head::SIZE + body
+    }
+
+    /// Appends the record to a stream.
+    pub(super) fn emit(&self, stream: &mut Vec<u8>) {
+        let mut head = [0; entry_head::SIZE];
+        let bytes = Entry::bytes(self.old.len() + self.new.len());
+        let compensates = if self.compensates { COMPENSATES } else { 0 };
+        put(&mut head, entry_head::BYTES, bytes as u64);
+        head[entry_head::KIND.start] = (self.what as u8 + 1) | compensates;
+        put(&mut head, entry_head::XID, self.tx.0);
+        put(&mut head, entry_head::PREV, self.prev);
+        put(&mut head, entry_head::PAGE, self.page.0.into());
+        put(&mut head, entry_head::SLOT, self.slot.into());
+        put(&mut head, entry_head::AT, self.at.into());
+        put(&mut head, entry_head::REPLACED, self.replaced.into());
+        stream.extend_from_slice(&head);
+        stream.extend_from_slice(self.old);
+        stream.extend_from_slice(self.new);
+    }
+
+    /// Reads the record at the start of `bytes`; nothing if it is not whole.
+    pub(in crate::host) fn parse(bytes: &'a [u8]) -> Option<(Entry<'a>, usize)> {
+        let head = bytes.get(..entry_head::SIZE)?;
+        let len = get(head, entry_head::BYTES) as usize;
+        let body = bytes.get(entry_head::SIZE..len)?;
+        let kind = head[entry_head::KIND.start];
+        let what = *WHATS.get(usize::from(kind & !COMPENSATES).checked_sub(1)?)?;
+        let compensates = kind & COMPENSATES != 0;
+        let replaced = get(head, entry_head::REPLACED) as u16;
+        let split = if compensates { 0 } else { replaced.into() };
+        let entry = Entry {
+            what,
+            compensates,
+            tx: TxId(get(head, entry_head::XID)),
+            prev: get(head, entry_head::PREV),
+            page: Lpn(get(head, entry_head::PAGE) as u32),
+            slot: get(head, entry_head::SLOT) as SlotNo,
+            at: get(head, entry_head::AT) as u16,
+            replaced,
+            old: body.get(..split)?,
+            new: &body[split..],
+        };
+        Some((entry, len))
+    }
+
+    /// Bytes of the record whose head begins here, if enough of it is here.
+    pub(super) fn length(bytes: &[u8]) -> Option<usize> {
+        let head = bytes.get(..entry_head::BYTES.end)?;
+        Some(get(head, entry_head::BYTES) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back_and_parts_of_one_are_none() {
+        let all = [
+            Entry::mark(What::Commit, TxId(7), 99, b""),
+            Entry {
+                page: Lpn(5),
+                slot: 3,
+                at: 17,
+                replaced: 2,
+                old: b"ab",
+                ..Entry::mark(What::Update, TxId(1 << 40), 1 << 41, b"xyz")
+            },
+            Entry {
+                compensates: true,
+                replaced: 3,
+                ..Entry::mark(What::Update, TxId(9), 4, b"ab")
+            },
+        ];
+        for entry in all {
+            let mut stream = Vec::new();
+            entry.emit(&mut stream);
+            assert_eq!(Entry::parse(&stream), Some((entry, stream.len())));
+            assert_eq!(Entry::length(&stream), Some(stream.len()));
+            for cut in 0..stream.len() {
+                assert_eq!(Entry::parse(&stream[..cut]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_change_makes_a_record_of_the_size_that_the_paper_assumes() {
+        assert_eq!(Entry::bytes(12 + 12), 49);
+    }
+}

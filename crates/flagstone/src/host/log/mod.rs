@@ -1,0 +1,465 @@
+//! The host's log: a stream of records in a ring of logical pages, behind the host's own pages.
+//!
+//! ```text
+//!  page first       | master: epoch, last xid, checkpoint, oldest |
+//!  page first+1+n%r | head: epoch, number n, used | bytes n*p .. n*p+used of the stream |
+//! ```
+//!
+//! A record's LSN is its place in the stream, so it is found without an index. Records go over the
+//! ends of pages. A page that is not full is written again with what came later; the device
+//! replaces it atomically, so the older contents are there until the newer ones are.
+//!
+//! What ends the stream after a restart: a page whose number is not the next one (of an earlier
+//! lap, or never written), a page that is not full, or one of an earlier epoch than the page
+//! before. Each restart takes a new epoch and makes it durable in the master before it writes a log
+//! page. So a page that was in flight at a cut and landed behind one that did not is not taken for
+//! a continuation of what is written later in its predecessor's place.
+//!
+//! Invariants  1. A force returns an instant not before that of any earlier force: what is durable
+//!                of the stream is a prefix of it.
+//!             2. After a checkpoint nothing is forced before the master that points to it is
+//!                durable: neither is a page written over that a restart may need, nor does the log
+//!                grow beyond what a restart can roll back.
+
+mod entry;
+
+pub(super) use entry::{Entry, Lsn, What};
+
+use super::HostError;
+use crate::layout;
+use crate::layout::{Record, get, put};
+use crate::units::{Lpn, Nanos, TxId};
+use std::collections::VecDeque;
+
+layout! {
+    /// The master record of the host's log: where a restart begins.
+    pub log_master: 22 => {
+        EPOCH:      4, "restarts since the log was made";
+        LAST_TX:    6, "no transaction up to it begins again";
+        CHECKPOINT: 6, "LSN at which the last complete checkpoint begins";
+        OLDEST:     6, "LSN of the oldest record that a restart needs";
+    }
+}
+
+layout! {
+    /// The head of a page of the host's log.
+    pub log_page_head: 12 => {
+        EPOCH:  4, "in which it was written";
+        NUMBER: 6, "its place in the stream, in pages";
+        USED:   2, "bytes of the stream that follow";
+    }
+}
+
+pub(super) const LAYOUTS: &[Record] = &[
+    log_master::RECORD,
+    log_page_head::RECORD,
+    entry::entry_head::RECORD,
+];
+
+/// Bytes of a page that are not the stream's.
+pub(super) const PAGE_HEAD_BYTES: usize = log_page_head::SIZE;
+
+/// The fewest pages of a log: the master and a ring.
+pub(super) const PAGES_MIN: u32 = 5;
+
+/// Forces that are remembered one by one.
+const RECENT: usize = 256;
+
+/// What the log asks of the device below.
+pub(super) trait Store {
+    /// Reads a page; nothing if it was never written.
+    fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError>;
+    /// Writes a page. The result is when it is durable.
+    fn put(&mut self, now: Nanos, at: Lpn, bytes: &[u8]) -> Result<Nanos, HostError>;
+}
+
+/// Where a log lies, and how much of it is kept in memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) first: Lpn,
+    /// Pages, the master included.
+    pub(super) pages: u32,
+    pub(super) page_bytes: usize,
+    pub(super) buffer_bytes: usize,
+}
+
+/// What the log has counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogStats {
+    /// Records appended.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Waits for the log that wrote something.
+    pub forces: u64,
+    /// Log pages written, masters included.
+    pub pages_written: u64,
+    /// Log pages read.
+    pub pages_read: u64,
+}
+
+/// What a restart found in the log: the stream from the oldest record that it needs.
+pub(super) struct Tape {
+    start: Lsn,
+    bytes: Vec<u8>,
+    /// The first record.
+    oldest: Lsn,
+    /// Where the last complete checkpoint begins.
+    pub(super) checkpoint: Lsn,
+    pub(super) last_tx: TxId,
+    /// When it was read and the new epoch was durable.
+    pub(super) done: Nanos,
+}
+
+impl Tape {
+    /// The records from `from` on, which must be the LSN of one or lower than all.
+    pub(super) fn entries(&self, from: Lsn) -> impl Iterator<Item = (Lsn, Entry<'_>)> {
+        let mut at = from.max(self.oldest);
+        std::iter::from_fn(move || {
+            let lsn = at;
+            let (entry, len) = Entry::parse(&self.bytes[(at - self.start) as usize..])?;
+            at += len as u64;
+            Some((lsn, entry))
+        })
+    }
+
+    /// The record at an LSN, if one is there.
+    pub(super) fn entry(&self, lsn: Lsn) -> Option<Entry<'_>> {
+        let at = lsn.checked_sub(self.start)? as usize;
+        Some(Entry::parse(self.bytes.get(at..)?)?.0)
+    }
+}
+
+/// The log.
+pub(super) struct Log {
+    place: Place,
+    epoch: u64,
+    /// Bytes of the stream in a page, and pages in the ring.
+    payload: u64,
+    ring: u64,
+    /// The stream from `start` on, as far as it is kept in memory.
+    start: Lsn,
+    buffer: Vec<u8>,
+    /// Up to here it was given to the device.
+    forced: Lsn,
+    /// The ends of recent forces, and when each was durable; instants ascend.
+    recent: VecDeque<(Lsn, Nanos)>,
+    /// When all that is older than what `recent` knows was durable.
+    settled: Nanos,
+    /// What a restart may need begins here.
+    oldest: Lsn,
+    /// When the last master is durable: nothing is forced before.
+    settled_master: Nanos,
+    image: Vec<u8>,
+    stats: LogStats,
+}
+
+impl Log {
+    /// Starts a log from what is on the device, blank or not.
+    pub(super) fn open(
+        store: &mut dyn Store,
+        now: Nanos,
+        place: Place,
+    ) -> Result<(Log, Tape), HostError> {
+        let payload = (place.page_bytes - log_page_head::SIZE) as u64;
+        let mut log = Log {
+            place,
+            epoch: 0,
+            payload,
+            ring: u64::from(place.pages) - 1,
+            start: payload,
+            buffer: Vec::new(),
+            forced: payload,
+            recent: VecDeque::new(),
+            settled: Nanos::ZERO,
+            oldest: payload,
+            settled_master: Nanos::ZERO,
+            image: Vec::new(),
+            stats: LogStats::default(),
+        };
+        let mut page = Vec::new();
+        let mut done = store.get(now, place.first, &mut page)?;
+        log.stats.pages_read += 1;
+        let (mut checkpoint, mut last_tx) = (payload, TxId(0));
+        if !page.is_empty() {
+            let master = page
+                .get(..log_master::SIZE)
+                .ok_or(HostError::LogDamaged(place.first))?;
+            log.epoch = get(master, log_master::EPOCH);
+            last_tx = TxId(get(master, log_master::LAST_TX));
+            checkpoint = get(master, log_master::CHECKPOINT);
+            log.oldest = get(master, log_master::OLDEST);
+        }
+        let (start, bytes, read) = log.scan(store, done)?;
+        done = done.max(read);
+        // What is left of a record that is not whole is no part of the stream. Nor is what a restart
+        // wrote at its end and no master points to: it is written again, so that restarts that the
+        // power cuts short do not fill the log.
+        let mut at = (log.oldest - start) as usize;
+        let (mut kept, mut pointed) = (at, checkpoint > payload);
+        while let Some((entry, len)) = Entry::parse(&bytes[at..]) {
+            let lsn = start + at as u64;
+            at += len;
+            if !entry.what.is_bookkeeping() || pointed {
+                kept = at;
+            }
+            pointed &= lsn < checkpoint || entry.what != What::CheckpointEnd;
+        }
+        if pointed {
+            return Err(HostError::LogDamaged(log.page_of(checkpoint / payload)));
+        }
+        let end = start + kept as u64;
+        let tail = end / payload * payload;
+        log.start = tail;
+        log.buffer
+            .extend_from_slice(&bytes[(tail - start) as usize..(end - start) as usize]);
+        log.forced = end;
+        log.epoch += 1;
+        done = log.write_master(store, done, checkpoint, last_tx)?;
+        let tape = Tape {
+            start,
+            oldest: log.oldest,
+            bytes: bytes[..(end - start) as usize].to_vec(),
+            checkpoint,
+            last_tx,
+            done,
+        };
+        Ok((log, tape))
+    }
+
+    /// Reads pages from that of the oldest record on, as far as each follows the one before.
+    fn scan(
+        &mut self,
+        store: &mut dyn Store,
+        now: Nanos,
+    ) -> Result<(Lsn, Vec<u8>, Nanos), HostError> {
+        let first = self.oldest / self.payload;
+        let (mut bytes, mut page) = (Vec::new(), Vec::new());
+        let (mut done, mut epoch) = (now, 0);
+        for number in first..first + self.ring {
+            done = done.max(store.get(now, self.page_of(number), &mut page)?);
+            self.stats.pages_read += 1;
+            let Some(head) = page.get(..log_page_head::SIZE) else {
+                break;
+            };
+            let used = get(head, log_page_head::USED) as usize;
+            let written = get(head, log_page_head::EPOCH);
+            if get(head, log_page_head::NUMBER) != number || written < epoch {
+                break;
+            }
+            epoch = written;
+            let Some(part) = page.get(log_page_head::SIZE..log_page_head::SIZE + used) else {
+                break;
+            };
+            bytes.extend_from_slice(part);
+            if (used as u64) < self.payload {
+                break;
+            }
+        }
+        let start = first * self.payload;
+        if start + (bytes.len() as u64) < self.oldest {
+            return Err(HostError::LogDamaged(self.page_of(first)));
+        }
+        Ok((start, bytes, done))
+    }
+
+    fn page_of(&self, number: u64) -> Lpn {
+        Lpn(self.place.first.0 + 1 + (number % self.ring) as u32)
+    }
+
+    /// The page in which the record at an LSN begins.
+    pub(super) fn page_of_lsn(&self, lsn: Lsn) -> Lpn {
+        self.page_of(lsn / self.payload)
+    }
+
+    /// The first page of the log.
+    pub(super) fn first(&self) -> Lpn {
+        self.place.first
+    }
+
+    /// Where the next record goes.
+    pub(super) fn end(&self) -> Lsn {
+        self.start + self.buffer.len() as u64
+    }
+
+    /// Bytes that were not yet given to the device.
+    pub(super) fn unforced(&self) -> u64 {
+        self.end() - self.forced
+    }
+
+    /// Bytes that the ring holds.
+    pub(super) fn capacity(&self) -> u64 {
+        (self.ring - 1) * self.payload
+    }
+
+    /// Bytes that can be appended before something has to be given up.
+    pub(super) fn room(&self) -> u64 {
+        self.room_from(self.oldest)
+    }
+
+    /// As [`Log::room`], if the oldest record that is needed were another.
+    pub(super) fn room_from(&self, oldest: Lsn) -> u64 {
+        let begin = oldest / self.payload * self.payload;
+        (begin + self.capacity()).saturating_sub(self.end())
+    }
+
+    /// The oldest record that a restart may need.
+    pub(super) fn oldest(&self) -> Lsn {
+        self.oldest
+    }
+
+    /// Appends a record, in memory.
+    pub(super) fn append(&mut self, entry: &Entry<'_>) -> Result<Lsn, HostError> {
+        let bytes = Entry::bytes(entry.old.len() + entry.new.len()) as u64;
+        if bytes > self.room() {
+            return Err(HostError::LogFull {
+                pages: self.place.pages,
+            });
+        }
+        let lsn = self.end();
+        entry.emit(&mut self.buffer);
+        self.stats.records += 1;
+        self.stats.bytes += bytes;
+        Ok(lsn)
+    }
+
+    /// Makes the stream durable up to `to`, with all that is in the buffer if something of it is
+    /// missing. Returns when that is so.
+    pub(super) fn force(
+        &mut self,
+        store: &mut dyn Store,
+        now: Nanos,
+        to: Lsn,
+    ) -> Result<Nanos, HostError> {
+        if to <= self.forced {
+            let covers = self.recent.iter().find(|&&(end, _)| end >= to);
+            return Ok(now.max(covers.map_or(self.settled, |&(_, when)| when)));
+        }
+        let end = self.end();
+        let mut done = self.recent.back().map_or(self.settled, |&(_, when)| when);
+        let issue = now.max(self.settled_master);
+        done = done.max(issue);
+        for number in self.forced / self.payload..=(end - 1) / self.payload {
+            let from = number * self.payload;
+            let to = end.min(from + self.payload);
+            let mut image = std::mem::take(&mut self.image);
+            image.clear();
+            image.resize(log_page_head::SIZE, 0);
+            put(&mut image, log_page_head::EPOCH, self.epoch);
+            put(&mut image, log_page_head::NUMBER, number);
+            put(&mut image, log_page_head::USED, to - from);
+            let bytes = (from - self.start) as usize..(to - self.start) as usize;
+            image.extend_from_slice(&self.buffer[bytes]);
+            done = done.max(store.put(issue, self.page_of(number), &image)?);
+            self.stats.pages_written += 1;
+            self.image = image;
+        }
+        self.stats.forces += 1;
+        self.forced = end;
+        if self.recent.len() == RECENT
+            && let Some((_, when)) = self.recent.pop_front()
+        {
+            self.settled = when;
+        }
+        self.recent.push_back((end, done));
+        self.trim();
+        Ok(done)
+    }
+
+    /// Forgets what the buffer has no room for. The page that is not full stays.
+    fn trim(&mut self) {
+        let keep = self.place.buffer_bytes;
+        if self.buffer.len() > 2 * keep {
+            let tail = (self.forced / self.payload * self.payload - self.start) as usize;
+            let drop = tail.min(self.buffer.len() - keep);
+            self.buffer.drain(..drop);
+            self.start += drop as u64;
+        }
+    }
+
+    /// Reads the record at an LSN into `into`, from the buffer or from the device.
+    pub(super) fn read(
+        &mut self,
+        store: &mut dyn Store,
+        now: Nanos,
+        lsn: Lsn,
+        into: &mut Vec<u8>,
+    ) -> Result<Nanos, HostError> {
+        into.clear();
+        if let Some(at) = lsn.checked_sub(self.start) {
+            let bytes = &self.buffer[at as usize..];
+            let len = Entry::length(bytes).unwrap_or(0).min(bytes.len());
+            into.extend_from_slice(&bytes[..len]);
+            return Ok(now);
+        }
+        let (mut done, mut at) = (now, lsn);
+        let mut page = std::mem::take(&mut self.image);
+        loop {
+            let wanted = Entry::length(into).unwrap_or(usize::MAX);
+            if into.len() >= wanted {
+                into.truncate(wanted);
+                break;
+            }
+            let within = (at % self.payload) as usize;
+            done = store.get(done, self.page_of(at / self.payload), &mut page)?;
+            self.stats.pages_read += 1;
+            let Some(part) = page.get(log_page_head::SIZE + within..) else {
+                break;
+            };
+            if part.is_empty() {
+                break;
+            }
+            into.extend_from_slice(part);
+            at += part.len() as u64;
+        }
+        self.image = page;
+        Ok(done)
+    }
+
+    /// Makes a checkpoint count: a restart begins there, and what is older than `oldest` may go.
+    /// The log must be durable up to the end of the checkpoint at `now`.
+    pub(super) fn point_to(
+        &mut self,
+        store: &mut dyn Store,
+        now: Nanos,
+        checkpoint: Lsn,
+        oldest: Lsn,
+        last_tx: TxId,
+    ) -> Result<Nanos, HostError> {
+        self.oldest = oldest;
+        let done = self.write_master(store, now, checkpoint, last_tx)?;
+        self.settled_master = done;
+        Ok(done)
+    }
+
+    fn write_master(
+        &mut self,
+        store: &mut dyn Store,
+        now: Nanos,
+        checkpoint: Lsn,
+        last_tx: TxId,
+    ) -> Result<Nanos, HostError> {
+        let mut master = [0; log_master::SIZE];
+        put(&mut master, log_master::EPOCH, self.epoch);
+        put(&mut master, log_master::LAST_TX, last_tx.0);
+        put(&mut master, log_master::CHECKPOINT, checkpoint);
+        put(&mut master, log_master::OLDEST, self.oldest);
+        self.stats.pages_written += 1;
+        store.put(now, self.place.first, &master)
+    }
+
+    /// What was counted.
+    pub(super) fn stats(&self) -> LogStats {
+        self.stats
+    }
+
+    pub(super) fn reset_stats(&mut self) {
+        self.stats = LogStats::default();
+    }
+
+    /// Bytes in memory.
+    pub(super) fn memory(&self) -> u64 {
+        let recent = self.recent.capacity() * size_of::<(Lsn, Nanos)>();
+        (self.buffer.capacity() + self.image.capacity() + recent) as u64
+    }
+}

@@ -1,0 +1,38 @@
+//! What the host counts.
+
+use super::LogStats;
+use super::locks::LockStats;
+use crate::buffer::PoolStats;
+
+/// Counters of one host since it was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HostStats {
+    /// Transactions begun.
+    pub begun: u64,
+    /// Transactions committed.
+    pub committed: u64,
+    /// Transactions rolled back, whatever the reason.
+    pub aborted: u64,
+    /// Pages looked at without a lock.
+    pub touches: u64,
+    /// Records read.
+    pub reads: u64,
+    /// Records written or deleted.
+    pub writes: u64,
+    /// Data pages read from the device.
+    pub pages_read: u64,
+    /// Data pages written to the device, for whatever reason.
+    pub pages_written: u64,
+    /// Of these, pages of a live transaction that were evicted.
+    pub pages_stolen: u64,
+    /// Data pages read from the device to roll back.
+    pub pages_read_back: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// The log.
+    pub log: LogStats,
+    /// The buffer pool.
+    pub pool: PoolStats,
+    /// The locks.
+    pub locks: LockStats,
+}

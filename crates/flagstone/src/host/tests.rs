@@ -1,0 +1,103 @@
+//! Every stack beside a model: interleaved clients, power cuts, and controls that must fail.
+
+use super::config::Sabotage;
+use super::small_host::{Rig, SmallHost, config, variants};
+use super::{HostConfig, Stack};
+use crate::commit::{Kind, Options};
+use crate::nand::Cut;
+
+fn name(stack: Stack, config: &HostConfig, seed: u64) -> String {
+    let (through, what) = (config.write_through, config.granularity);
+    format!("{stack}, write-through {through}, locks {what:?}, seed {seed}")
+}
+
+/// Clients that wait for each other, dead-lock and roll back see what they should; and it is there
+/// after a restart.
+#[test]
+fn interleaved_transactions_agree_with_a_map() {
+    for (stack, config) in variants() {
+        for seed in 0..4 {
+            let name = name(stack, &config, seed);
+            let small = SmallHost::new(stack, config.clone());
+            let mut rig = Rig::new(small, seed, 4);
+            assert!(rig.run(300));
+            let stats = rig.small.host().stats();
+            rig.small.host().verify().unwrap();
+            assert!(rig.committed > 200 && rig.aborted > 20, "{name}: {stats:?}");
+            assert!(stats.locks.waits > 10, "{name}: {stats:?}");
+            rig.recover(None).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+}
+
+/// Cuts the power at an operation, checks, goes on, and checks again. Gives what is wrong.
+fn cut_once(stack: Stack, config: &HostConfig, seed: u64, cut: Cut) -> Result<bool, String> {
+    let mut small = SmallHost::with(stack, config.clone(), Options::default(), None);
+    small.arm(cut);
+    let mut rig = Rig::new(small, seed, 4);
+    let whole = rig.run(60);
+    // Half of the cuts are followed by another one, which may fall into the restart.
+    let again = Cut {
+        at: cut.dice % 13,
+        dice: cut.dice / 7,
+        torn: !cut.torn,
+    };
+    rig.recover((cut.dice % 2 == 0).then_some(again))?;
+    if !rig.run(20) {
+        rig.recover(None)?;
+        rig.run(20);
+    }
+    rig.recover(None)?;
+    Ok(!whole)
+}
+
+fn cuts(stack: Stack, config: &HostConfig, seeds: std::ops::Range<u64>, step: u64) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for seed in seeds {
+        let mut at = seed % step;
+        loop {
+            let dice = (seed << 20 | at).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8;
+            let torn = dice & 4 != 0;
+            let cut = Cut { at, dice, torn };
+            match cut_once(stack, config, seed, cut) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    complaints.push(format!("{}, {cut:?}: {error}", name(stack, config, seed)));
+                }
+            }
+            at += step;
+        }
+        assert!(at > 3 * step, "there was something to cut");
+    }
+    complaints
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_power_cut_and_nothing_survives_in_part() {
+    for (stack, config) in variants() {
+        let complaints = cuts(stack, &config, 0..3, 11);
+        assert!(complaints.is_empty(), "{complaints:#?}");
+    }
+}
+
+/// The controls: what the tests above must be able to see.
+#[test]
+fn mistakes_are_found() {
+    let mistakes = [
+        (Stack::Wal, Some(Sabotage::PageBeforeLog)),
+        (Stack::Wal, Some(Sabotage::EarlyAcknowledgement)),
+        (Stack::Wal, Some(Sabotage::NoUndo)),
+        (Stack::Wal, Some(Sabotage::UndoCompensation)),
+        (Stack::Force(Kind::Cfc), Some(Sabotage::EarlyAcknowledgement)),
+        (Stack::Force(Kind::Plain), None),
+    ];
+    for (stack, sabotage) in mistakes {
+        let config = HostConfig {
+            sabotage,
+            ..config()
+        };
+        let found = (0..20).any(|seed| !cuts(stack, &config, seed..seed + 1, 3).is_empty());
+        assert!(found, "{stack} with {sabotage:?} passes");
+    }
+}
