@@ -50,7 +50,10 @@ impl FromStr for Stack {
             .find(|stack| stack.to_string() == name);
         found.ok_or_else(|| {
             let names: Vec<String> = Stack::all().iter().map(Stack::to_string).collect();
-            HostError::Config(format!("no stack `{name}`: use one of {}", names.join(", ")))
+            HostError::Config(format!(
+                "no stack `{name}`: use one of {}",
+                names.join(", ")
+            ))
         })
     }
 }

@@ -27,8 +27,6 @@ pub(super) struct Frame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Live,
-    /// It waits for a lock.
-    Parked,
     /// It waits for its group.
     Committing,
     /// It is over at the instant at which its locks are released.
@@ -96,12 +94,7 @@ pub(super) trait Manager {
     ) -> Result<Step<()>, HostError>;
 
     /// Commits. `Waits` with the transaction in `Phase::Committing`: it waits for its group.
-    fn commit(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        tx: TxId,
-    ) -> Result<Step<()>, HostError>;
+    fn commit(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Step<()>, HostError>;
 
     /// Rolls back. Returns when that is over.
     fn abort(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Nanos, HostError>;
@@ -168,9 +161,9 @@ impl Engine {
         while self.pool.is_full() {
             // What is dirty has changed; what has changed but was written out is clean.
             let locks = &self.locks;
-            let chosen = self.pool.victim(&mut |_, frame| {
-                frame.changed == 0 || manager.may_write_back(locks, frame)
-            });
+            let chosen = self
+                .pool
+                .victim(&mut |_, frame| frame.changed == 0 || manager.may_write_back(locks, frame));
             let Some(victim) = chosen else {
                 return Ok(None);
             };

@@ -31,6 +31,9 @@ use crate::page::Page;
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
 
+/// A place among the transactions of the device.
+const PLACE: Resource = Resource::Device;
+
 /// A live transaction.
 #[derive(Debug, Default)]
 struct Tx {
@@ -91,18 +94,25 @@ impl Force {
         if self.txs.get(&tx).is_some_and(|known| known.inner.is_some()) {
             return Ok(None);
         }
-        if let Some(places) = self.places {
-            let grant = engine
-                .locks
-                .acquire(tx, Resource::Device, Mode::Counted(places));
-            if let Some(step) = wait_for(grant) {
-                return Ok(Some(step));
-            }
+        if let Some(mode) = self.place()
+            && let Some(step) = wait_for(engine.locks.acquire(tx, PLACE, mode))
+        {
+            return Ok(Some(step));
         }
+        self.begin(now, tx)?;
+        Ok(None)
+    }
+
+    fn begin(&mut self, now: Nanos, tx: TxId) -> Result<TxId, HostError> {
         let inner = self.device.begin(now)?;
         self.txs.entry(tx).or_default().inner = Some(inner);
         self.outer.insert(inner, tx);
-        Ok(None)
+        Ok(inner)
+    }
+
+    /// How a place on the device is locked, if places are bounded.
+    fn place(&self) -> Option<Mode> {
+        self.places.map(Mode::Counted)
     }
 
     fn write_page(
@@ -154,12 +164,9 @@ impl Manager for Force {
     }
 
     fn may_write_back(&self, locks: &LockTable, frame: &Frame) -> bool {
-        let known = frame.owner.and_then(|tx| self.txs.get(&tx));
-        let enters = || {
-            let places = self.places.map_or(usize::MAX, usize::from);
-            locks.holders(Resource::Device) < places
-        };
-        self.steals && (known.is_some_and(|tx| tx.inner.is_some()) || enters())
+        let tx = frame.owner.expect("a changed page has an owner");
+        let has_place = self.txs.get(&tx).is_some_and(|known| known.inner.is_some());
+        self.steals && (has_place || self.place().is_none_or(|m| locks.is_free(tx, PLACE, m)))
     }
 
     fn write_back(
@@ -170,9 +177,16 @@ impl Manager for Force {
         frame: &mut Frame,
     ) -> Result<Nanos, HostError> {
         let tx = frame.owner.expect("a changed page has an owner");
-        let refused = self.enter(engine, now, tx)?;
-        assert!(refused.is_none(), "there was a place");
-        let inner = self.txs[&tx].inner.expect("it has entered");
+        let inner = match self.txs.get(&tx).and_then(|known| known.inner) {
+            Some(inner) => inner,
+            None => {
+                // It may be waiting for something else; its place is free (`may_write_back`).
+                if let Some(mode) = self.place() {
+                    engine.locks.give(tx, PLACE, mode);
+                }
+                self.begin(now, tx)?
+            }
+        };
         self.write_page(now, inner, at, &frame.page)
     }
 
@@ -219,12 +233,7 @@ impl Manager for Force {
         Ok(Step::Done((), now))
     }
 
-    fn commit(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        tx: TxId,
-    ) -> Result<Step<()>, HostError> {
+    fn commit(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
         if self.txs.get(&tx).is_none_or(|known| known.pages.is_empty()) {
             // It may have entered to write what it then could not.
             if let Some(inner) = self.leave(tx).inner {

@@ -18,7 +18,7 @@
 mod config;
 mod engine;
 mod error;
-mod locks;
+pub mod locks;
 mod log;
 mod stats;
 
@@ -31,12 +31,10 @@ mod small_host;
 #[cfg(test)]
 mod tests;
 
-
-pub use config::{Granularity, HostConfig, Stack};
 #[doc(hidden)]
 pub use config::Sabotage;
+pub use config::{Granularity, HostConfig, Stack};
 pub use error::HostError;
-pub use locks::{Grant, LockTable, Mode, Resource};
 pub use log::LogStats;
 pub use stats::HostStats;
 
@@ -48,6 +46,7 @@ use crate::nand::Flash;
 use crate::page::{SlotNo, page_head, record_head};
 use crate::units::{Lpn, Nanos, TxId};
 use engine::{Engine, Manager, Phase};
+use locks::{Grant, Mode, Resource};
 
 /// Records that the host keeps in pages of its own.
 pub const LAYOUTS: &[&[Record]] = &[log::LAYOUTS, wal::LAYOUTS];
@@ -78,8 +77,8 @@ pub enum Why {
 pub enum Step<T> {
     /// The result, and when it is there.
     Done(T, Nanos),
-    /// The transaction is parked. Ask again once [`Host::woken`] names it. A commit that
-    /// [`Host::acknowledged`] names is over instead.
+    /// The transaction is parked: whatever it asks for waits too. Ask again once [`Host::woken`]
+    /// names it. A commit that [`Host::acknowledged`] names is over instead.
     Waits,
     /// Nothing was done. Abort the victim, which may be the transaction itself; then ask again.
     Abort {
@@ -173,23 +172,10 @@ impl Host {
 
     fn check_live(&mut self, now: Nanos, tx: TxId) -> Result<(), HostError> {
         self.engine.settle(now);
-        match self.engine.txs.get_mut(&tx) {
-            Some(phase @ (Phase::Live | Phase::Parked)) => {
-                *phase = Phase::Live;
-                Ok(())
-            }
+        match self.engine.txs.get(&tx) {
+            Some(Phase::Live) => Ok(()),
             _ => Err(HostError::NoTransaction(tx)),
         }
-    }
-
-    /// Notes that a transaction that is still live has been told to wait.
-    fn park<T>(&mut self, tx: TxId, step: Step<T>) -> Step<T> {
-        if matches!(step, Step::Waits)
-            && let Some(phase @ Phase::Live) = self.engine.txs.get_mut(&tx)
-        {
-            *phase = Phase::Parked;
-        }
-        step
     }
 
     fn lock<T>(&mut self, tx: TxId, rid: Rid, mode: Mode) -> Option<Step<T>> {
@@ -197,6 +183,9 @@ impl Host {
             Granularity::Page => Resource::Page(rid.page),
             Granularity::Record => Resource::Record(rid.page, rid.slot),
         };
+        if self.engine.locks.awaited(tx).is_some() {
+            return Some(Step::Waits);
+        }
         wait_for(self.engine.locks.acquire(tx, what, mode))
     }
 
@@ -226,6 +215,9 @@ impl Host {
     /// A page beyond the host's, or a device that cannot go on.
     pub fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
         self.check(now, tx, page)?;
+        if self.engine.locks.awaited(tx).is_some() {
+            return Ok(Step::Waits);
+        }
         Ok(match self.fetch(now, page, false)? {
             Ok(ready) => {
                 self.engine.stats.touches += 1;
@@ -248,7 +240,7 @@ impl Host {
     ) -> Result<Step<bool>, HostError> {
         self.check(now, tx, rid.page)?;
         if let Some(step) = self.lock(tx, rid, Mode::Shared) {
-            return Ok(self.park(tx, step));
+            return Ok(step);
         }
         let ready = match self.fetch(now, rid.page, false)? {
             Ok(ready) => ready,
@@ -280,11 +272,11 @@ impl Host {
             return Err(HostError::RecordTooLong { bytes: len, limit });
         }
         if let Some(step) = self.lock(tx, rid, Mode::Exclusive) {
-            return Ok(self.park(tx, step));
+            return Ok(step);
         }
         let admitted = self.manager.admit(&mut self.engine, now, tx, rid)?;
         let Step::Done((), now) = admitted else {
-            return Ok(self.park(tx, admitted));
+            return Ok(admitted);
         };
         let ready = match self.fetch(now, rid.page, true)? {
             Ok(ready) => ready,
@@ -312,12 +304,15 @@ impl Host {
     /// No such transaction, or a device that cannot go on.
     pub fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
         self.check_live(now, tx)?;
+        if self.engine.locks.awaited(tx).is_some() {
+            return Ok(Step::Waits);
+        }
         let step = self.manager.commit(&mut self.engine, now, tx)?;
         if let Step::Done((), when) = step {
             self.engine.end(tx, when);
             self.engine.stats.committed += 1;
         }
-        Ok(self.park(tx, step))
+        Ok(step)
     }
 
     /// Rolls a transaction back, one that waits included. Its locks go at the instant of the answer.
@@ -326,7 +321,7 @@ impl Host {
     /// No such transaction, or one that has committed, or a device that cannot go on.
     pub fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
         self.check_live(now, tx)?;
-        self.engine.locks.cancel(tx, &mut self.engine.woken);
+        self.engine.locks.withdraw(tx, &mut self.engine.woken);
         let done = self.manager.abort(&mut self.engine, now, tx)?;
         self.engine.end(tx, done);
         self.engine.stats.aborted += 1;
@@ -335,16 +330,7 @@ impl Host {
 
     /// Transactions that have been granted what they waited for, since the last call.
     pub fn woken(&mut self) -> Vec<TxId> {
-        let mut woken = std::mem::take(&mut self.engine.woken);
-        // Others have asked again meanwhile, or have ended.
-        woken.retain(|tx| match self.engine.txs.get_mut(tx) {
-            Some(phase @ Phase::Parked) => {
-                *phase = Phase::Live;
-                true
-            }
-            _ => false,
-        });
-        woken
+        std::mem::take(&mut self.engine.woken)
     }
 
     /// Does what is due at `now`: releases the locks of what has ended, and commits groups whose
@@ -370,7 +356,10 @@ impl Host {
     /// When [`Host::acknowledged`] should be called next, if nothing else is called until then.
     pub fn deadline(&self) -> Option<Nanos> {
         let ending = self.engine.endings.first().map(|&(when, _)| when);
-        [ending, self.manager.deadline()].into_iter().flatten().min()
+        [ending, self.manager.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// What was counted since the start or [`Host::reset_stats`].
@@ -409,6 +398,7 @@ impl Host {
     /// Says which one does not hold.
     pub fn verify(&self) -> Result<(), String> {
         self.engine.pool.check()?;
+        self.engine.locks.check()?;
         self.manager.check()
     }
 

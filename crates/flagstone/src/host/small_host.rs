@@ -72,6 +72,8 @@ pub(super) struct SmallHost {
     flash: Shared<PowerCut>,
     host: Option<Host>,
     pub(super) now: Nanos,
+    /// Cuts that fell into a restart.
+    pub(super) cut_restarts: u32,
 }
 
 pub(super) fn is_power_loss(error: &HostError) -> bool {
@@ -100,6 +102,7 @@ impl SmallHost {
             flash: Shared::new(power),
             host: None,
             now: Nanos::ZERO,
+            cut_restarts: 0,
         };
         small.open().expect("a blank device");
         if let Some(cut) = cut {
@@ -134,6 +137,7 @@ impl SmallHost {
         // The cut may fall into this restart, which writes.
         while let Err(error) = self.open() {
             assert!(is_power_loss(&error), "{error}");
+            self.cut_restarts += 1;
             self.again(None);
         }
     }
@@ -163,6 +167,7 @@ impl SmallHost {
         self.again(cut);
         while let Err(error) = self.open() {
             assert!(is_power_loss(&error), "{error}");
+            self.cut_restarts += 1;
             self.again(None);
         }
     }
@@ -196,7 +201,11 @@ impl SmallHost {
 
     pub(super) fn value(&mut self, tx: TxId, rid: Rid) -> Value {
         let (now, mut bytes) = (self.now, Vec::new());
-        match self.host().read(now, tx, rid, &mut bytes).expect("it reads") {
+        match self
+            .host()
+            .read(now, tx, rid, &mut bytes)
+            .expect("it reads")
+        {
             Step::Done(there, done) => {
                 self.now = done;
                 there.then_some(bytes)
@@ -222,17 +231,35 @@ impl SmallHost {
         self.now = self.host().abort(now, tx).expect("it rolls back");
     }
 
-    /// All records, read in a transaction.
+    /// All records, read in a transaction; again after a restart if the power fails meanwhile.
     pub(super) fn contents(&mut self) -> BTreeMap<Rid, Vec<u8>> {
+        loop {
+            match self.try_contents() {
+                Ok(all) => return all,
+                Err(error) => assert!(is_power_loss(&error), "{error}"),
+            }
+            self.restart(None);
+        }
+    }
+
+    fn try_contents(&mut self) -> Result<BTreeMap<Rid, Vec<u8>>, HostError> {
         let tx = self.begin();
-        let mut all = BTreeMap::new();
+        let (mut all, mut bytes) = (BTreeMap::new(), Vec::new());
         for rid in rids() {
-            if let Some(value) = self.value(tx, rid) {
-                all.insert(rid, value);
+            let now = self.now;
+            match self.host().read(now, tx, rid, &mut bytes)? {
+                Step::Done(there, done) => {
+                    self.now = done;
+                    if there {
+                        all.insert(rid, bytes.clone());
+                    }
+                }
+                other => panic!("{other:?}: nobody is in the way"),
             }
         }
-        self.commit(tx);
-        all
+        let now = self.now;
+        self.host().commit(now, tx)?;
+        Ok(all)
     }
 }
 
@@ -362,7 +389,12 @@ impl Rig {
             }
             if flush && due.is_none() {
                 let last = self.doubts.iter().filter_map(|doubt| doubt.when).max();
-                assert!(last.is_some(), "{:?} {:?}", self.doubts, self.small.host().engine.locks);
+                assert!(
+                    last.is_some(),
+                    "{:?} {:?}",
+                    self.doubts,
+                    self.small.host().engine.locks
+                );
                 self.now(last.expect("all groups are over").max(now));
             }
         }

@@ -23,9 +23,10 @@ fn interleaved_transactions_agree_with_a_map() {
             assert!(rig.run(300));
             let stats = rig.small.host().stats();
             rig.small.host().verify().unwrap();
-            assert!(rig.committed > 200 && rig.aborted > 20, "{name}: {stats:?}");
+            assert!(rig.committed > 100 && rig.aborted > 20, "{name}: {stats:?}");
             assert!(stats.locks.waits > 10, "{name}: {stats:?}");
-            rig.recover(None).unwrap_or_else(|error| panic!("{name}: {error}"));
+            rig.recover(None)
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
         }
     }
 }
@@ -35,7 +36,7 @@ fn cut_once(stack: Stack, config: &HostConfig, seed: u64, cut: Cut) -> Result<bo
     let mut small = SmallHost::with(stack, config.clone(), Options::default(), None);
     small.arm(cut);
     let mut rig = Rig::new(small, seed, 4);
-    let whole = rig.run(60);
+    let fell = !rig.run(60) || rig.small.cut_restarts > 0;
     // Half of the cuts are followed by another one, which may fall into the restart.
     let again = Cut {
         at: cut.dice % 13,
@@ -48,7 +49,7 @@ fn cut_once(stack: Stack, config: &HostConfig, seed: u64, cut: Cut) -> Result<bo
         rig.run(20);
     }
     rig.recover(None)?;
-    Ok(!whole)
+    Ok(fell)
 }
 
 fn cuts(stack: Stack, config: &HostConfig, seeds: std::ops::Range<u64>, step: u64) -> Vec<String> {
@@ -89,7 +90,10 @@ fn mistakes_are_found() {
         (Stack::Wal, Some(Sabotage::EarlyAcknowledgement)),
         (Stack::Wal, Some(Sabotage::NoUndo)),
         (Stack::Wal, Some(Sabotage::UndoCompensation)),
-        (Stack::Force(Kind::Cfc), Some(Sabotage::EarlyAcknowledgement)),
+        (
+            Stack::Force(Kind::Cfc),
+            Some(Sabotage::EarlyAcknowledgement),
+        ),
         (Stack::Force(Kind::Plain), None),
     ];
     for (stack, sabotage) in mistakes {

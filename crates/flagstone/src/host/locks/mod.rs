@@ -49,6 +49,8 @@ pub enum Resource {
     Record(Lpn, SlotNo),
     /// The right to have pending records in a page, counted ([FlagCommit] §4.2).
     Updaters(Lpn),
+    /// A place among the live transactions of the device, counted.
+    Device,
 }
 
 /// How a resource is locked.
@@ -187,11 +189,11 @@ impl LockTable {
     ///
     /// # Panics
     /// The transaction waits for another lock; or the mode does not belong to the resource:
-    /// [`Resource::Updaters`] is counted, by 1 or more, the others are not.
+    /// [`Resource::Updaters`] and [`Resource::Device`] are counted, by 1 or more, the others are not.
     pub fn acquire(&mut self, tx: TxId, what: Resource, mode: Mode) -> Grant {
         let is_counted = matches!(mode, Mode::Counted(1..));
         assert_eq!(
-            matches!(what, Resource::Updaters(_)),
+            matches!(what, Resource::Updaters(_) | Resource::Device),
             is_counted,
             "{tx} asks for {what:?} as {mode:?}"
         );
@@ -251,6 +253,60 @@ impl LockTable {
         for what in party.held.into_iter().chain(awaited) {
             self.serve(what, woken);
         }
+    }
+
+    /// Whether a transaction has a lock, or would be granted it at once.
+    pub fn is_free(&self, tx: TxId, what: Resource, mode: Mode) -> bool {
+        let Some(lock) = self.locks.get(&what) else {
+            return true;
+        };
+        lock.mode_of(tx).is_some() || (lock.queue.is_empty() && lock.admits(tx, mode))
+    }
+
+    /// Gives a lock that [`LockTable::is_free`] to a transaction that did not ask, and may be waiting
+    /// for another. Nobody waits for this one, so nobody comes to wait for the transaction by it.
+    ///
+    /// # Panics
+    /// It is not free.
+    pub fn give(&mut self, tx: TxId, what: Resource, mode: Mode) {
+        assert!(self.is_free(tx, what, mode), "{what:?} is taken");
+        if self.held(tx, what).is_some() {
+            return;
+        }
+        self.stats.requests += 1;
+        self.locks.entry(what).or_default().holders.push((tx, mode));
+        self.parties.entry(tx).or_default().held.push(what);
+    }
+
+    /// A transaction no longer waits. Appends those that go on because of that.
+    pub fn withdraw(&mut self, tx: TxId, woken: &mut Vec<TxId>) {
+        let Some((what, _)) = self.awaited(tx) else {
+            return;
+        };
+        self.locks
+            .get_mut(&what)
+            .expect("it has a queue")
+            .withdraw(tx);
+        let party = self.parties.get_mut(&tx).expect("it waits");
+        party.awaited = None;
+        if party.held.is_empty() {
+            self.parties.remove(&tx);
+        }
+        self.serve(what, woken);
+    }
+
+    /// Bytes in memory.
+    pub fn memory(&self) -> u64 {
+        let requests = |lock: &Lock| {
+            lock.holders.capacity() * size_of::<(TxId, Mode)>()
+                + lock.queue.capacity() * size_of::<Request>()
+        };
+        let lists: usize = self.locks.values().map(requests).sum();
+        let held = |party: &Party| party.held.capacity() * size_of::<Resource>();
+        let held: usize = self.parties.values().map(held).sum();
+        let locks = self.locks.capacity() * (size_of::<(Resource, Lock)>() + 1);
+        let parties = self.parties.capacity() * (size_of::<(TxId, Party)>() + 1);
+        (lists + held + locks + parties) as u64
     }
 
     /// Grants what can be granted, from the head of the queue.

@@ -9,7 +9,7 @@
 
 use super::super::config::HostConfig;
 use super::super::engine::Engine;
-use super::super::log::{Entry, Lsn, PAGES_MIN, PAGE_HEAD_BYTES, What};
+use super::super::log::{Entry, Lsn, PAGE_HEAD_BYTES, PAGES_MIN, What};
 use super::{BARE, HostError, Wal};
 use crate::layout;
 use crate::layout::{Record, put};

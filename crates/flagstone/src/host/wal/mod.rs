@@ -256,7 +256,13 @@ impl Wal {
         };
         let lsn = self.append(now, &back, engine.config.log_buffer_bytes as u64)?;
         let frame = engine.pool.peek_mut(entry.page).expect("it was fetched");
-        redo(&mut frame.page, &back, lsn, engine.page_bytes, &mut self.bytes)?;
+        redo(
+            &mut frame.page,
+            &back,
+            lsn,
+            engine.page_bytes,
+            &mut self.bytes,
+        )?;
         if frame.changed == 0 {
             frame.changed = lsn;
         }
@@ -297,7 +303,10 @@ impl Manager for Wal {
     fn space(&self) -> (u32, TxId) {
         let tape = self.tape.as_ref().expect("before the restart");
         let ids = tape.entries(0).map(|(_, entry)| entry.tx);
-        (self.log.first().0, ids.max().max(Some(tape.last_tx)).expect("at least one"))
+        (
+            self.log.first().0,
+            ids.max().max(Some(tape.last_tx)).expect("at least one"),
+        )
     }
 
     fn restart(&mut self, engine: &mut Engine, now: Nanos) -> Result<Nanos, HostError> {
@@ -325,7 +334,9 @@ impl Manager for Wal {
     ) -> Result<Nanos, HostError> {
         let mut issue = now;
         if self.sabotage != Some(Sabotage::PageBeforeLog) {
-            issue = self.log.force(&mut self.device, now, frame.page.lsn() + 1)?;
+            issue = self
+                .log
+                .force(&mut self.device, now, frame.page.lsn() + 1)?;
         }
         frame
             .page
@@ -349,7 +360,10 @@ impl Manager for Wal {
         if old.is_none() && bytes.is_none() {
             return Ok(Step::Done((), now));
         }
-        let (before, after) = (room_of(old.map(<[u8]>::len)), room_of(bytes.map(<[u8]>::len)));
+        let (before, after) = (
+            room_of(old.map(<[u8]>::len)),
+            room_of(bytes.map(<[u8]>::len)),
+        );
         if after > before {
             let own = self.txs.get(&tx).map_or(0, |known| {
                 let here = known.freed.iter().filter(|(page, _)| *page == at);
@@ -434,12 +448,7 @@ impl Manager for Wal {
         Ok(Step::Done((), now))
     }
 
-    fn commit(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        tx: TxId,
-    ) -> Result<Step<()>, HostError> {
+    fn commit(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
         let Some(known) = self.txs.get(&tx) else {
             return Ok(Step::Done((), now));
         };

@@ -122,7 +122,13 @@ fn repeat_history(
         now = fetched.expect("every page can be written out");
         let frame = engine.pool.peek_mut(entry.page).expect("it was fetched");
         if frame.page.lsn() < lsn {
-            redo(&mut frame.page, &entry, lsn, engine.page_bytes, &mut wal.bytes)?;
+            redo(
+                &mut frame.page,
+                &entry,
+                lsn,
+                engine.page_bytes,
+                &mut wal.bytes,
+            )?;
             if frame.changed == 0 {
                 frame.changed = lsn;
             }
@@ -134,12 +140,7 @@ fn repeat_history(
 }
 
 /// Takes back what the losers did, the youngest change of all first.
-fn undo(
-    wal: &mut Wal,
-    engine: &mut Engine,
-    now: Nanos,
-    tape: &Tape,
-) -> Result<Nanos, HostError> {
+fn undo(wal: &mut Wal, engine: &mut Engine, now: Nanos, tape: &Tape) -> Result<Nanos, HostError> {
     let mut now = now;
     loop {
         let youngest = wal.txs.iter().max_by_key(|(_, known)| known.last);
