@@ -3,7 +3,7 @@
 use super::HostError;
 use super::log;
 use crate::buffer::{PolicyKind, PolicyOptions};
-use crate::commit::Kind;
+use crate::commit::{Kind, RecordKind};
 use std::fmt;
 use std::str::FromStr;
 
@@ -14,20 +14,23 @@ pub enum Stack {
     Force(Kind),
     /// ARIES: steal, no force, undo and redo from a log, on a device without transactions.
     Wal,
+    /// Flags for records: no force, a redo log, pages that transactions share.
+    FlagEx(RecordKind),
 }
 
 impl Stack {
     /// All stacks.
     pub fn all() -> Vec<Stack> {
         let force = Kind::ALL.iter().map(|&kind| Stack::Force(kind));
-        force.chain([Stack::Wal]).collect()
+        let records = RecordKind::ALL.map(Stack::FlagEx);
+        force.chain([Stack::Wal]).chain(records).collect()
     }
 
     /// What the stack locks where nothing else is asked for.
     pub fn granularity(self) -> Granularity {
         match self {
             Stack::Force(_) => Granularity::Page,
-            Stack::Wal => Granularity::Record,
+            Stack::Wal | Stack::FlagEx(_) => Granularity::Record,
         }
     }
 }
@@ -37,6 +40,7 @@ impl fmt::Display for Stack {
         match self {
             Stack::Force(kind) => write!(f, "force:{kind}"),
             Stack::Wal => f.write_str("wal"),
+            Stack::FlagEx(kind) => write!(f, "{kind}"),
         }
     }
 }
@@ -108,6 +112,12 @@ pub enum Sabotage {
     UndoCompensation,
     /// A restart does not undo.
     NoUndo,
+    /// Flags are set before the log that the commit needs is durable.
+    FlagsBeforeLog,
+    /// A committed record that is only in the buffer is forgotten when it is written again.
+    NoBeforeImage,
+    /// A restart redoes changes that a newer copy already has.
+    RedoAll,
 }
 
 impl Default for HostConfig {
@@ -150,6 +160,11 @@ impl HostConfig {
                     "log_pages is {}, it must be at least {}",
                     self.log_pages,
                     log::PAGES_MIN
+                ));
+            }
+            if matches!(stack, Stack::FlagEx(_)) && self.steal == Some(false) {
+                return fail(format!(
+                    "{stack} marks what is not committed in the pages: leave `steal` out"
                 ));
             }
             return Ok(());

@@ -9,7 +9,7 @@
 //! ```text
 //!   Host      arguments, locks, waiting               this file
 //!   Engine    frames, live transactions, counters     engine.rs
-//!   Manager   what is written when, and recovery      force.rs, wal/
+//!   Manager   what is written when, and recovery      force.rs, wal/, flag_ex/
 //!   Log       a ring of pages, a stream of records    log/
 //! ```
 //!
@@ -23,6 +23,7 @@ mod log;
 mod stats;
 
 // A recovery manager each.
+mod flag_ex;
 mod force;
 mod wal;
 
@@ -117,6 +118,7 @@ impl Host {
         let (mut manager, opened) = match stack {
             Stack::Force(kind) => force::open(flash, kind, device, options, config, now)?,
             Stack::Wal => wal::open(flash, device, options, config, now)?,
+            Stack::FlagEx(kind) => flag_ex::open(flash, kind, device, options, config, now)?,
         };
         let mut engine = Engine::new(config, page_bytes);
         let (pages, last_tx) = manager.space();

@@ -40,7 +40,8 @@ impl Dice {
     }
 }
 
-fn chip() -> Chip {
+fn chip(stack: Stack) -> Chip {
+    let flags_records = matches!(stack, Stack::FlagEx(_));
     let geometry = Geometry {
         channels: 2,
         packages_per_channel: 1,
@@ -50,9 +51,9 @@ fn chip() -> Chip {
         page_bytes: 256,
         spare_bytes: 64,
         cell: Cell::Slc {
-            partial_programs: 3,
+            partial_programs: if flags_records { 4 } else { 3 },
         },
-        strict_order: true,
+        strict_order: !flags_records,
     };
     let timing = Timing {
         read: Nanos::from_micros(25),
@@ -94,7 +95,7 @@ impl SmallHost {
         options: Options,
         cut: Option<Cut>,
     ) -> SmallHost {
-        let power = PowerCut::new(chip());
+        let power = PowerCut::new(chip(stack));
         let mut small = SmallHost {
             stack,
             config,
@@ -143,7 +144,7 @@ impl SmallHost {
     }
 
     fn take(&mut self) -> PowerCut {
-        let blank = Shared::new(PowerCut::new(chip()));
+        let blank = Shared::new(PowerCut::new(chip(self.stack)));
         std::mem::replace(&mut self.flash, blank).take()
     }
 
@@ -600,7 +601,7 @@ pub(super) fn variants() -> Vec<(Stack, HostConfig)> {
         all.push((stack, config()));
         let rewrites = match stack {
             Stack::Force(kind) => kind.info().rewrites,
-            Stack::Wal => true,
+            Stack::Wal | Stack::FlagEx(_) => true,
         };
         if rewrites {
             let write_through = true;

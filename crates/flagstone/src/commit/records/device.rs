@@ -292,6 +292,26 @@ impl RecordDevice {
         Ok(tx)
     }
 
+    /// Makes a transaction live under an identifier that the caller has not used before.
+    ///
+    /// # Errors
+    /// As [`RecordDevice::begin`], or a transaction of that identifier is live.
+    pub fn enter(&mut self, tx: TxId) -> Result<(), DeviceError> {
+        self.ready()?;
+        if self.records.is_live(tx) {
+            return Err(DeviceError::NoTransaction(tx));
+        }
+        self.raise_tx(tx);
+        self.records.live.insert(tx, Live::default());
+        self.host.begun += 1;
+        Ok(())
+    }
+
+    /// The highest identifier that was used, as far as flash tells.
+    pub fn last_tx(&self) -> TxId {
+        self.last_tx
+    }
+
     /// No identifier up to this one, which the host has seen in its log, is used again.
     pub fn raise_tx(&mut self, seen: TxId) {
         self.last_tx = self.last_tx.max(seen);

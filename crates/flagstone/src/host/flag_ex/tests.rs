@@ -1,0 +1,1 @@
+//! Titled scenarios of CFC_ex and AFC_ex.
