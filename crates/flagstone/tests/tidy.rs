@@ -5,7 +5,7 @@
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::Kind;
 use flagstone::layout::Record;
-use flagstone::{commit, ftl, page};
+use flagstone::{commit, ftl, host, page};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
@@ -401,8 +401,10 @@ fn links_between_documents_lead_somewhere() {
 
 /// All records that are kept on flash.
 fn layouts() -> impl Iterator<Item = &'static Record> {
-    [ftl::LAYOUTS, page::LAYOUTS, commit::LAYOUTS]
+    let below = [ftl::LAYOUTS, page::LAYOUTS, commit::LAYOUTS];
+    below
         .into_iter()
+        .chain(host::LAYOUTS.iter().copied())
         .flatten()
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Frame {
     pub(super) ready: Nanos,
     /// LSN of the first record that changed it since it was last written out; 0 if none did.
     pub(super) changed: u64,
-    /// The live transaction that changed it, where only one can.
+    /// The transaction that changed it last.
     pub(super) owner: Option<TxId>,
     /// What of it is not committed, or not on flash, where pages are shared.
     pub(super) marks: Marks,
@@ -173,7 +173,8 @@ impl Engine {
             frame = self.pool.remove(victim).expect("it was chosen");
             if frame.changed != 0 {
                 now = manager.write_back(self, now, victim, &mut frame)?;
-                self.stats.pages_stolen += u64::from(frame.owner.is_some());
+                let owner = frame.owner.and_then(|tx| self.txs.get(&tx));
+                self.stats.pages_stolen += u64::from(owner == Some(&Phase::Live));
             }
         }
         (frame.changed, frame.owner) = (0, None);

@@ -28,6 +28,8 @@ mod force;
 mod wal;
 
 #[cfg(test)]
+mod rig;
+#[cfg(test)]
 mod small_host;
 #[cfg(test)]
 mod tests;
@@ -324,6 +326,7 @@ impl Host {
     pub fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
         self.check_live(now, tx)?;
         self.engine.locks.withdraw(tx, &mut self.engine.woken);
+        self.engine.woken.retain(|woken| *woken != tx);
         let done = self.manager.abort(&mut self.engine, now, tx)?;
         self.engine.end(tx, done);
         self.engine.stats.aborted += 1;

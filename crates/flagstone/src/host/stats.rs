@@ -23,7 +23,7 @@ pub struct HostStats {
     pub pages_read: u64,
     /// Data pages written to the device, for whatever reason.
     pub pages_written: u64,
-    /// Of these, pages of a live transaction that were evicted.
+    /// Of these, pages that were evicted while the transaction that changed them last was live.
     pub pages_stolen: u64,
     /// Data pages read from the device to roll back.
     pub pages_read_back: u64,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  page first       | master: epoch, last xid, checkpoint, oldest |
-//!  page first+1+n%r | head: epoch, number n, used | bytes n*p .. n*p+used of the stream |
+//!  page first+1+n%r | head: epochs, number n, used | bytes n*p .. n*p+used of the stream |
 //! ```
 //!
 //! A record's LSN is its place in the stream, so it is found without an index. Records go over the
@@ -10,10 +10,11 @@
 //! replaces it atomically, so the older contents are there until the newer ones are.
 //!
 //! What ends the stream after a restart: a page whose number is not the next one (of an earlier
-//! lap, or never written), a page that is not full, or one of an earlier epoch than the page
-//! before. Each restart takes a new epoch and makes it durable in the master before it writes a log
-//! page. So a page that was in flight at a cut and landed behind one that did not is not taken for
-//! a continuation of what is written later in its predecessor's place.
+//! lap, or never written), a page that is not full, or one that was not written behind the page
+//! before as it is now. For each restart takes a new epoch and makes it durable in the master before
+//! it writes a log page, and a page names the epoch of the page before. So nothing that was in
+//! flight at a cut, and landed while what comes before it did not, is taken for a continuation of
+//! what is there instead, or of what is written there later.
 //!
 //! Invariants  1. A force returns an instant not before that of any earlier force: what is durable
 //!                of the stream is a prefix of it.
@@ -22,6 +23,8 @@
 //!                grow beyond what a restart can roll back.
 
 mod entry;
+#[cfg(test)]
+mod tests;
 
 pub(super) use entry::{Entry, Lsn, What};
 
@@ -43,8 +46,9 @@ layout! {
 
 layout! {
     /// The head of a page of the host's log.
-    pub log_page_head: 12 => {
+    pub log_page_head: 16 => {
         EPOCH:  4, "in which it was written";
+        BEFORE: 4, "in which the page before it was written";
         NUMBER: 6, "its place in the stream, in pages";
         USED:   2, "bytes of the stream that follow";
     }
@@ -134,6 +138,8 @@ impl Tape {
 pub(super) struct Log {
     place: Place,
     epoch: u64,
+    /// The epoch of the page before the one that is not full.
+    before: u64,
     /// Bytes of the stream in a page, and pages in the ring.
     payload: u64,
     ring: u64,
@@ -167,6 +173,7 @@ impl Log {
         let mut log = Log {
             place,
             epoch: 0,
+            before: 0,
             payload,
             ring: u64::from(place.pages) - 1,
             start: payload,
@@ -193,7 +200,7 @@ impl Log {
             checkpoint = get(master, log_master::CHECKPOINT);
             log.oldest = get(master, log_master::OLDEST);
         }
-        let (start, bytes, read) = log.scan(store, done)?;
+        let (start, bytes, epochs, read) = log.scan(store, done)?;
         done = done.max(read);
         // What is left of a record that is not whole is no part of the stream. Nor is what a restart
         // wrote at its end and no master points to: it is written again, so that restarts that the
@@ -214,6 +221,7 @@ impl Log {
         let end = start + kept as u64;
         let tail = end / payload * payload;
         log.start = tail;
+        log.before = epochs[((tail - start) / payload) as usize];
         log.buffer
             .extend_from_slice(&bytes[(tail - start) as usize..(end - start) as usize]);
         log.forced = end;
@@ -231,15 +239,16 @@ impl Log {
         Ok((log, tape))
     }
 
-    /// Reads pages from that of the oldest record on, as far as each follows the one before.
+    /// Reads pages from that of the oldest record on, as far as each follows the one before. Gives
+    /// where they begin, their bytes, and the epochs of the page before them and of each of them.
     fn scan(
         &mut self,
         store: &mut dyn Store,
         now: Nanos,
-    ) -> Result<(Lsn, Vec<u8>, Nanos), HostError> {
+    ) -> Result<(Lsn, Vec<u8>, Vec<u64>, Nanos), HostError> {
         let first = self.oldest / self.payload;
         let (mut bytes, mut page) = (Vec::new(), Vec::new());
-        let (mut done, mut epoch) = (now, 0);
+        let (mut done, mut epochs) = (now, Vec::new());
         for number in first..first + self.ring {
             done = done.max(store.get(now, self.page_of(number), &mut page)?);
             self.stats.pages_read += 1;
@@ -247,24 +256,32 @@ impl Log {
                 break;
             };
             let used = get(head, log_page_head::USED) as usize;
-            let written = get(head, log_page_head::EPOCH);
-            if get(head, log_page_head::NUMBER) != number || written < epoch {
+            let before = get(head, log_page_head::BEFORE);
+            if get(head, log_page_head::NUMBER) != number
+                || epochs.last().is_some_and(|&last| last != before)
+            {
                 break;
             }
-            epoch = written;
             let Some(part) = page.get(log_page_head::SIZE..log_page_head::SIZE + used) else {
                 break;
             };
             bytes.extend_from_slice(part);
+            if epochs.is_empty() {
+                epochs.push(before);
+            }
+            epochs.push(get(head, log_page_head::EPOCH));
             if (used as u64) < self.payload {
                 break;
             }
+        }
+        if epochs.is_empty() {
+            epochs.push(0);
         }
         let start = first * self.payload;
         if start + (bytes.len() as u64) < self.oldest {
             return Err(HostError::LogDamaged(self.page_of(first)));
         }
-        Ok((start, bytes, done))
+        Ok((start, bytes, epochs, done))
     }
 
     fn page_of(&self, number: u64) -> Lpn {
@@ -303,6 +320,7 @@ impl Log {
         self.start = number * self.payload;
         self.buffer.clear();
         self.forced = self.start;
+        self.before = self.epoch;
     }
 
     /// Bytes of the stream in a page.
@@ -374,6 +392,7 @@ impl Log {
             image.clear();
             image.resize(log_page_head::SIZE, 0);
             put(&mut image, log_page_head::EPOCH, self.epoch);
+            put(&mut image, log_page_head::BEFORE, self.before);
             put(&mut image, log_page_head::NUMBER, number);
             put(&mut image, log_page_head::USED, to - from);
             let bytes = (from - self.start) as usize..(to - self.start) as usize;
@@ -381,6 +400,9 @@ impl Log {
             done = done.max(store.put(issue, self.page_of(number), &image)?);
             self.stats.pages_written += 1;
             self.image = image;
+            if to - from == self.payload {
+                self.before = self.epoch;
+            }
         }
         self.stats.forces += 1;
         self.forced = end;

@@ -30,6 +30,8 @@
 
 mod checkpoint;
 mod restart;
+#[cfg(test)]
+mod tests;
 
 use super::config::{HostConfig, Sabotage};
 use super::engine::{Engine, Frame, Manager};
@@ -55,6 +57,8 @@ const BARE: u64 = Entry::bytes(0) as u64;
 struct Tx {
     first: Lsn,
     last: Lsn,
+    /// Bytes of its records.
+    logged: u64,
     /// Log bytes that are kept free for its end, one way or the other.
     reserved: u64,
     /// Bytes that its changes have freed in pages, and which it may take back.
@@ -218,11 +222,17 @@ impl Wal {
             self.checkpoint(engine, now, Lsn::MAX)?;
             return Ok(None);
         }
-        match self.txs.iter().min_by_key(|(_, known)| known.first) {
-            Some((&victim, _)) if victim != tx || self.txs.len() > 1 => Ok(Some(Step::Abort {
-                victim,
-                why: Why::LogFull,
-            })),
+        // Alone in an empty log it has to fit; if it does not, to start it again would not help.
+        let own = self.txs.get(&tx);
+        let own = bytes + own.map_or(0, |known| known.logged + known.reserved);
+        let oldest = self.txs.iter().min_by_key(|(_, known)| known.first);
+        match oldest {
+            Some((&victim, _)) if own + 2 * checkpoint <= self.log.capacity() => {
+                Ok(Some(Step::Abort {
+                    victim,
+                    why: Why::LogFull,
+                }))
+            }
             _ => Err(HostError::LogFull {
                 pages: engine.config.log_pages,
             }),
@@ -391,6 +401,7 @@ impl Manager for Wal {
             let begun = Tx {
                 first,
                 last: first,
+                logged: BARE,
                 reserved: 3 * BARE,
                 freed: Vec::new(),
             };
@@ -418,6 +429,7 @@ impl Manager for Wal {
         }
         entry.replaced = entry.old.len() as u16;
         let undo = BARE + entry.old.len() as u64;
+        let logged = undo + entry.new.len() as u64;
         let lsn = self.log.append(&entry)?;
         if frame.changed == 0 {
             frame.changed = lsn;
@@ -432,8 +444,10 @@ impl Manager for Wal {
             }
         }
         frame.page.set_lsn(lsn);
+        frame.owner = Some(tx);
         let known = self.txs.get_mut(&tx).expect("it has begun");
         known.last = lsn;
+        known.logged += logged;
         known.reserved += undo;
         self.reserved_log += undo;
         if before > after {

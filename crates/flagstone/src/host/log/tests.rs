@@ -1,0 +1,175 @@
+//! The log over a device that loses what a cut may lose.
+
+use super::*;
+use std::collections::BTreeMap;
+
+/// Pages in memory; those of `lost` do not land.
+#[derive(Default)]
+struct Pages {
+    pages: BTreeMap<Lpn, Vec<u8>>,
+    lost: Vec<Lpn>,
+}
+
+impl Store for Pages {
+    fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError> {
+        into.clear();
+        into.extend_from_slice(self.pages.get(&at).map_or(&[], Vec::as_slice));
+        Ok(now)
+    }
+
+    fn put(&mut self, now: Nanos, at: Lpn, bytes: &[u8]) -> Result<Nanos, HostError> {
+        if !self.lost.contains(&at) {
+            self.pages.insert(at, bytes.to_vec());
+        }
+        Ok(now + Nanos(10))
+    }
+}
+
+const PLACE: Place = Place {
+    first: Lpn(100),
+    pages: 9,
+    page_bytes: 128,
+    buffer_bytes: 300,
+};
+
+fn open(pages: &mut Pages) -> (Log, Tape) {
+    Log::open(pages, Nanos::ZERO, PLACE).expect("a log")
+}
+
+/// Appends records of so many bytes, numbered from `first`, and forces them.
+fn append(log: &mut Log, pages: &mut Pages, ids: std::ops::Range<u64>, bytes: usize) -> Nanos {
+    for id in ids {
+        let body = vec![id as u8; bytes - Entry::bytes(0)];
+        log.append(&Entry::mark(What::Commit, TxId(id), 0, &body))
+            .expect("there is room");
+    }
+    let end = log.end();
+    log.force(pages, Nanos::ZERO, end).expect("it writes")
+}
+
+fn ids(tape: &Tape) -> Vec<u64> {
+    let ids = tape.entries(0).map(|(_, entry)| {
+        assert!(entry.new.iter().all(|byte| u64::from(*byte) == entry.tx.0));
+        entry.tx.0
+    });
+    ids.collect()
+}
+
+#[test]
+fn records_come_back_over_the_ends_of_pages_and_by_their_lsns() {
+    let mut pages = Pages::default();
+    let (mut log, _) = open(&mut pages);
+    let mut lsns = Vec::new();
+    for id in 0..12 {
+        lsns.push(log.end());
+        append(&mut log, &mut pages, id..id + 1, 50);
+    }
+    let (mut log, tape) = open(&mut pages);
+    assert_eq!(ids(&tape), (0..12).collect::<Vec<_>>());
+    let mut record = Vec::new();
+    for (id, &lsn) in lsns.iter().enumerate() {
+        assert_eq!(tape.entry(lsn).expect("a record").tx, TxId(id as u64));
+        log.read(&mut pages, Nanos::ZERO, lsn, &mut record).unwrap();
+        let (entry, len) = Entry::parse(&record).expect("the whole record");
+        assert_eq!((entry.tx, len), (TxId(id as u64), 50));
+    }
+    assert!(log.stats().pages_read > 0, "old ones come from the device");
+}
+
+/// What made a stale page pass for a continuation: the last page of the log is full and holds half
+/// of a record; a restart ends the log before that; what it writes there and behind does not land
+/// but for the page behind.
+#[test]
+fn a_gap_ends_the_log_though_the_page_behind_it_is_new() {
+    let mut pages = Pages::default();
+    let (mut log, _) = open(&mut pages);
+    append(&mut log, &mut pages, 0..2, 100);
+    let third = log.page_of(3);
+    pages.lost = vec![third];
+    append(&mut log, &mut pages, 2..3, 100);
+    pages.lost.clear();
+    let (mut log, tape) = open(&mut pages);
+    assert_eq!(ids(&tape), [0, 1], "the third record is cut in half");
+    pages.lost = vec![log.page_of(2)];
+    append(&mut log, &mut pages, 7..9, 100);
+    pages.lost.clear();
+    assert!(
+        pages.pages.contains_key(&third),
+        "the page behind it landed"
+    );
+    let (mut log, tape) = open(&mut pages);
+    assert_eq!(ids(&tape), [0, 1]);
+    append(&mut log, &mut pages, 3..4, 60);
+    assert_eq!(ids(&open(&mut pages).1), [0, 1, 3]);
+}
+
+#[test]
+fn forces_end_in_the_order_of_the_stream() {
+    let mut pages = Pages::default();
+    let (mut log, _) = open(&mut pages);
+    append(&mut log, &mut pages, 0..1, 50);
+    let early = log.end();
+    log.append(&Entry::mark(What::Begin, TxId(1), 0, &[]))
+        .unwrap();
+    let middle = log.end();
+    let late = log.force(&mut pages, Nanos(500), middle).unwrap();
+    log.append(&Entry::mark(What::Begin, TxId(2), 0, &[]))
+        .unwrap();
+    let end = log.end();
+    let after = log.force(&mut pages, Nanos(100), end).unwrap();
+    assert!(late >= Nanos(510) && after >= late, "{late} {after}");
+    let asked = log.force(&mut pages, Nanos(100), early).unwrap();
+    assert_eq!(asked, Nanos(100), "that was durable before");
+    assert_eq!(log.force(&mut pages, Nanos(100), middle).unwrap(), late);
+}
+
+#[test]
+fn a_full_log_takes_nothing_and_a_checkpoint_makes_room() {
+    let mut pages = Pages::default();
+    let (mut log, _) = open(&mut pages);
+    let mut id = 0;
+    while log.room() >= 100 {
+        append(&mut log, &mut pages, id..id + 1, 100);
+        id += 1;
+    }
+    let record = Entry::mark(What::Commit, TxId(1), 0, &[0; 75]);
+    assert_eq!(log.append(&record), Err(HostError::LogFull { pages: 9 }));
+    let begin = log.append(&Entry::mark(What::CheckpointBegin, TxId(0), 0, &[]));
+    let (begin, tx) = (begin.expect("room"), TxId(0));
+    log.append(&Entry::mark(What::CheckpointEnd, tx, 0, &[]))
+        .unwrap();
+    let end = log.end();
+    let now = log.force(&mut pages, Nanos::ZERO, end).unwrap();
+    let durable = log.point_to(&mut pages, now, begin, begin, tx).unwrap();
+    assert!(
+        append(&mut log, &mut pages, 90..91, 100) > durable,
+        "not before the master"
+    );
+    let (log, tape) = open(&mut pages);
+    assert_eq!(tape.checkpoint, begin);
+    let found: Vec<What> = tape.entries(0).map(|(_, entry)| entry.what).collect();
+    assert_eq!(
+        found,
+        [What::CheckpointBegin, What::CheckpointEnd, What::Commit]
+    );
+    assert!(log.room() > 600);
+}
+
+#[test]
+fn a_log_of_something_else_is_refused() {
+    let mut pages = Pages::default();
+    let (mut log, _) = open(&mut pages);
+    append(&mut log, &mut pages, 0..3, 100);
+    let begin = log.end();
+    log.point_to(&mut pages, Nanos::ZERO, begin, begin, TxId(3))
+        .unwrap();
+    // The master points to a checkpoint that was never forced.
+    let refused = Log::open(&mut pages, Nanos::ZERO, PLACE).err();
+    assert!(
+        matches!(refused, Some(HostError::LogDamaged(_))),
+        "{refused:?}"
+    );
+    pages.pages.insert(PLACE.first, vec![1, 2, 3]);
+    let refused = Log::open(&mut pages, Nanos::ZERO, PLACE).err();
+    assert_eq!(refused, Some(HostError::LogDamaged(PLACE.first)));
+}

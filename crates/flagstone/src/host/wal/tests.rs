@@ -1,0 +1,403 @@
+//! ARIES' corner cases, one by one.
+
+use super::super::config::Sabotage;
+use super::super::small_host::{SmallHost, Value, config, rid};
+use super::super::{Host, HostConfig, HostError, Stack, Step, Why};
+use crate::commit::Options;
+use crate::nand::Cut;
+use crate::units::{Lpn, Nanos, TxId};
+
+/// Dice of a cut after which nothing, or everything, that was in flight is there.
+const NOTHING: u64 = 6;
+const EVERYTHING: u64 = 1;
+
+fn cut(at: u64, dice: u64) -> Option<Cut> {
+    let torn = dice == NOTHING;
+    Some(Cut { at, dice, torn })
+}
+
+fn small() -> SmallHost {
+    SmallHost::new(Stack::Wal, config())
+}
+
+fn with_frames(frames: usize) -> SmallHost {
+    let config = HostConfig { frames, ..config() };
+    SmallHost::new(Stack::Wal, config)
+}
+
+/// Commits a value in so many pages.
+fn put(small: &mut SmallHost, pages: u32, value: &[u8]) {
+    let tx = small.begin();
+    for page in 0..pages {
+        small.write(tx, rid(page, 0), Some(value));
+    }
+    small.commit(tx);
+}
+
+fn values(small: &mut SmallHost, pages: u32) -> Vec<Value> {
+    let tx = small.begin();
+    let all = (0..pages)
+        .map(|page| small.value(tx, rid(page, 0)))
+        .collect();
+    small.commit(tx);
+    all
+}
+
+fn all(value: &[u8], pages: u32) -> Vec<Value> {
+    vec![Some(value.to_vec()); pages as usize]
+}
+
+/// A host of three frames in which a transaction that has not committed has changed ten pages, most
+/// of which are on flash with its changes.
+fn loser() -> SmallHost {
+    let mut small = with_frames(3);
+    put(&mut small, 10, b"old");
+    let tx = small.begin();
+    for page in 0..10 {
+        small.write(tx, rid(page, 0), Some(b"a loser's"));
+    }
+    assert!(small.host().stats().pages_stolen >= 7);
+    small
+}
+
+/// Records that a restart wrote.
+fn records(small: &mut SmallHost) -> u64 {
+    small.host().stats().log.records
+}
+
+#[test]
+fn a_crash_in_undo_does_not_undo_anything_twice() {
+    let mut clean = loser();
+    clean.restart(None);
+    let operations = clean.issued();
+    assert!(operations > 10, "undo writes: {operations}");
+    let mut once = 0;
+    for at in 0..operations {
+        for dice in [NOTHING, EVERYTHING, at * 977 + 3] {
+            let mut small = loser();
+            small.restart(cut(at, dice));
+            assert_eq!(small.cut_restarts, 1, "at {at}");
+            once += u64::from(records(&mut small) < records(&mut clean));
+            assert!(records(&mut small) <= records(&mut clean), "at {at}");
+            assert_eq!(values(&mut small, 10), all(b"old", 10), "at {at}");
+        }
+    }
+    assert!(once > 0, "compensation that had reached the flash counts");
+}
+
+#[test]
+fn a_compensation_record_is_never_undone() {
+    // Undone to the end, and then a cut: the next restart finds everything compensated.
+    let mut small = loser();
+    small.restart(None);
+    let first = records(&mut small);
+    small.restart(None);
+    let second = records(&mut small);
+    assert!(first >= 10 && second < 10, "{first}, {second}");
+    assert_eq!(values(&mut small, 10), all(b"old", 10));
+    // The control undoes them, and finds its loser's values again.
+    let config = HostConfig {
+        frames: 3,
+        sabotage: Some(Sabotage::UndoCompensation),
+        ..config()
+    };
+    let mut wrong = false;
+    for at in 0.. {
+        let mut small = loser();
+        small.config = config.clone();
+        small.restart(cut(at, EVERYTHING));
+        if small.cut_restarts == 0 {
+            break;
+        }
+        wrong |= values(&mut small, 10) != all(b"old", 10);
+    }
+    assert!(wrong, "the control passes");
+}
+
+/// The power fails with the `at`-th operation of a commit. True if there was one.
+fn cut_commit(small: &mut SmallHost, at: u64, dice: u64) -> bool {
+    small.arm(cut(at, dice).expect("a cut"));
+    let tx = small.begin();
+    small.write(tx, rid(0, 0), Some(b"new"));
+    let now = small.now;
+    let fell = small.host().commit(now, tx).is_err();
+    small.restart(None);
+    fell
+}
+
+/// Operations of a restart that finds nothing to do.
+fn idle_restart() -> u64 {
+    let mut small = small();
+    put(&mut small, 1, b"old");
+    small.restart(None);
+    small.restart(None);
+    small.issued()
+}
+
+#[test]
+fn a_torn_log_page_ends_the_log_before_it() {
+    let at = idle_restart();
+    let mut small = small();
+    put(&mut small, 1, b"old");
+    small.restart(None);
+    assert!(cut_commit(&mut small, at, NOTHING));
+    assert_eq!(values(&mut small, 1), all(b"old", 1));
+}
+
+#[test]
+fn a_commit_record_that_is_durable_counts_though_nobody_was_told() {
+    let at = idle_restart();
+    let mut small = small();
+    put(&mut small, 1, b"old");
+    small.restart(None);
+    assert!(cut_commit(&mut small, at, EVERYTHING));
+    assert_eq!(values(&mut small, 1), all(b"new", 1));
+}
+
+#[test]
+fn a_page_that_was_flushed_after_its_log_is_not_redone() {
+    let mut small = with_frames(2);
+    put(&mut small, 1, b"ab");
+    let tx = small.begin();
+    // A record of what is put between: done twice it would be there twice.
+    small.write(tx, rid(0, 0), Some(b"a-b"));
+    small.commit(tx);
+    for page in 1..4 {
+        let tx = small.begin();
+        small.value(tx, rid(page, 0));
+        small.commit(tx);
+    }
+    assert!(small.host().stats().pages_written > 0);
+    for _ in 0..3 {
+        small.restart(None);
+        assert_eq!(values(&mut small, 1), all(b"a-b", 1));
+    }
+}
+
+#[test]
+fn a_checkpoint_that_is_half_written_does_not_count() {
+    for dice in [NOTHING, EVERYTHING, 8, 43, 90] {
+        for at in 0.. {
+            let mut small = small();
+            small.config.checkpoint_every = 1;
+            put(&mut small, 5, b"old");
+            small.restart(None);
+            // A loser that is in the checkpoint, as are its pages.
+            small.arm(cut(at, dice).expect("a cut"));
+            if small.cut_restarts > 0 {
+                assert_eq!(values(&mut small, 5), all(b"old", 5));
+                continue;
+            }
+            let loser = small.begin();
+            small.write(loser, rid(9, 0), Some(b"a loser's"));
+            let mut acknowledged = b'0';
+            let mut asked = b'0';
+            let mut fell = false;
+            while !fell && asked < b'9' {
+                let tx = small.begin();
+                let now = small.now;
+                asked += 1;
+                let written = small.host().write(now, tx, rid(0, 0), Some(&[asked; 30]));
+                fell = written.is_err();
+                if !fell {
+                    match small.host().commit(now, tx) {
+                        Ok(Step::Done((), done)) => small.now = done,
+                        _ => fell = true,
+                    }
+                }
+                if !fell {
+                    acknowledged = asked;
+                }
+            }
+            if !fell {
+                assert!(at > 10 && small.host().stats().checkpoints > 1);
+                break;
+            }
+            small.restart(None);
+            let found = values(&mut small, 10);
+            let value = found[0].clone().expect("a record");
+            let old = acknowledged == b'0' && value == b"old";
+            assert!(old || value == [acknowledged; 30] || value == [asked; 30]);
+            assert_eq!(found[1..5], all(b"old", 4));
+            assert_eq!(found[9], None, "at {at}");
+        }
+    }
+}
+
+#[test]
+fn the_ring_wraps_and_restarts_find_its_ends() {
+    let mut small = small();
+    for round in 0..400u32 {
+        let tx = small.begin();
+        for page in 0..3 {
+            small.write(tx, rid((round + page) % 12, 0), Some(&round.to_le_bytes()));
+        }
+        small.commit(tx);
+        if round % 7 == 0 {
+            small.restart(None);
+        }
+    }
+    let tx = small.begin();
+    for page in 0..12u32 {
+        let last = (0..400)
+            .rev()
+            .find(|r| (0..3).any(|p| (r + p) % 12 == page));
+        let last: u32 = last.expect("each page was written");
+        assert_eq!(
+            small.value(tx, rid(page, 0)),
+            Some(last.to_le_bytes().to_vec())
+        );
+    }
+}
+
+#[test]
+fn what_a_live_delete_has_freed_stays_free_for_its_roll_back() {
+    let mut small = small();
+    let record = [7; 100];
+    let tx = small.begin();
+    small.write(tx, rid(0, 0), Some(&record));
+    small.write(tx, rid(0, 1), Some(&record));
+    small.commit(tx);
+    let deletes = small.begin();
+    small.write(deletes, rid(0, 0), None);
+    let other = small.begin();
+    let now = small.now;
+    let refused = small.host().write(now, other, rid(0, 2), Some(&record));
+    assert!(
+        matches!(refused, Err(HostError::PageFull { .. })),
+        "{refused:?}"
+    );
+    small.abort(deletes);
+    // Time has passed, and the room is taken.
+    let refused = small.host().write(now, other, rid(0, 2), Some(&record));
+    assert!(matches!(refused, Err(HostError::PageFull { .. })));
+    small.abort(other);
+    let tx = small.begin();
+    assert_eq!(small.value(tx, rid(0, 0)), Some(record.to_vec()));
+}
+
+#[test]
+fn a_full_log_costs_the_transaction_that_keeps_it_from_being_shortened() {
+    let mut small = small();
+    let idle = small.begin();
+    small.write(idle, rid(19, 0), Some(b"idle"));
+    let mut victim = None;
+    let mut asked = idle;
+    for round in 0..200u8 {
+        let tx = small.begin();
+        let now = small.now;
+        match small.host().write(now, tx, rid(0, 0), Some(&[round; 60])) {
+            Ok(Step::Done((), _)) => small.commit(tx),
+            Ok(Step::Abort { victim: who, why }) => {
+                victim = Some((who, why));
+                asked = tx;
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(victim, Some((idle, Why::LogFull)));
+    small.abort(idle);
+    small.write(asked, rid(0, 0), Some(b"goes on"));
+    small.commit(asked);
+    // One that would not fit an empty log is told so.
+    let tx = small.begin();
+    let mut error = None;
+    for round in 0..400u32 {
+        let now = small.now;
+        let value = [round as u8; 60];
+        if let Err(found) = small
+            .host()
+            .write(now, tx, rid(round % 20, 1), Some(&value))
+        {
+            error = Some(found);
+            break;
+        }
+    }
+    assert_eq!(error, Some(HostError::LogFull { pages: 20 }));
+    small.abort(tx);
+    put(&mut small, 1, b"goes on");
+}
+
+#[test]
+fn bad_requests_are_refused_and_change_nothing() {
+    let mut small = small();
+    let (now, tx) = (small.now, small.begin());
+    let before = records(&mut small);
+    let mut bytes = Vec::new();
+    let pages = small.host().pages();
+    let host = small.host();
+    let beyond = host.read(now, tx, rid(pages, 0), &mut bytes);
+    let page = Lpn(pages);
+    assert_eq!(beyond, Err(HostError::OutOfRange { page, pages }));
+    let limit = host.record_bytes_max();
+    let long = host.write(now, tx, rid(0, 0), Some(&vec![0; limit + 1]));
+    let bytes = limit + 1;
+    assert_eq!(long, Err(HostError::RecordTooLong { bytes, limit }));
+    let unknown = host.commit(now, TxId(99));
+    assert_eq!(unknown, Err(HostError::NoTransaction(TxId(99))));
+    let done = host.write(now, tx, rid(0, 0), Some(&vec![0; limit]));
+    assert!(
+        matches!(done, Ok(Step::Done(..))),
+        "the longest fits: {done:?}"
+    );
+    small.commit(tx);
+    let now = small.now;
+    let over = small.host().abort(now, tx);
+    assert_eq!(over, Err(HostError::NoTransaction(tx)));
+    assert_eq!(
+        records(&mut small),
+        before + 4,
+        "begin, insert, commit, end"
+    );
+}
+
+#[test]
+fn settings_that_do_not_work_are_named() {
+    let wrong = |stack: &str, config: HostConfig| {
+        let stack: Stack = stack.parse().expect("a stack");
+        match config.check(stack) {
+            Err(HostError::Config(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    let few = HostConfig {
+        frames: 1,
+        ..config()
+    };
+    assert!(wrong("wal", few).contains("frames is 1"));
+    let write_through = true;
+    let through = HostConfig {
+        write_through,
+        ..config()
+    };
+    assert!(wrong("force:scc", through).contains("neither steal nor write-through"));
+    let short = HostConfig {
+        log_pages: 3,
+        ..config()
+    };
+    assert!(wrong("wal", short).contains("log_pages is 3"));
+    let unknown = "force:nothing".parse::<Stack>().unwrap_err().to_string();
+    assert!(unknown.contains("force:cfc"), "{unknown}");
+    for stack in Stack::all() {
+        assert_eq!(stack.to_string().parse(), Ok(stack));
+    }
+    // Too few pages for a checkpoint of so many frames.
+    let large = HostConfig {
+        frames: 4000,
+        ..config()
+    };
+    let opened = Host::open(
+        Box::new(super::super::small_host::chip(Stack::Wal)),
+        Stack::Wal,
+        super::super::small_host::device(),
+        &Options::default(),
+        &large,
+        Nanos::ZERO,
+    );
+    let why = opened.err().expect("it is refused").to_string();
+    assert!(
+        why.contains("a log for 4000 frames needs at least"),
+        "{why}"
+    );
+}
