@@ -118,6 +118,10 @@ pub enum Sabotage {
     NoBeforeImage,
     /// A restart redoes changes that a newer copy already has.
     RedoAll,
+    /// A restart goes on in the log where it ends.
+    NoGap,
+    /// A checkpoint counts before what it leaves out is durable.
+    EarlyCheckpoint,
 }
 
 impl Default for HostConfig {

@@ -4,6 +4,7 @@
 //! or of a fresh record that was overwritten in the buffer. A redo tells by LSNs what is missing,
 //! so a checkpoint holds no tables: it is two records, and the master points to it.
 
+use super::super::config::Sabotage;
 use super::super::engine::Engine;
 use super::super::log::{Entry, Lsn, PAGE_HEAD_BYTES, What};
 use super::super::{HostError, Step, Why};
@@ -26,10 +27,14 @@ impl FlagEx {
     fn oldest(&self, engine: &Engine) -> Lsn {
         let changed = engine.pool.iter().map(|(_, frame)| frame.changed);
         let changed = changed.filter(|&since| since != 0).min();
-        [changed, self.oldest_before().map(|(since, _)| since), self.oldest_orphan()]
-            .into_iter()
-            .flatten()
-            .fold(Lsn::MAX, Lsn::min)
+        [
+            changed,
+            self.oldest_before().map(|(since, _)| since),
+            self.oldest_orphan(),
+        ]
+        .into_iter()
+        .flatten()
+        .fold(Lsn::MAX, Lsn::min)
     }
 
     /// The oldest that a live transaction keeps, and which one it is.
@@ -42,7 +47,10 @@ impl FlagEx {
     }
 
     fn oldest_orphan(&self) -> Option<Lsn> {
-        self.orphans.values().filter_map(|before| before.fresh).min()
+        self.orphans
+            .values()
+            .filter_map(|before| before.fresh)
+            .min()
     }
 
     /// Makes sure that the log takes so many bytes more, the ends of all live transactions, and a
@@ -77,15 +85,19 @@ impl FlagEx {
         }
     }
 
-    /// Takes a checkpoint if the log has grown enough since the last.
+    /// Takes a checkpoint if the log has grown enough since the last, or is nearly full.
     pub(super) fn checkpoint_if_due(
         &mut self,
         engine: &mut Engine,
         now: Nanos,
     ) -> Result<(), HostError> {
         let [last, before] = self.checkpoints;
-        let room = 2 * BARE + kept(self.ahead, self.log.payload());
-        if self.log.end() - last >= self.checkpoint_bytes && self.log.room() >= room {
+        let grown = self.log.end() - last;
+        let room = kept(self.ahead, self.log.payload());
+        let (has_room, is_tight) = (self.log.room() >= room, self.log.room() < 2 * room);
+        if has_room && is_tight && grown >= self.log.payload() {
+            self.checkpoint(engine, now, Lsn::MAX)?;
+        } else if has_room && grown >= self.checkpoint_bytes {
             self.checkpoint(engine, now, before)?;
         }
         Ok(())
@@ -101,7 +113,10 @@ impl FlagEx {
     ) -> Result<Nanos, HostError> {
         let mut ready = now;
         let is_old = |since: Option<Lsn>| since.is_some_and(|since| since < older_than);
-        let orphans = self.orphans.iter().filter(|(_, before)| is_old(before.fresh));
+        let orphans = self
+            .orphans
+            .iter()
+            .filter(|(_, before)| is_old(before.fresh));
         let mut pages: Vec<Lpn> = orphans.map(|(rid, _)| rid.page).collect();
         pages.dedup();
         for at in pages {
@@ -117,7 +132,10 @@ impl FlagEx {
             ready = ready.max(engine.clean(self, now, at)?);
         }
         // R2
-        let start = ready.max(self.written).max(self.flagged);
+        let start = match self.sabotage {
+            Some(Sabotage::EarlyCheckpoint) => now,
+            _ => ready.max(self.written).max(self.flagged),
+        };
         self.not_before.retain(|_, when| *when > now);
         let begin = self
             .log

@@ -231,7 +231,12 @@ pub(super) fn open(
 }
 
 /// Puts a record into a page, or takes it out.
-fn set(page: &mut Page, rid: Rid, value: Option<&[u8]>, page_bytes: usize) -> Result<(), HostError> {
+fn set(
+    page: &mut Page,
+    rid: Rid,
+    value: Option<&[u8]>,
+    page_bytes: usize,
+) -> Result<(), HostError> {
     match value {
         Some(value) => page
             .put(rid.slot, value, page_bytes)
@@ -270,7 +275,10 @@ impl FlagEx {
         for mark in &frame.marks.pending {
             let slot = mark.slot;
             let rid_there = Rid { slot, ..rid };
-            let before = self.txs.get(&mark.tx).and_then(|known| known.before.get(&rid_there));
+            let before = self
+                .txs
+                .get(&mark.tx)
+                .and_then(|known| known.before.get(&rid_there));
             let before = before.and_then(|before| before.value.as_deref());
             let before = room_of(before.map(<[u8]>::len));
             if slot == rid.slot {
@@ -572,7 +580,10 @@ impl Manager for FlagEx {
         for known in self.txs.values() {
             before += size_of::<(TxId, Tx)>() + known.pages.len() * size_of::<Lpn>();
             before += known.before.len() * size_of::<(Rid, Before)>();
-            let values = known.before.values().filter_map(|before| before.value.as_ref());
+            let values = known
+                .before
+                .values()
+                .filter_map(|before| before.value.as_ref());
             before += values.map(|value| value.len()).sum::<usize>();
         }
         let not_before = self.not_before.capacity() * size_of::<(Lpn, Nanos)>();

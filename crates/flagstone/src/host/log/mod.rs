@@ -316,7 +316,9 @@ impl Log {
     /// Leaves a gap in the stream: the next record has this LSN, or one that is a little higher. A
     /// restart finds what follows once the master points behind the gap.
     pub(super) fn skip_to(&mut self, lsn: Lsn) {
-        let number = lsn.div_ceil(self.payload).max(self.end() / self.payload + 2);
+        let number = lsn
+            .div_ceil(self.payload)
+            .max(self.end() / self.payload + 2);
         self.start = number * self.payload;
         self.buffer.clear();
         self.forced = self.start;
