@@ -151,11 +151,11 @@ impl Host {
         room.min(usize::from(u16::MAX) / 2 - 64)
     }
 
-    /// Starts a transaction. Its identifier is higher than any before; the younger one is the
-    /// higher one.
+    /// Starts a transaction. The younger one has the higher identifier; none that is on the flash
+    /// is used again after a restart.
     ///
     /// # Errors
-    /// None yet; a later manager may refuse.
+    /// None with the stacks there are.
     pub fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
         self.engine.settle(now);
         let tx = TxId(self.engine.last_tx.0 + 1);
@@ -319,7 +319,8 @@ impl Host {
         Ok(step)
     }
 
-    /// Rolls a transaction back, one that waits included. Its locks go at the instant of the answer.
+    /// Rolls a transaction back, one that waits included. Its locks go at the instant of the
+    /// answer.
     ///
     /// # Errors
     /// No such transaction, or one that has committed, or a device that cannot go on.
@@ -388,6 +389,9 @@ impl Host {
     /// [FlagCommit] §5.1 has it.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.manager.memory();
+        let frames = self.engine.pool.capacity() as u64;
+        // Each frame says since when it is dirty.
+        all.push(("dirty_page_table", frames * size_of::<u64>() as u64));
         all.push(("lock_table", self.engine.locks.memory()));
         all
     }

@@ -285,8 +285,8 @@ impl Rig {
         Ok(())
     }
 
-    /// After a cut: starts again and says what is wrong, if anything is. The model then follows what
-    /// came back of the commits in doubt.
+    /// After a cut: starts again and says what is wrong, if anything is. The model then follows
+    /// what came back of the commits in doubt.
     pub(super) fn recover(&mut self, cut: Option<Cut>) -> Result<(), String> {
         self.small.restart(cut);
         self.events.clear();

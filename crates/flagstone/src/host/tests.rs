@@ -2,8 +2,8 @@
 
 use super::config::Sabotage;
 use super::rig::Rig;
-use super::small_host::{SmallHost, config, variants};
-use super::{HostConfig, Stack};
+use super::small_host::{SmallHost, config, rid, variants};
+use super::{HostConfig, Stack, Step, Why};
 use crate::commit::{Kind, Options};
 use crate::nand::Cut;
 
@@ -112,4 +112,56 @@ fn mistakes_are_found() {
         let found = (0..20).any(|seed| !cuts(stack, &config, seed..seed + 1, 3).is_empty());
         assert!(found, "{stack} with {sabotage:?} passes");
     }
+}
+
+#[test]
+fn a_pool_full_of_pages_that_cannot_be_stolen_costs_the_youngest() {
+    let mut small = SmallHost::new(Stack::Force(Kind::Scc), config());
+    let (old, young) = (small.begin(), small.begin());
+    for page in 0..3 {
+        small.write(young, rid(page, 0), Some(b"young"));
+        small.write(old, rid(page + 10, 0), Some(b"old"));
+    }
+    let now = small.now;
+    let full = small.host().write(now, old, rid(19, 0), Some(b"more"));
+    let (victim, why) = (young, Why::PoolExhausted);
+    assert_eq!(full, Ok(Step::Abort { victim, why }));
+    small.abort(young);
+    small.write(old, rid(19, 0), Some(b"more"));
+    small.commit(old);
+    assert_eq!(small.contents().len(), 4);
+    assert_eq!(small.host().stats().pages_stolen, 0);
+    // Where a page can be stolen, nobody has to go.
+    let mut small = SmallHost::new(Stack::Force(Kind::Cfc), config());
+    let tx = small.begin();
+    for page in 0..10 {
+        small.write(tx, rid(page, 0), Some(b"much"));
+    }
+    assert_eq!(small.value(tx, rid(0, 0)), Some(b"much".to_vec()));
+    assert!(small.host().stats().pages_stolen >= 4);
+    small.abort(tx);
+    assert!(small.contents().is_empty());
+}
+
+#[test]
+fn who_waits_for_a_place_on_the_device_is_woken_when_it_is_free() {
+    let mut small = SmallHost::new(Stack::Force(Kind::Aw), config());
+    let (one, two) = (small.begin(), small.begin());
+    small.write(one, rid(0, 0), Some(b"one"));
+    small.write(two, rid(1, 0), Some(b"two"));
+    let now = small.now;
+    let Ok(Step::Done((), done)) = small.host().commit(now, one) else {
+        panic!("the place was free");
+    };
+    assert_eq!(small.host().commit(now, two), Ok(Step::Waits));
+    assert_eq!(
+        small.host().touch(now, two, rid(0, 0).page),
+        Ok(Step::Waits)
+    );
+    assert_eq!(small.host().deadline(), Some(done));
+    assert_eq!(small.host().acknowledged(done, false), Ok(Vec::new()));
+    assert_eq!(small.host().woken(), [two]);
+    small.now = done;
+    small.commit(two);
+    assert_eq!(small.contents().len(), 2);
 }

@@ -1,11 +1,11 @@
 //! CFC_ex and AFC_ex: no force, a redo log, and pages that several transactions have changed.
 //!
 //! Paper       [FlagCommit] §4: On, Xu, Choi, Hu, He. IEEE TKDE 24(9), 2012.
-//! Idea        The device keeps records of several transactions in a page apart (`commit::records`).
-//!             So an evicted page needs no undo, and no log before it. A commit logs only what is
-//!             still in the buffer; what is on flash it commits by flags.
-//! Cost        A commit: the log pages that are not full or not yet written, if it left something in
-//!             the buffer; a flag for each chain that it left on flash. An abort: nothing. A
+//! Idea        The device keeps records of several transactions in a page apart
+//!             (`commit::records`). So an evicted page needs no undo, and no log before it. A
+//!             commit logs only what is still in the buffer; what is on flash it commits by flags.
+//! Cost        A commit: the log pages that are not full or not yet written, if it left something
+//!             in the buffer; a flag for each chain that it left on flash. An abort: nothing. A
 //!             checkpoint: two records and the master.
 //! Records     log/entry.rs: changes without what they replace, commits, checkpoints
 //!
@@ -41,18 +41,21 @@
 //!                 written out by a checkpoint, which is what the paper waits for.
 
 mod checkpoint;
+mod open;
 mod restart;
 #[cfg(test)]
 mod tests;
 
-use super::config::{HostConfig, Sabotage};
+pub(super) use open::open;
+
+use super::config::Sabotage;
 use super::engine::{Engine, Frame, Manager};
 use super::locks::{LockTable, Mode, Resource};
-use super::log::{Entry, Log, Lsn, PAGES_MIN, Place, Store, Tape, What};
+use super::log::{Entry, Log, Lsn, Tape, What};
 use super::wal::{common, room_of};
 use super::{HostError, HostStats, Rid, Step, wait_for};
-use crate::commit::{MergedPage, Options, Pending, RecordDevice, RecordKind, RecordOptions};
-use crate::ftl::{Config, Ftl};
+use crate::commit::{MergedPage, Pending, RecordDevice};
+use crate::ftl::Ftl;
 use crate::nand::Flash;
 use crate::page::{Page, SlotNo};
 use crate::units::{Lpn, Nanos, TxId};
@@ -100,6 +103,9 @@ struct Tx {
     flushed: Nanos,
 }
 
+/// A log page that is to be written.
+type Held = Option<(Lpn, Vec<u8>)>;
+
 struct FlagEx {
     device: RecordDevice,
     log: Log,
@@ -130,104 +136,6 @@ struct FlagEx {
 struct Counts {
     pages_written: u64,
     checkpoints: u64,
-}
-
-impl Store for RecordDevice {
-    fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError> {
-        let mut page = MergedPage::default();
-        let done = self.read(now, at, &mut page)?;
-        *into = page.image;
-        Ok(done)
-    }
-
-    fn put(&mut self, now: Nanos, at: Lpn, bytes: &[u8]) -> Result<Nanos, HostError> {
-        Ok(self.write(now, at, bytes, &[])?)
-    }
-}
-
-/// The device while transactions are in doubt: the log's master waits until they are not.
-struct Opening<'a> {
-    device: &'a mut RecordDevice,
-    held: Held,
-}
-
-/// A log page that is to be written.
-type Held = Option<(Lpn, Vec<u8>)>;
-
-impl Store for Opening<'_> {
-    fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError> {
-        self.device.get(now, at, into)
-    }
-
-    fn put(&mut self, now: Nanos, at: Lpn, bytes: &[u8]) -> Result<Nanos, HostError> {
-        self.held = Some((at, bytes.to_vec()));
-        Ok(now)
-    }
-}
-
-/// Starts the device and looks at the log.
-pub(super) fn open(
-    flash: Box<dyn Flash>,
-    kind: RecordKind,
-    device: Config,
-    options: &Options,
-    config: &HostConfig,
-    now: Nanos,
-) -> Result<(Box<dyn Manager>, Nanos), HostError> {
-    let page_bytes = flash.geometry().page_bytes as usize;
-    let records = RecordOptions {
-        max_c: config.max_c,
-        as_published: options.as_published,
-    };
-    let mut device = RecordDevice::open(flash, kind, device, &records, now)?;
-    let buffer = config.log_buffer_bytes as u64;
-    let needed = checkpoint::log_pages_min(buffer, page_bytes).max(PAGES_MIN);
-    if config.log_pages < needed || config.log_pages >= device.pages() {
-        return Err(HostError::Config(format!(
-            "log_pages is {}: a log with a buffer of {buffer} bytes needs at least {needed}, and \
-             the device has {} pages in all",
-            config.log_pages,
-            device.pages()
-        )));
-    }
-    let place = Place {
-        first: Lpn(device.pages() - config.log_pages),
-        pages: config.log_pages,
-        page_bytes,
-        buffer_bytes: config.log_buffer_bytes,
-    };
-    let opened = device.recovered_at();
-    let mut opening = Opening {
-        device: &mut device,
-        held: None,
-    };
-    let (log, tape) = Log::open(&mut opening, opened, place)?;
-    let held = opening.held;
-    let done = tape.done;
-    let every = match config.checkpoint_every {
-        0 => config.log_pages / 4,
-        pages => pages,
-    };
-    let flag_ex = FlagEx {
-        device,
-        checkpoints: [log.oldest(); 2],
-        ahead: buffer + log.payload(),
-        log,
-        tape: Some((tape, held)),
-        txs: BTreeMap::new(),
-        orphans: BTreeMap::new(),
-        not_before: FxHashMap::default(),
-        written: Nanos::ZERO,
-        flagged: Nanos::ZERO,
-        checkpoint_bytes: u64::from(every.max(1)) * page_bytes as u64,
-        max_c: config.max_c,
-        sabotage: config.sabotage,
-        image: Vec::new(),
-        merged: MergedPage::default(),
-        bytes: Vec::new(),
-        counts: Counts::default(),
-    };
-    Ok((Box::new(flag_ex), done))
 }
 
 /// Puts a record into a page, or takes it out.

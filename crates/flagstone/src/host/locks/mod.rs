@@ -189,7 +189,8 @@ impl LockTable {
     ///
     /// # Panics
     /// The transaction waits for another lock; or the mode does not belong to the resource:
-    /// [`Resource::Updaters`] and [`Resource::Device`] are counted, by 1 or more, the others are not.
+    /// [`Resource::Updaters`] and [`Resource::Device`] are counted, by 1 or more, the others are
+    /// not.
     pub fn acquire(&mut self, tx: TxId, what: Resource, mode: Mode) -> Grant {
         let is_counted = matches!(mode, Mode::Counted(1..));
         assert_eq!(
@@ -263,8 +264,9 @@ impl LockTable {
         lock.mode_of(tx).is_some() || (lock.queue.is_empty() && lock.admits(tx, mode))
     }
 
-    /// Gives a lock that [`LockTable::is_free`] to a transaction that did not ask, and may be waiting
-    /// for another. Nobody waits for this one, so nobody comes to wait for the transaction by it.
+    /// Gives a lock that [`LockTable::is_free`] to a transaction that did not ask, and may be
+    /// waiting for another. Nobody waits for this one, so nobody comes to wait for the transaction
+    /// by it.
     ///
     /// # Panics
     /// It is not free.

@@ -11,10 +11,10 @@
 //!
 //! What ends the stream after a restart: a page whose number is not the next one (of an earlier
 //! lap, or never written), a page that is not full, or one that was not written behind the page
-//! before as it is now. For each restart takes a new epoch and makes it durable in the master before
-//! it writes a log page, and a page names the epoch of the page before. So nothing that was in
-//! flight at a cut, and landed while what comes before it did not, is taken for a continuation of
-//! what is there instead, or of what is written there later.
+//! before as it is now. For each restart takes a new epoch and makes it durable in the master
+//! before it writes a log page, and a page names the epoch of the page before. So nothing that was
+//! in flight at a cut, and landed while what comes before it did not, is taken for a continuation
+//! of what is there instead, or of what is written there later.
 //!
 //! Invariants  1. A force returns an instant not before that of any earlier force: what is durable
 //!                of the stream is a prefix of it.
@@ -202,9 +202,9 @@ impl Log {
         }
         let (start, bytes, epochs, read) = log.scan(store, done)?;
         done = done.max(read);
-        // What is left of a record that is not whole is no part of the stream. Nor is what a restart
-        // wrote at its end and no master points to: it is written again, so that restarts that the
-        // power cuts short do not fill the log.
+        // What is left of a record that is not whole is no part of the stream. Nor is what a
+        // restart wrote at its end and no master points to: it is written again, so that restarts
+        // that the power cuts short do not fill the log.
         let mut at = (log.oldest - start) as usize;
         let (mut kept, mut pointed) = (at, checkpoint > payload);
         while let Some((entry, len)) = Entry::parse(&bytes[at..]) {

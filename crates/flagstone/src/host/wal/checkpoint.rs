@@ -4,8 +4,8 @@
 //! Others go on meanwhile. It counts once the master points to it, which is written when all of it
 //! is durable; a restart that finds it half written begins at the one before.
 //!
-//! What a checkpoint leaves out of the dirty pages must be durable: it waits for the pages that were
-//! written before it.
+//! What a checkpoint leaves out of the dirty pages must be durable: it waits for the pages that
+//! were written before it.
 
 use super::super::config::HostConfig;
 use super::super::engine::Engine;
