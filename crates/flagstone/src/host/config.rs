@@ -14,23 +14,34 @@ pub enum Stack {
     Force(Kind),
     /// ARIES: steal, no force, undo and redo from a log, on a device without transactions.
     Wal,
-    /// Flags for records: no force, a redo log, pages that transactions share.
-    FlagEx(RecordKind),
+    /// Commit-based flags for records: no force, a redo log, pages that transactions share.
+    CfcEx,
+    /// The same with abort-based flags.
+    AfcEx,
 }
 
 impl Stack {
     /// All stacks.
     pub fn all() -> Vec<Stack> {
         let force = Kind::ALL.iter().map(|&kind| Stack::Force(kind));
-        let records = RecordKind::ALL.map(Stack::FlagEx);
-        force.chain([Stack::Wal]).chain(records).collect()
+        let others = [Stack::Wal, Stack::CfcEx, Stack::AfcEx];
+        force.chain(others).collect()
     }
 
     /// What the stack locks where nothing else is asked for.
     pub fn granularity(self) -> Granularity {
         match self {
             Stack::Force(_) => Granularity::Page,
-            Stack::Wal | Stack::FlagEx(_) => Granularity::Record,
+            Stack::Wal | Stack::CfcEx | Stack::AfcEx => Granularity::Record,
+        }
+    }
+
+    /// The protocol of its device, if that commits records.
+    pub fn record_kind(self) -> Option<RecordKind> {
+        match self {
+            Stack::CfcEx => Some(RecordKind::CfcEx),
+            Stack::AfcEx => Some(RecordKind::AfcEx),
+            Stack::Force(_) | Stack::Wal => None,
         }
     }
 }
@@ -40,7 +51,8 @@ impl fmt::Display for Stack {
         match self {
             Stack::Force(kind) => write!(f, "force:{kind}"),
             Stack::Wal => f.write_str("wal"),
-            Stack::FlagEx(kind) => write!(f, "{kind}"),
+            Stack::CfcEx => write!(f, "{}", RecordKind::CfcEx),
+            Stack::AfcEx => write!(f, "{}", RecordKind::AfcEx),
         }
     }
 }
@@ -166,7 +178,7 @@ impl HostConfig {
                     log::PAGES_MIN
                 ));
             }
-            if matches!(stack, Stack::FlagEx(_)) && self.steal == Some(false) {
+            if stack.record_kind().is_some() && self.steal == Some(false) {
                 return fail(format!(
                     "{stack} marks what is not committed in the pages: leave `steal` out"
                 ));

@@ -41,7 +41,7 @@ pub use error::HostError;
 pub use log::LogStats;
 pub use stats::HostStats;
 
-use crate::commit::Options;
+use crate::commit::{Options, RecordKind};
 use crate::ftl::Config;
 use crate::ftl::Ftl;
 use crate::layout::Record;
@@ -120,7 +120,8 @@ impl Host {
         let (mut manager, opened) = match stack {
             Stack::Force(kind) => force::open(flash, kind, device, options, config, now)?,
             Stack::Wal => wal::open(flash, device, options, config, now)?,
-            Stack::FlagEx(kind) => flag_ex::open(flash, kind, device, options, config, now)?,
+            Stack::CfcEx => flag_ex::open(flash, RecordKind::CfcEx, device, options, config, now)?,
+            Stack::AfcEx => flag_ex::open(flash, RecordKind::AfcEx, device, options, config, now)?,
         };
         let mut engine = Engine::new(config, page_bytes);
         let (pages, last_tx) = manager.space();

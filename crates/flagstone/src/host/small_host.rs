@@ -40,7 +40,7 @@ impl Dice {
 }
 
 pub(super) fn chip(stack: Stack) -> Chip {
-    let flags_records = matches!(stack, Stack::FlagEx(_));
+    let flags_records = stack.record_kind().is_some();
     let geometry = Geometry {
         channels: 2,
         packages_per_channel: 1,
@@ -285,7 +285,7 @@ pub(super) fn variants() -> Vec<(Stack, HostConfig)> {
         all.push((stack, config()));
         let rewrites = match stack {
             Stack::Force(kind) => kind.info().rewrites,
-            Stack::Wal | Stack::FlagEx(_) => true,
+            _ => true,
         };
         if rewrites {
             let write_through = true;

@@ -198,7 +198,7 @@ impl Chains for AfcEx {
         now: Nanos,
         victim: Pbn,
         _: &[Ppn],
-    ) -> Result<Nanos, FtlError> {
+    ) -> Result<(Nanos, Option<Ppn>), FtlError> {
         let geometry = *ftl.geometry();
         let mut done = now;
         for tx in self.in_block(ftl, victim) {
@@ -224,7 +224,7 @@ impl Chains for AfcEx {
                 done = done.max(set(ftl, now, member, FALSE, Cause::Gc)?);
             }
         }
-        Ok(done)
+        Ok((done, None))
     }
 
     fn relocated(&mut self, tx: TxId, from: Ppn, to: Member, done: Nanos) {

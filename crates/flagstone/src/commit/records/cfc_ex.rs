@@ -195,14 +195,17 @@ impl Chains for CfcEx {
         now: Nanos,
         victim: Pbn,
         dead: &[Ppn],
-    ) -> Result<Nanos, FtlError> {
+    ) -> Result<(Nanos, Option<Ppn>), FtlError> {
         self.leave.clear();
         self.exposed.clear();
         let geometry = *ftl.geometry();
-        let mut done = now;
+        let (mut done, mut lost) = (now, None);
         for &at in dead {
             let (version, read) = read_version(ftl, now, at, Cause::Gc)?;
-            let version = version.ok_or(FtlError::Unreadable { at })?;
+            let Some(version) = version else {
+                lost = Some(at);
+                continue;
+            };
             for entry in version.list.entries {
                 let state = self.table.get(&entry.tx);
                 let aborted = state.is_some_and(|state| state.aborted);
@@ -226,7 +229,7 @@ impl Chains for CfcEx {
                 }
             }
         }
-        Ok(done)
+        Ok((done, lost))
     }
 
     fn relocated(&mut self, tx: TxId, _: Ppn, to: Member, done: Nanos) {

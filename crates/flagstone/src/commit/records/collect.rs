@@ -22,6 +22,8 @@ pub(super) struct Records {
     pub(super) settled: Nanos,
     /// Versions that a merge took the place of.
     pub(super) merged: u64,
+    /// Dead pages that are kept since they cannot be read.
+    pub(super) stuck: u64,
 }
 
 impl Records {
@@ -175,7 +177,13 @@ impl Owner for Records {
             .iter()
             .filter(|(at, _, entries)| *entries && !ftl.is_live(*at));
         let dead: Vec<Ppn> = dead.map(|&(at, ..)| at).collect();
-        let flagged = self.chains.prepare(ftl, now, victim, &dead)?;
+        let (flagged, lost) = self.chains.prepare(ftl, now, victim, &dead)?;
+        if let Some(at) = lost {
+            // Its links are lost with it, unless its block stays: the collector keeps a block with a
+            // live page that cannot be read.
+            ftl.revive(at);
+            self.stuck += 1;
+        }
         self.settled = self.settled.max(flagged);
         Ok(now)
     }

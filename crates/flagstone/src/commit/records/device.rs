@@ -260,8 +260,10 @@ impl RecordDevice {
             if self.ftl.is_live(at) {
                 make_room(&mut self.ftl, &mut self.records, done)?;
                 let to = (Stream::Host, Cause::Recovery);
-                if let Some(end) = self.records.rewrite(&mut self.ftl, done, lpn, to)? {
-                    written = written.max(end);
+                match self.records.rewrite(&mut self.ftl, done, lpn, to) {
+                    Ok(end) => written = written.max(end.unwrap_or_default()),
+                    Err(FtlError::Unreadable { .. }) => {}
+                    Err(other) => return Err(other.into()),
                 }
             }
         }
@@ -483,9 +485,11 @@ impl RecordDevice {
         self.ftl.check()?;
         let live = &self.records.live;
         let table = &self.records.chains;
-        self.records.versions.check(&self.ftl, |tx| {
-            !live.contains_key(&tx) && !table.is_aborted(tx)
-        })?;
+        self.records
+            .versions
+            .check(&self.ftl, self.records.stuck, |tx| {
+                !live.contains_key(&tx) && !table.is_aborted(tx)
+            })?;
         self.records.chains.check()
     }
 }

@@ -227,14 +227,15 @@ trait Chains {
     fn flag_of_copy(&self, tx: TxId) -> u8;
 
     /// Before a victim is erased: puts the flags in order that its dead pages leave behind. `dead`
-    /// are those with entries. Returns when that is done.
+    /// are those with entries. Returns when that is done, and a page that is needed for it and
+    /// cannot be read, if there is one.
     fn prepare(
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
         victim: Pbn,
         dead: &[Ppn],
-    ) -> Result<Nanos, FtlError>;
+    ) -> Result<(Nanos, Option<Ppn>), FtlError>;
 
     /// A page with an entry that is not committed has a copy.
     fn relocated(&mut self, tx: TxId, from: Ppn, to: Member, done: Nanos);

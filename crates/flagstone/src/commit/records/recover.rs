@@ -57,22 +57,16 @@ pub(super) fn recover(
     })?;
     let mut done = scanned;
     let mut lists: Vec<(List, Tail)> = Vec::new();
-    let mut lost = BTreeSet::new();
     for index in with_entries {
         let page = &mut pages[index];
         let (version, read) = read_version(ftl, scanned, page.at, Cause::Recovery)?;
         done = done.max(read);
-        match version {
-            Some(version) => {
-                page.list = Some(lists.len() as u32);
-                lists.push((version.list, version.tail));
-            }
-            None => {
-                lost.insert(page.at);
-            }
+        // One that cannot be read stays what its page is, so that the loss can be seen.
+        if let Some(version) = version {
+            page.list = Some(lists.len() as u32);
+            lists.push((version.list, version.tail));
         }
     }
-    pages.retain(|page| !lost.contains(&page.at));
 
     let chains = chains(&pages, &lists);
     let last_tx = chains.last().map_or(TxId(0), |chain| chain.tx);
@@ -86,6 +80,7 @@ pub(super) fn recover(
         acked: Nanos::ZERO,
         settled: Nanos::ZERO,
         merged: 0,
+        stuck: 0,
     };
     records.versions.flaws = flaws;
     let mut to_flag = Vec::new();

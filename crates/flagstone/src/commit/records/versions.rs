@@ -207,6 +207,7 @@ impl Versions {
     pub(super) fn check(
         &self,
         ftl: &Ftl,
+        stuck: u64,
         is_committed: impl Fn(TxId) -> bool,
     ) -> Result<(), String> {
         let mut listed = 0;
@@ -229,7 +230,7 @@ impl Versions {
             }
         }
         let mapped = (0..ftl.logical_pages()).filter(|&at| ftl.slot(Lpn(at)) != Slot::Empty);
-        let wanted = mapped.count() as u64 + listed;
+        let wanted = mapped.count() as u64 + listed + stuck;
         if ftl.live_pages() != wanted {
             let live = ftl.live_pages();
             return Err(format!("{live} pages are live, {wanted} are versions"));
