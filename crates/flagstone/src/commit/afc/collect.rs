@@ -59,15 +59,16 @@ impl Owner for Afc {
         }
     }
 
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let flagged = self.collector.flagged;
-        let until = flagged.max(self.waits.before_erase());
+        let xids = Shadow::xids(&self.collector.pages);
+        let until = flagged.max(self.waits.before_erase(victim, &xids));
         // D5
         ftl.sync(now, if self.as_published { flagged } else { until })
     }
 
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
-        self.waits.erase(done);
+        self.waits.erase(done, Shadow::xids(&self.collector.pages));
         for xid in self.aborted_here() {
             let Some(Entry::Aborted(chain)) = self.table.get_mut(&xid) else {
                 unreachable!("an aborted transaction has such an entry");

@@ -26,7 +26,7 @@
 //!             2. Every part of a transaction that is not committed has a FALSE page.
 //!             3. A page is programmed after the one that it links to is durable.
 //!             4. Pages of transactions in progress are not moved: their blocks are pinned.
-//!             5. An erase is issued after the erases before it are durable.
+//!             5. An erase is issued after earlier erases of the same transactions are durable.
 //!
 //! Recovery    facts about a part                           verdict
 //!   @A        no page of it is FALSE                       committed
@@ -43,8 +43,9 @@
 //!                 crash could leave a part without the first page, and it would look committed.
 //!                 The pages of a transaction are a tree, not a list.
 //!             D5. When pages of an aborted transaction are reclaimed, every part that is left gets
-//!                 a FALSE flag of its own, not only the one of the last page. Erases wait for each
-//!                 other and for commits.
+//!                 a FALSE flag of its own, not only the one of the last page. An erase waits for
+//!                 the commits that made pages of the block obsolete, and for erases of the same
+//!                 transactions.
 //!             D6. A commit waits for all its pages before the flag: the paper writes one at a
 //!                 time.
 //!             D7. Versions are write sequences: the paper's count per page would need a read.
@@ -308,12 +309,15 @@ impl Protocol for Afc {
         let barrier = ftl.sync(now, open.written)?;
         let flag = self.flag_first(ftl, barrier, first.page.at)?;
         let done = ftl.sync(barrier, flag)?;
+        let geometry = self.geometry;
+        let mut blocks = Vec::new();
         for lpn in open.lpns {
             if let Some(obsolete) = self.dirty.commit(lpn) {
+                blocks.push(geometry.block_of(obsolete));
                 self.carriers.retire(ftl, obsolete);
             }
         }
-        self.waits.commit(tx, now, done);
+        self.waits.commit(tx, now, done, blocks.into_iter());
         Ok(Some(done))
     }
 
