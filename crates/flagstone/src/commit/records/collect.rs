@@ -179,8 +179,8 @@ impl Owner for Records {
         let dead: Vec<Ppn> = dead.map(|&(at, ..)| at).collect();
         let (flagged, lost) = self.chains.prepare(ftl, now, victim, &dead)?;
         if let Some(at) = lost {
-            // Its links are lost with it, unless its block stays: the collector keeps a block with a
-            // live page that cannot be read.
+            // Its links are lost with it, unless its block stays: the collector keeps a block with
+            // a live page that cannot be read.
             ftl.revive(at);
             self.stuck += 1;
         }

@@ -343,16 +343,15 @@ impl Failing {
         Failing { device, now }
     }
 
-    /// Writes one byte into the first record of a page. False if the device cannot go on.
-    fn write(&mut self, at: u32, value: u8, tx: Option<TxId>) -> bool {
+    /// Writes one byte into the first record of a page.
+    fn write(&mut self, at: u32, value: u8, tx: Option<TxId>) {
         let (mut page, mut image) = (Page::default(), Vec::new());
         page.put(0, &[value], 200).expect("it fits");
         page.emit(200, &mut image).expect("it fits");
         let pending = tx.map(|tx| Pending { tx, slots: vec![0] });
         let now = self.now;
         let done = self.device.write(now, Lpn(at), &image, pending.as_slice());
-        self.now = done.clone().unwrap_or(now);
-        matches!(done, Ok(_)) || !matches!(done, Err(DeviceError::Ftl(FtlError::Full { .. })))
+        self.now = done.expect("it writes");
     }
 
     /// The byte in a page; nothing if it was lost.
