@@ -53,6 +53,8 @@ pub(super) struct CfcEx {
     table: FxHashMap<TxId, Entry>,
     /// For each page with an entry in the victim, once for each: the transaction, if its page goes.
     leave: Vec<TxId>,
+    /// When all commits are durable: no flag is handed on before.
+    acked: Nanos,
     /// Entries that are heads once the victim is erased.
     exposed: Vec<(TxId, Member)>,
 }
@@ -146,6 +148,7 @@ impl Chains for CfcEx {
         for head in entry.heads {
             done = done.max(set(ftl, barrier, head, TRUE, Cause::Commit)?);
         }
+        self.acked = self.acked.max(done);
         ftl.sync(barrier, done)
     }
 
@@ -223,7 +226,8 @@ impl Chains for CfcEx {
                     Some((member, _)) if in_progress => self.exposed.push((entry.tx, member)),
                     // A torn flag is left alone: the pages of its transaction were written anew.
                     Some((member, FALSE)) if !self.flaws.lose_flags => {
-                        done = done.max(set(ftl, followed, member, TRUE, Cause::Gc)?);
+                        let start = ftl.sync(followed, self.acked)?;
+                        done = done.max(set(ftl, start, member, TRUE, Cause::Gc)?);
                     }
                     _ => {}
                 }

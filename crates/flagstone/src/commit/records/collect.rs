@@ -16,10 +16,8 @@ pub(super) struct Records {
     pub(super) live: BTreeMap<TxId, Live>,
     pub(super) versions: Versions,
     pub(super) chains: Box<dyn Chains>,
-    /// When all commits so far are durable: what they committed is not copied as such before.
-    pub(super) acked: Nanos,
-    /// When all that was written or erased so far is durable: the next erase waits for it.
-    pub(super) settled: Nanos,
+    /// When what the victim leaves behind is durable: merged pages and flags.
+    pub(super) left: Nanos,
     /// Versions that a merge took the place of.
     pub(super) merged: u64,
     /// Dead pages that are kept since they cannot be read.
@@ -78,7 +76,7 @@ impl Records {
         let live = &self.live;
         let version = Version { at: to.at, held };
         let undecided = |tx| live.contains_key(&tx);
-        self.versions.push(ftl, at, version, undecided);
+        self.versions.push(ftl, at, (version, to.done), undecided);
         ftl.sync(start, to.done)
     }
 
@@ -104,7 +102,6 @@ impl Records {
             tail.emit(bytes);
         })?;
         debug_assert_eq!(to.seq, tail.version);
-        self.settled = self.settled.max(to.done);
         Ok(to)
     }
 
@@ -134,7 +131,14 @@ impl Records {
             }
         };
         let from = list.len() as u64;
-        let merged = merge(ftl, now, list, undecided, to.1)?;
+        let blocks = list
+            .iter()
+            .map(|version| ftl.geometry().block_of(version.at));
+        let start = blocks
+            .map(|block| self.versions.settled(block))
+            .fold(now, Nanos::max);
+        ftl.sync(now, start)?;
+        let merged = merge(ftl, start, list, undecided, to.1)?;
         let room = ftl.geometry().page_bytes as usize;
         if merged.image.len() + list_bytes(0, 0, merged.restored.len()) > room {
             return Ok(None);
@@ -145,7 +149,7 @@ impl Records {
         };
         let flags = [0xff; super::ENTRIES_MAX];
         let written = self.program(ftl, merged.done, to, at, (&merged.image, &list, flags))?;
-        self.versions.replace(ftl, at, written.at);
+        self.versions.replace(ftl, at, written.at, written.done);
         self.merged += from - 1;
         Ok(Some(written.done))
     }
@@ -163,12 +167,14 @@ impl Owner for Records {
         let read = ftl.block_records(now, victim, Cause::Gc, |at, head, tail| {
             pages.push((at, head.lpn, Tail::parse(tail).entries > 0));
         })?;
-        let now = ftl.sync(read.done, self.acked)?;
+        let now = ftl.sync(read.done, self.versions.settled(victim))?;
+        self.left = now;
         for &(at, lpn, _) in &pages {
             if ftl.is_live(at) && self.is_quiet(lpn) {
                 match self.rewrite(ftl, now, lpn, (Stream::Gc, Cause::Gc)) {
                     // A version that cannot be read: the collector meets it again.
-                    Ok(_) | Err(FtlError::Unreadable { .. }) => {}
+                    Ok(done) => self.left = self.left.max(done.unwrap_or_default()),
+                    Err(FtlError::Unreadable { .. }) => {}
                     Err(other) => return Err(other),
                 }
             }
@@ -184,7 +190,7 @@ impl Owner for Records {
             ftl.revive(at);
             self.stuck += 1;
         }
-        self.settled = self.settled.max(flagged);
+        self.left = self.left.max(flagged);
         Ok(now)
     }
 
@@ -208,15 +214,14 @@ impl Owner for Records {
             };
             self.chains.relocated(held.tx, from, member, to.done);
         }
-        self.settled = self.settled.max(to.done);
     }
 
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
-        ftl.sync(now, self.settled)
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        ftl.sync(now, self.left.max(self.versions.settled(victim)))
     }
 
-    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
-        self.settled = self.settled.max(done);
+    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, _: Nanos) {
+        self.versions.forget(victim);
         self.chains.erased(ftl, victim);
     }
 }

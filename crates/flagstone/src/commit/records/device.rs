@@ -438,10 +438,8 @@ impl RecordDevice {
             let undecided = |tx| live.contains_key(&tx);
             self.records
                 .versions
-                .commit(&mut self.ftl, at, tx, undecided);
+                .commit(&mut self.ftl, at, (tx, done), undecided);
         }
-        self.records.acked = self.records.acked.max(done);
-        self.records.settled = self.records.settled.max(done);
         Ok(done)
     }
 
@@ -465,7 +463,9 @@ impl RecordDevice {
         let live = &self.records.live;
         for at in ended.lpns {
             let undecided = |tx| live.contains_key(&tx);
-            self.records.versions.prune(&mut self.ftl, at, undecided);
+            self.records
+                .versions
+                .prune(&mut self.ftl, at, Nanos::ZERO, undecided);
         }
     }
 

@@ -20,7 +20,9 @@
 //!             2. A version's flags are set at most once each, so a page is programmed no more
 //!                often than once and once for each entry.
 //!             3. All pages of a transaction are durable before the first flag that commits it.
-//!             4. An erase is issued after all that was written or flagged before it is durable.
+//!             4. The erase of a block is issued after what made its versions dead is durable, and
+//!                after the flags and merged pages that it leaves behind are. Erases need no order:
+//!                what comes back of a transaction meets all its other flags (D5).
 //!
 //! Recovery    facts                                            verdict
 //!   @A        the flags of a transaction say committed         committed

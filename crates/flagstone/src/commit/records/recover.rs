@@ -77,8 +77,7 @@ pub(super) fn recover(
             RecordKind::CfcEx => Box::new(CfcEx::new(flaws)),
             RecordKind::AfcEx => Box::new(AfcEx::new(flaws)),
         },
-        acked: Nanos::ZERO,
-        settled: Nanos::ZERO,
+        left: Nanos::ZERO,
         merged: 0,
         stuck: 0,
     };

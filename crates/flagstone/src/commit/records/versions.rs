@@ -9,7 +9,7 @@ use super::Flaws;
 use crate::commit::table_bytes;
 use crate::ftl::{Ftl, Slot};
 use crate::page::SlotNo;
-use crate::units::{Lpn, Ppn, TxId};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
 /// An entry of a transaction that is not committed.
@@ -48,6 +48,8 @@ impl Version {
 pub(super) struct Versions {
     lists: FxHashMap<Lpn, Vec<Version>>,
     pub(super) flaws: Flaws,
+    /// Blocks with versions that became dead or committed, and when that is durable.
+    settles: FxHashMap<Pbn, Nanos>,
 }
 
 impl Versions {
@@ -56,12 +58,23 @@ impl Versions {
         self.lists.get(&at).map(Vec::as_slice)
     }
 
-    /// A page has a new version, which is live and in none of the books yet.
+    /// When what became dead or committed in a block so far is durable: it is not copied as
+    /// committed before, nor erased.
+    pub(super) fn settled(&self, block: Pbn) -> Nanos {
+        self.settles.get(&block).copied().unwrap_or_default()
+    }
+
+    /// A block was erased.
+    pub(super) fn forget(&mut self, block: Pbn) {
+        self.settles.remove(&block);
+    }
+
+    /// A page has a new version, which is live and in none of the books yet, and durable at `done`.
     pub(super) fn push(
         &mut self,
         ftl: &mut Ftl,
         at: Lpn,
-        version: Version,
+        (version, done): (Version, Nanos),
         undecided: impl Fn(TxId) -> bool,
     ) {
         let older = ftl.set_slot(at, Slot::Page(version.at)).ppn();
@@ -69,7 +82,7 @@ impl Versions {
             Some(list) => list.insert(0, version),
             None if version.held.is_empty() => {
                 if let Some(older) = older {
-                    ftl.kill(older);
+                    kill(ftl, &mut self.settles, older, done);
                 }
                 return;
             }
@@ -82,7 +95,7 @@ impl Versions {
                 self.lists.insert(at, list);
             }
         }
-        self.prune(ftl, at, undecided);
+        self.prune(ftl, at, done, undecided);
     }
 
     /// At a restart: versions of a page, newest first, none of which is live yet.
@@ -98,27 +111,40 @@ impl Versions {
             ftl.revive(version.at);
         }
         self.lists.insert(at, list);
-        self.prune(ftl, at, undecided);
+        self.prune(ftl, at, Nanos::ZERO, undecided);
     }
 
-    /// A transaction has committed: its records in a page are committed there.
+    /// A transaction has committed, durably at `done`: its records in a page are committed there.
     pub(super) fn commit(
         &mut self,
         ftl: &mut Ftl,
         at: Lpn,
-        tx: TxId,
+        (tx, done): (TxId, Nanos),
         undecided: impl Fn(TxId) -> bool,
     ) {
         if let Some(list) = self.lists.get_mut(&at) {
             for version in list {
-                version.held.retain(|held| held.tx != tx);
+                if version.held.iter().any(|held| held.tx == tx) {
+                    version.held.retain(|held| held.tx != tx);
+                    let when = self.settles.entry(ftl.geometry().block_of(version.at));
+                    let when = when.or_default();
+                    *when = done.max(*when);
+                }
             }
-            self.prune(ftl, at, undecided);
+            self.prune(ftl, at, done, undecided);
         }
     }
 
-    /// Lets the collector have the versions of a page that nobody needs.
-    pub(super) fn prune(&mut self, ftl: &mut Ftl, at: Lpn, undecided: impl Fn(TxId) -> bool) {
+    /// Lets the collector have the versions of a page that nobody needs once something is durable,
+    /// at `done`.
+    pub(super) fn prune(
+        &mut self,
+        ftl: &mut Ftl,
+        at: Lpn,
+        done: Nanos,
+        undecided: impl Fn(TxId) -> bool,
+    ) {
+        let settles = &mut self.settles;
         let Some(list) = self.lists.get_mut(&at) else {
             return;
         };
@@ -150,7 +176,7 @@ impl Versions {
                 needed &= version.held.is_empty() || version.held.iter().any(|h| undecided(h.tx));
             }
             if !needed {
-                ftl.kill(version.at);
+                kill(ftl, settles, version.at, done);
             }
             needed
         });
@@ -159,11 +185,14 @@ impl Versions {
         }
     }
 
-    /// A page was written anew in one version, which is live; all others go.
-    pub(super) fn replace(&mut self, ftl: &mut Ftl, at: Lpn, by: Ppn) {
-        match self.lists.remove(&at) {
-            Some(list) => list.iter().for_each(|version| ftl.kill(version.at)),
-            None => ftl.slot(at).ppn().into_iter().for_each(|old| ftl.kill(old)),
+    /// A page was written anew in one version, which is live and durable at `done`; all others go.
+    pub(super) fn replace(&mut self, ftl: &mut Ftl, at: Lpn, by: Ppn, done: Nanos) {
+        let old: Vec<Ppn> = match self.lists.remove(&at) {
+            Some(list) => list.iter().map(|version| version.at).collect(),
+            None => ftl.slot(at).ppn().into_iter().collect(),
+        };
+        for old in old {
+            kill(ftl, &mut self.settles, old, done);
         }
         ftl.set_slot(at, Slot::Page(by));
     }
@@ -194,6 +223,7 @@ impl Versions {
     /// Bytes of the lists.
     pub(super) fn bytes(&self) -> u64 {
         let mut bytes = table_bytes::<Lpn, Vec<Version>>(self.lists.len());
+        bytes += table_bytes::<Pbn, Nanos>(self.settles.len());
         for version in self.lists.values().flatten() {
             bytes += size_of::<Version>() as u64;
             for held in &version.held {
@@ -237,4 +267,11 @@ impl Versions {
         }
         Ok(())
     }
+}
+
+/// Lets the collector have a version; its block is not erased before `done`.
+fn kill(ftl: &mut Ftl, settles: &mut FxHashMap<Pbn, Nanos>, at: Ppn, done: Nanos) {
+    ftl.kill(at);
+    let when = settles.entry(ftl.geometry().block_of(at)).or_default();
+    *when = done.max(*when);
 }

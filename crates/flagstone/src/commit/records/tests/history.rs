@@ -295,7 +295,7 @@ impl World {
             };
             again += 1;
             let dice = self.dice.next();
-            match self.bench.restart(dice, Some(next)) {
+            match self.bench.restart(dice, (again < 8).then_some(next)) {
                 Err(DeviceError::Ftl(FtlError::PowerLost)) => continue,
                 other => other.expect("it opens"),
             }
