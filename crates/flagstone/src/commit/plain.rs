@@ -143,3 +143,25 @@ impl Owner for Plain {
         ftl.sync(now, self.written)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Kind;
+    use super::super::small_device::Small;
+    use super::*;
+
+    #[test]
+    fn a_commit_waits_for_its_own_writes_only() {
+        let mut small = Small::new(Kind::Plain, Options::default());
+        let (one, two) = (small.begin(), small.begin());
+        let (now, later) = (small.now, small.now + Nanos(9_000_000));
+        let device = small.device();
+        device.write(now, one, Lpn(1), &[1]).unwrap();
+        device.write(later, two, Lpn(2), &[2]).unwrap();
+        let idle = device.begin(now).unwrap();
+        assert_eq!(device.commit(now, idle), Ok(Some(now)));
+        let early = device.commit(now, one).unwrap().unwrap();
+        let late = device.commit(now, two).unwrap().unwrap();
+        assert!(now < early && early < later && later < late);
+    }
+}
