@@ -57,6 +57,17 @@ pub enum DeviceError {
     },
     /// The transaction has asked to commit and waits for its group.
     Committing(TxId),
+    /// More live transactions have pending records in the page than a version can list.
+    TooManyUpdaters {
+        /// The page.
+        at: Lpn,
+        /// How many it can list.
+        limit: u8,
+    },
+    /// The page has pending records, but is no page of records.
+    NoRecords(Lpn),
+    /// Transactions are in doubt since the restart.
+    Unresolved,
     /// The page was lost to bit errors.
     Unreadable(Lpn),
     /// The layer below could not go on.
@@ -102,6 +113,20 @@ impl fmt::Display for DeviceError {
                 write!(f, "{bytes} bytes do not fit a page of {page_bytes}")
             }
             DeviceError::Committing(tx) => write!(f, "{tx} is already committing"),
+            DeviceError::TooManyUpdaters { at, limit } => write!(
+                f,
+                "page {at} has pending records of more than {limit} live transactions: let one end \
+                 first, or raise max_c"
+            ),
+            DeviceError::NoRecords(at) => {
+                write!(
+                    f,
+                    "page {at} has pending records, but is no page of records"
+                )
+            }
+            DeviceError::Unresolved => f.write_str(
+                "transactions are in doubt: say which of them have committed (`resolve`) first",
+            ),
             DeviceError::Unreadable(at) => {
                 write!(
                     f,

@@ -33,7 +33,11 @@ mod lighttx;
 mod mixsl;
 mod g_mixsl;
 
+// Devices whose transactions share pages.
+mod records;
+
 pub use device::{Device, DeviceError, HostStats};
+pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
 
 use crate::ftl::{Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot};
 use crate::layout::Record;
@@ -56,6 +60,9 @@ pub const LAYOUTS: &[Record] = &[
     shadow_log::record::log_page::RECORD,
     shadow_log::record::log_record::RECORD,
     shadow_log::compacted::RECORD,
+    records::spare::RECORD,
+    records::entry_head::RECORD,
+    records::restored::RECORD,
 ];
 
 /// How far transactions may overlap.

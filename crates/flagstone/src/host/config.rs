@@ -3,7 +3,7 @@
 use super::HostError;
 use super::log;
 use crate::buffer::{PolicyKind, PolicyOptions};
-use crate::commit::Kind;
+use crate::commit::{Kind, RecordKind};
 use std::fmt;
 use std::str::FromStr;
 
@@ -14,20 +14,34 @@ pub enum Stack {
     Force(Kind),
     /// ARIES: steal, no force, undo and redo from a log, on a device without transactions.
     Wal,
+    /// Commit-based flags for records: no force, a redo log, pages that transactions share.
+    CfcEx,
+    /// The same with abort-based flags.
+    AfcEx,
 }
 
 impl Stack {
     /// All stacks.
     pub fn all() -> Vec<Stack> {
         let force = Kind::ALL.iter().map(|&kind| Stack::Force(kind));
-        force.chain([Stack::Wal]).collect()
+        let others = [Stack::Wal, Stack::CfcEx, Stack::AfcEx];
+        force.chain(others).collect()
     }
 
     /// What the stack locks where nothing else is asked for.
     pub fn granularity(self) -> Granularity {
         match self {
             Stack::Force(_) => Granularity::Page,
-            Stack::Wal => Granularity::Record,
+            Stack::Wal | Stack::CfcEx | Stack::AfcEx => Granularity::Record,
+        }
+    }
+
+    /// The protocol of its device, if that commits records.
+    pub fn record_kind(self) -> Option<RecordKind> {
+        match self {
+            Stack::CfcEx => Some(RecordKind::CfcEx),
+            Stack::AfcEx => Some(RecordKind::AfcEx),
+            Stack::Force(_) | Stack::Wal => None,
         }
     }
 }
@@ -37,6 +51,8 @@ impl fmt::Display for Stack {
         match self {
             Stack::Force(kind) => write!(f, "force:{kind}"),
             Stack::Wal => f.write_str("wal"),
+            Stack::CfcEx => write!(f, "{}", RecordKind::CfcEx),
+            Stack::AfcEx => write!(f, "{}", RecordKind::AfcEx),
         }
     }
 }
@@ -108,6 +124,16 @@ pub enum Sabotage {
     UndoCompensation,
     /// A restart does not undo.
     NoUndo,
+    /// Flags are set before the log that the commit needs is durable.
+    FlagsBeforeLog,
+    /// A committed record that is only in the buffer is forgotten when it is written again.
+    NoBeforeImage,
+    /// A restart redoes changes that a newer copy already has.
+    RedoAll,
+    /// A restart goes on in the log where it ends.
+    NoGap,
+    /// A checkpoint counts before what it leaves out is durable.
+    EarlyCheckpoint,
 }
 
 impl Default for HostConfig {
@@ -150,6 +176,11 @@ impl HostConfig {
                     "log_pages is {}, it must be at least {}",
                     self.log_pages,
                     log::PAGES_MIN
+                ));
+            }
+            if stack.record_kind().is_some() && self.steal == Some(false) {
+                return fail(format!(
+                    "{stack} marks what is not committed in the pages: leave `steal` out"
                 ));
             }
             return Ok(());

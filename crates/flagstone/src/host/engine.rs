@@ -2,6 +2,7 @@
 //! and the seam, [`Manager`], which says what they decide.
 
 use super::config::HostConfig;
+use super::flag_ex::Marks;
 use super::locks::LockTable;
 use super::{HostError, HostStats, Rid, Step};
 use crate::buffer::Pool;
@@ -21,6 +22,8 @@ pub(super) struct Frame {
     pub(super) changed: u64,
     /// The transaction that changed it last.
     pub(super) owner: Option<TxId>,
+    /// What of it is not committed, or not on flash, where pages are shared.
+    pub(super) marks: Marks,
 }
 
 /// How far a transaction is.

@@ -9,7 +9,7 @@
 //! ```text
 //!   Host      arguments, locks, waiting               this file
 //!   Engine    frames, live transactions, counters     engine.rs
-//!   Manager   what is written when, and recovery      force.rs, wal/
+//!   Manager   what is written when, and recovery      force.rs, wal/, flag_ex/
 //!   Log       a ring of pages, a stream of records    log/
 //! ```
 //!
@@ -23,6 +23,7 @@ mod log;
 mod stats;
 
 // A recovery manager each.
+mod flag_ex;
 mod force;
 mod wal;
 
@@ -40,7 +41,7 @@ pub use error::HostError;
 pub use log::LogStats;
 pub use stats::HostStats;
 
-use crate::commit::Options;
+use crate::commit::{Options, RecordKind};
 use crate::ftl::Config;
 use crate::ftl::Ftl;
 use crate::layout::Record;
@@ -121,6 +122,8 @@ impl Host {
         let (mut manager, opened) = match stack {
             Stack::Force(kind) => force::open(flash, kind, device, options, config, now)?,
             Stack::Wal => wal::open(flash, device, options, config, now)?,
+            Stack::CfcEx => flag_ex::open(flash, RecordKind::CfcEx, device, options, config, now)?,
+            Stack::AfcEx => flag_ex::open(flash, RecordKind::AfcEx, device, options, config, now)?,
         };
         let mut engine = Engine::new(config, page_bytes);
         let (pages, last_tx) = manager.space();

@@ -39,7 +39,8 @@ impl Dice {
     }
 }
 
-pub(super) fn chip() -> Chip {
+pub(super) fn chip(stack: Stack) -> Chip {
+    let flags_records = stack.record_kind().is_some();
     let geometry = Geometry {
         channels: 2,
         packages_per_channel: 1,
@@ -49,9 +50,9 @@ pub(super) fn chip() -> Chip {
         page_bytes: 256,
         spare_bytes: 64,
         cell: Cell::Slc {
-            partial_programs: 3,
+            partial_programs: if flags_records { 4 } else { 3 },
         },
-        strict_order: true,
+        strict_order: !flags_records,
     };
     let timing = Timing {
         read: Nanos::from_micros(25),
@@ -104,7 +105,7 @@ impl SmallHost {
         options: Options,
         cut: Option<Cut>,
     ) -> SmallHost {
-        let power = PowerCut::new(chip());
+        let power = PowerCut::new(chip(stack));
         let mut small = SmallHost {
             stack,
             config,
@@ -145,7 +146,7 @@ impl SmallHost {
     }
 
     fn take(&mut self) -> PowerCut {
-        let blank = Shared::new(PowerCut::new(chip()));
+        let blank = Shared::new(PowerCut::new(chip(self.stack)));
         std::mem::replace(&mut self.flash, blank).take()
     }
 
@@ -284,7 +285,7 @@ pub(super) fn variants() -> Vec<(Stack, HostConfig)> {
         all.push((stack, config()));
         let rewrites = match stack {
             Stack::Force(kind) => kind.info().rewrites,
-            Stack::Wal => true,
+            _ => true,
         };
         if !rewrites {
             let steal = Some(true);

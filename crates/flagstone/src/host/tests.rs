@@ -53,7 +53,12 @@ fn cut_once(stack: Stack, config: &HostConfig, seed: u64, cut: Cut) -> Result<bo
     Ok(fell)
 }
 
-fn cuts(stack: Stack, config: &HostConfig, seeds: std::ops::Range<u64>, step: u64) -> Vec<String> {
+pub(super) fn cuts(
+    stack: Stack,
+    config: &HostConfig,
+    seeds: std::ops::Range<u64>,
+    step: u64,
+) -> Vec<String> {
     let mut complaints = Vec::new();
     for seed in seeds {
         let mut at = seed % step;

@@ -17,13 +17,13 @@ layout! {
     /// The head of a record of the host's log. Its place in the stream is its LSN.
     pub entry_head: 25 => {
         BYTES:    2, "of the whole record";
-        KIND:     1, "what it says: begin 1, insert 2, update 3, delete 4, commit 5, abort 6, end 7, checkpoint begin 8, its transactions 9, its dirty pages 10, its end 11; 128 more if it compensates";
+        KIND:     1, "what it says: begin 1, insert 2, update 3, delete 4, commit 5, abort 6, end 7, checkpoint begin 8, its transactions 9, its dirty pages 10, its end 11; 128 more if it compensates, or is never undone";
         XID:      6, "the transaction; 0 if none";
         PREV:     6, "the transaction's record before; of one that compensates: the next to undo; 0 if none";
         PAGE:     4, "the page that changed";
         SLOT:     2, "the record in it";
         AT:       2, "where in the record the changed bytes begin";
-        REPLACED: 2, "bytes that the new ones replace; they come before them, unless this compensates";
+        REPLACED: 2, "bytes that the new ones replace; they come before them, unless kind says 128";
     }
 }
 

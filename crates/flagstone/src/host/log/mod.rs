@@ -148,6 +148,8 @@ pub(super) struct Log {
     buffer: Vec<u8>,
     /// Up to here it was given to the device.
     forced: Lsn,
+    /// Up to here it was durable when the log was opened.
+    opened: Lsn,
     /// The ends of recent forces, and when each was durable; instants ascend.
     recent: VecDeque<(Lsn, Nanos)>,
     /// When all that is older than what `recent` knows was durable.
@@ -177,6 +179,7 @@ impl Log {
             start: payload,
             buffer: Vec::new(),
             forced: payload,
+            opened: payload,
             recent: VecDeque::new(),
             settled: Nanos::ZERO,
             oldest: payload,
@@ -222,6 +225,7 @@ impl Log {
         log.buffer
             .extend_from_slice(&bytes[(tail - start) as usize..(end - start) as usize]);
         log.forced = end;
+        log.opened = end;
         log.epoch += 1;
         done = log.write_master(store, done, checkpoint, last_tx)?;
         let tape = Tape {
@@ -297,6 +301,33 @@ impl Log {
     /// Where the next record goes.
     pub(super) fn end(&self) -> Lsn {
         self.start + self.buffer.len() as u64
+    }
+
+    /// How far the stream is durable at an instant, at least.
+    pub(super) fn durable_at(&self, now: Nanos) -> Lsn {
+        let covered = self.recent.iter().rev().find(|&&(_, when)| when <= now);
+        match (covered, self.recent.front()) {
+            (Some(&(end, _)), _) => end,
+            (None, None) => self.forced,
+            (None, Some(_)) => self.opened,
+        }
+    }
+
+    /// Leaves a gap in the stream: the next record has this LSN, or one that is a little higher. A
+    /// restart finds what follows once the master points behind the gap.
+    pub(super) fn skip_to(&mut self, lsn: Lsn) {
+        let number = lsn
+            .div_ceil(self.payload)
+            .max(self.end() / self.payload + 2);
+        self.start = number * self.payload;
+        self.buffer.clear();
+        self.forced = self.start;
+        self.before = self.epoch;
+    }
+
+    /// Bytes of the stream in a page.
+    pub(super) fn payload(&self) -> u64 {
+        self.payload
     }
 
     /// Bytes that were not yet given to the device.

@@ -165,12 +165,12 @@ pub(super) fn open(
 }
 
 /// Bytes that a record takes in a page.
-fn room_of(record: Option<usize>) -> usize {
+pub(super) fn room_of(record: Option<usize>) -> usize {
     record.map_or(0, |len| len + record_head::SIZE)
 }
 
 /// The bytes at the start of both, and those at the end of both behind them.
-fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
+pub(super) fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
     let start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let (old, new) = (&old[start..], &new[start..]);
     let ends = old.iter().rev().zip(new.iter().rev());
@@ -281,7 +281,7 @@ impl Wal {
 }
 
 /// Makes a change on a page, as its record has it.
-fn redo(
+pub(super) fn redo(
     page: &mut Page,
     entry: &Entry<'_>,
     lsn: Lsn,

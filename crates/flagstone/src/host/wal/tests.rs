@@ -388,7 +388,7 @@ fn settings_that_do_not_work_are_named() {
         ..config()
     };
     let opened = Host::open(
-        Box::new(super::super::small_host::chip()),
+        Box::new(super::super::small_host::chip(Stack::Wal)),
         Stack::Wal,
         super::super::small_host::device(),
         &Options::default(),

@@ -1,0 +1,227 @@
+//! What a record-level device knows besides the FTL's tables, and its answers to the collector
+//! ([FlagCommit] §4.3, garbage collection).
+
+use super::format::{List, Tail, list_bytes};
+use super::merge::merge;
+use super::versions::{Held, Version, Versions};
+use super::{Chains, Live, Member};
+use crate::ftl::{Cause, Fate, Ftl, FtlError, Header, Kind, Owner, Stream, Written};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use std::collections::BTreeMap;
+
+type Flags = [u8; super::ENTRIES_MAX];
+
+pub(super) struct Records {
+    /// Transactions in progress and in doubt.
+    pub(super) live: BTreeMap<TxId, Live>,
+    pub(super) versions: Versions,
+    pub(super) chains: Box<dyn Chains>,
+    /// When what the victim leaves behind is durable: merged pages and flags.
+    pub(super) left: Nanos,
+    /// Versions that a merge took the place of.
+    pub(super) merged: u64,
+    /// Dead pages that are kept since they cannot be read.
+    pub(super) stuck: u64,
+}
+
+impl Records {
+    pub(super) fn is_live(&self, tx: TxId) -> bool {
+        self.live.contains_key(&tx)
+    }
+
+    /// Programs a version with entries of live transactions, the newest of its page.
+    pub(super) fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        at: Lpn,
+        image: &[u8],
+        pending: impl Iterator<Item = (TxId, Box<[u16]>)>,
+    ) -> Result<Nanos, FtlError> {
+        let mut list = List::default();
+        let mut held = Vec::new();
+        let mut flags = [0xff; super::ENTRIES_MAX];
+        let mut start = now;
+        for (index, (tx, slots)) in pending.enumerate() {
+            let (link, flag) = self.chains.next(tx);
+            flags[index] = flag;
+            start = start.max(self.chains.earliest(tx));
+            list.entries.push(super::format::Entry {
+                tx,
+                link,
+                slots: slots.clone(),
+            });
+            let index = index as u8;
+            held.push(Held { tx, index, slots });
+        }
+        if start > now {
+            ftl.sync(now, start)?;
+        }
+        let to = self.program(
+            ftl,
+            start,
+            (Stream::Host, Cause::Host),
+            at,
+            (image, &list, flags),
+        )?;
+        for (index, Held { tx, .. }) in held.iter().enumerate() {
+            let member = Member {
+                at: to.at,
+                seq: to.seq as u32,
+                index: index as u8,
+            };
+            self.chains.wrote(ftl, *tx, member, to.done);
+            self.live.get_mut(tx).expect("it is live").note(at);
+        }
+        let live = &self.live;
+        let version = Version { at: to.at, held };
+        let undecided = |tx| live.contains_key(&tx);
+        self.versions.push(ftl, at, (version, to.done), undecided);
+        ftl.sync(start, to.done)
+    }
+
+    fn program(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        (stream, cause): (Stream, Cause),
+        at: Lpn,
+        (image, list, flags): (&[u8], &List, Flags),
+    ) -> Result<Written, FtlError> {
+        let tail = Tail {
+            version: ftl.last_seq() + 1,
+            list: list.bytes() as u16,
+            entries: list.entries.len() as u8,
+            flags,
+        };
+        let mut data = Vec::with_capacity(image.len() + list.bytes());
+        data.extend_from_slice(image);
+        list.emit(&mut data);
+        let what = (Kind::Data, at, None);
+        let to = ftl.append_with(now, (stream, None), what, &data, cause, |_, bytes| {
+            tail.emit(bytes);
+        })?;
+        debug_assert_eq!(to.seq, tail.version);
+        Ok(to)
+    }
+
+    /// Writes a page with no record pending in one version, in place of all that there are (D7).
+    /// Returns when that is done, or nothing where it does not fit a page.
+    pub(super) fn rewrite(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        at: Lpn,
+        to: (Stream, Cause),
+    ) -> Result<Option<Nanos>, FtlError> {
+        let live = &self.live;
+        let undecided = |tx: TxId| live.contains_key(&tx);
+        let single;
+        let list = match self.versions.get(at) {
+            Some(list) => list,
+            None => {
+                let Some(page) = ftl.slot(at).ppn() else {
+                    return Ok(None);
+                };
+                single = [Version {
+                    at: page,
+                    held: Vec::new(),
+                }];
+                &single
+            }
+        };
+        let from = list.len() as u64;
+        let blocks = list
+            .iter()
+            .map(|version| ftl.geometry().block_of(version.at));
+        let start = blocks
+            .map(|block| self.versions.settled(block))
+            .fold(now, Nanos::max);
+        ftl.sync(now, start)?;
+        let merged = merge(ftl, start, list, undecided, to.1)?;
+        let room = ftl.geometry().page_bytes as usize;
+        if merged.image.len() + list_bytes(0, 0, merged.restored.len()) > room {
+            return Ok(None);
+        }
+        let list = List {
+            entries: Vec::new(),
+            restored: merged.restored,
+        };
+        let flags = [0xff; super::ENTRIES_MAX];
+        let written = self.program(ftl, merged.done, to, at, (&merged.image, &list, flags))?;
+        self.versions.replace(ftl, at, written.at, written.done);
+        self.merged += from - 1;
+        Ok(Some(written.done))
+    }
+
+    fn is_quiet(&self, at: Lpn) -> bool {
+        let list = self.versions.get(at);
+        let mut held = list.into_iter().flatten().flat_map(|v| &v.held);
+        list.is_some() && !held.any(|held| self.is_live(held.tx))
+    }
+}
+
+impl Owner for Records {
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let mut pages: Vec<(Ppn, Lpn, bool)> = Vec::new();
+        let read = ftl.block_records(now, victim, Cause::Gc, |at, head, tail| {
+            pages.push((at, head.lpn, Tail::parse(tail).entries > 0));
+        })?;
+        let now = ftl.sync(read.done, self.versions.settled(victim))?;
+        self.left = now;
+        for &(at, lpn, _) in &pages {
+            if ftl.is_live(at) && self.is_quiet(lpn) {
+                match self.rewrite(ftl, now, lpn, (Stream::Gc, Cause::Gc)) {
+                    // A version that cannot be read: the collector meets it again.
+                    Ok(done) => self.left = self.left.max(done.unwrap_or_default()),
+                    Err(FtlError::Unreadable { .. }) => {}
+                    Err(other) => return Err(other),
+                }
+            }
+        }
+        let dead = pages
+            .iter()
+            .filter(|(at, _, entries)| *entries && !ftl.is_live(*at));
+        let dead: Vec<Ppn> = dead.map(|&(at, ..)| at).collect();
+        let (flagged, lost) = self.chains.prepare(ftl, now, victim, &dead)?;
+        if let Some(at) = lost {
+            // Its links are lost with it, unless its block stays: the collector keeps a block with
+            // a live page that cannot be read.
+            ftl.revive(at);
+            self.stuck += 1;
+        }
+        self.left = self.left.max(flagged);
+        Ok(now)
+    }
+
+    fn relocate(&mut self, _: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Fate {
+        let mut says = Tail::parse(tail);
+        let committed = self.chains.flag_of_copy(TxId(0));
+        says.flags[..usize::from(says.entries)].fill(committed);
+        for held in self.versions.held(header.lpn, from) {
+            says.flags[usize::from(held.index)] = self.chains.flag_of_copy(held.tx);
+        }
+        says.emit(tail);
+        Fate::Renew
+    }
+
+    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+        for held in self.versions.moved(ftl, header.lpn, from, to.at) {
+            let member = Member {
+                at: to.at,
+                seq: to.seq as u32,
+                index: held.index,
+            };
+            self.chains.relocated(held.tx, from, member, to.done);
+        }
+    }
+
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        ftl.sync(now, self.left.max(self.versions.settled(victim)))
+    }
+
+    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, _: Nanos) {
+        self.versions.forget(victim);
+        self.chains.erased(ftl, victim);
+    }
+}

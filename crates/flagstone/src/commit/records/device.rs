@@ -1,0 +1,495 @@
+//! The record-level device: checks arguments, gives out transaction identifiers, makes room, and
+//! counts.
+
+use super::collect::Records;
+use super::format::list_bytes;
+use super::merge::merge;
+use super::recover::{Recovered, recover};
+use super::versions::Version;
+use super::{ENTRIES_MAX, Flaws, Live, Pending, RecordInfo, RecordKind, RecordOptions};
+use crate::commit::{DeviceError, HostStats};
+use crate::ftl::{Cause, Config, Ftl, FtlError, Stats, Stream, make_room};
+use crate::nand::{Flash, Geometry};
+use crate::page::{self, SlotNo};
+use crate::units::{Lpn, Nanos, Ppn, TxId};
+use std::collections::BTreeSet;
+
+/// A page as [`RecordDevice::read`] finds it. Its buffers can be used again.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MergedPage {
+    /// The image; empty for a page that was never written.
+    pub image: Vec<u8>,
+    /// Records of live transactions, which are in the image.
+    pub pending: Vec<Pending>,
+    /// Committed records that are older than the image: by slot, with the LSN of the image that
+    /// they were taken from, 0 for one that no image has. Some may be absent. All other records
+    /// are as of the LSN of the image.
+    pub restored: Vec<(SlotNo, u64)>,
+}
+
+/// A transactional device for pages of records that several transactions may have changed.
+pub struct RecordDevice {
+    ftl: Ftl,
+    records: Records,
+    kind: RecordKind,
+    max_c: u8,
+    last_tx: TxId,
+    /// Until [`RecordDevice::resolve`].
+    unresolved: Option<Unresolved>,
+    host: HostStats,
+    recovered_at: Nanos,
+}
+
+/// What [`RecordDevice::resolve`] puts in order.
+struct Unresolved {
+    /// Transactions that are committed and have heads that do not say so.
+    to_flag: Vec<TxId>,
+    /// Versions of transactions with torn flags (D8).
+    torn: Vec<(Lpn, Ppn)>,
+}
+
+impl RecordDevice {
+    /// Starts from flash alone, blank or not. Transactions found on flash that no flag decides are
+    /// in doubt until [`RecordDevice::resolve`]; before that the device can only be read.
+    ///
+    /// # Errors
+    /// A flash that does not suit the protocol, or the power failing meanwhile.
+    pub fn open(
+        flash: Box<dyn Flash>,
+        kind: RecordKind,
+        config: Config,
+        options: &RecordOptions,
+        now: Nanos,
+    ) -> Result<RecordDevice, DeviceError> {
+        let flaws = Flaws {
+            pending_only: options.as_published,
+            no_barrier: options.as_published,
+            lose_flags: false,
+        };
+        RecordDevice::start(flash, kind, config, options, flaws, now)
+    }
+
+    pub(super) fn start(
+        flash: Box<dyn Flash>,
+        kind: RecordKind,
+        config: Config,
+        options: &RecordOptions,
+        flaws: Flaws,
+        now: Nanos,
+    ) -> Result<RecordDevice, DeviceError> {
+        RecordDevice::suits(kind, flash.geometry(), &config, options)
+            .map_err(DeviceError::Unsuitable)?;
+        let (mut ftl, mounted) = Ftl::mount(flash, config, options.format(), now)?;
+        let Recovered {
+            records,
+            to_flag,
+            torn,
+            last_tx,
+            done,
+        } = recover(&mut ftl, mounted, kind, flaws)?;
+        Ok(RecordDevice {
+            ftl,
+            records,
+            kind,
+            max_c: options.max_c,
+            last_tx,
+            unresolved: Some(Unresolved { to_flag, torn }),
+            host: HostStats::default(),
+            recovered_at: done,
+        })
+    }
+
+    /// Whether a device's cells and spare areas suit the protocol.
+    ///
+    /// # Errors
+    /// Says what does not.
+    pub fn suits(
+        kind: RecordKind,
+        geometry: &Geometry,
+        config: &Config,
+        options: &RecordOptions,
+    ) -> Result<(), String> {
+        let (name, max_c) = (kind.info().name, options.max_c);
+        if !(1..=ENTRIES_MAX as u8).contains(&max_c) {
+            return Err(format!(
+                "max_c is {max_c}, it must be from 1 to {ENTRIES_MAX}"
+            ));
+        }
+        let programs = geometry.cell.programs_per_page();
+        if programs <= max_c {
+            return Err(format!(
+                "{name} with max_c {max_c} programs a page up to {} times, {} cells allow \
+                 {programs}; use an SLC device with partial_programs of at least {}, or a lower \
+                 max_c",
+                max_c + 1,
+                geometry.cell,
+                max_c + 1
+            ));
+        }
+        if geometry.strict_order {
+            return Err(format!(
+                "{name} sets flags in place, which a device of strict program order forbids"
+            ));
+        }
+        if geometry.page_bytes > u32::from(u16::MAX) {
+            return Err(format!("{name} supports pages of up to {} bytes", u16::MAX));
+        }
+        Ftl::capacity(geometry, config, &options.format())
+            .map(|_| ())
+            .map_err(|error| error.0)
+    }
+
+    /// What is known of the protocol.
+    pub fn info(&self) -> &'static RecordInfo {
+        self.kind.info()
+    }
+
+    /// Logical pages that can be addressed.
+    pub fn pages(&self) -> u32 {
+        self.ftl.logical_pages()
+    }
+
+    /// The shape of the flash.
+    pub fn geometry(&self) -> &Geometry {
+        self.ftl.geometry()
+    }
+
+    /// Bytes of an image that fit a page beside so many entries, with so many pending records in
+    /// all.
+    pub fn room(&self, entries: usize, slots: usize) -> usize {
+        let page = self.ftl.geometry().page_bytes as usize;
+        page.saturating_sub(list_bytes(entries, slots, 0))
+    }
+
+    /// Live transactions that may have pending records in one page.
+    pub fn max_c(&self) -> u8 {
+        self.max_c
+    }
+
+    /// Flash operations since the start.
+    pub fn stats(&self) -> &Stats {
+        self.ftl.stats()
+    }
+
+    /// What the host asked for since the start.
+    pub fn host_stats(&self) -> &HostStats {
+        &self.host
+    }
+
+    /// Forgets what was counted so far: the end of a warm-up.
+    pub fn reset_stats(&mut self) {
+        self.ftl.reset_stats();
+        self.host = HostStats::default();
+        self.records.merged = 0;
+    }
+
+    /// Versions that the collector did not have to copy since it merged them with others.
+    pub fn merged(&self) -> u64 {
+        self.records.merged
+    }
+
+    /// When recovery was over, `resolve` apart.
+    pub fn recovered_at(&self) -> Nanos {
+        self.recovered_at
+    }
+
+    /// The layer below, to look at.
+    pub fn ftl(&self) -> &Ftl {
+        &self.ftl
+    }
+
+    /// Bytes of each structure in memory.
+    pub fn memory(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.ftl.memory().to_vec();
+        all.push(("live_versions", self.records.versions.bytes()));
+        let lists = self.records.live.values().map(|live| live.lpns.len());
+        let lists = lists.sum::<usize>() * size_of::<Lpn>();
+        let live = self.records.live.len() * size_of::<(TxId, Live)>();
+        all.push(("live_transactions", (lists + live) as u64));
+        all.extend(self.records.chains.memory());
+        all
+    }
+
+    /// The flash, which is all that a power cut leaves.
+    pub fn into_flash(self) -> Box<dyn Flash> {
+        self.ftl.into_flash()
+    }
+
+    /// Transactions that no flag decides.
+    pub fn in_doubt(&self) -> impl Iterator<Item = TxId> + '_ {
+        let live = self.records.live.iter();
+        live.filter(|(_, live)| live.in_doubt).map(|(&tx, _)| tx)
+    }
+
+    /// Decides the transactions in doubt, once, after [`RecordDevice::open`]: these have committed,
+    /// as the host's log says, and their flags are set; the others are aborted. Flags of committed
+    /// transactions that a power cut kept from being set are set as well. The host keeps what says
+    /// so until the instant that is returned.
+    ///
+    /// # Errors
+    /// A device that cannot go on.
+    pub fn resolve(
+        &mut self,
+        now: Nanos,
+        committed: &BTreeSet<TxId>,
+    ) -> Result<Nanos, DeviceError> {
+        let Some(Unresolved { to_flag, torn }) = self.unresolved.take() else {
+            return Ok(now);
+        };
+        let mut done = now;
+        for tx in to_flag {
+            done = done.max(self.records.chains.commit(&mut self.ftl, now, tx)?);
+        }
+        let in_doubt: Vec<TxId> = self.in_doubt().collect();
+        for tx in in_doubt {
+            if committed.contains(&tx) {
+                done = done.max(self.end_committed(now, tx)?);
+            } else {
+                self.end_aborted(tx);
+            }
+        }
+        // D8. Blocks with versions of such transactions stay until all have been replaced, or what
+        // is left of the transaction could pass for something else.
+        let block = |at: Ppn| self.ftl.geometry().block_of(at);
+        let blocks: Vec<_> = torn.iter().map(|&(_, at)| block(at)).collect();
+        for &block in &blocks {
+            self.ftl.pin(block);
+        }
+        let mut written = done;
+        for (lpn, at) in torn {
+            if self.ftl.is_live(at) {
+                make_room(&mut self.ftl, &mut self.records, done)?;
+                let to = (Stream::Host, Cause::Recovery);
+                match self.records.rewrite(&mut self.ftl, done, lpn, to) {
+                    Ok(end) => written = written.max(end.unwrap_or_default()),
+                    Err(FtlError::Unreadable { .. }) => {}
+                    Err(other) => return Err(other.into()),
+                }
+            }
+        }
+        done = self.ftl.sync(done, written)?;
+        for block in blocks {
+            self.ftl.unpin(block);
+        }
+        Ok(done)
+    }
+
+    fn ready(&self) -> Result<(), DeviceError> {
+        match self.unresolved {
+            Some(_) => Err(DeviceError::Unresolved),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts a transaction. Its identifier was not used before, see [`RecordDevice::raise_tx`].
+    ///
+    /// # Errors
+    /// Transactions are still in doubt.
+    pub fn begin(&mut self, _now: Nanos) -> Result<TxId, DeviceError> {
+        self.ready()?;
+        let tx = TxId(self.last_tx.0 + 1);
+        self.last_tx = tx;
+        self.records.live.insert(tx, Live::default());
+        self.host.begun += 1;
+        Ok(tx)
+    }
+
+    /// Makes a transaction live under an identifier that the caller has not used before.
+    ///
+    /// # Errors
+    /// As [`RecordDevice::begin`], or a transaction of that identifier is live.
+    pub fn enter(&mut self, tx: TxId) -> Result<(), DeviceError> {
+        self.ready()?;
+        if self.records.is_live(tx) {
+            return Err(DeviceError::NoTransaction(tx));
+        }
+        self.raise_tx(tx);
+        self.records.live.insert(tx, Live::default());
+        self.host.begun += 1;
+        Ok(())
+    }
+
+    /// The highest identifier that was used, as far as flash tells.
+    pub fn last_tx(&self) -> TxId {
+        self.last_tx
+    }
+
+    /// No identifier up to this one, which the host has seen in its log, is used again.
+    pub fn raise_tx(&mut self, seen: TxId) {
+        self.last_tx = self.last_tx.max(seen);
+    }
+
+    /// Writes a version of a page. What `pending` does not list is committed: the caller sees to it
+    /// that `now` is not before the instant at which that is durable. A record that a live
+    /// transaction has pending in the version before is listed again, or it counts as given up.
+    /// Returns when the version is durable.
+    ///
+    /// # Errors
+    /// A request that the device cannot take, or a device that cannot go on.
+    pub fn write(
+        &mut self,
+        now: Nanos,
+        at: Lpn,
+        image: &[u8],
+        pending: &[Pending],
+    ) -> Result<Nanos, DeviceError> {
+        self.ready()?;
+        self.in_range(at)?;
+        let listed = || pending.iter().filter(|pending| !pending.slots.is_empty());
+        let entries = listed().count();
+        if entries > usize::from(self.max_c) {
+            let limit = self.max_c;
+            return Err(DeviceError::TooManyUpdaters { at, limit });
+        }
+        for (index, Pending { tx, .. }) in listed().enumerate() {
+            if !self.records.is_live(*tx) || listed().take(index).any(|other| other.tx == *tx) {
+                return Err(DeviceError::NoTransaction(*tx));
+            }
+        }
+        let room = self.room(entries, listed().map(|p| p.slots.len()).sum());
+        if image.len() > room {
+            return Err(DeviceError::TooLong {
+                bytes: image.len(),
+                page_bytes: room as u32,
+            });
+        }
+        if entries > 0 && page::Page::parse(image).is_err() {
+            return Err(DeviceError::NoRecords(at));
+        }
+        make_room(&mut self.ftl, &mut self.records, now)?;
+        self.host.pages_written += 1;
+        let pending = listed().map(|pending| (pending.tx, pending.slots.as_slice().into()));
+        Ok(self.records.write(&mut self.ftl, now, at, image, pending)?)
+    }
+
+    /// Reads a page: its newest version, each aborted record replaced by its newest committed copy.
+    /// Records of live transactions stay and are listed. Returns when it was read.
+    ///
+    /// # Errors
+    /// A page beyond the device, one lost to bit errors, or a device without power.
+    pub fn read(
+        &mut self,
+        now: Nanos,
+        at: Lpn,
+        into: &mut MergedPage,
+    ) -> Result<Nanos, DeviceError> {
+        self.in_range(at)?;
+        self.host.pages_read += 1;
+        into.image.clear();
+        into.pending.clear();
+        into.restored.clear();
+        let live = &self.records.live;
+        let undecided = |tx: TxId| live.contains_key(&tx);
+        let single;
+        let list = match self.records.versions.get(at) {
+            Some(list) => list,
+            None => {
+                let Some(page) = self.ftl.slot(at).ppn() else {
+                    return Ok(now);
+                };
+                single = [Version {
+                    at: page,
+                    held: Vec::new(),
+                }];
+                &single
+            }
+        };
+        let merged = merge(&mut self.ftl, now, list, undecided, Cause::Host);
+        let merged = merged.map_err(|error| match error {
+            FtlError::Unreadable { .. } => DeviceError::Unreadable(at),
+            other => other.into(),
+        })?;
+        into.image = merged.image;
+        into.restored = merged.restored;
+        for held in list[0].held.iter().filter(|held| undecided(held.tx)) {
+            into.pending.push(Pending {
+                tx: held.tx,
+                slots: held.slots.to_vec(),
+            });
+        }
+        Ok(merged.done)
+    }
+
+    /// Whether a transaction has pending records in any version on flash.
+    pub fn has_pending(&self, tx: TxId) -> bool {
+        let live = self.records.live.get(&tx);
+        live.is_some_and(|live| !live.lpns.is_empty())
+    }
+
+    /// Commits the pending records of a transaction. Returns when that is durable.
+    ///
+    /// # Errors
+    /// No such transaction, or a device that cannot go on.
+    pub fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, DeviceError> {
+        self.ready()?;
+        if !self.records.is_live(tx) {
+            return Err(DeviceError::NoTransaction(tx));
+        }
+        let done = self.end_committed(now, tx)?;
+        self.host.committed += 1;
+        Ok(done)
+    }
+
+    fn end_committed(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, DeviceError> {
+        let done = self.records.chains.commit(&mut self.ftl, now, tx)?;
+        let ended = self.records.live.remove(&tx).expect("it is live");
+        let live = &self.records.live;
+        for at in ended.lpns {
+            let undecided = |tx| live.contains_key(&tx);
+            self.records
+                .versions
+                .commit(&mut self.ftl, at, (tx, done), undecided);
+        }
+        Ok(done)
+    }
+
+    /// Rolls a transaction back. Returns when the device is done with it.
+    ///
+    /// # Errors
+    /// No such transaction.
+    pub fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, DeviceError> {
+        self.ready()?;
+        if !self.records.is_live(tx) {
+            return Err(DeviceError::NoTransaction(tx));
+        }
+        self.end_aborted(tx);
+        self.host.aborted += 1;
+        Ok(now)
+    }
+
+    fn end_aborted(&mut self, tx: TxId) {
+        self.records.chains.abort(&mut self.ftl, tx);
+        let ended = self.records.live.remove(&tx).expect("it is live");
+        let live = &self.records.live;
+        for at in ended.lpns {
+            let undecided = |tx| live.contains_key(&tx);
+            self.records
+                .versions
+                .prune(&mut self.ftl, at, Nanos::ZERO, undecided);
+        }
+    }
+
+    fn in_range(&self, at: Lpn) -> Result<(), DeviceError> {
+        let pages = self.ftl.logical_pages();
+        match at.0 < pages {
+            true => Ok(()),
+            false => Err(DeviceError::OutOfRange { at, pages }),
+        }
+    }
+
+    /// Checks the invariants of the protocol and of the FTL, in tests and campaigns.
+    ///
+    /// # Errors
+    /// Says which one does not hold.
+    pub fn check(&self) -> Result<(), String> {
+        self.ftl.check()?;
+        let live = &self.records.live;
+        let table = &self.records.chains;
+        self.records
+            .versions
+            .check(&self.ftl, self.records.stuck, |tx| {
+                !live.contains_key(&tx) && !table.is_aborted(tx)
+            })?;
+        self.records.chains.check()
+    }
+}

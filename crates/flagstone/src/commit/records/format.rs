@@ -1,0 +1,244 @@
+//! What a version of a page says on flash besides its image.
+
+use super::ENTRIES_MAX;
+use crate::commit::flag_chain::Link;
+use crate::ftl::{Cause, Ftl, FtlError, Header, TAIL_BYTES_MAX, header};
+use crate::layout;
+use crate::layout::{get, put};
+use crate::nand::FlashError;
+use crate::page::SlotNo;
+use crate::units::{Nanos, Ppn, TxId};
+
+layout! {
+    /// The tail of a spare area under CFC_ex and AFC_ex; as many flags as the device has entries.
+    pub spare: 17 => {
+        VERSION: 6, "version of the logical page: the write sequence of its first program";
+        LIST:    2, "bytes behind the page's image";
+        ENTRIES: 1, "entries in them";
+        FLAGS:   8, "commit flag of each entry, reprogrammed in place";
+    }
+}
+
+layout! {
+    /// One transaction's pending records in a version of a page; the slots follow, two bytes each.
+    pub entry_head: 16 => {
+        XID:      6, "the transaction";
+        LINK:     4, "a page with an entry that it wrote before; all ones for none";
+        LINK_SEQ: 4, "low half of the write sequence of that page";
+        SLOTS:    2, "how many records";
+    }
+}
+
+layout! {
+    /// A record that a merge took from an older version; behind the entries.
+    pub restored: 10 => {
+        SLOT: 2, "the record";
+        LSN:  8, "LSN of the page that it was taken from";
+    }
+}
+
+/// The tail of a spare area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tail {
+    pub(super) version: u64,
+    pub(super) list: u16,
+    pub(super) entries: u8,
+    pub(super) flags: [u8; ENTRIES_MAX],
+}
+
+impl Tail {
+    /// Reads a tail; flags that the device does not have are `0xff`.
+    pub(super) fn parse(tail: &[u8]) -> Tail {
+        let mut flags = [0xff; ENTRIES_MAX];
+        let kept = &tail[spare::FLAGS.start..];
+        flags[..kept.len()].copy_from_slice(kept);
+        Tail {
+            version: get(tail, spare::VERSION),
+            list: get(tail, spare::LIST) as u16,
+            entries: tail[spare::ENTRIES.start].min(kept.len() as u8),
+            flags,
+        }
+    }
+
+    pub(super) fn emit(&self, tail: &mut [u8]) {
+        put(tail, spare::VERSION, self.version);
+        put(tail, spare::LIST, self.list.into());
+        tail[spare::ENTRIES.start] = self.entries;
+        let kept = tail.len() - spare::FLAGS.start;
+        tail[spare::FLAGS.start..].copy_from_slice(&self.flags[..kept]);
+    }
+}
+
+/// An entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) tx: TxId,
+    pub(super) link: Option<Link>,
+    pub(super) slots: Box<[SlotNo]>,
+}
+
+/// What stands behind an image.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct List {
+    pub(super) entries: Vec<Entry>,
+    /// Records of an older version, with its LSN.
+    pub(super) restored: Vec<(SlotNo, u64)>,
+}
+
+/// Bytes behind an image with so many entries, slots in them, and restored records.
+pub(super) fn list_bytes(entries: usize, slots: usize, restored: usize) -> usize {
+    entries * entry_head::SIZE + slots * 2 + restored * restored::SIZE
+}
+
+impl List {
+    pub(super) fn bytes(&self) -> usize {
+        let slots = self.entries.iter().map(|entry| entry.slots.len()).sum();
+        list_bytes(self.entries.len(), slots, self.restored.len())
+    }
+
+    pub(super) fn emit(&self, out: &mut Vec<u8>) {
+        for entry in &self.entries {
+            let none = Link {
+                at: Ppn::NONE,
+                seq: u32::MAX,
+            };
+            let link = entry.link.unwrap_or(none);
+            let mut head = [0; entry_head::SIZE];
+            put(&mut head, entry_head::XID, entry.tx.0);
+            put(&mut head, entry_head::LINK, link.at.0.into());
+            put(&mut head, entry_head::LINK_SEQ, link.seq.into());
+            put(&mut head, entry_head::SLOTS, entry.slots.len() as u64);
+            out.extend_from_slice(&head);
+            for slot in &entry.slots {
+                out.extend_from_slice(&slot.to_le_bytes());
+            }
+        }
+        for &(slot, lsn) in &self.restored {
+            let mut record = [0; restored::SIZE];
+            put(&mut record, restored::SLOT, slot.into());
+            put(&mut record, restored::LSN, lsn);
+            out.extend_from_slice(&record);
+        }
+    }
+
+    /// Reads a list with so many entries; nothing where the bytes are none.
+    pub(super) fn parse(mut bytes: &[u8], entries: u8) -> Option<List> {
+        let mut list = List::default();
+        for _ in 0..entries {
+            let (head, rest) = bytes.split_at_checked(entry_head::SIZE)?;
+            let at = Ppn(get(head, entry_head::LINK) as u32);
+            let seq = get(head, entry_head::LINK_SEQ) as u32;
+            let slots = get(head, entry_head::SLOTS) as usize;
+            let (slots, rest) = rest.split_at_checked(slots * 2)?;
+            let slot = |pair: &[u8]| SlotNo::from_le_bytes([pair[0], pair[1]]);
+            list.entries.push(Entry {
+                tx: TxId(get(head, entry_head::XID)),
+                link: (at != Ppn::NONE).then_some(Link { at, seq }),
+                slots: slots.chunks_exact(2).map(slot).collect(),
+            });
+            bytes = rest;
+        }
+        if !bytes.len().is_multiple_of(restored::SIZE) {
+            return None;
+        }
+        for record in bytes.chunks_exact(restored::SIZE) {
+            let slot = get(record, restored::SLOT) as SlotNo;
+            list.restored.push((slot, get(record, restored::LSN)));
+        }
+        Some(list)
+    }
+}
+
+/// A version that was read.
+#[derive(Debug)]
+pub(super) struct Version {
+    pub(super) head: Header,
+    pub(super) tail: Tail,
+    pub(super) image: Vec<u8>,
+    pub(super) list: List,
+}
+
+/// Reads a version: nothing if the page is blank, of another kind, or cannot be read. Also says
+/// when the read was over.
+pub(super) fn read_version(
+    ftl: &mut Ftl,
+    now: Nanos,
+    at: Ppn,
+    cause: Cause,
+) -> Result<(Option<Version>, Nanos), FtlError> {
+    let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
+    let mut image = vec![0; ftl.geometry().page_bytes as usize];
+    let record = ftl.record_bytes();
+    let read = match ftl.read(now, at, &mut image, &mut spare[..record], cause) {
+        Ok(read) => read,
+        Err(FlashError::Uncorrectable { done, .. }) => return Ok((None, done)),
+        Err(other) => return Err(other.into()),
+    };
+    let Some(head) = Header::parse(&spare).filter(Header::is_version) else {
+        return Ok((None, read.done));
+    };
+    let tail = Tail::parse(&spare[header::SIZE..record]);
+    let version = read
+        .data_bytes
+        .checked_sub(tail.list.into())
+        .and_then(|bytes| {
+            let list = List::parse(&image[bytes..read.data_bytes], tail.entries)?;
+            image.truncate(bytes);
+            Some(Version {
+                head,
+                tail,
+                image,
+                list,
+            })
+        });
+    Ok((version, read.done))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_and_a_list_have_these_bytes_and_come_back() {
+        let tail = Tail {
+            version: 0x0605_0403_0201,
+            list: 0x0807,
+            entries: 2,
+            flags: [0xff, 0x0b, 0x0c, 0xff, 0xff, 0xff, 0xff, 0xff],
+        };
+        let mut bytes = [0; 12];
+        tail.emit(&mut bytes);
+        assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 2, 0xff, 0x0b, 0x0c]);
+        assert_eq!(Tail::parse(&bytes), tail);
+        let entry = |link, slots: &[SlotNo]| Entry {
+            tx: TxId(0x0605_0403_0201),
+            link,
+            slots: slots.into(),
+        };
+        let list = List {
+            entries: vec![
+                entry(Some(Link::to(Ppn(0x0a09_0807), 0x0e0d_0c0b)), &[0x1211]),
+                entry(None, &[7, 9]),
+            ],
+            restored: vec![(3, 400)],
+        };
+        let mut bytes = Vec::new();
+        list.emit(&mut bytes);
+        assert_eq!(bytes.len(), list.bytes());
+        let first = [
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 1, 0, 0x11, 0x12,
+        ];
+        assert_eq!(bytes[..18], first);
+        assert_eq!(List::parse(&bytes, 2), Some(list));
+        for cut in 1..bytes.len() {
+            let _ = List::parse(&bytes[..cut], 2);
+        }
+        assert_eq!(List::parse(&bytes[..40], 2), None);
+    }
+
+    #[test]
+    fn the_summary_of_a_64_page_block_fits_a_2_kib_page() {
+        let record = header::SIZE + spare::FLAGS.start;
+        assert!(record * 63 <= 2048);
+    }
+}

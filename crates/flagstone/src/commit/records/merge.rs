@@ -1,0 +1,95 @@
+//! What a reader finds in a page: its newest version, with each aborted record replaced by its
+//! newest committed copy ([FlagCommit] §4.3).
+
+use super::format::{Version as OnFlash, read_version};
+use super::versions::Version;
+use crate::ftl::{Cause, Ftl, FtlError};
+use crate::page::{Page, SlotNo};
+use crate::units::{Nanos, Ppn, TxId};
+
+/// Larger than any page: merged records may take more room than a page has.
+const ANY_SIZE: usize = 1 << 24;
+
+/// A page as a reader finds it.
+#[derive(Debug, Default)]
+pub(super) struct Merged {
+    pub(super) image: Vec<u8>,
+    /// Records of an older version than the image's, and the LSN of that one.
+    pub(super) restored: Vec<(SlotNo, u64)>,
+    /// When the last read was over.
+    pub(super) done: Nanos,
+}
+
+/// An older version, and its restored records.
+type Older = (Page, Vec<(SlotNo, u64)>);
+
+fn read(
+    ftl: &mut Ftl,
+    now: Nanos,
+    at: Ppn,
+    cause: Cause,
+    done: &mut Nanos,
+) -> Result<OnFlash, FtlError> {
+    let (version, read) = read_version(ftl, now, at, cause)?;
+    *done = (*done).max(read);
+    version.ok_or(FtlError::Unreadable { at })
+}
+
+/// Reads the versions of a page, side by side, and merges them. Records of transactions that are
+/// `undecided` stay as they are.
+pub(super) fn merge(
+    ftl: &mut Ftl,
+    now: Nanos,
+    list: &[Version],
+    undecided: impl Fn(TxId) -> bool,
+    cause: Cause,
+) -> Result<Merged, FtlError> {
+    let mut done = now;
+    let mut newest = read(ftl, now, list[0].at, cause, &mut done)?;
+    let mut restored = std::mem::take(&mut newest.list.restored);
+    let aborted: Vec<SlotNo> = list[0]
+        .held
+        .iter()
+        .filter(|held| !undecided(held.tx))
+        .flat_map(|held| held.slots.iter().copied())
+        .collect();
+    if aborted.is_empty() {
+        return Ok(Merged {
+            image: newest.image,
+            restored,
+            done,
+        });
+    }
+    let records = |version: &OnFlash, at| {
+        Page::parse(&version.image).map_err(|_| FtlError::Unreadable { at })
+    };
+    let mut page = records(&newest, list[0].at)?;
+    restored.retain(|(slot, _)| !aborted.contains(slot));
+    let mut older: Vec<Option<Older>> = vec![None; list.len()];
+    for slot in aborted {
+        let Some(from) = (1..list.len()).find(|&i| list[i].has_committed(slot)) else {
+            page.remove(slot);
+            restored.push((slot, 0));
+            continue;
+        };
+        if older[from].is_none() {
+            let at = list[from].at;
+            let version = read(ftl, now, at, cause, &mut done)?;
+            older[from] = Some((records(&version, at)?, version.list.restored));
+        }
+        let (source, its) = older[from].as_ref().expect("read above");
+        let lsn = its.iter().find(|(other, _)| *other == slot);
+        restored.push((slot, lsn.map_or(source.lsn(), |&(_, lsn)| lsn)));
+        page.copy_from(source, slot, ANY_SIZE)
+            .map_err(|_| FtlError::Unreadable { at: list[from].at })?;
+    }
+    restored.sort_unstable();
+    let mut image = Vec::new();
+    page.emit(ANY_SIZE, &mut image)
+        .map_err(|_| FtlError::Unreadable { at: list[0].at })?;
+    Ok(Merged {
+        image,
+        restored,
+        done,
+    })
+}

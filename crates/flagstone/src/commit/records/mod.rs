@@ -1,0 +1,272 @@
+//! Flag commit for records: a device whose transactions share pages.
+//!
+//! Paper       [FlagCommit] §4: On, Xu, Choi, Hu, He. IEEE TKDE 24(9), 2012.
+//! Idea        A page goes to flash with the pending records of several transactions in it. For
+//!             each of them it has an entry with a commit flag; what is not pending is committed.
+//! Cost        A program a write; a reprogram for each subchain (CFC_ex) or one (AFC_ex) a commit,
+//!             none for a transaction of which nothing is on flash. A page with aborted records
+//!             takes a read more for each version that they are restored from.
+//! Symbols     paper: LBA, Ver#, RID, Link, XID, Flag    here: lpn, version, slot, link, xid, flag
+//!
+//! ```text
+//! spare  0      11        17     19        20 ..
+//!        | head | version | list | entries | a flag for each entry |
+//!                                           outside of the ECC and of summary pages
+//! data   | image of the page | entry: xid, link, link seq, slots; slot.. | .. | slot, lsn | .. |
+//! ```
+//!
+//! Invariants  1. The newest version of a page is in the mapping table; older ones are live as long
+//!                as one of them is the newest committed copy of a record ([`versions`]).
+//!             2. A version's flags are set at most once each, so a page is programmed no more
+//!                often than once and once for each entry.
+//!             3. All pages of a transaction are durable before the first flag that commits it.
+//!             4. The erase of a block is issued after what made its versions dead is durable, and
+//!                after the flags and merged pages that it leaves behind are. Erases need no order:
+//!                what comes back of a transaction meets all its other flags (D5).
+//!
+//! Recovery    facts                                            verdict
+//!   @A        the flags of a transaction say committed         committed
+//!   @B        they do not, and the host's log says committed   committed    `resolve` flags it
+//!   @C        neither does                                     aborted
+//!
+//! Departures  D1. An entry stands for all records that a transaction has pending in a version, not
+//!                 for one record: a commit sets one flag a version at most.
+//!             D2. Entries lie behind the page's image under its ECC, only flags in the spare area:
+//!                 more than one entry would not fit the summary of a block.
+//!             D3. No Back: a device finds the versions of a page by logical page and version, at
+//!                 recovery and in memory. A physical pointer breaks when what it names is moved.
+//!             D4. Records that are not pending count as committed when a version is to be
+//!                 reclaimed. As printed, a version whose pending records are all aborted goes, and
+//!                 with it what others had committed there.
+//!             D5. A transaction is committed if any of its flags says so, Definition 3.1 taken at
+//!                 its word; recovery then flags the other subchains. As printed, the flags that
+//!                 were set before a cut count for nothing, and must not outlive the others.
+//!             D6. A link also names the write sequence of its target, and the target must have an
+//!                 entry of the transaction.
+//!             D7. When a page is collected and none of its records is pending, its versions are
+//!                 merged into one. It notes the LSN of records that come from an older one.
+//!             D8. Flags that a cut has torn are not touched again: `resolve` writes the pages of
+//!                 such a transaction anew.
+//!             D9. Devices on which flags cannot be changed in place are refused.
+//!             D10. AFC_ex looks for FALSE flags by XID, not along a chain: it has no links, keeps
+//!                 one FALSE flag of an aborted transaction, and pins the block of one page of one
+//!                 that is in progress.
+//!             As published: D4 and invariant 3 are left out.
+
+mod afc_ex;
+mod cfc_ex;
+mod collect;
+mod device;
+mod format;
+mod merge;
+mod recover;
+#[cfg(test)]
+mod tests;
+mod versions;
+
+pub use device::{MergedPage, RecordDevice};
+pub(super) use format::{entry_head, restored, spare};
+
+use super::flag_chain::Link;
+use crate::ftl::{Format, Ftl, FtlError};
+use crate::page::SlotNo;
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use std::fmt;
+
+/// The protocols of record-level devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordKind {
+    /// Commit-based: flags say who committed.
+    CfcEx,
+    /// Abort-based: flags say who did not.
+    AfcEx,
+}
+
+/// What is known of a record-level protocol without running it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordInfo {
+    /// The name in commands, results and file names.
+    pub name: &'static str,
+    /// One line on how it commits.
+    pub idea: &'static str,
+    /// Key of the paper, see docs/papers.md.
+    pub paper: &'static str,
+    /// Where in the paper.
+    pub section: &'static str,
+}
+
+impl RecordKind {
+    /// Both.
+    pub const ALL: [RecordKind; 2] = [RecordKind::CfcEx, RecordKind::AfcEx];
+
+    /// What is known of it without running it.
+    pub const fn info(self) -> &'static RecordInfo {
+        match self {
+            RecordKind::CfcEx => &cfc_ex::INFO,
+            RecordKind::AfcEx => &afc_ex::INFO,
+        }
+    }
+}
+
+impl fmt::Display for RecordKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.info().name)
+    }
+}
+
+/// Variants of a record-level device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordOptions {
+    /// Live transactions that may have pending records in one version of a page (max_c in the
+    /// paper), 1 to 8. The cells must allow one program more.
+    pub max_c: u8,
+    /// Build the protocol as printed, without the repairs that its departures list.
+    pub as_published: bool,
+}
+
+impl Default for RecordOptions {
+    /// Two updaters a page, Table 2 of [FlagCommit].
+    fn default() -> Self {
+        RecordOptions {
+            max_c: 2,
+            as_published: false,
+        }
+    }
+}
+
+/// The most entries that a version can have.
+pub(super) const ENTRIES_MAX: usize = 8;
+
+impl RecordOptions {
+    /// What the device needs of the FTL.
+    fn format(&self) -> Format {
+        Format {
+            tail_bytes: spare::FLAGS.start + usize::from(self.max_c),
+            flag_bytes: self.max_c.into(),
+            persist_map: false,
+            logs: 0,
+            zoned: false,
+        }
+    }
+}
+
+/// One transaction's pending records in a version of a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pending {
+    /// The transaction, which is live.
+    pub tx: TxId,
+    /// Its records, by slot.
+    pub slots: Vec<SlotNo>,
+}
+
+/// Steps that are left out, for what is printed and for tests that must fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Flaws {
+    /// D4: only pending records of a version count.
+    pending_only: bool,
+    /// Flags are set before the pages are durable.
+    no_barrier: bool,
+    /// The collector does not hand on the flags of what it erases.
+    lose_flags: bool,
+}
+
+/// An entry of a transaction in a version on flash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Member {
+    at: Ppn,
+    /// Low half of the write sequence of the page.
+    seq: u32,
+    /// Which entry of the page.
+    index: u8,
+}
+
+impl Member {
+    fn link(&self) -> Link {
+        Link {
+            at: self.at,
+            seq: self.seq,
+        }
+    }
+}
+
+/// What the flags of one transaction's members at a restart say, and where they are.
+struct Chain {
+    tx: TxId,
+    /// Members with their flags as they were read, oldest version first.
+    members: Vec<(Member, u8)>,
+    /// Members that no link leads to, by place in `members`.
+    heads: Vec<usize>,
+}
+
+/// How flags say which transactions are committed: what CFC_ex and AFC_ex differ in.
+trait Chains {
+    /// Whether a transaction with these flags is committed.
+    fn is_committed(&self, flags: &[u8]) -> bool;
+
+    /// Whether a flag is none that is ever written: a cut has torn it.
+    fn is_torn(&self, flag: u8) -> bool;
+
+    /// The link of the next entry of a transaction in progress, and its flag.
+    fn next(&self, tx: TxId) -> (Option<Link>, u8);
+
+    /// The earliest instant at which a page with an entry of a transaction may be issued.
+    fn earliest(&self, tx: TxId) -> Nanos;
+
+    /// A page with an entry of a transaction in progress was programmed.
+    fn wrote(&mut self, ftl: &mut Ftl, tx: TxId, member: Member, done: Nanos);
+
+    /// Commits a transaction in progress. Returns when that is durable.
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError>;
+
+    /// A transaction in progress is rolled back.
+    fn abort(&mut self, ftl: &mut Ftl, tx: TxId);
+
+    /// A transaction was found on flash. Says whether flags have to be set although it is
+    /// committed; then, and if it is not committed, it is in progress from now on.
+    fn found(&mut self, ftl: &mut Ftl, chain: &Chain) -> bool;
+
+    /// The flag that a copy of an entry has.
+    fn flag_of_copy(&self, tx: TxId) -> u8;
+
+    /// Before a victim is erased: puts the flags in order that its dead pages leave behind. `dead`
+    /// are those with entries. Returns when that is done, and a page that is needed for it and
+    /// cannot be read, if there is one.
+    fn prepare(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        victim: Pbn,
+        dead: &[Ppn],
+    ) -> Result<(Nanos, Option<Ppn>), FtlError>;
+
+    /// A page with an entry that is not committed has a copy.
+    fn relocated(&mut self, tx: TxId, from: Ppn, to: Member, done: Nanos);
+
+    /// The victim is erased.
+    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn);
+
+    /// Whether a transaction is known to be aborted.
+    fn is_aborted(&self, tx: TxId) -> bool;
+
+    /// Bytes of each structure in memory.
+    fn memory(&self) -> Vec<(&'static str, u64)>;
+
+    /// Checks the invariants.
+    fn check(&self) -> Result<(), String>;
+}
+
+/// A transaction in progress, or in doubt.
+#[derive(Debug, Default)]
+struct Live {
+    /// Pages that it has entries in, each once.
+    lpns: Vec<Lpn>,
+    in_doubt: bool,
+}
+
+impl Live {
+    fn note(&mut self, at: Lpn) {
+        if !self.lpns.contains(&at) {
+            self.lpns.push(at);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Recovery ([FlagCommit] §4.3): which transactions the flags commit, and the live versions of each
+//! page. Reads a summary a block, and the pages that have entries.
+
+use super::collect::Records;
+use super::format::{List, Tail, read_version};
+use super::versions::{Held, Version, Versions};
+use super::{Chain, Flaws, Live, Member, RecordKind, afc_ex::AfcEx, cfc_ex::CfcEx};
+use crate::ftl::{Cause, Ftl, FtlError, Mounted, Slot};
+use crate::units::{Lpn, Nanos, Ppn, TxId};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A version on flash.
+struct Page {
+    at: Ppn,
+    lpn: Lpn,
+    seq: u64,
+    version: u64,
+    /// Place in the lists, if it has entries.
+    list: Option<u32>,
+}
+
+/// What a device knows after recovery.
+pub(super) struct Recovered {
+    pub(super) records: Records,
+    /// Transactions that are committed and have heads that do not say so.
+    pub(super) to_flag: Vec<TxId>,
+    /// Versions of transactions with torn flags (D8).
+    pub(super) torn: Vec<(Lpn, Ppn)>,
+    pub(super) last_tx: TxId,
+    pub(super) done: Nanos,
+}
+
+pub(super) fn recover(
+    ftl: &mut Ftl,
+    mounted: Mounted,
+    kind: RecordKind,
+    flaws: Flaws,
+) -> Result<Recovered, FtlError> {
+    let mut pages: Vec<Page> = Vec::new();
+    let mut with_entries = Vec::new();
+    let (blocks, logical) = (ftl.data_blocks(), ftl.logical_pages());
+    let scanned = ftl.scan(mounted.done, &blocks, |at, head, tail| {
+        let tail = Tail::parse(tail);
+        if head.lpn.0 < logical {
+            if tail.entries > 0 {
+                with_entries.push(pages.len());
+            }
+            pages.push(Page {
+                at,
+                lpn: head.lpn,
+                seq: head.seq,
+                version: tail.version,
+                list: None,
+            });
+        }
+    })?;
+    let mut done = scanned;
+    let mut lists: Vec<(List, Tail)> = Vec::new();
+    for index in with_entries {
+        let page = &mut pages[index];
+        let (version, read) = read_version(ftl, scanned, page.at, Cause::Recovery)?;
+        done = done.max(read);
+        // One that cannot be read stays what its page is, so that the loss can be seen.
+        if let Some(version) = version {
+            page.list = Some(lists.len() as u32);
+            lists.push((version.list, version.tail));
+        }
+    }
+
+    let chains = chains(&pages, &lists);
+    let last_tx = chains.last().map_or(TxId(0), |chain| chain.tx);
+    let mut records = Records {
+        live: BTreeMap::new(),
+        versions: Versions::default(),
+        chains: match kind {
+            RecordKind::CfcEx => Box::new(CfcEx::new(flaws)),
+            RecordKind::AfcEx => Box::new(AfcEx::new(flaws)),
+        },
+        left: Nanos::ZERO,
+        merged: 0,
+        stuck: 0,
+    };
+    records.versions.flaws = flaws;
+    let mut to_flag = Vec::new();
+    let mut torn_txs = BTreeSet::new();
+    for chain in &chains {
+        let flags: Vec<u8> = chain.members.iter().map(|&(_, flag)| flag).collect();
+        if flags.iter().any(|&flag| records.chains.is_torn(flag)) {
+            torn_txs.insert(chain.tx);
+        }
+        let committed = records.chains.is_committed(&flags);
+        if records.chains.found(ftl, chain) && committed {
+            to_flag.push(chain.tx);
+        }
+        if !committed {
+            let in_doubt = Live {
+                lpns: Vec::new(),
+                in_doubt: true,
+            };
+            records.live.insert(chain.tx, in_doubt);
+        }
+    }
+    let torn = pages
+        .iter()
+        .filter(|page| {
+            let list = page.list.map(|list| &lists[list as usize].0);
+            let mut entries = list.into_iter().flat_map(|list| &list.entries);
+            entries.any(|entry| torn_txs.contains(&entry.tx))
+        })
+        .map(|page| (page.lpn, page.at))
+        .collect();
+    restore_versions(ftl, &mut records, &pages, &lists);
+    ftl.finish_mount();
+    Ok(Recovered {
+        records,
+        to_flag,
+        torn,
+        last_tx,
+        done,
+    })
+}
+
+/// The members of each transaction, and which of them no link leads to; by transaction.
+fn chains(pages: &[Page], lists: &[(List, Tail)]) -> Vec<Chain> {
+    debug_assert!(pages.is_sorted_by_key(|page| page.at));
+    let mut members: BTreeMap<TxId, Vec<(u64, Member, u8)>> = BTreeMap::new();
+    let mut linked: BTreeSet<(TxId, Ppn)> = BTreeSet::new();
+    for page in pages {
+        let Some((list, tail)) = page.list.map(|list| &lists[list as usize]) else {
+            continue;
+        };
+        for (index, entry) in list.entries.iter().enumerate() {
+            let member = Member {
+                at: page.at,
+                seq: page.seq as u32,
+                index: index as u8,
+            };
+            let flag = tail.flags[index];
+            let chain = members.entry(entry.tx).or_default();
+            chain.push((page.version, member, flag));
+            let Some(link) = entry.link else { continue };
+            let target = pages.binary_search_by_key(&link.at, |page| page.at);
+            let target = target.ok().map(|target| &pages[target]);
+            // D6
+            if target.is_some_and(|target| target.seq as u32 == link.seq) {
+                linked.insert((entry.tx, link.at));
+            }
+        }
+    }
+    let chain = |(tx, mut members): (TxId, Vec<(u64, Member, u8)>)| {
+        members.sort_by_key(|&(version, member, _)| (version, member.seq));
+        let is_head = |&i: &usize| !linked.contains(&(tx, members[i].1.at));
+        let heads = (0..members.len()).filter(is_head).collect();
+        let members = members.into_iter().map(|(_, member, flag)| (member, flag));
+        Chain {
+            tx,
+            members: members.collect(),
+            heads,
+        }
+    };
+    members.into_iter().map(chain).collect()
+}
+
+/// Points the mapping table at the newest version of each page, and lists older ones where records
+/// are not committed. Of copies it takes the oldest.
+fn restore_versions(ftl: &mut Ftl, records: &mut Records, pages: &[Page], lists: &[(List, Tail)]) {
+    let mut special: FxHashMap<Lpn, Vec<usize>> = FxHashMap::default();
+    let mut held: Vec<Vec<Held>> = Vec::with_capacity(lists.len());
+    for (list, _) in lists {
+        let entries = list.entries.iter().enumerate();
+        let open = entries.filter(|(_, entry)| records.live.contains_key(&entry.tx));
+        let open = open.map(|(index, entry)| Held {
+            tx: entry.tx,
+            index: index as u8,
+            slots: entry.slots.clone(),
+        });
+        held.push(open.collect());
+    }
+    for page in pages {
+        if let Some(list) = page.list.filter(|&list| !held[list as usize].is_empty()) {
+            special.entry(page.lpn).or_default();
+            for held in &held[list as usize] {
+                let live = records.live.get_mut(&held.tx).expect("filtered");
+                live.note(page.lpn);
+            }
+        }
+    }
+    let mut newest: Vec<(u64, u64)> = vec![(0, 0); ftl.logical_pages() as usize];
+    for (index, page) in pages.iter().enumerate() {
+        if let Some(all) = special.get_mut(&page.lpn) {
+            all.push(index);
+            continue;
+        }
+        let (version, seq) = &mut newest[page.lpn.index()];
+        let older_copy = page.version == *version && page.seq < *seq;
+        if page.version > *version || older_copy {
+            (*version, *seq) = (page.version, page.seq);
+            ftl.set_slot(page.lpn, Slot::Page(page.at));
+        }
+    }
+    ftl.revive_mapped();
+    let mut special: Vec<(Lpn, Vec<usize>)> = special.into_iter().collect();
+    special.sort_unstable();
+    let live = &records.live;
+    for (lpn, mut all) in special {
+        all.sort_by_key(|&page| (std::cmp::Reverse(pages[page].version), pages[page].seq));
+        all.dedup_by_key(|&mut page| pages[page].version);
+        let version = |page: usize| {
+            let list = pages[page].list.map(|list| held[list as usize].clone());
+            Version {
+                at: pages[page].at,
+                held: list.unwrap_or_default(),
+            }
+        };
+        let list = all.into_iter().map(version).collect();
+        let undecided = |tx| live.contains_key(&tx);
+        records.versions.restore(ftl, lpn, list, undecided);
+    }
+}

@@ -1,0 +1,216 @@
+//! Record-level devices: random histories under power cuts, and titled scenarios.
+
+mod history;
+mod scenarios;
+
+use super::*;
+use crate::commit::DeviceError;
+use crate::ftl::{Config, VictimPolicy};
+use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, Timing};
+use crate::page::Page;
+use std::collections::BTreeSet;
+
+/// Logical pages of the small device.
+const PAGES: u32 = 60;
+
+/// A small device whose power can fail.
+struct Bench {
+    kind: RecordKind,
+    options: RecordOptions,
+    flaws: Flaws,
+    flash: Shared<PowerCut>,
+    device: Option<RecordDevice>,
+    now: Nanos,
+}
+
+impl Bench {
+    fn chip(max_c: u8) -> Chip {
+        let geometry = Geometry {
+            channels: 1,
+            packages_per_channel: 2,
+            planes_per_package: 1,
+            blocks_per_plane: 22,
+            pages_per_block: 5,
+            page_bytes: 256,
+            spare_bytes: 40,
+            cell: Cell::Slc {
+                partial_programs: max_c + 1,
+            },
+            strict_order: false,
+        };
+        let timing = Timing {
+            read: Nanos::from_micros(25),
+            program: Nanos::from_micros(200),
+            reprogram: Nanos::from_micros(200),
+            erase: Nanos::from_micros(1500),
+            transfer_ps_per_byte: 0,
+        };
+        Chip::new(geometry, timing, 40)
+    }
+
+    fn new(kind: RecordKind, max_c: u8, flaws: Flaws) -> Bench {
+        let options = RecordOptions {
+            max_c,
+            as_published: false,
+        };
+        let power = PowerCut::new(Bench::chip(max_c));
+        let mut bench = Bench {
+            kind,
+            options,
+            flaws,
+            flash: Shared::new(power),
+            device: None,
+            now: Nanos::ZERO,
+        };
+        bench.open().expect("there is no cut");
+        bench
+    }
+
+    fn config() -> Config {
+        Config {
+            over_provision: 0.0,
+            logical_pages: Some(PAGES),
+            gc_threshold: 0.0,
+            victims: VictimPolicy::Greedy,
+            static_wear_gap: Some(3),
+            summary_pages: true,
+        }
+    }
+
+    /// Opens the device; nothing is resolved.
+    fn open(&mut self) -> Result<(), DeviceError> {
+        let (flash, config) = (Box::new(self.flash.clone()), Bench::config());
+        let device = RecordDevice::start(
+            flash,
+            self.kind,
+            config,
+            &self.options,
+            self.flaws,
+            Nanos::ZERO,
+        )?;
+        self.now = device.recovered_at();
+        self.device = Some(device);
+        Ok(())
+    }
+
+    /// Starts again after the power has failed or fails now; it will fail with `cut` then.
+    fn restart(&mut self, dice: u64, cut: Option<Cut>) -> Result<(), DeviceError> {
+        self.device = None;
+        let flash = std::mem::replace(&mut self.flash, Shared::new(PowerCut::new(Bench::chip(1))));
+        let power = flash.take();
+        let chip = match power.is_off() {
+            true => power.into_chip(),
+            false => power.pull(dice, dice & 8 != 0),
+        };
+        let mut power = PowerCut::new(chip);
+        if let Some(cut) = cut {
+            power = power.arm(cut);
+        }
+        self.flash = Shared::new(power);
+        self.open()
+    }
+
+    fn device(&mut self) -> &mut RecordDevice {
+        self.device.as_mut().expect("the power is on")
+    }
+
+    fn resolve(&mut self, committed: &[TxId]) {
+        let (now, committed) = (self.now, committed.iter().copied().collect::<BTreeSet<_>>());
+        self.now = self
+            .device()
+            .resolve(now, &committed)
+            .expect("the power is on");
+        self.check();
+    }
+
+    fn check(&mut self) {
+        self.device().check().expect("the books agree");
+    }
+
+    fn begin(&mut self) -> TxId {
+        let now = self.now;
+        self.device().begin(now).expect("it begins")
+    }
+
+    /// Writes a page of records of one byte; 0 is none. Its LSN is `lsn`.
+    fn write(&mut self, at: u32, lsn: u64, records: &[u8], pending: &[(TxId, &[SlotNo])]) {
+        let mut page = Page::default();
+        page.set_lsn(lsn);
+        for (slot, &value) in records.iter().enumerate().filter(|(_, value)| **value > 0) {
+            page.put(slot as SlotNo, &[value], 200).expect("it fits");
+        }
+        let mut image = Vec::new();
+        page.emit(200, &mut image).expect("it fits");
+        let pending: Vec<Pending> = pending
+            .iter()
+            .map(|&(tx, slots)| Pending {
+                tx,
+                slots: slots.to_vec(),
+            })
+            .collect();
+        let now = self.now;
+        let done = self.device().write(now, Lpn(at), &image, &pending);
+        self.now = done.expect("it can be written");
+    }
+
+    fn commit(&mut self, tx: TxId) {
+        let now = self.now;
+        self.now = self.device().commit(now, tx).expect("it commits");
+    }
+
+    fn abort(&mut self, tx: TxId) {
+        let now = self.now;
+        self.now = self.device().abort(now, tx).expect("it aborts");
+    }
+
+    fn read(&mut self, at: u32) -> (Page, MergedPage) {
+        let (now, mut merged) = (self.now, MergedPage::default());
+        let read = self.device().read(now, Lpn(at), &mut merged);
+        self.now = read.expect("it reads");
+        let page = Page::parse(&merged.image).expect("it is a page of records");
+        (page, merged)
+    }
+
+    /// The first records of a page, 0 for none.
+    fn values(&mut self, at: u32, records: u16) -> Vec<u8> {
+        let (page, _) = self.read(at);
+        let value = |slot| page.get(slot).map_or(0, |bytes| bytes[0]);
+        (0..records).map(value).collect()
+    }
+
+    /// Writes other pages until so many blocks have been collected.
+    fn churn(&mut self, collections: u64) {
+        let until = self.device().stats().collections + collections;
+        self.churn_until(|device| device.stats().collections >= until);
+    }
+
+    /// Writes other pages until the collector has made something happen.
+    fn churn_until(&mut self, done: impl Fn(&RecordDevice) -> bool) {
+        let mut dice = Dice(1);
+        for _ in 0..20_000 {
+            if done(self.device()) {
+                return self.check();
+            }
+            let at = 20 + dice.below(u64::from(PAGES) - 20) as u32;
+            self.write(at, 1, &[99], &[]);
+        }
+        panic!("it never comes to that");
+    }
+}
+
+/// A stream of random numbers (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}

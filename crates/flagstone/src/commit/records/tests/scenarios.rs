@@ -1,0 +1,442 @@
+//! Titled scenarios of record-level devices: what can become of records that share pages.
+
+use super::*;
+use crate::ftl::{Cause, Operation};
+use crate::nand::{Fault, FaultPlan, Faulty, Flash};
+
+fn bench(kind: RecordKind) -> Bench {
+    let mut bench = Bench::new(kind, 3, Flaws::default());
+    bench.resolve(&[]);
+    bench
+}
+
+/// Runs a scenario on both protocols.
+fn both(scenario: impl Fn(Bench)) {
+    for kind in RecordKind::ALL {
+        scenario(bench(kind));
+    }
+}
+
+impl Bench {
+    /// Starts again after a cut at which everything in flight lands.
+    fn again(&mut self, committed: &[TxId]) {
+        self.restart(2, None).expect("there is no cut");
+        self.resolve(committed);
+    }
+
+    fn flags(&mut self) -> u64 {
+        self.device().stats().total(Operation::Reprogram)
+    }
+}
+
+#[test]
+fn r1_r2_the_log_decides_and_then_the_flags_do() {
+    both(|mut bench| {
+        let (one, two) = (bench.begin(), bench.begin());
+        bench.write(0, 5, &[1, 2], &[(one, &[0]), (two, &[1])]);
+        bench.write(1, 6, &[1, 2], &[(one, &[0]), (two, &[1])]);
+        bench.restart(2, None).expect("there is no cut");
+        let in_doubt: Vec<TxId> = bench.device().in_doubt().collect();
+        assert_eq!(in_doubt, [one, two]);
+        bench.resolve(&[one]);
+        assert_eq!(
+            (bench.values(0, 2), bench.values(1, 2)),
+            (vec![1, 0], vec![1, 0])
+        );
+        for _ in 0..4 {
+            bench.again(&[]);
+            bench.churn(30);
+            assert_eq!(
+                (bench.values(0, 2), bench.values(1, 2)),
+                (vec![1, 0], vec![1, 0])
+            );
+        }
+    });
+}
+
+#[test]
+fn before_transactions_in_doubt_are_resolved_a_device_is_only_read() {
+    both(|mut bench| {
+        bench.write(0, 5, &[7], &[]);
+        let tx = bench.begin();
+        bench.write(1, 6, &[8], &[(tx, &[0])]);
+        bench.restart(2, None).expect("there is no cut");
+        assert_eq!(bench.values(0, 1), [7]);
+        let (page, merged) = bench.read(1);
+        assert_eq!(page.get(0), Some(&[8][..]));
+        assert_eq!(merged.pending[0].tx, tx);
+        let now = bench.now;
+        let write = bench.device().write(now, Lpn(0), &[], &[]);
+        assert_eq!(write, Err(DeviceError::Unresolved));
+        assert_eq!(bench.device().begin(now), Err(DeviceError::Unresolved));
+        assert_eq!(bench.device().commit(now, tx), Err(DeviceError::Unresolved));
+        bench.resolve(&[]);
+        assert_eq!(bench.values(1, 1), [0]);
+    });
+}
+
+#[test]
+fn r4_r5_restored_records_keep_the_lsn_of_the_version_that_they_are_from() {
+    both(|mut bench| {
+        bench.write(0, 8, &[1, 1, 1], &[]);
+        let tx = bench.begin();
+        bench.write(0, 11, &[1, 2, 2], &[(tx, &[1])]);
+        bench.abort(tx);
+        for round in 0..3 {
+            let (page, merged) = bench.read(0);
+            assert_eq!((page.lsn(), merged.restored), (11, vec![(1, 8)]));
+            assert_eq!(bench.values(0, 3), [1, 1, 2]);
+            match round {
+                0 => bench.churn(40),
+                _ => bench.again(&[]),
+            }
+        }
+        assert!(bench.read(0).1.pending.is_empty());
+        bench.write(0, 20, &[1, 3, 2], &[]);
+        assert_eq!(bench.read(0).1.restored, []);
+    });
+}
+
+#[test]
+fn r6_a_record_that_is_written_again_while_it_is_pending_stays_pending() {
+    both(|mut bench| {
+        bench.write(0, 1, &[1, 1], &[]);
+        let (tx, other) = (bench.begin(), bench.begin());
+        bench.write(0, 2, &[2, 1], &[(tx, &[0])]);
+        bench.write(0, 3, &[2, 3], &[(tx, &[0]), (other, &[1])]);
+        bench.commit(other);
+        bench.churn(30);
+        bench.abort(tx);
+        assert_eq!(bench.values(0, 2), [1, 3]);
+        bench.again(&[]);
+        assert_eq!(bench.values(0, 2), [1, 3]);
+    });
+}
+
+#[test]
+fn r7_r8_records_that_were_never_pending_keep_their_version_wherever_it_is_moved() {
+    both(|mut bench| {
+        bench.write(0, 1, &[1, 1, 1, 1, 5], &[]);
+        let first = bench
+            .device()
+            .ftl()
+            .slot(Lpn(0))
+            .ppn()
+            .expect("it was written");
+        let tx = bench.begin();
+        bench.write(0, 2, &[1, 1, 1, 1, 6], &[(tx, &[4])]);
+        bench.churn_until(|device| !device.ftl().is_live(first));
+        bench.abort(tx);
+        assert_eq!(bench.values(0, 5), [1, 1, 1, 1, 5]);
+        bench.again(&[]);
+        assert_eq!(bench.values(0, 5), [1, 1, 1, 1, 5]);
+    });
+}
+
+#[test]
+fn r9_two_records_of_a_transaction_in_a_page_take_one_flag() {
+    both(|mut bench| {
+        let tx = bench.begin();
+        bench.write(0, 1, &[1, 1, 1], &[(tx, &[0, 2])]);
+        assert!(bench.device().has_pending(tx));
+        bench.commit(tx);
+        assert_eq!(bench.flags(), 1);
+        bench.again(&[]);
+        assert_eq!(bench.values(0, 3), [1, 1, 1]);
+        let reader = bench.begin();
+        assert!(!bench.device().has_pending(reader));
+        bench.commit(reader);
+        assert_eq!(
+            bench.flags(),
+            0,
+            "a transaction of which nothing is on flash takes none"
+        );
+    });
+}
+
+#[test]
+fn r13_a_version_lists_as_many_updaters_as_the_device_allows() {
+    both(|mut bench| {
+        let txs = [0; 4].map(|_| bench.begin());
+        let all: Vec<Pending> = (0..4)
+            .map(|slot| Pending {
+                tx: txs[usize::from(slot)],
+                slots: vec![slot],
+            })
+            .collect();
+        let now = bench.now;
+        let many = bench.device().write(now, Lpn(0), &[], &all);
+        let right = DeviceError::TooManyUpdaters {
+            at: Lpn(0),
+            limit: 3,
+        };
+        assert_eq!(many, Err(right));
+        let three = [(txs[0], &[0][..]), (txs[1], &[1]), (txs[2], &[2])];
+        bench.write(0, 1, &[1, 1, 1], &three);
+        for tx in txs {
+            bench.commit(tx);
+        }
+        assert_eq!(bench.values(0, 3), [1, 1, 1]);
+    });
+}
+
+#[test]
+fn r14_in_afc_ex_only_the_first_page_of_a_transaction_has_to_stay() {
+    let mut bench = bench(RecordKind::AfcEx);
+    let tx = bench.begin();
+    bench.write(0, 1, &[1, 7], &[(tx, &[0])]);
+    bench.write(1, 2, &[1, 7], &[(tx, &[0])]);
+    let slots = |bench: &mut Bench| [0, 1].map(|at| bench.device().ftl().slot(Lpn(at)));
+    let before = slots(&mut bench);
+    bench.churn_until(|device| device.ftl().slot(Lpn(1)) != before[1]);
+    let after = slots(&mut bench);
+    assert_eq!(before[0], after[0]);
+    bench.commit(tx);
+    assert_eq!(bench.flags(), 1);
+    bench.again(&[]);
+    assert_eq!(
+        (bench.values(0, 2), bench.values(1, 2)),
+        (vec![1, 7], vec![1, 7])
+    );
+}
+
+/// A device on which a transaction has written three pages, some of which were moved since.
+fn about_to_commit(kind: RecordKind, cut: Option<Cut>) -> (Bench, TxId) {
+    let mut bench = bench(kind);
+    bench.write(2, 1, &[4], &[]);
+    bench.restart(2, cut).expect("it opens");
+    bench.resolve(&[]);
+    let tx = bench.begin();
+    for page in 0..3 {
+        bench.write(page, 2, &[9], &[(tx, &[0])]);
+        bench.churn(40);
+    }
+    (bench, tx)
+}
+
+/// Cuts its commit at each operation. Says how often it was lost, and how often kept.
+fn cut_commits(kind: RecordKind, torn: bool, logged: bool) -> [usize; 2] {
+    let mut outcomes = [0; 2];
+    let (bench, _) = about_to_commit(kind, None);
+    let issued = bench.flash.look(PowerCut::issued);
+    for at in issued..issued + 3 {
+        for dice in 0..24 {
+            let (mut bench, tx) = about_to_commit(kind, Some(Cut { at, dice, torn }));
+            let now = bench.now;
+            let acknowledged = bench.device().commit(now, tx).is_ok();
+            let log = if logged { &[tx][..] } else { &[] };
+            bench.again(log);
+            let values = [0, 1, 2].map(|page| bench.values(page, 1)[0]);
+            let committed = values == [9; 3];
+            assert!(
+                committed || values == [0, 0, 4],
+                "{kind}, {at}, {dice}: {values:?}"
+            );
+            assert!(
+                committed || !(acknowledged || logged),
+                "{kind}, {at}, {dice}"
+            );
+            outcomes[usize::from(committed)] += 1;
+            // What was decided stays so.
+            bench.churn(60);
+            bench.again(&[]);
+            assert_eq!([0, 1, 2].map(|page| bench.values(page, 1)[0]), values);
+        }
+    }
+    outcomes
+}
+
+#[test]
+fn r15_d5_a_commit_without_the_log_is_cut_into_all_or_nothing() {
+    for kind in RecordKind::ALL {
+        for torn in [false, true] {
+            let [lost, kept] = cut_commits(kind, torn, false);
+            assert!(lost > 1 && kept > 1, "{kind}: {lost} lost, {kept} kept");
+        }
+    }
+}
+
+#[test]
+fn r3_d8_what_the_log_committed_is_committed_also_where_a_flag_is_torn() {
+    for kind in RecordKind::ALL {
+        let [lost, _] = cut_commits(kind, true, true);
+        assert_eq!(lost, 0);
+    }
+}
+
+#[test]
+fn d7_versions_without_pending_records_are_merged_when_they_are_collected() {
+    both(|mut bench| {
+        for round in 1..6 {
+            bench.write(0, round, &[1, 1, 1], &[]);
+            let tx = bench.begin();
+            bench.write(0, 10 + round, &[1, 2, 1], &[(tx, &[1])]);
+            bench.abort(tx);
+            bench.churn_until(|device| device.merged() == round);
+            assert_eq!(bench.values(0, 3), [1, 1, 1]);
+            let reads = bench.device().stats().count(Operation::Read, Cause::Host);
+            assert_eq!(bench.values(0, 3), [1, 1, 1]);
+            let again = bench.device().stats().count(Operation::Read, Cause::Host);
+            assert_eq!(again - reads, 1, "one version is left");
+        }
+    });
+}
+
+#[test]
+fn d9_devices_that_cannot_set_the_flags_are_refused() {
+    let geometry = *Bench::chip(2).geometry();
+    let says = |geometry: &Geometry, max_c| {
+        let options = RecordOptions {
+            max_c,
+            ..RecordOptions::default()
+        };
+        RecordDevice::suits(RecordKind::CfcEx, geometry, &Bench::config(), &options)
+    };
+    assert_eq!(says(&geometry, 2), Ok(()));
+    assert!(says(&geometry, 3).is_err_and(|why| why.contains("partial_programs of at least 4")));
+    assert!(says(&geometry, 0).is_err_and(|why| why.contains("from 1 to 8")));
+    let strict = Geometry {
+        strict_order: true,
+        ..geometry
+    };
+    assert!(says(&strict, 2).is_err_and(|why| why.contains("strict program order")));
+}
+
+#[test]
+fn requests_that_make_no_sense_are_errors() {
+    both(|mut bench| {
+        let tx = bench.begin();
+        let now = bench.now;
+        let pending = |tx| [Pending { tx, slots: vec![0] }];
+        let device = bench.device();
+        let unknown = device.write(now, Lpn(0), &[], &pending(TxId(99)));
+        assert_eq!(unknown, Err(DeviceError::NoTransaction(TxId(99))));
+        let beyond = device.write(now, Lpn(PAGES), &[], &[]);
+        assert!(matches!(beyond, Err(DeviceError::OutOfRange { .. })));
+        let long = device.write(now, Lpn(0), &[0; 239], &pending(tx));
+        let (bytes, page_bytes) = (239, 256 - 16 - 2);
+        assert_eq!(long, Err(DeviceError::TooLong { bytes, page_bytes }));
+        let other = device.write(now, Lpn(0), &[1, 2, 3], &pending(tx));
+        assert_eq!(other, Err(DeviceError::NoRecords(Lpn(0))));
+        device.commit(now, tx).expect("it commits");
+        assert_eq!(device.commit(now, tx), Err(DeviceError::NoTransaction(tx)));
+        assert_eq!(device.abort(now, tx), Err(DeviceError::NoTransaction(tx)));
+    });
+}
+
+/// A device whose operations fail as planned, and what became of it.
+struct Failing {
+    device: RecordDevice,
+    now: Nanos,
+}
+
+impl Failing {
+    fn open(kind: RecordKind, flash: Box<dyn Flash>) -> Failing {
+        let options = RecordOptions {
+            max_c: 3,
+            as_published: false,
+        };
+        let device = RecordDevice::open(flash, kind, Bench::config(), &options, Nanos::ZERO);
+        let mut device = device.expect("it opens");
+        let now = device.recovered_at();
+        let now = device.resolve(now, &BTreeSet::new()).expect("it resolves");
+        Failing { device, now }
+    }
+
+    /// Writes one byte into the first record of a page.
+    fn write(&mut self, at: u32, value: u8, tx: Option<TxId>) {
+        let (mut page, mut image) = (Page::default(), Vec::new());
+        page.put(0, &[value], 200).expect("it fits");
+        page.emit(200, &mut image).expect("it fits");
+        let pending = tx.map(|tx| Pending { tx, slots: vec![0] });
+        let now = self.now;
+        let done = self.device.write(now, Lpn(at), &image, pending.as_slice());
+        self.now = done.expect("it writes");
+    }
+
+    /// The byte in a page; nothing if it was lost.
+    fn value(&mut self, at: u32) -> Option<u8> {
+        let (now, mut merged) = (self.now, MergedPage::default());
+        match self.device.read(now, Lpn(at), &mut merged) {
+            Ok(done) => {
+                self.now = done;
+                let page = Page::parse(&merged.image).expect("it is a page of records");
+                Some(page.get(0).map_or(0, |bytes| bytes[0]))
+            }
+            Err(DeviceError::Unreadable(_)) => None,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Plays transactions over three pages, half of which are rolled back, among other writes. Gives
+/// how many reads were lost.
+fn play_with_faults(kind: RecordKind, plan: FaultPlan, restarts: bool) -> usize {
+    let flash = Faulty::new(PowerCut::new(Bench::chip(3)), plan);
+    let mut failing = Failing::open(kind, Box::new(flash));
+    let (mut right, mut lost, mut dice) = (0, 0, Dice(7));
+    for round in 1..60u8 {
+        let now = failing.now;
+        let tx = failing.device.begin(now).expect("it begins");
+        for page in 0..3 {
+            failing.write(page, round, Some(tx));
+            for _ in 0..8 {
+                failing.write(10 + dice.below(50) as u32, 99, None);
+            }
+        }
+        let now = failing.now;
+        if round % 2 == 0 {
+            failing.now = failing.device.commit(now, tx).expect("it commits");
+            right = round;
+        } else {
+            failing.now = failing.device.abort(now, tx).expect("it aborts");
+        }
+        failing.device.check().expect("the books agree");
+        if restarts && round % 20 == 0 {
+            failing = Failing::open(kind, failing.device.into_flash());
+        }
+        for page in 0..3 {
+            match failing.value(page) {
+                Some(value) => assert_eq!(value, right, "{kind}, page {page}, round {round}"),
+                None => lost += 1,
+            }
+        }
+    }
+    lost
+}
+
+#[test]
+fn failing_programs_and_erases_lose_nothing() {
+    for kind in RecordKind::ALL {
+        for seed in 0..20 {
+            let mut dice = Dice(seed);
+            let mut plan = FaultPlan::default();
+            for _ in 0..5 {
+                plan.faults.push((dice.below(1_500), Fault::ProgramFails));
+            }
+            plan.faults.push((dice.below(300), Fault::EraseFails));
+            assert_eq!(play_with_faults(kind, plan, true), 0, "{kind}, seed {seed}");
+        }
+    }
+}
+
+/// Pages that are lost are lost for good, also dead ones whose links the collector needs; what they
+/// do not hold stays right.
+#[test]
+fn pages_beyond_their_ecc_are_errors_and_harm_no_others() {
+    for kind in RecordKind::ALL {
+        let mut lost = 0;
+        for seed in 0..60 {
+            let strike = Dice(seed).below(1_200);
+            let plan = FaultPlan {
+                faults: vec![(strike, Fault::BitErrors { bits: 9 })],
+                correctable_bits: 4,
+            };
+            lost += usize::from(play_with_faults(kind, plan, false) > 0);
+        }
+        assert!(
+            (1..30).contains(&lost),
+            "{kind}: {lost} of 60 runs lost a page"
+        );
+    }
+}

@@ -1,0 +1,277 @@
+//! The live versions of each logical page, newest first ([FlagCommit] §4.3).
+//!
+//! A version is needed while it is the newest committed copy of some record. The newest version
+//! has all records; those that are pending in it, by transactions that are not committed, are
+//! looked for in the one before it, and so on. A record that is not pending in a version is
+//! committed there, also where it is absent.
+
+use super::Flaws;
+use crate::commit::table_bytes;
+use crate::ftl::{Ftl, Slot};
+use crate::page::SlotNo;
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use rustc_hash::FxHashMap;
+
+/// An entry of a transaction that is not committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) tx: TxId,
+    /// Which entry of the page.
+    pub(super) index: u8,
+    pub(super) slots: Box<[SlotNo]>,
+}
+
+/// A live version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) at: Ppn,
+    pub(super) held: Vec<Held>,
+}
+
+impl Version {
+    /// Who has a record pending here.
+    fn holder(&self, slot: SlotNo) -> Option<TxId> {
+        let mut held = self.held.iter();
+        held.find(|held| held.slots.contains(&slot))
+            .map(|held| held.tx)
+    }
+
+    /// Whether a record is not pending here.
+    pub(super) fn has_committed(&self, slot: SlotNo) -> bool {
+        self.holder(slot).is_none()
+    }
+}
+
+/// Lists for the pages with several live versions, or with records that are not committed. All
+/// others are in the mapping table alone.
+#[derive(Debug, Default)]
+pub(super) struct Versions {
+    lists: FxHashMap<Lpn, Vec<Version>>,
+    pub(super) flaws: Flaws,
+    /// Blocks with versions that became dead or committed, and when that is durable.
+    settles: FxHashMap<Pbn, Nanos>,
+}
+
+impl Versions {
+    /// The live versions of a page, newest first, if there is a list of them.
+    pub(super) fn get(&self, at: Lpn) -> Option<&[Version]> {
+        self.lists.get(&at).map(Vec::as_slice)
+    }
+
+    /// When what became dead or committed in a block so far is durable: it is not copied as
+    /// committed before, nor erased.
+    pub(super) fn settled(&self, block: Pbn) -> Nanos {
+        self.settles.get(&block).copied().unwrap_or_default()
+    }
+
+    /// A block was erased.
+    pub(super) fn forget(&mut self, block: Pbn) {
+        self.settles.remove(&block);
+    }
+
+    /// A page has a new version, which is live and in none of the books yet, and durable at `done`.
+    pub(super) fn push(
+        &mut self,
+        ftl: &mut Ftl,
+        at: Lpn,
+        (version, done): (Version, Nanos),
+        undecided: impl Fn(TxId) -> bool,
+    ) {
+        let older = ftl.set_slot(at, Slot::Page(version.at)).ppn();
+        match self.lists.get_mut(&at) {
+            Some(list) => list.insert(0, version),
+            None if version.held.is_empty() => {
+                if let Some(older) = older {
+                    kill(ftl, &mut self.settles, older, done);
+                }
+                return;
+            }
+            None => {
+                let plain = |at| Version {
+                    at,
+                    held: Vec::new(),
+                };
+                let list = [version].into_iter().chain(older.map(plain)).collect();
+                self.lists.insert(at, list);
+            }
+        }
+        self.prune(ftl, at, done, undecided);
+    }
+
+    /// At a restart: versions of a page, newest first, none of which is live yet.
+    pub(super) fn restore(
+        &mut self,
+        ftl: &mut Ftl,
+        at: Lpn,
+        list: Vec<Version>,
+        undecided: impl Fn(TxId) -> bool,
+    ) {
+        ftl.set_slot(at, Slot::Page(list[0].at));
+        for version in &list {
+            ftl.revive(version.at);
+        }
+        self.lists.insert(at, list);
+        self.prune(ftl, at, Nanos::ZERO, undecided);
+    }
+
+    /// A transaction has committed, durably at `done`: its records in a page are committed there.
+    pub(super) fn commit(
+        &mut self,
+        ftl: &mut Ftl,
+        at: Lpn,
+        (tx, done): (TxId, Nanos),
+        undecided: impl Fn(TxId) -> bool,
+    ) {
+        if let Some(list) = self.lists.get_mut(&at) {
+            for version in list {
+                if version.held.iter().any(|held| held.tx == tx) {
+                    version.held.retain(|held| held.tx != tx);
+                    let when = self.settles.entry(ftl.geometry().block_of(version.at));
+                    let when = when.or_default();
+                    *when = done.max(*when);
+                }
+            }
+            self.prune(ftl, at, done, undecided);
+        }
+    }
+
+    /// Lets the collector have the versions of a page that nobody needs once something is durable,
+    /// at `done`.
+    pub(super) fn prune(
+        &mut self,
+        ftl: &mut Ftl,
+        at: Lpn,
+        done: Nanos,
+        undecided: impl Fn(TxId) -> bool,
+    ) {
+        let settles = &mut self.settles;
+        let Some(list) = self.lists.get_mut(&at) else {
+            return;
+        };
+        // Records for which no committed copy was found so far, and who changed them last.
+        let newest = list[0].held.iter();
+        let mut open: Vec<(SlotNo, TxId)> = newest
+            .flat_map(|held| held.slots.iter().map(|&slot| (slot, held.tx)))
+            .collect();
+        let pending_only = self.flaws.pending_only;
+        let mut first = true;
+        list.retain(|version| {
+            if std::mem::take(&mut first) {
+                return true;
+            }
+            let mut needed = false;
+            open.retain_mut(|(slot, last)| match version.holder(*slot) {
+                None => {
+                    needed = true;
+                    false
+                }
+                Some(holder) => {
+                    // Whether it is committed here, a restart may learn later.
+                    needed |= holder != *last && undecided(holder);
+                    *last = holder;
+                    true
+                }
+            });
+            if pending_only {
+                needed &= version.held.is_empty() || version.held.iter().any(|h| undecided(h.tx));
+            }
+            if !needed {
+                kill(ftl, settles, version.at, done);
+            }
+            needed
+        });
+        if list.len() == 1 && list[0].held.is_empty() {
+            self.lists.remove(&at);
+        }
+    }
+
+    /// A page was written anew in one version, which is live and durable at `done`; all others go.
+    pub(super) fn replace(&mut self, ftl: &mut Ftl, at: Lpn, by: Ppn, done: Nanos) {
+        let old: Vec<Ppn> = match self.lists.remove(&at) {
+            Some(list) => list.iter().map(|version| version.at).collect(),
+            None => ftl.slot(at).ppn().into_iter().collect(),
+        };
+        for old in old {
+            kill(ftl, &mut self.settles, old, done);
+        }
+        ftl.set_slot(at, Slot::Page(by));
+    }
+
+    /// The collector has copied a version. Returns its entries that are not committed.
+    pub(super) fn moved(&mut self, ftl: &mut Ftl, at: Lpn, from: Ppn, to: Ppn) -> &[Held] {
+        if ftl.slot(at).ppn() == Some(from) {
+            ftl.set_slot(at, Slot::Page(to));
+        }
+        let list = self.lists.get_mut(&at).into_iter().flatten();
+        match list.into_iter().find(|version| version.at == from) {
+            Some(version) => {
+                version.at = to;
+                &version.held
+            }
+            None => &[],
+        }
+    }
+
+    /// The entries of a live version that are not committed.
+    pub(super) fn held(&self, at: Lpn, version: Ppn) -> &[Held] {
+        let list = self.lists.get(&at).into_iter().flatten();
+        list.into_iter()
+            .find(|other| other.at == version)
+            .map_or(&[], |version| &version.held)
+    }
+
+    /// Bytes of the lists.
+    pub(super) fn bytes(&self) -> u64 {
+        let mut bytes = table_bytes::<Lpn, Vec<Version>>(self.lists.len());
+        bytes += table_bytes::<Pbn, Nanos>(self.settles.len());
+        for version in self.lists.values().flatten() {
+            bytes += size_of::<Version>() as u64;
+            for held in &version.held {
+                bytes += (size_of::<Held>() + size_of_val(&*held.slots)) as u64;
+            }
+        }
+        bytes
+    }
+
+    /// Checks that listed versions are live, and that the newest is in the mapping table.
+    pub(super) fn check(
+        &self,
+        ftl: &Ftl,
+        stuck: u64,
+        is_committed: impl Fn(TxId) -> bool,
+    ) -> Result<(), String> {
+        let mut listed = 0;
+        for (at, list) in &self.lists {
+            if ftl.slot(*at) != Slot::Page(list[0].at) {
+                return Err(format!("the newest version of page {at} is not mapped"));
+            }
+            if list.len() == 1 && list[0].held.is_empty() {
+                return Err(format!("page {at} needs no list"));
+            }
+            listed += list.len() as u64 - 1;
+            for version in list {
+                if !ftl.is_live(version.at) {
+                    return Err(format!("a version of page {at} is needed and not kept"));
+                }
+                if let Some(held) = version.held.iter().find(|held| is_committed(held.tx)) {
+                    let tx = held.tx;
+                    return Err(format!("records of {tx} in page {at} are not committed"));
+                }
+            }
+        }
+        let mapped = (0..ftl.logical_pages()).filter(|&at| ftl.slot(Lpn(at)) != Slot::Empty);
+        let wanted = mapped.count() as u64 + listed + stuck;
+        if ftl.live_pages() != wanted {
+            let live = ftl.live_pages();
+            return Err(format!("{live} pages are live, {wanted} are versions"));
+        }
+        Ok(())
+    }
+}
+
+/// Lets the collector have a version; its block is not erased before `done`.
+fn kill(ftl: &mut Ftl, settles: &mut FxHashMap<Pbn, Nanos>, at: Ppn, done: Nanos) {
+    ftl.kill(at);
+    let when = settles.entry(ftl.geometry().block_of(at)).or_default();
+    *when = done.max(*when);
+}

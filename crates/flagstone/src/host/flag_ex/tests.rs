@@ -1,0 +1,474 @@
+//! CFC_ex and AFC_ex: random histories with power cuts, and titled scenarios, cut everywhere.
+
+use super::super::config::{Sabotage, Stack};
+use super::super::rig::Rig;
+use super::super::small_host::{SmallHost, Value, config, is_power_loss, rid};
+use super::super::tests::cuts;
+use super::super::{HostConfig, HostError, Rid, Step, Why};
+use crate::ftl::Operation;
+use crate::nand::Cut;
+use crate::units::{Lpn, TxId};
+use std::collections::BTreeMap;
+
+fn stacks() -> [Stack; 2] {
+    [Stack::CfcEx, Stack::AfcEx]
+}
+
+/// Settings that make the stacks go another way.
+fn variants() -> Vec<(Stack, HostConfig)> {
+    let mut all = Vec::new();
+    for stack in stacks() {
+        all.push((stack, config()));
+        let max_c = 2;
+        all.push((stack, HostConfig { max_c, ..config() }));
+        let frames = 3;
+        all.push((stack, HostConfig { frames, ..config() }));
+        let frames = 20;
+        all.push((stack, HostConfig { frames, ..config() }));
+    }
+    all
+}
+
+#[test]
+fn histories_agree_with_a_map() {
+    for (stack, config) in variants() {
+        for seed in 0..6 {
+            let small = SmallHost::new(stack, config.clone());
+            let mut rig = Rig::new(small, seed, 4);
+            assert!(rig.run(300));
+            rig.small.host().verify().unwrap();
+            let complaint = rig.recover(None);
+            assert_eq!(complaint, Ok(()), "{stack}, seed {seed}, {config:?}");
+        }
+    }
+}
+
+#[test]
+fn histories_under_cuts_keep_what_was_acknowledged() {
+    for (stack, config) in variants() {
+        let complaints = cuts(stack, &config, 0..6, 7);
+        assert!(complaints.is_empty(), "{complaints:#?}");
+    }
+}
+
+#[test]
+fn mistakes_are_found() {
+    for stack in stacks() {
+        for sabotage in [
+            Sabotage::EarlyAcknowledgement,
+            Sabotage::FlagsBeforeLog,
+            Sabotage::NoBeforeImage,
+            Sabotage::RedoAll,
+            Sabotage::EarlyCheckpoint,
+        ] {
+            // AFC_ex sets one flag a commit: the cut would have to fall on just that.
+            if (stack, sabotage) == (Stack::AfcEx, Sabotage::EarlyCheckpoint) {
+                continue;
+            }
+            let config = HostConfig {
+                sabotage: Some(sabotage),
+                ..config()
+            };
+            // A client may see it before a restart does.
+            let fails = |seed| {
+                let run = || cuts(stack, &config, seed..seed + 1, 3);
+                !matches!(std::panic::catch_unwind(run), Ok(none) if none.is_empty())
+            };
+            assert!((0..40).any(fails), "{stack} with {sabotage:?} passes");
+        }
+    }
+}
+
+/// A step of a scenario. Transactions are numbered; the first step of one begins it.
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Write(u8, u32, u16, u8),
+    Delete(u8, u32, u16),
+    /// Others need all frames.
+    Evict,
+    Commit(u8),
+    Abort(u8),
+}
+
+use Act::{Abort, Commit, Delete, Evict, Write};
+
+/// What has happened so far.
+#[derive(Default)]
+struct Story {
+    txs: BTreeMap<u8, TxId>,
+    writes: Vec<(u8, Rid, Value)>,
+    committed: Vec<u8>,
+    asked: Option<u8>,
+}
+
+impl Story {
+    fn tx(&mut self, small: &mut SmallHost, tx: u8) -> Result<TxId, HostError> {
+        if let Some(&known) = self.txs.get(&tx) {
+            return Ok(known);
+        }
+        let now = small.now;
+        let begun = small.host().begin(now)?;
+        self.txs.insert(tx, begun);
+        Ok(begun)
+    }
+
+    fn act(&mut self, small: &mut SmallHost, act: Act) -> Result<(), HostError> {
+        let now = small.now;
+        let step = match act {
+            Write(tx, page, slot, value) => {
+                let (id, rid) = (self.tx(small, tx)?, rid(page, slot));
+                self.writes.push((tx, rid, Some(vec![value; 5])));
+                small.host().write(now, id, rid, Some(&[value; 5]))?
+            }
+            Delete(tx, page, slot) => {
+                let (id, rid) = (self.tx(small, tx)?, rid(page, slot));
+                self.writes.push((tx, rid, None));
+                small.host().write(now, id, rid, None)?
+            }
+            Evict => {
+                let tx = small.host().begin(now)?;
+                for page in 12..20 {
+                    let now = small.now;
+                    if let Step::Done((), done) = small.host().touch(now, tx, Lpn(page))? {
+                        small.now = done;
+                    }
+                }
+                let now = small.now;
+                small.host().commit(now, tx)?
+            }
+            Commit(tx) => {
+                let id = self.tx(small, tx)?;
+                self.asked = Some(tx);
+                let step = small.host().commit(now, id)?;
+                self.committed.extend(self.asked.take());
+                step
+            }
+            Abort(tx) => {
+                let id = self.tx(small, tx)?;
+                Step::Done((), small.host().abort(now, id)?)
+            }
+        };
+        match step {
+            Step::Done((), done) => small.now = done,
+            other => panic!("{act:?}: {other:?}"),
+        }
+        Ok(())
+    }
+
+    /// What must be there if these have committed.
+    fn right(&self, committed: &[u8]) -> BTreeMap<Rid, Vec<u8>> {
+        let mut all = BTreeMap::new();
+        for by in committed {
+            for (_, rid, value) in self.writes.iter().filter(|(tx, ..)| tx == by) {
+                match value {
+                    Some(value) => all.insert(*rid, value.clone()),
+                    None => all.remove(rid),
+                };
+            }
+        }
+        all
+    }
+}
+
+fn play(small: &mut SmallHost, acts: &[Act]) -> Story {
+    let mut story = Story::default();
+    for &act in acts {
+        match story.act(small, act) {
+            Ok(()) => {}
+            Err(error) if is_power_loss(&error) => break,
+            Err(error) => panic!("{act:?}: {error}"),
+        }
+    }
+    story
+}
+
+/// Plays a scenario on both stacks, first as it is, then with a cut at each operation, which may be
+/// followed by one in the restart.
+fn everywhere(acts: &[Act]) {
+    for stack in stacks() {
+        let far = Cut {
+            at: u64::MAX,
+            dice: 0,
+            torn: false,
+        };
+        let mut small = SmallHost::new(stack, config());
+        small.arm(far);
+        let story = play(&mut small, acts);
+        let issued = small.issued();
+        small.restart(None);
+        assert_eq!(small.contents(), story.right(&story.committed), "{stack}");
+        for at in 0..issued {
+            for dice in [6, 1, 0x1234, 0xabcd_ef01, 0x77_7777] {
+                let torn = dice % 2 == 0;
+                let mut small = SmallHost::new(stack, config());
+                small.arm(Cut { at, dice, torn });
+                let story = play(&mut small, acts);
+                let again = Cut {
+                    at: dice % 11,
+                    dice: dice ^ at,
+                    torn: !torn,
+                };
+                small.restart(Some(again));
+                let found = small.contents();
+                let sure = story.right(&story.committed);
+                let mut all = story.committed.clone();
+                all.extend(story.asked);
+                let may = story.right(&all);
+                assert!(
+                    found == sure || found == may,
+                    "{stack}, cut {at} with {dice:x}: {found:?}, not {sure:?} or {may:?}"
+                );
+                small.restart(None);
+                assert_eq!(small.contents(), found, "{stack}, cut {at} with {dice:x}");
+            }
+        }
+    }
+}
+
+/// Small transactions that make the log go round.
+fn round(acts: &mut Vec<Act>) {
+    for tx in 100..160 {
+        acts.extend([Write(tx, 8, 0, tx), Write(tx, 9, 1, tx), Commit(tx)]);
+    }
+}
+
+#[test]
+fn r1_r2_r3_a_transaction_partly_on_flash_and_partly_in_the_log() {
+    let mut acts = vec![
+        Write(0, 0, 0, 1),
+        Write(0, 1, 0, 1),
+        Evict,
+        Write(0, 2, 0, 1),
+        Write(0, 1, 1, 1),
+        Commit(0),
+    ];
+    everywhere(&acts);
+    round(&mut acts);
+    for stack in stacks() {
+        let mut small = SmallHost::new(stack, config());
+        let story = play(&mut small, &acts);
+        assert!(small.host().stats().checkpoints > 4);
+        for _ in 0..3 {
+            small.restart(None);
+            assert_eq!(small.contents(), story.right(&story.committed));
+        }
+    }
+}
+
+#[test]
+fn r4_a_commit_that_is_only_in_the_log_survives_an_abort_over_it() {
+    let mut acts = vec![
+        Write(0, 0, 0, 1),
+        Commit(0),
+        Evict,
+        Write(1, 0, 0, 2),
+        Commit(1),
+        Write(2, 0, 0, 3),
+        Evict,
+        Abort(2),
+    ];
+    everywhere(&acts);
+    // What was put back has no page in the pool; checkpoints see to it.
+    round(&mut acts);
+    everywhere(&acts[..40]);
+    for stack in stacks() {
+        let mut small = SmallHost::new(stack, config());
+        let story = play(&mut small, &acts);
+        small.restart(None);
+        assert_eq!(small.contents(), story.right(&story.committed));
+    }
+}
+
+#[test]
+fn r5_an_old_log_record_does_not_overwrite_a_newer_commit_by_flags() {
+    everywhere(&[
+        Write(0, 0, 0, 1),
+        Write(0, 0, 1, 1),
+        Commit(0),
+        Write(1, 0, 0, 2),
+        Evict,
+        Commit(1),
+        Write(2, 0, 1, 3),
+        Commit(2),
+        Delete(3, 0, 0),
+        Evict,
+        Commit(3),
+    ]);
+}
+
+#[test]
+fn r6_a_record_stays_pending_when_its_page_goes_out_again() {
+    everywhere(&[
+        Write(0, 0, 0, 1),
+        Commit(0),
+        Write(1, 0, 0, 5),
+        Evict,
+        Write(2, 0, 1, 6),
+        Evict,
+        Commit(2),
+        Write(1, 0, 2, 7),
+        Evict,
+        Abort(1),
+        Write(3, 0, 3, 8),
+        Commit(3),
+    ]);
+}
+
+#[test]
+fn d2_lsns_that_a_cut_took_back_are_not_used_again() {
+    for stack in stacks() {
+        for sabotage in [None, Some(Sabotage::NoGap)] {
+            let config = HostConfig {
+                sabotage,
+                ..config()
+            };
+            let mut small = SmallHost::new(stack, config);
+            // The page is on flash with an LSN that the log never had.
+            let lost = [1, 2, 3, 4, 5].map(|slot| Write(0, 0, slot, 1));
+            play(&mut small, &[&lost[..], &[Evict]].concat());
+            small.restart(None);
+            let story = play(&mut small, &[Write(1, 0, 0, 2), Commit(1)]);
+            small.restart(None);
+            let is_right = small.contents() == story.right(&[1]);
+            assert_eq!(is_right, sabotage.is_none(), "{stack}");
+        }
+    }
+}
+
+#[test]
+fn r9_two_records_of_a_transaction_in_a_page() {
+    everywhere(&[
+        Write(0, 0, 0, 1),
+        Write(0, 0, 1, 1),
+        Evict,
+        Write(0, 0, 0, 2),
+        Write(0, 1, 3, 2),
+        Evict,
+        Commit(0),
+        Write(1, 0, 0, 3),
+        Write(1, 0, 1, 3),
+        Evict,
+        Abort(1),
+    ]);
+}
+
+#[test]
+fn r10_records_that_the_commit_of_another_has_forced_are_not_redone() {
+    everywhere(&[
+        Write(0, 0, 0, 1),
+        Write(1, 1, 0, 1),
+        Commit(1),
+        Write(0, 1, 1, 2),
+        Write(2, 1, 2, 2),
+        Commit(2),
+        Evict,
+    ]);
+}
+
+#[test]
+fn r11_what_an_uncommitted_delete_frees_is_not_given_to_others() {
+    for stack in stacks() {
+        let mut small = SmallHost::new(stack, config());
+        let first = small.begin();
+        small.write(first, rid(0, 0), Some(&[1; 100]));
+        small.write(first, rid(0, 1), Some(&[1; 20]));
+        small.commit(first);
+        let (one, two) = (small.begin(), small.begin());
+        small.write(one, rid(0, 0), None);
+        let now = small.now;
+        let full = small.host().write(now, two, rid(0, 1), Some(&[2; 110]));
+        assert!(matches!(full, Err(HostError::PageFull { .. })), "{full:?}");
+        let taken = small.host().write(now, two, rid(0, 0), Some(&[2; 1]));
+        assert_eq!(taken, Ok(Step::Waits));
+        small.abort(one);
+        assert_eq!(small.value(two, rid(0, 1)), Some(vec![1; 20]));
+        assert_eq!(small.value(two, rid(0, 0)), Some(vec![1; 100]));
+    }
+}
+
+#[test]
+fn r12_a_checkpoint_that_is_cut_leaves_the_one_before() {
+    let mut acts = Vec::new();
+    round(&mut acts);
+    let (begin, end) = (54, 90);
+    everywhere(&acts[..end]);
+    for stack in stacks() {
+        let mut small = SmallHost::new(stack, config());
+        play(&mut small, &acts[..begin]);
+        let before = small.host().stats().checkpoints;
+        play(&mut small, &acts[begin..end]);
+        assert!(small.host().stats().checkpoints > before);
+    }
+}
+
+#[test]
+fn r13_who_would_be_one_updater_too_many_waits() {
+    for stack in stacks() {
+        let mut small = SmallHost::new(stack, config());
+        let max_c = small.config.max_c;
+        let txs: Vec<TxId> = (0..=max_c).map(|_| small.begin()).collect();
+        let (last, others) = txs.split_last().expect("there are some");
+        for (slot, &tx) in others.iter().enumerate() {
+            small.write(tx, rid(0, slot as u16), Some(b"x"));
+        }
+        let now = small.now;
+        let (at, value) = (rid(0, 5), Some(&b"y"[..]));
+        let waits = small.host().write(now, *last, at, value);
+        assert_eq!(waits, Ok(Step::Waits));
+        small.commit(others[0]);
+        let now = small.now;
+        small
+            .host()
+            .acknowledged(now, false)
+            .expect("the power is on");
+        assert_eq!(small.host().woken(), [*last]);
+        small.write(*last, at, value);
+        small.commit(*last);
+    }
+}
+
+#[test]
+fn r15_a_commit_of_what_is_on_flash_takes_a_flag_and_no_log() {
+    for stack in stacks() {
+        let mut small = SmallHost::new(stack, config());
+        let mut story = Story::default();
+        for act in [Write(0, 0, 0, 1), Write(0, 1, 0, 1), Evict] {
+            story.act(&mut small, act).expect("the power is on");
+        }
+        let before = small.host().stats().log;
+        story.act(&mut small, Commit(0)).expect("the power is on");
+        assert_eq!(small.host().stats().log, before);
+        let flags = small.host().ftl().stats().total(Operation::Reprogram);
+        assert_eq!(flags, 1);
+        small.restart(None);
+        assert_eq!(small.contents(), story.right(&[0]));
+    }
+    everywhere(&[Write(0, 0, 0, 1), Write(0, 1, 0, 1), Evict, Commit(0)]);
+}
+
+#[test]
+fn a_log_that_an_old_commit_keeps_full_costs_the_transaction_over_it() {
+    for stack in stacks() {
+        let mut small = SmallHost::new(stack, config());
+        play(&mut small, &[Write(0, 0, 0, 1), Commit(0)]);
+        let over = small.begin();
+        small.write(over, rid(0, 0), Some(&[9; 5]));
+        let victim = (0..400).find_map(|round| {
+            let (tx, now) = (small.begin(), small.now);
+            let value = vec![round as u8; 60];
+            match small.host().write(now, tx, rid(5, 0), Some(&value)) {
+                Ok(Step::Done((), done)) => {
+                    small.now = done;
+                    small.commit(tx);
+                    None
+                }
+                Ok(Step::Abort { victim, why }) => Some((victim, why)),
+                other => panic!("{other:?}"),
+            }
+        });
+        assert_eq!(victim, Some((over, Why::LogFull)));
+        small.abort(over);
+        let reader = small.begin();
+        assert_eq!(small.value(reader, rid(0, 0)), Some(vec![1; 5]));
+    }
+}
