@@ -25,6 +25,7 @@ impl Subject {
         match self {
             Subject::Protocol(kind) | Subject::Stack(Stack::Force(kind)) => Some(kind),
             Subject::Stack(Stack::Wal) => Some(Kind::Plain),
+            Subject::Stack(Stack::CfcEx | Stack::AfcEx) => None,
         }
     }
 

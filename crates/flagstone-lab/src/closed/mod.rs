@@ -25,12 +25,13 @@ pub use source::{Played, Source};
 
 use crate::device::DeviceSpec;
 use crate::replay::{Erases, ReplayError, Setup};
-use flagstone::commit::{Kind, Options};
+use flagstone::commit::{Kind, Options, RecordDevice, RecordKind, RecordOptions};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{Granularity, Host, HostConfig, HostError, Stack, Step};
 use flagstone::nand::{Chip, Flash};
-use flagstone::units::Nanos;
+use flagstone::units::{Lpn, Nanos};
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::time::Instant;
 use thiserror::Error;
 
@@ -103,7 +104,7 @@ impl Closed {
         let setup = Setup {
             kind: match self.stack {
                 Stack::Force(kind) => kind,
-                Stack::Wal => Kind::Plain,
+                Stack::Wal | Stack::CfcEx | Stack::AfcEx => Kind::Plain,
             },
             options: self.options,
             device: self.device.clone(),
@@ -116,8 +117,35 @@ impl Closed {
             recorded_aborts: true,
             seed: self.plan.seed,
         };
-        let (device, _) = setup.filled()?;
-        Ok(power_off(device.into_flash()))
+        let records = match self.stack {
+            Stack::CfcEx => RecordKind::CfcEx,
+            Stack::AfcEx => RecordKind::AfcEx,
+            Stack::Force(_) | Stack::Wal => {
+                let (device, _) = setup.filled()?;
+                return Ok(power_off(device.into_flash()));
+            }
+        };
+        let fill = || {
+            let options = RecordOptions {
+                max_c: self.host.max_c,
+                ..RecordOptions::default()
+            };
+            let chip = self.device.chip(self.device.geometry.spare_bytes as usize);
+            let config = self.device.config;
+            let mut device =
+                RecordDevice::open(Box::new(chip), records, config, &options, Nanos::ZERO)?;
+            let now = device.recovered_at();
+            device.resolve(now, &BTreeSet::new())?;
+            let order = setup.order(device.pages(), |device: &RecordDevice| {
+                device.ftl().free_blocks()
+            });
+            // Each page is a version by itself; the next need not wait for it.
+            order.write(&mut device, |device, now, page| {
+                device.write(now, Lpn(page), &[], &[]).map(|_| now)
+            })?;
+            Ok(power_off(device.into_flash()))
+        };
+        fill().map_err(|error| setup.failed(error).into())
     }
 
     /// A database on a device.

@@ -151,7 +151,7 @@ impl Setup {
         .map_err(|source| self.failed(source))
     }
 
-    fn failed(&self, source: DeviceError) -> ReplayError {
+    pub(crate) fn failed(&self, source: DeviceError) -> ReplayError {
         match source {
             DeviceError::Unsuitable(why) => ReplayError::Refused(why),
             source => ReplayError::Device {
@@ -178,28 +178,24 @@ impl Setup {
     }
 
     fn fill(&self, device: &mut Device) -> Result<Nanos, DeviceError> {
-        let pages = (f64::from(device.pages()) * self.fill.clamp(0.0, 1.0)) as u32;
-        let mut now = Nanos::ZERO;
-        if pages == 0 {
-            return Ok(now);
-        }
         let mut batch = Batch::new();
-        for page in 0..pages {
-            now = batch.write(device, now, page)?;
-        }
-        // Then overwrite at random, until the free blocks are used up and as much again as the
-        // device holds has been rewritten half: from there on the collector works all the time.
-        let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ 0xf111);
-        let threshold = (f64::from(self.device.geometry.blocks()) * self.device.config.gc_threshold)
-            .ceil() as u32;
-        let mut left = if self.overwrite { pages / 2 } else { 0 };
-        while left > 0 {
-            if device.ftl().free_blocks() <= threshold + self.device.geometry.planes() {
-                left -= 1;
-            }
-            now = batch.write(device, now, dice.random_range(0..pages))?;
-        }
+        let all = device.pages();
+        let order = self.order(all, |device: &Device| device.ftl().free_blocks());
+        let now = order.write(device, |device, now, page| batch.write(device, now, page))?;
         batch.end(device, now)
+    }
+
+    /// What is to be written to a device of so many logical pages, of whatever kind.
+    pub(crate) fn order<D>(&self, pages: u32, free_blocks: fn(&D) -> u32) -> Order<D> {
+        let blocks = f64::from(self.device.geometry.blocks());
+        let threshold = (blocks * self.device.config.gc_threshold).ceil() as u32;
+        Order {
+            pages: (f64::from(pages) * self.fill.clamp(0.0, 1.0)) as u32,
+            overwrite: self.overwrite,
+            seed: self.seed,
+            few: threshold + self.device.geometry.planes(),
+            free_blocks,
+        }
     }
 
     /// Makes the run.
@@ -300,6 +296,41 @@ pub struct Source {
     pub name: String,
     /// Checksum of the trace file; none for a workload.
     pub sha256: Option<String>,
+}
+
+/// The pages that a fill writes, one after the other.
+pub(crate) struct Order<D> {
+    pages: u32,
+    overwrite: bool,
+    seed: u64,
+    /// With so few free blocks the collector is at work.
+    few: u32,
+    free_blocks: fn(&D) -> u32,
+}
+
+impl<D> Order<D> {
+    /// Has all pages written in order. Then overwrites at random, until the free blocks are used up
+    /// and half as much as the device holds has been rewritten: from there on the collector works
+    /// all the time.
+    pub(crate) fn write(
+        &self,
+        device: &mut D,
+        mut write: impl FnMut(&mut D, Nanos, u32) -> Result<Nanos, DeviceError>,
+    ) -> Result<Nanos, DeviceError> {
+        let mut now = Nanos::ZERO;
+        for page in 0..self.pages {
+            now = write(device, now, page)?;
+        }
+        let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ 0xf111);
+        let mut left = if self.overwrite { self.pages / 2 } else { 0 };
+        while left > 0 {
+            if (self.free_blocks)(device) <= self.few {
+                left -= 1;
+            }
+            now = write(device, now, dice.random_range(0..self.pages))?;
+        }
+        Ok(now)
+    }
 }
 
 /// Writes in transactions of a fixed size, for the fill.

@@ -63,7 +63,7 @@ pub(super) trait Manager {
     fn load(&mut self, now: Nanos, at: Lpn, frame: &mut Frame) -> Result<Nanos, HostError>;
 
     /// Whether a dirty page may be written out now.
-    fn may_write_back(&self, locks: &LockTable, frame: &Frame) -> bool;
+    fn may_write_back(&self, locks: &LockTable, at: Lpn, frame: &Frame) -> bool;
 
     /// Writes a dirty page out. Returns when its frame can be used again.
     fn write_back(
@@ -164,9 +164,9 @@ impl Engine {
         while self.pool.is_full() {
             // What is dirty has changed; what has changed but was written out is clean.
             let locks = &self.locks;
-            let chosen = self
-                .pool
-                .victim(&mut |_, frame| frame.changed == 0 || manager.may_write_back(locks, frame));
+            let chosen = self.pool.victim(&mut |at, frame| {
+                frame.changed == 0 || manager.may_write_back(locks, at, frame)
+            });
             let Some(victim) = chosen else {
                 return Ok(None);
             };

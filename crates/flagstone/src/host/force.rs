@@ -21,7 +21,8 @@
 //!                 the youngest of them is aborted. The paper does not say what happens.
 //!             D2. Under protocols that take each page once, pages are kept until commit. Told to
 //!                 steal all the same, as the paper does, the host aborts a transaction that changes
-//!                 a page again after that was written out. As printed it would be written twice.
+//!                 a page again after that was written out, and keeps that page from then on. As
+//!                 printed it would be written twice.
 
 use super::config::{HostConfig, Sabotage};
 use super::engine::{Engine, Frame, Manager, Phase};
@@ -32,10 +33,13 @@ use crate::ftl::{Config, Ftl};
 use crate::nand::Flash;
 use crate::page::Page;
 use crate::units::{Lpn, Nanos, TxId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A place among the transactions of the device.
 const PLACE: Resource = Resource::Device;
+
+/// Pages that are kept because they were changed again, at the most.
+const KEPT: usize = 1 << 16;
 
 /// A live transaction.
 #[derive(Debug, Default)]
@@ -58,6 +62,8 @@ struct Force {
     steals: bool,
     /// Whether the device takes each page once in a transaction.
     takes_once: bool,
+    /// Pages that were changed again after they had been written out; these are not any more.
+    kept: FxHashSet<Lpn>,
     sabotage: Option<Sabotage>,
     image: Vec<u8>,
     pages_written: u64,
@@ -78,6 +84,7 @@ pub(super) fn open(
         places: device.live_max().map(|live| live.min(255) as u8),
         steals: config.steal.unwrap_or(kind.info().rewrites),
         takes_once: !kind.info().rewrites,
+        kept: FxHashSet::default(),
         sabotage: config.sabotage,
         device,
         txs: FxHashMap::default(),
@@ -169,10 +176,12 @@ impl Manager for Force {
         Ok(done)
     }
 
-    fn may_write_back(&self, locks: &LockTable, frame: &Frame) -> bool {
+    fn may_write_back(&self, locks: &LockTable, at: Lpn, frame: &Frame) -> bool {
         let tx = frame.owner.expect("a changed page has an owner");
         let has_place = self.txs.get(&tx).is_some_and(|known| known.inner.is_some());
-        self.steals && (has_place || self.place().is_none_or(|m| locks.is_free(tx, PLACE, m)))
+        self.steals
+            && !self.kept.contains(&at)
+            && (has_place || self.place().is_none_or(|m| locks.is_free(tx, PLACE, m)))
     }
 
     fn write_back(
@@ -205,7 +214,12 @@ impl Manager for Force {
     ) -> Result<Step<()>, HostError> {
         let inner = self.txs.get(&tx).and_then(|known| known.inner);
         if self.takes_once && inner.is_some() && self.writers.get(&rid.page) == inner.as_ref() {
-            let (victim, why) = (tx, Why::WrittenOut); // D2
+            // D2
+            if self.kept.len() == KEPT {
+                self.kept.clear();
+            }
+            self.kept.insert(rid.page);
+            let (victim, why) = (tx, Why::WrittenOut);
             return Ok(Step::Abort { victim, why });
         }
         // What is written through needs its place before it changes anything.

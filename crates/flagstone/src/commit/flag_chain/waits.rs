@@ -3,8 +3,9 @@
 use crate::units::{Nanos, Pbn, TxId};
 use rustc_hash::FxHashMap;
 
-/// Waits that are remembered one by one.
-const MANY: usize = 4096;
+/// Commits, and erases, that are remembered one by one.
+const COMMITS: usize = 4096;
+const ERASES: usize = 64;
 
 /// Instants that later steps must not come before. Steps are not in the order of their instants, so
 /// nothing is forgotten because an instant has passed: there is a floor below which all is one.
@@ -33,9 +34,9 @@ impl Waits {
             let ends = self.obsolete.entry(block).or_default();
             *ends = ack.max(*ends);
         }
-        if self.acks.len() > MANY {
+        if self.acks.len() > COMMITS {
             let mut ends: Vec<Nanos> = self.acks.values().copied().collect();
-            self.raise(*ends.select_nth_unstable(MANY / 2).1);
+            self.raise(*ends.select_nth_unstable(COMMITS / 2).1);
         }
     }
 
@@ -55,9 +56,9 @@ impl Waits {
     /// `done`.
     pub(in crate::commit) fn erase(&mut self, done: Nanos, xids: Vec<TxId>) {
         self.erases.push((done, xids));
-        if self.erases.len() > MANY {
+        if self.erases.len() > ERASES {
             let mut ends: Vec<Nanos> = self.erases.iter().map(|erase| erase.0).collect();
-            self.raise(*ends.select_nth_unstable(MANY / 2).1);
+            self.raise(*ends.select_nth_unstable(ERASES / 2).1);
         }
     }
 

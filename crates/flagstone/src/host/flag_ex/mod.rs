@@ -259,7 +259,7 @@ impl Manager for FlagEx {
         Ok(done)
     }
 
-    fn may_write_back(&self, _: &LockTable, _: &Frame) -> bool {
+    fn may_write_back(&self, _: &LockTable, _: Lpn, _: &Frame) -> bool {
         true
     }
 

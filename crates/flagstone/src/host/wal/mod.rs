@@ -331,7 +331,7 @@ impl Manager for Wal {
         Ok(done)
     }
 
-    fn may_write_back(&self, _: &LockTable, _: &Frame) -> bool {
+    fn may_write_back(&self, _: &LockTable, _: Lpn, _: &Frame) -> bool {
         true
     }
 
