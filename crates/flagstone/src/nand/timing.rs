@@ -1,9 +1,9 @@
 //! How long operations take, and the timelines of the planes and channels that they occupy.
 //!
 //! A plane does one thing at a time, in the order in which it was asked; a channel carries the
-//! bytes of one page at a time, or of its spare area alone where only that is read. Planes work side
-//! by side. An operation that is asked for later does not slip into a gap before one that was asked
-//! for earlier.
+//! bytes of one page at a time, or of its spare area alone where only that is read. Planes work
+//! side by side. An operation that is asked for later does not slip into a gap before one that was
+//! asked for earlier.
 
 use super::Geometry;
 use crate::units::Nanos;
