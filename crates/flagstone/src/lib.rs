@@ -8,4 +8,7 @@ pub mod units;
 pub mod layout;
 pub mod nand;
 pub mod ftl;
+pub mod page;
 pub mod commit;
+pub mod buffer;
+pub mod host;

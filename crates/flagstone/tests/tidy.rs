@@ -2,9 +2,10 @@
 //! generated from code. `FLAGSTONE_BLESS=1 cargo test -p flagstone --test tidy` rewrites the
 //! latter.
 
+use flagstone::buffer::PolicyKind;
 use flagstone::commit::Kind;
 use flagstone::layout::Record;
-use flagstone::{commit, ftl};
+use flagstone::{commit, ftl, page};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
@@ -106,13 +107,13 @@ fn place(path: &Path, line: usize) -> String {
 #[test]
 fn no_module_names_one_that_comes_after_it() {
     let layers = layers();
-    assert_eq!(
-        layers.len(),
-        5,
-        "say in ARCHITECTURE.md what a new layer is for"
-    );
+    let map = text(root().join("ARCHITECTURE.md"));
     let mut offences = Vec::new();
     for (index, module) in layers.iter().enumerate() {
+        assert!(
+            map.contains(&format!("| `{module}")),
+            "the code map in ARCHITECTURE.md has no row for `{module}`"
+        );
         for (path, text) in sources(module) {
             for (number, line) in text.lines().enumerate().map(|(i, line)| (i + 1, line)) {
                 let grouped = line.contains("crate::{");
@@ -335,6 +336,33 @@ fn every_protocol_has_a_file_of_its_name_with_the_sections_that_all_have() {
 }
 
 #[test]
+fn every_eviction_policy_has_a_file_of_its_name_and_a_row_in_the_comparison() {
+    let papers = papers();
+    let comparison = text(root().join("docs/buffer.md"));
+    let mut offences = Vec::new();
+    for &kind in PolicyKind::ALL {
+        let info = kind.info();
+        let name = info.name.replace('-', "_");
+        let buffer = root().join("crates/flagstone/src/buffer");
+        let folder = buffer.join(&name).join("mod.rs");
+        let path = if folder.exists() {
+            folder
+        } else {
+            buffer.join(format!("{name}.rs"))
+        };
+        let header = header(&path);
+        let cites = |line: &String| line.contains(&format!("[{}]", info.paper));
+        if info.paper != "-" && !(papers.contains(info.paper) && header.iter().any(cites)) {
+            offences.push(format!("{}: cites no paper", info.name));
+        }
+        if !comparison.contains(&format!("\n| `{}` |", info.name)) {
+            offences.push(format!("{}: no row in docs/buffer.md", info.name));
+        }
+    }
+    none("policies can be compared", offences);
+}
+
+#[test]
 fn cited_papers_are_in_the_list() {
     let papers = papers();
     let mut offences = Vec::new();
@@ -371,11 +399,18 @@ fn links_between_documents_lead_somewhere() {
     none("links lead to files that are there", offences);
 }
 
+/// All records that are kept on flash.
+fn layouts() -> impl Iterator<Item = &'static Record> {
+    [ftl::LAYOUTS, page::LAYOUTS, commit::LAYOUTS]
+        .into_iter()
+        .flatten()
+}
+
 #[test]
 fn every_layout_is_listed() {
-    let listed: Vec<&Record> = ftl::LAYOUTS.iter().chain(commit::LAYOUTS).collect();
+    let listed: Vec<&Record> = layouts().collect();
     let mut missing = Vec::new();
-    for (path, text) in ["ftl", "commit"].iter().flat_map(|module| sources(module)) {
+    for (path, text) in layers().iter().flat_map(|module| sources(module)) {
         let mut lines = text.lines().skip_while(|line| *line != "layout! {");
         while lines.next().is_some() {
             let head = lines
@@ -403,7 +438,7 @@ fn every_layout_is_listed() {
             }
         }
     }
-    none("`LAYOUTS` of `ftl` and `commit` have every record", missing);
+    none("the modules' `LAYOUTS` have every record", missing);
 }
 
 /// What a generated document holds below this line is written by this file.
@@ -430,7 +465,7 @@ fn bless(document: &str, generated: &str) {
 #[test]
 fn the_document_of_the_format_is_current() {
     let mut out = String::new();
-    for record in ftl::LAYOUTS.iter().chain(commit::LAYOUTS) {
+    for record in layouts() {
         let path = record.path.trim_start_matches("flagstone::");
         let doc = record.doc.trim();
         let bytes = if record.size == 1 { "byte" } else { "bytes" };

@@ -9,14 +9,14 @@ pub(super) type Contents = Option<Payload>;
 /// The bytes of one write; no two writes have the same.
 pub(super) type Payload = [u8; 12];
 
-/// A logical page.
-pub(super) type Page = u32;
+/// Where something is written: a logical page, or a record of one.
+pub(super) type Place = u32;
 
 /// A transaction that asked to commit, in the order in which transactions did.
 #[derive(Debug, Clone)]
 struct Asked {
     name: u64,
-    writes: BTreeMap<Page, Contents>,
+    writes: BTreeMap<Place, Contents>,
     /// When the commit is acknowledged, once that is known.
     acknowledged: Option<u64>,
 }
@@ -25,21 +25,21 @@ struct Asked {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Oracle {
     /// Pages that are certain.
-    settled: BTreeMap<Page, Contents>,
+    settled: BTreeMap<Place, Contents>,
     /// Commits since then.
     asked: Vec<Asked>,
     /// What a reader without a transaction sees while the power is on.
-    visible: BTreeMap<Page, Contents>,
+    visible: BTreeMap<Place, Contents>,
 }
 
 impl Oracle {
     /// What a reader outside of transactions should see.
-    pub(super) fn read(&self, page: Page) -> Contents {
+    pub(super) fn read(&self, page: Place) -> Contents {
         self.visible.get(&page).copied().flatten()
     }
 
     /// A transaction asks to commit.
-    pub(super) fn ask(&mut self, name: u64, writes: BTreeMap<Page, Contents>) {
+    pub(super) fn ask(&mut self, name: u64, writes: BTreeMap<Place, Contents>) {
         self.asked.push(Asked {
             name,
             writes,
@@ -60,7 +60,7 @@ impl Oracle {
     }
 
     /// Takes out of `found` what commits that were not acknowledged have written.
-    pub(super) fn leave_out_doubtful(&self, found: &mut BTreeMap<Page, Contents>) {
+    pub(super) fn leave_out_doubtful(&self, found: &mut BTreeMap<Place, Contents>) {
         for asked in self.asked.iter().filter(|a| a.acknowledged.is_none()) {
             found.retain(|page, _| !asked.writes.contains_key(page));
         }
@@ -84,7 +84,7 @@ impl Oracle {
     pub(super) fn verify(
         &mut self,
         now: u64,
-        found: &BTreeMap<Page, Contents>,
+        found: &BTreeMap<Place, Contents>,
     ) -> Result<(), String> {
         let in_doubt: Vec<usize> = (0..self.asked.len())
             .filter(|&i| self.asked[i].acknowledged.is_none_or(|at| at > now))
@@ -143,7 +143,7 @@ impl Oracle {
 }
 
 /// The bytes that transaction `name` writes to a page the `nth` time.
-pub(super) fn payload(name: u64, page: Page, nth: u16) -> Payload {
+pub(super) fn payload(name: u64, page: Place, nth: u16) -> Payload {
     let mut bytes = [0; 12];
     bytes[..6].copy_from_slice(&name.to_le_bytes()[..6]);
     bytes[6..10].copy_from_slice(&page.to_le_bytes());
@@ -172,7 +172,7 @@ pub(super) fn show(contents: &Contents) -> String {
 mod tests {
     use super::*;
 
-    fn found(pages: &[(Page, u64)]) -> BTreeMap<Page, Contents> {
+    fn found(pages: &[(Place, u64)]) -> BTreeMap<Place, Contents> {
         (0..3)
             .map(|page| {
                 let name = pages
@@ -186,7 +186,7 @@ mod tests {
 
     fn oracle() -> Oracle {
         let mut oracle = Oracle::default();
-        let writes = |name, pages: &[Page]| {
+        let writes = |name, pages: &[Place]| {
             pages
                 .iter()
                 .map(|&p| (p, Some(payload(name, p, 0))))

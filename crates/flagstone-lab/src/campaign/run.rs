@@ -1,13 +1,12 @@
 //! One run: a device, a workload, power cuts one after the other, and a look at what is left after
 //! each.
 
-use super::host::{Host, Stop};
 use super::oracle::Oracle;
 use super::run_id::RunId;
 use super::sabotage::Sabotage;
-use super::scene::{Scene, Story, fault_plan};
-use flagstone::commit::Device;
-use flagstone::ftl::Operation;
+use super::scene::{NoStart, Scene, Story, fault_plan};
+use super::world::{Known, Stop, World};
+use flagstone::ftl::{Operation, Stats};
 use flagstone::nand::{Chip, Cut, Entry, FaultPlan, OpKind};
 use flagstone::units::Nanos;
 use rand::SeedableRng;
@@ -44,6 +43,16 @@ pub struct Work {
     pub retired: u64,
     /// Flash operations issued (programs, reprograms, erases).
     pub operations: u64,
+}
+
+impl Work {
+    /// Adds what an FTL counted.
+    pub(super) fn add(&mut self, stats: &Stats) {
+        self.collections += stats.collections;
+        self.checkpoints += stats.checkpoints;
+        self.retired += stats.retired;
+        debug_assert!(stats.total(Operation::Erase) >= stats.retired);
+    }
 }
 
 impl std::ops::AddAssign for Work {
@@ -94,28 +103,28 @@ fn age(id: &RunId, scene: &Scene, chip: Chip) -> Result<Base, String> {
         Stop::PowerLost | Stop::Damaged => "the device stops by itself".into(),
     };
     let open = |chip| {
-        let (stack, device) = scene.open(chip, None, FaultPlan::default(), &None);
-        (stack, device.map_err(|error| error.to_string()))
+        let (stack, world) = scene.open(chip, None, FaultPlan::default(), &None);
+        (stack, world.map_err(|error| error.to_string()))
     };
     let mut dice = Pcg64Mcg::seed_from_u64(u64::from(id.base) ^ 0xba5e_0000);
-    let mut host = Host::new(Oracle::default(), id.clients, id.pages, 1);
-    let (stack, device) = open(chip);
-    let mut device = device?;
+    let mut known = Known::new(Oracle::default(), id.clients, id.pages, 1);
+    let (stack, world) = open(chip);
+    let mut world = world?;
     for _ in 0..STEPS_OF_BASE {
-        host.step(&mut device, &mut dice).map_err(stopped)?;
+        world.step(&mut known, &mut dice).map_err(stopped)?;
     }
-    drop(device);
+    drop(world);
     let chip = stack.take().into_inner().pull(u64::from(id.base), false);
     // Whatever was in doubt is settled by looking.
-    let (stack, device) = open(chip);
-    let mut device = device?;
-    let found = host.read_all(&mut device, &mut BTreeSet::new());
-    host.oracle.verify(u64::MAX, &found.map_err(stopped)?)?;
-    drop(device);
+    let (stack, world) = open(chip);
+    let mut world = world?;
+    let found = world.read_all(&mut known, &mut BTreeSet::new());
+    known.oracle.verify(u64::MAX, &found.map_err(stopped)?)?;
+    drop(world);
     Ok(Base {
         chip: stack.take().into_inner().into_chip(),
-        next_name: host.next_name(),
-        oracle: host.oracle,
+        next_name: known.next_name(),
+        oracle: known.oracle,
         violation: None,
     })
 }
@@ -148,7 +157,7 @@ pub(super) fn execute(
 struct Run<'a> {
     id: &'a RunId,
     scene: Scene,
-    host: Host,
+    known: Known,
     dice: Pcg64Mcg,
     chip: Chip,
     /// When the power failed last: what was acknowledged by then must be there.
@@ -158,12 +167,12 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(id: &'a RunId, sabotage: Sabotage, base: &Base, story: &'a Story) -> Run<'a> {
-        let mut host = Host::new(base.oracle.clone(), id.clients, id.pages, base.next_name);
-        host.tell(story.clone());
+        let mut known = Known::new(base.oracle.clone(), id.clients, id.pages, base.next_name);
+        known.tell(story.clone());
         Run {
             id,
             scene: Scene::new(id, sabotage),
-            host,
+            known,
             dice: Pcg64Mcg::seed_from_u64(id.seed),
             chip: base.chip.clone(),
             failed_at: AT_LEISURE,
@@ -173,7 +182,7 @@ impl<'a> Run<'a> {
 
     fn phases(mut self, work: &mut Work) -> Result<(), String> {
         if self.id.faults.bits_beyond {
-            self.host.allow_damage();
+            self.known.damage_allowed = true;
             return self.damage_phase(work);
         }
         for (phase, &cut) in self.id.cuts.iter().enumerate() {
@@ -186,22 +195,21 @@ impl<'a> Run<'a> {
 
     /// Starts the device, looks at it, and lets the clients work until the power fails.
     fn phase(&mut self, phase: usize, cut: Option<Cut>, work: &mut Work) -> Result<(), String> {
-        self.host
+        self.known
             .note(|| format!("--- power on ({}) ---", ordinal(phase)));
         let plan = fault_plan(self.id, phase, &mut self.dice);
-        let (stack, device) = self.scene.open(self.chip.clone(), cut, plan, self.story);
+        let (stack, world) = self.scene.open(self.chip.clone(), cut, plan, self.story);
         let mut recovering = true;
-        let outcome = match device {
-            Ok(mut device) => {
-                let outcome = self.looked_at(&mut device, work);
-                recovering = false;
-                let outcome = outcome.and_then(|()| self.work_on(&mut device, cut, work));
-                count(&device, work);
+        let outcome = match world {
+            Ok(mut world) => {
+                let world = world.as_mut();
+                let outcome = self.looked_at(world, work);
+                recovering = outcome == Err(Stop::PowerLost);
+                let outcome = outcome.and_then(|()| self.work_on(world, cut, work));
+                world.count(work);
                 outcome
             }
-            Err(flagstone::commit::DeviceError::Ftl(flagstone::ftl::FtlError::PowerLost)) => {
-                Err(Stop::PowerLost)
-            }
+            Err(NoStart::PowerLost) => Err(Stop::PowerLost),
             Err(error) => Err(Stop::Violation(format!("recovery fails: {error}"))),
         };
         let power = stack.take().into_inner();
@@ -217,7 +225,7 @@ impl<'a> Run<'a> {
             if power.is_off() {
                 // A cut during recovery finds what the cut before it left in doubt.
                 if !recovering {
-                    self.failed_at = self.host.now;
+                    self.failed_at = self.known.now;
                 }
                 self.tell_fates(&power);
                 self.chip = power.into_chip();
@@ -234,26 +242,21 @@ impl<'a> Run<'a> {
     }
 
     /// After recovery: the books agree, and what is there may be there.
-    fn looked_at(&mut self, device: &mut Device, work: &mut Work) -> Result<(), Stop> {
-        self.host.now = device.recovered_at();
-        let found = self.host.read_all(device, &mut BTreeSet::new())?;
-        self.host
+    fn looked_at(&mut self, world: &mut dyn World, work: &mut Work) -> Result<(), Stop> {
+        self.known.now = world.recovered_at();
+        let found = world.read_all(&mut self.known, &mut BTreeSet::new())?;
+        self.known
             .oracle
             .verify(self.failed_at.0, &found)
             .map_err(Stop::Violation)?;
-        device.check().map_err(Stop::Violation)?;
+        world.check().map_err(Stop::Violation)?;
         work.recoveries += 1;
-        let oracle = std::mem::take(&mut self.host.oracle);
-        let name = self.host.next_name();
-        self.host = Host::new(oracle, self.id.clients, self.id.pages, name);
-        self.host.now = device.recovered_at();
-        self.host.tell(self.story.clone());
         Ok(())
     }
 
     fn work_on(
         &mut self,
-        device: &mut Device,
+        world: &mut dyn World,
         cut: Option<Cut>,
         work: &mut Work,
     ) -> Result<(), Stop> {
@@ -264,9 +267,9 @@ impl<'a> Run<'a> {
         };
         for step in 0..steps {
             work.steps += 1;
-            self.host.step(device, &mut self.dice)?;
+            world.step(&mut self.known, &mut self.dice)?;
             if step % 16 == 7 {
-                device.check().map_err(Stop::Violation)?;
+                world.check().map_err(Stop::Violation)?;
             }
         }
         Ok(())
@@ -276,34 +279,29 @@ impl<'a> Run<'a> {
     /// never be given other bytes. Nothing is promised after a restart, so there is none.
     fn damage_phase(&mut self, work: &mut Work) -> Result<(), String> {
         let plan = fault_plan(self.id, 0, &mut self.dice);
-        let (stack, device) = self.scene.open(self.chip.clone(), None, plan, self.story);
-        let outcome = match device {
-            Ok(mut device) => {
+        let (stack, world) = self.scene.open(self.chip.clone(), None, plan, self.story);
+        let outcome = match world {
+            Ok(mut world) => {
                 let outcome = (0..200).try_for_each(|_| {
                     work.steps += 1;
-                    self.host.step(&mut device, &mut self.dice)
+                    world.step(&mut self.known, &mut self.dice)
                 });
-                count(&device, work);
+                world.count(work);
                 match outcome {
                     Err(Stop::Violation(what)) => Err(what),
-                    _ => {
-                        let mut damaged = BTreeSet::new();
-                        match self.host.read_all(&mut device, &mut damaged) {
-                            // A commit that waits may or may not be visible yet.
-                            Ok(mut found) => {
-                                self.host.oracle.leave_out_doubtful(&mut found);
-                                self.compare(&found)
-                            }
-                            Err(Stop::Violation(what)) => Err(what),
-                            Err(_) => Ok(()),
+                    _ => match world.read_all(&mut self.known, &mut BTreeSet::new()) {
+                        // A commit that waits may or may not be visible yet.
+                        Ok(mut found) => {
+                            self.known.oracle.leave_out_doubtful(&mut found);
+                            self.compare(&found)
                         }
-                    }
+                        Err(Stop::Violation(what)) => Err(what),
+                        Err(_) => Ok(()),
+                    },
                 }
             }
             // The damage struck the very pages that recovery needs: it may say so.
-            Err(flagstone::commit::DeviceError::Ftl(flagstone::ftl::FtlError::Unreadable {
-                ..
-            })) => Ok(()),
+            Err(NoStart::Unreadable) => Ok(()),
             Err(error) => Err(format!("recovery fails: {error}")),
         };
         work.cuts += 1;
@@ -316,7 +314,7 @@ impl<'a> Run<'a> {
         found: &std::collections::BTreeMap<u32, super::oracle::Contents>,
     ) -> Result<(), String> {
         for (&page, contents) in found {
-            let right = self.host.oracle.read(page);
+            let right = self.known.oracle.read(page);
             if *contents != right {
                 return Err(format!(
                     "page {page} holds {}, not {}",
@@ -338,21 +336,13 @@ impl<'a> Run<'a> {
                 };
                 let kind = OpKind::Note(format!("power cut: {} {what}", fate.what));
                 story.borrow_mut().push(Entry {
-                    now: self.host.now,
+                    now: self.known.now,
                     kind,
                     error: None,
                 });
             }
         }
     }
-}
-
-fn count(device: &Device, work: &mut Work) {
-    let stats = device.stats();
-    work.collections += stats.collections;
-    work.checkpoints += stats.checkpoints;
-    work.retired += stats.retired;
-    debug_assert!(stats.total(Operation::Erase) >= stats.retired);
 }
 
 fn ordinal(phase: usize) -> String {

@@ -1,9 +1,11 @@
 //! The small device that a campaign breaks, and the stack on it.
 
 use super::RunId;
+use super::pages::Pages;
 use super::sabotage::{Sabotage, Sabotaged};
+use super::world::World;
 use flagstone::commit::{Device, DeviceError, Group, Kind, Options};
-use flagstone::ftl::{Config, VictimPolicy};
+use flagstone::ftl::{Config, FtlError, VictimPolicy};
 use flagstone::nand::{
     Cell, Chip, Cut, Entry, Fault, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer,
 };
@@ -12,12 +14,34 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::cell::RefCell;
 use std::rc::Rc;
+use thiserror::Error;
 
 /// A story that is being told, if one is.
 pub(super) type Story = Option<Rc<RefCell<Vec<Entry>>>>;
 
 /// The stack of middleware around the chip.
 pub(super) type Stack = Shared<Faulty<PowerCut>>;
+
+/// Why a device did not start.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum NoStart {
+    #[error("the power is gone")]
+    PowerLost,
+    #[error("a page that recovery needs is unreadable")]
+    Unreadable,
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<DeviceError> for NoStart {
+    fn from(error: DeviceError) -> NoStart {
+        match error {
+            DeviceError::Ftl(FtlError::PowerLost) => NoStart::PowerLost,
+            DeviceError::Ftl(FtlError::Unreadable { .. }) => NoStart::Unreadable,
+            error => NoStart::Other(error.to_string()),
+        }
+    }
+}
 
 /// How a protocol's device is built.
 #[derive(Debug, Clone)]
@@ -99,7 +123,7 @@ impl Scene {
         cut: Option<Cut>,
         plan: FaultPlan,
         story: &Story,
-    ) -> (Stack, Result<Device, DeviceError>) {
+    ) -> (Stack, Result<Box<dyn World>, NoStart>) {
         let mut power = PowerCut::new(chip);
         if story.is_some() {
             power = power.telling();
@@ -114,7 +138,8 @@ impl Scene {
             None => Box::new(flash),
         };
         let device = Device::open(flash, self.kind, self.config, &self.options, Nanos::ZERO);
-        (stack, device)
+        let world = device.map(|device| Box::new(Pages::new(device)) as Box<dyn World>);
+        (stack, world.map_err(NoStart::from))
     }
 }
 

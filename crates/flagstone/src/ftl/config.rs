@@ -63,8 +63,8 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Blocks for roots: one that holds the current root, one for the next, and spares.
-const ANCHORS: u32 = 5;
+/// Blocks for roots beyond those that hold the current root and the next one.
+const SPARE_ANCHORS: u32 = 3;
 
 /// Blocks that may fail between two collections, while one page is written.
 const FAILURES_AT_ONCE: u32 = 2;
@@ -137,12 +137,11 @@ impl Sizes {
         };
         let root_bytes = u64::from(map_pages) * 4 + u64::from(zone_bytes) + 1024;
         let root_room = u64::from(pages) * u64::from(geometry.page_bytes.saturating_sub(32));
-        if format.persist_map && map_pages > pages && root_bytes > root_room {
-            return fail(format!(
-                "the mapping table has {map_pages} pages, a root that names them takes {root_bytes} \
-                 bytes and must fit an erase block: use larger pages or a smaller device"
-            ));
-        }
+        let root_blocks = if map_pages > pages {
+            root_bytes.div_ceil(root_room) as u32
+        } else {
+            1
+        };
         let full = map_pages.div_ceil(pages);
         let map_lanes = (full / 2).clamp(1, geometry.planes().min(8));
         let map_blocks = if map_pages > 0 {
@@ -153,7 +152,7 @@ impl Sizes {
         let logs = u32::from(format.logs);
         let spares = if logs > 0 { 2 } else { 0 };
         let log_blocks = logs * 3.max(map_pages.div_ceil(pages * logs.max(1)) + 1) + spares;
-        let anchors = ANCHORS;
+        let anchors = 2 * root_blocks + SPARE_ANCHORS;
         let meta = anchors + map_blocks + log_blocks;
         let planes = geometry.planes();
         let gc_reserve_blocks = planes.min(data_pages) + 1;

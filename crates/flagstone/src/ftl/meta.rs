@@ -1,7 +1,7 @@
 //! The area at the front of the planes for roots, mapping pages and logs.
 //!
 //! ```text
-//!   anchors: 5 blocks, written in turn        | root 7 1/2 | root 7 2/2 | root 8 1/2 | ...
+//!   anchors: 5 blocks or more, in turn        | root 7 1/2 | root 7 2/2 | root 8 1/2 | ...
 //!   the rest: a block holds either            | map 3 | map 9 | map 3 | ...   translation pages
 //!                                      or     | log 0 | log 0 | ...           pages of one log
 //! ```
@@ -9,8 +9,9 @@
 //! A *root* says where each translation page is, which blocks are bad, from which write sequence on
 //! log pages count, and keeps a few bytes for the owner. The newest root all of whose parts are
 //! there is the one that holds; a checkpoint is over when its root is durable, and until then
-//! nothing that the previous root refers to is erased. The anchor that holds the current root is
-//! never erased to make room for the next one.
+//! nothing that the previous root refers to is erased. The anchors that hold the current root are
+//! never erased to make room for the next one. A root that fits a block lies in one; a larger one
+//! begins a block and goes on in others.
 
 use super::{BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, Written, header};
 use crate::layout;
@@ -60,8 +61,8 @@ pub(super) struct MetaBlock {
 pub(super) struct MetaArea {
     pub(super) entries_per_page: u32,
     pub(super) anchors: Vec<MetaBlock>,
-    /// The anchor that the current root lies in, if there is a root.
-    pub(super) root_in: Option<usize>,
+    /// The anchors that the current root lies in, in its order; none if there is no root.
+    pub(super) root_in: Vec<usize>,
     /// The anchor that is being written, if any.
     pub(super) anchor_open: Option<usize>,
     pub(super) pool: Vec<MetaBlock>,
@@ -413,23 +414,14 @@ impl Ftl {
         };
         let bytes = image.emit();
         let room = self.geometry.page_bytes as usize - root_part::SIZE;
-        let parts = bytes.len().div_ceil(room);
-        assert!(
-            parts <= self.geometry.pages_per_block as usize,
-            "a root of {} bytes does not fit a block",
-            bytes.len()
-        );
         let mut now = now.max(self.meta.durable);
         // Each round that fails costs an anchor or some of its pages; there are only so many.
         for _ in 0..4 {
             self.meta.generation += 1;
-            let Some((anchor, erased)) = self.anchor_with_room(now, parts as u32)? else {
-                return Err(FtlError::MetaFull);
-            };
-            now = erased;
-            match self.write_parts(now, anchor, &bytes, room, parts)? {
+            let mut anchors = Vec::new();
+            match self.write_parts(now, &mut anchors, &bytes, room)? {
                 Ok(done) => {
-                    self.meta.root_in = Some(anchor);
+                    self.meta.root_in = anchors;
                     self.meta.durable = self.sync(now, done)?;
                     return Ok(self.meta.durable);
                 }
@@ -439,17 +431,28 @@ impl Ftl {
         Err(FtlError::MetaFull)
     }
 
-    /// All parts of a root; the inner error is the instant at which one failed.
+    /// All parts of a root, and the anchors that they lie in; the inner error is the instant at
+    /// which one failed.
     fn write_parts(
         &mut self,
         now: Nanos,
-        anchor: usize,
+        anchors: &mut Vec<usize>,
         bytes: &[u8],
         room: usize,
-        parts: usize,
     ) -> Result<Result<Nanos, Nanos>, FtlError> {
-        let mut durable = now;
+        let parts = bytes.len().div_ceil(room);
+        let (mut now, mut durable) = (now, now);
         for (part, contents) in bytes.chunks(room).enumerate() {
+            // A root that one block can hold stays in one.
+            let wanted = match part {
+                0 => (parts as u32).min(self.geometry.pages_per_block),
+                _ => 1,
+            };
+            let (anchor, erased) = self.anchor_with_room(now, wanted, anchors)?;
+            if anchors.last() != Some(&anchor) {
+                anchors.push(anchor);
+            }
+            (now, durable) = (erased, durable.max(erased));
             let mut data = vec![0; root_part::SIZE];
             put(&mut data, root_part::MAGIC, MAGIC);
             put(&mut data, root_part::GENERATION, self.meta.generation);
@@ -482,25 +485,31 @@ impl Ftl {
         Ok(Ok(durable))
     }
 
-    /// An anchor with room for a whole root: the open one, or the next that the current root does
-    /// not lie in, erased.
+    /// An anchor with room for so many pages: the open one, or the next that neither the current
+    /// root nor the one that is being written lies in, erased.
     fn anchor_with_room(
         &mut self,
         now: Nanos,
-        parts: u32,
-    ) -> Result<Option<(usize, Nanos)>, FtlError> {
+        pages: u32,
+        taken: &[usize],
+    ) -> Result<(usize, Nanos), FtlError> {
         if let Some(open) = self.meta.anchor_open {
-            if self.meta.anchors[open].next + parts <= self.geometry.pages_per_block {
-                return Ok(Some((open, now)));
+            if self.meta.anchors[open].next + pages <= self.geometry.pages_per_block {
+                return Ok((open, now));
             }
             self.meta.anchors[open].state = MetaState::Full;
             self.meta.anchor_open = None;
         }
         let count = self.meta.anchors.len();
-        let first = self.meta.root_in.map_or(0, |i| i + 1);
+        let first = taken
+            .last()
+            .or(self.meta.root_in.last())
+            .map_or(0, |i| i + 1);
         for step in 0..count {
             let index = (first + step) % count;
-            if Some(index) == self.meta.root_in || self.meta.anchors[index].state == MetaState::Bad
+            if self.meta.root_in.contains(&index)
+                || taken.contains(&index)
+                || self.meta.anchors[index].state == MetaState::Bad
             {
                 continue;
             }
@@ -511,13 +520,13 @@ impl Ftl {
                 self.meta.anchor_open = Some(index);
                 // What follows may only be there if the erase is; a root must not be older than
                 // what it replaces.
-                return Ok(Some((index, self.sync(now, done)?)));
+                return Ok((index, self.sync(now, done)?));
             }
             self.meta.anchors[index].state = MetaState::Bad;
             self.meta.bad.push(block);
             self.blocks[block.index()].state = BlockState::Bad;
         }
-        Ok(None)
+        Err(FtlError::MetaFull)
     }
 
     /// The generation of a root's part and where it belongs, if this is one.

@@ -130,7 +130,7 @@ impl Ftl {
             meta: MetaArea {
                 entries_per_page: sizes.entries_per_page,
                 anchors: anchors.iter().map(entry).collect(),
-                root_in: None,
+                root_in: Vec::new(),
                 anchor_open: None,
                 pool: pool.iter().map(entry).collect(),
                 places: pool.iter().enumerate().map(|(i, &b)| (b, i)).collect(),
@@ -193,12 +193,11 @@ impl Ftl {
                         };
                         self.meta.generation = self.meta.generation.max(generation);
                         let found = RootParts {
-                            anchor,
                             parts,
                             found: BTreeMap::new(),
                         };
                         let root = roots.entry(generation).or_insert(found);
-                        root.found.insert(part, bytes.to_vec());
+                        root.found.insert(part, (anchor, bytes.to_vec()));
                     }
                     Err(FlashError::Uncorrectable { done: failed, .. }) => done = done.max(failed),
                     Err(other) => return Err(other.into()),
@@ -212,8 +211,10 @@ impl Ftl {
             .find(|root| root.found.len() == root.parts);
         let image = match newest {
             Some(root) => {
-                self.meta.root_in = Some(root.anchor);
-                let bytes: Vec<u8> = root.found.into_values().flatten().collect();
+                let (mut anchors, parts): (Vec<_>, Vec<_>) = root.found.into_values().unzip();
+                anchors.dedup();
+                self.meta.root_in = anchors;
+                let bytes = parts.concat();
                 let image = RootImage::parse(&bytes)
                     .ok_or_else(|| FtlError::Foreign("a root that ends early".into()))?;
                 if image.directory.len() != self.meta.directory.len() {
@@ -514,11 +515,10 @@ impl Ftl {
     }
 }
 
-/// The parts of one root that were found.
+/// The parts of one root that were found, each with the anchor that it lies in.
 struct RootParts {
-    anchor: usize,
     parts: usize,
-    found: BTreeMap<usize, Vec<u8>>,
+    found: BTreeMap<usize, (usize, Vec<u8>)>,
 }
 
 /// What reading a block's spare records told besides them.

@@ -8,7 +8,7 @@
 //! of one in progress          its block is pinned: no victim
 //! ```
 
-use super::{Afc, Entry, Part, TRUE};
+use super::{Afc, Entry, TRUE};
 use crate::commit::flag_chain::{Link, Shadow, Tail};
 use crate::ftl::{Cause, Fate, Ftl, FtlError, Header, Owner, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
@@ -59,29 +59,23 @@ impl Owner for Afc {
         }
     }
 
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let flagged = self.collector.flagged;
-        let until = flagged.max(self.waits.before_erase());
+        let xids = Shadow::xids(&self.collector.pages);
+        let until = flagged.max(self.waits.before_erase(victim, &xids));
         // D5
         ftl.sync(now, if self.as_published { flagged } else { until })
     }
 
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
-        self.waits.erase(done);
+        self.waits.erase(done, Shadow::xids(&self.collector.pages));
         for xid in self.aborted_here() {
-            let Some(Entry::Aborted(parts)) = self.table.get_mut(&xid) else {
+            let Some(Entry::Aborted(chain)) = self.table.get_mut(&xid) else {
                 unreachable!("an aborted transaction has such an entry");
             };
             let geometry = self.geometry;
-            let gone = |link: Link| geometry.block_of(link.at) == victim;
-            let left: Vec<Part> = parts
-                .iter()
-                .flat_map(|part| part.split(|unit| gone(unit.page)))
-                .filter(|run| !run.is_empty())
-                .map(<[_]>::to_vec)
-                .collect();
-            *parts = left;
-            if parts.is_empty() {
+            chain.forget(|at| geometry.block_of(at) == victim);
+            if chain.units.is_empty() {
                 self.table.remove(&xid);
             }
         }
@@ -104,27 +98,22 @@ impl Afc {
         xids
     }
 
-    /// The pages of an aborted transaction that are to be FALSE, one for each run of units that is
-    /// left without a FALSE one by the erase of the victim: the newest of the run. Notes that they
-    /// are.
+    /// The pages of an aborted transaction that are to be FALSE, one for each part that is left
+    /// without a FALSE one by the erase of the victim: the newest of the part. Notes that they are.
     fn part_without_flag(&mut self, xid: TxId, victim: Pbn) -> Vec<Ppn> {
-        let geometry = self.geometry;
+        let (geometry, places) = (self.geometry, self.places());
         let (as_published, mut flag) = (self.as_published, Vec::new());
-        let Some(Entry::Aborted(parts)) = self.table.get_mut(&xid) else {
+        let Some(Entry::Aborted(chain)) = self.table.get_mut(&xid) else {
             return flag;
         };
-        for part in parts {
-            let last = part.last().map(|unit| unit.page);
-            for run in part.split_mut(|unit| geometry.block_of(unit.page.at) == victim) {
-                let Some(newest) = run.len().checked_sub(1) else {
-                    continue;
-                };
-                // D5
-                let wanted = !as_published || Some(run[newest].page) == last;
-                if wanted && !run.iter().any(|unit| unit.is_false) {
-                    run[newest].is_false = true;
-                    flag.push(run[newest].page.at);
-                }
+        let last = chain.units.len() - 1;
+        for part in chain.parts(|at| geometry.block_of(at) == victim, places) {
+            let newest = *part.last().expect("a part has units");
+            // D5
+            let wanted = !as_published || newest == last;
+            if wanted && !part.iter().any(|&unit| chain.units[unit].is_false) {
+                chain.units[newest].is_false = true;
+                flag.push(chain.units[newest].page.at);
             }
         }
         flag
@@ -138,7 +127,7 @@ impl Afc {
         else {
             return;
         };
-        for unit in &mut open.units {
+        for unit in &mut open.chain.units {
             if unit.page.at == from {
                 unit.page = to;
             }

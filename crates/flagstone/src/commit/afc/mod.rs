@@ -1,12 +1,12 @@
 //! Abort-based flag commit (AFC).
 //!
 //! Paper       [FlagCommit] §3.2, §3.4: On, Xu, Choi, Hu, He. IEEE TKDE 24(9), 2012.
-//! Idea        Each page of a transaction links to the one before it. Only the first one is FALSE;
+//! Idea        Each page of a transaction links to one before it. Only the first one is FALSE;
 //!             a reprogram of its flag commits them all. Aborted transactions keep a FALSE flag in
 //!             every piece of their chain, and the collector has no work with committed ones.
-//! Cost        k programs, one after the other, and a reprogram. Reclaiming a page of an aborted
-//!             transaction costs a reprogram for each piece of the chain that has no FALSE flag.
-//!             Recovery reads a summary a block and the flag of every page.
+//! Cost        k programs, all but the first side by side, and a reprogram. Reclaiming a page of an
+//!             aborted transaction costs a reprogram for each piece of the chain without a FALSE
+//!             flag. Recovery reads a summary a block and the flag of every page.
 //! Symbols     paper: LBA, Version #, XID, Link, Commit Flag    here: lpn, version, xid, link, flag
 //!                    LastPage, LastPBA                               the last unit, last
 //!
@@ -16,17 +16,17 @@
 //!             born: what it was at first
 //!
 //! A *unit* is what one flag stands for: a page, or with block flags (§3.4) all pages of a
-//! transaction in a block, its *cluster*. A *part* is a chain of units that is left of a
-//! transaction.
+//! transaction in a block, its *cluster*. A *part* is what hangs together by links, of the units
+//! that are left of a transaction.
 //!
 //! States      in progress ──commit──> committed   [Afc::commit]   (no entry: committed)
 //!                  └────────abort───> aborted     [Afc::abort]    until its last page is reclaimed
 //!
 //! Invariants  1. No page of a committed transaction is FALSE.
 //!             2. Every part of a transaction that is not committed has a FALSE page.
-//!             3. A page is programmed after the one before it is durable.
+//!             3. A page is programmed after the one that it links to is durable.
 //!             4. Pages of transactions in progress are not moved: their blocks are pinned.
-//!             5. An erase is issued after the erases before it are durable.
+//!             5. An erase is issued after earlier erases of the same transactions are durable.
 //!
 //! Recovery    facts about a part                           verdict
 //!   @A        no page of it is FALSE                       committed
@@ -39,11 +39,13 @@
 //!             D3. Pages of transactions in progress are not moved. As printed, a copy leaves a
 //!                 part behind that has no FALSE flag; giving it one could not be taken back at
 //!                 commit.
-//!             D4. Each page waits for the one before it: else a crash could leave a part without
-//!                 the first page, and it would look committed.
+//!             D4. Each page links to the newest one that is durable, and waits if none is: else a
+//!                 crash could leave a part without the first page, and it would look committed.
+//!                 The pages of a transaction are a tree, not a list.
 //!             D5. When pages of an aborted transaction are reclaimed, every part that is left gets
-//!                 a FALSE flag of its own, not only the one of the last page. Erases wait for each
-//!                 other and for commits.
+//!                 a FALSE flag of its own, not only the one of the last page. An erase waits for
+//!                 the commits that made pages of the block obsolete, and for erases of the same
+//!                 transactions.
 //!             D6. A commit waits for all its pages before the flag: the paper writes one at a
 //!                 time.
 //!             D7. Versions are write sequences: the paper's count per page would need a read.
@@ -107,28 +109,98 @@ fn is_true(flag: u8) -> bool {
 /// The transaction table's entry; a transaction without one is committed.
 enum Entry {
     InProgress(Open),
-    Aborted(Vec<Part>),
+    Aborted(Chain),
 }
 
 /// A transaction in progress.
 #[derive(Default)]
 struct Open {
-    /// Oldest first.
-    units: Vec<Unit>,
+    chain: Chain,
     lpns: Vec<Lpn>,
+    /// The page that the next one links to, and when it is durable.
+    durable: Option<(Nanos, Link)>,
+    /// Pages that were durable later than that one, oldest first.
+    in_flight: Vec<(Nanos, Link)>,
     /// When its last page is durable.
     written: Nanos,
 }
 
-/// A chain of units, oldest first.
-type Part = Vec<Unit>;
+impl Open {
+    /// Moves on to the newest page that is durable at `now`, or will be first. Says when it is.
+    fn advance(&mut self, now: Nanos) -> Nanos {
+        let first = match self.durable {
+            Some(_) => now,
+            None => now.max(
+                self.in_flight
+                    .iter()
+                    .map(|page| page.0)
+                    .min()
+                    .unwrap_or(now),
+            ),
+        };
+        let newest = self.in_flight.iter().rfind(|page| page.0 <= first);
+        self.durable = newest.copied().or(self.durable);
+        self.in_flight.retain(|page| page.0 > first);
+        self.durable.map_or(now, |page| page.0)
+    }
+}
+
+/// The units of a transaction and the links among them.
+#[derive(Default)]
+struct Chain {
+    /// Oldest first.
+    units: Vec<Unit>,
+    /// From unit to unit, each by the first place at which a page of it could lie.
+    links: Vec<(Ppn, Ppn)>,
+}
 
 /// A page, or a cluster, of a transaction that is not committed.
 #[derive(Debug, Clone, Copy)]
 struct Unit {
-    /// Its newest page: the one that is linked to, and that would be flagged.
+    /// Its newest page: the one that would be flagged.
     page: Link,
     is_false: bool,
+}
+
+impl Chain {
+    /// The parts that are left without the units at `gone`, as indices of units, oldest first.
+    fn parts(&self, gone: impl Fn(Ppn) -> bool, place: impl Fn(Ppn) -> Ppn) -> Vec<Vec<usize>> {
+        let index: FxHashMap<Ppn, usize> = (self.units.iter().enumerate())
+            .filter(|(_, unit)| !gone(unit.page.at))
+            .map(|(i, unit)| (place(unit.page.at), i))
+            .collect();
+        let mut part: Vec<usize> = (0..self.units.len()).collect();
+        let find = |part: &[usize], mut unit: usize| {
+            while part[unit] != unit {
+                unit = part[unit];
+            }
+            unit
+        };
+        for (from, to) in &self.links {
+            if let (Some(&a), Some(&b)) = (index.get(from), index.get(to)) {
+                let (a, b) = (find(&part, a), find(&part, b));
+                part[a.max(b)] = a.min(b);
+            }
+        }
+        let mut parts: Vec<Vec<usize>> = vec![Vec::new(); self.units.len()];
+        for (i, unit) in self.units.iter().enumerate() {
+            if !gone(unit.page.at) {
+                parts[find(&part, i)].push(i);
+            }
+        }
+        parts.retain(|part| !part.is_empty());
+        parts
+    }
+
+    /// Forgets the units at `gone`.
+    fn forget(&mut self, gone: impl Fn(Ppn) -> bool) {
+        self.units.retain(|unit| !gone(unit.page.at));
+        self.links.retain(|&(from, to)| !gone(from) && !gone(to));
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val(self.units.as_slice()) + size_of_val(self.links.as_slice())
+    }
 }
 
 struct Afc {
@@ -156,20 +228,18 @@ impl Protocol for Afc {
         at: Lpn,
         content: Content<'_>,
     ) -> Result<Nanos, FtlError> {
-        let (geometry, as_published) = (self.geometry, self.as_published);
-        let block_flags = self.block_flags;
+        let (as_published, place) = (self.as_published, self.places());
         let Some(Entry::InProgress(open)) = self.table.get_mut(&tx) else {
             panic!("{tx} is not in progress");
         };
-        // D4
-        let start = if as_published {
-            now
-        } else {
-            ftl.sync(now, open.written)?
-        };
+        let mut start = now;
+        if !as_published {
+            start = ftl.sync(now, open.advance(now))?; // D4
+        }
         let version = ftl.last_seq() + 1;
         let (kind, host) = (content.kind(), (Stream::Host, None));
-        let mut joins = None;
+        let units = &open.chain.units;
+        let (mut joins, mut before) = (None, open.durable.map(|page| page.1));
         let to = ftl.append_with(
             start,
             host,
@@ -177,10 +247,12 @@ impl Protocol for Afc {
             content.bytes(),
             Cause::Host,
             |to, tail| {
-                let block = geometry.block_of(to);
-                let in_block = |unit: &Unit| geometry.block_of(unit.page.at) == block;
-                joins = open.units.iter().position(in_block).filter(|_| block_flags);
-                let before = joins.map_or(open.units.last(), |index| open.units.get(index));
+                let together = |unit: &Unit| place(unit.page.at) == place(to);
+                joins = units.iter().position(together);
+                if as_published {
+                    let unit = joins.map_or(units.last(), |index| units.get(index));
+                    before = unit.map(|unit| unit.page);
+                }
                 let flag = if before.is_none() {
                     FALSE_AT_FIRST
                 } else {
@@ -189,7 +261,7 @@ impl Protocol for Afc {
                 let says = Tail {
                     version,
                     xid: tx,
-                    link: before.map(|unit| unit.page),
+                    link: before,
                     born: flag,
                     flag,
                 };
@@ -197,19 +269,26 @@ impl Protocol for Afc {
             },
         )?;
         debug_assert_eq!(to.seq, version);
+        let page: Link = to.into();
         match joins {
             // The first page stays the one that its cluster is known by: the commit flags it.
             Some(0) => {}
-            Some(index) => open.units[index].page = to.into(),
+            Some(index) => open.chain.units[index].page = page,
             None => {
-                let is_false = open.units.is_empty();
-                let page = to.into();
-                open.units.push(Unit { page, is_false });
+                let is_false = open.chain.units.is_empty();
+                open.chain.units.push(Unit { page, is_false });
                 if !as_published {
-                    ftl.pin(geometry.block_of(to.at)); // D3
+                    ftl.pin(self.geometry.block_of(to.at)); // D3
                 }
             }
         }
+        if let Some(before) = before {
+            let link = (place(to.at), place(before.at));
+            if link.0 != link.1 && !open.chain.links.contains(&link) {
+                open.chain.links.push(link);
+            }
+        }
+        open.in_flight.push((to.done, page));
         open.written = open.written.max(to.done);
         match self.dirty.write(ftl, tx, at, Slot::of(kind, to.at)) {
             Before::Own(older) => ftl.kill(older),
@@ -224,18 +303,21 @@ impl Protocol for Afc {
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
         let open = self.close(ftl, tx);
-        let Some(first) = open.units.first() else {
+        let Some(first) = open.chain.units.first() else {
             return Ok(Some(now));
         };
         let barrier = ftl.sync(now, open.written)?;
         let flag = self.flag_first(ftl, barrier, first.page.at)?;
         let done = ftl.sync(barrier, flag)?;
+        let geometry = self.geometry;
+        let mut blocks = Vec::new();
         for lpn in open.lpns {
             if let Some(obsolete) = self.dirty.commit(lpn) {
+                blocks.push(geometry.block_of(obsolete));
                 self.carriers.retire(ftl, obsolete);
             }
         }
-        self.waits.commit(tx, now, done);
+        self.waits.commit(tx, now, done, blocks.into_iter());
         Ok(Some(done))
     }
 
@@ -245,8 +327,8 @@ impl Protocol for Afc {
             let never_was = self.dirty.abort(ftl, lpn).expect("it was written");
             ftl.kill(never_was);
         }
-        if !open.units.is_empty() {
-            self.table.insert(tx, Entry::Aborted(vec![open.units]));
+        if !open.chain.units.is_empty() {
+            self.table.insert(tx, Entry::Aborted(open.chain));
         }
         Ok(now)
     }
@@ -256,12 +338,11 @@ impl Protocol for Afc {
         for entry in self.table.values() {
             lists += match entry {
                 Entry::InProgress(open) => {
-                    size_of_val(open.units.as_slice()) + size_of_val(open.lpns.as_slice())
+                    open.chain.bytes()
+                        + size_of_val(open.lpns.as_slice())
+                        + size_of_val(open.in_flight.as_slice())
                 }
-                Entry::Aborted(parts) => parts
-                    .iter()
-                    .map(|part| size_of::<Part>() + size_of_val(part.as_slice()))
-                    .sum(),
+                Entry::Aborted(chain) => chain.bytes(),
             };
         }
         let table = table_bytes::<TxId, Entry>(self.table.len());
@@ -278,11 +359,11 @@ impl Protocol for Afc {
             matches!(self.table.get(&tx), Some(Entry::InProgress(_)))
         })?;
         for (tx, entry) in &self.table {
-            let parts = match entry {
-                Entry::InProgress(_) => continue,
-                Entry::Aborted(parts) => parts,
+            let Entry::Aborted(chain) = entry else {
+                continue;
             };
-            let flagged = |part: &Part| part.iter().any(|unit| unit.is_false);
+            let parts = chain.parts(|_| false, self.places());
+            let flagged = |part: &Vec<usize>| part.iter().any(|&unit| chain.units[unit].is_false);
             if parts.is_empty() || !(parts.iter().all(flagged) || self.as_published) {
                 return Err(format!("{tx} is aborted and a part has no FALSE page"));
             }
@@ -292,13 +373,22 @@ impl Protocol for Afc {
 }
 
 impl Afc {
+    /// Where the unit of a page begins: what it is known by.
+    fn places(&self) -> impl Fn(Ppn) -> Ppn + Copy + use<> {
+        let (geometry, block_flags) = (self.geometry, self.block_flags);
+        move |at| match block_flags {
+            true => geometry.page(geometry.block_of(at), 0),
+            false => at,
+        }
+    }
+
     /// Takes a transaction in progress out of the table; its pages may be moved from now on.
     fn close(&mut self, ftl: &mut Ftl, tx: TxId) -> Open {
         let Some(Entry::InProgress(open)) = self.table.remove(&tx) else {
             panic!("{tx} is not in progress");
         };
         if !self.as_published {
-            for unit in &open.units {
+            for unit in &open.chain.units {
                 ftl.unpin(self.geometry.block_of(unit.page.at)); // D3
             }
         }

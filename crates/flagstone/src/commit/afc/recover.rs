@@ -1,11 +1,11 @@
 //! AFC, recovery ([FlagCommit] §3.2): every flag is read, and a FALSE one anywhere in a part says
 //! that the part is not committed.
 
-use super::{Afc, Entry, FALSE_AT_FIRST, Part, Unit, collect::Collector, is_true};
+use super::{Afc, Chain, Entry, FALSE_AT_FIRST, Unit, collect::Collector, is_true};
 use crate::commit::flag_chain::{self, Carriers, DirtyPages, Found, NO_UNIT, Units, Waits};
 use crate::commit::{Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Mounted};
-use crate::units::TxId;
+use crate::units::{Ppn, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
@@ -52,22 +52,20 @@ pub(in crate::commit) fn recover(
     if !options.as_published {
         found.release_rubbish(ftl, is_rubbish);
     }
-    let table = if options.as_published {
-        FxHashMap::default()
-    } else {
-        parts.table(&found, &units, &is_false) // D2
-    };
     ftl.finish_mount();
-    let protocol = Afc {
+    let mut protocol = Afc {
         geometry,
         block_flags,
         as_published: options.as_published,
-        table,
+        table: FxHashMap::default(),
         dirty: DirtyPages::default(),
         carriers,
         waits: Waits::default(),
         collector: Collector::default(),
     };
+    if !options.as_published {
+        protocol.table = parts.table(&found, &units, &is_false, protocol.places()); // D2
+    }
     Ok(Recovered {
         protocol: Box::new(protocol),
         last_tx: found.last_tx,
@@ -157,12 +155,17 @@ impl Parts {
         unit == NO_UNIT || !self.is_false[self.of_unit[unit as usize] as usize]
     }
 
-    /// The parts that do not count, by transaction. Their pages were never moved, so versions order
-    /// the units of a part as they were written.
-    fn table(&self, found: &Found, units: &Units, is_false: &[bool]) -> FxHashMap<TxId, Entry> {
-        let mut in_parts: BTreeMap<u32, BTreeMap<u32, (u64, u64, Unit)>> = BTreeMap::new();
+    /// What does not count, by transaction. Their pages were never moved, so versions order units
+    /// as they were written.
+    fn table(
+        &self,
+        found: &Found,
+        units: &Units,
+        is_false: &[bool],
+        place: impl Fn(Ppn) -> Ppn,
+    ) -> FxHashMap<TxId, Entry> {
+        let mut left: BTreeMap<u32, (u64, u64, Unit)> = BTreeMap::new();
         for (index, page) in found.pages.iter().enumerate() {
-            let unit = units.of_page[index];
             if self.counts(units, index) {
                 continue;
             }
@@ -171,28 +174,31 @@ impl Parts {
                 page: page.link_to_it(),
                 is_false: false,
             };
-            let part = in_parts.entry(self.of_unit[unit as usize]).or_default();
-            let (oldest, newest, of) = part.entry(unit).or_insert((version, version, new));
+            let unit = units.of_page[index];
+            let (oldest, newest, of) = left.entry(unit).or_insert((version, version, new));
             *oldest = version.min(*oldest);
             if version > *newest {
                 (*newest, of.page) = (version, new.page);
             }
             of.is_false |= is_false[index];
         }
-        let mut table: FxHashMap<TxId, Entry> = FxHashMap::default();
-        for (first, part) in in_parts {
-            let xid = found.pages[units.first_page(first)].tail.xid;
-            let mut ordered: Vec<(u64, u64, Unit)> = part.into_values().collect();
-            ordered.sort_by_key(|&(oldest, ..)| oldest);
-            let part: Part = ordered.into_iter().map(|(_, _, unit)| unit).collect();
-            match table
-                .entry(xid)
-                .or_insert_with(|| Entry::Aborted(Vec::new()))
-            {
-                Entry::Aborted(parts) => parts.push(part),
-                Entry::InProgress(_) => unreachable!("nothing is in progress yet"),
+        let xid = |unit: u32| found.pages[units.first_page(unit)].tail.xid;
+        let mut ordered: Vec<(u64, TxId, Unit)> = left
+            .iter()
+            .map(|(&unit, &(oldest, _, of))| (oldest, xid(unit), of))
+            .collect();
+        ordered.sort_by_key(|&(oldest, ..)| oldest);
+        let mut chains: FxHashMap<TxId, Chain> = FxHashMap::default();
+        for (_, xid, unit) in ordered {
+            chains.entry(xid).or_default().units.push(unit);
+        }
+        for &(from, to) in units.edges() {
+            if let (Some((.., a)), Some((.., b))) = (left.get(&from), left.get(&to)) {
+                let chain = chains.get_mut(&xid(from)).expect("it has units");
+                chain.links.push((place(a.page.at), place(b.page.at)));
             }
         }
-        table
+        let aborted = |(xid, chain)| (xid, Entry::Aborted(chain));
+        chains.into_iter().map(aborted).collect()
     }
 }

@@ -106,7 +106,7 @@ fn d3_pages_in_progress_are_not_moved() {
 }
 
 #[test]
-fn d4_pages_are_programmed_one_after_the_other_and_then_the_flag() {
+fn d4_a_page_waits_for_the_first_and_the_flag_for_all() {
     let mut bench = Bench::new(Kind::Afc, false, false);
     bench.put(9, &[7]);
     let start = bench.now;
@@ -114,6 +114,21 @@ fn d4_pages_are_programmed_one_after_the_other_and_then_the_flag() {
     assert_eq!(bench.now.since(start), Nanos::from_micros(2 * 200 + 200));
     assert_eq!(bench.count(Operation::Reprogram, Cause::Commit), 2);
     assert_eq!(bench.restart().values(2), [1, 1]);
+}
+
+#[test]
+fn d4_further_pages_wait_for_the_first_only_also_if_they_are_issued_before_it_is_durable() {
+    let mut bench = Bench::new(Kind::Afc, false, false);
+    let now = bench.now;
+    let tx = bench.device().begin(now).expect("it begins");
+    let taken = [0, 1, 2].map(|at| {
+        let write = bench.device().write(now, tx, Lpn(at), &[1]);
+        write.expect("it is taken")
+    });
+    assert!(
+        taken[0] == now && taken[1] > now && taken[2] == taken[1],
+        "{taken:?}"
+    );
 }
 
 #[test]

@@ -149,8 +149,9 @@ impl Owner for Cfc {
         debug_assert_eq!(work.block, victim);
         self.settle(ftl, now, &mut work, |_| true)?;
         let flagged = work.flagged;
+        let xids = Shadow::xids(&work.pages);
         self.collector.victim = Some(work);
-        let until = flagged.max(self.waits.before_erase());
+        let until = flagged.max(self.waits.before_erase(victim, &xids));
         // D4
         ftl.sync(now, if self.as_published { flagged } else { until })
     }
@@ -158,7 +159,7 @@ impl Owner for Cfc {
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
         let work = self.collector.victim.take().expect("prepared");
         debug_assert_eq!(work.block, victim);
-        self.waits.erase(done);
+        self.waits.erase(done, Shadow::xids(&work.pages));
         for (xid, head) in work.exposed {
             if let Some(State::InProgress(open)) = self.table.get_mut(&xid).map(|e| &mut e.state) {
                 open.heads.insert(0, head);

@@ -24,7 +24,7 @@
 //!                the first flag of it is TRUE.
 //!             3. A transaction that is not committed has a FALSE head, or no TRUE page.
 //!             4. A unit links only to older units, each to a different one.
-//!             5. An erase is issued after the erases before it are durable.
+//!             5. An erase is issued after earlier erases of the same transactions are durable.
 //!
 //! Recovery    facts about the heads of a transaction   verdict
 //!   @A        none is TRUE                             aborted      never flagged
@@ -38,8 +38,8 @@
 //!             D3. In case @C one FALSE head is kept until the last TRUE page is reclaimed, or the
 //!                 next recovery could find the TRUE ones alone.
 //!             D4. A commit waits for the erase of blocks that its pages were moved out of, else
-//!                 the originals come back as FALSE heads. Erases wait for each other and for
-//!                 commits.
+//!                 the originals come back as FALSE heads. An erase waits for the commits that
+//!                 made pages of the block obsolete, and for erases of the same transactions.
 //!             D5. A commit waits for all its pages before the flag: the paper writes one at a
 //!                 time.
 //!             D6. The last page stays in memory until the next write, as §3.3 allows; if it would
@@ -210,12 +210,15 @@ impl Protocol for Cfc {
         else {
             unreachable!("looked up above");
         };
+        let geometry = self.geometry;
+        let mut blocks = Vec::new();
         for lpn in open.lpns {
             if let Some(obsolete) = self.dirty.commit(lpn) {
+                blocks.push(geometry.block_of(obsolete));
                 self.carriers.retire(ftl, obsolete);
             }
         }
-        self.waits.commit(tx, now, done);
+        self.waits.commit(tx, now, done, blocks.into_iter());
         Ok(Some(done))
     }
 

@@ -122,6 +122,14 @@ impl Shadow {
         }
     }
 
+    /// The transactions of some pages, each once.
+    pub(super) fn xids(pages: &[Shadow]) -> Vec<TxId> {
+        let mut xids: Vec<TxId> = pages.iter().map(|page| page.tail.xid).collect();
+        xids.sort_unstable();
+        xids.dedup();
+        xids
+    }
+
     pub(super) fn link_to_it(&self) -> Link {
         Link {
             at: self.at,

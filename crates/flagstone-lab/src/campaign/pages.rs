@@ -1,0 +1,245 @@
+//! Clients of a transactional device: they begin, write, read, trim, commit and abort. A place is a
+//! logical page.
+
+use super::oracle::{Contents, Place, payload, show};
+use super::run::Work;
+use super::world::{Done, Known, Stop, World, show_bytes};
+use flagstone::commit::{Device, DeviceError, Isolation};
+use flagstone::ftl::FtlError;
+use flagstone::units::{Lpn, Nanos, TxId};
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A transaction.
+struct Client {
+    name: u64,
+    tx: TxId,
+    writes: BTreeMap<Place, Contents>,
+    nth: u16,
+}
+
+/// A device and its clients.
+pub(super) struct Pages {
+    device: Device,
+    clients: Vec<Client>,
+    /// Transactions that wait for their group, by the device's name.
+    waiting: BTreeMap<TxId, u64>,
+}
+
+impl World for Pages {
+    fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
+        known.pass_time(dice);
+        self.collect_groups(known)?;
+        known.oracle.settle(known.now.0);
+        let action = dice.random_range(0..100);
+        if self.clients.is_empty() || (action < 12 && self.clients.len() < known.clients) {
+            return self.begin(known);
+        }
+        let which = dice.random_range(0..self.clients.len());
+        let page = known.some_page(dice);
+        match action {
+            ..60 => self.write(known, which, page, false),
+            60..65 => self.write(known, which, page, true),
+            65..75 => self.read(known, Some(which), page),
+            75..78 => self.read(known, None, page),
+            78..95 => self.commit(known, which),
+            _ => self.abort(known, which),
+        }
+    }
+
+    fn read_all(
+        &mut self,
+        known: &mut Known,
+        damaged: &mut BTreeSet<Place>,
+    ) -> Done<BTreeMap<Place, Contents>> {
+        let mut found = BTreeMap::new();
+        for page in 0..known.pages {
+            let contents = match self.device.read(known.now, None, Lpn(page)) {
+                Ok((_, None)) => None,
+                Ok((_, Some(bytes))) => match bytes.try_into() {
+                    Ok(bytes) => Some(bytes),
+                    Err(_) => {
+                        let what = format!("page {page} holds {}", show_bytes(Some(bytes)));
+                        return Err(Stop::Violation(what));
+                    }
+                },
+                Err(DeviceError::Unreadable(_)) if known.damage_allowed => {
+                    damaged.insert(page);
+                    continue;
+                }
+                Err(DeviceError::Ftl(FtlError::PowerLost)) => return Err(Stop::PowerLost),
+                Err(error) => return Err(Stop::Violation(format!("page {page}: {error}"))),
+            };
+            found.insert(page, contents);
+        }
+        Ok(found)
+    }
+
+    fn recovered_at(&self) -> Nanos {
+        self.device.recovered_at()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.device.check()
+    }
+
+    fn count(&self, work: &mut Work) {
+        work.add(self.device.stats());
+    }
+}
+
+impl Pages {
+    pub(super) fn new(device: Device) -> Pages {
+        Pages {
+            device,
+            clients: Vec::new(),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    fn begin(&mut self, known: &mut Known) -> Done<()> {
+        match self.device.begin(known.now) {
+            Ok(tx) => {
+                let name = known.name();
+                known.note(|| format!("#{name} begins as {tx}"));
+                self.clients.push(Client {
+                    name,
+                    tx,
+                    writes: BTreeMap::new(),
+                    nth: 0,
+                });
+                Ok(())
+            }
+            Err(DeviceError::TooManyLive { .. }) if self.device.live().count() > 0 => Ok(()),
+            Err(error) => Err(stop(known, error)),
+        }
+    }
+
+    fn write(&mut self, known: &mut Known, which: usize, page: Place, trim: bool) -> Done<()> {
+        let (name, tx, nth) = {
+            let client = &self.clients[which];
+            (client.name, client.tx, client.nth)
+        };
+        let contents = (!trim).then(|| payload(name, page, nth));
+        known.note(|| format!("#{name} writes page {page}: {}", show(&contents)));
+        let outcome = match &contents {
+            Some(bytes) => self.device.write(known.now, tx, Lpn(page), bytes),
+            None => self.device.trim(known.now, tx, Lpn(page)),
+        };
+        let own = self.clients[which].writes.contains_key(&page);
+        match outcome {
+            Ok(_) => {
+                let taken = self.is_written_by_another(which, page);
+                if taken && self.device.info().isolation == Isolation::NoPageConflict {
+                    return Err(Stop::Violation(format!(
+                        "two transactions write page {page}"
+                    )));
+                }
+                let client = &mut self.clients[which];
+                client.writes.insert(page, contents);
+                client.nth += 1;
+                Ok(())
+            }
+            Err(DeviceError::Conflict { holder, .. }) => {
+                let held =
+                    self.is_written_by_another(which, page) || self.waiting.contains_key(&holder);
+                if held {
+                    Ok(())
+                } else {
+                    Err(Stop::Violation("a conflict that is none".into()))
+                }
+            }
+            Err(DeviceError::WrittenTwice { .. }) if own => Ok(()),
+            Err(error) => Err(stop(known, error)),
+        }
+    }
+
+    fn is_written_by_another(&self, which: usize, page: Place) -> bool {
+        self.clients
+            .iter()
+            .enumerate()
+            .any(|(i, c)| i != which && c.writes.contains_key(&page))
+    }
+
+    fn read(&mut self, known: &mut Known, which: Option<usize>, page: Place) -> Done<()> {
+        let own = which.and_then(|i| self.clients[i].writes.get(&page).copied());
+        let right = own.unwrap_or_else(|| known.oracle.read(page));
+        let tx = which.map(|i| self.clients[i].tx);
+        let found = match self.device.read(known.now, tx, Lpn(page)) {
+            Ok((_, bytes)) => bytes.map(<[u8]>::to_vec),
+            Err(DeviceError::Unreadable(_)) if known.damage_allowed => return Ok(()),
+            Err(error) => return Err(stop(known, error)),
+        };
+        if found.as_deref() == right.as_ref().map(|bytes| bytes.as_slice()) {
+            return Ok(());
+        }
+        Err(Stop::Violation(format!(
+            "{} reads {} in page {page}, not {}",
+            tx.map_or_else(|| "a reader".into(), |tx| format!("{tx}")),
+            show_bytes(found.as_deref()),
+            show(&right)
+        )))
+    }
+
+    fn commit(&mut self, known: &mut Known, which: usize) -> Done<()> {
+        let client = self.clients.swap_remove(which);
+        known.note(|| format!("#{} asks to commit", client.name));
+        known.oracle.ask(client.name, client.writes);
+        match self.device.commit(known.now, client.tx) {
+            Ok(Some(done)) => {
+                known.note(|| format!("#{} is acknowledged at {done}", client.name));
+                known.oracle.acknowledge(client.name, done.0);
+                Ok(())
+            }
+            Ok(None) => {
+                self.waiting.insert(client.tx, client.name);
+                Ok(())
+            }
+            Err(error) => Err(stop(known, error)),
+        }
+    }
+
+    fn abort(&mut self, known: &mut Known, which: usize) -> Done<()> {
+        let client = self.clients.swap_remove(which);
+        known.note(|| format!("#{} aborts", client.name));
+        match self.device.abort(known.now, client.tx) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(stop(known, error)),
+        }
+    }
+
+    /// Takes the acknowledgements of groups that are complete or whose time is up.
+    fn collect_groups(&mut self, known: &mut Known) -> Done<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let stuck = self.clients.len() + self.waiting.len() >= known.clients;
+        let flush = stuck && self.clients.is_empty();
+        let done = match self.device.acknowledged(known.now, flush) {
+            Ok(done) => done,
+            Err(error) => return Err(stop(known, error)),
+        };
+        for (tx, at) in done {
+            let name = self
+                .waiting
+                .remove(&tx)
+                .ok_or_else(|| Stop::Violation(format!("{tx} is acknowledged, did not wait")))?;
+            known.note(|| format!("#{name} is acknowledged at {at}"));
+            known.oracle.acknowledge(name, at.0);
+        }
+        Ok(())
+    }
+}
+
+fn stop(known: &Known, error: DeviceError) -> Stop {
+    match error {
+        DeviceError::Ftl(FtlError::PowerLost) => Stop::PowerLost,
+        DeviceError::Ftl(FtlError::Unreadable { .. }) | DeviceError::Unreadable(_)
+            if known.damage_allowed =>
+        {
+            Stop::Damaged
+        }
+        other => Stop::Violation(format!("the device refuses: {other}")),
+    }
+}

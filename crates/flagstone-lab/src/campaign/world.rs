@@ -1,0 +1,131 @@
+//! What a run is about: something that transactions work on, the clients that do so at random by a
+//! seed, and what is known of what they may see.
+
+use super::oracle::{Contents, Oracle, Place, show};
+use super::run::Work;
+use super::scene::Story;
+use flagstone::nand::{Entry, OpKind};
+use flagstone::units::Nanos;
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Why a run stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The power failed.
+    PowerLost,
+    /// A page that is needed was lost to bit errors; only where these are injected.
+    Damaged,
+    /// Something that must not be.
+    Violation(String),
+}
+
+pub(super) type Done<T> = Result<T, Stop>;
+
+/// What is worked on, with the clients that work on it. It lives from one power-on to the next.
+pub(super) trait World {
+    /// One step of some client.
+    fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()>;
+
+    /// Reads every place. What bit errors destroyed is left out where they are allowed.
+    fn read_all(
+        &mut self,
+        known: &mut Known,
+        damaged: &mut BTreeSet<Place>,
+    ) -> Done<BTreeMap<Place, Contents>>;
+
+    /// When recovery was over.
+    fn recovered_at(&self) -> Nanos;
+
+    /// Whether the books agree.
+    fn check(&self) -> Result<(), String>;
+
+    /// Adds what was done since the power came on.
+    fn count(&self, work: &mut Work);
+}
+
+/// What is known across power cuts, and the clock.
+pub(super) struct Known {
+    pub(super) oracle: Oracle,
+    pub(super) now: Nanos,
+    /// Transactions side by side.
+    pub(super) clients: usize,
+    /// Logical pages that are used.
+    pub(super) pages: u32,
+    /// Pages lost to bit errors are reported, not wrong.
+    pub(super) damage_allowed: bool,
+    next_name: u64,
+    story: Story,
+}
+
+impl Known {
+    pub(super) fn new(oracle: Oracle, clients: u32, pages: u32, first_name: u64) -> Known {
+        Known {
+            oracle,
+            now: Nanos::ZERO,
+            clients: clients as usize,
+            pages,
+            damage_allowed: false,
+            next_name: first_name,
+            story: None,
+        }
+    }
+
+    pub(super) fn tell(&mut self, story: Story) {
+        self.story = story;
+    }
+
+    /// Names that were used so far: the next run begins there, so that no payload occurs twice.
+    pub(super) fn next_name(&self) -> u64 {
+        self.next_name
+    }
+
+    /// A name for a transaction.
+    pub(super) fn name(&mut self) -> u64 {
+        self.next_name += 1;
+        self.next_name - 1
+    }
+
+    pub(super) fn note(&self, text: impl FnOnce() -> String) {
+        if let Some(story) = &self.story {
+            let kind = OpKind::Note(text());
+            story.borrow_mut().push(Entry {
+                now: self.now,
+                kind,
+                error: None,
+            });
+        }
+    }
+
+    /// Mostly a little time passes, now and then enough for everything in flight to end.
+    pub(super) fn pass_time(&mut self, dice: &mut Pcg64Mcg) {
+        let micros = match dice.random_range(0..10) {
+            0..5 => 0,
+            5..8 => dice.random_range(0..300),
+            8 => dice.random_range(0..2_000),
+            _ => 10_000,
+        };
+        self.now += Nanos::from_micros(micros);
+    }
+
+    /// Some pages are written far more often than others.
+    pub(super) fn some_page(&self, dice: &mut Pcg64Mcg) -> u32 {
+        if dice.random_bool(0.7) {
+            dice.random_range(0..self.pages.div_ceil(3))
+        } else {
+            dice.random_range(0..self.pages)
+        }
+    }
+}
+
+/// Bytes that were read, in words.
+pub(super) fn show_bytes(bytes: Option<&[u8]>) -> String {
+    match bytes {
+        None => "nothing".into(),
+        Some(bytes) => match bytes.try_into() {
+            Ok(payload) => show(&Some(payload)),
+            Err(_) => format!("{} foreign bytes", bytes.len()),
+        },
+    }
+}

@@ -1,0 +1,135 @@
+//! Stack distances: how many other pages were used since a page was used last (Mattson's stack).
+//!
+//! A page that is hit at distance d would have been a hit in an LRU list of d or more frames, and a
+//! miss in a shorter one. Pages stay in the stack after they left the pool, so that distances
+//! beyond the pool's present size are known too: these are the *ghosts*. A tree of counts over the
+//! instants of last use makes a distance the difference of two sums.
+
+use crate::units::Lpn;
+use rustc_hash::FxHashMap;
+
+const NONE: u32 = u32::MAX;
+
+/// The last pages used, at most so many.
+pub(super) struct Stack {
+    depth: usize,
+    /// The page used at each instant, if it was not used again since.
+    used: Vec<u32>,
+    /// Sums over `used`: a Fenwick tree.
+    counts: Vec<u32>,
+    instants: FxHashMap<Lpn, u32>,
+    /// No page of the stack was used before.
+    oldest: usize,
+    /// The next instant.
+    next: usize,
+}
+
+impl Stack {
+    pub(super) fn new(depth: usize) -> Stack {
+        let instants = depth * 2 + 2;
+        Stack {
+            depth,
+            used: vec![NONE; instants],
+            counts: vec![0; instants + 1],
+            instants: FxHashMap::default(),
+            oldest: 0,
+            next: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.instants.len()
+    }
+
+    /// The page is used: it becomes the first of the stack. The last goes if there are too many.
+    pub(super) fn push(&mut self, page: Lpn) {
+        self.take(page);
+        if self.next == self.used.len() {
+            self.renumber();
+        }
+        self.set(self.next, page);
+        self.next += 1;
+        if self.len() > self.depth {
+            while self.used[self.oldest] == NONE {
+                self.oldest += 1;
+            }
+            self.take(Lpn(self.used[self.oldest]));
+        }
+    }
+
+    /// Takes a page out; its distance, from 1, if it was there.
+    pub(super) fn take(&mut self, page: Lpn) -> Option<usize> {
+        let instant = self.instants.remove(&page)? as usize;
+        let (total, before) = (self.len() + 1, self.sum(instant));
+        self.used[instant] = NONE;
+        self.add(instant, u32::MAX);
+        Some(total - before)
+    }
+
+    /// Pages used before an instant.
+    fn sum(&self, instant: usize) -> usize {
+        let (mut at, mut sum) = (instant, 0);
+        while at > 0 {
+            sum += self.counts[at] as usize;
+            at &= at - 1;
+        }
+        sum
+    }
+
+    fn set(&mut self, instant: usize, page: Lpn) {
+        self.used[instant] = page.0;
+        self.instants.insert(page, instant as u32);
+        self.add(instant, 1);
+    }
+
+    /// Adds to the count of an instant; `u32::MAX` takes one away.
+    fn add(&mut self, instant: usize, count: u32) {
+        let mut at = instant + 1;
+        while at < self.counts.len() {
+            self.counts[at] = self.counts[at].wrapping_add(count);
+            at += at & at.wrapping_neg();
+        }
+    }
+
+    /// Closes the gaps between the instants. At least half of them are gaps.
+    fn renumber(&mut self) {
+        let pages: Vec<u32> = self.used.drain(..).filter(|&page| page != NONE).collect();
+        self.used.resize(self.counts.len() - 1, NONE);
+        self.counts.fill(0);
+        (self.oldest, self.next) = (0, pages.len());
+        for (instant, page) in pages.into_iter().enumerate() {
+            self.set(instant, Lpn(page));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::Dice;
+    use super::*;
+
+    #[test]
+    fn distances_are_those_of_a_list_that_is_searched() {
+        for (seed, depth) in [(1, 1), (2, 7), (3, 64)] {
+            let (mut dice, mut stack) = (Dice(seed), Stack::new(depth));
+            let mut list: Vec<Lpn> = Vec::new();
+            for _ in 0..5_000 {
+                let page = Lpn(dice.skewed(depth as u32 * 3));
+                let place = list.iter().position(|&other| other == page);
+                assert_eq!(
+                    stack.take(page),
+                    place.map(|place| place + 1),
+                    "seed {seed}"
+                );
+                list.retain(|&other| other != page);
+                if dice.one_in(8) {
+                    continue;
+                }
+                stack.push(page);
+                list.insert(0, page);
+                list.truncate(depth);
+                assert_eq!(stack.len(), list.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! For tests: long random histories, played on two pools that should choose the same victims.
+//!
+//! One pool has the policy, the other a naive model of it that implements the same trait with
+//! vectors and searches. A mirror of both keeps the books of the pool, naively as well.
+
+use super::Policy;
+use super::Pool;
+use crate::units::Lpn;
+use std::collections::BTreeMap;
+
+/// Random numbers from a seed (splitmix64).
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+
+    pub(super) fn below(&mut self, n: u32) -> u32 {
+        (self.next() % u64::from(n)) as u32
+    }
+
+    pub(super) fn one_in(&mut self, n: u32) -> bool {
+        self.below(n) == 0
+    }
+
+    /// Below `n`, small numbers more often.
+    pub(super) fn skewed(&mut self, n: u32) -> u32 {
+        let bound = self.below(n) + 1;
+        self.below(bound)
+    }
+}
+
+/// Frames of the pools that the histories are played on.
+pub(super) const FRAMES: [usize; 6] = [1, 2, 3, 10, 33, 100];
+
+/// Plays random histories on pools of several sizes. `pair` makes a policy and its model.
+pub(super) fn assert_same(pair: &dyn Fn(usize) -> [Box<dyn Policy>; 2]) {
+    for frames in FRAMES {
+        for seed in 0..6 {
+            let difference = play(seed, frames, pair(frames));
+            assert_eq!(difference, None, "seed {seed}, {frames} frames");
+        }
+    }
+}
+
+/// The control: a wrong model must be told from the policy.
+pub(super) fn assert_different(pair: &dyn Fn(usize) -> [Box<dyn Policy>; 2]) {
+    let is_found = |&frames: &usize| (0..6).any(|seed| play(seed, frames, pair(frames)).is_some());
+    let found = FRAMES.iter().filter(|frames| is_found(frames)).count();
+    assert!(found >= 2, "a wrong model passes: {found} sizes differ");
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Mirrored {
+    dirty: bool,
+    pins: u32,
+}
+
+struct Game {
+    dice: Dice,
+    pools: [Pool<u64>; 2],
+    mirror: BTreeMap<Lpn, Mirrored>,
+    step: u64,
+    scan: u32,
+}
+
+/// The first step at which the pools choose different victims, if there is one. All else that goes
+/// wrong panics.
+fn play(seed: u64, frames: usize, policies: [Box<dyn Policy>; 2]) -> Option<u64> {
+    let mut game = Game {
+        dice: Dice(seed),
+        pools: policies.map(|policy| Pool::with_policy(frames, policy)),
+        mirror: BTreeMap::new(),
+        step: 0,
+        scan: 0,
+    };
+    while game.step < 3_000 {
+        game.step += 1;
+        if !game.go() {
+            return Some(game.step);
+        }
+        for pool in &game.pools {
+            assert_eq!(pool.check(), Ok(()), "seed {seed}, step {}", game.step);
+        }
+    }
+    let [ours, naive] = &game.pools;
+    assert_eq!(ours.stats().accesses(), naive.stats().accesses());
+    assert_eq!(ours.stats().evicted(), naive.stats().evicted());
+    for pool in &game.pools {
+        let stats = pool.stats();
+        let evicted = stats.evicted().all();
+        assert!(evicted > 0 && stats.passed_pinned > 0 && stats.passed_refused > 0);
+        assert!(stats.hits() > 0 && stats.dropped > 0);
+        assert!(stats.evicted().clean > 0 && stats.evicted().dirty > 0);
+    }
+    None
+}
+
+impl Game {
+    /// One step; whether the pools agree.
+    fn go(&mut self) -> bool {
+        let some = self.some();
+        match (self.dice.below(40), some) {
+            (0 | 1, Some((at, held))) => {
+                self.held(at).dirty = !held.dirty;
+                self.both(|pool| pool.set_dirty(at, !held.dirty));
+            }
+            (2, Some((at, _))) => {
+                self.held(at).pins += 1;
+                self.both(|pool| pool.pin(at));
+            }
+            (3 | 4, Some((at, held))) if held.pins > 0 => {
+                self.held(at).pins -= 1;
+                self.both(|pool| pool.unpin(at));
+            }
+            (5, Some((at, held))) if held.pins == 0 => {
+                self.mirror.remove(&at);
+                self.both(|pool| assert!(pool.remove(at).is_some()));
+            }
+            _ => return self.access(),
+        }
+        true
+    }
+
+    fn access(&mut self) -> bool {
+        let frames = self.pools[0].capacity() as u32;
+        let at = if self.dice.one_in(3) {
+            self.scan = (self.scan + 1) % (frames * 4);
+            Lpn(self.scan)
+        } else {
+            Lpn(self.dice.skewed(frames * 3))
+        };
+        let write = self.dice.one_in(3);
+        let is_there = self.mirror.contains_key(&at);
+        self.both(|pool| {
+            let value = pool.get(at, write).copied();
+            assert_eq!(value, is_there.then_some(u64::from(at.0)));
+        });
+        if is_there {
+            self.held(at).dirty |= write;
+        } else {
+            while self.mirror.len() == frames as usize {
+                match self.choose() {
+                    [Some(a), Some(b)] if a == b => {
+                        if self.dice.one_in(2) {
+                            self.held(a).dirty = false;
+                            self.both(|pool| pool.set_dirty(a, false));
+                        }
+                        // The owner may change its mind, and ask again.
+                        if !self.dice.one_in(10) {
+                            let dirty = self.mirror.remove(&a).expect("chosen").dirty;
+                            self.both(|pool| {
+                                assert_eq!(pool.is_dirty(a), dirty);
+                                let before = pool.stats().dropped;
+                                pool.remove(a);
+                                assert_eq!(pool.stats().dropped, before, "an eviction");
+                            });
+                        }
+                    }
+                    [None, None] => {
+                        self.unpin_all();
+                        return true;
+                    }
+                    _ => return false,
+                }
+            }
+            let held = Mirrored {
+                dirty: write,
+                pins: 0,
+            };
+            self.mirror.insert(at, held);
+            self.both(|pool| pool.insert(at, u64::from(at.0), write));
+        }
+        let mirrored = self.mirror.iter();
+        let dirty: Vec<Lpn> = mirrored
+            .filter_map(|(&at, held)| held.dirty.then_some(at))
+            .collect();
+        self.both(|pool| {
+            let mut found: Vec<Lpn> = pool.dirty().map(|(at, _)| at).collect();
+            found.sort();
+            assert_eq!(found, dirty);
+        });
+        true
+    }
+
+    /// What each pool would evict. Neither may choose a pinned page, or one that is refused, or
+    /// none if there is one.
+    fn choose(&mut self) -> [Option<Lpn>; 2] {
+        let (mirror, epoch) = (&self.mirror, self.step / 64);
+        let refused = |at: Lpn| {
+            let every = if mirror[&at].dirty { 3 } else { 12 };
+            Dice(epoch << 32 | u64::from(at.0)).one_in(every)
+        };
+        let allowed = |at: Lpn| mirror[&at].pins == 0 && !refused(at);
+        let there_is_one = mirror.keys().any(|&at| allowed(at));
+        self.pools.each_mut().map(|pool| {
+            let chosen = pool.victim(&mut |at, value| {
+                assert_eq!(u64::from(at.0), *value);
+                assert_eq!(mirror[&at].pins, 0, "a pinned page is not asked about");
+                !refused(at)
+            });
+            assert_eq!(chosen.is_some(), there_is_one, "step {}", self.step);
+            assert!(chosen.is_none_or(allowed), "a pinned or refused page");
+            chosen
+        })
+    }
+
+    fn unpin_all(&mut self) {
+        for (&at, held) in &mut self.mirror {
+            while held.pins > 0 {
+                held.pins -= 1;
+                for pool in &mut self.pools {
+                    pool.unpin(at);
+                }
+            }
+        }
+    }
+
+    fn some(&mut self) -> Option<(Lpn, Mirrored)> {
+        let len = self.mirror.len() as u32;
+        let nth = (len > 0).then(|| self.dice.below(len))?;
+        let (&at, &held) = self.mirror.iter().nth(nth as usize)?;
+        Some((at, held))
+    }
+
+    fn held(&mut self, at: Lpn) -> &mut Mirrored {
+        self.mirror.get_mut(&at).expect("it is there")
+    }
+
+    fn both(&mut self, mut act: impl FnMut(&mut Pool<u64>)) {
+        for pool in &mut self.pools {
+            act(pool);
+        }
+    }
+}

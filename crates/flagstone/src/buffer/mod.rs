@@ -1,0 +1,200 @@
+//! The buffer pool of a database: pages in frames of memory, and the choice of the one that goes.
+//!
+//! Two parts. [`Pool`] keeps the frames: which page is where, what is dirty or pinned, what was
+//! hit. A [`Policy`] chooses the frame to evict and does nothing else: no I/O, no counting. One
+//! file a policy; this one holds what they share and the registry. A further policy is a file and a
+//! line in `policies!`.
+//!
+//! Whether a changed page is written at once (write-through) or when it is evicted (write-back) is
+//! the caller's: the pool never writes. A caller that writes through calls [`Pool::set_dirty`] with
+//! `false` after each write, and then every victim is clean. Whether pages of live transactions may
+//! be evicted (steal) is the caller's too, by what it answers in [`Pool::victim`].
+//!
+//! Every operation takes constant time, or the logarithm of the number of frames, amortised. A
+//! choice looks at one more frame for each one that is pinned or refused and comes first.
+
+mod distances;
+mod list;
+#[cfg(test)]
+mod history;
+mod pool;
+#[cfg(test)]
+mod tests;
+
+// A policy each.
+mod lru;
+mod cflru;
+mod cfdc;
+mod fd_buffer;
+mod clock;
+
+pub use pool::{Evictions, Pool, PoolStats};
+
+use crate::units::Lpn;
+use crate::units::Nanos;
+use std::fmt;
+
+/// A frame: the slot of the pool that holds a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId(pub u32);
+
+impl FrameId {
+    /// The number as an index into an array.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Chooses the frame to evict. [`Pool`] tells it what happens, and asks.
+pub trait Policy {
+    /// A page came into a free frame. A page that comes in for a write is dirty.
+    fn inserted(&mut self, frame: FrameId, page: Lpn, write: bool);
+
+    /// A hit. After a write the frame is dirty, whether or not it was before.
+    fn touched(&mut self, frame: FrameId, write: bool);
+
+    /// The frame became dirty, or was written out, without being hit.
+    fn marked(&mut self, frame: FrameId, dirty: bool);
+
+    /// The page left its frame, evicted or dropped.
+    fn removed(&mut self, frame: FrameId);
+
+    /// The frame to evict, if `may` allows any; never one that it refuses. The caller may change
+    /// its mind: only [`Policy::removed`] says that the page went.
+    fn victim(&mut self, may: &mut dyn FnMut(FrameId) -> bool) -> Option<FrameId>;
+
+    /// Checks the policy's invariants, in tests.
+    ///
+    /// # Errors
+    /// Says which one does not hold.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// What is known of a policy without running it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicyInfo {
+    /// The name in commands and results; `-` becomes `_` in the file's name.
+    pub name: &'static str,
+    /// One line on what it evicts.
+    pub idea: &'static str,
+    /// Key of the paper, see docs/papers.md; `-` for what is older than papers on flash.
+    pub paper: &'static str,
+}
+
+/// Parameters of the policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicyOptions {
+    /// CFLRU: the window, in percent of the frames.
+    pub cflru_window: u32,
+    /// CFDC: pages of a cluster, neighbours in logical address; 16 in public code, 64 elsewhere.
+    pub cfdc_cluster_pages: u32,
+    /// CFDC: the priority region, in percent of the frames.
+    pub cfdc_priority: u32,
+    /// Clock: the most rounds that a page can earn by hits. With 1 it is plain second chance.
+    pub clock_rounds: u8,
+    /// FD-buffer: what it reckons for reading a page that is missing.
+    pub fd_read_cost: Nanos,
+    /// FD-buffer: what it reckons for writing a dirty page out.
+    pub fd_write_cost: Nanos,
+}
+
+impl Default for PolicyOptions {
+    /// The values of public code; costs are those of SLC flash in [SSDTradeoffs], table 1.
+    fn default() -> Self {
+        PolicyOptions {
+            cflru_window: 10,
+            cfdc_cluster_pages: 16,
+            cfdc_priority: 50,
+            clock_rounds: 5,
+            fd_read_cost: Nanos::from_micros(25),
+            fd_write_cost: Nanos::from_micros(200),
+        }
+    }
+}
+
+impl PolicyOptions {
+    /// Whether the options make sense.
+    ///
+    /// # Errors
+    /// Says which one does not, and what it may be.
+    pub fn check(&self) -> Result<(), String> {
+        for (name, percent) in [
+            ("cflru_window", self.cflru_window),
+            ("cfdc_priority", self.cfdc_priority),
+        ] {
+            if percent > 100 {
+                return Err(format!(
+                    "{name} is {percent} percent of the frames; use 0 to 100"
+                ));
+            }
+        }
+        if self.cfdc_cluster_pages == 0 {
+            return Err("cfdc_cluster_pages is 0; use at least 1, such as 16 or 64".into());
+        }
+        if self.clock_rounds == 0 {
+            return Err("clock_rounds is 0; use at least 1".into());
+        }
+        Ok(())
+    }
+}
+
+macro_rules! policies {
+    ($($(#[$doc:meta])* $variant:ident => $module:ident;)+) => {
+        /// The registry of eviction policies.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum PolicyKind {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl PolicyKind {
+            /// All policies.
+            pub const ALL: &[PolicyKind] = &[$(PolicyKind::$variant),+];
+
+            /// What is known of it without running it.
+            pub const fn info(self) -> &'static PolicyInfo {
+                match self {
+                    $(PolicyKind::$variant => &$module::INFO,)+
+                }
+            }
+
+            /// A policy for a pool of so many frames.
+            pub fn start(self, frames: usize, options: &PolicyOptions) -> Box<dyn Policy> {
+                match self {
+                    $(PolicyKind::$variant => $module::start(frames, options),)+
+                }
+            }
+        }
+    };
+}
+
+policies! {
+    /// Least recently used.
+    Lru => lru;
+    /// Clean first within a window of the least recently used.
+    Cflru => cflru;
+    /// Clean first, dirty pages by cluster.
+    Cfdc => cfdc;
+    /// A clean and a dirty pool whose sizes follow the workload.
+    FdBuffer => fd_buffer;
+    /// Second chance.
+    Clock => clock;
+}
+
+impl PolicyKind {
+    /// Finds a policy by its name.
+    pub fn by_name(name: &str) -> Option<PolicyKind> {
+        PolicyKind::ALL
+            .iter()
+            .copied()
+            .find(|kind| kind.info().name == name)
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.info().name)
+    }
+}
