@@ -30,8 +30,8 @@ pub struct Args {
     /// Where results and the report, DIR/index.html, go.
     #[arg(long, value_name = "DIR", default_value = "reproduction")]
     out: PathBuf,
-    /// Experiments of your own: a TOML file like those in crates/flagstone-lab/experiments. It takes
-    /// the place of the shipped one of its paper.
+    /// Experiments of your own: a TOML file like those in crates/flagstone-lab/experiments. It
+    /// takes the place of the shipped one of its paper.
     #[arg(long, value_name = "FILE")]
     experiment: Vec<PathBuf>,
     /// Print one JSON object a claim, one a line.

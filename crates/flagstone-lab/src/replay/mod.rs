@@ -162,8 +162,8 @@ impl Setup {
         }
     }
 
-    /// A device that is filled, and overwritten until the collector is at work, as far as `fill` and
-    /// `overwrite` ask for it, and the instant at which that is done.
+    /// A device that is filled, and overwritten until the collector is at work, as far as `fill`
+    /// and `overwrite` ask for it, and the instant at which that is done.
     ///
     /// # Errors
     /// A device that does not suit the protocol or is too full.

@@ -415,7 +415,7 @@ impl Flash for Chip {
         );
         let (block, page) = self.addresses.split(at);
         let plane = self.addresses.plane_of(block);
-        let done = self.time.read(&self.geometry, now, plane);
+        let done = self.time.read(&self.geometry, now, plane, data.is_empty());
         if !self.damage.is_empty() && self.damage.get(&at) == Some(&Damage::Unreadable) {
             return Err(FlashError::Uncorrectable { at, done });
         }

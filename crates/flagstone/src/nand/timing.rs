@@ -1,8 +1,9 @@
 //! How long operations take, and the timelines of the planes and channels that they occupy.
 //!
 //! A plane does one thing at a time, in the order in which it was asked; a channel carries the
-//! bytes of one page at a time. Planes work side by side. An operation that is asked for later does
-//! not slip into a gap before one that was asked for earlier.
+//! bytes of one page at a time, or of its spare area alone where only that is read. Planes work
+//! side by side. An operation that is asked for later does not slip into a gap before one that was
+//! asked for earlier.
 
 use super::Geometry;
 use crate::units::Nanos;
@@ -27,27 +28,39 @@ pub struct Timing {
 pub(super) struct Timelines {
     timing: Timing,
     page_transfer: Nanos,
+    spare_transfer: Nanos,
     planes: Vec<Nanos>,
     channels: Vec<Nanos>,
 }
 
 impl Timelines {
     pub(super) fn new(geometry: &Geometry, timing: Timing) -> Self {
-        let bytes = u64::from(geometry.page_bytes + geometry.spare_bytes);
+        let transfer = |bytes: u32| Nanos(u64::from(bytes) * timing.transfer_ps_per_byte / 1000);
         Timelines {
             timing,
-            page_transfer: Nanos(bytes * timing.transfer_ps_per_byte / 1000),
+            page_transfer: transfer(geometry.page_bytes + geometry.spare_bytes),
+            spare_transfer: transfer(geometry.spare_bytes),
             planes: vec![Nanos::ZERO; geometry.planes() as usize],
             channels: vec![Nanos::ZERO; geometry.channels as usize],
         }
     }
 
     #[inline]
-    pub(super) fn read(&mut self, geometry: &Geometry, now: Nanos, plane: u32) -> Nanos {
+    pub(super) fn read(
+        &mut self,
+        geometry: &Geometry,
+        now: Nanos,
+        plane: u32,
+        spare_only: bool,
+    ) -> Nanos {
         let mut done = self.occupy(now, plane, self.timing.read);
-        if self.page_transfer > Nanos::ZERO {
+        let transfer = match spare_only {
+            true => self.spare_transfer,
+            false => self.page_transfer,
+        };
+        if transfer > Nanos::ZERO {
             let channel = &mut self.channels[geometry.channel_of(plane) as usize];
-            done = done.max(*channel) + self.page_transfer;
+            done = done.max(*channel) + transfer;
             *channel = done;
             self.planes[plane as usize] = done;
         }

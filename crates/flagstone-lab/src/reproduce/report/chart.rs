@@ -7,8 +7,9 @@ use kuva::prelude::*;
 
 /// Colours of the series, in their order: told apart in light and dark, and by those who see red
 /// and green alike.
-const COLOURS: [&str; 8] = [
-    "#3b82c4", "#e08214", "#2a9d8f", "#c2457a", "#8a6fc9", "#8c8c8c", "#b59a00", "#d1495b",
+const COLOURS: [&str; 9] = [
+    "#3b82c4", "#e08214", "#2a9d8f", "#8a6fc9", "#b59a00", "#d1495b", "#5fa3c7", "#c77f9e",
+    "#8c8c8c",
 ];
 
 const WIDTH: f64 = 560.0;
