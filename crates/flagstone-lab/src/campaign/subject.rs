@@ -37,9 +37,9 @@ impl Subject {
         }
     }
 
-    /// Whether it reprograms flags in place where the device lets it.
-    pub(super) fn reprograms(self) -> bool {
-        self.protocol().is_none_or(|kind| kind.info().reprograms)
+    /// Whether it reprograms flags in place, and can do without where the device forbids it.
+    pub(super) fn may_reprogram(self) -> bool {
+        self.protocol().is_some_and(|kind| kind.info().reprograms)
     }
 
     /// Its modes by name, the default first.

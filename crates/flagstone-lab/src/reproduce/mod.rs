@@ -35,8 +35,9 @@ const CLAIMS: [&str; 3] = [
     include_str!("../../claims/lighttx.toml"),
 ];
 
-const EXPERIMENTS: [&str; 2] = [
+const EXPERIMENTS: [&str; 3] = [
     include_str!("../../experiments/flagcommit.toml"),
+    include_str!("../../experiments/mixsl.toml"),
     include_str!("../../experiments/lighttx.toml"),
 ];
 

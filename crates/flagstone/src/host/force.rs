@@ -20,9 +20,9 @@
 //! Departures  D1. If all frames hold dirty pages of live transactions that may not be written out,
 //!                 the youngest of them is aborted. The paper does not say what happens.
 //!             D2. Under protocols that take each page once, pages are kept until commit. Told to
-//!                 steal all the same, as the paper does, the host aborts a transaction that changes
-//!                 a page again after that was written out, and keeps that page from then on. As
-//!                 printed it would be written twice.
+//!                 steal all the same, as the paper does, the host aborts a transaction that
+//!                 changes a page again after that was written out, and keeps that page from then
+//!                 on. As printed it would be written twice.
 
 use super::config::{HostConfig, Sabotage};
 use super::engine::{Engine, Frame, Manager, Phase};
