@@ -99,7 +99,8 @@ impl Scene {
             log_pages: LOG_PAGES,
             log_buffer_bytes: 300,
             checkpoint_every: 3,
-            max_c: 2 + (id.seed % 2) as u8,
+            // A device is made for one, and runs share aged devices.
+            max_c: 2 + (id.base % 2) as u8,
             ..HostConfig::default()
         };
         let log_pages = match id.subject {
