@@ -92,7 +92,8 @@ impl Scene {
             zone_blocks: 6,
             log_heads: 2,
         };
-        // Small enough that pages are evicted, checkpoints taken and the log comes round all the time.
+        // So small that pages are evicted, checkpoints taken, and the log comes round, all the
+        // time.
         let host = HostConfig {
             frames: 3 + (id.seed % 6) as usize,
             policy: PolicyKind::ALL[(id.seed % PolicyKind::ALL.len() as u64) as usize],

@@ -197,8 +197,8 @@ impl ReplayRun {
     }
 }
 
-/// Time of the flash operations of the collector, whether or not they overlapped others. Blocks that
-/// are erased before their first use were not collected.
+/// Time of the flash operations of the collector, whether or not they overlapped others. Blocks
+/// that are erased before their first use were not collected.
 pub(super) fn gc_busy_ms(
     flash: &BTreeMap<&'static str, Causes>,
     collections: u64,
