@@ -6,12 +6,17 @@ use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Pages};
 use crate::workload::{Pattern, Workload};
 use flagstone::host::Rid;
+use flagstone::nand::Cell;
 use flagstone::units::{Lpn, TxId};
 
 fn closed(stack: Stack) -> Closed {
     let mut device = DeviceSpec::load("small").expect("a preset");
     device.geometry.blocks_per_plane = 24;
     device.config.over_provision = 0.3;
+    // A page, and a flag for each transaction that has records in it.
+    device.geometry.cell = Cell::Slc {
+        partial_programs: 4,
+    };
     Closed {
         stack,
         options: Options::default(),
