@@ -5,7 +5,8 @@
 //! the same policy within the same [limits](BareLimits), so that both copy the same pages for the
 //! same requests:
 //!
-//! 1. Host pages and copies have an open block each on every plane, and take the planes in turn.
+//! 1. Host pages and copies have an open block each on every plane, and take the planes in turn, one
+//!    of each channel before the next of any.
 //! 2. A plane without an open block takes its least worn free block, the lowest numbered of equals;
 //!    a plane that has none is passed over. The last few free blocks are for copies only.
 //! 3. When too few blocks are free after a host write, the full block with the fewest valid pages
@@ -64,6 +65,8 @@ struct List {
 #[derive(Debug, Clone)]
 struct Head {
     open: Vec<(u32, u32)>,
+    /// Planes in the order in which they are taken, and which is next.
+    order: Vec<usize>,
     turn: usize,
 }
 
@@ -139,8 +142,13 @@ impl Bare {
             first: NONE,
             last: NONE,
         };
+        let of_channel = (planes / geometry.channels) as usize;
+        let channels = geometry.channels as usize;
         let head = Head {
             open: vec![(NONE, 0); planes as usize],
+            order: (0..planes as usize)
+                .map(|turn| turn % channels * of_channel + turn / channels)
+                .collect(),
             turn: 0,
         };
         let mut free = vec![BinaryHeap::new(); planes as usize];
@@ -215,8 +223,12 @@ impl Bare {
         } else {
             &mut self.host
         };
-        let mut plane = head.turn;
-        head.turn = if plane + 1 == planes { 0 } else { plane + 1 };
+        let mut plane = head.order[head.turn];
+        head.turn = if head.turn + 1 == planes {
+            0
+        } else {
+            head.turn + 1
+        };
         if head.open[plane].0 == NONE {
             plane = self.open(copy, plane);
         }
