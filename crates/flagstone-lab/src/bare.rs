@@ -5,8 +5,8 @@
 //! the same policy within the same [limits](BareLimits), so that both copy the same pages for the
 //! same requests:
 //!
-//! 1. Host pages and copies have an open block each on every plane, and take the planes in turn, one
-//!    of each channel before the next of any.
+//! 1. Host pages and copies have an open block each on every plane, and take the planes in turn,
+//!    one of each channel before the next of any.
 //! 2. A plane without an open block takes its least worn free block, the lowest numbered of equals;
 //!    a plane that has none is passed over. The last few free blocks are for copies only.
 //! 3. When too few blocks are free after a host write, the full block with the fewest valid pages

@@ -178,9 +178,9 @@ fn atomic_protocols_amplify_single_pages_as_the_bare_loop_does() {
         let within = match kind {
             // Zones, and log heads that choose the planes, place pages otherwise.
             _ if device.info().format.zoned => 0.05,
-            // A page is programmed when it is written, and blocks may be collected before it commits,
-            // while the version before it lives: the two run apart from there on. Without room
-            // being made at commit, `afc`, `aw` and `mhl-m` are equal to all digits.
+            // A page is programmed when it is written, and blocks may be collected before it
+            // commits, while the version before it lives: the two run apart from there on.
+            // Without room being made at commit, `afc`, `aw` and `mhl-m` are equal to all digits.
             Kind::Afc | Kind::Aw | Kind::MhlM | Kind::MixSl | Kind::GMixSl => 0.005,
             _ => 0.001,
         };
