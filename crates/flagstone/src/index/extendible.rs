@@ -1,6 +1,6 @@
 //! Extendible hashing: a directory in memory that doubles, and buckets that split one at a time.
 //!
-//! Paper       Fagin, Nievergelt, Pippenger, Strong, TODS 4(3), 1979; a baseline of [SAL] §4.
+//! Paper       [Extendible]; a baseline of [SAL] §4.
 //! Idea        The last bits of a key's hash are an index into a directory of bucket pages. A full
 //!             bucket splits by one more bit; if it was the directory's last, that doubles.
 //! Cost        One page read a search. An insertion changes one page, a split two.
@@ -23,7 +23,7 @@ use crate::units::{Lpn, Nanos};
 pub(super) const INFO: Info = Info {
     name: "extendible",
     idea: "a directory in memory that doubles, buckets that split one at a time",
-    paper: "-",
+    paper: "[Extendible]",
     ordered: false,
     buffers: false,
     settings: &[Setting {
