@@ -28,6 +28,7 @@ mod store;
 // An index each.
 mod bptree;
 mod extendible;
+mod lazy_bptree;
 
 #[cfg(test)]
 mod model;
@@ -301,6 +302,8 @@ indexes! {
     Extendible => extendible;
     /// A B+-tree.
     BPlusTree => bptree;
+    /// A B+-tree with a pool of requests that are committed in groups.
+    LazyBPlusTree => lazy_bptree;
 }
 
 impl IndexKind {
