@@ -77,8 +77,7 @@ impl AfcEx {
 
     /// Transactions with entries in a block, each once.
     fn in_block(&self, block: Pbn) -> Vec<TxId> {
-        let here = self.book.in_block(block).iter();
-        let mut all: Vec<TxId> = here.map(|owned| owned.tx).collect();
+        let mut all: Vec<TxId> = self.book.in_block(block).map(|owned| owned.tx).collect();
         all.sort_unstable();
         all.dedup();
         all

@@ -7,11 +7,10 @@
 use super::format::peek_version;
 use super::{Member, spare};
 use crate::commit::flag_chain::Link;
-use crate::commit::table_bytes;
 use crate::ftl::{BlockState, Cause, Ftl, FtlError};
 use crate::nand::Geometry;
 use crate::units::{Nanos, Pbn, Ppn, TxId};
-use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// An entry on flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,18 +21,18 @@ pub(super) struct Owned {
     pub(super) flag: u8,
 }
 
-/// The entries on flash that may still matter, by block.
+/// The entries on flash that may still matter, by page and place.
 #[derive(Debug)]
 pub(super) struct Book {
     geometry: Geometry,
-    blocks: FxHashMap<Pbn, Vec<Owned>>,
+    entries: BTreeMap<(Ppn, u8), Owned>,
 }
 
 impl Book {
     pub(super) fn new(ftl: &Ftl) -> Book {
         Book {
             geometry: *ftl.geometry(),
-            blocks: FxHashMap::default(),
+            entries: BTreeMap::new(),
         }
     }
 
@@ -42,23 +41,26 @@ impl Book {
     }
 
     pub(super) fn note(&mut self, owned: Owned) {
-        let block = self.block_of(owned.member.at);
-        self.blocks.entry(block).or_default().push(owned);
+        self.entries.insert(key(owned.member), owned);
     }
 
     /// The entries in a block.
-    pub(super) fn in_block(&self, block: Pbn) -> &[Owned] {
-        self.blocks.get(&block).map_or(&[], Vec::as_slice)
+    pub(super) fn in_block(&self, block: Pbn) -> impl Iterator<Item = &Owned> {
+        let first = self.geometry.page(block, 0);
+        let end = self.geometry.page(Pbn(block.0 + 1), 0);
+        let here = self.entries.range((first, 0)..(end, 0));
+        here.map(|(_, owned)| owned)
     }
 
     /// The entries in a page.
     pub(super) fn in_page(&self, at: Ppn) -> impl Iterator<Item = &Owned> {
-        let here = self.in_block(self.block_of(at)).iter();
-        here.filter(move |owned| owned.member.at == at)
+        let here = self.entries.range((at, 0)..=(at, u8::MAX));
+        here.map(|(_, owned)| owned)
     }
 
     pub(super) fn get(&self, member: Member) -> Option<&Owned> {
-        self.in_page(member.at).find(|owned| owned.member == member)
+        let owned = self.entries.get(&key(member));
+        owned.filter(|owned| owned.member == member)
     }
 
     /// The flag of an entry that matters.
@@ -75,34 +77,30 @@ impl Book {
         flag: u8,
         cause: Cause,
     ) -> Result<Nanos, FtlError> {
-        let here = self.blocks.get_mut(&self.geometry.block_of(member.at));
-        let mut here = here.into_iter().flatten();
-        let owned = here.find(|owned| owned.member == member);
-        owned.expect("it was noted").flag = flag;
+        let owned = self.entries.get_mut(&key(member)).expect("it was noted");
+        debug_assert_eq!(owned.member, member);
+        owned.flag = flag;
         let offset = spare::FLAGS.start + usize::from(member.index);
         ftl.reprogram(now, member.at, offset, &[flag], cause)
     }
 
     /// An entry does not matter any more.
     pub(super) fn remove(&mut self, member: Member) {
-        let block = self.block_of(member.at);
-        if let Some(here) = self.blocks.get_mut(&block) {
-            here.retain(|owned| owned.member != member);
-            if here.is_empty() {
-                self.blocks.remove(&block);
-            }
-        }
+        self.entries.remove(&key(member));
     }
 
     /// A block was erased. Returns what was in it.
     pub(super) fn erased(&mut self, block: Pbn) -> Vec<Owned> {
-        self.blocks.remove(&block).unwrap_or_default()
+        let gone: Vec<Owned> = self.in_block(block).copied().collect();
+        for owned in &gone {
+            self.remove(owned.member);
+        }
+        gone
     }
 
     /// Bytes of the table.
     pub(super) fn bytes(&self) -> u64 {
-        let entries: usize = self.blocks.values().map(Vec::capacity).sum();
-        table_bytes::<Pbn, Vec<Owned>>(self.blocks.len()) + (entries * size_of::<Owned>()) as u64
+        (self.entries.len() * size_of::<((Ppn, u8), Owned)>()) as u64
     }
 
     /// Compares the table with flash, as far as the device can tell: what is here is there, and
@@ -139,10 +137,14 @@ impl Book {
                 }
             }
         }
-        let kept: usize = self.blocks.values().map(Vec::len).sum();
+        let kept = self.entries.len();
         match met == kept {
             true => Ok(()),
             false => Err(format!("{kept} entries are in the table, {met} on flash")),
         }
     }
+}
+
+fn key(member: Member) -> (Ppn, u8) {
+    (member.at, member.index)
 }

@@ -193,8 +193,8 @@ impl Chains for CfcEx {
 
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         self.exposed.clear();
-        let dead = self.book.in_block(victim).iter();
-        let dead = dead.filter(|owned| !ftl.is_live(owned.member.at));
+        let here = self.book.in_block(victim);
+        let dead = here.filter(|owned| !ftl.is_live(owned.member.at));
         let outside = |link: &Link| self.book.block_of(link.at) != victim;
         let links = dead.filter_map(|owned| Some((owned.tx, owned.link.filter(outside)?)));
         let links: Vec<(TxId, Link)> = links.collect();
