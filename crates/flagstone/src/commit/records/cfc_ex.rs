@@ -208,7 +208,10 @@ impl Chains for CfcEx {
                 Some(_) => self.exposed.push((tx, target.member)),
                 // A torn flag is left alone: the pages of its transaction were written anew.
                 None if target.flag == FALSE && !self.flaws.lose_flags => {
-                    let start = ftl.sync(now, self.waits.ack_of(tx))?;
+                    let start = match self.flaws.move_early {
+                        true => now,
+                        false => ftl.sync(now, self.waits.ack_of(tx))?,
+                    };
                     done = done.max(self.book.set(ftl, start, target.member, TRUE, Cause::Gc)?);
                 }
                 None => {}

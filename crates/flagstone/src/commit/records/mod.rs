@@ -170,6 +170,8 @@ struct Flaws {
     no_barrier: bool,
     /// The collector does not hand on the flags of what it erases.
     lose_flags: bool,
+    /// The collector hands flags on before the commit is durable.
+    move_early: bool,
     /// D6: a link leads to whatever the transaction has where it points to.
     trust_links: bool,
 }
