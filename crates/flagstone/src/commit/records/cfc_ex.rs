@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Every head of a committed transaction is TRUE, so that a page can be erased when what it links
-//! to is TRUE. No flag of a transaction that is not committed is TRUE.
+//! to is TRUE. No flag of a transaction that is not committed is TRUE. A flag is handed on once the
+//! commit of its transaction is durable, whatever others do.
 
 use super::book::{Book, Owned};
 use super::{Chain, Chains, Flaws, Member, RecordInfo};

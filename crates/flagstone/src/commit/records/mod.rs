@@ -5,7 +5,8 @@
 //!             each of them it has an entry with a commit flag; what is not pending is committed.
 //! Cost        A program a write; a reprogram for each subchain (CFC_ex) or one (AFC_ex) a commit,
 //!             none for a transaction of which nothing is on flash. A page with aborted records
-//!             takes a read more for each version that they are restored from.
+//!             takes a read more for each version that they are restored from. A collection reads
+//!             the summary and the live pages, nothing else (D11).
 //! Symbols     paper: LBA, Ver#, RID, Link, XID, Flag    here: lpn, version, slot, link, xid, flag
 //!
 //! ```text
@@ -51,6 +52,11 @@
 //!             D10. AFC_ex looks for FALSE flags by XID, not along a chain: it has no links, keeps
 //!                 one FALSE flag of an aborted transaction, and pins the block of one page of one
 //!                 that is in progress.
+//!             D11. The collector knows the entries of a block from a table in memory ([`book`]),
+//!                 which recovery fills from the lists. The paper has XID and Link in the spare
+//!                 area, so that the collector meets them there; D2 would cost it a read of each
+//!                 dead page. The table has entries of transactions that are not committed, and,
+//!                 under CFC_ex, of committed ones as long as a flag may have to be handed on.
 //!             As published: D4 and invariant 3 are left out.
 
 mod afc_ex;

@@ -516,14 +516,9 @@ fn steps_that_are_left_out_are_noticed() {
         lose_flags: true,
         ..none
     };
-    let move_early = Flaws {
-        move_early: true,
-        ..none
-    };
     for flaws in [pending_only, no_barrier, lose_flags] {
         for kind in RecordKind::ALL {
             assert!(losses(kind, flaws) > 0, "{kind}, {flaws:?}");
         }
     }
-    assert!(losses(RecordKind::CfcEx, move_early) > 0, "{move_early:?}");
 }

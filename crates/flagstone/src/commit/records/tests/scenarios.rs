@@ -1,8 +1,7 @@
 //! Titled scenarios of record-level devices: what can become of records that share pages.
 
-use super::super::book::{Book, Owned};
 use super::*;
-use crate::ftl::{BlockState, Cause, Operation};
+use crate::ftl::{Cause, Operation};
 use crate::nand::{Fault, FaultPlan, Faulty, Flash};
 
 fn bench(kind: RecordKind) -> Bench {
@@ -265,64 +264,6 @@ fn r3_d8_what_the_log_committed_is_committed_also_where_a_flag_is_torn() {
     }
 }
 
-/// A transaction's chain of two pages, where the one that the other links to is erased, and what it
-/// writes after so many other writes. Says whether that is at the place of the one that was erased.
-fn link_to_an_erased_page(flaws: Flaws, others: u32) -> (Bench, TxId, bool) {
-    let mut bench = Bench::new(RecordKind::CfcEx, 3, flaws);
-    bench.resolve(&[]);
-    let place = |bench: &mut Bench, at| {
-        let slot = bench.device().ftl().slot(Lpn(at));
-        slot.ppn().expect("it was written")
-    };
-    let tx = bench.begin();
-    bench.write(0, 1, &[3], &[(tx, &[0])]);
-    bench.write(1, 2, &[4], &[(tx, &[0])]);
-    let target = place(&mut bench, 0);
-    bench.write(0, 3, &[5], &[]);
-    let block = bench.device().geometry().block_of(target);
-    bench.churn_until(|device| device.ftl().block_state(block) == BlockState::Free);
-    for other in 0..others {
-        bench.write(20 + other % 40, 4, &[99], &[]);
-    }
-    bench.write(2, 5, &[6], &[(tx, &[0])]);
-    let again = place(&mut bench, 2) == target;
-    (bench, tx, again)
-}
-
-/// C2 of the page-level protocol: the links of a transaction closed a ring, none of its entries was
-/// a head, and what the log committed was lost with the log.
-#[test]
-fn d6_a_link_does_not_lead_to_what_was_written_later_at_the_same_place() {
-    let right = Flaws::default();
-    let trusting = Flaws {
-        trust_links: true,
-        ..right
-    };
-    let hits = (0..150).filter(|&others| link_to_an_erased_page(right, others).2);
-    let hits: Vec<u32> = hits.collect();
-    assert!(
-        !hits.is_empty(),
-        "no write was at the place that a link names"
-    );
-    for others in hits {
-        let outcome = |flaws| {
-            let (mut bench, tx, _) = link_to_an_erased_page(flaws, others);
-            bench.restart(2, None).expect("there is no cut");
-            let (now, logged) = (bench.now, BTreeSet::from([tx]));
-            let done = bench.device().resolve(now, &logged);
-            bench.now = done.expect("the power is on");
-            bench.restart(2, None).expect("there is no cut");
-            bench
-                .device()
-                .resolve(Nanos::ZERO, &BTreeSet::new())
-                .expect("it resolves");
-            [1, 2].map(|page| bench.values(page, 1)[0])
-        };
-        assert_eq!(outcome(right), [4, 6], "after {others} other writes");
-        assert_eq!(outcome(trusting), [0, 0], "after {others} other writes");
-    }
-}
-
 #[test]
 fn d7_versions_without_pending_records_are_merged_when_they_are_collected() {
     both(|mut bench| {
@@ -359,41 +300,6 @@ fn d9_devices_that_cannot_set_the_flags_are_refused() {
         ..geometry
     };
     assert!(says(&strict, 2).is_err_and(|why| why.contains("strict program order")));
-}
-
-#[test]
-fn d11_a_table_that_differs_from_flash_is_noticed() {
-    both(|mut bench| {
-        let tx = bench.begin();
-        bench.write(0, 1, &[1], &[(tx, &[0])]);
-        let ftl = bench.device().ftl();
-        let mut book = Book::new(ftl);
-        assert_eq!(book.check(ftl, |_| true), Ok(()));
-        assert!(book.check(ftl, |_| false).is_err(), "an entry is missing");
-        let at = ftl.slot(Lpn(0)).ppn().expect("it was written");
-        let seq = ftl.last_seq() as u32;
-        let right = Owned {
-            tx,
-            member: Member { at, seq, index: 0 },
-            link: None,
-            flag: 0xff,
-        };
-        book.note(right);
-        assert_eq!(book.check(ftl, |_| false), Ok(()));
-        book.note(Owned { flag: 0, ..right });
-        assert!(book.check(ftl, |_| true).is_err(), "a flag differs");
-        let index = 1;
-        let member = Member {
-            index,
-            ..right.member
-        };
-        book.note(right);
-        book.note(Owned { member, ..right });
-        assert!(
-            book.check(ftl, |_| true).is_err(),
-            "an entry is not on flash"
-        );
-    });
 }
 
 #[test]
