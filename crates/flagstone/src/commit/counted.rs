@@ -123,9 +123,9 @@ impl Counted {
             done = ftl.sync(start, active.writes.done)?;
             self.zones.committed(done);
             active.writes.publish(ftl);
-            for &(at, slot) in active.writes.entries() {
-                if matches!(slot, Slot::Trimmed(_)) {
-                    self.zones.trimmed(at);
+            for entry in active.writes.entries() {
+                if matches!(entry.slot, Slot::Trimmed(_)) {
+                    self.zones.trimmed(entry.lpn);
                 }
             }
         }
@@ -192,7 +192,12 @@ impl Counted {
         self.zones.check(ftl)?;
         for (tx, active) in self.active.iter() {
             active.writes.check(ftl, tx)?;
-            for page in active.writes.entries().iter().filter_map(|(_, s)| s.ppn()) {
+            for page in active
+                .writes
+                .entries()
+                .iter()
+                .filter_map(|entry| entry.slot.ppn())
+            {
                 if !self.zones.holds(ftl.geometry().block_of(page)) {
                     return Err(format!("page {page} of {tx} lies outside of the zones"));
                 }
@@ -225,7 +230,7 @@ fn program(
     let to = ftl.append(now, to, page, &tail, &active.held_bytes, Cause::Host)?;
     zones.note(ftl, to.at, Some(id));
     active.programs += 1;
-    active.writes.put(ftl, at, Slot::of(kind, to.at), to.done);
+    active.writes.put(ftl, at, Slot::of(kind, to.at), to);
     Ok(())
 }
 

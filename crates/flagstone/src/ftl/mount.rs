@@ -464,6 +464,31 @@ impl Ftl {
         Ok(outcome)
     }
 
+    /// Looks, while mounting, for a version that may have landed, and keeps its block from being
+    /// free if anything has. Returns when that was read.
+    pub fn look_for(&mut self, now: Nanos, at: Ppn) -> Result<(Nanos, Option<Header>), FtlError> {
+        let mut spare = [0xff; header::SIZE];
+        self.stats.add(Operation::Read, Cause::Recovery);
+        let (done, head) = match self.flash.read(now, at, &mut [], &mut spare) {
+            Ok(read) => (read.done, Header::parse(&spare)),
+            Err(FlashError::Uncorrectable { done, .. }) => (done, None),
+            Err(other) => return Err(other.into()),
+        };
+        let block = self.geometry.block_of(at);
+        let entry = &mut self.blocks[block.index()];
+        if head.is_some() && entry.state == BlockState::Free {
+            entry.state = BlockState::Full;
+            self.victims.insert(block, entry.live.into());
+        }
+        Ok((done, head.filter(Header::is_version)))
+    }
+
+    /// Leaves out, while mounting, so many write sequences, which programs that are not looked for
+    /// may have.
+    pub fn skip_sequences(&mut self, count: u64) {
+        self.seq += count;
+    }
+
     /// Says that every page that the mapping table names is live.
     pub fn revive_mapped(&mut self) {
         for lpn in 0..self.logical_pages {
