@@ -38,6 +38,7 @@ use super::mapping_log::MappingLog;
 use super::{Content, Found, Info, Isolation, LOG_PER_HEAD, Options, Protocol, Recovered};
 use crate::ftl::{Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use std::collections::VecDeque;
 
 pub(super) const INFO: Info = Info {
     name: "mhl-m",
@@ -69,8 +70,8 @@ struct Active {
 struct MhlM {
     log: MappingLog,
     active: TxTable<Active>,
-    /// Heads that serve no transaction.
-    idle: Vec<u32>,
+    /// Heads that serve no transaction, the longest idle first.
+    idle: VecDeque<u32>,
     heads: u32,
     /// Committed pages that the collection under way has moved.
     moved: Vec<Version>,
@@ -89,7 +90,7 @@ pub(super) fn recover(
         protocol: Box::new(MhlM {
             log,
             active: TxTable::new(),
-            idle: (0..heads).rev().collect(),
+            idle: (0..heads).collect(),
             heads,
             moved: Vec::new(),
         }),
@@ -103,7 +104,7 @@ impl Protocol for MhlM {
     }
 
     fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
-        let head = self.idle.pop().expect("the device keeps to live_max");
+        let head = self.idle.pop_front().expect("the device keeps to live_max");
         self.active.open(tx).head = head;
         Ok(())
     }
@@ -202,7 +203,7 @@ impl Owner for MhlM {
 impl MhlM {
     fn release(&mut self, mut active: Box<Active>) {
         active.writes.clear();
-        self.idle.push(active.head);
+        self.idle.push_back(active.head);
         self.active.reuse(active);
     }
 }

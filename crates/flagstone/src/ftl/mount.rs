@@ -467,20 +467,36 @@ impl Ftl {
     /// Looks, while mounting, for a version that may have landed, and keeps its block from being
     /// free if anything has. Returns when that was read.
     pub fn look_for(&mut self, now: Nanos, at: Ppn) -> Result<(Nanos, Option<Header>), FtlError> {
-        let mut spare = [0xff; header::SIZE];
-        self.stats.add(Operation::Read, Cause::Recovery);
-        let (done, head) = match self.flash.read(now, at, &mut [], &mut spare) {
-            Ok(read) => (read.done, Header::parse(&spare)),
-            Err(FlashError::Uncorrectable { done, .. }) => (done, None),
-            Err(other) => return Err(other.into()),
-        };
+        let (done, found) = self.look_at(now, at)?;
         let block = self.geometry.block_of(at);
         let entry = &mut self.blocks[block.index()];
-        if head.is_some() && entry.state == BlockState::Free {
+        if found.is_some() && entry.state == BlockState::Free {
             entry.state = BlockState::Full;
             self.victims.insert(block, entry.live.into());
         }
-        Ok((done, head.filter(Header::is_version)))
+        Ok((done, found.flatten().filter(Header::is_version)))
+    }
+
+    /// Looks, while mounting, whether a block has been written since its erase. Returns when its
+    /// first page was read.
+    pub fn look_into(&mut self, now: Nanos, block: Pbn) -> Result<(Nanos, bool), FtlError> {
+        let (done, found) = self.look_at(now, self.geometry.page(block, 0))?;
+        Ok((done, found.is_some()))
+    }
+
+    /// The header of a page, if it has one that can be read; nothing at all for a blank page.
+    fn look_at(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+    ) -> Result<(Nanos, Option<Option<Header>>), FtlError> {
+        let mut spare = [0xff; header::SIZE];
+        self.stats.add(Operation::Read, Cause::Recovery);
+        match self.flash.read(now, at, &mut [], &mut spare) {
+            Ok(read) => Ok((read.done, Header::parse(&spare).map(Some))),
+            Err(FlashError::Uncorrectable { done, .. }) => Ok((done, Some(None))),
+            Err(other) => Err(other.into()),
+        }
     }
 
     /// Leaves out, while mounting, so many write sequences, which programs that are not looked for

@@ -23,7 +23,7 @@
 mod tests;
 
 use super::active::{Version, Writes};
-use crate::ftl::{Ftl, FtlError, LogPage, Mounted, Slot};
+use crate::ftl::{Ftl, FtlError, LogPage, Mounted, Slot, Stream};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -207,8 +207,8 @@ impl MappingLog {
             }
             let some = entries.chunks(room).nth(part).unwrap_or(&[]);
             self.fill(durable, (part, parts), some);
-            let log = log.unwrap_or_else(|| self.log_in_turn(ftl));
-            done = done.max(ftl.log(now, log as u8, &self.buffer)?.done);
+            let log = log.map_or_else(|| ftl.log_in_turn(Stream::Host), |log| log as u8);
+            done = done.max(ftl.log(now, log, &self.buffer)?.done);
             self.pages += 1;
         }
         publish(ftl);
@@ -217,14 +217,6 @@ impl MappingLog {
         self.stated = self.stated.max(durable);
         self.seq_max = ftl.last_seq() + UNSTATED_MAX;
         Ok(done)
-    }
-
-    /// The log on the channel whose turn it is to take a page, so that the logs are written side by
-    /// side with what they are about.
-    fn log_in_turn(&self, ftl: &Ftl) -> u32 {
-        let geometry = ftl.geometry();
-        let channel = geometry.channel_of(ftl.plane_in_turn(crate::ftl::Stream::Host));
-        channel * self.logs / geometry.channels
     }
 
     fn fill(&mut self, durable: u64, (part, parts): (usize, usize), entries: &[Version]) {
