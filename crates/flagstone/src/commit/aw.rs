@@ -168,7 +168,7 @@ impl Owner for AtomicWrite {
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let done = self.log.moved(ftl, now, (victim, None), &self.moved)?;
+        let done = self.log.moved(ftl, now, victim, &self.moved)?;
         self.moved.clear();
         Ok(done)
     }

@@ -192,9 +192,7 @@ impl Owner for MhlM {
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        // Spread over the heads as the victims are over the planes.
-        let head = Some(ftl.geometry().plane_of(victim) % self.heads);
-        let done = self.log.moved(ftl, now, (victim, head), &self.moved)?;
+        let done = self.log.moved(ftl, now, victim, &self.moved)?;
         self.moved.clear();
         Ok(done)
     }

@@ -102,7 +102,8 @@ impl Zones {
         zone_blocks: u32,
     ) -> Result<(Zones, LastSlide), FtlError> {
         let geometry = *ftl.geometry();
-        let low = geometry.planes().min(ftl.data_pages_per_block()) + 1;
+        // A block for each plane, so that pages do not crowd on the planes that have one left.
+        let low = geometry.planes() + 1;
         let size = match zone_blocks {
             0 => (geometry.blocks() / 64).max(2 * geometry.planes() + low),
             blocks => blocks.max(LEAST + 1),

@@ -179,19 +179,19 @@ impl Ftl {
         first - first % on_channel + (first + lane) % on_channel
     }
 
-    /// The log whose plane is the next in turn to take a page of a stream: it is the one on which
-    /// that stream has been programming longest ago.
-    pub fn log_in_turn(&self, stream: Stream) -> u8 {
+    /// The log that can take a page first, where `busy` says until when each is written, and among
+    /// equals the one whose plane is the next in turn: a stream programmed there longest ago.
+    pub fn log_in_turn(&self, stream: Stream, now: Nanos, busy: &[Nanos]) -> u8 {
         let (planes, channels) = (self.geometry.planes(), self.geometry.channels);
         let turn =
             |plane: u32| plane % (planes / channels) * channels + plane / (planes / channels);
         let next = turn(self.plane_in_turn(stream));
-        let wait = |&lane: &u32| {
-            let open = self.meta.open_log[lane as usize].map(|i| self.meta.pool[i].block);
-            let plane = open.map_or(self.log_plane(lane), |b| self.geometry.plane_of(b));
-            (turn(plane) + planes - next) % planes
+        let wait = |&lane: &usize| {
+            let open = self.meta.open_log[lane].map(|i| self.meta.pool[i].block);
+            let plane = open.map_or(self.log_plane(lane as u32), |b| self.geometry.plane_of(b));
+            (now.max(busy[lane]), (turn(plane) + planes - next) % planes)
         };
-        let lanes = 0..self.meta.open_log.len() as u32;
+        let lanes = 0..self.meta.open_log.len();
         lanes.min_by_key(wait).expect("the owner asked for logs") as u8
     }
 

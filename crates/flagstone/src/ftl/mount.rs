@@ -43,9 +43,13 @@ pub struct Mounted {
     pub done: Nanos,
 }
 
-/// The good blocks that roots, mapping pages and logs use: the first of each plane in turn.
+/// The good blocks that roots, mapping pages and logs use: the first of each plane in turn, one of
+/// each channel before the next of any, so that a restart reads them side by side.
 fn meta_blocks(geometry: &Geometry, flash: &dyn Flash, count: u32) -> Vec<Pbn> {
+    let on_channel = geometry.planes() / geometry.channels;
+    let in_turn = |i: u32| i % geometry.channels * on_channel + i / geometry.channels;
     let per_plane: Vec<Vec<Pbn>> = (0..geometry.planes())
+        .map(in_turn)
         .map(|plane| {
             (0..geometry.blocks_per_plane)
                 .map(|i| Pbn(plane * geometry.blocks_per_plane + i))
