@@ -32,10 +32,10 @@
 //!                 in any order.
 //!             D2. A trim is an entry that names no page; nothing is programmed for it.
 //!             D3. The pages that one collection moves make one group, not one each.
-//!             D4. Recovery looks for the pages of a group that is not called durable. The paper does
-//!                 not say how a log page that names a page which never landed is told from others;
-//!                 its figures leave no room for waiting between the two. The printed form takes
-//!                 the log at its word.
+//!             D4. Recovery looks for the pages of a group that is not called durable. The paper
+//!                 does not say how a log page that names a page which never landed is told from
+//!                 others; its figures leave no room for a wait between the two. The printed form
+//!                 takes the log at its word.
 //!             D5. The pages of the log take the channels in turn.
 
 use super::active::{Version, Writes};

@@ -16,8 +16,8 @@
 //! after a restart writes a checkpoint first, and the sequence goes on far beyond what it found.
 //!
 //! When the log is an eighth as long as the mapping table, the table itself is written (a
-//! checkpoint) and the logs start anew. A restart thus takes about an eighth longer than reading the
-//! table at the most.
+//! checkpoint) and the logs start anew. A restart thus takes about an eighth longer than reading
+//! the table at the most.
 
 #[cfg(test)]
 mod tests;
