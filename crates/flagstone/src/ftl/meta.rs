@@ -316,15 +316,14 @@ impl Ftl {
         order.sort_by_key(|&i| (left[i], i));
         let mut written = pages.len() as u32;
         // The logs start anew with the checkpoint.
-        let mut free = self.meta.free_blocks() + logs.len();
+        let free = self.meta.free_blocks() + logs.len();
         let mut chosen = Vec::new();
         for i in order {
             let used = written.div_ceil(per_block) as usize + self.meta.open_map.len();
-            if left[i] > 0 && free >= reserve + used {
+            if left[i] > 0 && free + chosen.len() >= reserve + used {
                 break;
             }
             written += left[i];
-            free += 1;
             chosen.push(self.meta.pool[i].block);
         }
         chosen.sort_unstable();
