@@ -15,6 +15,7 @@
 //! To add an index: a file with `INFO` and `open`, and a line in `indexes!`.
 
 mod bucket;
+mod buckets;
 mod cache;
 mod device_store;
 mod host_store;
@@ -27,6 +28,7 @@ mod store;
 
 // An index each.
 mod extendible;
+mod linear;
 
 #[cfg(test)]
 mod model;
@@ -49,6 +51,7 @@ pub const LAYOUTS: &[&[Record]] = &[
     space::LAYOUTS,
     journal::LAYOUTS,
     bucket::LAYOUTS,
+    buckets::LAYOUTS,
 ];
 
 /// What a record is found by. Keys of fewer bits are numbers below `u64::MAX` too; a real number
@@ -282,6 +285,8 @@ macro_rules! indexes {
 indexes! {
     /// Extendible hashing.
     Extendible => extendible;
+    /// Linear hashing.
+    Linear => linear;
 }
 
 impl IndexKind {
