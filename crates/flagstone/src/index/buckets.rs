@@ -62,7 +62,7 @@ fn run_of(bucket: u32) -> (usize, u32, u32) {
 pub(super) struct Found {
     /// Where it is, and its value.
     pub(super) record: Option<(Lpn, usize, Value)>,
-    /// The first page with room, as far as was looked.
+    /// The first page with room, unless the key was found before.
     pub(super) room: Option<Lpn>,
     /// The last page that was looked at.
     pub(super) last: Lpn,
@@ -160,15 +160,13 @@ impl Buckets {
         Ok(bucket)
     }
 
-    /// Looks for a key in a bucket: to the end of its list or, if `room` is enough, to the first
-    /// page that has some.
+    /// Looks for a key in a bucket, to the end of its list.
     #[inline]
     pub(super) fn seek(
         &mut self,
         mut now: Nanos,
         bucket: u32,
         key: Key,
-        room: bool,
     ) -> Result<(Found, Nanos), IndexError> {
         let shape = self.shape;
         let mut found = Found {
@@ -190,9 +188,7 @@ impl Buckets {
             self.cache
                 .compared(slot.map_or(len, |slot| slot + 1) as u64);
             match next {
-                Some(next) if slot.is_none() && !(room && found.room.is_some()) => {
-                    found.last = next;
-                }
+                Some(next) if slot.is_none() => found.last = next,
                 _ => return Ok((found, now)),
             }
         }

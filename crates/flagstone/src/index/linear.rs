@@ -152,7 +152,7 @@ impl Index for Linear {
 
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
         let bucket = self.bucket(key);
-        let (found, now) = self.buckets.seek(now, bucket, key, false)?;
+        let (found, now) = self.buckets.seek(now, bucket, key)?;
         self.overflow_taken += u64::from(found.record.is_none() && found.room.is_none());
         let now = self.buckets.put(now, found, key, value)?;
         if self.buckets.records > self.most {
@@ -163,7 +163,7 @@ impl Index for Linear {
 
     fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
         let bucket = self.bucket(key);
-        let (found, now) = self.buckets.seek(now, bucket, key, false)?;
+        let (found, now) = self.buckets.seek(now, bucket, key)?;
         let Some((at, slot, _)) = found.record else {
             return Ok(now);
         };
@@ -176,7 +176,7 @@ impl Index for Linear {
 
     fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
         let bucket = self.bucket(key);
-        let (found, now) = self.buckets.seek(now, bucket, key, false)?;
+        let (found, now) = self.buckets.seek(now, bucket, key)?;
         Ok((found.record.map(|(_, _, value)| value), now))
     }
 

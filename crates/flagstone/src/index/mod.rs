@@ -28,6 +28,7 @@ mod store;
 
 // An index each.
 mod extendible;
+mod lazy_split;
 mod linear;
 
 #[cfg(test)]
@@ -287,6 +288,8 @@ indexes! {
     Extendible => extendible;
     /// Linear hashing.
     Linear => linear;
+    /// Lazy-split hashing.
+    LazySplit => lazy_split;
 }
 
 impl IndexKind {
