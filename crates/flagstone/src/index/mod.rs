@@ -27,6 +27,7 @@ mod space;
 mod store;
 
 // An index each.
+mod bw_delta;
 mod extendible;
 mod lazy_split;
 mod linear;
@@ -53,6 +54,7 @@ pub const LAYOUTS: &[&[Record]] = &[
     journal::LAYOUTS,
     bucket::LAYOUTS,
     buckets::LAYOUTS,
+    bw_delta::LAYOUTS,
 ];
 
 /// What a record is found by. Keys of fewer bits are numbers below `u64::MAX` too; a real number
@@ -290,6 +292,8 @@ indexes! {
     Linear => linear;
     /// Lazy-split hashing.
     LazySplit => lazy_split;
+    /// The Bw-delta tree.
+    BwDelta => bw_delta;
 }
 
 impl IndexKind {

@@ -62,6 +62,11 @@ impl Space {
         self.free.push(page);
     }
 
+    /// Pages that were never used.
+    pub(super) fn left(&self) -> u32 {
+        self.pages - self.next
+    }
+
     /// Pages in use.
     pub(super) fn used(&self) -> u32 {
         self.next - self.free.len() as u32
