@@ -53,6 +53,11 @@ pub(super) struct Engine {
 /// A recovery manager: what has to be written when, and what a restart makes of it. The engine has
 /// checked the arguments and holds the locks before any of these is called.
 pub(super) trait Manager {
+    /// Bytes that a page needs beside its records while one of them is changed.
+    fn overhead(&self) -> usize {
+        0
+    }
+
     /// Logical pages that the host may use, and the highest transaction identifier on the device.
     fn space(&self) -> (u32, TxId);
 

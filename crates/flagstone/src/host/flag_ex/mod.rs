@@ -213,6 +213,11 @@ impl FlagEx {
 }
 
 impl Manager for FlagEx {
+    fn overhead(&self) -> usize {
+        let page_bytes = self.device.ftl().geometry().page_bytes as usize;
+        page_bytes - self.device.room(1, 1)
+    }
+
     fn space(&self) -> (u32, TxId) {
         let (tape, _) = self.tape.as_ref().expect("before the restart");
         let ids = tape.entries(0).map(|(_, entry)| entry.tx);
