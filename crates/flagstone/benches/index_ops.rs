@@ -54,7 +54,7 @@ fn run(kind: IndexKind, settings: &Settings, records: u64, operations: u64) -> R
     let start = Instant::now();
     for i in 0..operations {
         let n = dice.next() % records;
-        if i % 2 == 0 {
+        if i.is_multiple_of(2) {
             let (found, done) = index.get(now, key(n)).map_err(say)?;
             now = done;
             if found.is_none() {

@@ -377,7 +377,7 @@ impl Host {
         let mut stats = self.engine.stats;
         stats.pool = *self.engine.pool.stats();
         stats.locks = *self.engine.locks.stats();
-        self.manager.count(&mut stats);
+        stats.log = self.manager.log_stats();
         stats
     }
 

@@ -27,8 +27,10 @@ mod space;
 mod store;
 
 // An index each.
+mod bptree;
 mod bw_delta;
 mod extendible;
+mod lazy_bptree;
 mod lazy_split;
 mod linear;
 
@@ -55,6 +57,8 @@ pub const LAYOUTS: &[&[Record]] = &[
     bucket::LAYOUTS,
     buckets::LAYOUTS,
     bw_delta::LAYOUTS,
+    bptree::LAYOUTS[0],
+    bptree::LAYOUTS[1],
 ];
 
 /// What a record is found by. Keys of fewer bits are numbers below `u64::MAX` too; a real number
@@ -308,6 +312,10 @@ indexes! {
     LazySplit => lazy_split;
     /// The Bw-delta tree.
     BwDelta => bw_delta;
+    /// A B+-tree.
+    BPlusTree => bptree;
+    /// A B+-tree with a pool of requests that are committed in groups.
+    LazyBPlusTree => lazy_bptree;
 }
 
 impl IndexKind {

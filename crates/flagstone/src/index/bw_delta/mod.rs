@@ -273,7 +273,7 @@ impl BwDelta {
             codec,
             chain_max: settings.number(&INFO, "chain_max", 1, 200)?,
             node_max,
-            node_min: settings.number(&INFO, "node_min", 2, (node_max + 1) / 2)?,
+            node_min: settings.number(&INFO, "node_min", 2, node_max.div_ceil(2))?,
             log_factor: settings.number(&INFO, "log_factor", 1.1, 10.0)?,
             root: 0,
             height: 0,
