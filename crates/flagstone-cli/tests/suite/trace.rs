@@ -260,3 +260,33 @@ fn wrong_use_is_2_and_wrong_input_is_1() {
     );
     assert!(nowhere.contains("cannot write"), "{nowhere}");
 }
+
+#[test]
+fn a_trace_drives_databases_closed_and_open() {
+    let place = Place::new("stacks");
+    let (input, trace) = (place.file("wal.txt", WALDUMP), place.path("t.parquet"));
+    good(&["trace", "import", "waldump", &input, "-o", &trace], "");
+    let compare = [
+        "compare",
+        &trace,
+        "--stack",
+        "wal,force:cfc",
+        "--fill",
+        "0.01",
+        "--json",
+    ];
+    let (closed, _) = good(&compare, "");
+    let (open, _) = good(&[&compare[..], &["--speedup", "0.5"]].concat(), "");
+    for (out, speedup) in [(&closed, "\"speedup\":null"), (&open, "\"speedup\":0.5")] {
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines.len(), 2);
+        for (line, stack) in lines.iter().zip(["wal", "force:cfc"]) {
+            assert!(line.contains(&format!("\"stack\":\"{stack}\"")), "{line}");
+            assert!(line.contains("\"committed\":1,\"rolled_back\":1"), "{line}");
+            assert!(line.contains(speedup), "{line}");
+        }
+    }
+    let wrong = flagstone(&["compare", &trace, "--stack", "wall"], "");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(texts(&wrong).1.contains("no stack `wall`"));
+}

@@ -10,6 +10,7 @@ mod record;
 mod script;
 
 pub use record::{Causes, Erases, Latency, Record, by_cause, flash_by_cause, gc_share};
+pub(crate) use script::page_ratio;
 pub use script::{Script, ScriptError, Transaction};
 
 use crate::device::DeviceSpec;
