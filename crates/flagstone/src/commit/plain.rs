@@ -87,15 +87,9 @@ impl Protocol for Plain {
         at: Lpn,
         content: Content<'_>,
     ) -> Result<Nanos, FtlError> {
-        let page = (content.kind(), at, None);
-        let to = ftl.append(
-            now,
-            (Stream::Host, None),
-            page,
-            &[],
-            content.bytes(),
-            Cause::Host,
-        )?;
+        let (page, cause) = ((content.kind(), at, None), ftl.host_cause(at));
+        let host = (Stream::Host, None);
+        let to = ftl.append(now, host, page, &[], content.bytes(), cause)?;
         if let Some(old) = ftl.set_slot(at, Slot::of(content.kind(), to.at)).ppn() {
             ftl.kill(old);
         }

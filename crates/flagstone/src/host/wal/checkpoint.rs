@@ -75,6 +75,7 @@ impl Wal {
         now: Nanos,
         older_than: Lsn,
     ) -> Result<Nanos, HostError> {
+        self.write_group(now)?;
         let changed = |&(_, since): &(Lpn, Lsn)| since != 0 && since < older_than;
         let frames = engine.pool.iter().map(|(at, frame)| (at, frame.changed));
         let mut old: Vec<(Lpn, Lsn)> = frames.filter(changed).collect();
