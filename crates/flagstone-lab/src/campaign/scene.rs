@@ -8,7 +8,7 @@ use super::{RunId, Subject};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{Device, DeviceError, Group, Options};
 use flagstone::ftl::{Config, FtlError, VictimPolicy};
-use flagstone::host::{Host, HostConfig, HostError, Stack};
+use flagstone::host::{self, Host, HostConfig, HostError};
 use flagstone::nand::{
     Cell, Chip, Cut, Entry, Fault, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer,
 };
@@ -103,13 +103,13 @@ impl Scene {
             // A device is made for one, and runs share aged devices.
             max_c: 2 + (id.base % 2) as u8,
             group_wait: match id.subject {
-                Subject::Stack(Stack::Wal) if id.seed % 3 == 2 => Nanos::from_micros(500),
+                Subject::Stack(host::Stack::Wal) if id.seed % 3 == 2 => Nanos::from_micros(500),
                 _ => Nanos::ZERO,
             },
             ..HostConfig::default()
         };
         let log_pages = match id.subject {
-            Subject::Protocol(_) | Subject::Stack(Stack::Force(_)) => 0,
+            Subject::Protocol(_) | Subject::Stack(host::Stack::Force(_)) => 0,
             Subject::Stack(_) => LOG_PAGES,
         };
         let config = Config {

@@ -5,7 +5,7 @@
 
 use super::live::LiveTable;
 use super::{Content, Found, Info, Isolation, Kind, Options, Protocol, Recovered};
-use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted, Stats, make_room};
+use crate::ftl::{Config, Format, Ftl, FtlError, Mounted, Stats, make_room};
 use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;

@@ -15,7 +15,7 @@
 //! Departures  none.
 
 use super::{Content, Found, Info, Isolation, Options, Protocol, Recovered};
-use crate::ftl::{Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream};
+use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
 pub(super) const INFO: Info = Info {

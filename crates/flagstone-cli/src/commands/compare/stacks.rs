@@ -33,6 +33,11 @@ pub struct HostArgs {
     /// Pages of the log.
     #[arg(long, default_value_t = 1024, requires = "stack")]
     log_pages: u32,
+    /// `wal`: microseconds that a commit may wait for others, so that the log is forced once for
+    /// several. It waits only where others run and no log page is full.
+    #[arg(long, default_value_t = 0, requires = "stack", value_name = "US",
+          value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    group_wait: u64,
     /// Transactions that run before anything is counted.
     #[arg(long, default_value_t = 0, requires = "stack")]
     warm_up: u64,
@@ -105,6 +110,7 @@ fn closed(args: &Args, device: &DeviceSpec, stack: Stack, workload: &str) -> Clo
             frames: args.host.frames as usize,
             policy: *policy.expect("clap has checked it"),
             log_pages: args.host.log_pages,
+            group_wait: Nanos::from_micros(args.host.group_wait),
             ..HostConfig::default()
         },
         plan: Plan {
