@@ -55,13 +55,6 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         })?),
     };
     let faults = faults_of(&args.faults)?;
-    if faults.bits_beyond && args.stack.is_some() {
-        return Err(Failure::Usage(
-            "pages lost beyond ECC are looked for under protocols only: leave \
-             bit-errors-beyond-ecc out, or name a --protocol"
-                .into(),
-        ));
-    }
     let sabotage = Sabotage::ALL
         .iter()
         .find(|(_, name)| *name == args.sabotage);

@@ -6,6 +6,7 @@ mod table;
 use super::{Failure, progress_bar, protocols_of, say};
 use flagstone::commit::{Isolation, Kind, Options};
 use flagstone_lab::device::DeviceSpec;
+use flagstone_lab::image;
 use flagstone_lab::replay::{Record, ReplayError, Script, Setup, Source, script_of};
 use flagstone_lab::trace::{Trace, file};
 use flagstone_lab::workload::{Pattern, Workload};
@@ -43,6 +44,10 @@ pub struct Args {
     /// How full the device is before it starts: this share of its logical pages.
     #[arg(long, default_value_t = 0.7, value_parser = share)]
     fill: f64,
+    /// Start from devices that `flagstone device fill` saved, each with its protocol, instead of
+    /// filling them; may be given several times. --device is that of the images.
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["protocols", "fill", "stack"])]
+    image: Vec<PathBuf>,
     /// Clients, each of which starts its next transaction when its last has ended.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     clients: u32,
@@ -83,7 +88,8 @@ pub struct Args {
     markdown: bool,
 }
 
-fn share(text: &str) -> Result<f64, String> {
+/// A share of something, as an argument.
+pub fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err("it must be a number from 0 to 1".into()),
@@ -108,7 +114,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(list) = &args.host.stack {
         return stacks::run(args, list);
     }
-    let kinds = protocols_of(&args.protocols)?;
+    let kinds = match &args.image[..] {
+        [] => protocols_of(&args.protocols)?,
+        images => images
+            .iter()
+            .map(|path| image::protocol(path))
+            .collect::<Result<_, _>>()
+            .map_err(|error| Failure::Usage(error.to_string()))?,
+    };
     let device = device_of(args)?;
     let setups: Vec<Setup> = kinds
         .iter()
@@ -128,8 +141,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let bar = progress_bar(setups.len() as u64, "comparing");
     let outcomes: Vec<Outcome> = setups
         .par_iter()
-        .map(|setup| {
-            let outcome = setup.run(&script, &source);
+        .enumerate()
+        .map(|(index, setup)| {
+            let outcome = match args.image.get(index) {
+                Some(image) => setup.run_saved(image, &script, &source),
+                None => setup.run(&script, &source),
+            };
             bar.inc(1);
             (setup.kind, outcome)
         })

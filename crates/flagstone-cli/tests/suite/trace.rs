@@ -290,3 +290,59 @@ fn a_trace_drives_databases_closed_and_open() {
     assert_eq!(wrong.status.code(), Some(2));
     assert!(texts(&wrong).1.contains("no stack `wall`"));
 }
+
+#[test]
+fn a_saved_device_serves_a_comparison_and_a_wrong_one_is_refused() {
+    let place = Place::new("image");
+    let (input, trace) = (place.file("wal.txt", WALDUMP), place.path("t.parquet"));
+    good(&["trace", "import", "waldump", &input, "-o", &trace], "");
+    let image = place.path("cfc.image");
+    let fill = [
+        "device",
+        "fill",
+        "small",
+        "--protocol",
+        "cfc",
+        "--fill",
+        "0.05",
+        "-o",
+        &image,
+    ];
+    let (_, said) = good(&fill, "");
+    assert!(said.contains("cfc on small, 5 % full"), "{said}");
+    let (out, _) = good(&["compare", &trace, "--image", &image, "--json"], "");
+    assert!(
+        out.contains("\"protocol\":\"cfc\"") && out.contains("\"fill\":0.0"),
+        "{out}"
+    );
+
+    let compare = |image: &str, more: &[&str]| {
+        let args = [&["compare", &trace, "--image", image], more].concat();
+        let output = flagstone(&args, "");
+        (output.status.code(), texts(&output).1)
+    };
+    let (code, error) = compare(&image, &["--device", "flagcommit-slc"]);
+    assert!(
+        code == Some(1) && error.contains("holds a device of another"),
+        "{error}"
+    );
+    let mut bytes = std::fs::read(&image).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&image, &bytes).unwrap();
+    let (code, error) = compare(&image, &[]);
+    assert!(
+        code == Some(1) && error.contains("make the image again"),
+        "{error}"
+    );
+    let (code, error) = compare(&input, &[]);
+    assert!(
+        code == Some(2) && error.contains("is not the image of a device"),
+        "{error}"
+    );
+    let (code, error) = compare(&place.path("none"), &[]);
+    assert!(
+        code == Some(2) && error.contains("could not be read"),
+        "{error}"
+    );
+}

@@ -40,7 +40,9 @@ impl From<DeviceError> for NoStart {
     fn from(error: DeviceError) -> NoStart {
         match error {
             DeviceError::Ftl(FtlError::PowerLost) => NoStart::PowerLost,
-            DeviceError::Ftl(FtlError::Unreadable { .. }) => NoStart::Unreadable,
+            DeviceError::Ftl(FtlError::Unreadable { .. }) | DeviceError::Unreadable(_) => {
+                NoStart::Unreadable
+            }
             error => NoStart::Other(error.to_string()),
         }
     }
