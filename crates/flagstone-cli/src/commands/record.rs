@@ -67,8 +67,8 @@ pub struct Postgres {
     seed: u64,
 
     /// Record reads of pages as well, by tracing the server with bpftrace. Needs root, bpftrace,
-    /// and a server built with probes, as Debian's and PostgreSQL's own packages are. It keeps some 50
-    /// bytes an access in TMPDIR until the end.
+    /// and a server built with probes, as Debian's and PostgreSQL's own packages are. It keeps some
+    /// 50 bytes an access in TMPDIR until the end.
     #[arg(long, conflicts_with = "waldump")]
     reads: bool,
 
