@@ -277,8 +277,8 @@ impl<'a> Run<'a> {
     }
 
     /// Bit errors beyond what ECC corrects destroy pages for good: a reader must be told, and must
-    /// never be given other bytes. Nothing is promised after a restart, so there is none. A database
-    /// that was told of a lost page has stopped: what its pool holds then is not looked at.
+    /// never be given other bytes. Nothing is promised after a restart, so there is none. A
+    /// database that was told of a lost page has stopped: what its pool holds is not looked at.
     fn damage_phase(&mut self, work: &mut Work) -> Result<(), String> {
         let plan = fault_plan(self.id, 0, &mut self.dice);
         let (stack, world) = self.scene.open(self.chip.clone(), None, plan, self.story);

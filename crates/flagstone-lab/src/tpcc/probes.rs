@@ -1,4 +1,4 @@
-//! Running `bpftrace` on a server: finding what it needs, waiting until it sees, ending it in order.
+//! Running `bpftrace` on a server: what it needs, waiting until it sees, ending it in order.
 //!
 //! The log has no reads. A server that was built with probes (`--enable-dtrace`, as Debian's and
 //! PostgreSQL's own packages are) tells a tracer in the kernel of each access, at the price that
