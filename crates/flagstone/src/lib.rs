@@ -12,3 +12,4 @@ pub mod page;
 pub mod commit;
 pub mod buffer;
 pub mod host;
+pub mod index;

@@ -5,7 +5,7 @@
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::Kind;
 use flagstone::layout::Record;
-use flagstone::{commit, ftl, host, page};
+use flagstone::{commit, ftl, host, index, page};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
@@ -405,6 +405,7 @@ fn layouts() -> impl Iterator<Item = &'static Record> {
     below
         .into_iter()
         .chain(host::LAYOUTS.iter().copied())
+        .chain(index::LAYOUTS.iter().copied())
         .flatten()
 }
 

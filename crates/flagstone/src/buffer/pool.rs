@@ -382,6 +382,11 @@ impl<T> Pool<T> {
         self.room = None;
     }
 
+    /// Goes on counting from what another pool had counted: this one takes its place.
+    pub fn restore_stats(&mut self, stats: PoolStats) {
+        self.stats = stats;
+    }
+
     /// Checks the invariants of the pool and its policy, in tests and campaigns.
     ///
     /// # Errors

@@ -1,0 +1,337 @@
+//! Pages of an index in memory, over a store; and what was read and written below.
+//!
+//! Nodes that are used one at a time go through the frames ([`Cache::read`], [`Cache::change`],
+//! [`Cache::fill`]). What is read or written in one go, side by side, goes past them
+//! ([`Cache::read_past`], [`Cache::write_past`]): the frames' copies are used and kept right, and
+//! no frame is taken.
+
+use super::{IndexStats, Store, StoreError};
+use crate::buffer::{PolicyKind, PolicyOptions, Pool};
+use crate::units::{Lpn, Nanos};
+
+/// Frames over a store.
+pub struct Cache {
+    store: Box<dyn Store>,
+    pool: Pool<Box<[u8]>>,
+    policy: (PolicyKind, PolicyOptions),
+    page_bytes: usize,
+    /// Buffers of frames that went, to be used again.
+    spare: Vec<Box<[u8]>>,
+    stats: IndexStats,
+}
+
+impl Cache {
+    /// An empty cache of so many frames, at least four.
+    pub fn new(store: Box<dyn Store>, frames: usize, policy: (PolicyKind, PolicyOptions)) -> Cache {
+        Cache {
+            page_bytes: store.page_bytes(),
+            pool: Pool::new(frames.max(4), policy.0, &policy.1),
+            store,
+            policy,
+            spare: Vec::new(),
+            stats: IndexStats::default(),
+        }
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// Frames there are.
+    pub fn frames(&self) -> usize {
+        self.pool.capacity()
+    }
+
+    /// Whether the page is in a frame.
+    pub fn holds(&self, at: Lpn) -> bool {
+        self.pool.contains(at)
+    }
+
+    /// Whether the page is in a frame and differs from the store's.
+    pub fn is_dirty(&self, at: Lpn) -> bool {
+        self.pool.is_dirty(at)
+    }
+
+    /// The page that would go if a frame were needed now, if all are taken; never a pinned one.
+    pub fn next_victim(&mut self) -> Option<Lpn> {
+        if !self.pool.is_full() {
+            return None;
+        }
+        self.pool.victim(&mut |_, _| true)
+    }
+
+    /// A page in a frame that is dirty already, to be changed on its way out: not an access.
+    pub fn dirty_page(&mut self, at: Lpn) -> Option<&mut [u8]> {
+        if !self.pool.is_dirty(at) {
+            return None;
+        }
+        self.pool.peek_mut(at).map(|page| &mut **page)
+    }
+
+    /// Keeps a page in its frame until [`Cache::unpin`]; pins count.
+    ///
+    /// # Panics
+    /// The page is in no frame.
+    pub fn pin(&mut self, at: Lpn) {
+        self.pool.pin(at);
+    }
+
+    /// Takes a pin away.
+    ///
+    /// # Panics
+    /// The page has none.
+    pub fn unpin(&mut self, at: Lpn) {
+        self.pool.unpin(at);
+    }
+
+    /// Writes a page out if it is dirty. It keeps its frame.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn clean(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+        if !self.pool.is_dirty(at) {
+            return Ok(now);
+        }
+        let page = self.pool.peek(at).expect("a dirty page is in a frame");
+        let done = self.store.write(now, &[(at, page)])?;
+        self.stats.writes += 1;
+        self.pool.set_dirty(at, false);
+        Ok(done)
+    }
+
+    /// A frame for a page that is not there, with any content.
+    fn make_room(&mut self, mut now: Nanos) -> Result<(Box<[u8]>, Nanos), StoreError> {
+        while self.pool.is_full() {
+            let victim = self.pool.victim(&mut |_, _| true);
+            let victim = victim.expect("an index pins fewer pages than there are frames");
+            now = self.clean(now, victim)?;
+            self.spare.extend(self.pool.remove(victim));
+        }
+        let page = self.spare.pop();
+        Ok((page.unwrap_or_else(|| vec![0; self.page_bytes].into()), now))
+    }
+
+    fn fetch(&mut self, now: Nanos, at: Lpn, write: bool) -> Result<Nanos, StoreError> {
+        if self.pool.get(at, write).is_some() {
+            return Ok(now);
+        }
+        let (mut page, now) = self.make_room(now)?;
+        let done = self.store.read(now, at, &mut page)?;
+        self.stats.reads += 1;
+        self.pool.insert(at, page, write);
+        Ok(done)
+    }
+
+    /// A page to look at.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    #[inline]
+    pub fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), StoreError> {
+        let done = self.fetch(now, at, false)?;
+        Ok((self.pool.peek(at).expect("it was fetched"), done))
+    }
+
+    /// A page to change in part; it is dirty from now on.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    #[inline]
+    pub fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), StoreError> {
+        let done = self.fetch(now, at, true)?;
+        Ok((self.pool.peek_mut(at).expect("it was fetched"), done))
+    }
+
+    /// A page to write anew: zeros, dirty, and not read.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), StoreError> {
+        let mut done = now;
+        if self.pool.get(at, true).is_none() {
+            let (page, when) = self.make_room(now)?;
+            done = when;
+            self.pool.insert(at, page, true);
+        }
+        let page = self.pool.peek_mut(at).expect("it has a frame");
+        page.fill(0);
+        Ok((page, done))
+    }
+
+    /// Reads pages side by side, one after the other into `into`. What frames have is copied from
+    /// there and not counted as an access.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn read_past(
+        &mut self,
+        now: Nanos,
+        pages: &[Lpn],
+        into: &mut [u8],
+    ) -> Result<Nanos, StoreError> {
+        let size = self.page_bytes;
+        if pages.iter().all(|&at| !self.pool.contains(at)) {
+            self.count_reads(pages.len());
+            return self
+                .store
+                .read_many(now, pages, &mut into[..pages.len() * size]);
+        }
+        let missing: Vec<usize> = (0..pages.len())
+            .filter(|&i| !self.pool.contains(pages[i]))
+            .collect();
+        let wanted: Vec<Lpn> = missing.iter().map(|&i| pages[i]).collect();
+        let mut bytes = vec![0; wanted.len() * size];
+        let done = self.store.read_many(now, &wanted, &mut bytes)?;
+        self.count_reads(wanted.len());
+        for (&i, page) in missing.iter().zip(bytes.chunks(size)) {
+            into[i * size..][..size].copy_from_slice(page);
+        }
+        for (i, &at) in pages.iter().enumerate() {
+            if let Some(page) = self.pool.peek(at) {
+                into[i * size..][..size].copy_from_slice(page);
+            }
+        }
+        Ok(done)
+    }
+
+    fn count_reads(&mut self, pages: usize) {
+        self.stats.reads += pages as u64;
+        self.stats.coarse_reads += u64::from(pages > 1);
+    }
+
+    /// Writes whole pages side by side. Frames that have them get the new content and are clean.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn write_past(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+        if pages.is_empty() {
+            return Ok(now);
+        }
+        let done = self.store.write(now, pages)?;
+        self.count_writes(pages.len());
+        for &(at, data) in pages {
+            if let Some(frame) = self.pool.peek_mut(at) {
+                frame[..data.len()].copy_from_slice(data);
+                frame[data.len()..].fill(0);
+                self.pool.set_dirty(at, false);
+            }
+        }
+        Ok(done)
+    }
+
+    fn count_writes(&mut self, pages: usize) {
+        self.stats.writes += pages as u64;
+        if pages > 1 {
+            self.stats.coarse_writes += 1;
+            self.stats.coarse_pages += pages as u64;
+        }
+    }
+
+    /// A page is not needed any more: its frame is free, and the store knows.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn forget(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+        self.spare.extend(self.pool.remove(at));
+        self.store.trim(now, at)
+    }
+
+    /// Writes all dirty pages, side by side.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn write_all(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        let mut dirty: Vec<(Lpn, &[u8])> =
+            self.pool.dirty().map(|(at, page)| (at, &**page)).collect();
+        if dirty.is_empty() {
+            return Ok(now);
+        }
+        dirty.sort_unstable_by_key(|&(at, _)| at);
+        let done = self.store.write(now, &dirty)?;
+        let written: Vec<Lpn> = dirty.iter().map(|&(at, _)| at).collect();
+        self.count_writes(written.len());
+        for at in written {
+            self.pool.set_dirty(at, false);
+        }
+        Ok(done)
+    }
+
+    /// Changes how many frames there are, at least four. Frames that remain start anew with the
+    /// policy, as if each had been read once.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn resize(&mut self, mut now: Nanos, frames: usize) -> Result<Nanos, StoreError> {
+        let frames = frames.max(4);
+        while self.pool.len() > frames {
+            let victim = self.pool.victim(&mut |_, _| true);
+            let victim = victim.expect("an index pins fewer pages than there are frames");
+            now = self.clean(now, victim)?;
+            self.spare.extend(self.pool.remove(victim));
+        }
+        let stats = *self.pool.stats();
+        let mut new = Pool::new(frames, self.policy.0, &self.policy.1);
+        let held: Vec<(Lpn, bool)> = self
+            .pool
+            .iter()
+            .map(|(at, _)| (at, self.pool.is_dirty(at)))
+            .collect();
+        for (at, dirty) in held {
+            let page = self.pool.remove(at).expect("it was there");
+            new.insert(at, page, dirty);
+        }
+        new.restore_stats(stats);
+        self.pool = new;
+        self.spare.clear();
+        Ok(now)
+    }
+
+    /// A look at a page for a check: past all counters.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>, StoreError> {
+        if let Some(page) = self.pool.peek(at) {
+            return Ok(page.to_vec());
+        }
+        let mut page = vec![0; self.page_bytes];
+        self.store.read(Nanos::ZERO, at, &mut page)?;
+        Ok(page)
+    }
+
+    /// Key comparisons that the index made.
+    #[inline]
+    pub fn compared(&mut self, keys: u64) {
+        self.stats.comparisons += keys;
+    }
+
+    /// What was counted.
+    pub fn stats(&self) -> IndexStats {
+        IndexStats {
+            pool: *self.pool.stats(),
+            ..self.stats
+        }
+    }
+
+    /// Forgets what was counted.
+    pub fn reset_stats(&mut self) {
+        self.stats = IndexStats::default();
+        self.pool.reset_stats();
+    }
+
+    /// Bytes of the frames.
+    pub fn memory(&self) -> u64 {
+        (self.pool.capacity() * self.page_bytes) as u64
+    }
+
+    /// The store below.
+    pub fn store(&mut self) -> &mut dyn Store {
+        self.store.as_mut()
+    }
+
+    /// Gives the store back. Dirty pages are lost.
+    pub fn into_store(self) -> Box<dyn Store> {
+        self.store
+    }
+}

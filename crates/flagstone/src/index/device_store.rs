@@ -1,0 +1,160 @@
+//! Pages of an index on a transactional device: each write a transaction of the device, or all
+//! those between begin and commit together.
+//!
+//! What a transaction writes waits in memory until it commits, so that it reaches the device in one
+//! go, side by side, and each page once, as some protocols want it.
+
+use super::{Store, StoreError};
+use crate::commit::Device;
+use crate::ftl::Ftl;
+use crate::nand::Flash;
+use crate::units::{Lpn, Nanos};
+use std::collections::BTreeMap;
+
+/// What a transaction has written, nothing for a page that it gave back.
+type Waiting = BTreeMap<Lpn, Option<Box<[u8]>>>;
+
+/// A device as a store.
+pub struct DeviceStore {
+    device: Device,
+    open: Option<Waiting>,
+}
+
+impl DeviceStore {
+    /// All logical pages of a device.
+    pub fn new(device: Device) -> DeviceStore {
+        DeviceStore { device, open: None }
+    }
+
+    /// The device.
+    pub fn device(&mut self) -> &mut Device {
+        &mut self.device
+    }
+
+    /// Gives the device back. What a transaction wrote that was begun is lost.
+    pub fn into_device(self) -> Device {
+        self.device
+    }
+
+    /// Writes pages in a transaction of the device.
+    fn put<'a>(
+        &mut self,
+        now: Nanos,
+        pages: impl Iterator<Item = (Lpn, Option<&'a [u8]>)>,
+    ) -> Result<Nanos, StoreError> {
+        let tx = self.device.begin(now)?;
+        let mut done = now;
+        for (at, data) in pages {
+            // All are asked for at once: that is what spreads them over the parallel units.
+            let taken = match data {
+                Some(data) => self.device.write(now, tx, at, data)?,
+                None => self.device.trim(now, tx, at)?,
+            };
+            done = done.max(taken);
+        }
+        if let Some(done) = self.device.commit(done, tx)? {
+            return Ok(done);
+        }
+        // One transaction at a time: no other will join the group.
+        let ended = self.device.acknowledged(done, true)?;
+        let mine = ended.iter().find(|(other, _)| *other == tx);
+        Ok(mine.expect("a flush ends every commit that waits").1)
+    }
+
+    fn check(&self, at: Lpn) -> Result<(), StoreError> {
+        let pages = self.device.pages();
+        if at.0 >= pages {
+            return Err(StoreError::OutOfRange { at, pages });
+        }
+        Ok(())
+    }
+}
+
+impl Store for DeviceStore {
+    fn page_bytes(&self) -> usize {
+        self.device.geometry().page_bytes as usize
+    }
+
+    fn pages(&self) -> u32 {
+        self.device.pages()
+    }
+
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+        let mut done = now;
+        let own = self.open.as_ref().and_then(|waiting| waiting.get(&at));
+        let data = match own {
+            Some(data) => data.as_deref(),
+            None => {
+                let (when, data) = self.device.read(now, None, at)?;
+                done = when;
+                data
+            }
+        };
+        let data = data.unwrap_or_default();
+        into[..data.len()].copy_from_slice(data);
+        into[data.len()..].fill(0);
+        Ok(done)
+    }
+
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+        for &(at, _) in pages {
+            self.check(at)?;
+        }
+        match &mut self.open {
+            Some(waiting) => {
+                waiting.extend(pages.iter().map(|&(at, data)| (at, Some(data.into()))));
+                Ok(now)
+            }
+            None => self.put(now, pages.iter().map(|&(at, data)| (at, Some(data)))),
+        }
+    }
+
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+        self.check(at)?;
+        match &mut self.open {
+            Some(waiting) => {
+                waiting.insert(at, None);
+                Ok(now)
+            }
+            None => self.put(now, std::iter::once((at, None))),
+        }
+    }
+
+    fn transactional(&self) -> bool {
+        self.device.info().atomic
+    }
+
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        if self.transactional() {
+            assert!(self.open.is_none(), "one transaction at a time");
+            self.open = Some(Waiting::new());
+        }
+        Ok(now)
+    }
+
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        match self.open.take() {
+            Some(waiting) if !waiting.is_empty() => {
+                self.put(now, waiting.iter().map(|(&at, data)| (at, data.as_deref())))
+            }
+            _ => Ok(now),
+        }
+    }
+
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        self.open = None;
+        Ok(now)
+    }
+
+    fn into_flash(self: Box<Self>) -> Option<Box<dyn Flash>> {
+        Some(self.device.into_flash())
+    }
+
+    fn ftl(&self) -> Option<&Ftl> {
+        Some(self.device.ftl())
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        self.device.check()
+    }
+}

@@ -1,0 +1,330 @@
+//! Extendible hashing: a directory in memory that doubles, and buckets that split one at a time.
+//!
+//! Paper       [Extendible]; a baseline of [SAL] §4.
+//! Idea        The last bits of a key's hash are an index into a directory of bucket pages. A full
+//!             bucket splits by one more bit; if it was the directory's last, that doubles.
+//! Cost        One page read a search. An insertion changes one page, a split two.
+//!
+//!   page      bucket_head, its tag the bucket's depth; records
+//!   metadata  the directory's depth, its entries, records counted
+//!
+//! Invariants  1. Entries whose last `depth` bits are equal, and no others, name the same bucket.
+//!             2. A bucket has overflow pages only at the greatest depth.
+//!
+//! Departures  D1. Buckets never merge and the directory never halves: deleted records leave room
+//!                 for others. The paper's load factor does not drive it either.
+
+use super::bucket::{Shape, hash};
+use super::meta::Meta;
+use super::space::Space;
+use super::{Cache, Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
+use crate::units::{Lpn, Nanos};
+
+pub(super) const INFO: Info = Info {
+    name: "extendible",
+    idea: "a directory in memory that doubles, buckets that split one at a time",
+    paper: "[Extendible]",
+    ordered: false,
+    buffers: false,
+    settings: &[Setting {
+        name: "depth_max",
+        default: "24",
+        what: "bits of the hash that the directory uses at most, 1 to 30; beyond, buckets overflow",
+    }],
+    tiny: &[("depth_max", "4")],
+    costs: ["1 read", "1 read, 1 program", "2 programs"],
+};
+
+struct Extendible {
+    cache: Cache,
+    meta: Meta,
+    space: Space,
+    shape: Shape,
+    value_bytes: usize,
+    depth_max: u32,
+    /// Bits that the directory uses.
+    depth: u32,
+    directory: Vec<Lpn>,
+    splits: u64,
+    doublings: u64,
+}
+
+pub(super) fn open(
+    store: Box<dyn Store>,
+    settings: &Settings,
+    now: Nanos,
+) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+    let value_bytes = settings.value_bytes(&INFO)?;
+    let (page_bytes, pages) = (store.page_bytes(), store.pages());
+    let frames = settings.memory(&INFO)? as usize / page_bytes;
+    let mut cache = Cache::new(store, frames, settings.buffer(&INFO)?);
+    let (meta, loaded, now) = Meta::load(&mut cache, INFO.name, value_bytes, now)?;
+    let mut index = Extendible {
+        cache,
+        meta,
+        space: Space::new(1, pages),
+        shape: Shape::new(page_bytes, value_bytes),
+        value_bytes,
+        depth_max: settings.number(&INFO, "depth_max", 1, 30)?,
+        depth: 0,
+        directory: Vec::new(),
+        splits: 0,
+        doublings: 0,
+    };
+    match loaded {
+        Some((space, own)) => {
+            index.space = space;
+            let words: Vec<u32> = own
+                .chunks_exact(4)
+                .map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")))
+                .collect();
+            let sound = words
+                .first()
+                .is_some_and(|&depth| depth <= 30 && words.len() == 1 + (1usize << depth));
+            if !sound {
+                return Err(IndexError::Damaged {
+                    at: Lpn(0),
+                    why: "the directory has not as many entries as its depth says".to_string(),
+                });
+            }
+            index.depth = words[0];
+            index.directory = words[1..].iter().map(|&page| Lpn(page)).collect();
+        }
+        None => {
+            let first = index.space.take()?;
+            index.cache.fill(now, first)?;
+            index.directory.push(first);
+        }
+    }
+    Ok((Box::new(index), now))
+}
+
+impl Extendible {
+    fn bucket(&self, key: Key) -> Lpn {
+        self.directory[(hash(key) & ((1 << self.depth) - 1)) as usize]
+    }
+
+    /// The page of the key's bucket that has it, its slot and value; or the last page.
+    fn seek(
+        &mut self,
+        mut now: Nanos,
+        key: Key,
+    ) -> Result<(Lpn, Option<(usize, Value)>, Nanos), IndexError> {
+        let mut at = self.bucket(key);
+        loop {
+            let (page, done) = self.cache.read(now, at)?;
+            let (slot, len) = (self.shape.find(page, key), self.shape.len(page));
+            let value = slot.map(|slot| self.shape.record(page, slot).1);
+            let next = self.shape.next(page);
+            now = done;
+            self.cache
+                .compared(slot.map_or(len, |slot| slot + 1) as u64);
+            match next {
+                Some(next) if slot.is_none() => at = next,
+                _ => return Ok((at, slot.zip(value), now)),
+            }
+        }
+    }
+
+    /// Splits the bucket of a key, which is full, by one more bit.
+    fn split(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+        let old = self.bucket(key);
+        let new = self.space.take()?;
+        let (page, now) = self.cache.read(now, old)?;
+        let records: Vec<(Key, Value)> = self.shape.records(page).collect();
+        let depth = u32::from(self.shape.tag(page));
+        if depth == self.depth {
+            self.directory.extend_from_within(..);
+            self.depth += 1;
+            self.doublings += 1;
+        }
+        self.splits += 1;
+        let shape = self.shape;
+        let mut now = now;
+        for (at, bit) in [(old, 0), (new, 1)] {
+            let (page, done) = self.cache.fill(now, at)?;
+            now = done;
+            shape.set_tag(page, depth as u16 + 1);
+            for &(key, value) in &records {
+                if (hash(key) >> depth) & 1 == bit {
+                    shape.push(page, key, value);
+                }
+            }
+        }
+        let first = (hash(key) & ((1 << depth) - 1)) as usize + (1 << depth);
+        for entry in self.directory[first..].iter_mut().step_by(2 << depth) {
+            *entry = new;
+        }
+        Ok(now)
+    }
+}
+
+impl Index for Extendible {
+    fn info(&self) -> &'static Info {
+        &INFO
+    }
+
+    fn insert(&mut self, mut now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+        loop {
+            let (at, slot, done) = self.seek(now, key)?;
+            now = done;
+            let shape = self.shape;
+            let (page, done) = self.cache.change(now, at)?;
+            now = done;
+            if let Some((slot, _)) = slot {
+                shape.replace(page, slot, value);
+                return Ok(now);
+            }
+            if !shape.is_full(page) {
+                shape.push(page, key, value);
+                return Ok(now);
+            }
+            if u32::from(shape.tag(page)) < self.depth_max {
+                now = self.split(now, key)?;
+                continue;
+            }
+            let next = self.space.take()?;
+            let depth = shape.tag(page);
+            shape.set_next(page, Some(next));
+            let (page, done) = self.cache.fill(now, next)?;
+            shape.set_tag(page, depth);
+            shape.push(page, key, value);
+            return Ok(done);
+        }
+    }
+
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+        let (at, slot, mut now) = self.seek(now, key)?;
+        if let Some((slot, _)) = slot {
+            let (page, done) = self.cache.change(now, at)?;
+            self.shape.remove(page, slot);
+            now = done;
+        }
+        Ok(now)
+    }
+
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+        let (_, found, now) = self.seek(now, key)?;
+        Ok((found.map(|(_, value)| value), now))
+    }
+
+    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        let now = self.cache.write_all(now)?;
+        let mut own = self.depth.to_le_bytes().to_vec();
+        for page in &self.directory {
+            own.extend_from_slice(&page.0.to_le_bytes());
+        }
+        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
+        meta.save(cache, INFO.name, self.value_bytes, space, &own, now)
+    }
+
+    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        self.settle(now)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let mut used = self.meta.pages().to_vec();
+        for (i, &first) in self.directory.iter().enumerate() {
+            let mut next = Some(first);
+            while let Some(at) = next {
+                let page = self.cache.inspect(at).map_err(|error| error.to_string())?;
+                self.shape.check(&page)?;
+                let depth = u32::from(self.shape.tag(&page));
+                let mask = (1u64 << depth) - 1;
+                if depth > self.depth {
+                    return Err(format!("bucket {at} is deeper than the directory"));
+                }
+                if self.directory[i & mask as usize] != first {
+                    return Err(format!("entry {i} names another bucket than its like"));
+                }
+                for (key, _) in self.shape.records(&page) {
+                    if (hash(key) ^ i as u64) & mask != 0 {
+                        return Err(format!("key {key} is in the wrong bucket, page {at}"));
+                    }
+                }
+                next = self.shape.next(&page);
+                if next.is_some() && depth < self.depth_max {
+                    return Err(format!("bucket {at} overflows and could split"));
+                }
+                if i as u64 & mask == i as u64 {
+                    used.push(at);
+                }
+            }
+        }
+        self.space.check(used)
+    }
+
+    fn stats(&self) -> IndexStats {
+        self.cache.stats()
+    }
+
+    fn reset_stats(&mut self) {
+        self.cache.reset_stats();
+        (self.splits, self.doublings) = (0, 0);
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("page_cache", self.cache.memory()),
+            (
+                "directory",
+                (self.directory.len() * size_of::<Lpn>()) as u64,
+            ),
+            ("free_pages", self.space.memory()),
+        ]
+    }
+
+    fn figures(&self) -> Vec<(&'static str, f64)> {
+        vec![
+            ("splits", self.splits as f64),
+            ("doublings", self.doublings as f64),
+        ]
+    }
+
+    fn store(&mut self) -> &mut dyn Store {
+        self.cache.store()
+    }
+
+    fn into_store(self: Box<Self>) -> Box<dyn Store> {
+        self.cache.into_store()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::IndexKind;
+    use super::super::model::{History, assert_recovers};
+    use super::*;
+
+    fn history() -> History {
+        History {
+            kind: IndexKind::Extendible,
+            settings: Settings::new().with("memory", 6 * 256),
+            page_bytes: 256,
+            seed: 1,
+            operations: 6000,
+            keys: 1500,
+        }
+    }
+
+    #[test]
+    fn agrees_with_a_map() {
+        history().assert_agrees(4);
+    }
+
+    #[test]
+    fn agrees_with_a_map_where_buckets_overflow() {
+        let settings = Settings::new().with("memory", 1024).with("depth_max", 3);
+        let history = History {
+            settings,
+            ..history()
+        };
+        history.assert_agrees(3);
+    }
+
+    #[test]
+    fn transactions_survive_or_are_gone() {
+        let settings = Settings::new().with("memory", 4096);
+        assert_recovers(IndexKind::Extendible, &settings, 5, 400);
+    }
+}

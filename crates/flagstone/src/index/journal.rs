@@ -1,0 +1,169 @@
+//! The operations since an index was last flushed, in pages of their own: what an index keeps in
+//! its buffers comes back from here after a restart.
+//!
+//! The pages are written in order, the last one again with each operation; so they belong into a
+//! store with transactions. A flush begins a new generation at the first page.
+
+use super::store::Store;
+use super::{IndexError, Key, Value};
+use crate::layout;
+use crate::layout::{Record, get, put};
+use crate::units::{Lpn, Nanos};
+
+layout! {
+    /// The head of a page of an index's journal.
+    pub journal_head: 10 => {
+        GENERATION: 8, "flushes before it; pages of another generation do not count";
+        OPERATIONS: 2, "how many follow";
+    }
+}
+
+layout! {
+    /// An operation in an index's journal.
+    pub journal_entry: 17 => {
+        KIND:  1, "1 insert, 2 update, 3 delete";
+        KEY:   8, "the key";
+        VALUE: 8, "the value; 0 of a deletion";
+    }
+}
+
+/// Records that this module keeps.
+pub const LAYOUTS: &[Record] = &[journal_head::RECORD, journal_entry::RECORD];
+
+/// An operation that changes an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Insert(Key, Value),
+    Update(Key, Value),
+    Delete(Key),
+}
+
+/// The journal's pages, the first ones of the store.
+#[derive(Debug)]
+pub(super) struct Journal {
+    pages: u32,
+    generation: u64,
+    /// The page that is being filled, and how many operations it has.
+    at: u32,
+    operations: usize,
+    image: Vec<u8>,
+}
+
+fn per_page(page_bytes: usize) -> usize {
+    (page_bytes - journal_head::SIZE) / journal_entry::SIZE
+}
+
+impl Journal {
+    /// Reads the journal: its operations, in order.
+    ///
+    /// # Errors
+    /// A page that makes no sense, or a store that cannot go on.
+    pub(super) fn load(
+        store: &mut dyn Store,
+        pages: u32,
+        mut now: Nanos,
+    ) -> Result<(Journal, Vec<Operation>, Nanos), IndexError> {
+        let mut journal = Journal {
+            pages,
+            generation: 0,
+            at: 0,
+            operations: 0,
+            image: vec![0; store.page_bytes()],
+        };
+        let mut all = Vec::new();
+        for page in 0..pages {
+            let mut image = vec![0; store.page_bytes()];
+            now = store.read(now, Lpn(page), &mut image)?;
+            let generation = get(&image, journal_head::GENERATION);
+            if page == 0 {
+                journal.generation = generation;
+            } else if generation != journal.generation {
+                break;
+            }
+            let operations = get(&image, journal_head::OPERATIONS) as usize;
+            let entries = image[journal_head::SIZE..].chunks_exact(journal_entry::SIZE);
+            if operations > entries.len() {
+                return Err(damaged(page));
+            }
+            for entry in entries.take(operations) {
+                let (key, value) = (
+                    get(entry, journal_entry::KEY),
+                    get(entry, journal_entry::VALUE),
+                );
+                all.push(match entry[0] {
+                    1 => Operation::Insert(key, value),
+                    2 => Operation::Update(key, value),
+                    3 => Operation::Delete(key),
+                    _ => return Err(damaged(page)),
+                });
+            }
+            (journal.at, journal.operations, journal.image) = (page, operations, image);
+            if operations < per_page(store.page_bytes()) {
+                break;
+            }
+        }
+        Ok((journal, all, now))
+    }
+
+    /// Whether one more operation has no room.
+    pub(super) fn is_full(&self) -> bool {
+        self.at + 1 == self.pages && self.operations == per_page(self.image.len())
+    }
+
+    /// Adds an operation.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    ///
+    /// # Panics
+    /// The journal is full.
+    pub(super) fn append(
+        &mut self,
+        store: &mut dyn Store,
+        operation: Operation,
+        now: Nanos,
+    ) -> Result<Nanos, IndexError> {
+        assert!(!self.is_full(), "the journal is full");
+        if self.operations == per_page(self.image.len()) {
+            (self.at, self.operations) = (self.at + 1, 0);
+            self.image.fill(0);
+        }
+        let start = journal_head::SIZE + self.operations * journal_entry::SIZE;
+        let entry = &mut self.image[start..start + journal_entry::SIZE];
+        let (kind, key, value) = match operation {
+            Operation::Insert(key, value) => (1, key, value),
+            Operation::Update(key, value) => (2, key, value),
+            Operation::Delete(key) => (3, key, 0),
+        };
+        put(entry, journal_entry::KIND, kind);
+        put(entry, journal_entry::KEY, key);
+        put(entry, journal_entry::VALUE, value);
+        self.operations += 1;
+        self.write(store, now)
+    }
+
+    /// Forgets all operations.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub(super) fn clear(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos, IndexError> {
+        (self.at, self.operations) = (0, 0);
+        self.generation += 1;
+        self.image.fill(0);
+        self.write(store, now)
+    }
+
+    fn write(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos, IndexError> {
+        put(&mut self.image, journal_head::GENERATION, self.generation);
+        let operations = self.operations as u64;
+        put(&mut self.image, journal_head::OPERATIONS, operations);
+        Ok(store.write(now, &[(Lpn(self.at), &self.image)])?)
+    }
+}
+
+fn damaged(page: u32) -> IndexError {
+    IndexError::Damaged {
+        at: Lpn(page),
+        why: "it is no page of the journal".to_string(),
+    }
+}

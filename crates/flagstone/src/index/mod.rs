@@ -1,0 +1,335 @@
+//! The indexes: where the record of a key lies, in pages on flash.
+//!
+//! An index reads and writes pages through a [`Cache`], which keeps some of them in memory, over a
+//! [`Store`]: the simulated device, the host's transactions, or a file. It is a state machine
+//! without threads, as everything here: a call says at which instant it is made, and its answer
+//! when it is done.
+//!
+//! ```text
+//!   Recoverable   transactions of several operations, restarts    recoverable.rs
+//!   Index         a file each                                      bptree.rs, …
+//!   Cache         pages in memory, by a policy of buffer           cache.rs
+//!   Store         pages below                                      store.rs
+//! ```
+//!
+//! To add an index: a file with `INFO` and `open`, and a line in `indexes!`.
+
+mod bucket;
+mod buckets;
+mod cache;
+mod device_store;
+mod host_store;
+mod journal;
+mod meta;
+mod recoverable;
+mod settings;
+mod space;
+mod store;
+
+// An index each.
+mod bptree;
+mod bw_delta;
+mod extendible;
+mod lazy_bptree;
+mod lazy_split;
+mod linear;
+
+#[cfg(test)]
+mod model;
+
+pub use cache::Cache;
+pub use device_store::DeviceStore;
+pub use host_store::HostStore;
+pub use recoverable::Recoverable;
+pub use settings::{Setting, Settings};
+pub use store::{MemStore, Store, StoreError};
+
+use crate::buffer::PoolStats;
+use crate::layout::Record;
+use crate::units::{Lpn, Nanos};
+use std::fmt;
+
+/// Records that the indexes keep in pages.
+pub const LAYOUTS: &[&[Record]] = &[
+    meta::LAYOUTS,
+    space::LAYOUTS,
+    journal::LAYOUTS,
+    bucket::LAYOUTS,
+    buckets::LAYOUTS,
+    bw_delta::LAYOUTS,
+    bptree::LAYOUTS[0],
+    bptree::LAYOUTS[1],
+];
+
+/// What a record is found by. Keys of fewer bits are numbers below `u64::MAX` too; a real number
+/// in [0, 1], as the lazy-update tree's paper has it, is scaled by the caller.
+pub type Key = u64;
+
+/// What is found: the record's address, or a small record itself.
+pub type Value = u64;
+
+/// What an index is, before one is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Info {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What is special about it, in a line.
+    pub idea: &'static str,
+    /// Where it was published.
+    pub paper: &'static str,
+    /// Whether it gives ranges of keys in order.
+    pub ordered: bool,
+    /// Whether it keeps changes in memory beyond [`Index::settle`], so that those since the last
+    /// [`Index::flush`] have to be journalled by whoever wants them to survive.
+    pub buffers: bool,
+    /// Settings of its own, beside those that all have ([`settings::COMMON`]).
+    pub settings: &'static [Setting],
+    /// Those under which everything that it does happens within a few pages of 256 bytes, for
+    /// tests and campaigns.
+    pub tiny: &'static [(&'static str, &'static str)],
+    /// Page reads and programs an operation, for the cost table of the docs: the names of the
+    /// columns are search, insert, split or merge.
+    pub costs: [&'static str; 3],
+}
+
+impl Info {
+    /// The settings for tests and campaigns.
+    pub fn tiny(&self) -> Settings {
+        let settings = Settings::new().with("memory", 2048);
+        let own = self.tiny.iter();
+        own.fold(settings, |settings, (name, value)| {
+            settings.with(name, value)
+        })
+    }
+}
+
+/// What an index has counted since the start or [`Index::reset_stats`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IndexStats {
+    /// Pages read from the store.
+    pub reads: u64,
+    /// Pages written to the store.
+    pub writes: u64,
+    /// Requests that read several pages side by side.
+    pub coarse_reads: u64,
+    /// Requests that wrote several pages side by side.
+    pub coarse_writes: u64,
+    /// Pages written by those.
+    pub coarse_pages: u64,
+    /// Key comparisons, a measure of processor time that is the same on every machine.
+    pub comparisons: u64,
+    /// Accesses to pages and evictions.
+    pub pool: PoolStats,
+}
+
+/// Why an index could not do what was asked.
+#[derive(Debug, Clone, PartialEq)]
+pub enum IndexError {
+    /// Settings that make no sense, alone or together.
+    Settings(String),
+    /// No pages are left.
+    Full {
+        /// Pages of the store.
+        pages: u32,
+    },
+    /// A page is not what the index wrote there.
+    Damaged {
+        /// The page.
+        at: Lpn,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Ranges were asked of an index without order.
+    Unordered(&'static str),
+    /// The store refused.
+    Store(StoreError),
+}
+
+impl fmt::Display for IndexError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IndexError::Settings(why) => f.write_str(why),
+            IndexError::Full { pages } => write!(
+                f,
+                "all {pages} pages of the store are in use: give it more pages or delete records"
+            ),
+            IndexError::Damaged { at, why } => write!(f, "page {at} of the index: {why}"),
+            IndexError::Unordered(name) => write!(
+                f,
+                "{name} keeps no order among keys and gives no ranges: use a tree"
+            ),
+            IndexError::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for IndexError {}
+
+impl From<StoreError> for IndexError {
+    fn from(error: StoreError) -> Self {
+        IndexError::Store(error)
+    }
+}
+
+/// An index from keys to values. A key has at most one value.
+///
+/// Between two calls of [`Index::settle`] the pages in the store may be anything. After one, what
+/// is there is a whole structure, and `open` finds it; the value of each key is then as new as the
+/// last [`Index::flush`], or newer.
+pub trait Index {
+    /// What it is.
+    fn info(&self) -> &'static Info;
+
+    /// Gives a key a value, whether it had one or not. Done at the instant of the answer; durable
+    /// only after a flush.
+    ///
+    /// # Errors
+    /// No room, or a store that cannot go on.
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError>;
+
+    /// Gives a key that has one a new value. The same as an insertion but for an index that saves
+    /// work where it knows that the key is there, or is new.
+    ///
+    /// # Errors
+    /// As [`Index::insert`].
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+        self.insert(now, key, value)
+    }
+
+    /// Removes a key, if it is there.
+    ///
+    /// # Errors
+    /// As [`Index::insert`].
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError>;
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError>;
+
+    /// Appends the pairs with `from <= key <= to` to `into`, by ascending key.
+    ///
+    /// # Errors
+    /// [`IndexError::Unordered`], or a store that cannot go on.
+    fn range(
+        &mut self,
+        now: Nanos,
+        from: Key,
+        to: Key,
+        into: &mut Vec<(Key, Value)>,
+    ) -> Result<Nanos, IndexError> {
+        let _ = (now, from, to, into);
+        Err(IndexError::Unordered(self.info().name))
+    }
+
+    /// Writes changed pages, and whatever else `open` needs to find the structure as it is.
+    /// Changes that wait in a buffer of the index may go on waiting.
+    ///
+    /// # Errors
+    /// As [`Index::insert`].
+    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError>;
+
+    /// Brings all changes into the structure and settles.
+    ///
+    /// # Errors
+    /// As [`Index::insert`].
+    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError>;
+
+    /// Checks everything that can be: order, fences, reachability, fill, counts, filters, each
+    /// page used once. Reads all pages, past the cache's counters.
+    ///
+    /// # Errors
+    /// Says what does not hold, and where.
+    fn check(&mut self) -> Result<(), String>;
+
+    /// What was counted.
+    fn stats(&self) -> IndexStats;
+
+    /// Forgets what was counted.
+    fn reset_stats(&mut self);
+
+    /// Bytes of each structure in memory.
+    fn memory(&self) -> Vec<(&'static str, u64)>;
+
+    /// Figures of its own, by name: splits, merges, what a buffer saved.
+    fn figures(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
+    /// The pages below.
+    fn store(&mut self) -> &mut dyn Store;
+
+    /// Gives the store back. What was not settled is lost.
+    fn into_store(self: Box<Self>) -> Box<dyn Store>;
+}
+
+macro_rules! indexes {
+    ($($(#[$doc:meta])* $variant:ident => $module:ident;)*) => {
+        /// The registry of indexes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum IndexKind {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl IndexKind {
+            /// All indexes.
+            pub const ALL: &[IndexKind] = &[$(IndexKind::$variant),*];
+
+            /// What is known of it without opening one.
+            pub const fn info(self) -> &'static Info {
+                match self {
+                    $(IndexKind::$variant => &$module::INFO,)*
+                }
+            }
+
+            /// Opens the index that is in a store, or makes an empty one in a blank store.
+            ///
+            /// # Errors
+            /// Settings that the index does not have, a store that holds something else, or one
+            /// that cannot go on.
+            pub fn open(
+                self,
+                store: Box<dyn Store>,
+                settings: &Settings,
+                now: Nanos,
+            ) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+                settings.check(self.info())?;
+                match self {
+                    $(IndexKind::$variant => $module::open(store, settings, now),)*
+                }
+            }
+        }
+    };
+}
+
+indexes! {
+    /// Extendible hashing.
+    Extendible => extendible;
+    /// Linear hashing.
+    Linear => linear;
+    /// Lazy-split hashing.
+    LazySplit => lazy_split;
+    /// The Bw-delta tree.
+    BwDelta => bw_delta;
+    /// A B+-tree.
+    BPlusTree => bptree;
+    /// A B+-tree with a pool of requests that are committed in groups.
+    LazyBPlusTree => lazy_bptree;
+}
+
+impl IndexKind {
+    /// Finds an index by its name.
+    pub fn by_name(name: &str) -> Option<IndexKind> {
+        IndexKind::ALL
+            .iter()
+            .copied()
+            .find(|kind| kind.info().name == name)
+    }
+}
+
+impl fmt::Display for IndexKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.info().name)
+    }
+}

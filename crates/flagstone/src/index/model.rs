@@ -1,0 +1,253 @@
+//! For tests: long random histories, played on an index and on a map, which must agree.
+//!
+//! A history grows the index, changes it, shrinks it to almost nothing and grows it again, so that
+//! whatever it does when it is full or empty happens. Now and then it is checked, compared with
+//! the map in whole, flushed and opened anew from its pages.
+
+use super::{Index, IndexError, IndexKind, Key, MemStore, Recoverable, Settings, Store, Value};
+use crate::commit::{Device, Kind, Options};
+use crate::ftl::{Config, VictimPolicy};
+use crate::nand::{Cell, Chip, Geometry, Timing};
+use crate::units::Nanos;
+use std::collections::BTreeMap;
+
+use super::DeviceStore;
+
+/// Random numbers from a seed (splitmix64).
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// A history to play.
+#[derive(Debug, Clone)]
+pub(super) struct History {
+    pub(super) kind: IndexKind,
+    pub(super) settings: Settings,
+    pub(super) page_bytes: usize,
+    pub(super) seed: u64,
+    pub(super) operations: u64,
+    /// Keys are below it, so that they come again.
+    pub(super) keys: u64,
+}
+
+/// What an index does wrong on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mistake {
+    None,
+    /// Every 50th update is lost.
+    LosesUpdates,
+    /// Every 50th deletion is lost.
+    LosesDeletions,
+}
+
+impl History {
+    /// Plays it.
+    ///
+    /// # Errors
+    /// Says after which operation what differs.
+    pub(super) fn play(&self, mistake: Mistake) -> Result<(), String> {
+        let store = Box::new(MemStore::new(self.page_bytes, 1 << 20));
+        let opened = self.kind.open(store, &self.settings, Nanos::ZERO);
+        let (mut index, mut now) = opened.map_err(|error| error.to_string())?;
+        let mut map: BTreeMap<Key, Value> = BTreeMap::new();
+        let mut dice = Dice(self.seed);
+        for i in 0..self.operations {
+            let fail = |what: String| format!("operation {i}, seed {}: {what}", self.seed);
+            let say = |error: IndexError| fail(error.to_string());
+            // Growing and shrinking by turns, three times in all.
+            let phase = i * 6 / self.operations;
+            let (insert, delete) = if phase % 2 == 0 { (60, 5) } else { (5, 60) };
+            let (key, value) = (dice.below(self.keys), dice.below(250) + 1);
+            let roll = dice.below(100);
+            if roll < insert {
+                now = index.insert(now, key, value).map_err(say)?;
+                map.insert(key, value);
+            } else if roll < insert + delete {
+                if mistake != Mistake::LosesDeletions || i % 50 != 0 {
+                    now = index.delete(now, key).map_err(say)?;
+                }
+                map.remove(&key);
+            } else if roll < insert + delete + 10 {
+                // A key that is there, to be updated.
+                let there = map.range(key..).next().map(|(&key, _)| key);
+                if let Some(key) = there {
+                    if mistake != Mistake::LosesUpdates || i % 50 != 0 {
+                        now = index.update(now, key, value).map_err(say)?;
+                    }
+                    map.insert(key, value);
+                }
+            } else if roll < insert + delete + 12 && index.info().ordered {
+                let to = key + dice.below(self.keys / 4 + 1);
+                let mut found = Vec::new();
+                now = index.range(now, key, to, &mut found).map_err(say)?;
+                let wanted: Vec<(Key, Value)> =
+                    map.range(key..=to).map(|(&k, &v)| (k, v)).collect();
+                if found != wanted {
+                    return Err(fail(format!("{key}..={to} has {found:?}, not {wanted:?}")));
+                }
+            } else {
+                let (found, done) = index.get(now, key).map_err(say)?;
+                now = done;
+                if found != map.get(&key).copied() {
+                    let wanted = map.get(&key);
+                    return Err(fail(format!("{key} has {found:?}, not {wanted:?}")));
+                }
+            }
+            if i % (self.operations / 40 + 1) == 0 {
+                index.check().map_err(fail)?;
+            }
+            if i % (self.operations / 8 + 1) == self.operations / 16 {
+                now = index.flush(now).map_err(say)?;
+                index.check().map_err(fail)?;
+                let store = index.into_store();
+                let opened = self.kind.open(store, &self.settings, now);
+                (index, now) = opened.map_err(say)?;
+                index.check().map_err(fail)?;
+                now = self.compare(index.as_mut(), &map, now).map_err(fail)?;
+            }
+        }
+        index.check()?;
+        self.compare(index.as_mut(), &map, now).map(|_| ())
+    }
+
+    fn compare(
+        &self,
+        index: &mut dyn Index,
+        map: &BTreeMap<Key, Value>,
+        mut now: Nanos,
+    ) -> Result<Nanos, String> {
+        for key in 0..self.keys {
+            let (found, done) = index.get(now, key).map_err(|error| error.to_string())?;
+            now = done;
+            if found != map.get(&key).copied() {
+                let wanted = map.get(&key);
+                return Err(format!("{key} has {found:?}, not {wanted:?}"));
+            }
+        }
+        if index.info().ordered {
+            let mut found = Vec::new();
+            let range = index.range(now, 0, Key::MAX, &mut found);
+            now = range.map_err(|error| error.to_string())?;
+            if found
+                .iter()
+                .ne(map.iter().map(|(&k, &v)| (k, v)).collect::<Vec<_>>().iter())
+            {
+                return Err("the whole range differs".to_string());
+            }
+        }
+        Ok(now)
+    }
+
+    /// Plays several seeds, and both controls, which must be found.
+    pub(super) fn assert_agrees(&self, seeds: u64) {
+        for seed in 0..seeds {
+            let history = History {
+                seed: self.seed + seed,
+                ..self.clone()
+            };
+            assert_eq!(history.play(Mistake::None), Ok(()), "{history:?}");
+        }
+        for mistake in [Mistake::LosesUpdates, Mistake::LosesDeletions] {
+            assert!(self.play(mistake).is_err(), "{mistake:?} passes: {self:?}");
+        }
+    }
+}
+
+/// A device with a commit protocol, small enough to be collected often.
+pub(super) fn small_device(kind: Kind) -> Box<dyn Store> {
+    let geometry = Geometry {
+        channels: 2,
+        packages_per_channel: 2,
+        planes_per_package: 1,
+        blocks_per_plane: 64,
+        pages_per_block: 16,
+        page_bytes: 512,
+        spare_bytes: 64,
+        cell: Cell::Slc {
+            partial_programs: 2,
+        },
+        strict_order: true,
+    };
+    let timing = Timing {
+        read: Nanos::from_micros(25),
+        program: Nanos::from_micros(200),
+        reprogram: Nanos::from_micros(200),
+        erase: Nanos::from_micros(1500),
+        transfer_ps_per_byte: 0,
+    };
+    let config = Config {
+        over_provision: 0.2,
+        logical_pages: None,
+        gc_threshold: 0.0,
+        victims: VictimPolicy::Greedy,
+        static_wear_gap: None,
+        summary_pages: true,
+    };
+    let chip = Box::new(Chip::new(geometry, timing, 64));
+    let device = Device::open(chip, kind, config, &Options::default(), Nanos::ZERO);
+    Box::new(DeviceStore::new(device.expect("a blank device")))
+}
+
+/// Plays transactions of one to five operations on a device with a commit protocol: some are
+/// rolled back, and after some the index starts anew from its store alone.
+pub(super) fn assert_recovers(kind: IndexKind, settings: &Settings, seed: u64, transactions: u64) {
+    let store = small_device(Kind::LightTx);
+    let (mut index, mut now) =
+        Recoverable::open(kind, store, settings, Nanos::ZERO).expect("a blank store");
+    let mut map: BTreeMap<Key, Value> = BTreeMap::new();
+    let mut dice = Dice(seed);
+    let keys = 300;
+    for i in 0..transactions {
+        let before = map.clone();
+        now = index.begin(now).expect("begin");
+        for _ in 0..=dice.below(4) {
+            let (key, value) = (dice.below(keys), dice.below(250) + 1);
+            let done = match dice.below(10) {
+                0..6 => {
+                    map.insert(key, value);
+                    index.insert(now, key, value)
+                }
+                _ => {
+                    map.remove(&key);
+                    index.delete(now, key)
+                }
+            };
+            now = done.unwrap_or_else(|error| panic!("transaction {i}: {error}"));
+        }
+        let rolled_back = dice.below(8) == 0;
+        if rolled_back {
+            now = index.abort(now).expect("abort");
+            map = before;
+        } else {
+            now = index.commit(now).expect("commit");
+        }
+        let restarted = dice.below(12) == 0;
+        if restarted {
+            let opened = Recoverable::open(kind, index.into_store(), settings, now);
+            (index, now) = opened.unwrap_or_else(|error| panic!("after transaction {i}: {error}"));
+        }
+        if rolled_back || restarted {
+            index
+                .index()
+                .check()
+                .unwrap_or_else(|what| panic!("after transaction {i}: {what}"));
+            for key in 0..keys {
+                let (found, done) = index.get(now, key).expect("get");
+                now = done;
+                assert_eq!(found, map.get(&key).copied(), "key {key}, transaction {i}");
+            }
+        }
+    }
+}

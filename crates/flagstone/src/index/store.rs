@@ -1,0 +1,256 @@
+//! Where an index keeps its pages: the seam to what is below, and the simplest thing below.
+
+use crate::commit::DeviceError;
+use crate::ftl::{Ftl, FtlError};
+use crate::host::HostError;
+use crate::nand::Flash;
+use crate::units::{Lpn, Nanos};
+use std::fmt;
+
+/// Why a store could not do what was asked.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StoreError {
+    /// The page is beyond the store's.
+    OutOfRange {
+        /// The page.
+        at: Lpn,
+        /// Pages of the store.
+        pages: u32,
+    },
+    /// The device below refused.
+    Device(DeviceError),
+    /// The database below refused.
+    Host(HostError),
+    /// The transaction has to be rolled back, and may be tried again: why.
+    Restart(String),
+    /// A file or block device failed: what the system says of it.
+    Io(String),
+}
+
+impl StoreError {
+    /// Whether what is below wants the transaction rolled back.
+    pub fn is_restart(&self) -> bool {
+        matches!(self, StoreError::Restart(_))
+    }
+
+    /// Whether a simulated device has lost its power.
+    pub fn is_power_loss(&self) -> bool {
+        let lost = DeviceError::Ftl(FtlError::PowerLost);
+        match self {
+            StoreError::Device(error) => *error == lost,
+            StoreError::Host(HostError::Device(error)) => *error == lost,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::OutOfRange { at, pages } => {
+                write!(f, "page {at} is beyond the store, which has {pages} pages")
+            }
+            StoreError::Device(error) => error.fmt(f),
+            StoreError::Host(error) => error.fmt(f),
+            StoreError::Restart(why) => write!(f, "the transaction has to be rolled back: {why}"),
+            StoreError::Io(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+impl From<DeviceError> for StoreError {
+    fn from(error: DeviceError) -> Self {
+        StoreError::Device(error)
+    }
+}
+
+impl From<HostError> for StoreError {
+    fn from(error: HostError) -> Self {
+        StoreError::Host(error)
+    }
+}
+
+/// Pages of one size, numbered from 0. One never written reads as zeros.
+///
+/// Requests for several pages are for what a device does side by side: all start at the same
+/// instant, and the answer is when the last is done.
+pub trait Store {
+    /// Bytes of a page.
+    fn page_bytes(&self) -> usize;
+
+    /// Pages there are.
+    fn pages(&self) -> u32;
+
+    /// Reads a page into `into`, which has the bytes of one.
+    ///
+    /// # Errors
+    /// A page that is not there, or a store that cannot go on.
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError>;
+
+    /// Reads several pages side by side, one after the other into `into`.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    fn read_many(
+        &mut self,
+        now: Nanos,
+        pages: &[Lpn],
+        into: &mut [u8],
+    ) -> Result<Nanos, StoreError> {
+        let mut done = now;
+        for (&at, page) in pages.iter().zip(into.chunks_mut(self.page_bytes())) {
+            done = done.max(self.read(now, at, page)?);
+        }
+        Ok(done)
+    }
+
+    /// Writes pages side by side. They are a transaction of their own, if the store has any, unless
+    /// one was begun; no order among them can be counted on.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError>;
+
+    /// Says that the content of a page is not needed any more. It may read as zeros or not.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError>;
+
+    /// Whether [`Store::begin`], [`Store::commit`] and [`Store::abort`] do what they say. If not,
+    /// begin and abort do nothing, and commit makes durable what was written.
+    fn transactional(&self) -> bool;
+
+    /// Begins a transaction. There is one at a time.
+    ///
+    /// # Errors
+    /// One was begun already, or a store that cannot go on.
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError>;
+
+    /// Commits: all that was written since the beginning is durable at the instant of the answer.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError>;
+
+    /// Rolls back: the pages are as they were at the beginning.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError>;
+
+    /// The store that this one is a part of.
+    fn below(&mut self) -> Option<&mut dyn Store> {
+        None
+    }
+
+    /// Gives the store back that this one is a part of.
+    fn into_below(self: Box<Self>) -> Option<Box<dyn Store>> {
+        None
+    }
+
+    /// Gives the flash back that is at the bottom of it all, if there is one.
+    fn into_flash(self: Box<Self>) -> Option<Box<dyn Flash>> {
+        None
+    }
+
+    /// The translation layer of a simulated device, to look at.
+    fn ftl(&self) -> Option<&Ftl> {
+        None
+    }
+
+    /// Checks the invariants of what is below, in tests and campaigns.
+    ///
+    /// # Errors
+    /// Says which one does not hold.
+    fn verify(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Pages in memory that take no time: for tests, and to measure an index without what is below.
+pub struct MemStore {
+    page_bytes: usize,
+    pages: u32,
+    bytes: Vec<u8>,
+}
+
+impl MemStore {
+    /// Blank pages.
+    pub fn new(page_bytes: usize, pages: u32) -> MemStore {
+        MemStore {
+            page_bytes,
+            pages,
+            bytes: Vec::new(),
+        }
+    }
+
+    fn check(&self, at: Lpn) -> Result<usize, StoreError> {
+        if at.0 >= self.pages {
+            let pages = self.pages;
+            return Err(StoreError::OutOfRange { at, pages });
+        }
+        Ok(at.index() * self.page_bytes)
+    }
+}
+
+impl Store for MemStore {
+    fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+        let start = self.check(at)?;
+        match self.bytes.get(start..start + self.page_bytes) {
+            Some(page) => into.copy_from_slice(page),
+            None => into.fill(0),
+        }
+        Ok(now)
+    }
+
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+        for &(at, data) in pages {
+            let start = self.check(at)?;
+            if self.bytes.len() < start + self.page_bytes {
+                // A page at a time would copy everything each time.
+                let len = (start + self.page_bytes).max(self.bytes.len() * 2);
+                self.bytes
+                    .resize(len.min(self.pages as usize * self.page_bytes), 0);
+            }
+            let page = &mut self.bytes[start..start + self.page_bytes];
+            page[..data.len()].copy_from_slice(data);
+            page[data.len()..].fill(0);
+        }
+        Ok(now)
+    }
+
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+        let start = self.check(at)?;
+        if let Some(page) = self.bytes.get_mut(start..start + self.page_bytes) {
+            page.fill(0);
+        }
+        Ok(now)
+    }
+
+    fn transactional(&self) -> bool {
+        false
+    }
+
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        Ok(now)
+    }
+
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        Ok(now)
+    }
+
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        Ok(now)
+    }
+}
