@@ -153,6 +153,7 @@ impl Ftl {
             stats: Stats::default(),
             page_buffer: vec![0; geometry.page_bytes as usize],
             logical_pages: sizes.logical_pages,
+            log_from: Lpn(u32::MAX),
             data_pages: sizes.data_pages,
             gc_threshold_blocks: sizes.gc_threshold_blocks,
             gc_reserve_blocks: sizes.gc_reserve_blocks,
