@@ -35,6 +35,9 @@ pub(super) const INFO: Info = Info {
     costs: ["1 read", "1 read, 1 program", "2 programs"],
 };
 
+/// The page of a key's bucket that has it, with its slot and value; or the last page.
+type Seat = (Lpn, Option<(usize, Value)>);
+
 struct Extendible {
     cache: Cache,
     meta: Meta,
@@ -104,12 +107,8 @@ impl Extendible {
         self.directory[(hash(key) & ((1 << self.depth) - 1)) as usize]
     }
 
-    /// The page of the key's bucket that has it, its slot and value; or the last page.
-    fn seek(
-        &mut self,
-        mut now: Nanos,
-        key: Key,
-    ) -> Result<(Lpn, Option<(usize, Value)>, Nanos), IndexError> {
+    /// Where a key is, or would be.
+    fn seek(&mut self, mut now: Nanos, key: Key) -> Result<(Seat, Nanos), IndexError> {
         let mut at = self.bucket(key);
         loop {
             let (page, done) = self.cache.read(now, at)?;
@@ -121,7 +120,7 @@ impl Extendible {
                 .compared(slot.map_or(len, |slot| slot + 1) as u64);
             match next {
                 Some(next) if slot.is_none() => at = next,
-                _ => return Ok((at, slot.zip(value), now)),
+                _ => return Ok(((at, slot.zip(value)), now)),
             }
         }
     }
@@ -166,7 +165,7 @@ impl Index for Extendible {
 
     fn insert(&mut self, mut now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
         loop {
-            let (at, slot, done) = self.seek(now, key)?;
+            let ((at, slot), done) = self.seek(now, key)?;
             now = done;
             let shape = self.shape;
             let (page, done) = self.cache.change(now, at)?;
@@ -194,7 +193,7 @@ impl Index for Extendible {
     }
 
     fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
-        let (at, slot, mut now) = self.seek(now, key)?;
+        let ((at, slot), mut now) = self.seek(now, key)?;
         if let Some((slot, _)) = slot {
             let (page, done) = self.cache.change(now, at)?;
             self.shape.remove(page, slot);
@@ -204,7 +203,7 @@ impl Index for Extendible {
     }
 
     fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
-        let (_, found, now) = self.seek(now, key)?;
+        let ((_, found), now) = self.seek(now, key)?;
         Ok((found.map(|(_, value)| value), now))
     }
 

@@ -68,7 +68,11 @@ impl History {
             let say = |error: IndexError| fail(error.to_string());
             // Growing and shrinking by turns, three times in all.
             let phase = i * 6 / self.operations;
-            let (insert, delete) = if phase % 2 == 0 { (60, 5) } else { (5, 60) };
+            let (insert, delete) = if phase.is_multiple_of(2) {
+                (60, 5)
+            } else {
+                (5, 60)
+            };
             let (key, value) = (dice.below(self.keys), dice.below(250) + 1);
             let roll = dice.below(100);
             if roll < insert {
