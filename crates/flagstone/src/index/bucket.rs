@@ -21,7 +21,7 @@ pub const LAYOUTS: &[Record] = &[bucket_head::RECORD];
 
 /// Spreads keys over 64 bits; the same on every machine (the finaliser of MurmurHash3).
 #[inline]
-pub(super) fn hash(key: Key) -> u64 {
+pub fn hash(key: Key) -> u64 {
     let mut x = key;
     x = (x ^ (x >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     x = (x ^ (x >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);

@@ -31,6 +31,7 @@ mod extendible;
 #[cfg(test)]
 mod model;
 
+pub use bucket::hash;
 pub use cache::Cache;
 pub use device_store::DeviceStore;
 pub use host_store::HostStore;
