@@ -22,3 +22,5 @@ pub mod closed;
 pub mod campaign;
 pub mod indexing;
 pub mod reproduce;
+
+pub use nearest::nearest;
