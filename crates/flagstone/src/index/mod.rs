@@ -26,6 +26,7 @@ mod space;
 mod store;
 
 // An index each.
+mod bptree;
 mod extendible;
 
 #[cfg(test)]
@@ -50,6 +51,8 @@ pub const LAYOUTS: &[&[Record]] = &[
     space::LAYOUTS,
     journal::LAYOUTS,
     bucket::LAYOUTS,
+    bptree::LAYOUTS[0],
+    bptree::LAYOUTS[1],
 ];
 
 /// What a record is found by. Keys of fewer bits are numbers below `u64::MAX` too; a real number
@@ -297,6 +300,8 @@ macro_rules! indexes {
 indexes! {
     /// Extendible hashing.
     Extendible => extendible;
+    /// A B+-tree.
+    BPlusTree => bptree;
 }
 
 impl IndexKind {
