@@ -15,6 +15,7 @@
 //! To add an index: a file with `INFO` and `open`, and a line in `indexes!`.
 
 mod bucket;
+mod buckets;
 mod cache;
 mod device_store;
 mod host_store;
@@ -28,6 +29,8 @@ mod store;
 // An index each.
 mod bptree;
 mod extendible;
+mod lazy_split;
+mod linear;
 
 #[cfg(test)]
 mod model;
@@ -53,6 +56,7 @@ pub const LAYOUTS: &[&[Record]] = &[
     bucket::LAYOUTS,
     bptree::LAYOUTS[0],
     bptree::LAYOUTS[1],
+    buckets::LAYOUTS,
 ];
 
 /// What a record is found by. Keys of fewer bits are numbers below `u64::MAX` too; a real number
@@ -302,6 +306,10 @@ indexes! {
     Extendible => extendible;
     /// A B+-tree.
     BPlusTree => bptree;
+    /// Linear hashing.
+    Linear => linear;
+    /// Lazy-split hashing.
+    LazySplit => lazy_split;
 }
 
 impl IndexKind {
