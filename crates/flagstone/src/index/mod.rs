@@ -27,6 +27,7 @@ mod store;
 
 // An index each.
 mod extendible;
+pub mod sal;
 
 #[cfg(test)]
 mod model;
@@ -282,6 +283,8 @@ macro_rules! indexes {
 indexes! {
     /// Extendible hashing.
     Extendible => extendible;
+    /// SAL-hashing.
+    Sal => sal;
 }
 
 impl IndexKind {
