@@ -1,4 +1,4 @@
-//! Power-cut campaigns: many short runs of a protocol or a database on a small device, each cut at
+//! Power-cut campaigns: many short runs of a protocol, a database or an index on a small device, each cut at
 //! a flash operation, recovered from flash alone, and held against an oracle.
 //!
 //! A run is a [`RunId`]: the same word gives the same run on every machine. A campaign draws run
@@ -12,6 +12,7 @@ mod scene;
 mod world;
 mod pages;
 mod records;
+mod keys;
 mod run;
 mod shrink;
 mod story;
@@ -20,7 +21,7 @@ pub use run::Work;
 pub use run_id::{RunId, RunIdError};
 pub use sabotage::Sabotage;
 pub use story::tell;
-pub use subject::Subject;
+pub use subject::{Below, Subject};
 
 use flagstone::nand::Cut;
 use rand::{RngExt, SeedableRng};

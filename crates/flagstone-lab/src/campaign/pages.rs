@@ -80,11 +80,11 @@ impl World for Pages {
         self.device.recovered_at()
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
         self.device.check()
     }
 
-    fn count(&self, work: &mut Work) {
+    fn count(&mut self, work: &mut Work) {
         work.add(self.device.stats());
     }
 }

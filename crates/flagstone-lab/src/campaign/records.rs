@@ -125,11 +125,11 @@ impl World for Records {
         self.host.recovered_at()
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
         self.host.verify()
     }
 
-    fn count(&self, work: &mut Work) {
+    fn count(&mut self, work: &mut Work) {
         work.add(self.host.ftl().stats());
     }
 }

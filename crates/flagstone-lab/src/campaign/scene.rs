@@ -1,14 +1,16 @@
 //! The small device that a campaign breaks, and the stack on it.
 
+use super::keys::Keys;
 use super::pages::Pages;
 use super::records::Records;
 use super::sabotage::{Sabotage, Sabotaged};
 use super::world::World;
-use super::{RunId, Subject};
+use super::{Below, RunId, Subject};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{Device, DeviceError, Group, Options};
 use flagstone::ftl::{Config, FtlError, VictimPolicy};
 use flagstone::host::{Host, HostConfig, HostError};
+use flagstone::index::{DeviceStore, HostStore, IndexError, Recoverable, Store, StoreError};
 use flagstone::nand::{
     Cell, Chip, Cut, Entry, Fault, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer,
 };
@@ -55,6 +57,16 @@ impl From<HostError> for NoStart {
     }
 }
 
+impl From<IndexError> for NoStart {
+    fn from(error: IndexError) -> NoStart {
+        match error {
+            IndexError::Store(StoreError::Device(error)) => error.into(),
+            IndexError::Store(StoreError::Host(error)) => error.into(),
+            error => NoStart::Other(error.to_string()),
+        }
+    }
+}
+
 /// How a device is built, and the database on it.
 #[derive(Debug, Clone)]
 pub(super) struct Scene {
@@ -68,6 +80,9 @@ pub(super) struct Scene {
 
 /// Pages of the log of a database.
 const LOG_PAGES: u32 = 32;
+
+/// Pages of an index, its journal and metadata included.
+const INDEX_PAGES: u32 = 96;
 
 const TIMING: Timing = Timing {
     read: Nanos::from_micros(25),
@@ -104,13 +119,27 @@ impl Scene {
             max_c: 2 + (id.base % 2) as u8,
             ..HostConfig::default()
         };
-        let log_pages = match id.subject {
-            Subject::Protocol(_) | Subject::Stack(flagstone::host::Stack::Force(_)) => 0,
-            Subject::Stack(_) => LOG_PAGES,
+        let host = match id.subject {
+            // A transaction changes as many pages as the index likes.
+            Subject::Index(..) => HostConfig {
+                frames: 24 + host.frames,
+                log_pages: 4 * LOG_PAGES,
+                checkpoint_every: 12,
+                ..host
+            },
+            _ => host,
+        };
+        let log_pages = match id.subject.below() {
+            Below::Protocol(_) | Below::Stack(flagstone::host::Stack::Force(_)) => 0,
+            Below::Stack(_) => host.log_pages,
+        };
+        let data_pages = match id.subject {
+            Subject::Index(..) => INDEX_PAGES,
+            _ => id.pages,
         };
         let config = Config {
             over_provision: 0.0,
-            logical_pages: Some(id.pages + log_pages),
+            logical_pages: Some(data_pages + log_pages),
             gc_threshold: 0.0,
             victims: VictimPolicy::WearAware { margin: 3 },
             static_wear_gap: Some(6),
@@ -180,21 +209,34 @@ impl Scene {
             Some(story) => Box::new(Tracer::new(flash, Rc::clone(story))),
             None => Box::new(flash),
         };
+        (stack, self.world(flash))
+    }
+
+    fn world(&self, flash: Box<dyn flagstone::nand::Flash>) -> Result<Box<dyn World>, NoStart> {
         let (config, options) = (self.config, &self.options);
-        let world: Result<Box<dyn World>, NoStart> = match self.subject {
-            Subject::Protocol(kind) => {
-                let device = Device::open(flash, kind, config, options, Nanos::ZERO);
-                device
-                    .map(|device| Box::new(Pages::new(device)) as _)
-                    .map_err(NoStart::from)
+        let device = |flash, kind| Device::open(flash, kind, config, options, Nanos::ZERO);
+        let host = |flash, on| Host::open(flash, on, config, options, &self.host, Nanos::ZERO);
+        Ok(match self.subject {
+            Subject::Protocol(kind) => Box::new(Pages::new(device(flash, kind)?)),
+            Subject::Stack(on) => Box::new(Records::new(host(flash, on)?)),
+            Subject::Index(index, below) => {
+                let (store, now): (Box<dyn Store>, Nanos) = match below {
+                    Below::Protocol(kind) => {
+                        let device = device(flash, kind)?;
+                        let now = device.recovered_at();
+                        (Box::new(DeviceStore::new(device)), now)
+                    }
+                    Below::Stack(on) => {
+                        let host = host(flash, on)?;
+                        let now = host.recovered_at();
+                        (Box::new(HostStore::new(host)), now)
+                    }
+                };
+                let settings = index.info().tiny();
+                let (index, now) = Recoverable::open(index, store, &settings, now)?;
+                Box::new(Keys::new(index, now))
             }
-            Subject::Stack(on) => {
-                let host = Host::open(flash, on, config, options, &self.host, Nanos::ZERO);
-                host.map(|host| Box::new(Records::new(host)) as _)
-                    .map_err(NoStart::from)
-            }
-        };
-        (stack, world)
+        })
     }
 }
 

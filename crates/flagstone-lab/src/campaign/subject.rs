@@ -1,40 +1,90 @@
-//! What a campaign breaks: a protocol under logical pages, or a database under records.
+//! What a campaign breaks: a protocol under logical pages, a database under records, or an index
+//! on one of these under keys.
 
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
+use flagstone::index::IndexKind;
 use std::fmt;
 
-/// A protocol or a stack.
+/// What an index can stand on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Below {
+    /// A device with a commit protocol.
+    Protocol(Kind),
+    /// A database.
+    Stack(Stack),
+}
+
+impl Below {
+    /// By the name that commands use: `cfc`, `wal`, `force:cfc`.
+    pub fn by_name(name: &str) -> Option<Below> {
+        let stack = || name.parse().ok().map(Below::Stack);
+        Kind::by_name(name).map(Below::Protocol).or_else(stack)
+    }
+
+    /// Whether it keeps transactions apart at all; false for the controls.
+    pub fn is_atomic(self) -> bool {
+        match self {
+            Below::Protocol(kind) | Below::Stack(Stack::Force(kind)) => kind.info().atomic,
+            Below::Stack(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for Below {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Below::Protocol(kind) => kind.fmt(f),
+            Below::Stack(stack) => stack.fmt(f),
+        }
+    }
+}
+
+/// A protocol, a stack, or an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// A commit protocol; its clients write logical pages.
     Protocol(Kind),
     /// A recovery manager and what is below it; its clients write records.
     Stack(Stack),
+    /// An index and what is below it; its client writes keys.
+    Index(IndexKind, Below),
 }
 
 impl Subject {
-    /// By the name that commands use: `cfc`, `wal`, `force:cfc`.
+    /// By the name that commands use: `cfc`, `wal`, `force:cfc`, `bptree@wal`.
     pub fn by_name(name: &str) -> Option<Subject> {
-        let stack = || name.parse().ok().map(Subject::Stack);
-        Kind::by_name(name).map(Subject::Protocol).or_else(stack)
+        if let Some((index, below)) = name.split_once('@') {
+            let (index, below) = (IndexKind::by_name(index)?, Below::by_name(below)?);
+            return Some(Subject::Index(index, below));
+        }
+        Below::by_name(name).map(|below| match below {
+            Below::Protocol(kind) => Subject::Protocol(kind),
+            Below::Stack(stack) => Subject::Stack(stack),
+        })
+    }
+
+    /// The device or database that it is, or is on.
+    pub(super) fn below(self) -> Below {
+        match self {
+            Subject::Protocol(kind) => Below::Protocol(kind),
+            Subject::Stack(stack) => Below::Stack(stack),
+            Subject::Index(_, below) => below,
+        }
     }
 
     /// The protocol of the device, if that commits pages.
     pub(super) fn protocol(self) -> Option<Kind> {
-        match self {
-            Subject::Protocol(kind) | Subject::Stack(Stack::Force(kind)) => Some(kind),
-            Subject::Stack(Stack::Wal) => Some(Kind::Plain),
-            Subject::Stack(Stack::CfcEx | Stack::AfcEx) => None,
+        match self.below() {
+            Below::Protocol(kind) | Below::Stack(Stack::Force(kind)) => Some(kind),
+            Below::Stack(Stack::Wal) => Some(Kind::Plain),
+            Below::Stack(Stack::CfcEx | Stack::AfcEx) => None,
         }
     }
 
     /// Whether it keeps transactions apart at all; false for the controls.
     pub fn is_atomic(self) -> bool {
-        match self {
-            Subject::Protocol(kind) | Subject::Stack(Stack::Force(kind)) => kind.info().atomic,
-            Subject::Stack(_) => true,
-        }
+        self.below().is_atomic()
     }
 
     /// Whether it reprograms flags in place, and can do without where the device forbids it.
@@ -46,7 +96,7 @@ impl Subject {
     pub fn modes(self) -> &'static [&'static str] {
         match self {
             Subject::Protocol(kind) => kind.info().modes,
-            Subject::Stack(_) => &[],
+            Subject::Stack(_) | Subject::Index(..) => &[],
         }
     }
 }
@@ -56,6 +106,7 @@ impl fmt::Display for Subject {
         match self {
             Subject::Protocol(kind) => kind.fmt(f),
             Subject::Stack(stack) => stack.fmt(f),
+            Subject::Index(kind, below) => write!(f, "{kind}@{below}"),
         }
     }
 }

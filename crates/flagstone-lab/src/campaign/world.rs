@@ -39,10 +39,10 @@ pub(super) trait World {
     fn recovered_at(&self) -> Nanos;
 
     /// Whether the books agree.
-    fn check(&self) -> Result<(), String>;
+    fn check(&mut self) -> Result<(), String>;
 
     /// Adds what was done since the power came on.
-    fn count(&self, work: &mut Work);
+    fn count(&mut self, work: &mut Work);
 }
 
 /// What is known across power cuts, and the clock.

@@ -1,15 +1,23 @@
 //! Pages of an index on a transactional device: each write a transaction of the device, or all
 //! those between begin and commit together.
+//!
+//! What a transaction writes waits in memory until it commits, so that it reaches the device in one
+//! go, side by side, and each page once, as some protocols want it.
 
 use super::{Store, StoreError};
 use crate::commit::Device;
+use crate::ftl::Ftl;
 use crate::nand::Flash;
-use crate::units::{Lpn, Nanos, TxId};
+use crate::units::{Lpn, Nanos};
+use std::collections::BTreeMap;
+
+/// What a transaction has written, nothing for a page that it gave back.
+type Waiting = BTreeMap<Lpn, Option<Box<[u8]>>>;
 
 /// A device as a store.
 pub struct DeviceStore {
     device: Device,
-    open: Option<TxId>,
+    open: Option<Waiting>,
 }
 
 impl DeviceStore {
@@ -23,20 +31,42 @@ impl DeviceStore {
         &mut self.device
     }
 
-    /// Gives the device back. A transaction that was begun stays so.
+    /// Gives the device back. What a transaction wrote that was begun is lost.
     pub fn into_device(self) -> Device {
         self.device
     }
 
-    /// Commits, whatever the protocol waits for.
-    fn end(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, StoreError> {
-        if let Some(done) = self.device.commit(now, tx)? {
+    /// Writes pages in a transaction of the device.
+    fn put<'a>(
+        &mut self,
+        now: Nanos,
+        pages: impl Iterator<Item = (Lpn, Option<&'a [u8]>)>,
+    ) -> Result<Nanos, StoreError> {
+        let tx = self.device.begin(now)?;
+        let mut done = now;
+        for (at, data) in pages {
+            // All are asked for at once: that is what spreads them over the parallel units.
+            let taken = match data {
+                Some(data) => self.device.write(now, tx, at, data)?,
+                None => self.device.trim(now, tx, at)?,
+            };
+            done = done.max(taken);
+        }
+        if let Some(done) = self.device.commit(done, tx)? {
             return Ok(done);
         }
         // One transaction at a time: no other will join the group.
-        let done = self.device.acknowledged(now, true)?;
-        let mine = done.iter().find(|(other, _)| *other == tx);
+        let ended = self.device.acknowledged(done, true)?;
+        let mine = ended.iter().find(|(other, _)| *other == tx);
         Ok(mine.expect("a flush ends every commit that waits").1)
+    }
+
+    fn check(&self, at: Lpn) -> Result<(), StoreError> {
+        let pages = self.device.pages();
+        if at.0 >= pages {
+            return Err(StoreError::OutOfRange { at, pages });
+        }
+        Ok(())
     }
 }
 
@@ -50,7 +80,16 @@ impl Store for DeviceStore {
     }
 
     fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
-        let (done, data) = self.device.read(now, self.open, at)?;
+        let mut done = now;
+        let own = self.open.as_ref().and_then(|waiting| waiting.get(&at));
+        let data = match own {
+            Some(data) => data.as_deref(),
+            None => {
+                let (when, data) = self.device.read(now, None, at)?;
+                done = when;
+                data
+            }
+        };
         let data = data.unwrap_or_default();
         into[..data.len()].copy_from_slice(data);
         into[data.len()..].fill(0);
@@ -58,29 +97,26 @@ impl Store for DeviceStore {
     }
 
     fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
-        let tx = match self.open {
-            Some(tx) => tx,
-            None => self.device.begin(now)?,
-        };
-        let mut done = now;
-        for &(at, data) in pages {
-            // All are asked for at once: that is what spreads them over the parallel units.
-            done = done.max(self.device.write(now, tx, at, data)?);
+        for &(at, _) in pages {
+            self.check(at)?;
         }
-        if self.open.is_some() {
-            return Ok(done);
+        match &mut self.open {
+            Some(waiting) => {
+                waiting.extend(pages.iter().map(|&(at, data)| (at, Some(data.into()))));
+                Ok(now)
+            }
+            None => self.put(now, pages.iter().map(|&(at, data)| (at, Some(data)))),
         }
-        self.end(done, tx)
     }
 
     fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
-        match self.open {
-            Some(tx) => Ok(self.device.trim(now, tx, at)?),
-            None => {
-                let tx = self.device.begin(now)?;
-                let done = self.device.trim(now, tx, at)?;
-                self.end(done, tx)
+        self.check(at)?;
+        match &mut self.open {
+            Some(waiting) => {
+                waiting.insert(at, None);
+                Ok(now)
             }
+            None => self.put(now, std::iter::once((at, None))),
         }
     }
 
@@ -89,28 +125,36 @@ impl Store for DeviceStore {
     }
 
     fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        if self.device.info().atomic {
+        if self.transactional() {
             assert!(self.open.is_none(), "one transaction at a time");
-            self.open = Some(self.device.begin(now)?);
+            self.open = Some(Waiting::new());
         }
         Ok(now)
     }
 
     fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
         match self.open.take() {
-            Some(tx) => self.end(now, tx),
-            None => Ok(now),
+            Some(waiting) if !waiting.is_empty() => {
+                self.put(now, waiting.iter().map(|(&at, data)| (at, data.as_deref())))
+            }
+            _ => Ok(now),
         }
     }
 
     fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        match self.open.take() {
-            Some(tx) => Ok(self.device.abort(now, tx)?),
-            None => Ok(now),
-        }
+        self.open = None;
+        Ok(now)
     }
 
     fn into_flash(self: Box<Self>) -> Option<Box<dyn Flash>> {
         Some(self.device.into_flash())
+    }
+
+    fn ftl(&self) -> Option<&Ftl> {
+        Some(self.device.ftl())
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        self.device.check()
     }
 }

@@ -31,6 +31,7 @@ pub(super) const INFO: Info = Info {
         default: "24",
         what: "bits of the hash that the directory uses at most, 1 to 30; beyond, buckets overflow",
     }],
+    tiny: &[("depth_max", "4")],
     costs: ["1 read", "1 read, 1 program", "2 programs"],
 };
 

@@ -2,6 +2,7 @@
 //! that an index operation is recoverable with every recovery manager there is.
 
 use super::{Store, StoreError};
+use crate::ftl::Ftl;
 use crate::host::{Host, HostError, Rid, Step};
 use crate::nand::Flash;
 use crate::units::{Lpn, Nanos, TxId};
@@ -147,5 +148,13 @@ impl Store for HostStore {
 
     fn into_flash(self: Box<Self>) -> Option<Box<dyn Flash>> {
         Some(self.host.into_flash())
+    }
+
+    fn ftl(&self) -> Option<&Ftl> {
+        Some(self.host.ftl())
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        self.host.verify()
     }
 }

@@ -75,9 +75,23 @@ pub struct Info {
     pub buffers: bool,
     /// Settings of its own, beside those that all have ([`settings::COMMON`]).
     pub settings: &'static [Setting],
+    /// Those under which everything that it does happens within a few pages of 256 bytes, for
+    /// tests and campaigns.
+    pub tiny: &'static [(&'static str, &'static str)],
     /// Page reads and programs an operation, for the cost table of the docs: the names of the
     /// columns are search, insert, split or merge.
     pub costs: [&'static str; 3],
+}
+
+impl Info {
+    /// The settings for tests and campaigns.
+    pub fn tiny(&self) -> Settings {
+        let settings = Settings::new().with("memory", 2048);
+        let own = self.tiny.iter();
+        own.fold(settings, |settings, (name, value)| {
+            settings.with(name, value)
+        })
+    }
 }
 
 /// What an index has counted since the start or [`Index::reset_stats`].

@@ -13,6 +13,7 @@
 use super::journal::{Journal, Operation};
 use super::store::{Store, StoreError};
 use super::{Index, IndexError, IndexKind, Key, Settings, Value};
+use crate::ftl::Ftl;
 use crate::nand::Flash;
 use crate::units::{Lpn, Nanos};
 
@@ -88,6 +89,14 @@ impl Store for Behind {
 
     fn into_flash(self: Box<Self>) -> Option<Box<dyn Flash>> {
         self.store.into_flash()
+    }
+
+    fn ftl(&self) -> Option<&Ftl> {
+        self.store.ftl()
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        self.store.verify()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where an index keeps its pages: the seam to what is below, and the simplest thing below.
 
 use crate::commit::DeviceError;
+use crate::ftl::{Ftl, FtlError};
 use crate::host::HostError;
 use crate::nand::Flash;
 use crate::units::{Lpn, Nanos};
@@ -24,6 +25,23 @@ pub enum StoreError {
     Restart(String),
     /// A file or block device failed: what the system says of it.
     Io(String),
+}
+
+impl StoreError {
+    /// Whether what is below wants the transaction rolled back.
+    pub fn is_restart(&self) -> bool {
+        matches!(self, StoreError::Restart(_))
+    }
+
+    /// Whether a simulated device has lost its power.
+    pub fn is_power_loss(&self) -> bool {
+        let lost = DeviceError::Ftl(FtlError::PowerLost);
+        match self {
+            StoreError::Device(error) => *error == lost,
+            StoreError::Host(HostError::Device(error)) => *error == lost,
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for StoreError {
@@ -136,6 +154,19 @@ pub trait Store {
     /// Gives the flash back that is at the bottom of it all, if there is one.
     fn into_flash(self: Box<Self>) -> Option<Box<dyn Flash>> {
         None
+    }
+
+    /// The translation layer of a simulated device, to look at.
+    fn ftl(&self) -> Option<&Ftl> {
+        None
+    }
+
+    /// Checks the invariants of what is below, in tests and campaigns.
+    ///
+    /// # Errors
+    /// Says which one does not hold.
+    fn verify(&self) -> Result<(), String> {
+        Ok(())
     }
 }
 
