@@ -50,6 +50,7 @@ pub const LAYOUTS: &[&[Record]] = &[
     space::LAYOUTS,
     journal::LAYOUTS,
     bucket::LAYOUTS,
+    sal::LAYOUTS,
 ];
 
 /// What a record is found by. Keys of fewer bits are numbers below `u64::MAX` too; a real number

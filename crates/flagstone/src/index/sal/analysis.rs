@@ -262,8 +262,8 @@ mod tests {
             };
             assert!((cost.groups - 26_042.0).abs() < 1.0);
             let pages = cost.pages_for_worst(0.5);
-            let found = pages * 4096.0 / 1e6;
-            assert!((found - megabytes).abs() < 0.6, "n {speedup}: {found} MB");
+            let found = pages * 4096.0 / f64::from(1 << 20);
+            assert!((found - megabytes).abs() < 0.1, "n {speedup}: {found} MB");
             assert!((cost.worst(pages) - 0.5).abs() < 1e-9);
             let flush = cost.pages_for_flush(0.25);
             assert!((cost.flush(flush) - 0.25).abs() < 1e-9);

@@ -47,6 +47,8 @@ mod merge;
 mod overflow;
 mod region;
 mod resize;
+#[cfg(test)]
+mod tests;
 
 use super::bucket::{Shape, hash};
 use super::meta::Meta;
@@ -78,7 +80,13 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[&[Record]] = &[&[sal_meta::RECORD], region::LAYOUTS];
+pub const LAYOUTS: &[Record] = &[
+    sal_meta::RECORD,
+    region::region_head::RECORD,
+    region::region_entry::RECORD,
+    region::log_head::RECORD,
+    region::log_entry::RECORD,
+];
 
 const fn setting(name: &'static str, default: &'static str, what: &'static str) -> Setting {
     Setting {

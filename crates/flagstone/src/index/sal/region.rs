@@ -5,7 +5,7 @@ use super::logs::{Change, Log};
 use crate::index::bucket::hash;
 use crate::index::{Key, Value};
 use crate::layout;
-use crate::layout::{Record, get, put};
+use crate::layout::{get, put};
 use crate::units::Lpn;
 
 layout! {
@@ -40,14 +40,6 @@ layout! {
         KEY:  8, "the key";
     }
 }
-
-/// Records that this module keeps.
-pub const LAYOUTS: &[Record] = &[
-    region_head::RECORD,
-    region_entry::RECORD,
-    log_head::RECORD,
-    log_entry::RECORD,
-];
 
 /// Filters that a head has at most.
 pub(super) const FILTERS: usize = 32;
