@@ -31,6 +31,7 @@ mod bptree;
 mod extendible;
 mod lazy_split;
 mod linear;
+pub mod sal;
 
 #[cfg(test)]
 mod model;
@@ -57,6 +58,7 @@ pub const LAYOUTS: &[&[Record]] = &[
     bptree::LAYOUTS[0],
     bptree::LAYOUTS[1],
     buckets::LAYOUTS,
+    sal::LAYOUTS,
 ];
 
 /// What a record is found by. Keys of fewer bits are numbers below `u64::MAX` too; a real number
@@ -310,6 +312,8 @@ indexes! {
     Linear => linear;
     /// Lazy-split hashing.
     LazySplit => lazy_split;
+    /// SAL-hashing.
+    Sal => sal;
 }
 
 impl IndexKind {
