@@ -322,6 +322,8 @@ mod tests {
             rule.peak
                 .keys()
                 .chain(rule.rises_until.keys())
+                .chain(rule.falls_until.keys())
+                .chain(rule.rises_from.keys())
                 .map(String::as_str),
         );
         let names = names.chain(rule.cross.iter().flatten().map(String::as_str));

@@ -41,6 +41,7 @@ pub(super) const INFO: Info = Info {
         default: "0.75",
         what: "records for each place in a bucket page, beyond which one is appended, 0.1 to 4",
     }],
+    tiny: &[],
     costs: [
         "1 to 3 reads, 1 for each overflow page passed",
         "1 to 3 reads, 1 for each overflow page, 1 program",

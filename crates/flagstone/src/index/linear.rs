@@ -42,6 +42,7 @@ pub(super) const INFO: Info = Info {
             what: "the same, below which the last split is taken back, 0 (never) to load_factor",
         },
     ],
+    tiny: &[],
     costs: [
         "1 read, 1 for each overflow page passed",
         "1 read, 1 for each overflow page, 1 program",
