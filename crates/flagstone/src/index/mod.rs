@@ -28,6 +28,7 @@ mod store;
 
 // An index each.
 mod bptree;
+mod bw_delta;
 mod extendible;
 mod lazy_split;
 mod linear;
@@ -59,6 +60,7 @@ pub const LAYOUTS: &[&[Record]] = &[
     bptree::LAYOUTS[1],
     buckets::LAYOUTS,
     sal::LAYOUTS,
+    bw_delta::LAYOUTS,
 ];
 
 /// What a record is found by. Keys of fewer bits are numbers below `u64::MAX` too; a real number
@@ -314,6 +316,8 @@ indexes! {
     LazySplit => lazy_split;
     /// SAL-hashing.
     Sal => sal;
+    /// The Bw-delta tree.
+    BwDelta => bw_delta;
 }
 
 impl IndexKind {

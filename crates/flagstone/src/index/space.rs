@@ -70,6 +70,8 @@ impl Space {
     /// Uses at most so many pages of the store from now on.
     pub(super) fn limit(&mut self, pages: u32) {
         self.pages = self.pages.min(pages);
+    /// Pages that were never used.
+        self.pages - self.next
     }
 
     /// Pages in use.
