@@ -33,6 +33,7 @@ mod extendible;
 mod lazy_split;
 mod linear;
 pub mod sal;
+mod lazy_bptree;
 
 #[cfg(test)]
 mod model;
@@ -318,6 +319,8 @@ indexes! {
     Sal => sal;
     /// The Bw-delta tree.
     BwDelta => bw_delta;
+    /// A B+-tree with a pool of requests that are committed in groups.
+    LazyBPlusTree => lazy_bptree;
 }
 
 impl IndexKind {

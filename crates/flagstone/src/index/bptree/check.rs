@@ -7,11 +7,12 @@ use super::tree::{Above, Span, Tree};
 use crate::units::Lpn;
 
 impl<A: Above> Tree<A> {
-    /// Checks everything. Gives the leaves from left to right, and how many entries each has.
+    /// Checks everything. Gives all nodes, each with its level and how many entries it has.
     ///
     /// # Errors
     /// Says what does not hold, and where.
-    pub(in super::super) fn check(&mut self) -> Result<Vec<(Span, usize)>, String> {
+    pub(in super::super) fn check(&mut self) -> Result<Vec<(Span, u32, usize)>, String> {
+        let mut nodes = Vec::new();
         let mut used = self.meta.pages().to_vec();
         let (low, high) = (0, Key::MAX);
         let at = self.root;
@@ -20,14 +21,15 @@ impl<A: Above> Tree<A> {
             let mut below = Vec::new();
             for span in level {
                 used.push(span.at);
-                self.check_inner(span, height, &mut below)?;
+                let len = self.check_inner(span, height, &mut below)?;
+                nodes.push((span, height, len));
             }
             level = below;
         }
         used.extend(level.iter().map(|span| span.at));
-        let leaves = self.check_leaves(level)?;
+        self.check_leaves(level, &mut nodes)?;
         self.space.check(used)?;
-        Ok(leaves)
+        Ok(nodes)
     }
 
     fn check_inner(
@@ -35,7 +37,7 @@ impl<A: Above> Tree<A> {
         span: Span,
         height: u32,
         below: &mut Vec<Span>,
-    ) -> Result<(), String> {
+    ) -> Result<usize, String> {
         let Span { at, low, high } = span;
         let page = self.cache.inspect(at).map_err(|error| error.to_string())?;
         let order = self.shape.inner_order;
@@ -64,11 +66,14 @@ impl<A: Above> Tree<A> {
             let at = Shape::child(&page, slot);
             Span { at, low, high }
         }));
-        Ok(())
+        Ok(len)
     }
 
-    fn check_leaves(&mut self, leaves: Vec<Span>) -> Result<Vec<(Span, usize)>, String> {
-        let mut counted = Vec::with_capacity(leaves.len());
+    fn check_leaves(
+        &mut self,
+        leaves: Vec<Span>,
+        nodes: &mut Vec<(Span, u32, usize)>,
+    ) -> Result<(), String> {
         let neighbour = |i: usize| leaves.get(i).map(|span| span.at);
         for (i, &span) in leaves.iter().enumerate() {
             let Span { at, low, high } = span;
@@ -94,8 +99,8 @@ impl<A: Above> Tree<A> {
                     "leaf {at} has the neighbours {found:?}, not {wanted:?}"
                 ));
             }
-            counted.push((span, len));
+            nodes.push((span, 0, len));
         }
-        Ok(counted)
+        Ok(())
     }
 }

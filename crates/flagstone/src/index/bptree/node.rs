@@ -160,6 +160,12 @@ impl Shape {
         Shape::set_leaf_len(page, len - 1);
     }
 
+    /// The first key of a leaf and the last.
+    pub(in super::super) fn keys(self, page: &[u8], len: usize) -> Option<(Key, Key)> {
+        let last = len.checked_sub(1)?;
+        Some((self.leaf_key(page, 0), self.leaf_key(page, last)))
+    }
+
     /// The entries of a leaf.
     pub(super) fn entries(
         self,

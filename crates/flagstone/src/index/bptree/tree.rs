@@ -255,19 +255,19 @@ impl<A: Above> Tree<A> {
     }
 
     /// The leaf that has a key, from a node `level` levels above the leaves on. `passed` sees each
-    /// inner node, and the keys that it has.
+    /// inner node.
     pub(in super::super) fn leaf_below(
         &mut self,
         mut now: Nanos,
         mut span: Span,
         level: u32,
         key: Key,
-        mut passed: impl FnMut(&mut A, &[u8], Span, u32),
+        mut passed: impl FnMut(&mut A, Lpn, &[u8], Shape),
     ) -> Result<(Span, Nanos), IndexError> {
-        for level in (1..=level).rev() {
+        for _ in 0..level {
             let ((len, child), done) = self.look(now, span.at, |above, page, shape| {
                 let len = shape.inner_len(page)?;
-                passed(above, page, span, level);
+                passed(above, span.at, page, shape);
                 let slot = Shape::route(page, len, key);
                 let (low, high) = Shape::bounds(page, len, slot, (span.low, span.high));
                 let at = Shape::child(page, slot);
