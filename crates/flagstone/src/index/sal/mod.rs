@@ -25,8 +25,8 @@
 //!
 //! Departures  D1. The merge distribution (3) with its −1 in the right place, and the coin at the
 //!                 i-th lookup is the hazard: flipping π_i would merge later than (9) says.
-//!             D2. The cost of a merge in (3) is the reads of region and group and the writes of all
-//!                 groups, in reads; the paper leaves the p of its ski rental open.
+//!             D2. The cost of a merge in (3) is the reads of region and group and the writes of
+//!                 all groups, in reads; the paper leaves the p of its ski rental open.
 //!             D3. Any bucket that overflows is split virtually, not only one that the cycle has
 //!                 not reached: it costs nothing more. What still has no room is in a chain.
 //!             D4. Logs that fit the last log page of a region are added to it instead of to a new
@@ -44,168 +44,38 @@ mod costs;
 mod groups;
 mod logs;
 mod merge;
+mod options;
 mod overflow;
 mod region;
 mod resize;
+mod saved;
+mod search;
 #[cfg(test)]
 mod tests;
 
 use super::bucket::{Shape, hash};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
-use crate::layout;
-use crate::layout::{Record, get, put};
+use super::{Cache, Index, IndexError, IndexStats, Info, Key, Settings, Store, Value};
+use crate::layout::Record;
 use crate::units::{Lpn, Nanos};
 use costs::Costs;
 use groups::Groups;
 use logs::{Change, Log, Logs};
+pub(super) use options::INFO;
+use options::{Options, Split};
 use overflow::Overflows;
-use region::{FILTERS, Regions};
+use region::Regions;
 use resize::Budget;
-
-layout! {
-    /// The head of SAL-hashing's own metadata. The first page of each batch follows (4 bytes each),
-    /// two bytes a group, and the overflow index: bucket and page, 8 bytes each.
-    pub sal_meta: 40 => {
-        GROUP:     2, "buckets of a group";
-        FALSE_POS: 2, "bytes of a Bloom filter";
-        BATCH:     4, "groups of a batch at most";
-        GROUPS:    4, "groups there are";
-        OVERFLOWS: 4, "entries of the overflow index";
-        STORED:    8, "records in buckets";
-        PENDING:   8, "by how many the log regions change that, as far as known";
-        DICE:      8, "the state of the generator that coins come from";
-    }
-}
 
 /// Records that this module keeps.
 pub const LAYOUTS: &[Record] = &[
-    sal_meta::RECORD,
+    saved::sal_meta::RECORD,
     region::region_head::RECORD,
     region::region_entry::RECORD,
     region::log_head::RECORD,
     region::log_entry::RECORD,
 ];
-
-const fn setting(name: &'static str, default: &'static str, what: &'static str) -> Setting {
-    Setting {
-        name,
-        default,
-        what,
-    }
-}
-
-pub(super) const INFO: Info = Info {
-    name: "sal",
-    idea: "linear hashing in groups written whole, with log regions merged when searched",
-    paper: "[SAL]",
-    ordered: false,
-    buffers: true,
-    settings: &[
-        setting(
-            "load_factor",
-            "0.75",
-            "records for each place in a bucket from which on a group is added, 0.1 to 1.0",
-        ),
-        setting(
-            "group",
-            "16",
-            "buckets of a group, a power of two from 1 to 256",
-        ),
-        setting(
-            "batch",
-            "1024",
-            "groups whose pages are taken in one run at most, a power of two",
-        ),
-        setting(
-            "false_positive",
-            "0.01",
-            "how often a Bloom filter is wrong, 0.0001 to 0.5",
-        ),
-        setting(
-            "log_buffer",
-            "0.0625",
-            "share of the memory that the log buffer has at first",
-        ),
-        setting(
-            "log_buffer_max",
-            "0.15",
-            "share of the memory that it has at most",
-        ),
-        setting(
-            "ut",
-            "0.5",
-            "U_t: page writes that a change costs at most, where searches cause merges",
-        ),
-        setting("alpha", "0.5", "flushing costs this share of U_t at most"),
-        setting(
-            "pt",
-            "0.2",
-            "p_t: a set is not flushed whose log region would outlive its searches with less",
-        ),
-        setting(
-            "speedup",
-            "0",
-            "n: how much cheaper a page is in a coarse write; 0 measures it",
-        ),
-        setting(
-            "write_read",
-            "0",
-            "what a write costs, in reads; 0 measures it",
-        ),
-        setting(
-            "split",
-            "adaptive",
-            "adaptive, lazy (merge full regions only) or eager (split and merge at once)",
-        ),
-        setting(
-            "virtual_split",
-            "true",
-            "whether buckets that overflow are split ahead of their turn",
-        ),
-        setting("resize", "true", "whether the log buffer grows and shrinks"),
-        setting(
-            "period",
-            "256",
-            "flushes and merges after which a log buffer may shrink",
-        ),
-        setting("seed", "1", "what the coins come from"),
-    ],
-    tiny: &[
-        ("group", "2"),
-        ("batch", "4"),
-        ("log_buffer", "0.125"),
-        ("log_buffer_max", "0.5"),
-        ("period", "8"),
-    ],
-    costs: [
-        "1 read; 2 + s f where the set has a log region",
-        "2 programs and 2 reads for the logs of a set together",
-        "g + s + 1 reads and g programs a group, each group in one request",
-    ],
-};
-
-/// When sets split and merge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Split {
-    Adaptive,
-    Lazy,
-    Eager,
-}
-
-/// What a user chose.
-#[derive(Debug, Clone, Copy)]
-struct Options {
-    load_factor: f64,
-    /// Two to this are the buckets of a group.
-    group_bits: u32,
-    /// Groups of a batch at most, a power of two.
-    batch: u32,
-    false_positive: f64,
-    split: Split,
-    virtual_split: bool,
-}
 
 /// What it did.
 #[derive(Debug, Clone, Copy, Default)]
@@ -253,38 +123,13 @@ struct Sal {
     counts: Counts,
 }
 
-fn read_options(settings: &Settings) -> Result<Options, IndexError> {
-    let power = |name: &str, most: u32| -> Result<u32, IndexError> {
-        let number: u32 = settings.number(&INFO, name, 1, most)?;
-        if !number.is_power_of_two() {
-            return Err(IndexError::Settings(format!(
-                "{name} of sal is {number}: use a power of two"
-            )));
-        }
-        Ok(number)
-    };
-    let words = [
-        ("adaptive", Split::Adaptive),
-        ("lazy", Split::Lazy),
-        ("eager", Split::Eager),
-    ];
-    Ok(Options {
-        load_factor: settings.number(&INFO, "load_factor", 0.1, 1.0)?,
-        group_bits: power("group", 256)?.trailing_zeros(),
-        batch: power("batch", 1 << 20)?.max(2),
-        false_positive: settings.number(&INFO, "false_positive", 0.0001, 0.5)?,
-        split: settings.choice(&INFO, "split", &words)?,
-        virtual_split: settings.flag(&INFO, "virtual_split")?,
-    })
-}
-
 pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos), IndexError> {
     let value_bytes = settings.value_bytes(&INFO)?;
-    let options = read_options(settings)?;
+    let options = Options::new(settings)?;
     let (page_bytes, pages) = (store.page_bytes(), store.pages());
     let shape = Shape::new(page_bytes, value_bytes);
     let regions = Regions::new(page_bytes, value_bytes, options.false_positive);
@@ -458,195 +303,6 @@ impl Sal {
         }
         self.resize(now)
     }
-
-    /// Searches the log region of a set: what the newest log of the key says. It may be merged
-    /// instead; then nothing is found.
-    fn search_region(
-        &mut self,
-        now: Nanos,
-        set: u32,
-        key: Key,
-    ) -> Result<(Option<Option<Value>>, Nanos), IndexError> {
-        let (at, regions) = (self.head_page(set), self.regions);
-        let (head, mut now) = self.cache.read(now, at)?;
-        if !regions.is_head(head, set) {
-            let why = format!("it is not the head of the log region of set {set}");
-            return Err(IndexError::Damaged { at, why });
-        }
-        let pages = regions.len(head);
-        let probes = regions.probes(key);
-        let mut fired = [Lpn(0); FILTERS];
-        let mut found = 0;
-        for i in (0..pages).rev() {
-            if regions.may_have(head, i, &probes) {
-                fired[found] = regions.page(head, i).0;
-                found += 1;
-            }
-        }
-        self.counts.region_lookups += 1;
-        if self.flip(set, pages) {
-            self.counts.coin += 1;
-            now = self.merge(now, set)?;
-            return Ok((None, self.resize(now)?));
-        }
-        for &at in &fired[..found] {
-            let (page, done) = self.cache.read(now, at)?;
-            let (answer, compared) = regions.find(page, key);
-            now = done;
-            self.cache.compared(compared);
-            self.counts.log_pages_read += 1;
-            if answer.is_some() {
-                return Ok((answer, now));
-            }
-            self.counts.wrong += 1;
-        }
-        Ok((None, now))
-    }
-
-    /// Whether the log region is merged at this lookup. §3.3.
-    fn flip(&mut self, set: u32, pages: usize) -> bool {
-        let lookups = self.groups.lookups(set) + 1;
-        self.groups.set_lookups(set, lookups);
-        match self.options.split {
-            Split::Lazy => false,
-            Split::Eager => true,
-            Split::Adaptive => {
-                let hazard = analysis::merge_hazard(self.rental(set, pages), lookups);
-                hazard >= 1.0 || self.draw() < hazard
-            }
-        }
-    }
-
-    /// The p of the ski rental: what a merge costs, in the additional reads of a search.
-    fn rental(&self, set: u32, pages: usize) -> u32 {
-        let (group, pages) = (f64::from(self.group()), pages as f64);
-        let reads = pages + 1.0 + group * (1.0 + self.budget.overflow_bound);
-        let written = f64::from(self.groups.size(set)) * group;
-        let writes = written * self.costs.ratio() / self.costs.speedup();
-        let penalty = 1.0 + pages * self.options.false_positive;
-        ((reads + writes) / penalty).round().clamp(1.0, 255.0) as u32
-    }
-
-    fn seek(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
-        let hash = hash(key);
-        let set = self.set_of(hash);
-        let mut now = now;
-        let (log, compared) = self.logs.find(set, key, hash);
-        self.cache.compared(compared);
-        if let Some(log) = log {
-            return Ok((log.found(), now));
-        }
-        if self.groups.has_region(set) {
-            let (found, done) = self.search_region(now, set, key)?;
-            if let Some(value) = found {
-                return Ok((value, done));
-            }
-            now = done;
-        } else if self.logs.count(set) > 0 {
-            let lookups = self.groups.lookups(set);
-            self.groups.set_lookups(set, lookups + 1);
-        }
-        // A merge may have made the set another.
-        let (bucket, second) = self.home(self.set_of(hash), hash);
-        let half = if second {
-            self.overflows.find(bucket)
-        } else {
-            None
-        };
-        let mut at = half.unwrap_or_else(|| self.bucket_page(bucket));
-        loop {
-            let (page, done) = self.cache.read(now, at)?;
-            let (slot, len) = (self.shape.find(page, key), self.shape.len(page));
-            let value = slot.map(|slot| self.shape.record(page, slot).1);
-            let next = self.shape.next(page);
-            now = done;
-            let compared = slot.map_or(len, |slot| slot + 1);
-            self.cache.compared(compared as u64);
-            match next {
-                Some(next) if slot.is_none() => at = next,
-                _ => return Ok((value, now)),
-            }
-        }
-    }
-
-    fn emit(&self) -> Vec<u8> {
-        let mut own = vec![0; sal_meta::SIZE];
-        put(&mut own, sal_meta::GROUP, u64::from(self.group()));
-        put(&mut own, sal_meta::FALSE_POS, self.regions.filter() as u64);
-        put(&mut own, sal_meta::BATCH, u64::from(self.options.batch));
-        put(&mut own, sal_meta::GROUPS, u64::from(self.groups.len()));
-        put(&mut own, sal_meta::OVERFLOWS, self.overflows.len() as u64);
-        put(&mut own, sal_meta::STORED, self.stored as u64);
-        put(&mut own, sal_meta::PENDING, self.pending as u64);
-        put(&mut own, sal_meta::DICE, self.dice);
-        for page in &self.batches {
-            own.extend_from_slice(&page.0.to_le_bytes());
-        }
-        for word in self.groups.words() {
-            own.extend_from_slice(&word.to_le_bytes());
-        }
-        for (bucket, page) in self.overflows.iter() {
-            own.extend_from_slice(&bucket.to_le_bytes());
-            own.extend_from_slice(&page.0.to_le_bytes());
-        }
-        own
-    }
-
-    fn restore(&mut self, own: &[u8]) -> Result<(), IndexError> {
-        let damaged = |why: &str| IndexError::Damaged {
-            at: Lpn(0),
-            why: why.to_string(),
-        };
-        let early = || damaged("the metadata of sal ends early");
-        let (head, rest) = own.split_at_checked(sal_meta::SIZE).ok_or_else(early)?;
-        let number = |field| get(head, field);
-        for (name, field, has) in [
-            ("group", sal_meta::GROUP, u64::from(self.group())),
-            ("batch", sal_meta::BATCH, u64::from(self.options.batch)),
-            (
-                "false_positive",
-                sal_meta::FALSE_POS,
-                self.regions.filter() as u64,
-            ),
-        ] {
-            if number(field.clone()) != has {
-                return Err(IndexError::Settings(format!(
-                    "the store holds an index with another {name} of sal ({}, not {has}): use the \
-                     settings that it was made with",
-                    number(field)
-                )));
-            }
-        }
-        let groups = number(sal_meta::GROUPS) as u32;
-        if !(2..1 << 28).contains(&groups) {
-            return Err(damaged("it has no groups"));
-        }
-        let batches = (self.batch(groups - 1).0 + 1) * 4;
-        let (batches, rest) = rest.split_at_checked(batches).ok_or_else(early)?;
-        let (words, rest) = rest
-            .split_at_checked(groups as usize * 2)
-            .ok_or_else(early)?;
-        let page = |bytes: &[u8]| Lpn(get(bytes, 0..4) as u32);
-        self.batches = batches.chunks(4).map(page).collect();
-        let words = words.chunks(2).map(|word| get(word, 0..2) as u16).collect();
-        let parsed = Groups::parse(words);
-        self.groups = parsed.ok_or_else(|| damaged("its sets are no partition of its groups"))?;
-        self.grown();
-        let entries = number(sal_meta::OVERFLOWS) as usize;
-        let (entries, _) = rest.split_at_checked(entries * 8).ok_or_else(early)?;
-        for entry in entries.chunks(8) {
-            let bucket = get(entry, 0..4) as u32;
-            if bucket >> self.options.group_bits >= groups || self.overflows.has(bucket) {
-                return Err(damaged("its overflow index names no bucket, or one twice"));
-            }
-            self.overflows.insert(bucket, page(&entry[4..]));
-        }
-        self.stored = number(sal_meta::STORED) as i64;
-        self.pending = number(sal_meta::PENDING) as i64;
-        self.dice = number(sal_meta::DICE);
-        self.rebuild_logs(self.budget.logs(groups));
-        Ok(())
-    }
 }
 
 /// Which set a key is in.
@@ -733,6 +389,7 @@ impl Index for Sal {
         let regions = (0..self.groups.len()).filter(|&x| self.groups.has_region(x));
         vec![
             ("records", self.records() as f64),
+            ("pages_used", f64::from(self.space.used())),
             ("groups", f64::from(self.groups.len())),
             ("sets", self.groups.sets() as f64),
             ("log_regions", regions.count() as f64),

@@ -1,5 +1,5 @@
 //! Where the second halves of virtually split buckets are: a bit a bucket, and entries in memory
-//! pages that several segments of 1024 buckets share until they are too many. [SAL] §3.4, Fig. 4, 5.
+//! pages that several segments of 1024 buckets share until they are too many. [SAL] §3.4.
 //!
 //! A cluster is a run of segments with at most one memory page between them. The page has counters
 //! of eight sub-clusters and then, sub-cluster by sub-cluster, entries of a bucket's label within
