@@ -30,10 +30,10 @@ mod store;
 mod bptree;
 mod bw_delta;
 mod extendible;
+mod lazy_bptree;
 mod lazy_split;
 mod linear;
 pub mod sal;
-mod lazy_bptree;
 
 #[cfg(test)]
 mod model;
