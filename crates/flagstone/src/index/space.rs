@@ -70,8 +70,11 @@ impl Space {
     /// Uses at most so many pages of the store from now on.
     pub(super) fn limit(&mut self, pages: u32) {
         self.pages = self.pages.min(pages);
+    }
+
     /// Pages that were never used.
-        self.pages - self.next
+    pub(super) fn never_used(&self) -> u32 {
+        self.pages.saturating_sub(self.next)
     }
 
     /// Pages in use.

@@ -87,6 +87,7 @@ pub(super) const INFO: Info = Info {
             what: "bytes of the log for each live one, beyond which it is cleaned, 1.1 to 10",
         },
     ],
+    tiny: &[],
     costs: [
         "1 to 2 reads for each fragment of a leaf",
         "a fragment of a page, programmed with others; all fragments read every chain_max deltas",

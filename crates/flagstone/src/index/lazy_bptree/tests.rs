@@ -1,8 +1,8 @@
 //! Tests of the lazy-update B+-tree: histories against a map under every policy and technique, the
 //! paper's examples, the cancel-out rule that loses updates, victims against an exhaustive search.
 
-use super::super::model::History;
 use super::super::IndexKind;
+use super::super::model::History;
 use super::*;
 
 const KIND: IndexKind = IndexKind::LazyBPlusTree;
