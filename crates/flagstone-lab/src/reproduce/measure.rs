@@ -2,7 +2,7 @@
 //!
 //! `series@x` is a point of a figure; a series alone is its mean over the sweep, which for a figure
 //! with one point is that point. `a / b` divides, `a - b` is what b has less, `1 - a / b` what a saves
-//! of b; a number is itself.
+//! of b; `peak of a` is where on the axis a is highest; a number is itself.
 
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -27,6 +27,8 @@ pub enum Expr {
     Less(Term, Term),
     /// One less the first over the second.
     Saved(Term, Term),
+    /// Where a series is highest.
+    Peak(Term),
     /// A number.
     Number(f64),
 }
@@ -54,6 +56,9 @@ impl Expr {
         if let Ok(number) = text.trim().parse() {
             return Ok(Expr::Number(number));
         }
+        if let Some(series) = text.trim().strip_prefix("peak of ") {
+            return Term::parse(series).map(Expr::Peak);
+        }
         if let Some((above, below)) = text.split_once(" / ") {
             let below = Term::parse(below)?;
             return match above.trim().strip_prefix("1 - ") {
@@ -70,7 +75,7 @@ impl Expr {
     /// The points that it names.
     pub fn terms(&self) -> Vec<&Term> {
         match self {
-            Expr::Term(term) => vec![term],
+            Expr::Term(term) | Expr::Peak(term) => vec![term],
             Expr::Over(a, b) | Expr::Less(a, b) | Expr::Saved(a, b) => vec![a, b],
             Expr::Number(_) => Vec::new(),
         }
@@ -93,6 +98,7 @@ impl fmt::Display for Expr {
             Expr::Over(above, below) => write!(f, "{above} / {below}"),
             Expr::Less(from, less) => write!(f, "{from} - {less}"),
             Expr::Saved(above, below) => write!(f, "1 - {above} / {below}"),
+            Expr::Peak(series) => write!(f, "peak of {series}"),
             Expr::Number(number) => number.fmt(f),
         }
     }
@@ -156,6 +162,11 @@ impl Data {
             Expr::Number(number) => Some(*number),
             Expr::Term(term) => self.value(term),
             Expr::Over(above, below) => Some(self.value(above)? / self.value(below)?),
+            Expr::Peak(term) => {
+                let known = self.points(&term.series)?.iter();
+                let known = known.filter_map(|point| Some((point.x, point.y?)));
+                known.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(x, _)| x)
+            }
             Expr::Less(from, less) => Some(self.value(from)? - self.value(less)?),
             Expr::Saved(above, below) => Some(1.0 - self.value(above)? / self.value(below)?),
         }
@@ -192,6 +203,7 @@ pub(super) mod tests {
         assert_eq!(eval("a@2"), Some(5.0));
         assert_eq!(eval("a"), Some(4.0));
         assert_eq!(eval("a / b"), Some(2.0));
+        assert_eq!(eval("peak of a"), Some(2.0));
         assert_eq!(eval("a@2 - b@0.05"), Some(3.0));
         assert_eq!(eval("1 - a@0.05 / a"), Some(0.25));
         assert_eq!(eval("b@2"), None);
@@ -199,7 +211,7 @@ pub(super) mod tests {
         assert_eq!(eval("4"), Some(4.0));
         assert!(Expr::parse("a b").is_err());
         assert!(Expr::parse("/ b").is_err());
-        for text in ["a@1 / b", "a - b", "1 - a / b@2"] {
+        for text in ["a@1 / b", "a - b", "1 - a / b@2", "peak of a"] {
             assert_eq!(Expr::parse(text).unwrap().to_string(), text);
         }
     }

@@ -8,7 +8,7 @@ use flagstone::index::sal::analysis::{
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
-/// What the formulas depend on, with the keys of an experiment file. The defaults are [SAL] §4.1's.
+/// What the formulas depend on, with the keys of the table `formula` of an experiment file. The defaults are [SAL] §4.1's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FormulaRun {
@@ -56,20 +56,6 @@ impl Default for FormulaRun {
 }
 
 impl FormulaRun {
-    pub(super) const KEYS: [&str; 11] = [
-        "split",
-        "load",
-        "page_bytes",
-        "record_bytes",
-        "group",
-        "records",
-        "log_buffer",
-        "speedup",
-        "logs",
-        "bound",
-        "cycle",
-    ];
-
     pub(super) fn parse(table: Table) -> Result<FormulaRun, RunError> {
         let parsed = table.try_into::<FormulaRun>();
         parsed.map_err(|error| RunError::parsing(error.message()))

@@ -124,10 +124,13 @@ impl Settings {
                 self.known(&IndexRun::KEYS)?;
                 IndexRun::parse(self.0).map(Box::new).map(Run::Index)
             }
-            Some("formula") => {
-                self.known(&FormulaRun::KEYS)?;
-                FormulaRun::parse(self.0).map(Box::new).map(Run::Formula)
-            }
+            // What the paper's runs are set to means nothing to a formula.
+            Some("formula") => match self.0.remove("formula") {
+                Some(Value::Table(table)) => {
+                    FormulaRun::parse(table).map(Box::new).map(Run::Formula)
+                }
+                _ => Err(RunError::of("formula", "the engine needs a table `formula`")),
+            },
             Some(other) => Err(RunError::of(
                 "engine",
                 format!("there is no engine `{other}`; there are {ENGINES}"),
