@@ -25,9 +25,10 @@ pub enum Place {
     },
 }
 
-/// The least blocks of a plane that are simulated: with fewer, the open blocks of the planes would be
-/// a large part of the reserve.
-const LEAST_BLOCKS: u32 = 128;
+/// The least blocks that are simulated, of a plane and in all: with fewer, open blocks and the
+/// FTL's own would be a large part of the reserve.
+const LEAST_BLOCKS: u64 = 128;
+const LEAST_IN_ALL: u64 = 1024;
 
 impl Place {
     /// Its name in results.
@@ -95,7 +96,8 @@ fn fitted(device: &DeviceSpec, pages: u64) -> DeviceSpec {
         * u64::from(geometry.planes_per_package);
     let raw = (pages as f64 / (1.0 - spec.config.over_provision)).ceil() as u64;
     let blocks = raw.div_ceil(planes * u64::from(geometry.pages_per_block));
-    let blocks = u32::try_from(blocks).unwrap_or(u32::MAX).max(LEAST_BLOCKS);
+    let blocks = blocks.max(LEAST_BLOCKS).max(LEAST_IN_ALL.div_ceil(planes));
+    let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
     geometry.blocks_per_plane = geometry.blocks_per_plane.min(blocks);
     spec
 }
