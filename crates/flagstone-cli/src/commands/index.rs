@@ -130,7 +130,7 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
     Ok(Bench {
         index: kind,
         settings,
-        load_memory: None,
+        load: None,
         place: place_of(args)?,
         plan: Plan::new(&args.workload, &options).map_err(Failure::Usage)?,
         seed: args.seed,

@@ -34,9 +34,9 @@ pub struct Bench {
     pub index: IndexKind,
     /// Its settings.
     pub settings: Settings,
-    /// Bytes of memory while it is loaded, where that is not a part of what is measured: the index
-    /// is then closed and opened again with its own.
-    pub load_memory: Option<u64>,
+    /// Its settings while it is loaded, where others would take long and leave the same pages: the
+    /// index is then closed and opened again with its own.
+    pub load: Option<Settings>,
     /// Where it lies.
     pub place: Place,
     /// What is done.
@@ -95,11 +95,8 @@ impl Bench {
         let bytes = self.plan.most_keys() * (8 + value_bytes as u64) * 4;
         let store = self.place.open(bytes.div_ceil(page_bytes) + 2048);
         let store = store.map_err(BenchError::Setup)?;
-        let mut settings = self.settings.clone();
-        if let Some(memory) = self.load_memory {
-            settings.set("memory", memory);
-        }
-        let opened = self.index.open(store, &settings, Nanos::ZERO);
+        let settings = self.load.as_ref().unwrap_or(&self.settings);
+        let opened = self.index.open(store, settings, Nanos::ZERO);
         let (index, now) = opened.map_err(refused)?;
         let operations: u64 = self.plan.steps.iter().map(|step| step.operations).sum();
         let mut client = Client {
@@ -116,7 +113,7 @@ impl Bench {
         for _ in 0..self.plan.load {
             client.make(draw.insert())?;
         }
-        if self.load_memory.is_some() {
+        if self.load.is_some() {
             client = client.reopened(self)?;
         }
         draw.settle(&self.plan, info);
@@ -131,18 +128,11 @@ impl Bench {
         }
         let load_s = clock.elapsed().as_secs_f64();
         let mut windows = Vec::new();
-        let last = self.plan.steps.len();
-        for (nth, step) in self.plan.steps.iter().enumerate() {
+        for step in &self.plan.steps {
             client.index.reset_stats();
             let (begun, clock) = (client.now, Instant::now());
             for operation in draw.window(step) {
                 client.make(operation)?;
-            }
-            if self.plan.drain && nth + 1 == last {
-                client.now = client
-                    .index
-                    .flush(client.now)
-                    .map_err(|e| client.failed(e))?;
             }
             let cpu_s = clock.elapsed().as_secs_f64();
             let virtual_ns = client.now.0 - begun.0;
@@ -248,7 +238,7 @@ mod tests {
         Bench {
             index: IndexKind::Extendible,
             settings: Settings::new().with("memory", 16 * 4096),
-            load_memory: None,
+            load: None,
             place: Place::Mem { page_bytes: 4096 },
             plan: Plan::new(workload, &options).unwrap(),
             seed: 1,
@@ -310,7 +300,7 @@ mod tests {
     fn loading_with_more_memory_changes_what_is_read_before_and_not_what_is_there() {
         let small = bench("D", 5000);
         let large = Bench {
-            load_memory: Some(1 << 24),
+            load: Some(Settings::new().with("memory", 1 << 24)),
             ..small.clone()
         };
         let pages = |bench: &Bench| bench.run(&|_, _| {}).unwrap().windows[0].reads;

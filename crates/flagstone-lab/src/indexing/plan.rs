@@ -64,8 +64,6 @@ pub struct Plan {
     pub warm_up: u64,
     /// The windows.
     pub steps: Vec<Step>,
-    /// Whether the last window ends with a flush, so that what waits in buffers is paid for.
-    pub drain: bool,
 }
 
 /// What a workload may be told besides its name.
@@ -185,7 +183,6 @@ impl Plan {
             load: options.records,
             warm_up: 0,
             steps: Vec::new(),
-            drain: false,
         };
         if let Some(kind) = name.strip_prefix("ycsb-") {
             plan.ycsb(kind, options);
@@ -281,7 +278,6 @@ impl Plan {
     fn lazy(&mut self, kind: &str, options: &Options) {
         self.keys = KeyKind::Names;
         self.load = (options.records as f64 * INITIAL).round() as u64;
-        self.drain = true;
         let (load, mixture) = kind.split_once('-').expect("a listed name");
         let search = if load == "query" { 0.8 } else { 0.2 };
         let change = 1.0 - search;

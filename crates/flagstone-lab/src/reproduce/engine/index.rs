@@ -37,8 +37,9 @@ pub struct IndexRun {
     sizes: Vec<f64>,
     /// Operations before the first window, like its; the workload's if left out.
     warm_up: Option<u64>,
-    /// Bytes of memory while it is loaded, if others than later.
-    load_memory: Option<u64>,
+    /// Settings while it is loaded, over those of `set`.
+    #[serde(default)]
+    load: Table,
     /// Where it lies: `sim` or `mem`.
     #[serde(default = "sim")]
     store: String,
@@ -80,7 +81,7 @@ impl IndexRun {
         "localities",
         "sizes",
         "warm_up",
-        "load_memory",
+        "load",
         "store",
         "device",
         "protocol",
@@ -98,19 +99,15 @@ impl IndexRun {
         let of = |kind: &IndexKind| (*kind, kind.info().name);
         let kinds: Vec<(IndexKind, &str)> = IndexKind::ALL.iter().map(of).collect();
         let index = by_name("index", &self.index, &kinds)?;
-        let mut settings = Settings::new();
-        for (name, value) in &self.set {
-            match value {
-                Value::String(text) => settings.set(name, text),
-                Value::Integer(number) => settings.set(name, number),
-                Value::Float(number) => settings.set(name, number),
-                Value::Boolean(flag) => settings.set(name, flag),
-                _ => return Err(RunError::of(name, format!("set.{name} is no plain value"))),
+        let settings = settings(index, &self.set)?;
+        let load = match self.load.is_empty() {
+            true => None,
+            false => {
+                let mut table = self.set.clone();
+                table.extend(self.load.clone());
+                Some(self::settings(index, &table)?)
             }
-        }
-        settings
-            .check(index.info())
-            .map_err(|error| RunError::parsing(&error.to_string()))?;
+        };
         let keys = self.keys.as_deref().map(KeyKind::by_name).transpose();
         let keys = keys.map_err(|why| RunError::of("keys", why))?;
         let options = Options {
@@ -146,7 +143,7 @@ impl IndexRun {
         Ok(Bench {
             index,
             settings,
-            load_memory: self.load_memory,
+            load,
             place,
             plan,
             seed: self.seed,
@@ -174,6 +171,23 @@ impl IndexRun {
             Err(error) => Err(format!("{}: {error}", self.name())),
         }
     }
+}
+
+/// An index's settings from a table.
+fn settings(index: IndexKind, table: &Table) -> Result<Settings, RunError> {
+    let mut settings = Settings::new();
+    for (name, value) in table {
+        match value {
+            Value::String(text) => settings.set(name, text),
+            Value::Integer(number) => settings.set(name, number),
+            Value::Float(number) => settings.set(name, number),
+            Value::Boolean(flag) => settings.set(name, flag),
+            _ => return Err(RunError::of(name, format!("set.{name} is no plain value"))),
+        }
+    }
+    let checked = settings.check(index.info());
+    checked.map_err(|error| RunError::parsing(&error.to_string()))?;
+    Ok(settings)
 }
 
 /// What is measured, by the names that experiment files use: `reads` of all windows together,

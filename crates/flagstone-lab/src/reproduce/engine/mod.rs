@@ -129,7 +129,10 @@ impl Settings {
                 Some(Value::Table(table)) => {
                     FormulaRun::parse(table).map(Box::new).map(Run::Formula)
                 }
-                _ => Err(RunError::of("formula", "the engine needs a table `formula`")),
+                _ => Err(RunError::of(
+                    "formula",
+                    "the engine needs a table `formula`",
+                )),
             },
             Some(other) => Err(RunError::of(
                 "engine",
