@@ -247,29 +247,29 @@ fn lighttx() -> DeviceSpec {
 fn lazybtree() -> DeviceSpec {
     let mut spec = flagcommit_slc();
     spec.name = "lazybtree".into();
-    spec.about = "2 GB SLC chip of [LazyBTree], one operation at a time".into();
+    spec.about = "2 GB SLC chip of [LazyBtree], one operation at a time".into();
     spec.geometry.channels = 1;
     spec.geometry.planes_per_package = 1;
     spec.geometry.blocks_per_plane = 16_384;
     spec.sources.extend([
         (
             "channels",
-            "[LazyBTree] §5.1 adds latencies up: nothing runs side by side",
+            "[LazyBtree] §5.1 adds latencies up: nothing runs side by side",
         ),
         ("packages_per_channel", "as channels"),
         ("planes_per_package", "as channels"),
-        ("blocks_per_plane", "[LazyBTree] §5.1: 2 GB"),
-        ("pages_per_block", "[LazyBTree] Table 2: 128 KB blocks"),
-        ("page_bytes", "[LazyBTree] Table 2"),
+        ("blocks_per_plane", "[LazyBtree] §5.1: 2 GB"),
+        ("pages_per_block", "[LazyBtree] Table 2: 128 KB blocks"),
+        ("page_bytes", "[LazyBtree] Table 2"),
         ("spare_bytes", "K9WAG08U1A, the paper's part"),
         ("cell", "K9WAG08U1A, the paper's part"),
-        ("read_us", "[LazyBTree] Table 1"),
-        ("program_us", "[LazyBTree] Table 1"),
+        ("read_us", "[LazyBtree] Table 1"),
+        ("program_us", "[LazyBtree] Table 1"),
         (
             "reprogram_us",
             "not in the paper: as a program, [FlagCommit] Table 2",
         ),
-        ("erase_us", "[LazyBTree] Table 1"),
+        ("erase_us", "[LazyBtree] Table 1"),
         (
             "over_provision",
             "not in the paper: a tenth, as in [FlagCommit] §5.1",

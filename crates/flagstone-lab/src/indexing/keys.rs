@@ -7,7 +7,7 @@
 //!   ascending  each key above all before it, as times are
 //! ```
 //!
-//! A name becomes a real number in [0, 1] as [LazyBTree] §5.1 has it: its letters are the digits
+//! A name becomes a real number in [0, 1] as [LazyBtree] §5.1 has it: its letters are the digits
 //! after the point, to the base 27. The number is scaled to 64 bits; a key that is there already
 //! takes the next one.
 

@@ -145,7 +145,7 @@ fn step(name: impl Into<String>, operations: u64, mix: Mix, access: Access) -> S
     }
 }
 
-/// Share of the authors of [LazyBTree] §5.1 that the tree has before the measurement.
+/// Share of the authors of [LazyBtree] §5.1 that the tree has before the measurement.
 const INITIAL: f64 = 540_936.0 / 610_907.0;
 
 impl Plan {
@@ -271,7 +271,7 @@ impl Plan {
         self.steps.push(step(kind, operations, mix, access));
     }
 
-    /// [LazyBTree] §5.1. All four make the same number of updates within a pair: as many as there
+    /// [LazyBtree] §5.1. All four make the same number of updates within a pair: as many as there
     /// are new authors in the first, and in the mixes four for ten keys, which is what the
     /// published counts come to (§5.4: 5,433 of Big's writes are 4.3 %, and Basic's are twice
     /// those).

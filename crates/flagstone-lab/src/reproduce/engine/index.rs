@@ -66,7 +66,7 @@ fn one_seed() -> u64 {
     1
 }
 
-/// Ratios of the cost of a page write to that of a page read that [LazyBTree] Fig. 12 sweeps.
+/// Ratios of the cost of a page write to that of a page read that [LazyBtree] Fig. 12 sweeps.
 const RATIOS: [f64; 8] = [0.5, 1.0, 2.0, 2.5, 4.0, 6.0, 8.0, 10.0];
 
 impl IndexRun {
