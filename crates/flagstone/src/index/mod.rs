@@ -33,7 +33,6 @@ mod extendible;
 mod lazy_bptree;
 mod lazy_split;
 mod linear;
-pub mod sal;
 
 #[cfg(test)]
 mod model;
@@ -57,11 +56,10 @@ pub const LAYOUTS: &[&[Record]] = &[
     space::LAYOUTS,
     journal::LAYOUTS,
     bucket::LAYOUTS,
+    buckets::LAYOUTS,
+    bw_delta::LAYOUTS,
     bptree::LAYOUTS[0],
     bptree::LAYOUTS[1],
-    buckets::LAYOUTS,
-    sal::LAYOUTS,
-    bw_delta::LAYOUTS,
 ];
 
 /// What a record is found by. Keys of fewer bits are numbers below `u64::MAX` too; a real number
@@ -309,16 +307,14 @@ macro_rules! indexes {
 indexes! {
     /// Extendible hashing.
     Extendible => extendible;
-    /// A B+-tree.
-    BPlusTree => bptree;
     /// Linear hashing.
     Linear => linear;
     /// Lazy-split hashing.
     LazySplit => lazy_split;
-    /// SAL-hashing.
-    Sal => sal;
     /// The Bw-delta tree.
     BwDelta => bw_delta;
+    /// A B+-tree.
+    BPlusTree => bptree;
     /// A B+-tree with a pool of requests that are committed in groups.
     LazyBPlusTree => lazy_bptree;
 }

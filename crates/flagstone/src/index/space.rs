@@ -62,6 +62,11 @@ impl Space {
         self.free.push(page);
     }
 
+    /// Pages that were never used.
+    pub(super) fn fresh(&self) -> u32 {
+        self.pages.saturating_sub(self.next)
+    }
+
     /// Pages that can still be taken.
     pub(super) fn left(&self) -> u32 {
         self.pages.saturating_sub(self.used())
@@ -70,11 +75,6 @@ impl Space {
     /// Uses at most so many pages of the store from now on.
     pub(super) fn limit(&mut self, pages: u32) {
         self.pages = self.pages.min(pages);
-    }
-
-    /// Pages that were never used.
-    pub(super) fn never_used(&self) -> u32 {
-        self.pages.saturating_sub(self.next)
     }
 
     /// Pages in use.

@@ -58,13 +58,32 @@ pub(super) const INFO: Info = Info {
 
 struct BPlusTree(Tree<()>);
 
+/// A tree with nothing above it.
+fn open_tree(
+    store: Box<dyn Store>,
+    settings: &Settings,
+    info: &'static Info,
+    now: Nanos,
+) -> Result<(Tree<()>, Nanos), IndexError> {
+    let frames = settings.memory(info)? as usize / store.page_bytes();
+    Tree::open(store, info, settings, frames, now, |_, _| ())
+}
+
+/// A tree in memory, to look into, for the tests of the lazy one; the settings may be of that.
+#[cfg(test)]
+pub(super) fn open_plain(settings: &Settings, pages: u32) -> Tree<()> {
+    let store = Box::new(super::MemStore::new(256, pages));
+    open_tree(store, settings, &super::lazy_bptree::INFO, Nanos::ZERO)
+        .expect("a blank store")
+        .0
+}
+
 pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos), IndexError> {
-    let frames = settings.memory(&INFO)? as usize / store.page_bytes();
-    let (tree, now) = Tree::open(store, &INFO, settings, frames, now, |_, _| ())?;
+    let (tree, now) = open_tree(store, settings, &INFO, now)?;
     Ok((Box::new(BPlusTree(tree)), now))
 }
 

@@ -336,7 +336,7 @@ impl<A: Above> Tree<A> {
     }
 
     /// Gives a key a value.
-    pub(super) fn insert(
+    pub(in super::super) fn insert(
         &mut self,
         now: Nanos,
         key: Key,
@@ -365,7 +365,7 @@ impl<A: Above> Tree<A> {
     }
 
     /// Removes a key.
-    pub(super) fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    pub(in super::super) fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
         let (leaf, now) = self.descend(now, key)?;
         let ((len, slot), now) = self.look(now, leaf, |_, page, shape| {
             let len = shape.leaf_len(page)?;

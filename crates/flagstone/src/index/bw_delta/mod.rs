@@ -32,8 +32,7 @@
 //!                 all the same, so that the same is read and written.
 //!             D2. The map is kept whole in memory, beyond the budget, as a directory is. A settle
 //!                 writes the pages of it that changed; there is no log of it.
-//!             D3. A cleaned node is consolidated: its fragments become a base. [Llama] §5.3 copies
-//!                 them side by side.
+//!             D3. A node that is cleaned is consolidated: its fragments become one base.
 //!             D4. Inner nodes that have too few or too many children are mended at once, leaves
 //!                 when they are consolidated.
 
@@ -87,7 +86,14 @@ pub(super) const INFO: Info = Info {
             what: "bytes of the log for each live one, beyond which it is cleaned, 1.1 to 10",
         },
     ],
-    tiny: &[],
+    tiny: &[
+        ("memory", "6000"),
+        ("node_max", "8"),
+        ("node_min", "3"),
+        ("chain_max", "4"),
+        ("segment_pages", "3"),
+        ("log_factor", "2"),
+    ],
     costs: [
         "1 to 2 reads for each fragment of a leaf",
         "a fragment of a page, programmed with others; all fragments read every chain_max deltas",
@@ -267,7 +273,7 @@ impl BwDelta {
             codec,
             chain_max: settings.number(&INFO, "chain_max", 1, 200)?,
             node_max,
-            node_min: settings.number(&INFO, "node_min", 2, (node_max + 1) / 2)?,
+            node_min: settings.number(&INFO, "node_min", 2, node_max.div_ceil(2))?,
             log_factor: settings.number(&INFO, "log_factor", 1.1, 10.0)?,
             root: 0,
             height: 0,

@@ -255,7 +255,7 @@ impl BwDelta {
         if used <= live + spare {
             return None;
         }
-        let left = self.space.never_used() / self.log.segment_pages + self.log.free.len() as u32;
+        let left = self.space.fresh() / self.log.segment_pages + self.log.free.len() as u32;
         if used as f64 <= live as f64 * self.log_factor + spare as f64 && left >= 3 {
             return None;
         }

@@ -5,12 +5,7 @@ use super::super::{IndexKind, MemStore};
 use super::*;
 
 fn tiny() -> Settings {
-    Settings::new()
-        .with("node_max", 8)
-        .with("node_min", 3)
-        .with("chain_max", 4)
-        .with("segment_pages", 3)
-        .with("log_factor", 2)
+    INFO.tiny()
 }
 
 fn history(memory: u64) -> History {

@@ -37,6 +37,8 @@
 //!                 entry; what blocks and the map need beside is told by `memory`.
 
 mod commit;
+#[cfg(test)]
+mod examples;
 mod pool;
 mod select;
 mod super_group;
