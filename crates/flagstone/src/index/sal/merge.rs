@@ -72,6 +72,9 @@ impl Sal {
         let (groups, bits) = (&self.groups, self.options.group_bits);
         let of = |hash| set_of(groups, bits, hash);
         self.logs.take(set, &of, &mut logs);
+        if self.tells {
+            self.drained.push(set);
+        }
         logs
     }
 
