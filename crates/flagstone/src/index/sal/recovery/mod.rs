@@ -150,6 +150,8 @@ pub struct Transactions {
     /// Flushes after which a checkpoint is taken.
     checkpoint_every: u64,
     rolled: (u64, u64),
+    /// Whether a restart is repeating history.
+    redoing: bool,
     restart: Restart,
     flaw: Flaw,
 }
@@ -205,6 +207,7 @@ impl Transactions {
             flushes: 0,
             checkpoint_every,
             rolled: (0, 0),
+            redoing: false,
             restart,
             flaw,
         };
@@ -250,7 +253,11 @@ impl Transactions {
         let tx = self.flushes;
         let record = |entry| Record { tx, prev: 0, entry };
         for &set in &sets {
-            self.dirty.insert(set, covers + 1);
+            // Updates behind it come only where history is repeated.
+            match self.redoing {
+                true => self.dirty.insert(set, covers + 1),
+                false => self.dirty.remove(&set),
+            };
         }
         self.ring.append(&record(Entry::BeginFlush(sets, covers)));
         for (&at, page) in &self.below.borrow().waiting {
@@ -487,6 +494,7 @@ impl Transactions {
     fn recover(&mut self, found: Found, mut now: Nanos) -> Result<Nanos, IndexError> {
         self.restart.records = found.len() as u64;
         self.analyse(&found);
+        self.redoing = true;
         // Redo: what was done after the last flush that has it, in order.
         for (lsn, record) in &found {
             self.next = self.next.max(record.tx + 1);
@@ -516,6 +524,7 @@ impl Transactions {
         }
         // What was repeated may be in other sets than the log says, where repeating split some:
         // nothing of it stays in the buffer, and the flush is of the sets of both.
+        self.redoing = false;
         let covers = self.ring.end() - 1;
         now = self.index.flush(now)?;
         self.index.drained.extend(self.dirty.keys());

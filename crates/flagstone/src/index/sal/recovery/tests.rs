@@ -218,7 +218,7 @@ fn campaign(seed: u64, cuts: u64, flaw: Flaw, seen: &mut Seen) -> Result<(), Str
 #[test]
 fn transactions_survive_power_cuts() {
     let mut seen = Seen::default();
-    for seed in 0..12 {
+    for seed in 0..30 {
         assert_eq!(campaign(seed, 50, Flaw::None, &mut seen), Ok(()));
     }
     assert!(seen.cuts > 400 && seen.cut_restarts > 10, "{seen:?}");
