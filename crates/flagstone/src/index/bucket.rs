@@ -139,6 +139,13 @@ impl Shape {
         }
     }
 
+    /// The key in a slot.
+    #[inline]
+    pub(super) fn key(self, page: &[u8], slot: usize) -> Key {
+        let at = self.at(slot);
+        get(page, at..at + 8)
+    }
+
     /// The record in a slot.
     #[inline]
     pub(super) fn record(self, page: &[u8], slot: usize) -> (Key, Value) {

@@ -129,6 +129,10 @@ impl Sal {
                 if !full {
                     return Err(format!("page {at} follows one with room, bucket {bucket}"));
                 }
+                let hashes = self.shape.records(&page).map(|(key, _)| hash(key));
+                if !hashes.is_sorted() {
+                    return Err(format!("page {at} is not in the order of its hashes"));
+                }
                 for (key, _) in self.shape.records(&page) {
                     let home = self.home(self.set_of(hash(key)), hash(key));
                     let belongs = if half.is_some() {

@@ -72,6 +72,9 @@ impl Sal {
         let (groups, bits) = (&self.groups, self.options.group_bits);
         let of = |hash| set_of(groups, bits, hash);
         self.logs.take(set, &of, &mut logs);
+        if self.tells {
+            self.drained.push(set);
+        }
         logs
     }
 
@@ -96,6 +99,10 @@ impl Sal {
         let members: Vec<u32> = self.groups.members(set).collect();
         let (mut gathered, done) = self.gather(now, set, members.len())?;
         now = done;
+        for records in &mut gathered.records {
+            // One run, or two where the bucket was split virtually.
+            records.sort_by_key(|&(key, _)| hash(key));
+        }
         for &log in &logs {
             let target = self.target(set, hash(log.key));
             self.apply(&mut gathered.records[target], log);
@@ -205,21 +212,24 @@ impl Sal {
         Ok((gathered, now))
     }
 
+    /// Carries a log out on a bucket's records, which are in the order of their hashes.
     fn apply(&mut self, records: &mut Records, log: Log) {
-        let at = records.iter().position(|&(key, _)| key == log.key);
-        let compared = at.map_or(records.len(), |at| at + 1);
-        self.cache.compared(compared as u64);
-        match (at, log.found()) {
-            (Some(at), Some(value)) => records[at].1 = value,
-            (Some(at), None) => {
-                records.swap_remove(at);
+        let wanted = hash(log.key);
+        let at = records.partition_point(|&(key, _)| hash(key) < wanted);
+        let there = records.get(at).is_some_and(|&(key, _)| key == log.key);
+        self.cache
+            .compared(u64::from(records.len().max(1).ilog2()) + 1);
+        match (there, log.found()) {
+            (true, Some(value)) => records[at].1 = value,
+            (true, None) => {
+                records.remove(at);
                 self.stored -= 1;
             }
-            (None, Some(value)) => {
-                records.push((log.key, value));
+            (false, Some(value)) => {
+                records.insert(at, (log.key, value));
                 self.stored += 1;
             }
-            (None, None) => {}
+            (false, None) => {}
         }
     }
 

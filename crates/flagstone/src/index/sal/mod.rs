@@ -37,6 +37,8 @@
 //!                 it has r + 4 bytes as there.
 //!             D7. Overflow pages of a merged group are written with it, in one request.
 //!             D8. Buckets are never taken away: deleted records leave room for others.
+//!             D9. The records of a page are in the order of their hashes, because pages are written
+//!                 whole anyway: a search compares few keys.
 
 pub mod analysis;
 mod check;
@@ -46,6 +48,7 @@ mod logs;
 mod merge;
 mod options;
 mod overflow;
+mod recovery;
 mod region;
 mod resize;
 mod saved;
@@ -65,6 +68,7 @@ use logs::{Change, Log, Logs};
 pub(super) use options::INFO;
 use options::{Options, Split};
 use overflow::Overflows;
+pub use recovery::{Restart, SalTx, Transactions};
 use region::Regions;
 use resize::Budget;
 
@@ -75,6 +79,10 @@ pub const LAYOUTS: &[Record] = &[
     region::region_entry::RECORD,
     region::log_head::RECORD,
     region::log_entry::RECORD,
+    recovery::LAYOUTS[0],
+    recovery::LAYOUTS[1],
+    recovery::LAYOUTS[2],
+    recovery::LAYOUTS[3],
 ];
 
 /// What it did.
@@ -121,6 +129,9 @@ struct Sal {
     costs: Costs,
     budget: Budget,
     counts: Counts,
+    /// Sets that were flushed or merged; for who keeps a log of that, and takes them out.
+    drained: Vec<u32>,
+    tells: bool,
 }
 
 pub(super) fn open(
@@ -128,6 +139,15 @@ pub(super) fn open(
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+    let (index, now) = start(store, settings, now)?;
+    Ok((Box::new(index), now))
+}
+
+fn start(
+    store: Box<dyn Store>,
+    settings: &Settings,
+    now: Nanos,
+) -> Result<(Sal, Nanos), IndexError> {
     let value_bytes = settings.value_bytes(&INFO)?;
     let options = Options::new(settings)?;
     let (page_bytes, pages) = (store.page_bytes(), store.pages());
@@ -167,6 +187,8 @@ pub(super) fn open(
         costs,
         budget,
         counts: Counts::default(),
+        drained: Vec::new(),
+        tells: false,
     };
     match loaded {
         Some((space, own)) => {
@@ -176,7 +198,7 @@ pub(super) fn open(
         None => index.take_batch()?,
     }
     index.grown();
-    Ok((Box::new(index), now))
+    Ok((index, now))
 }
 
 impl Sal {

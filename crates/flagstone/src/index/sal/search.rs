@@ -4,7 +4,7 @@
 use super::options::Split;
 use super::region::FILTERS;
 use super::{Sal, analysis};
-use crate::index::bucket::hash;
+use crate::index::bucket::{Shape, hash};
 use crate::index::{IndexError, Key, Value};
 use crate::units::{Lpn, Nanos};
 
@@ -111,16 +111,44 @@ impl Sal {
         let mut at = half.unwrap_or_else(|| self.bucket_page(bucket));
         loop {
             let (page, done) = self.cache.read(now, at)?;
-            let (slot, len) = (self.shape.find(page, key), self.shape.len(page));
+            let (slot, compared) = find(self.shape, page, hash);
             let value = slot.map(|slot| self.shape.record(page, slot).1);
             let next = self.shape.next(page);
             now = done;
-            let compared = slot.map_or(len, |slot| slot + 1);
-            self.cache.compared(compared as u64);
+            self.cache.compared(compared);
             match next {
                 Some(next) if slot.is_none() => at = next,
                 _ => return Ok((value, now)),
             }
         }
     }
+}
+
+/// Where the key of a hash is in a page whose records are in the order of their hashes: not far
+/// from where they would place it if they were even. And how many keys were compared.
+#[inline]
+pub(super) fn find(shape: Shape, page: &[u8], wanted: u64) -> (Option<usize>, u64) {
+    let len = shape.len(page);
+    if len == 0 {
+        return (None, 0);
+    }
+    let at = |slot| hash(shape.key(page, slot));
+    let mut slot = (((wanted >> 32) * len as u64) >> 32) as usize;
+    let mut found = at(slot);
+    let mut compared = 1;
+    if found < wanted {
+        while found < wanted && slot + 1 < len {
+            slot += 1;
+            found = at(slot);
+            compared += 1;
+        }
+    } else {
+        while found > wanted && slot > 0 {
+            slot -= 1;
+            found = at(slot);
+            compared += 1;
+        }
+    }
+    // No two keys have the same hash.
+    ((found == wanted).then_some(slot), compared)
 }
