@@ -25,6 +25,7 @@ enum Command {
     Reproduce(commands::reproduce::Args),
     Protocols(commands::protocols::Args),
     Device(commands::device::Args),
+    Index(commands::index::Args),
     Trace(commands::trace::TraceArgs),
 }
 
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Reproduce(args) => commands::reproduce::run(&args),
         Command::Protocols(args) => commands::protocols::run(&args),
         Command::Device(args) => commands::device::run(&args),
+        Command::Index(args) => commands::index::run(&args),
         Command::Trace(args) => commands::trace::run(args).map_err(Failure::Failed),
     };
     match outcome {

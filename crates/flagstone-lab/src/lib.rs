@@ -5,8 +5,8 @@
 //! seed instead. [`steady`] brings a device into the state in which it is measured and [`image`]
 //! keeps that state in a file; [`bare`] is the loop that the FTL is held against. [`replay`] plays
 //! transactions and counts what they cost; [`closed`] drives clients over a whole database; a
-//! [`campaign`] cuts the power under them. [`reproduce`] holds what the papers publish against runs
-//! of the same experiments.
+//! [`campaign`] cuts the power under them; [`indexing`] runs indexes under workloads of keys.
+//! [`reproduce`] holds what the papers publish against runs of the same experiments.
 #![forbid(unsafe_code)]
 
 mod nearest;
@@ -20,4 +20,7 @@ pub mod bare;
 pub mod replay;
 pub mod closed;
 pub mod campaign;
+pub mod indexing;
 pub mod reproduce;
+
+pub use nearest::nearest;

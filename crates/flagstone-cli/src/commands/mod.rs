@@ -3,6 +3,7 @@
 pub mod break_;
 pub mod compare;
 pub mod device;
+pub mod index;
 pub mod protocols;
 mod record;
 pub mod replay;

@@ -21,6 +21,8 @@ pub fn presets() -> Vec<DeviceSpec> {
         flagcommit_slc(),
         mixsl_mlc(),
         lazybtree(),
+        sal_low_end(),
+        sal_high_end(),
     ]
 }
 
@@ -245,35 +247,132 @@ fn lighttx() -> DeviceSpec {
 fn lazybtree() -> DeviceSpec {
     let mut spec = flagcommit_slc();
     spec.name = "lazybtree".into();
-    spec.about = "2 GB SLC chip of [LazyBTree], one operation at a time".into();
+    spec.about = "2 GB SLC chip of [LazyBtree], one operation at a time".into();
     spec.geometry.channels = 1;
     spec.geometry.planes_per_package = 1;
     spec.geometry.blocks_per_plane = 16_384;
     spec.sources.extend([
         (
             "channels",
-            "[LazyBTree] §5.1 adds latencies up: nothing runs side by side",
+            "[LazyBtree] §5.1 adds latencies up: nothing runs side by side",
         ),
         ("packages_per_channel", "as channels"),
         ("planes_per_package", "as channels"),
-        ("blocks_per_plane", "[LazyBTree] §5.1: 2 GB"),
-        ("pages_per_block", "[LazyBTree] Table 2: 128 KB blocks"),
-        ("page_bytes", "[LazyBTree] Table 2"),
+        ("blocks_per_plane", "[LazyBtree] §5.1: 2 GB"),
+        ("pages_per_block", "[LazyBtree] Table 2: 128 KB blocks"),
+        ("page_bytes", "[LazyBtree] Table 2"),
         ("spare_bytes", "K9WAG08U1A, the paper's part"),
         ("cell", "K9WAG08U1A, the paper's part"),
-        ("read_us", "[LazyBTree] Table 1"),
-        ("program_us", "[LazyBTree] Table 1"),
+        ("read_us", "[LazyBtree] Table 1"),
+        ("program_us", "[LazyBtree] Table 1"),
         (
             "reprogram_us",
             "not in the paper: as a program, [FlagCommit] Table 2",
         ),
-        ("erase_us", "[LazyBTree] Table 1"),
+        ("erase_us", "[LazyBtree] Table 1"),
         (
             "over_provision",
             "not in the paper: a tenth, as in [FlagCommit] §5.1",
         ),
         ("gc_threshold", "not in the paper: as in [FlagCommit] §5.1"),
         ("victims", "not in the paper: as in [FlagCommit] §5.1"),
+    ]);
+    spec
+}
+
+/// Both SSDs of [SAL] are behind a controller that this model does not have: what it hides
+/// (compression, a buffer, block mapping) is not there.
+fn sal_low_end() -> DeviceSpec {
+    let mut spec = mixsl_mlc();
+    spec.name = "sal-low-end".into();
+    spec.about = "64 GB SSD of 2008 after the OCZ Core of [SAL] §4.1, MLC".into();
+    spec.geometry.channels = 4;
+    spec.geometry.planes_per_package = 4;
+    spec.geometry.blocks_per_plane = 8192;
+    spec.timing = Timing {
+        transfer_ps_per_byte: 25_000,
+        ..timing(60, 800, 1500)
+    };
+    spec.sources.extend([
+        (
+            "channels",
+            "assumed: four, which transfers 160 MB/s; the maker says 120 to 143 read",
+        ),
+        ("packages_per_channel", "assumed: one"),
+        (
+            "planes_per_package",
+            "assumed: four, so that 16 programs side by side give 82 MB/s; the maker says 80 to 93",
+        ),
+        ("blocks_per_plane", "[SAL] §4.1: 64 GB"),
+        (
+            "pages_per_block",
+            "K9GAG08U0M, assumed: MLC chips of the same maker and time",
+        ),
+        ("page_bytes", "[SAL] §4.1: 4 KB"),
+        ("spare_bytes", "K9GAG08U0M"),
+        ("cell", "assumed: MLC, as the price said"),
+        ("read_us", "K9GAG08U0M: 60 us at most"),
+        (
+            "program_us",
+            "K9GAG08U0M: 800 us typical; w/n follows from the planes and channels",
+        ),
+        (
+            "transfer_ns_per_byte",
+            "assumed: 25, chips with a bus of 40 MB/s",
+        ),
+        ("over_provision", "not in the paper: a tenth"),
+        ("gc_threshold", "not in the paper: as in [FlagCommit] §5.1"),
+        ("victims", "not in the paper: as in [FlagCommit] §5.1"),
+        ("endurance", "K9GAG08U0M: about 10,000 erases"),
+    ]);
+    spec
+}
+
+fn sal_high_end() -> DeviceSpec {
+    let mut spec = sal_low_end();
+    spec.name = "sal-high-end".into();
+    spec.about = "256 GB SSD of 2012 after the Intel 520 of [SAL] §4.1".into();
+    spec.geometry.channels = 8;
+    spec.geometry.planes_per_package = 2;
+    spec.geometry.blocks_per_plane = 32_768;
+    spec.timing = Timing {
+        transfer_ps_per_byte: 16_000,
+        ..timing(14, 19, 1500)
+    };
+    spec.sources.extend([
+        (
+            "channels",
+            "SF-2281, the drive's controller: eight of 62.5 MB/s",
+        ),
+        (
+            "planes_per_package",
+            "assumed: two, so that programs hide behind transfers",
+        ),
+        (
+            "blocks_per_plane",
+            "sixteen chips of 16 GB, of which the drive offers 240",
+        ),
+        ("pages_per_block", "assumed: as in the low-end device"),
+        ("spare_bytes", "assumed: as in the low-end device"),
+        ("cell", "25 nm MLC"),
+        (
+            "read_us",
+            "product specification: 80 us a read, the transfer included",
+        ),
+        (
+            "program_us",
+            "product specification: 85 us a write, the transfer included; buffer and compression \
+             of the controller are inside this number",
+        ),
+        (
+            "transfer_ns_per_byte",
+            "SF-2281: 62.5 MB/s a channel, 500 MB/s in all",
+        ),
+        (
+            "over_provision",
+            "not in the paper: a tenth; 240 of 256 GB is less",
+        ),
+        ("endurance", "assumed: as in the low-end device"),
     ]);
     spec
 }

@@ -109,6 +109,12 @@ pub struct Rule {
     /// Trend: series that rise up to this point of the sweep.
     #[serde(default)]
     pub rises_until: BTreeMap<String, f64>,
+    /// Trend: series that fall up to this point of the sweep.
+    #[serde(default)]
+    pub falls_until: BTreeMap<String, f64>,
+    /// Trend: series that rise from this point of the sweep on.
+    #[serde(default)]
+    pub rises_from: BTreeMap<String, f64>,
     /// Trend: series that are highest at this point of the sweep.
     #[serde(default)]
     pub peak: BTreeMap<String, f64>,
@@ -197,6 +203,8 @@ impl Claim {
                 && rule.flat.is_empty()
                 && rule.never_falls.is_empty()
                 && rule.rises_until.is_empty()
+                && rule.falls_until.is_empty()
+                && rule.rises_from.is_empty()
                 && rule.peak.is_empty());
             let right = match self.kind {
                 ClaimKind::Ratio | ClaimKind::Value => rule.measure.is_some(),

@@ -1,7 +1,8 @@
 //! Expressions of claims and rules: `lighttx@strict`, `afc / bpcc`, `4.0`.
 //!
 //! `series@x` is a point of a figure; a series alone is its mean over the sweep, which for a figure
-//! with one point is that point. `a / b` divides; a number is itself.
+//! with one point is that point. `a / b` divides, `a - b` is what b has less, `1 - a / b` what a saves
+//! of b; `peak of a` is where on the axis a is highest; a number is itself.
 
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -22,6 +23,12 @@ pub enum Expr {
     Term(Term),
     /// One over another.
     Over(Term, Term),
+    /// One less another.
+    Less(Term, Term),
+    /// One less the first over the second.
+    Saved(Term, Term),
+    /// Where a series is highest.
+    Peak(Term),
     /// A number.
     Number(f64),
 }
@@ -49,8 +56,18 @@ impl Expr {
         if let Ok(number) = text.trim().parse() {
             return Ok(Expr::Number(number));
         }
-        match text.split_once(" / ") {
-            Some((above, below)) => Ok(Expr::Over(Term::parse(above)?, Term::parse(below)?)),
+        if let Some(series) = text.trim().strip_prefix("peak of ") {
+            return Term::parse(series).map(Expr::Peak);
+        }
+        if let Some((above, below)) = text.split_once(" / ") {
+            let below = Term::parse(below)?;
+            return match above.trim().strip_prefix("1 - ") {
+                Some(above) => Ok(Expr::Saved(Term::parse(above)?, below)),
+                None => Ok(Expr::Over(Term::parse(above)?, below)),
+            };
+        }
+        match text.split_once(" - ") {
+            Some((from, less)) => Ok(Expr::Less(Term::parse(from)?, Term::parse(less)?)),
             None => Term::parse(text).map(Expr::Term),
         }
     }
@@ -58,8 +75,8 @@ impl Expr {
     /// The points that it names.
     pub fn terms(&self) -> Vec<&Term> {
         match self {
-            Expr::Term(term) => vec![term],
-            Expr::Over(above, below) => vec![above, below],
+            Expr::Term(term) | Expr::Peak(term) => vec![term],
+            Expr::Over(a, b) | Expr::Less(a, b) | Expr::Saved(a, b) => vec![a, b],
             Expr::Number(_) => Vec::new(),
         }
     }
@@ -79,6 +96,9 @@ impl fmt::Display for Expr {
         match self {
             Expr::Term(term) => term.fmt(f),
             Expr::Over(above, below) => write!(f, "{above} / {below}"),
+            Expr::Less(from, less) => write!(f, "{from} - {less}"),
+            Expr::Saved(above, below) => write!(f, "1 - {above} / {below}"),
+            Expr::Peak(series) => write!(f, "peak of {series}"),
             Expr::Number(number) => number.fmt(f),
         }
     }
@@ -142,6 +162,13 @@ impl Data {
             Expr::Number(number) => Some(*number),
             Expr::Term(term) => self.value(term),
             Expr::Over(above, below) => Some(self.value(above)? / self.value(below)?),
+            Expr::Peak(term) => {
+                let known = self.points(&term.series)?.iter();
+                let known = known.filter_map(|point| Some((point.x, point.y?)));
+                known.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(x, _)| x)
+            }
+            Expr::Less(from, less) => Some(self.value(from)? - self.value(less)?),
+            Expr::Saved(above, below) => Some(1.0 - self.value(above)? / self.value(below)?),
         }
     }
 }
@@ -176,11 +203,16 @@ pub(super) mod tests {
         assert_eq!(eval("a@2"), Some(5.0));
         assert_eq!(eval("a"), Some(4.0));
         assert_eq!(eval("a / b"), Some(2.0));
+        assert_eq!(eval("peak of a"), Some(2.0));
+        assert_eq!(eval("a@2 - b@0.05"), Some(3.0));
+        assert_eq!(eval("1 - a@0.05 / a"), Some(0.25));
         assert_eq!(eval("b@2"), None);
         assert_eq!(eval("c"), None);
         assert_eq!(eval("4"), Some(4.0));
         assert!(Expr::parse("a b").is_err());
         assert!(Expr::parse("/ b").is_err());
-        assert_eq!(Expr::parse("a@1 / b").unwrap().to_string(), "a@1 / b");
+        for text in ["a@1 / b", "a - b", "1 - a / b@2", "peak of a"] {
+            assert_eq!(Expr::parse(text).unwrap().to_string(), text);
+        }
     }
 }

@@ -29,16 +29,20 @@ use measure::Data;
 use std::collections::{BTreeMap, BTreeSet};
 use verdict::Judgement;
 
-const CLAIMS: [&str; 3] = [
+const CLAIMS: [&str; 5] = [
     include_str!("../../claims/flagcommit.toml"),
     include_str!("../../claims/mixsl.toml"),
     include_str!("../../claims/lighttx.toml"),
+    include_str!("../../claims/lazybtree.toml"),
+    include_str!("../../claims/sal.toml"),
 ];
 
-const EXPERIMENTS: [&str; 3] = [
+const EXPERIMENTS: [&str; 5] = [
     include_str!("../../experiments/flagcommit.toml"),
     include_str!("../../experiments/mixsl.toml"),
     include_str!("../../experiments/lighttx.toml"),
+    include_str!("../../experiments/lazybtree.toml"),
+    include_str!("../../experiments/sal.toml"),
 ];
 
 /// Claims and experiments.
@@ -322,6 +326,8 @@ mod tests {
             rule.peak
                 .keys()
                 .chain(rule.rises_until.keys())
+                .chain(rule.falls_until.keys())
+                .chain(rule.rises_from.keys())
                 .map(String::as_str),
         );
         let names = names.chain(rule.cross.iter().flatten().map(String::as_str));

@@ -373,11 +373,16 @@ impl Judge<'_> {
                 parts.push(self.trend(rule, series, what, None));
             }
         }
-        for (series, until) in &rule.rises_until {
-            parts.push(self.trend(rule, series, "rises until", Some(*until)));
-        }
-        for (series, at) in &rule.peak {
-            parts.push(self.trend(rule, series, "highest at", Some(*at)));
+        let places = [
+            (&rule.rises_until, "rises until"),
+            (&rule.falls_until, "falls until"),
+            (&rule.rises_from, "rises from"),
+            (&rule.peak, "highest at"),
+        ];
+        for (list, what) in places {
+            for (series, at) in list {
+                parts.push(self.trend(rule, series, what, Some(*at)));
+            }
         }
         parts
     }
@@ -413,8 +418,13 @@ impl Judge<'_> {
                     _ => Verdict::Differs,
                 }
             }
-            ("rises until", Some(until)) => {
+            ("rises until" | "falls until", Some(until)) => {
+                let sign = if what == "falls until" { -1.0 } else { 1.0 };
                 let part: Vec<_> = all.iter().copied().filter(|(x, _)| *x <= until).collect();
+                self.monotone(&part, sign, false)
+            }
+            ("rises from", Some(from)) => {
+                let part: Vec<_> = all.iter().copied().filter(|(x, _)| *x >= from).collect();
                 self.monotone(&part, 1.0, false)
             }
             (_, Some(peak)) => self.peak(&all, peak),

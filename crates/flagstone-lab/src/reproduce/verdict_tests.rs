@@ -186,6 +186,10 @@ fn a_trend_is_steady_or_from_end_to_end_or_neither() {
     let until = "rises_until = { a = 2.0 }";
     assert_eq!(one(until, [1.0, 1.5, 0.5]), Holds);
     assert_eq!(one(until, [1.0, 0.5, 2.0]), Differs);
+    let turns = "falls_until = { a = 2.0 }, rises_from = { a = 2.0 }";
+    assert_eq!(one(turns, [1.0, 0.5, 2.0]), Holds);
+    assert_eq!(one(turns, [1.0, 0.5, 0.4]), Differs);
+    assert_eq!(one(turns, [1.0, 1.5, 2.0]), Differs);
     let peak = "peak = { a = 2.0 }";
     assert_eq!(one(peak, [1.0, 1.5, 0.5]), Holds);
     assert_eq!(one(peak, [1.6, 1.5, 0.5]), Direction);

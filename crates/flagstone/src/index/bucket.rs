@@ -22,7 +22,7 @@ pub const LAYOUTS: &[Record] = &[bucket_head::RECORD];
 
 /// Spreads keys over 64 bits; the same on every machine (the finaliser of MurmurHash3).
 #[inline]
-pub(super) fn hash(key: Key) -> u64 {
+pub fn hash(key: Key) -> u64 {
     let mut x = key;
     x = (x ^ (x >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     x = (x ^ (x >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
@@ -137,6 +137,13 @@ impl Shape {
                     .position(|record| record[..8] == wanted)
             }
         }
+    }
+
+    /// The key in a slot.
+    #[inline]
+    pub(super) fn key(self, page: &[u8], slot: usize) -> Key {
+        let at = self.at(slot);
+        get(page, at..at + 8)
     }
 
     /// The record in a slot.

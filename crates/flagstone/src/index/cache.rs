@@ -306,6 +306,12 @@ impl Cache {
         self.stats.comparisons += keys;
     }
 
+    /// Pages read from the store and written to it.
+    #[inline]
+    pub fn transfers(&self) -> (u64, u64) {
+        (self.stats.reads, self.stats.writes)
+    }
+
     /// What was counted.
     pub fn stats(&self) -> IndexStats {
         IndexStats {

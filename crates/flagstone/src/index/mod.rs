@@ -37,11 +37,12 @@ mod linear;
 #[cfg(test)]
 mod model;
 
+pub use bucket::hash;
 pub use cache::Cache;
 pub use device_store::DeviceStore;
 pub use host_store::HostStore;
 pub use recoverable::Recoverable;
-pub use settings::{Setting, Settings};
+pub use settings::{COMMON, Setting, Settings};
 pub use store::{MemStore, Store, StoreError};
 
 use crate::buffer::PoolStats;

@@ -226,10 +226,22 @@ impl Recoverable {
 
     /// As [`Index::get`]; sees what the transaction has changed.
     ///
+    /// A search may change an index's pages: a log region is merged because it is searched. Where
+    /// no transaction was begun it has one of its own.
+    ///
     /// # Errors
     /// As there.
     pub fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
-        self.index().get(now, key)
+        if self.live {
+            return self.index().get(now, key);
+        }
+        let before = self.index().stats().writes;
+        let now = self.index().store().begin(now)?;
+        let (value, mut now) = self.index().get(now, key)?;
+        if self.index().stats().writes != before {
+            now = self.index().settle(now)?;
+        }
+        Ok((value, self.index().store().commit(now)?))
     }
 
     /// Commits. Durable at the instant of the answer.

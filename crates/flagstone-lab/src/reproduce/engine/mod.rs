@@ -3,9 +3,13 @@
 //! A new engine is a file beside this one and a variant of [`Run`].
 
 mod closed;
+mod formula;
+mod index;
 mod replay;
 
 pub use closed::ClosedRun;
+pub use formula::FormulaRun;
+pub use index::IndexRun;
 pub use replay::ReplayRun;
 
 use crate::nearest::nearest;
@@ -28,6 +32,10 @@ pub enum Run {
     Replay(Box<ReplayRun>),
     /// Clients over a database in virtual time, [`crate::closed`].
     Closed(Box<ClosedRun>),
+    /// An index under a workload of keys, [`crate::indexing`].
+    Index(Box<IndexRun>),
+    /// Formulas.
+    Formula(Box<FormulaRun>),
 }
 
 /// What a run came to.
@@ -94,6 +102,8 @@ impl RunError {
     }
 }
 
+const ENGINES: &str = "`replay`, `closed`, `index` and `formula`";
+
 impl Settings {
     /// The run that they describe.
     ///
@@ -110,13 +120,27 @@ impl Settings {
                 self.known(&ClosedRun::KEYS)?;
                 ClosedRun::parse(self.0).map(Box::new).map(Run::Closed)
             }
+            Some("index") => {
+                self.known(&IndexRun::KEYS)?;
+                IndexRun::parse(self.0).map(Box::new).map(Run::Index)
+            }
+            // What the paper's runs are set to means nothing to a formula.
+            Some("formula") => match self.0.remove("formula") {
+                Some(Value::Table(table)) => {
+                    FormulaRun::parse(table).map(Box::new).map(Run::Formula)
+                }
+                _ => Err(RunError::of(
+                    "formula",
+                    "the engine needs a table `formula`",
+                )),
+            },
             Some(other) => Err(RunError::of(
                 "engine",
-                format!("there is no engine `{other}`; there are `replay` and `closed`"),
+                format!("there is no engine `{other}`; there are {ENGINES}"),
             )),
             None => Err(RunError::of(
                 "engine",
-                "setting.engine is missing: `replay` or `closed`",
+                format!("setting.engine is missing: {ENGINES}"),
             )),
         }
     }
@@ -143,6 +167,8 @@ impl Run {
         let (engine, settings) = match self {
             Run::Replay(run) => ("replay", serde_json::to_value(run)),
             Run::Closed(run) => ("closed", serde_json::to_value(run)),
+            Run::Index(run) => ("index", serde_json::to_value(run)),
+            Run::Formula(run) => ("formula", serde_json::to_value(run)),
         };
         let mut settings = settings.expect("settings are plain values");
         settings["engine"] = engine.into();
@@ -169,6 +195,8 @@ impl Run {
         match self {
             Run::Replay(run) => run.name(),
             Run::Closed(run) => run.name(),
+            Run::Index(run) => run.name(),
+            Run::Formula(run) => run.name(),
         }
     }
 
@@ -180,6 +208,8 @@ impl Run {
         match self {
             Run::Replay(run) => run.outcome(library),
             Run::Closed(run) => run.outcome(),
+            Run::Index(run) => run.outcome(),
+            Run::Formula(run) => Ok(run.outcome()),
         }
     }
 }

@@ -1,0 +1,273 @@
+//! Operations of a window, drawn from a seed, and the keys that they know to be there.
+
+use super::keys::{KeyKind, Keys};
+use super::plan::{Access, Mix, Plan, Step};
+use flagstone::index::{Info, Key, Value, hash};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_distr::{Distribution, Zipf};
+use rand_pcg::Pcg64Mcg;
+
+/// One operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// A key that is not there gets a value.
+    Insert(Key, Value),
+    /// A key that is there gets another.
+    Update(Key, Value),
+    /// A key that is there goes.
+    Delete(Key),
+    /// A search for a key that is there.
+    Search(Key),
+    /// A search for a key that is not.
+    Miss(Key),
+    /// A range, from and to.
+    Scan(Key, Key),
+    /// A search, then another value.
+    Modify(Key, Value),
+}
+
+/// Bytes of a bucket that keys of the same place share, for the order of places.
+const BUCKET_KEYS: u64 = 192;
+
+/// Keys that are there, and the streams of random numbers that choose among them.
+pub struct Draw {
+    fresh: Keys,
+    dice: Pcg64Mcg,
+    present: Vec<Key>,
+    /// Of values that fit into the index's.
+    mask: u64,
+    written: u64,
+    uniform: bool,
+}
+
+impl Draw {
+    /// Nothing is there yet.
+    pub fn new(plan: &Plan, value_bytes: usize, seed: u64) -> Draw {
+        Draw {
+            fresh: Keys::new(plan.keys, seed),
+            dice: Pcg64Mcg::seed_from_u64(seed ^ 0x6f70_6572),
+            present: Vec::new(),
+            mask: u64::MAX >> (64 - 8 * value_bytes),
+            written: 0,
+            uniform: plan.keys == KeyKind::Uniform,
+        }
+    }
+
+    /// Keys that are there.
+    pub fn present(&self) -> &[Key] {
+        &self.present
+    }
+
+    fn value(&mut self) -> Value {
+        self.written += 1;
+        self.written.wrapping_mul(0x9e37_79b9_7f4a_7c15) & self.mask
+    }
+
+    /// A new key.
+    pub fn insert(&mut self) -> Operation {
+        let key = self.fresh.draw();
+        self.present.push(key);
+        Operation::Insert(key, self.value())
+    }
+
+    /// Puts the keys into the order of their places, where a window needs it: by key for an index
+    /// with an order, by bucket for the others. Buckets are numbered by the last bits of the hash.
+    pub fn settle(&mut self, plan: &Plan, info: &Info) {
+        let hot = |step: &Step| matches!(step.access, Access::Hot(_));
+        if !plan.steps.iter().any(hot) {
+            return;
+        }
+        if info.ordered {
+            self.present.sort_unstable();
+        } else {
+            let buckets = (self.present.len() as u64 / BUCKET_KEYS).max(1);
+            let mask = buckets.next_power_of_two() - 1;
+            self.present
+                .sort_unstable_by_key(|&key| (hash(key) & mask, key));
+        }
+    }
+
+    /// The operations of a window.
+    pub fn window<'a>(&'a mut self, step: &'a Step) -> impl Iterator<Item = Operation> + 'a {
+        let mut left = step.operations;
+        let chooser = Chooser::new(step.access, self.present.len());
+        std::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            Some(self.operation(&step.mix, &chooser))
+        })
+    }
+
+    fn operation(&mut self, mix: &Mix, chooser: &Chooser) -> Operation {
+        let weights = [
+            mix.insert, mix.update, mix.delete, mix.search, mix.miss, mix.scan, mix.modify,
+        ];
+        let whole: f64 = weights.iter().sum();
+        let mut point = unit(&mut self.dice) * whole;
+        let mut kind = 0;
+        for (at, weight) in weights.iter().enumerate() {
+            if *weight > 0.0 {
+                kind = at;
+                if point < *weight {
+                    break;
+                }
+                point -= weight;
+            }
+        }
+        // With nothing there, all that can happen is an insertion, or a search in vain.
+        if self.present.is_empty() && kind != 4 {
+            kind = 0;
+        }
+        match kind {
+            0 => self.insert(),
+            1 => {
+                let key = self.key(chooser);
+                Operation::Update(key, self.value())
+            }
+            2 => {
+                let at = chooser.draw(&mut self.dice, self.present.len());
+                Operation::Delete(self.present.swap_remove(at))
+            }
+            3 => Operation::Search(self.key(chooser)),
+            // Among 2^63 even numbers drawn at random, none of the keys that are there.
+            4 => Operation::Miss(self.dice.next_u64().min(u64::MAX - 1)),
+            5 => {
+                let from = self.key(chooser);
+                let keys = self.dice.random_range(1..=100u64);
+                let apart = if self.uniform {
+                    u64::MAX / self.present.len() as u64
+                } else {
+                    64
+                };
+                Operation::Scan(from, from.saturating_add(keys.saturating_mul(apart)))
+            }
+            _ => {
+                let key = self.key(chooser);
+                Operation::Modify(key, self.value())
+            }
+        }
+    }
+
+    fn key(&mut self, chooser: &Chooser) -> Key {
+        self.present[chooser.draw(&mut self.dice, self.present.len())]
+    }
+}
+
+/// From 0 to below 1.
+fn unit(dice: &mut Pcg64Mcg) -> f64 {
+    (dice.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Chooses one of so many keys.
+enum Chooser {
+    Uniform,
+    /// The exponent that brings a uniform number to a place.
+    Hot(f64),
+    Zipf(Zipf<f64>),
+    Latest(Zipf<f64>),
+}
+
+impl Chooser {
+    fn new(access: Access, keys: usize) -> Chooser {
+        let law = |theta| Zipf::new(keys.max(1) as f64, theta).expect("an exponent of a plan");
+        match access {
+            Access::Uniform => Chooser::Uniform,
+            Access::Hot(share) if share <= 0.5 => Chooser::Uniform,
+            // A share s of the accesses to the first 1 - s of the places: s^x = 1 - s.
+            Access::Hot(share) => Chooser::Hot((1.0 - share).ln() / share.ln()),
+            Access::Zipf(theta) => Chooser::Zipf(law(theta)),
+            Access::Latest(theta) => Chooser::Latest(law(theta)),
+        }
+    }
+
+    fn draw(&self, dice: &mut Pcg64Mcg, keys: usize) -> usize {
+        let at = match self {
+            Chooser::Uniform => dice.random_range(0..keys),
+            Chooser::Hot(exponent) => (unit(dice).powf(*exponent) * keys as f64) as usize,
+            // Keys lie in the order in which they were drawn, which is none.
+            Chooser::Zipf(law) => law.sample(dice) as usize - 1,
+            Chooser::Latest(law) => keys.saturating_sub(law.sample(dice) as usize),
+        };
+        at.min(keys - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::Options;
+    use super::*;
+    use flagstone::index::IndexKind;
+    use std::collections::BTreeSet;
+
+    fn plan(name: &str, records: u64) -> Plan {
+        Plan::new(
+            name,
+            &Options {
+                records,
+                ..Options::default()
+            },
+        )
+        .unwrap()
+    }
+
+    fn loaded(plan: &Plan, seed: u64) -> Draw {
+        let mut draw = Draw::new(plan, 8, seed);
+        (0..plan.load).for_each(|_| _ = draw.insert());
+        draw.settle(plan, IndexKind::Extendible.info());
+        draw
+    }
+
+    #[test]
+    fn equal_seeds_draw_equal_operations() {
+        let plan = plan("lazy-update-mix", 2000);
+        let all = |seed| -> Vec<Operation> {
+            let mut draw = loaded(&plan, seed);
+            let all = draw.window(&plan.steps[0]).collect();
+            all
+        };
+        assert_eq!(all(1), all(1));
+        assert_ne!(all(1), all(2));
+    }
+
+    #[test]
+    fn operations_are_of_keys_that_are_there() {
+        for (name, _) in super::super::plan::WORKLOADS {
+            let plan = plan(name, 3000);
+            let mut draw = loaded(&plan, 3);
+            let mut there: BTreeSet<Key> = draw.present().iter().copied().collect();
+            for step in &plan.steps {
+                for operation in draw.window(step) {
+                    match operation {
+                        Operation::Insert(key, _) => assert!(there.insert(key), "{name}"),
+                        Operation::Delete(key) => assert!(there.remove(&key), "{name}"),
+                        Operation::Update(key, _)
+                        | Operation::Search(key)
+                        | Operation::Modify(key, _)
+                        | Operation::Scan(key, _) => assert!(there.contains(&key), "{name}"),
+                        Operation::Miss(key) => assert!(!there.contains(&key), "{name}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn eighty_percent_go_to_a_fifth_of_the_buckets() {
+        let plan = plan("E", 100_000);
+        let mut draw = loaded(&plan, 1);
+        let buckets = (plan.load / BUCKET_KEYS).next_power_of_two();
+        let bucket = |key: Key| (hash(key) & (buckets - 1)) as usize;
+        let mut counts = vec![0u64; buckets as usize];
+        let step = Step {
+            operations: 100_000,
+            ..plan.steps[5].clone()
+        };
+        for operation in draw.window(&step) {
+            let Operation::Search(key) = operation else {
+                panic!("{operation:?}")
+            };
+            counts[bucket(key)] += 1;
+        }
+        let hot: u64 = counts[..buckets as usize / 5].iter().sum();
+        assert!((79_000..82_000).contains(&hot), "{hot}");
+    }
+}

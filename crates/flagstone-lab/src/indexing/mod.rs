@@ -1,0 +1,330 @@
+//! Indexes under a workload, in virtual time: what they read, write, take and keep in memory.
+//!
+//! ```text
+//!   plan     what is loaded, and windows of operations      A..H, ycsb-a..f, lazy-…
+//!   keys     which keys there are                           uniform, names, ascending
+//!   draw     operations from a seed
+//!   place    the simulated device, or memory
+//!   Bench    loads, warms up, measures each window          -> IndexRecord
+//! ```
+//!
+//! One client makes one request after the other. An answer that an index cannot give right, a key
+//! that it lost, ends the run.
+
+mod draw;
+mod keys;
+mod place;
+mod plan;
+mod record;
+
+pub use draw::{Draw, Operation};
+pub use keys::{KeyKind, Keys};
+pub use place::Place;
+pub use plan::{Access, Mix, Options, Plan, Step, WORKLOADS};
+pub use record::{IndexRecord, Window};
+
+use flagstone::index::{Index, IndexError, IndexKind, Key, Settings, Value};
+use flagstone::units::Nanos;
+use std::time::Instant;
+
+/// An index, where it lies, and what is done to it.
+#[derive(Debug, Clone)]
+pub struct Bench {
+    /// The index.
+    pub index: IndexKind,
+    /// Its settings.
+    pub settings: Settings,
+    /// Its settings while it is loaded, where others would take long and leave the same pages: the
+    /// index is then closed and opened again with its own.
+    pub load: Option<Settings>,
+    /// Where it lies.
+    pub place: Place,
+    /// What is done.
+    pub plan: Plan,
+    /// Seed of keys and operations.
+    pub seed: u64,
+}
+
+/// Why a run ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// Nothing can be measured with this.
+    #[error("{0}")]
+    Setup(String),
+    /// The index gave up.
+    #[error("{index}, after {operations} operations: {source}")]
+    Index {
+        /// The index.
+        index: &'static str,
+        /// Operations until then.
+        operations: u64,
+        /// Why.
+        source: IndexError,
+    },
+    /// The index gave a wrong answer.
+    #[error("{index} says after {operations} operations that key {key} is not there, and it is")]
+    Lost {
+        /// The index.
+        index: &'static str,
+        /// Operations until then.
+        operations: u64,
+        /// The key.
+        key: Key,
+    },
+}
+
+/// Operations between two reports of progress.
+const REPORT: u64 = 4096;
+
+impl Bench {
+    /// Loads and measures. `progress` hears how many operations of how many are done.
+    ///
+    /// # Errors
+    /// Settings that make no sense, a store that is full, an index that loses a key.
+    pub fn run(&self, progress: &dyn Fn(u64, u64)) -> Result<IndexRecord, BenchError> {
+        let info = self.index.info();
+        let refused = |error: IndexError| BenchError::Setup(error.to_string());
+        let value_bytes = self.settings.value_bytes(info).map_err(refused)?;
+        let scans = self.plan.steps.iter().any(|step| step.mix.scan > 0.0);
+        if scans && !info.ordered {
+            let error = IndexError::Unordered(info.name);
+            return Err(BenchError::Setup(format!("{}: {error}", self.plan.name)));
+        }
+        let page_bytes = self.place.page_bytes() as u64;
+        // Half full pages, and as much again to collect in: what a store needs at the most.
+        let bytes = self.plan.most_keys() * (8 + value_bytes as u64) * 4;
+        let store = self.place.open(bytes.div_ceil(page_bytes) + 2048);
+        let store = store.map_err(BenchError::Setup)?;
+        let settings = self.load.as_ref().unwrap_or(&self.settings);
+        let opened = self.index.open(store, settings, Nanos::ZERO);
+        let (index, now) = opened.map_err(refused)?;
+        let operations: u64 = self.plan.steps.iter().map(|step| step.operations).sum();
+        let mut client = Client {
+            name: info.name,
+            index,
+            now,
+            done: 0,
+            all: self.plan.load + self.plan.warm_up + operations,
+            found: Vec::new(),
+            progress,
+        };
+        let clock = Instant::now();
+        let mut draw = Draw::new(&self.plan, value_bytes, self.seed);
+        for _ in 0..self.plan.load {
+            client.make(draw.insert())?;
+        }
+        if self.load.is_some() {
+            client = client.reopened(self)?;
+        }
+        draw.settle(&self.plan, info);
+        if let (Some(first), true) = (self.plan.steps.first(), self.plan.warm_up > 0) {
+            let warm_up = Step {
+                operations: self.plan.warm_up,
+                ..first.clone()
+            };
+            for operation in draw.window(&warm_up) {
+                client.make(operation)?;
+            }
+        }
+        let load_s = clock.elapsed().as_secs_f64();
+        let mut windows = Vec::new();
+        for step in &self.plan.steps {
+            client.index.reset_stats();
+            let (begun, clock) = (client.now, Instant::now());
+            for operation in draw.window(step) {
+                client.make(operation)?;
+            }
+            let cpu_s = clock.elapsed().as_secs_f64();
+            let virtual_ns = client.now.0 - begun.0;
+            windows.push(Window::of(step, client.index.as_ref(), virtual_ns, cpu_s));
+        }
+        Ok(IndexRecord::new(
+            self,
+            draw.present().len() as u64,
+            load_s,
+            windows,
+        ))
+    }
+}
+
+/// The one client of an index.
+struct Client<'a> {
+    name: &'static str,
+    index: Box<dyn Index>,
+    now: Nanos,
+    done: u64,
+    all: u64,
+    found: Vec<(Key, Value)>,
+    progress: &'a dyn Fn(u64, u64),
+}
+
+impl Client<'_> {
+    fn failed(&self, source: IndexError) -> BenchError {
+        BenchError::Index {
+            index: self.name,
+            operations: self.done,
+            source,
+        }
+    }
+
+    /// The same index, closed and opened with the memory that it is measured with.
+    fn reopened(mut self, bench: &Bench) -> Result<Self, BenchError> {
+        self.now = self.index.flush(self.now).map_err(|error| {
+            let operations = self.done;
+            BenchError::Index {
+                index: self.name,
+                operations,
+                source: error,
+            }
+        })?;
+        let store = self.index.into_store();
+        let opened = bench.index.open(store, &bench.settings, self.now);
+        let opened = opened.map_err(|error| BenchError::Setup(error.to_string()))?;
+        (self.index, self.now) = opened;
+        Ok(self)
+    }
+
+    fn make(&mut self, operation: Operation) -> Result<(), BenchError> {
+        let (index, now) = (&mut self.index, self.now);
+        let mut lost = None;
+        let done = match operation {
+            Operation::Insert(key, value) => index.insert(now, key, value),
+            Operation::Update(key, value) => index.update(now, key, value),
+            Operation::Delete(key) => index.delete(now, key),
+            Operation::Miss(key) => index.get(now, key).map(|(_, done)| done),
+            Operation::Search(key) => index.get(now, key).map(|(value, done)| {
+                lost = value.is_none().then_some(key);
+                done
+            }),
+            Operation::Modify(key, value) => index.get(now, key).and_then(|(old, done)| {
+                lost = old.is_none().then_some(key);
+                index.update(done, key, value)
+            }),
+            Operation::Scan(from, to) => {
+                self.found.clear();
+                index.range(now, from, to, &mut self.found)
+            }
+        };
+        self.done += 1;
+        if self.done.is_multiple_of(REPORT) {
+            (self.progress)(self.done, self.all);
+        }
+        match (done, lost) {
+            (Err(error), _) => Err(self.failed(error)),
+            (Ok(_), Some(key)) => Err(BenchError::Lost {
+                index: self.name,
+                operations: self.done,
+                key,
+            }),
+            (Ok(done), None) => {
+                self.now = done;
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceSpec;
+    use flagstone::commit::Kind;
+
+    fn bench(workload: &str, records: u64) -> Bench {
+        let options = Options {
+            records,
+            ..Options::default()
+        };
+        Bench {
+            index: IndexKind::Extendible,
+            settings: Settings::new().with("memory", 16 * 4096),
+            load: None,
+            place: Place::Mem { page_bytes: 4096 },
+            plan: Plan::new(workload, &options).unwrap(),
+            seed: 1,
+        }
+    }
+
+    fn sim() -> Place {
+        let device = Box::new(DeviceSpec::load("small").unwrap());
+        Place::Sim {
+            device,
+            protocol: Kind::Plain,
+        }
+    }
+
+    #[test]
+    fn a_search_beyond_the_memory_is_a_page_read_and_takes_its_time() {
+        let record = Bench {
+            place: sim(),
+            ..bench("B", 20_000)
+        }
+        .run(&|_, _| {})
+        .unwrap();
+        let last = record.windows.last().unwrap();
+        assert_eq!(last.operations, 2500);
+        let misses = last.operations as f64 * (1.0 - last.hit_ratio);
+        assert!((misses - last.reads as f64).abs() < 1.0, "{last:?}");
+        assert_eq!(last.virtual_ns, last.reads * 25_000 + last.writes * 200_000);
+        assert!(last.reads > 2000, "{last:?}");
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_record_and_memory_takes_no_time() {
+        let run = |bench: &Bench| {
+            let mut record = bench.run(&|_, _| {}).unwrap();
+            record.forget_clock();
+            record
+        };
+        let bench = bench("D", 5000);
+        assert_eq!(run(&bench), run(&bench));
+        assert_eq!(run(&bench).windows[0].virtual_ns, 0);
+        let other = Bench {
+            seed: 2,
+            ..bench.clone()
+        };
+        assert_ne!(run(&bench), run(&other));
+        // Where it lies changes how long it takes, and nothing else.
+        let on_flash = run(&Bench {
+            place: sim(),
+            ..bench.clone()
+        });
+        let counts = |record: &IndexRecord| -> Vec<(u64, u64)> {
+            record.windows.iter().map(|w| (w.reads, w.writes)).collect()
+        };
+        assert_eq!(counts(&on_flash), counts(&run(&bench)));
+        assert!(on_flash.windows[0].virtual_ns > 0);
+    }
+
+    #[test]
+    fn loading_with_more_memory_changes_what_is_read_before_and_not_what_is_there() {
+        let small = bench("D", 5000);
+        let large = Bench {
+            load: Some(Settings::new().with("memory", 1 << 24)),
+            ..small.clone()
+        };
+        let pages = |bench: &Bench| bench.run(&|_, _| {}).unwrap().windows[0].reads;
+        let (small, large) = (pages(&small), pages(&large));
+        assert!(small.abs_diff(large) <= small / 50, "{small} {large}");
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_said_before() {
+        let error = bench("ycsb-e", 100)
+            .run(&|_, _| {})
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("no order") && error.contains("ycsb-e"),
+            "{error}"
+        );
+        let settings = Settings::new().with("memroy", 1);
+        let error = Bench {
+            settings,
+            ..bench("A", 100)
+        }
+        .run(&|_, _| {})
+        .unwrap_err();
+        assert!(error.to_string().contains("no setting `memroy`"), "{error}");
+    }
+}

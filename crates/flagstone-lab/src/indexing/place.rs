@@ -1,0 +1,103 @@
+//! Where an index is measured: the simulated device, or memory.
+//!
+//! A further place, such as a file, is a variant of [`Place`] and an arm in each of its functions.
+
+use crate::device::DeviceSpec;
+use flagstone::commit::{Device, Kind, Options};
+use flagstone::ftl::header;
+use flagstone::index::{DeviceStore, MemStore, Store};
+use flagstone::units::Nanos;
+
+/// What an index lies on.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Place {
+    /// The simulated device, under a commit protocol.
+    Sim {
+        /// The device. Only as many of its blocks are simulated as are needed.
+        device: Box<DeviceSpec>,
+        /// The protocol.
+        protocol: Kind,
+    },
+    /// Pages in memory, which take no time.
+    Mem {
+        /// Bytes of a page.
+        page_bytes: usize,
+    },
+}
+
+/// The least blocks that are simulated, of a plane and in all: with fewer, open blocks and the
+/// FTL's own would be a large part of the reserve.
+const LEAST_BLOCKS: u64 = 128;
+const LEAST_IN_ALL: u64 = 1024;
+
+impl Place {
+    /// Its name in results.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Place::Sim { .. } => "sim",
+            Place::Mem { .. } => "mem",
+        }
+    }
+
+    /// Bytes of its pages.
+    pub fn page_bytes(&self) -> usize {
+        match self {
+            Place::Sim { device, .. } => device.geometry.page_bytes as usize,
+            Place::Mem { page_bytes } => *page_bytes,
+        }
+    }
+
+    /// What a page read and a page program take, in seconds.
+    pub fn costs(&self) -> Option<(f64, f64)> {
+        match self {
+            Place::Mem { .. } => None,
+            Place::Sim { device, .. } => {
+                let seconds = |nanos: Nanos| nanos.0 as f64 / 1e9;
+                let bytes = f64::from(device.geometry.page_bytes);
+                let transfer = device.timing.transfer_ps_per_byte as f64 * bytes / 1e12;
+                let timing = &device.timing;
+                Some((
+                    seconds(timing.read) + transfer,
+                    seconds(timing.program) + transfer,
+                ))
+            }
+        }
+    }
+
+    /// A blank store with room for so many pages, or as many as the device has.
+    ///
+    /// # Errors
+    /// A device that the protocol does not run on.
+    pub fn open(&self, pages: u64) -> Result<Box<dyn Store>, String> {
+        match self {
+            Place::Mem { page_bytes } => {
+                let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+                Ok(Box::new(MemStore::new(*page_bytes, pages)))
+            }
+            Place::Sim { device, protocol } => {
+                let spec = fitted(device, pages);
+                let options = Options::default();
+                let kept = header::SIZE + protocol.info().format.tail_bytes;
+                let chip = Box::new(spec.chip(kept));
+                let device = Device::open(chip, *protocol, spec.config, &options, Nanos::ZERO);
+                let device = device.map_err(|error| error.to_string())?;
+                Ok(Box::new(DeviceStore::new(device)))
+            }
+        }
+    }
+}
+
+/// The device with as many of its blocks as so many pages need, the same number on each plane.
+fn fitted(device: &DeviceSpec, pages: u64) -> DeviceSpec {
+    let mut spec = device.clone();
+    let geometry = &mut spec.geometry;
+    let planes = u64::from(geometry.channels)
+        * u64::from(geometry.packages_per_channel)
+        * u64::from(geometry.planes_per_package);
+    let raw = (pages as f64 / (1.0 - spec.config.over_provision)).ceil() as u64;
+    let blocks = raw.div_ceil(planes * u64::from(geometry.pages_per_block));
+    let blocks = blocks.max(LEAST_BLOCKS).max(LEAST_IN_ALL.div_ceil(planes));
+    let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+    geometry.blocks_per_plane = geometry.blocks_per_plane.min(blocks);
+    spec
+}

@@ -1,0 +1,123 @@
+//! What was measured of an index: one record, one JSON object, whatever prints it.
+
+use super::{Bench, Step};
+use flagstone::index::Index;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What one window came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Window {
+    /// Its name.
+    pub name: String,
+    /// Operations.
+    pub operations: u64,
+    /// Pages read.
+    pub reads: u64,
+    /// Pages written, coarse ones included.
+    pub writes: u64,
+    /// Requests that read several pages side by side.
+    pub coarse_reads: u64,
+    /// Requests that wrote several pages side by side.
+    pub coarse_writes: u64,
+    /// Pages written by those.
+    pub coarse_pages: u64,
+    /// Virtual time.
+    pub virtual_ns: u64,
+    /// Key comparisons.
+    pub comparisons: u64,
+    /// Share of the page accesses that found the page in memory.
+    pub hit_ratio: f64,
+    /// Bytes in memory at the end, by structure.
+    pub memory_bytes: BTreeMap<&'static str, u64>,
+    /// What the index counts of its own.
+    pub figures: BTreeMap<&'static str, f64>,
+    /// Processor time of the window, the simulated device included. Depends on the machine: only
+    /// ratios of windows that ran side by side mean something.
+    pub cpu_s: f64,
+}
+
+impl Window {
+    pub(super) fn of(step: &Step, index: &dyn Index, virtual_ns: u64, cpu_s: f64) -> Window {
+        let stats = index.stats();
+        let misses = stats.pool.read_misses + stats.pool.write_misses;
+        let accesses = (stats.pool.hits() + misses).max(1);
+        Window {
+            name: step.name.clone(),
+            operations: step.operations,
+            reads: stats.reads,
+            writes: stats.writes,
+            coarse_reads: stats.coarse_reads,
+            coarse_writes: stats.coarse_writes,
+            coarse_pages: stats.coarse_pages,
+            virtual_ns,
+            comparisons: stats.comparisons,
+            hit_ratio: stats.pool.hits() as f64 / accesses as f64,
+            memory_bytes: index.memory().into_iter().collect(),
+            figures: index.figures().into_iter().collect(),
+            cpu_s,
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct IndexRecord {
+    /// The index.
+    pub index: &'static str,
+    /// What was set, beyond defaults.
+    pub settings: BTreeMap<String, String>,
+    /// The workload.
+    pub workload: String,
+    /// Where the index lies: `sim` or `mem`.
+    pub store: &'static str,
+    /// The device, if there is one.
+    pub device: Option<String>,
+    /// The commit protocol, if there is one.
+    pub protocol: Option<&'static str>,
+    /// Seed of keys and operations.
+    pub seed: u64,
+    /// Keys before the first window.
+    pub loaded: u64,
+    /// Keys behind the last.
+    pub records: u64,
+    /// The windows.
+    pub windows: Vec<Window>,
+    /// Wall-clock time of the load and the warm-up.
+    pub load_s: f64,
+}
+
+impl IndexRecord {
+    pub(super) fn new(bench: &Bench, records: u64, load_s: f64, windows: Vec<Window>) -> Self {
+        let (device, protocol) = match &bench.place {
+            super::Place::Sim { device, protocol } => {
+                (Some(device.name.clone()), Some(protocol.info().name))
+            }
+            super::Place::Mem { .. } => (None, None),
+        };
+        let given = bench.settings.given();
+        IndexRecord {
+            index: bench.index.info().name,
+            settings: given
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+            workload: bench.plan.name.clone(),
+            store: bench.place.name(),
+            device,
+            protocol,
+            seed: bench.seed,
+            loaded: bench.plan.load,
+            records,
+            windows,
+            load_s,
+        }
+    }
+
+    /// Without what a clock says, two runs of the same seed are equal.
+    pub fn forget_clock(&mut self) {
+        self.load_s = 0.0;
+        self.windows
+            .iter_mut()
+            .for_each(|window| window.cpu_s = 0.0);
+    }
+}

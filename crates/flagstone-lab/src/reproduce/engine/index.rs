@@ -1,0 +1,239 @@
+//! The engine that puts workloads of keys on indexes: settings, and what is measured.
+
+use super::replay::{by_name, device_of};
+use super::{Outcome, RunError};
+use crate::indexing::{Bench, BenchError, IndexRecord, KeyKind, Options, Place, Plan, Window};
+use flagstone::commit::Kind;
+use flagstone::index::{IndexKind, Settings};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use toml::{Table, Value};
+
+/// Settings of an index under a workload, with the keys of an experiment file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IndexRun {
+    /// The index, by its name.
+    index: String,
+    /// Its settings, by name.
+    #[serde(default)]
+    set: Table,
+    /// The workload, by its name.
+    workload: String,
+    /// Which keys; the workload's if left out.
+    keys: Option<String>,
+    /// Keys: those loaded, or those at the end of a workload that inserts them.
+    records: u64,
+    /// Operations of each window; the workload's if left out.
+    operations: Option<u64>,
+    /// Traces D, E: shares of searches, a window each.
+    #[serde(default)]
+    search_shares: Vec<f64>,
+    /// Trace C: localities, a window each; D, E, H: the one.
+    #[serde(default)]
+    localities: Vec<f64>,
+    /// Traces A, B, G: sizes as shares of the records, a window each.
+    #[serde(default)]
+    sizes: Vec<f64>,
+    /// Operations before the first window, like its; the workload's if left out.
+    warm_up: Option<u64>,
+    /// Settings while it is loaded, over those of `set`.
+    #[serde(default)]
+    load: Table,
+    /// Where it lies: `sim` or `mem`.
+    #[serde(default = "sim")]
+    store: String,
+    /// sim: the device, with the keys of a device file.
+    #[serde(default)]
+    device: Table,
+    /// sim: the commit protocol.
+    #[serde(default = "plain")]
+    protocol: String,
+    /// Seed of keys and operations.
+    #[serde(default = "one_seed")]
+    seed: u64,
+}
+
+fn sim() -> String {
+    "sim".into()
+}
+
+fn plain() -> String {
+    "plain".into()
+}
+
+fn one_seed() -> u64 {
+    1
+}
+
+/// Ratios of the cost of a page write to that of a page read that [LazyBtree] Fig. 12 sweeps.
+const RATIOS: [f64; 8] = [0.5, 1.0, 2.0, 2.5, 4.0, 6.0, 8.0, 10.0];
+
+impl IndexRun {
+    pub(super) const KEYS: [&str; 15] = [
+        "index",
+        "set",
+        "workload",
+        "keys",
+        "records",
+        "operations",
+        "search_shares",
+        "localities",
+        "sizes",
+        "warm_up",
+        "load",
+        "store",
+        "device",
+        "protocol",
+        "seed",
+    ];
+
+    pub(super) fn parse(table: Table) -> Result<IndexRun, RunError> {
+        let parsed = table.try_into::<IndexRun>();
+        let run = parsed.map_err(|error| RunError::parsing(error.message()))?;
+        run.bench()?;
+        Ok(run)
+    }
+
+    fn bench(&self) -> Result<Bench, RunError> {
+        let of = |kind: &IndexKind| (*kind, kind.info().name);
+        let kinds: Vec<(IndexKind, &str)> = IndexKind::ALL.iter().map(of).collect();
+        let index = by_name("index", &self.index, &kinds)?;
+        let settings = settings(index, &self.set)?;
+        let load = match self.load.is_empty() {
+            true => None,
+            false => {
+                let mut table = self.set.clone();
+                table.extend(self.load.clone());
+                Some(self::settings(index, &table)?)
+            }
+        };
+        let keys = self.keys.as_deref().map(KeyKind::by_name).transpose();
+        let keys = keys.map_err(|why| RunError::of("keys", why))?;
+        let options = Options {
+            records: self.records,
+            operations: self.operations,
+            search_shares: self.search_shares.clone(),
+            localities: self.localities.clone(),
+            sizes: self.sizes.clone(),
+            keys,
+        };
+        let plan = Plan::new(&self.workload, &options);
+        let mut plan = plan.map_err(|why| RunError::of("workload", why))?;
+        plan.warm_up = self.warm_up.unwrap_or(plan.warm_up);
+        let page_bytes = 4096;
+        let place = match self.store.as_str() {
+            "mem" if self.device.is_empty() => Place::Mem { page_bytes },
+            "mem" => Place::Mem {
+                page_bytes: device_of(&self.device)?.geometry.page_bytes as usize,
+            },
+            "sim" => {
+                let kinds: Vec<(Kind, &str)> =
+                    Kind::ALL.iter().map(|k| (*k, k.info().name)).collect();
+                Place::Sim {
+                    device: Box::new(device_of(&self.device)?),
+                    protocol: by_name("protocol", &self.protocol, &kinds)?,
+                }
+            }
+            other => {
+                let why = format!("there is no store `{other}`; there are sim and mem");
+                return Err(RunError::of("store", why));
+            }
+        };
+        Ok(Bench {
+            index,
+            settings,
+            load,
+            place,
+            plan,
+            seed: self.seed,
+        })
+    }
+
+    pub(super) fn name(&self) -> String {
+        let policy = self.set.get("policy").and_then(Value::as_str);
+        let policy = policy.map_or(String::new(), |policy| format!(" {policy}"));
+        format!(
+            "{}{policy}, {}, {} keys",
+            self.index, self.workload, self.records
+        )
+    }
+
+    pub(super) fn outcome(&self) -> Result<Outcome, String> {
+        let bench = self.bench().map_err(|error| error.to_string())?;
+        match bench.run(&|_, _| {}) {
+            Ok(record) => Ok(Outcome::Done {
+                metrics: metrics(&record),
+                seconds: record.load_s + record.windows.iter().map(|w| w.cpu_s).sum::<f64>(),
+            }),
+            // Ranges asked of an index without order, for one.
+            Err(BenchError::Setup(why)) => Ok(Outcome::Refused(why)),
+            Err(error) => Err(format!("{}: {error}", self.name())),
+        }
+    }
+}
+
+/// An index's settings from a table.
+fn settings(index: IndexKind, table: &Table) -> Result<Settings, RunError> {
+    let mut settings = Settings::new();
+    for (name, value) in table {
+        match value {
+            Value::String(text) => settings.set(name, text),
+            Value::Integer(number) => settings.set(name, number),
+            Value::Float(number) => settings.set(name, number),
+            Value::Boolean(flag) => settings.set(name, flag),
+            _ => return Err(RunError::of(name, format!("set.{name} is no plain value"))),
+        }
+    }
+    let checked = settings.check(index.info());
+    checked.map_err(|error| RunError::parsing(&error.to_string()))?;
+    Ok(settings)
+}
+
+/// What is measured, by the names that experiment files use: `reads` of all windows together,
+/// `reads.0.5` of the window of that name, `reads.to.0.5` of all up to it.
+fn metrics(record: &IndexRecord) -> BTreeMap<String, f64> {
+    let mut metrics = BTreeMap::new();
+    let mut put = |suffix: &str, windows: &[Window]| {
+        let sum = |of: &dyn Fn(&Window) -> f64| windows.iter().map(of).sum::<f64>();
+        let operations = sum(&|w| w.operations as f64).max(1.0);
+        let reads = sum(&|w| w.reads as f64);
+        let writes = sum(&|w| w.writes as f64);
+        let virtual_s = sum(&|w| w.virtual_ns as f64 / 1e9);
+        let named = [
+            ("operations", operations),
+            ("reads", reads),
+            ("writes", writes),
+            ("coarse_pages", sum(&|w| w.coarse_pages as f64)),
+            ("reads_per_op", reads / operations),
+            ("writes_per_op", writes / operations),
+            ("virtual_s", virtual_s),
+            ("us_per_op", virtual_s * 1e6 / operations),
+            ("cpu_s", sum(&|w| w.cpu_s)),
+            ("comparisons", sum(&|w| w.comparisons as f64)),
+        ];
+        for (name, value) in named {
+            metrics.insert(format!("{name}{suffix}"), value);
+        }
+        for ratio in RATIOS {
+            // In page reads an operation.
+            let cost = (reads + ratio * writes) / operations;
+            metrics.insert(format!("cost_at_{ratio}{suffix}"), cost);
+        }
+        if let Some(last) = windows.last() {
+            metrics.insert(format!("hit_ratio{suffix}"), last.hit_ratio);
+            for (name, bytes) in &last.memory_bytes {
+                metrics.insert(format!("memory_kb.{name}{suffix}"), *bytes as f64 / 1024.0);
+            }
+            for (name, value) in &last.figures {
+                metrics.insert(format!("figure.{name}{suffix}"), *value);
+            }
+        }
+    };
+    put("", &record.windows);
+    for (nth, window) in record.windows.iter().enumerate() {
+        put(&format!(".{}", window.name), std::slice::from_ref(window));
+        put(&format!(".to.{}", window.name), &record.windows[..=nth]);
+    }
+    metrics
+}

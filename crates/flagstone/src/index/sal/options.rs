@@ -1,0 +1,150 @@
+//! What a user can choose of SAL-hashing, and what is known of it without opening one.
+
+use crate::index::{IndexError, Info, Setting, Settings};
+
+const fn setting(name: &'static str, default: &'static str, what: &'static str) -> Setting {
+    Setting {
+        name,
+        default,
+        what,
+    }
+}
+
+pub(in crate::index) const INFO: Info = Info {
+    name: "sal",
+    idea: "linear hashing in groups written whole, with log regions merged when searched",
+    paper: "[SAL]",
+    ordered: false,
+    buffers: true,
+    settings: &[
+        setting(
+            "load_factor",
+            "0.75",
+            "records for each place in a bucket from which on a group is added, 0.1 to 1.0",
+        ),
+        setting(
+            "group",
+            "16",
+            "buckets of a group, a power of two from 1 to 256",
+        ),
+        setting(
+            "batch",
+            "1024",
+            "groups whose pages are taken in one run at most, a power of two",
+        ),
+        setting(
+            "false_positive",
+            "0.01",
+            "how often a Bloom filter is wrong, 0.0001 to 0.5",
+        ),
+        setting(
+            "log_buffer",
+            "0.0625",
+            "share of the memory that the log buffer has at first",
+        ),
+        setting(
+            "log_buffer_max",
+            "0.15",
+            "share of the memory that it has at most",
+        ),
+        setting(
+            "ut",
+            "0.5",
+            "U_t: page writes that a change costs at most, where searches cause merges",
+        ),
+        setting("alpha", "0.5", "flushing costs this share of U_t at most"),
+        setting(
+            "pt",
+            "0.2",
+            "p_t: a set is not flushed whose log region would outlive its searches with less",
+        ),
+        setting(
+            "speedup",
+            "0",
+            "n: how much cheaper a page is in a coarse write; 0 measures it",
+        ),
+        setting(
+            "write_read",
+            "0",
+            "what a write costs, in reads; 0 measures it",
+        ),
+        setting(
+            "split",
+            "adaptive",
+            "adaptive, lazy (merge full regions only) or eager (split and merge at once)",
+        ),
+        setting(
+            "virtual_split",
+            "true",
+            "whether buckets that overflow are split ahead of their turn",
+        ),
+        setting("resize", "true", "whether the log buffer grows and shrinks"),
+        setting(
+            "period",
+            "256",
+            "flushes and merges after which a log buffer may shrink",
+        ),
+        setting("seed", "1", "what the coins come from"),
+    ],
+    tiny: &[
+        ("group", "2"),
+        ("batch", "4"),
+        ("log_buffer", "0.125"),
+        ("log_buffer_max", "0.5"),
+        ("period", "8"),
+    ],
+    costs: [
+        "1 read; 2 + s f where the set has a log region",
+        "2 programs and 2 reads for the logs of a set together",
+        "g + s + 1 reads and g programs a group, each group in one request",
+    ],
+};
+
+/// When sets split and merge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Split {
+    Adaptive,
+    Lazy,
+    Eager,
+}
+
+/// What a user chose.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options {
+    pub(super) load_factor: f64,
+    /// Two to this are the buckets of a group.
+    pub(super) group_bits: u32,
+    /// Groups of a batch at most, a power of two.
+    pub(super) batch: u32,
+    pub(super) false_positive: f64,
+    pub(super) split: Split,
+    pub(super) virtual_split: bool,
+}
+
+impl Options {
+    /// Reads them from the settings.
+    pub(super) fn new(settings: &Settings) -> Result<Options, IndexError> {
+        let power = |name: &str, most: u32| -> Result<u32, IndexError> {
+            let number: u32 = settings.number(&INFO, name, 1, most)?;
+            if !number.is_power_of_two() {
+                return Err(IndexError::Settings(format!(
+                    "{name} of sal is {number}: use a power of two"
+                )));
+            }
+            Ok(number)
+        };
+        let words = [
+            ("adaptive", Split::Adaptive),
+            ("lazy", Split::Lazy),
+            ("eager", Split::Eager),
+        ];
+        Ok(Options {
+            load_factor: settings.number(&INFO, "load_factor", 0.1, 1.0)?,
+            group_bits: power("group", 256)?.trailing_zeros(),
+            batch: power("batch", 1 << 20)?.max(2),
+            false_positive: settings.number(&INFO, "false_positive", 0.0001, 0.5)?,
+            split: settings.choice(&INFO, "split", &words)?,
+            virtual_split: settings.flag(&INFO, "virtual_split")?,
+        })
+    }
+}

@@ -1,0 +1,654 @@
+//! Transactions and restarts over a store that has none: a page is written whole or not at all,
+//! and in an order only where one waits for it. [SAL] §3.6.
+//!
+//! What a transaction does to a key is logged with the key's set, and each set in the log buffer
+//! has a place in a table, as a dirty page has in ARIES. A flush of sets, with the merges, splits and
+//! metadata that come of it, is bracketed by records; its pages reach their places after the
+//! closing one is durable. A restart repeats history: pages of closed flushes, then the updates that
+//! no flush covers; and undoes what did not commit, in the buffer where the update still is, else by
+//! an opposite change.
+//!
+//! Departures  R1. Pages of a flush wait in memory for the closing record, so they are logged as
+//!                 they become, not as they were: an unfinished flush has nothing to undo.
+//!             R2. A flush says up to which update it has those of its sets, because one that falls
+//!                 into a restart has only those repeated so far.
+//!             R3. What an update replaced in the buffer is put back there: removing alone would
+//!                 lose an older change that waits too.
+//!             R4. A restart flushes what it has repeated before it undoes, so that each key's records
+//!                 have the set that it is in.
+
+mod log;
+#[cfg(test)]
+mod tests;
+
+use super::logs::{Change, Log};
+use super::{Sal, start};
+use crate::index::bucket::hash;
+use crate::index::{Index, IndexError, Key, Settings, Store, StoreError, Value};
+use crate::layout;
+use crate::units::{Lpn, Nanos};
+use log::{Entry, Found, Lsn, Record, Ring, Update};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Records that this module keeps.
+pub const LAYOUTS: &[layout::Record] = &[
+    log::sal_master::RECORD,
+    log::sal_log_page::RECORD,
+    log::sal_log_record::RECORD,
+    log::sal_log_update::RECORD,
+];
+
+/// What is below: the log, and the pages of the index behind it.
+struct Below {
+    store: Box<dyn Store>,
+    skip: u32,
+    /// Pages that a flush has written and the store has not.
+    waiting: BTreeMap<Lpn, Vec<u8>>,
+}
+
+/// The index's pages.
+struct Behind(Rc<RefCell<Below>>);
+
+impl Store for Behind {
+    fn page_bytes(&self) -> usize {
+        self.0.borrow().store.page_bytes()
+    }
+
+    fn pages(&self) -> u32 {
+        let below = self.0.borrow();
+        below.store.pages() - below.skip
+    }
+
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+        let below = &mut *self.0.borrow_mut();
+        if let Some(page) = below.waiting.get(&at) {
+            into.copy_from_slice(page);
+            return Ok(now);
+        }
+        below.store.read(now, Lpn(at.0 + below.skip), into)
+    }
+
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+        let below = &mut *self.0.borrow_mut();
+        for &(at, data) in pages {
+            let mut page = data.to_vec();
+            page.resize(below.store.page_bytes(), 0);
+            below.waiting.insert(at, page);
+        }
+        Ok(now)
+    }
+
+    fn trim(&mut self, now: Nanos, _: Lpn) -> Result<Nanos, StoreError> {
+        // The flush that gives a page back may be undone by never having been.
+        Ok(now)
+    }
+
+    fn transactional(&self) -> bool {
+        false
+    }
+
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        Ok(now)
+    }
+
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        Ok(now)
+    }
+
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        Ok(now)
+    }
+}
+
+/// A transaction of [`Transactions`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SalTx(u64);
+
+/// What it does wrong on purpose, for controls that must fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    None,
+    /// A restart takes a flush for finished that is not.
+    EndIgnored,
+    /// A commit is acknowledged before its record is durable.
+    CommitNotForced,
+    /// A restart does not undo.
+    NoUndo,
+}
+
+/// What a restart did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Restart {
+    /// Records that it read.
+    pub records: u64,
+    /// Pages that it wrote again, of flushes that were closed.
+    pub pages: u64,
+    /// Flushes that were not closed.
+    pub open_flushes: u64,
+    /// Updates that it repeated.
+    pub redone: u64,
+    /// Transactions that it rolled back.
+    pub losers: u64,
+}
+
+/// SAL-hashing with transactions.
+pub struct Transactions {
+    index: Sal,
+    below: Rc<RefCell<Below>>,
+    ring: Ring,
+    /// First and last records of transactions.
+    live: BTreeMap<u64, (Lsn, Lsn)>,
+    /// The first update of a set that no flush has: the dirty set table.
+    dirty: BTreeMap<u32, Lsn>,
+    /// Where an update is, or undone, of a transaction that lives.
+    undo: BTreeMap<Lsn, Record>,
+    locks: BTreeMap<Key, u64>,
+    next: u64,
+    flushes: u64,
+    /// Flushes after which a checkpoint is taken.
+    checkpoint_every: u64,
+    rolled: (u64, u64),
+    /// Whether a restart is repeating history.
+    redoing: bool,
+    restart: Restart,
+    flaw: Flaw,
+}
+
+impl Transactions {
+    /// Opens the index that is in a store, which need not have transactions, or makes one in a blank
+    /// store. Its log takes `log_pages` pages and a checkpoint is taken after so many flushes.
+    ///
+    /// # Errors
+    /// Settings that make no sense, another log in the store, or a store that cannot go on.
+    pub fn open(
+        store: Box<dyn Store>,
+        settings: &Settings,
+        log_pages: u32,
+        checkpoint_every: u64,
+        now: Nanos,
+    ) -> Result<(Transactions, Nanos), IndexError> {
+        let flaw = Flaw::None;
+        Transactions::with(store, settings, log_pages, checkpoint_every, now, flaw)
+    }
+
+    fn with(
+        mut store: Box<dyn Store>,
+        settings: &Settings,
+        log_pages: u32,
+        checkpoint_every: u64,
+        now: Nanos,
+        flaw: Flaw,
+    ) -> Result<(Transactions, Nanos), IndexError> {
+        let (ring, found, mut now) = Ring::open(store.as_mut(), u64::from(log_pages), now)?;
+        let skip = 1 + log_pages;
+        let mut restart = Restart::default();
+        if let Some(found) = &found {
+            now = redo_pages(store.as_mut(), skip, found, flaw, &mut restart, now)?;
+        }
+        let waiting = BTreeMap::new();
+        let below = Rc::new(RefCell::new(Below {
+            store,
+            skip,
+            waiting,
+        }));
+        let (mut index, now) = start(Box::new(Behind(Rc::clone(&below))), settings, now)?;
+        index.tells = true;
+        let mut all = Transactions {
+            index,
+            below,
+            ring,
+            live: BTreeMap::new(),
+            dirty: BTreeMap::new(),
+            undo: BTreeMap::new(),
+            locks: BTreeMap::new(),
+            next: 1,
+            flushes: 0,
+            checkpoint_every,
+            rolled: (0, 0),
+            redoing: false,
+            restart,
+            flaw,
+        };
+        let now = match found {
+            Some(found) => all.recover(found, now)?,
+            None => {
+                // Blank: the index's first pages, then the master, which says that there is a log.
+                let now = all.index.settle(now)?;
+                all.carry_out(now)?
+            }
+        };
+        let now = all.checkpoint(now)?;
+        Ok((all, now))
+    }
+
+    fn force(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        self.ring.force(self.below.borrow_mut().store.as_mut(), now)
+    }
+
+    /// Writes the pages that wait to their places.
+    fn carry_out(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        let below = &mut *self.below.borrow_mut();
+        let pages: Vec<(Lpn, &[u8])> = below
+            .waiting
+            .iter()
+            .map(|(at, page)| (Lpn(at.0 + below.skip), &page[..]))
+            .collect();
+        let done = below.store.write(now, &pages)?;
+        below.waiting.clear();
+        Ok(done)
+    }
+
+    /// If sets were flushed, brackets that in the log; `covers` is the last update that they have.
+    fn bracket(&mut self, mut now: Nanos, covers: Lsn) -> Result<Nanos, IndexError> {
+        let mut sets = std::mem::take(&mut self.index.drained);
+        if sets.is_empty() {
+            return Ok(now);
+        }
+        sets.sort_unstable();
+        sets.dedup();
+        now = self.index.settle(now)?;
+        self.flushes += 1;
+        let tx = self.flushes;
+        let record = |entry| Record { tx, prev: 0, entry };
+        for &set in &sets {
+            // Updates behind it come only where history is repeated.
+            match self.redoing {
+                true => self.dirty.insert(set, covers + 1),
+                false => self.dirty.remove(&set),
+            };
+        }
+        self.ring.append(&record(Entry::BeginFlush(sets, covers)));
+        for (&at, page) in &self.below.borrow().waiting {
+            self.ring.append(&record(Entry::Page(at, page.clone())));
+        }
+        self.ring.append(&record(Entry::EndFlush));
+        now = self.force(now)?;
+        self.carry_out(now)
+    }
+
+    /// Takes a checkpoint: the tables of transactions and dirty sets.
+    fn checkpoint(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        let end = self.ring.end();
+        self.dirty.retain(|&set, _| self.index.logs.count(set) > 0);
+        let live = self
+            .live
+            .iter()
+            .map(|(&tx, &(first, last))| (tx, first, last));
+        let dirty = self.dirty.iter().map(|(&set, &first)| (set, first));
+        let entry = Entry::Checkpoint(live.collect(), dirty.collect());
+        let (tx, prev) = (self.flushes, 0);
+        self.ring.checkpoint = self.ring.append(&Record { tx, prev, entry });
+        let needed = self.live.values().map(|&(first, _)| first);
+        let needed = needed.chain(self.dirty.values().copied()).min();
+        let now = self.force(now)?;
+        self.ring.start = needed.map_or(end, |needed| needed.min(end));
+        self.ring.save(self.below.borrow_mut().store.as_mut(), now)
+    }
+
+    /// Takes a checkpoint when it is time; where the log is half full, all sets are flushed before.
+    fn care(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+        let full = self.ring.used() > u64::from(self.below.borrow().skip - 1) / 2;
+        if full {
+            let covers = self.ring.end() - 1;
+            now = self.index.flush(now)?;
+            now = self.bracket(now, covers)?;
+        }
+        if full || self.flushes.is_multiple_of(self.checkpoint_every) {
+            now = self.checkpoint(now)?;
+        }
+        Ok(now)
+    }
+
+    /// Begins a transaction. Several may live.
+    pub fn begin(&mut self) -> SalTx {
+        let tx = self.next;
+        self.next += 1;
+        self.live.insert(tx, (Lsn::MAX, 0));
+        SalTx(tx)
+    }
+
+    fn lock(&mut self, tx: SalTx, key: Key) -> Result<(), IndexError> {
+        assert!(self.live.contains_key(&tx.0), "the transaction has ended");
+        let owner = *self.locks.entry(key).or_insert(tx.0);
+        if owner == tx.0 {
+            return Ok(());
+        }
+        let why = format!("another transaction has changed key {key}");
+        Err(StoreError::Restart(why).into())
+    }
+
+    /// Gives a key a value, or deletes it with none.
+    ///
+    /// # Errors
+    /// Another transaction has the key: roll back. Or a store that cannot go on.
+    pub fn change(
+        &mut self,
+        now: Nanos,
+        tx: SalTx,
+        key: Key,
+        new: Option<Value>,
+    ) -> Result<Nanos, IndexError> {
+        self.lock(tx, key)?;
+        let hash = hash(key);
+        let waits = self.index.logs.find(self.index.set_of(hash), key, hash).0;
+        let (old, mut now) = match waits {
+            Some(log) => (log.found(), now),
+            None => self.read(now, key)?,
+        };
+        let covers = self.ring.end() - 1;
+        now = self.index.grow(now)?;
+        now = self.bracket(now, covers)?;
+        let set = self.index.set_of(hash);
+        // A merge may have taken the old value out of the buffer.
+        let buffered = self.index.logs.find(set, key, hash).0.is_some();
+        let update = Update {
+            set,
+            key,
+            new,
+            old,
+            buffered,
+        };
+        let (first, prev) = self.live[&tx.0];
+        let entry = Entry::Update(update);
+        let record = Record {
+            tx: tx.0,
+            prev,
+            entry,
+        };
+        let lsn = self.ring.append(&record);
+        self.undo.insert(lsn, record);
+        self.live.insert(tx.0, (first.min(lsn), lsn));
+        now = self.put(now, lsn, update.key, new, old.is_some(), set)?;
+        self.care(now)
+    }
+
+    /// Puts a change into the log buffer.
+    fn put(
+        &mut self,
+        now: Nanos,
+        lsn: Lsn,
+        key: Key,
+        value: Option<Value>,
+        known: bool,
+        set: u32,
+    ) -> Result<Nanos, IndexError> {
+        let change = match (value, known) {
+            (Some(_), true) => Change::Update,
+            (Some(_), false) => Change::Insert,
+            (None, true) => Change::Delete,
+            (None, false) => Change::Cancel,
+        };
+        let value = value.unwrap_or(0);
+        self.dirty.entry(set).or_insert(lsn);
+        let now = self.index.log(now, Log { key, value, change })?;
+        self.bracket(now, lsn)
+    }
+
+    fn read(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+        let (value, now) = self.index.get(now, key)?;
+        let covers = self.ring.end() - 1;
+        Ok((value, self.bracket(now, covers)?))
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// Another transaction has changed it: roll back. Or a store that cannot go on.
+    pub fn get(
+        &mut self,
+        now: Nanos,
+        tx: Option<SalTx>,
+        key: Key,
+    ) -> Result<(Option<Value>, Nanos), IndexError> {
+        match self.locks.get(&key) {
+            Some(&owner) if tx != Some(SalTx(owner)) => {
+                let why = format!("another transaction has changed key {key}");
+                Err(StoreError::Restart(why).into())
+            }
+            _ => self.read(now, key),
+        }
+    }
+
+    fn forget(&mut self, tx: u64) {
+        self.live.remove(&tx);
+        self.locks.retain(|_, owner| *owner != tx);
+        self.undo.retain(|_, record| record.tx != tx);
+    }
+
+    /// Commits. Durable at the instant of the answer.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn commit(&mut self, now: Nanos, tx: SalTx) -> Result<Nanos, IndexError> {
+        let (_, prev) = self.live[&tx.0];
+        let (tx, entry) = (tx.0, Entry::Commit);
+        self.ring.append(&Record { tx, prev, entry });
+        let now = match self.flaw {
+            Flaw::CommitNotForced => now,
+            _ => self.force(now)?,
+        };
+        self.forget(tx);
+        Ok(now)
+    }
+
+    /// Rolls back.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn abort(&mut self, mut now: Nanos, tx: SalTx) -> Result<Nanos, IndexError> {
+        let (_, mut at) = self.live[&tx.0];
+        while let Some(record) = self.undo.get(&at).cloned() {
+            if let Entry::Update(update) = record.entry {
+                now = self.roll_back(now, tx.0, at, record.prev, update)?;
+            }
+            at = record.prev;
+        }
+        let (tx, prev, entry) = (tx.0, 0, Entry::Ended);
+        self.ring.append(&Record { tx, prev, entry });
+        self.forget(tx);
+        Ok(now)
+    }
+
+    /// Undoes an update.
+    fn roll_back(
+        &mut self,
+        now: Nanos,
+        tx: u64,
+        at: Lsn,
+        prev: Lsn,
+        update: Update,
+    ) -> Result<Nanos, IndexError> {
+        let hash = hash(update.key);
+        let set = self.index.set_of(hash);
+        let in_buffer = self.index.logs.find(set, update.key, hash).0.is_some()
+            && self
+                .dirty
+                .get(&update.set)
+                .is_some_and(|&first| at >= first);
+        let undone = Update {
+            set,
+            new: update.old,
+            old: update.new,
+            ..update
+        };
+        let entry = match in_buffer {
+            true => Entry::RollLogBuffer(undone),
+            false => Entry::RollFlushedSet(undone),
+        };
+        let lsn = self.ring.append(&Record { tx, prev, entry });
+        if let Some(live) = self.live.get_mut(&tx) {
+            live.1 = lsn;
+        }
+        if in_buffer && !update.buffered {
+            self.rolled.0 += 1;
+            self.index.logs.remove(set, update.key);
+            return Ok(now);
+        }
+        self.rolled.1 += u64::from(!in_buffer);
+        self.put(now, lsn, update.key, update.old, update.new.is_some(), set)
+    }
+
+    /// Analysis, redo and undo of a restart, whose pages are redone already.
+    fn recover(&mut self, found: Found, mut now: Nanos) -> Result<Nanos, IndexError> {
+        self.restart.records = found.len() as u64;
+        self.analyse(&found);
+        self.redoing = true;
+        // Redo: what was done after the last flush that has it, in order.
+        for (lsn, record) in &found {
+            self.next = self.next.max(record.tx + 1);
+            let (Entry::Update(update)
+            | Entry::RollLogBuffer(update)
+            | Entry::RollFlushedSet(update)) = record.entry
+            else {
+                continue;
+            };
+            // By the set that it was logged with: repeating may have split that meanwhile.
+            if self
+                .dirty
+                .get(&update.set)
+                .is_some_and(|first| lsn >= first)
+            {
+                let known = update.old.is_some();
+                now = self.index.grow(now)?;
+                now = self.bracket(now, lsn - 1)?;
+                let set = self.index.set_of(hash(update.key));
+                now = self.put(now, *lsn, update.key, update.new, known, set)?;
+                self.restart.redone += 1;
+            }
+            if let (Entry::Update(_), Some(_)) = (&record.entry, self.live.get(&record.tx)) {
+                self.undo.insert(*lsn, record.clone());
+                self.locks.insert(update.key, record.tx);
+            }
+        }
+        // What was repeated may be in other sets than the log says, where repeating split some:
+        // nothing of it stays in the buffer, and the flush is of the sets of both.
+        self.redoing = false;
+        let covers = self.ring.end() - 1;
+        now = self.index.flush(now)?;
+        self.index.drained.extend(self.dirty.keys());
+        now = self.bracket(now, covers)?;
+        self.restart.losers = self.live.len() as u64;
+        if self.flaw == Flaw::NoUndo {
+            self.live.clear();
+        }
+        let losers: Vec<(u64, Lsn)> = self.live.iter().map(|(&tx, live)| (tx, live.1)).collect();
+        for (tx, last) in losers {
+            // An undo that was logged says what is to be undone next.
+            let record = found.binary_search_by_key(&last, |(lsn, _)| *lsn);
+            if let Ok(i) = record
+                && !matches!(found[i].1.entry, Entry::Update(_))
+                && let Some(live) = self.live.get_mut(&tx)
+            {
+                live.1 = found[i].1.prev;
+            }
+            now = self.abort(now, SalTx(tx))?;
+        }
+        self.force(now)
+    }
+
+    /// The tables as they were when the power went, from the last checkpoint on.
+    fn analyse(&mut self, found: &Found) {
+        for (lsn, record) in found {
+            let (lsn, tx) = (*lsn, record.tx);
+            if lsn < self.ring.checkpoint {
+                continue;
+            }
+            match &record.entry {
+                Entry::Checkpoint(live, dirty) if lsn == self.ring.checkpoint => {
+                    self.flushes = tx;
+                    self.live = live
+                        .iter()
+                        .map(|&(tx, first, last)| (tx, (first, last)))
+                        .collect();
+                    self.dirty = dirty.iter().copied().collect();
+                }
+                Entry::Update(update)
+                | Entry::RollLogBuffer(update)
+                | Entry::RollFlushedSet(update) => {
+                    let live = self.live.entry(tx).or_insert((lsn, lsn));
+                    *live = (live.0.min(lsn), lsn);
+                    self.dirty.entry(update.set).or_insert(lsn);
+                }
+                Entry::Commit | Entry::Ended => {
+                    self.live.remove(&tx);
+                }
+                Entry::BeginFlush(sets, covers) => {
+                    self.flushes = tx;
+                    if is_closed(found, lsn) || self.flaw == Flaw::EndIgnored {
+                        for &set in sets {
+                            self.dirty.insert(set, covers + 1);
+                        }
+                    }
+                }
+                Entry::Checkpoint(..) | Entry::Page(..) | Entry::EndFlush => {}
+            }
+        }
+    }
+
+    /// What the last restart did.
+    pub fn restarted(&self) -> Restart {
+        self.restart
+    }
+
+    /// Updates that were rolled back in the log buffer, and by an opposite change.
+    pub fn rolled_back(&self) -> (u64, u64) {
+        self.rolled
+    }
+
+    /// The index, to look at.
+    pub fn index(&mut self) -> &mut dyn Index {
+        &mut self.index
+    }
+
+    /// Gives the store back, with whatever is there.
+    ///
+    /// # Panics
+    /// Never: the index goes first.
+    pub fn into_store(self) -> Box<dyn Store> {
+        drop(self.index);
+        let below = Rc::try_unwrap(self.below).ok().expect("nobody else");
+        below.into_inner().store
+    }
+}
+
+/// Whether the flush that begins at a place was closed.
+fn is_closed(found: &Found, begin: Lsn) -> bool {
+    let from = found.partition_point(|(lsn, _)| *lsn <= begin);
+    let rest = found[from..].iter().map(|(_, record)| &record.entry);
+    let mut rest = rest.skip_while(|entry| matches!(entry, Entry::Page(..)));
+    matches!(rest.next(), Some(Entry::EndFlush))
+}
+
+/// Writes the pages of closed flushes again, each as the last one left it.
+fn redo_pages(
+    store: &mut dyn Store,
+    skip: u32,
+    found: &Found,
+    flaw: Flaw,
+    restart: &mut Restart,
+    now: Nanos,
+) -> Result<Nanos, IndexError> {
+    let mut pages: BTreeMap<Lpn, &[u8]> = BTreeMap::new();
+    let mut closed = false;
+    for (lsn, record) in found {
+        match &record.entry {
+            Entry::BeginFlush(..) => {
+                closed = is_closed(found, *lsn);
+                restart.open_flushes += u64::from(!closed);
+                closed |= flaw == Flaw::EndIgnored;
+            }
+            Entry::Page(at, page) if closed => {
+                pages.insert(Lpn(at.0 + skip), page);
+            }
+            _ => {}
+        }
+    }
+    restart.pages = pages.len() as u64;
+    if pages.is_empty() {
+        return Ok(now);
+    }
+    let pages: Vec<(Lpn, &[u8])> = pages.into_iter().collect();
+    Ok(store.write(now, &pages)?)
+}

@@ -1,0 +1,154 @@
+//! Searching: log buffer, log region, bucket; and the coin by which a search merges a log region.
+//! [SAL] §3.2, §3.3.
+
+use super::options::Split;
+use super::region::FILTERS;
+use super::{Sal, analysis};
+use crate::index::bucket::{Shape, hash};
+use crate::index::{IndexError, Key, Value};
+use crate::units::{Lpn, Nanos};
+
+impl Sal {
+    /// Searches the log region of a set: what the newest log of the key says. It may be merged
+    /// instead; then nothing is found.
+    fn search_region(
+        &mut self,
+        now: Nanos,
+        set: u32,
+        key: Key,
+    ) -> Result<(Option<Option<Value>>, Nanos), IndexError> {
+        let (at, regions) = (self.head_page(set), self.regions);
+        let (head, mut now) = self.cache.read(now, at)?;
+        if !regions.is_head(head, set) {
+            let why = format!("it is not the head of the log region of set {set}");
+            return Err(IndexError::Damaged { at, why });
+        }
+        let pages = regions.len(head);
+        let probes = regions.probes(key);
+        let mut fired = [Lpn(0); FILTERS];
+        let mut found = 0;
+        for i in (0..pages).rev() {
+            if regions.may_have(head, i, &probes) {
+                fired[found] = regions.page(head, i).0;
+                found += 1;
+            }
+        }
+        self.counts.region_lookups += 1;
+        if self.flip(set, pages) {
+            self.counts.coin += 1;
+            now = self.merge(now, set)?;
+            return Ok((None, self.resize(now)?));
+        }
+        for &at in &fired[..found] {
+            let (page, done) = self.cache.read(now, at)?;
+            let (answer, compared) = regions.find(page, key);
+            now = done;
+            self.cache.compared(compared);
+            self.counts.log_pages_read += 1;
+            if answer.is_some() {
+                return Ok((answer, now));
+            }
+            self.counts.wrong += 1;
+        }
+        Ok((None, now))
+    }
+
+    /// Whether the log region is merged at this lookup. §3.3.
+    fn flip(&mut self, set: u32, pages: usize) -> bool {
+        let lookups = self.groups.lookups(set) + 1;
+        self.groups.set_lookups(set, lookups);
+        match self.options.split {
+            Split::Lazy => false,
+            Split::Eager => true,
+            Split::Adaptive => {
+                let hazard = analysis::merge_hazard(self.rental(set, pages), lookups);
+                hazard >= 1.0 || self.draw() < hazard
+            }
+        }
+    }
+
+    /// The p of the ski rental: what a merge costs, in the additional reads of a search.
+    pub(super) fn rental(&self, set: u32, pages: usize) -> u32 {
+        let (group, pages) = (f64::from(self.group()), pages as f64);
+        let reads = pages + 1.0 + group * (1.0 + self.budget.overflow_bound);
+        let written = f64::from(self.groups.size(set)) * group;
+        let writes = written * self.costs.ratio() / self.costs.speedup();
+        let penalty = 1.0 + pages * self.options.false_positive;
+        ((reads + writes) / penalty).round().clamp(1.0, 255.0) as u32
+    }
+
+    /// The value of a key.
+    pub(super) fn seek(
+        &mut self,
+        now: Nanos,
+        key: Key,
+    ) -> Result<(Option<Value>, Nanos), IndexError> {
+        let hash = hash(key);
+        let set = self.set_of(hash);
+        let mut now = now;
+        let (log, compared) = self.logs.find(set, key, hash);
+        self.cache.compared(compared);
+        if let Some(log) = log {
+            return Ok((log.found(), now));
+        }
+        if self.groups.has_region(set) {
+            let (found, done) = self.search_region(now, set, key)?;
+            if let Some(value) = found {
+                return Ok((value, done));
+            }
+            now = done;
+        } else if self.logs.count(set) > 0 {
+            let lookups = self.groups.lookups(set);
+            self.groups.set_lookups(set, lookups + 1);
+        }
+        // A merge may have made the set another.
+        let (bucket, second) = self.home(self.set_of(hash), hash);
+        let half = if second {
+            self.overflows.find(bucket)
+        } else {
+            None
+        };
+        let mut at = half.unwrap_or_else(|| self.bucket_page(bucket));
+        loop {
+            let (page, done) = self.cache.read(now, at)?;
+            let (slot, compared) = find(self.shape, page, hash);
+            let value = slot.map(|slot| self.shape.record(page, slot).1);
+            let next = self.shape.next(page);
+            now = done;
+            self.cache.compared(compared);
+            match next {
+                Some(next) if slot.is_none() => at = next,
+                _ => return Ok((value, now)),
+            }
+        }
+    }
+}
+
+/// Where the key of a hash is in a page whose records are in the order of their hashes: not far
+/// from where they would place it if they were even. And how many keys were compared.
+#[inline]
+pub(super) fn find(shape: Shape, page: &[u8], wanted: u64) -> (Option<usize>, u64) {
+    let len = shape.len(page);
+    if len == 0 {
+        return (None, 0);
+    }
+    let at = |slot| hash(shape.key(page, slot));
+    let mut slot = (((wanted >> 32) * len as u64) >> 32) as usize;
+    let mut found = at(slot);
+    let mut compared = 1;
+    if found < wanted {
+        while found < wanted && slot + 1 < len {
+            slot += 1;
+            found = at(slot);
+            compared += 1;
+        }
+    } else {
+        while found > wanted && slot > 0 {
+            slot -= 1;
+            found = at(slot);
+            compared += 1;
+        }
+    }
+    // No two keys have the same hash.
+    ((found == wanted).then_some(slot), compared)
+}

@@ -1,0 +1,130 @@
+//! Long histories on small pages, in which everything that the index can do happens.
+
+use crate::index::model::{Dice, History, assert_recovers};
+use crate::index::{Index, IndexKind, Key, MemStore, Settings, Value};
+use crate::units::Nanos;
+use std::collections::BTreeMap;
+
+fn tiny() -> Settings {
+    IndexKind::Sal.info().tiny()
+}
+
+fn history(settings: Settings) -> History {
+    History {
+        kind: IndexKind::Sal,
+        settings,
+        page_bytes: 256,
+        seed: 1,
+        operations: 6000,
+        keys: 1500,
+    }
+}
+
+#[test]
+fn agrees_with_a_map() {
+    history(tiny()).assert_agrees(4);
+}
+
+#[test]
+fn agrees_with_a_map_whatever_is_switched_off() {
+    for (name, value) in [
+        ("group", "1"),
+        ("group", "4"),
+        ("split", "lazy"),
+        ("split", "eager"),
+        ("virtual_split", "false"),
+        ("resize", "false"),
+        ("load_factor", "1.0"),
+        ("memory", "16384"),
+        ("value_bytes", "1"),
+    ] {
+        history(tiny().with(name, value)).assert_agrees(2);
+    }
+}
+
+#[test]
+fn transactions_survive_or_are_gone() {
+    assert_recovers(IndexKind::Sal, &tiny().with("memory", 8192), 5, 400);
+}
+
+/// Plays changes and searches by turns, so many of a hundred searches, and gives the index.
+fn play(settings: &Settings, seed: u64, turns: &[(u64, u64, u64)]) -> Box<dyn Index> {
+    let store = Box::new(MemStore::new(256, 1 << 20));
+    let (mut index, mut now) = IndexKind::Sal
+        .open(store, settings, Nanos::ZERO)
+        .expect("a blank store");
+    let mut map: BTreeMap<Key, Value> = BTreeMap::new();
+    let mut dice = Dice(seed);
+    for &(operations, keys, searches) in turns {
+        for i in 0..operations {
+            let (key, value) = (dice.below(keys), dice.below(1 << 40));
+            if dice.below(100) < searches {
+                let (found, done) = index.get(now, key).expect("get");
+                assert_eq!(found, map.get(&key).copied(), "key {key}, operation {i}");
+                now = done;
+            } else {
+                map.insert(key, value);
+                now = index.insert(now, key, value).expect("insert");
+            }
+            if i % 997 == 0 {
+                index
+                    .check()
+                    .unwrap_or_else(|what| panic!("operation {i}: {what}"));
+            }
+        }
+    }
+    index.check().expect("whole");
+    for key in 0..turns.iter().map(|turn| turn.1).max().unwrap_or(0) {
+        let (found, done) = index.get(now, key).expect("get");
+        assert_eq!(found, map.get(&key).copied(), "key {key}");
+        now = done;
+    }
+    index.check().expect("whole");
+    index
+}
+
+fn figure(index: &dyn Index, name: &str) -> f64 {
+    let figures = index.figures();
+    let found = figures.iter().find(|(figure, _)| *figure == name);
+    found.unwrap_or_else(|| panic!("no figure {name}")).1
+}
+
+#[test]
+fn everything_happens_in_a_history_that_changes_its_mind() {
+    let settings = tiny().with("memory", 8192).with("log_buffer", 0.05);
+    let settings = settings.with("ut", 3.0);
+    let turns = [
+        (6000, 4000, 10),
+        (4000, 4000, 90),
+        (6000, 8000, 30),
+        (9000, 300, 5),
+    ];
+    let index = play(&settings, 3, &turns);
+    for name in [
+        "flushes",
+        "merges_full",
+        "merges_coin",
+        "lazy_splits",
+        "log_pages_read",
+        "filters_wrong",
+        "virtual_splits",
+    ] {
+        assert!(
+            figure(index.as_ref(), name) > 0.0,
+            "{name}: {:?}",
+            index.figures()
+        );
+    }
+}
+
+#[test]
+fn the_log_buffer_grows_where_searches_cause_merges_and_shrinks_again() {
+    let settings = tiny().with("memory", 8192).with("log_buffer", 0.03);
+    let settings = settings.with("ut", 2.5).with("alpha", 1.0);
+    let searched = play(&settings, 3, &[(4000, 250, 70)]);
+    assert!(figure(searched.as_ref(), "log_buffer_grown") > 0.0);
+    let settled = figure(searched.as_ref(), "log_buffer_pages");
+    let index = play(&settings, 3, &[(4000, 250, 70), (8000, 250, 0)]);
+    let shrunk = figure(index.as_ref(), "log_buffer_shrunk");
+    assert!(shrunk > 0.0, "{settled} {:?}", index.figures());
+}
