@@ -82,6 +82,9 @@ impl World for Keys {
     }
 
     fn count(&mut self, work: &mut Work) {
+        if !self.index.is_open() {
+            return;
+        }
         if let Some(ftl) = self.store().ftl() {
             work.add(ftl.stats());
         }

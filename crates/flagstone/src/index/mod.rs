@@ -15,6 +15,7 @@
 //! To add an index: a file with `INFO` and `open`, and a line in `indexes!`.
 
 mod bucket;
+mod buckets;
 mod cache;
 mod device_store;
 mod host_store;
@@ -26,7 +27,12 @@ mod space;
 mod store;
 
 // An index each.
+mod bptree;
+mod bw_delta;
 mod extendible;
+mod lazy_bptree;
+mod lazy_split;
+mod linear;
 pub mod sal;
 
 #[cfg(test)]
@@ -50,6 +56,10 @@ pub const LAYOUTS: &[&[Record]] = &[
     space::LAYOUTS,
     journal::LAYOUTS,
     bucket::LAYOUTS,
+    buckets::LAYOUTS,
+    bw_delta::LAYOUTS,
+    bptree::LAYOUTS[0],
+    bptree::LAYOUTS[1],
     sal::LAYOUTS,
 ];
 
@@ -298,6 +308,16 @@ macro_rules! indexes {
 indexes! {
     /// Extendible hashing.
     Extendible => extendible;
+    /// Linear hashing.
+    Linear => linear;
+    /// Lazy-split hashing.
+    LazySplit => lazy_split;
+    /// The Bw-delta tree.
+    BwDelta => bw_delta;
+    /// A B+-tree.
+    BPlusTree => bptree;
+    /// A B+-tree with a pool of requests that are committed in groups.
+    LazyBPlusTree => lazy_bptree;
     /// SAL-hashing.
     Sal => sal;
 }
