@@ -33,6 +33,7 @@ mod extendible;
 mod lazy_bptree;
 mod lazy_split;
 mod linear;
+pub mod sal;
 
 #[cfg(test)]
 mod model;
@@ -60,6 +61,7 @@ pub const LAYOUTS: &[&[Record]] = &[
     bw_delta::LAYOUTS,
     bptree::LAYOUTS[0],
     bptree::LAYOUTS[1],
+    sal::LAYOUTS,
 ];
 
 /// What a record is found by. Keys of fewer bits are numbers below `u64::MAX` too; a real number
@@ -317,6 +319,8 @@ indexes! {
     BPlusTree => bptree;
     /// A B+-tree with a pool of requests that are committed in groups.
     LazyBPlusTree => lazy_bptree;
+    /// SAL-hashing.
+    Sal => sal;
 }
 
 impl IndexKind {

@@ -128,3 +128,73 @@ fn the_log_buffer_grows_where_searches_cause_merges_and_shrinks_again() {
     let shrunk = figure(index.as_ref(), "log_buffer_shrunk");
     assert!(shrunk > 0.0, "{settled} {:?}", index.figures());
 }
+
+/// D4, D5, D8: logs fill the last page of a region, batches stop doubling, and buckets stay.
+#[test]
+fn regions_fill_pages_and_batches_are_bound_and_buckets_stay() {
+    let store = Box::new(MemStore::new(256, 1 << 16));
+    let settings = tiny().with("memory", 8192).with("split", "lazy");
+    let (mut index, mut now) = super::start(store, &settings, Nanos::ZERO).expect("blank");
+    let small = |index: &super::Sal| {
+        index
+            .figures()
+            .iter()
+            .find(|f| f.0 == "pages_used")
+            .unwrap()
+            .1
+    };
+    for key in 0..20 {
+        now = index.insert(now, key, key).expect("insert");
+    }
+    now = index.flush(now).expect("flush");
+    let used = small(&index);
+    now = index.update(now, 3, 4).expect("update");
+    now = index.flush(now).expect("flush");
+    assert_eq!(small(&index), used, "D4: no new log page for one more log");
+    for key in 0..3000 {
+        now = index.insert(now, key, key).expect("insert");
+    }
+    let runs: Vec<u32> = (0..index.groups.len()).map(|x| index.batch(x).2).collect();
+    assert!(
+        runs.len() > 64 && runs.iter().all(|&groups| groups <= 4),
+        "D5"
+    );
+    let groups = index.groups.len();
+    for key in 0..3000 {
+        now = index.delete(now, key).expect("delete");
+    }
+    index.flush(now).expect("flush");
+    assert_eq!(index.groups.len(), groups, "D8");
+    index.check().expect("whole");
+}
+
+/// D3: with virtual splits a search of a whole index reads one page, wherever its bucket is in the
+/// cycle; without them it does not.
+#[test]
+fn a_search_reads_one_page_whether_its_bucket_overflows_or_not() {
+    for (switch, most) in [("true", 1.01), ("false", 2.0)] {
+        let store = Box::new(MemStore::new(1024, 1 << 16));
+        let settings = Settings::new().with("group", 4).with("memory", 8192);
+        let settings = settings.with("virtual_split", switch);
+        let (mut index, mut now) = super::start(store, &settings, Nanos::ZERO).expect("blank");
+        let keys = 5000;
+        for key in 0..keys {
+            now = index.insert(now, key, key).expect("insert");
+        }
+        for set in 0..index.groups.len() {
+            if index.groups.leads(set) {
+                now = index.merge(now, set).expect("merge");
+            }
+        }
+        index.check().expect("whole");
+        index.reset_stats();
+        for key in (0..keys).map(|i| i * 1237 % keys) {
+            (_, now) = index.get(now, key + keys).expect("get");
+        }
+        let accesses = index.stats().pool.accesses() as f64 / keys as f64;
+        assert!(
+            (accesses <= most) && (switch == "true") == (accesses < 1.01),
+            "{accesses}"
+        );
+    }
+}

@@ -108,6 +108,7 @@ pub struct SalTx(u64);
 
 /// What it does wrong on purpose, for controls that must fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code))]
 enum Flaw {
     None,
     /// A restart takes a flush for finished that is not.
