@@ -87,16 +87,15 @@ impl Shape {
     /// The number of entries, of a fixed width, that a test holds for; it holds for a first part.
     #[inline]
     fn part(page: &[u8], stride: usize, len: usize, test: impl Fn(Key) -> bool) -> usize {
-        let (mut low, mut high) = (0, len);
-        while low < high {
-            let middle = (low + high) / 2;
-            if test(Shape::key(page, leaf_head::SIZE + middle * stride)) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
+        let holds = |slot: usize| test(Shape::key(page, leaf_head::SIZE + slot * stride));
+        let (mut first, mut rest) = (0, len);
+        // No branch depends on a key: those would be guessed wrong half of the time.
+        while rest > 1 {
+            let half = rest / 2;
+            first += if holds(first + half - 1) { half } else { 0 };
+            rest -= half;
         }
-        low
+        first + usize::from(rest == 1 && holds(first))
     }
 
     /// Entries of a leaf; nothing if it is none.
