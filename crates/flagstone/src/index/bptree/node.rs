@@ -39,6 +39,9 @@ const INNER: usize = 12;
 /// A change of a key: its new value, or nothing for a deletion.
 pub(in super::super) type Change = (Key, Option<Value>);
 
+/// The neighbours of a leaf, to the left and to the right.
+pub(super) type Links = (Option<Lpn>, Option<Lpn>);
+
 /// The sizes of nodes, and what is done with the bytes of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Shape {
@@ -223,7 +226,7 @@ impl Shape {
     }
 
     /// The links of a leaf, to the left and to the right.
-    pub(super) fn links(page: &[u8]) -> (Option<Lpn>, Option<Lpn>) {
+    pub(super) fn links(page: &[u8]) -> Links {
         let link = |field| {
             let at = get(page, field) as u32;
             (at != 0).then_some(Lpn(at))
