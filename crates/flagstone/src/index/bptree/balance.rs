@@ -5,7 +5,7 @@
 //! what stands above, and then does the same to the parent's list of children.
 
 use super::super::{IndexError, Key, Value};
-use super::node::Shape;
+use super::node::{Links, Shape};
 use super::tree::{Above, Span, Step, Tree, damaged};
 use crate::units::{Lpn, Nanos};
 use std::ops::Range;
@@ -71,11 +71,7 @@ impl<A: Above> Tree<A> {
         }
     }
 
-    fn leaf_links(
-        &mut self,
-        now: Nanos,
-        at: Lpn,
-    ) -> Result<((Option<Lpn>, Option<Lpn>), Nanos), IndexError> {
+    fn leaf_links(&mut self, now: Nanos, at: Lpn) -> Result<(Links, Nanos), IndexError> {
         self.look(now, at, |_, page, shape| {
             shape.leaf_len(page)?;
             Some(Shape::links(page))
@@ -87,7 +83,7 @@ impl<A: Above> Tree<A> {
         &mut self,
         mut now: Nanos,
         pages: &[Lpn],
-        (left, right): (Option<Lpn>, Option<Lpn>),
+        (left, right): Links,
         (low, high): (Key, Key),
         entries: &[(Key, Value)],
     ) -> Result<(Vec<Span>, Nanos), IndexError> {

@@ -39,6 +39,9 @@ const INNER: usize = 12;
 /// A change of a key: its new value, or nothing for a deletion.
 pub(in super::super) type Change = (Key, Option<Value>);
 
+/// The neighbours of a leaf, to the left and to the right.
+pub(super) type Links = (Option<Lpn>, Option<Lpn>);
+
 /// The sizes of nodes, and what is done with the bytes of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Shape {
@@ -87,16 +90,15 @@ impl Shape {
     /// The number of entries, of a fixed width, that a test holds for; it holds for a first part.
     #[inline]
     fn part(page: &[u8], stride: usize, len: usize, test: impl Fn(Key) -> bool) -> usize {
-        let (mut low, mut high) = (0, len);
-        while low < high {
-            let middle = (low + high) / 2;
-            if test(Shape::key(page, leaf_head::SIZE + middle * stride)) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
+        let holds = |slot: usize| test(Shape::key(page, leaf_head::SIZE + slot * stride));
+        let (mut first, mut rest) = (0, len);
+        // No branch depends on a key: those would be guessed wrong half of the time.
+        while rest > 1 {
+            let half = rest / 2;
+            first += if holds(first + half - 1) { half } else { 0 };
+            rest -= half;
         }
-        low
+        first + usize::from(rest == 1 && holds(first))
     }
 
     /// Entries of a leaf; nothing if it is none.
@@ -224,7 +226,7 @@ impl Shape {
     }
 
     /// The links of a leaf, to the left and to the right.
-    pub(super) fn links(page: &[u8]) -> (Option<Lpn>, Option<Lpn>) {
+    pub(super) fn links(page: &[u8]) -> Links {
         let link = |field| {
             let at = get(page, field) as u32;
             (at != 0).then_some(Lpn(at))

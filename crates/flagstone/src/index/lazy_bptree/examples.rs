@@ -267,7 +267,9 @@ fn super_group(less: &[Key], requests: &[(Key, bool)]) -> Vec<Key> {
 fn figure_3_groups_that_save_a_write_go_together() {
     let (split_0, split_90) = ([(1, true), (2, true)], [(91, true), (92, true)]);
     let small_0 = [(0, false), (10, false)];
-    let cases: [(&str, &[Key], Vec<(Key, bool)>, &[Key]); 7] = [
+    /// What it is, entries less, requests, first keys of the leaves of the super group.
+    type Case<'a> = (&'a str, &'a [Key], Vec<(Key, bool)>, &'a [Key]);
+    let cases: [Case; 7] = [
         ("case 1", &[], [split_0, split_90].concat(), &[0, 90]),
         (
             "case 2",

@@ -11,7 +11,10 @@
 //! broken by one, and a query finds its key without asking blocks. Sibling pointers are arrays of
 //! children in order.
 
-use super::super::bptree::{Above, Change, Shape, Span};
+mod check;
+mod follow;
+
+use super::super::bptree::{Change, Shape, Span};
 use super::super::{Key, Value};
 use crate::units::Lpn;
 use rustc_hash::FxHashMap;
@@ -418,89 +421,6 @@ impl Pool {
             self.tidy(id);
         }
     }
-
-    /// Checks ranges, counts and invariant O against the nodes of the tree, each with its level and
-    /// entries.
-    ///
-    /// # Errors
-    /// Says what does not hold.
-    pub(super) fn check(&self, nodes: &[(Span, u32, usize)]) -> Result<(), String> {
-        let nodes: BTreeMap<Lpn, (Span, u32, usize)> =
-            nodes.iter().map(|&node| (node.0.at, node)).collect();
-        if self.requests.len() > self.capacity {
-            return Err(format!(
-                "{} requests wait, {} have room",
-                self.requests.len(),
-                self.capacity
-            ));
-        }
-        let mut owned = 0;
-        let mut seen = 0;
-        let mut stack = vec![self.root];
-        while let Some(id) = stack.pop() {
-            let block = self.get(id).ok_or("a block names one that is gone")?;
-            let Span { at, low, high } = block.span;
-            seen += 1;
-            owned += block.own;
-            let Some(&(span, level, len)) = nodes.get(&at) else {
-                return Err(format!("a block stands for page {at}, which is no node"));
-            };
-            if (span, level) != (block.span, block.level) {
-                return Err(format!(
-                    "the block of page {at} has {low}..={high} at level {}, the node has {}..={} \
-                     at level {level}",
-                    block.level, span.low, span.high
-                ));
-            }
-            if block.node_size.is_some_and(|size| size != len) {
-                return Err(format!(
-                    "the block of page {at} says that it has {:?} entries, not {len}",
-                    block.node_size
-                ));
-            }
-            if self.of_page(at) != Some(id) {
-                return Err(format!("the block of page {at} is not found by it"));
-            }
-            if id != self.root && block.own == 0 && block.children.is_empty() {
-                return Err(format!("the block of page {at} is empty"));
-            }
-            let (mut own, mut growth, _, born) = self.count(low, high);
-            if own > 0 && block.own > 0 && block.level == 0 && block.born > born {
-                return Err(format!(
-                    "the block of page {at} is younger than its requests"
-                ));
-            }
-            let mut from = Some(low);
-            for &child in &block.children {
-                let child = self.get(child).ok_or("a block names one that is gone")?;
-                let inside = from.is_some_and(|from| from <= child.span.low);
-                if !inside || child.span.high > high || child.parent != Some(id) {
-                    return Err(format!(
-                        "a child of the block of page {at} is out of its place"
-                    ));
-                }
-                from = child.span.high.checked_add(1);
-                let (others, growing, ..) = self.count(child.span.low, child.span.high);
-                own -= others;
-                growth -= growing;
-            }
-            if (own, growth) != (block.own, block.growth) {
-                return Err(format!(
-                    "invariant O: {own} requests belong to the block of page {at}, which has {}",
-                    block.own
-                ));
-            }
-            stack.extend(&block.children);
-        }
-        if (owned, seen) != (self.requests.len(), self.by_page.len()) {
-            return Err(format!(
-                "blocks have {owned} requests of {}, and {seen} blocks of {} are reached",
-                self.requests.len(),
-                self.by_page.len()
-            ));
-        }
-        Ok(())
-    }
 }
 
 fn whole(at: Lpn) -> Span {
@@ -528,104 +448,4 @@ fn join(cancel_out: CancelOut, old: Option<Request>, new: Request) -> Option<Req
 pub(super) fn changes(taken: &[(Key, Waiting)]) -> Vec<Change> {
     let change = |&(key, waiting): &(Key, Waiting)| (key, waiting.request.value());
     taken.iter().map(change).collect()
-}
-
-impl Above for Pool {
-    const WATCHES: bool = true;
-
-    /// [LazyBtree] §4.4.2.2: requests of a dirty leaf that is about to be swapped out.
-    fn leaving(&mut self, at: Lpn, page: &mut [u8], shape: Shape) {
-        if !self.on_eviction || self.requests.is_empty() {
-            return;
-        }
-        let Some(len) = shape.leaf_len(page) else {
-            return;
-        };
-        let range = match self.of_page(at) {
-            Some(id) => {
-                let Span { low, high, .. } = self.block(id).span;
-                Some((low, high))
-            }
-            // Its range is not known, but that all between its keys are its own is.
-            None => shape.keys(page, len),
-        };
-        let Some((low, high)) = range else {
-            return;
-        };
-        let change = |(&key, waiting): (&Key, &Waiting)| (key, waiting.request.value());
-        let changes: Vec<Change> = self.requests.range(low..=high).map(change).collect();
-        if !changes.is_empty() && shape.amend(page, &changes).is_some() {
-            self.counts.evicted += 1;
-            self.counts.committed += changes.len() as u64;
-            for (key, _) in changes {
-                self.remove(key);
-            }
-        }
-    }
-
-    /// Blocks of the nodes before become blocks of those after. Their children go to the one that
-    /// has their range, and requests that waited above because only a part of the range had a block
-    /// come down.
-    fn reshaped(&mut self, old: &[Lpn], new: &[Span]) {
-        let before: Vec<BlockId> = old.iter().filter_map(|&at| self.of_page(at)).collect();
-        let Some(&one) = before.first() else {
-            return;
-        };
-        let level = self.block(one).level;
-        let parent = self.block(one).parent.expect("the root has no sibling");
-        let mut children = Vec::new();
-        let mut own_before = 0;
-        for &id in &before {
-            let block = self.drop_block(id);
-            children.extend(block.children);
-            own_before += block.own;
-            let above = self.block_mut(parent);
-            above.own += block.own;
-            above.growth += block.growth;
-            above.children.retain(|&child| child != id);
-        }
-        for &span in new {
-            let id = self.add_counted(span, level, Some(parent));
-            let (inside, others) = children.into_iter().partition(|&child| {
-                let Span { low, high, .. } = self.block(child).span;
-                span.low <= low && high <= span.high
-            });
-            children = others;
-            self.adopt(id, inside);
-            let Block { own, growth, .. } = *self.block(id);
-            if own == 0 && self.block(id).children.is_empty() {
-                self.drop_block(id);
-                continue;
-            }
-            let above = self.block_mut(parent);
-            above.children.push(id);
-            above.own -= own;
-            above.growth -= growth;
-            self.counts.pulled += own as u64;
-        }
-        self.counts.pulled -= own_before as u64;
-        self.sort_children(parent);
-        self.tidy(parent);
-    }
-
-    fn grown(&mut self, root: Lpn) {
-        let below = self.root;
-        let level = self.block(below).level + 1;
-        self.root = self.add(whole(root), level, None);
-        let new = self.root;
-        self.block_mut(below).parent = Some(new);
-        self.block_mut(new).children.push(below);
-        self.tidy(below);
-    }
-
-    fn shrunk(&mut self, root: Lpn) {
-        let block = self.drop_block(self.root);
-        match block.children.first() {
-            Some(&child) => {
-                self.root = child;
-                self.block_mut(child).parent = None;
-            }
-            None => self.root = self.add_counted(whole(root), block.level - 1, None),
-        }
-    }
 }

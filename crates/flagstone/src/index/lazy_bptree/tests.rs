@@ -218,7 +218,8 @@ fn new_keys_cancel_pairs_and_lose_nothing_where_the_workload_keeps_its_word() {
         let mut dice = Dice(11);
         for i in 0..8000 {
             let key = dice.below(200);
-            let done = if !map.contains_key(&key) {
+            let there = map.contains_key(&key);
+            let done = if !there {
                 map.insert(key, i);
                 index.insert(START, key, i)
             } else if dice.below(3) == 0 {

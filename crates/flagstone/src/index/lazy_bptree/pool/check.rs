@@ -1,0 +1,91 @@
+//! The check of the pool against the tree below it.
+
+use super::super::super::bptree::Span;
+use super::Pool;
+use crate::units::Lpn;
+use std::collections::BTreeMap;
+
+impl Pool {
+    /// Checks ranges, counts and invariant O against the nodes of the tree, each with its level and
+    /// entries.
+    ///
+    /// # Errors
+    /// Says what does not hold.
+    pub(in super::super) fn check(&self, nodes: &[(Span, u32, usize)]) -> Result<(), String> {
+        let nodes: BTreeMap<Lpn, (Span, u32, usize)> =
+            nodes.iter().map(|&node| (node.0.at, node)).collect();
+        if self.requests.len() > self.capacity {
+            return Err(format!(
+                "{} requests wait, {} have room",
+                self.requests.len(),
+                self.capacity
+            ));
+        }
+        let mut owned = 0;
+        let mut seen = 0;
+        let mut stack = vec![self.root];
+        while let Some(id) = stack.pop() {
+            let block = self.get(id).ok_or("a block names one that is gone")?;
+            let Span { at, low, high } = block.span;
+            seen += 1;
+            owned += block.own;
+            let Some(&(span, level, len)) = nodes.get(&at) else {
+                return Err(format!("a block stands for page {at}, which is no node"));
+            };
+            if (span, level) != (block.span, block.level) {
+                return Err(format!(
+                    "the block of page {at} has {low}..={high} at level {}, the node has {}..={} \
+                     at level {level}",
+                    block.level, span.low, span.high
+                ));
+            }
+            if block.node_size.is_some_and(|size| size != len) {
+                return Err(format!(
+                    "the block of page {at} says that it has {:?} entries, not {len}",
+                    block.node_size
+                ));
+            }
+            if self.of_page(at) != Some(id) {
+                return Err(format!("the block of page {at} is not found by it"));
+            }
+            if id != self.root && block.own == 0 && block.children.is_empty() {
+                return Err(format!("the block of page {at} is empty"));
+            }
+            let (mut own, mut growth, _, born) = self.count(low, high);
+            if own > 0 && block.own > 0 && block.level == 0 && block.born > born {
+                return Err(format!(
+                    "the block of page {at} is younger than its requests"
+                ));
+            }
+            let mut from = Some(low);
+            for &child in &block.children {
+                let child = self.get(child).ok_or("a block names one that is gone")?;
+                let inside = from.is_some_and(|from| from <= child.span.low);
+                if !inside || child.span.high > high || child.parent != Some(id) {
+                    return Err(format!(
+                        "a child of the block of page {at} is out of its place"
+                    ));
+                }
+                from = child.span.high.checked_add(1);
+                let (others, growing, ..) = self.count(child.span.low, child.span.high);
+                own -= others;
+                growth -= growing;
+            }
+            if (own, growth) != (block.own, block.growth) {
+                return Err(format!(
+                    "invariant O: {own} requests belong to the block of page {at}, which has {}",
+                    block.own
+                ));
+            }
+            stack.extend(&block.children);
+        }
+        if (owned, seen) != (self.requests.len(), self.by_page.len()) {
+            return Err(format!(
+                "blocks have {owned} requests of {}, and {seen} blocks of {} are reached",
+                self.requests.len(),
+                self.by_page.len()
+            ));
+        }
+        Ok(())
+    }
+}
