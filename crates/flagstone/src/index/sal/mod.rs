@@ -37,8 +37,8 @@
 //!                 it has r + 4 bytes as there.
 //!             D7. Overflow pages of a merged group are written with it, in one request.
 //!             D8. Buckets are never taken away: deleted records leave room for others.
-//!             D9. The records of a page are in the order of their hashes, because pages are written
-//!                 whole anyway: a search compares few keys.
+//!             D9. The records of a page are in the order of their hashes, because pages are
+//!                 written whole anyway: a search compares few keys.
 
 pub mod analysis;
 mod check;

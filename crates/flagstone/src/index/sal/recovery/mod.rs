@@ -2,11 +2,11 @@
 //! and in an order only where one waits for it. [SAL] §3.6.
 //!
 //! What a transaction does to a key is logged with the key's set, and each set in the log buffer
-//! has a place in a table, as a dirty page has in ARIES. A flush of sets, with the merges, splits and
-//! metadata that come of it, is bracketed by records; its pages reach their places after the
-//! closing one is durable. A restart repeats history: pages of closed flushes, then the updates that
-//! no flush covers; and undoes what did not commit, in the buffer where the update still is, else by
-//! an opposite change.
+//! has a place in a table, as a dirty page has in ARIES. A flush of sets, with the merges, splits
+//! and metadata that come of it, is bracketed by records; its pages reach their places after the
+//! closing one is durable. A restart repeats history: pages of closed flushes, then the updates
+//! that no flush covers; and undoes what did not commit, in the buffer where the update still is,
+//! else by an opposite change.
 //!
 //! Departures  R1. Pages of a flush wait in memory for the closing record, so they are logged as
 //!                 they become, not as they were: an unfinished flush has nothing to undo.
@@ -14,9 +14,10 @@
 //!                 into a restart has only those repeated so far.
 //!             R3. What an update replaced in the buffer is put back there: removing alone would
 //!                 lose an older change that waits too.
-//!             R4. A restart flushes what it has repeated before it undoes, so that each key's records
-//!                 have the set that it is in.
+//!             R4. A restart flushes what it has repeated before it undoes, so that each key's
+//!                 records have the set that it is in.
 
+mod below;
 mod log;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use crate::index::bucket::hash;
 use crate::index::{Index, IndexError, Key, Settings, Store, StoreError, Value};
 use crate::layout;
 use crate::units::{Lpn, Nanos};
+use below::{Behind, Below};
 use log::{Entry, Found, Lsn, Record, Ring, Update};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -39,68 +41,6 @@ pub const LAYOUTS: &[layout::Record] = &[
     log::sal_log_record::RECORD,
     log::sal_log_update::RECORD,
 ];
-
-/// What is below: the log, and the pages of the index behind it.
-struct Below {
-    store: Box<dyn Store>,
-    skip: u32,
-    /// Pages that a flush has written and the store has not.
-    waiting: BTreeMap<Lpn, Vec<u8>>,
-}
-
-/// The index's pages.
-struct Behind(Rc<RefCell<Below>>);
-
-impl Store for Behind {
-    fn page_bytes(&self) -> usize {
-        self.0.borrow().store.page_bytes()
-    }
-
-    fn pages(&self) -> u32 {
-        let below = self.0.borrow();
-        below.store.pages() - below.skip
-    }
-
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
-        let below = &mut *self.0.borrow_mut();
-        if let Some(page) = below.waiting.get(&at) {
-            into.copy_from_slice(page);
-            return Ok(now);
-        }
-        below.store.read(now, Lpn(at.0 + below.skip), into)
-    }
-
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
-        let below = &mut *self.0.borrow_mut();
-        for &(at, data) in pages {
-            let mut page = data.to_vec();
-            page.resize(below.store.page_bytes(), 0);
-            below.waiting.insert(at, page);
-        }
-        Ok(now)
-    }
-
-    fn trim(&mut self, now: Nanos, _: Lpn) -> Result<Nanos, StoreError> {
-        // The flush that gives a page back may be undone by never having been.
-        Ok(now)
-    }
-
-    fn transactional(&self) -> bool {
-        false
-    }
-
-    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        Ok(now)
-    }
-
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        Ok(now)
-    }
-
-    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        Ok(now)
-    }
-}
 
 /// A transaction of [`Transactions`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,8 +98,8 @@ pub struct Transactions {
 }
 
 impl Transactions {
-    /// Opens the index that is in a store, which need not have transactions, or makes one in a blank
-    /// store. Its log takes `log_pages` pages and a checkpoint is taken after so many flushes.
+    /// Opens the index that is in a store, which need not have transactions, or makes one in a
+    /// blank store. Its log takes `log_pages` pages; a checkpoint comes after so many flushes.
     ///
     /// # Errors
     /// Settings that make no sense, another log in the store, or a store that cannot go on.
