@@ -3,7 +3,8 @@
 use super::{Failure, progress_bar, protocols_of, say};
 use flagstone::commit::Kind;
 use flagstone::host::{HostError, Stack};
-use flagstone_lab::campaign::{Campaign, Cuts, Faults, Findings, Sabotage, Subject, tell};
+use flagstone::index::IndexKind;
+use flagstone_lab::campaign::{Below, Campaign, Cuts, Faults, Findings, Sabotage, Subject, tell};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -20,6 +21,17 @@ pub struct Args {
     /// takes every one but `force:plain`.
     #[arg(long, conflicts_with = "protocol")]
     stack: Option<String>,
+    /// Indexes instead, separated by commas, or `all`; each on everything that --on names.
+    #[arg(long, conflicts_with_all = ["protocol", "stack"])]
+    index: Option<String>,
+    /// What the indexes are on, separated by commas: commit protocols, and databases as --stack
+    /// has them.
+    #[arg(
+        long,
+        requires = "index",
+        default_value = "lighttx,wal,cfc-ex,afc-ex,force:cfc"
+    )]
+    on: String,
     /// Cut points a protocol, or `exhaustive` for every operation of a few small runs.
     #[arg(long, default_value = "20000")]
     cuts: String,
@@ -55,7 +67,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         })?),
     };
     let faults = faults_of(&args.faults)?;
-    if faults.bits_beyond && args.stack.is_some() {
+    if faults.bits_beyond && (args.stack.is_some() || args.index.is_some()) {
         return Err(Failure::Usage(
             "pages lost beyond ECC are looked for under protocols only: leave \
              bit-errors-beyond-ecc out, or name a --protocol"
@@ -88,13 +100,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// What is to be broken.
 fn subjects_of(args: &Args) -> Result<Vec<Subject>, Failure> {
+    if args.as_published && (args.stack.is_some() || args.index.is_some()) {
+        return Err(Failure::Usage(
+            "stacks and indexes have no form as printed: leave --as-published out, or name a \
+             --protocol"
+                .into(),
+        ));
+    }
+    if let Some(list) = &args.index {
+        return indexes_of(list, &args.on);
+    }
     if let Some(list) = &args.stack {
-        if args.as_published {
-            return Err(Failure::Usage(
-                "stacks have no form as printed: leave --as-published out, or name a --protocol"
-                    .into(),
-            ));
-        }
         let mut stacks = Stack::all();
         if list == "all" {
             stacks.retain(|&stack| Subject::Stack(stack).is_atomic());
@@ -123,6 +139,41 @@ fn subjects_of(args: &Args) -> Result<Vec<Subject>, Failure> {
         }
     }
     Ok(kinds.into_iter().map(Subject::Protocol).collect())
+}
+
+/// Indexes, each on everything that is named.
+fn indexes_of(list: &str, on: &str) -> Result<Vec<Subject>, Failure> {
+    let kinds = match list {
+        "all" => IndexKind::ALL.to_vec(),
+        list => list
+            .split(',')
+            .map(|name| {
+                IndexKind::by_name(name.trim()).ok_or_else(|| {
+                    let names: Vec<&str> = IndexKind::ALL.iter().map(|k| k.info().name).collect();
+                    let names = names.join(", ");
+                    Failure::Usage(format!("there is no index `{name}`; there are {names}"))
+                })
+            })
+            .collect::<Result<_, _>>()?,
+    };
+    let below = on.split(',').map(|name| {
+        Below::by_name(name.trim()).ok_or_else(|| {
+            Failure::Usage(format!(
+                "--on takes commit protocols (see `flagstone protocols`) and wal, cfc-ex, afc-ex, \
+                 force:PROTOCOL, not `{name}`"
+            ))
+        })
+    });
+    let below: Vec<Below> = below.collect::<Result<_, _>>()?;
+    if below.contains(&Below::Protocol(Kind::Plain)) {
+        return Err(Failure::Usage(
+            "plain has no transactions, so an index on it is not recoverable: use force:plain for \
+             a control that must fail"
+                .into(),
+        ));
+    }
+    let each = |kind| below.iter().map(move |&on| Subject::Index(kind, on));
+    Ok(kinds.into_iter().flat_map(each).collect())
 }
 
 /// The default form, and the other modes.

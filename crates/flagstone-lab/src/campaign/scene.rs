@@ -162,7 +162,10 @@ impl Scene {
         let suits = |geometry: &Geometry| match id.subject.protocol() {
             Some(kind) => kind.suits(geometry, &config).is_ok(),
             // The same needs as the page-level form, and room for versions side by side.
-            None => geometry.blocks_per_plane > 12,
+            None => {
+                let blocks = (data_pages + log_pages).div_ceil(geometry.pages_per_block);
+                geometry.blocks_per_plane > 12.max(blocks * 3 / 4)
+            }
         };
         while !suits(&geometry) {
             geometry.blocks_per_plane += 1;

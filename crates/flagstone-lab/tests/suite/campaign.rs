@@ -2,7 +2,10 @@
 
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
-use flagstone_lab::campaign::{Campaign, Cuts, Faults, Findings, Sabotage, Subject, replay, tell};
+use flagstone::index::IndexKind;
+use flagstone_lab::campaign::{
+    Below, Campaign, Cuts, Faults, Findings, Sabotage, Subject, replay, tell,
+};
 
 fn campaign(kind: Kind) -> Campaign {
     campaign_on(Subject::Protocol(kind))
@@ -107,6 +110,58 @@ fn pages_lost_beyond_ecc_are_reported_and_never_made_up() {
             faults,
             ..campaign(kind)
         });
+    }
+}
+
+/// What indexes are cut on: a device with transactions, and every recovery manager.
+const BELOW: [Below; 5] = [
+    Below::Protocol(Kind::LightTx),
+    Below::Stack(Stack::Wal),
+    Below::Stack(Stack::CfcEx),
+    Below::Stack(Stack::AfcEx),
+    Below::Stack(Stack::Force(Kind::Cfc)),
+];
+
+#[test]
+fn every_index_is_whole_after_three_cuts_in_a_row_with_every_fault() {
+    for &index in IndexKind::ALL {
+        for below in BELOW {
+            let findings = holds(&Campaign {
+                cuts: Cuts::Sampled(300),
+                ..campaign_on(Subject::Index(index, below))
+            });
+            assert!(findings.work.cuts >= 300, "{index}@{below}");
+            assert!(findings.work.collections > 0, "{index}@{below}");
+        }
+    }
+}
+
+#[test]
+fn indexes_on_a_control_or_on_a_flash_that_lies_fail() {
+    for &index in IndexKind::ALL {
+        let plain = Subject::Index(index, Below::Stack(Stack::Force(Kind::Plain)));
+        let findings = run(&Campaign {
+            cuts: Cuts::Sampled(5_000),
+            depth: 1,
+            stop_early: true,
+            ..campaign_on(plain)
+        });
+        assert!(findings.violations_total > 0, "{plain} holds");
+        for below in BELOW {
+            let subject = Subject::Index(index, below);
+            let findings = run(&Campaign {
+                cuts: Cuts::Sampled(5_000),
+                depth: 1,
+                faults: Faults::default(),
+                sabotage: Sabotage::SyncIgnored,
+                stop_early: true,
+                ..campaign_on(subject)
+            });
+            assert!(
+                findings.violations_total > 0,
+                "{subject} holds on a lying flash"
+            );
+        }
     }
 }
 

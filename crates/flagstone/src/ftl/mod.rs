@@ -446,6 +446,11 @@ impl Ftl {
         self.flash.read(now, at, data, spare)
     }
 
+    /// A page as it is, without a read, where the device can tell: for checks ([`Flash::peek`]).
+    pub fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
+        self.flash.peek(at, data, spare)
+    }
+
     /// Clears bits in the tail of a page's spare area, in place.
     pub fn reprogram(
         &mut self,

@@ -4,7 +4,8 @@
 use super::config::HostConfig;
 use super::flag_ex::Marks;
 use super::locks::LockTable;
-use super::{HostError, HostStats, Rid, Step};
+use super::log::Lsn;
+use super::{HostError, HostStats, LogStats, Rid, Step};
 use crate::buffer::Pool;
 use crate::ftl::Ftl;
 use crate::nand::Flash;
@@ -53,6 +54,11 @@ pub(super) struct Engine {
 /// A recovery manager: what has to be written when, and what a restart makes of it. The engine has
 /// checked the arguments and holds the locks before any of these is called.
 pub(super) trait Manager {
+    /// Bytes that a page needs beside its records while one of them is changed.
+    fn overhead(&self) -> usize {
+        0
+    }
+
     /// Logical pages that the host may use, and the highest transaction identifier on the device.
     fn space(&self) -> (u32, TxId);
 
@@ -121,9 +127,12 @@ pub(super) trait Manager {
     /// Bytes of each structure in memory, the device's included.
     fn memory(&self) -> Vec<(&'static str, u64)>;
 
-    /// Adds what the manager counts itself.
-    fn count(&self, stats: &mut HostStats);
+    /// What the log, if there is one, has counted.
+    fn log_stats(&self) -> LogStats {
+        LogStats::default()
+    }
 
+    /// Forgets what the device and the log have counted.
     fn reset_stats(&mut self);
 
     fn ftl(&self) -> &Ftl;
@@ -204,6 +213,34 @@ impl Engine {
         }
         *self.pool.peek_mut(at).expect("nothing was removed") = frame;
         Ok(done)
+    }
+
+    /// Writes out the pages that changed before `older_than`, as [`Engine::clean`] does. Returns
+    /// when that is done.
+    pub(super) fn clean_older(
+        &mut self,
+        manager: &mut dyn Manager,
+        now: Nanos,
+        older_than: Lsn,
+    ) -> Result<Nanos, HostError> {
+        let changed = |&(_, since): &(Lpn, Lsn)| since != 0 && since < older_than;
+        let frames = self.pool.iter().map(|(at, frame)| (at, frame.changed));
+        let mut old: Vec<(Lpn, Lsn)> = frames.filter(changed).collect();
+        old.sort_unstable();
+        let mut ready = now;
+        for (at, _) in old {
+            ready = ready.max(self.clean(manager, now, at)?);
+        }
+        Ok(ready)
+    }
+
+    /// Log bytes from one checkpoint to the next.
+    pub(super) fn checkpoint_bytes(&self) -> u64 {
+        let pages = match self.config.checkpoint_every {
+            0 => self.config.log_pages / 4,
+            pages => pages,
+        };
+        u64::from(pages.max(1)) * self.page_bytes as u64
     }
 
     /// The youngest live transaction that keeps a dirty page in the pool.

@@ -27,7 +27,7 @@
 use super::config::{HostConfig, Sabotage};
 use super::engine::{Engine, Frame, Manager, Phase};
 use super::locks::{LockTable, Mode, Resource};
-use super::{HostError, HostStats, Rid, Step, Why, wait_for};
+use super::{HostError, Rid, Step, Why, wait_for};
 use crate::commit::{Device, Kind, Options};
 use crate::ftl::{Config, Ftl};
 use crate::nand::Flash;
@@ -66,7 +66,6 @@ struct Force {
     kept: FxHashSet<Lpn>,
     sabotage: Option<Sabotage>,
     image: Vec<u8>,
-    pages_written: u64,
 }
 
 /// Starts the device.
@@ -91,7 +90,6 @@ pub(super) fn open(
         outer: FxHashMap::default(),
         writers: FxHashMap::default(),
         image: Vec::new(),
-        pages_written: 0,
     };
     Ok((Box::new(force), opened))
 }
@@ -138,7 +136,6 @@ impl Force {
         let page_bytes = self.device.geometry().page_bytes as usize;
         page.emit(page_bytes, &mut self.image)
             .map_err(|error| HostError::PageDamaged(at, error))?;
-        self.pages_written += 1;
         self.writers.insert(at, inner);
         Ok(self.device.write(now, inner, at, &self.image)?)
     }
@@ -202,6 +199,7 @@ impl Manager for Force {
                 self.begin(now, tx)?
             }
         };
+        engine.stats.pages_written += 1;
         self.write_page(now, inner, at, &frame.page)
     }
 
@@ -281,6 +279,7 @@ impl Manager for Force {
             }
             let frame = std::mem::take(slot);
             let issue = ready.max(frame.ready);
+            engine.stats.pages_written += 1;
             ready = self.write_page(issue, inner, at, &frame.page)?;
             let slot = engine.pool.peek_mut(at).expect("it was there");
             *slot = frame;
@@ -345,13 +344,8 @@ impl Manager for Force {
         all
     }
 
-    fn count(&self, stats: &mut HostStats) {
-        stats.pages_written = self.pages_written;
-    }
-
     fn reset_stats(&mut self) {
         self.device.reset_stats();
-        self.pages_written = 0;
     }
 
     fn ftl(&self) -> &Ftl {

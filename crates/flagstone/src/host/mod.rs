@@ -148,9 +148,10 @@ impl Host {
         self.pages
     }
 
-    /// The longest record.
+    /// The longest record, which has a page for itself.
     pub fn record_bytes_max(&self) -> usize {
-        let room = self.engine.page_bytes - page_head::SIZE - record_head::SIZE;
+        let heads = page_head::SIZE + record_head::SIZE + self.manager.overhead();
+        let room = self.engine.page_bytes - heads;
         room.min(usize::from(u16::MAX) / 2 - 64)
     }
 
@@ -376,7 +377,7 @@ impl Host {
         let mut stats = self.engine.stats;
         stats.pool = *self.engine.pool.stats();
         stats.locks = *self.engine.locks.stats();
-        self.manager.count(&mut stats);
+        stats.log = self.manager.log_stats();
         stats
     }
 

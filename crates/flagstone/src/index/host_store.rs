@@ -12,6 +12,8 @@ pub struct HostStore {
     host: Host,
     page_bytes: usize,
     open: Option<TxId>,
+    /// When the last transaction was over: its locks stand until then.
+    free_at: Nanos,
     buffer: Vec<u8>,
 }
 
@@ -22,6 +24,7 @@ impl HostStore {
             page_bytes: host.record_bytes_max(),
             host,
             open: None,
+            free_at: Nanos::ZERO,
             buffer: Vec::new(),
         }
     }
@@ -45,11 +48,12 @@ impl HostStore {
         if let Some(tx) = self.open {
             return what(self, now, tx);
         }
+        let now = now.max(self.free_at);
         let tx = self.host.begin(now)?;
         match what(self, now, tx) {
             Ok(done) => self.end(done, tx),
             Err(StoreError::Restart(why)) => {
-                self.host.abort(now, tx)?;
+                self.free_at = self.host.abort(now, tx)?;
                 Err(StoreError::Restart(why))
             }
             Err(error) => Err(error),
@@ -58,12 +62,14 @@ impl HostStore {
 
     fn end(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, StoreError> {
         if let Step::Done((), done) = self.host.commit(now, tx)? {
+            self.free_at = done;
             return Ok(done);
         }
         let done = self.host.acknowledged(now, true)?;
         let mine = done.iter().find(|(other, _)| *other == tx);
         // A lone client waits for no lock, so what it waits for is its group.
-        Ok(mine.expect("a flush ends every commit that waits").1)
+        self.free_at = mine.expect("a flush ends every commit that waits").1;
+        Ok(self.free_at)
     }
 }
 
@@ -130,6 +136,7 @@ impl Store for HostStore {
 
     fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
         assert!(self.open.is_none(), "one transaction at a time");
+        let now = now.max(self.free_at);
         self.open = Some(self.host.begin(now)?);
         Ok(now)
     }
@@ -143,7 +150,8 @@ impl Store for HostStore {
     fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
         let tx = self.open.take();
         let tx = tx.ok_or(HostError::NoTransaction(TxId(0)))?;
-        Ok(self.host.abort(now, tx)?)
+        self.free_at = self.host.abort(now, tx)?;
+        Ok(self.free_at)
     }
 
     fn into_flash(self: Box<Self>) -> Option<Box<dyn Flash>> {

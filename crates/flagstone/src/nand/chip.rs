@@ -569,4 +569,13 @@ impl Flash for Chip {
     fn hint(&self, at: Ppn) -> Option<&[u8]> {
         Some(self.peek_spare(at))
     }
+
+    fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
+        if self.damage.get(&at) == Some(&Damage::Unreadable) {
+            return None;
+        }
+        spare.copy_from_slice(&self.peek_spare(at)[..spare.len()]);
+        let (block, page) = self.addresses.split(at);
+        Some(self.copy_data(at, block, page, data))
+    }
 }

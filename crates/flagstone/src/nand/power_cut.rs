@@ -418,4 +418,8 @@ impl Flash for PowerCut {
     fn is_factory_bad(&self, block: Pbn) -> bool {
         self.chip.is_factory_bad(block)
     }
+
+    fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
+        self.chip.peek(at, data, spare)
+    }
 }

@@ -95,4 +95,8 @@ impl<F: Flash> Flash for Shared<F> {
     fn is_factory_bad(&self, block: Pbn) -> bool {
         self.inner.borrow().is_factory_bad(block)
     }
+
+    fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
+        self.inner.borrow().peek(at, data, spare)
+    }
 }

@@ -148,4 +148,8 @@ impl<F: Flash> Flash for Tracer<F> {
     fn is_factory_bad(&self, block: Pbn) -> bool {
         self.inner.is_factory_bad(block)
     }
+
+    fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
+        self.inner.peek(at, data, spare)
+    }
 }

@@ -11,13 +11,13 @@
 //! only one has to be FALSE (`D10`). Pages of a transaction in progress are issued once its first
 //! one is durable, or a cut could leave the others without it.
 
-use super::{Chain, Chains, Flaws, Member, RecordInfo, spare};
+use super::book::{Book, Owned};
+use super::{Chain, Chains, Flaws, Member, RecordInfo};
 use crate::commit::flag_chain::Link;
 use crate::commit::table_bytes;
-use crate::ftl::{Cause, Ftl, FtlError};
+use crate::ftl::{Cause, Ftl, FtlError, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
 
 pub(super) const INFO: RecordInfo = RecordInfo {
     name: "afc-ex",
@@ -40,9 +40,9 @@ fn is_true(flag: u8) -> bool {
 /// The transaction table's entry; a transaction without one is committed, or has nothing on flash.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Where it has entries, in pages that are dead or not, and the flag of each as far as it
-    /// matters. Of one in progress, the first is at `first`.
-    members: Vec<(Member, u8)>,
+    /// Where it has entries, in pages that are dead or not. Of one in progress, the first is at
+    /// `first`.
+    members: Vec<Member>,
     aborted: bool,
     /// The entry that is FALSE until commit; its block stays.
     first: Option<Member>,
@@ -51,65 +51,37 @@ struct Entry {
     begun: Nanos,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct AfcEx {
     flaws: Flaws,
     table: FxHashMap<TxId, Entry>,
-    /// Transactions of the table by the pages that they have entries in.
-    at: BTreeMap<Ppn, Vec<TxId>>,
+    /// The entries of these.
+    book: Book,
 }
 
 impl AfcEx {
-    pub(super) fn new(flaws: Flaws) -> AfcEx {
+    pub(super) fn new(ftl: &Ftl, flaws: Flaws) -> AfcEx {
         AfcEx {
             flaws,
-            ..AfcEx::default()
+            table: FxHashMap::default(),
+            book: Book::new(ftl),
         }
     }
 
-    fn note(&mut self, tx: TxId, member: Member, flag: u8) {
-        self.at.entry(member.at).or_default().push(tx);
-        let entry = self.table.entry(tx).or_default();
-        entry.members.push((member, flag));
-    }
-
-    fn forget(&mut self, tx: TxId) -> Option<Entry> {
-        let entry = self.table.remove(&tx)?;
-        for (member, _) in &entry.members {
-            let here = self.at.get_mut(&member.at).expect("both books have it");
-            here.retain(|other| *other != tx);
-            if here.is_empty() {
-                self.at.remove(&member.at);
-            }
-        }
-        Some(entry)
+    fn note(&mut self, owned: Owned) -> &mut Entry {
+        self.book.note(owned);
+        let entry = self.table.entry(owned.tx).or_default();
+        entry.members.push(owned.member);
+        entry
     }
 
     /// Transactions with entries in a block, each once.
-    fn in_block(&self, ftl: &Ftl, block: Pbn) -> Vec<TxId> {
-        let geometry = ftl.geometry();
-        let pages = geometry.page(block, 0)..geometry.page(Pbn(block.0 + 1), 0);
-        let mut all: Vec<TxId> = self
-            .at
-            .range(pages)
-            .flat_map(|(_, txs)| txs)
-            .copied()
-            .collect();
+    fn in_block(&self, block: Pbn) -> Vec<TxId> {
+        let mut all: Vec<TxId> = self.book.in_block(block).map(|owned| owned.tx).collect();
         all.sort_unstable();
         all.dedup();
         all
     }
-}
-
-fn set(
-    ftl: &mut Ftl,
-    now: Nanos,
-    member: Member,
-    flag: u8,
-    cause: Cause,
-) -> Result<Nanos, FtlError> {
-    let offset = spare::FLAGS.start + usize::from(member.index);
-    ftl.reprogram(now, member.at, offset, &[flag], cause)
 }
 
 impl Chains for AfcEx {
@@ -136,11 +108,15 @@ impl Chains for AfcEx {
     }
 
     fn wrote(&mut self, ftl: &mut Ftl, tx: TxId, member: Member, done: Nanos) {
-        let is_first = !self.table.contains_key(&tx);
-        self.note(tx, member, if is_first { FALSE_AT_FIRST } else { TRUE });
-        let entry = self.table.get_mut(&tx).expect("just noted");
+        let (link, flag) = self.next(tx);
+        let entry = self.note(Owned {
+            tx,
+            member,
+            link,
+            flag,
+        });
         entry.written = entry.written.max(done);
-        if is_first {
+        if flag == FALSE_AT_FIRST {
             entry.first = Some(member);
             entry.begun = done;
             ftl.pin(ftl.geometry().block_of(member.at));
@@ -148,7 +124,7 @@ impl Chains for AfcEx {
     }
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        let Some(entry) = self.forget(tx) else {
+        let Some(entry) = self.table.remove(&tx) else {
             return Ok(now);
         };
         let barrier = match self.flaws.no_barrier {
@@ -159,10 +135,11 @@ impl Chains for AfcEx {
         if let Some(first) = entry.first {
             ftl.unpin(ftl.geometry().block_of(first.at));
         }
-        for (member, flag) in entry.members {
-            if flag == FALSE_AT_FIRST {
-                done = done.max(set(ftl, barrier, member, TRUE, Cause::Commit)?);
+        for member in entry.members {
+            if self.book.flag(member) == FALSE_AT_FIRST {
+                done = done.max(self.book.set(ftl, barrier, member, TRUE, Cause::Commit)?);
             }
+            self.book.remove(member);
         }
         ftl.sync(barrier, done)
     }
@@ -177,9 +154,9 @@ impl Chains for AfcEx {
     }
 
     fn found(&mut self, _: &mut Ftl, chain: &Chain) -> bool {
-        if !chain.members.iter().all(|&(_, flag)| is_true(flag)) {
-            for &(member, flag) in &chain.members {
-                self.note(chain.tx, member, flag);
+        if !chain.members.iter().all(|owned| is_true(owned.flag)) {
+            for &owned in &chain.members {
+                self.note(owned);
             }
         }
         false
@@ -192,66 +169,43 @@ impl Chains for AfcEx {
         }
     }
 
-    fn prepare(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        victim: Pbn,
-        _: &[Ppn],
-    ) -> Result<(Nanos, Option<Ppn>), FtlError> {
-        let geometry = *ftl.geometry();
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let mut done = now;
-        for tx in self.in_block(ftl, victim) {
-            let entry = self.table.get_mut(&tx).expect("both books have it");
+        for tx in self.in_block(victim) {
+            let entry = &self.table[&tx];
             if !entry.aborted || self.flaws.lose_flags {
                 continue;
             }
-            let mut left = entry
-                .members
-                .iter_mut()
-                .filter(|(member, _)| geometry.block_of(member.at) != victim);
+            let left = entry.members.iter().copied();
+            let left = left.filter(|member| self.book.block_of(member.at) != victim);
+            let left: Vec<(Member, u8)> = left.map(|m| (m, self.book.flag(m))).collect();
+            let says_so = left.iter().any(|&(_, flag)| !is_true(flag));
             // Where the cut has torn a flag, the pages of the transaction were written anew.
-            let mut candidate = None;
-            let has_false = left.any(|(member, flag)| {
-                if candidate.is_none() && *flag == TRUE {
-                    candidate = Some((*member, flag));
-                    return false;
-                }
-                !is_true(*flag)
-            });
-            if !has_false && let Some((member, flag)) = candidate {
-                *flag = FALSE;
-                done = done.max(set(ftl, now, member, FALSE, Cause::Gc)?);
+            let candidate = left.iter().find(|&&(_, flag)| flag == TRUE);
+            if let Some(&(member, _)) = candidate.filter(|_| !says_so) {
+                done = done.max(self.book.set(ftl, now, member, FALSE, Cause::Gc)?);
             }
         }
-        Ok((done, None))
+        Ok(done)
     }
 
-    fn relocated(&mut self, tx: TxId, from: Ppn, to: Member, done: Nanos) {
-        if !self.table.contains_key(&tx) {
-            return;
+    fn relocated(&mut self, from: Ppn, to: &Written) {
+        let entries: Vec<Owned> = self.book.in_page(from).copied().collect();
+        for mut owned in entries {
+            owned.member = owned.member.copied_to(to);
+            owned.flag = self.flag_of_copy(owned.tx);
+            let entry = self.note(owned);
+            entry.written = entry.written.max(to.done);
         }
-        debug_assert!(self.at.get(&from).is_some_and(|here| here.contains(&tx)));
-        let flag = self.flag_of_copy(tx);
-        self.note(tx, to, flag);
-        let entry = self.table.get_mut(&tx).expect("looked up above");
-        entry.written = entry.written.max(done);
     }
 
-    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn) {
-        let geometry = *ftl.geometry();
-        for tx in self.in_block(ftl, victim) {
-            let entry = self.table.get_mut(&tx).expect("both books have it");
-            let stays = |(member, _): &(Member, u8)| geometry.block_of(member.at) != victim;
-            entry.members.retain(stays);
+    fn erased(&mut self, _: &mut Ftl, victim: Pbn) {
+        for owned in self.book.erased(victim) {
+            let entry = self.table.get_mut(&owned.tx).expect("it is in the book");
+            entry.members.retain(|member| *member != owned.member);
             if entry.members.is_empty() {
-                self.table.remove(&tx);
+                self.table.remove(&owned.tx);
             }
-        }
-        let pages = geometry.page(victim, 0)..geometry.page(Pbn(victim.0 + 1), 0);
-        let gone: Vec<Ppn> = self.at.range(pages).map(|(&at, _)| at).collect();
-        for at in gone {
-            self.at.remove(&at);
         }
     }
 
@@ -261,31 +215,25 @@ impl Chains for AfcEx {
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         let members = self.table.values().map(|entry| entry.members.len());
-        let members = members.sum::<usize>() * size_of::<(Member, u8)>();
+        let members = members.sum::<usize>() * size_of::<Member>();
         let table = table_bytes::<TxId, Entry>(self.table.len());
-        let at = self.at.values().map(Vec::len).sum::<usize>() * size_of::<TxId>();
-        let at = at + self.at.len() * size_of::<(Ppn, Vec<TxId>)>();
         vec![
             ("transaction_table", table + members as u64),
-            ("pages_of_transactions", at as u64),
+            ("entries_on_flash", self.book.bytes()),
         ]
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
         for (tx, entry) in &self.table {
             if entry.members.is_empty() {
                 return Err(format!("{tx} has no page"));
             }
-            let flaws = self.flaws != Flaws::default();
-            if !flaws && entry.members.iter().all(|&(_, flag)| flag == TRUE) {
+            let mut flags = entry.members.iter().map(|&member| self.book.flag(member));
+            if self.flaws == Flaws::default() && flags.all(|flag| flag == TRUE) {
                 return Err(format!("{tx} is not committed and no flag of it says so"));
             }
         }
-        let listed: usize = self.at.values().map(Vec::len).sum();
-        let members = self.table.values().map(|entry| entry.members.len());
-        if members.sum::<usize>() != listed {
-            return Err("the books of pages with entries differ".into());
-        }
-        Ok(())
+        self.book
+            .check(ftl, |owned| !self.table.contains_key(&owned.tx))
     }
 }

@@ -11,13 +11,14 @@
 //! ```
 //!
 //! Every head of a committed transaction is TRUE, so that a page can be erased when what it links
-//! to is TRUE. No flag of a transaction that is not committed is TRUE.
+//! to is TRUE. No flag of a transaction that is not committed is TRUE. A flag is handed on once the
+//! commit of its transaction is durable, whatever others do.
 
-use super::format::read_version;
-use super::{Chain, Chains, Flaws, Member, RecordInfo, spare};
-use crate::commit::flag_chain::Link;
+use super::book::{Book, Owned};
+use super::{Chain, Chains, Flaws, Member, RecordInfo};
+use crate::commit::flag_chain::{Link, Waits};
 use crate::commit::table_bytes;
-use crate::ftl::{BlockState, Cause, Ftl, FtlError};
+use crate::ftl::{Cause, Ftl, FtlError, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
@@ -47,67 +48,54 @@ struct Entry {
     written: Nanos,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct CfcEx {
     flaws: Flaws,
     table: FxHashMap<TxId, Entry>,
-    /// For each page with an entry in the victim, once for each: the transaction, if its page goes.
-    leave: Vec<TxId>,
-    /// When all commits are durable: no flag is handed on before.
-    acked: Nanos,
+    /// The entries of these, and of committed ones until they are settled.
+    book: Book,
+    /// When commits are durable: no flag of them is handed on before.
+    waits: Waits,
     /// Entries that are heads once the victim is erased.
     exposed: Vec<(TxId, Member)>,
 }
 
 impl CfcEx {
-    pub(super) fn new(flaws: Flaws) -> CfcEx {
+    pub(super) fn new(ftl: &Ftl, flaws: Flaws) -> CfcEx {
         CfcEx {
             flaws,
-            ..CfcEx::default()
+            table: FxHashMap::default(),
+            book: Book::new(ftl),
+            waits: Waits::default(),
+            exposed: Vec::new(),
         }
     }
 
-    /// The entry that a link of a transaction leads to and its flag, if it still does.
-    fn follow(
-        ftl: &mut Ftl,
-        now: Nanos,
-        tx: TxId,
-        link: Link,
-    ) -> Result<(Option<(Member, u8)>, Nanos), FtlError> {
-        let block = ftl.geometry().block_of(link.at);
-        let written = matches!(
-            ftl.block_state(block),
-            BlockState::Open | BlockState::Full | BlockState::Victim | BlockState::Stuck
-        );
-        if !written {
-            return Ok((None, now));
-        }
-        let (version, read) = read_version(ftl, now, link.at, Cause::Gc)?;
-        let found = version
-            .filter(|version| version.head.seq as u32 == link.seq)
-            .and_then(|version| {
-                let mut entries = version.list.entries.iter();
-                let index = entries.position(|entry| entry.tx == tx)?;
-                let member = Member {
-                    at: link.at,
-                    seq: link.seq,
-                    index: index as u8,
-                };
-                Some((member, version.tail.flags[index]))
-            });
-        Ok((found, read))
+    /// The entry that a link of a transaction leads to, if it still does and may matter.
+    fn follow(&self, tx: TxId, link: Link) -> Option<&Owned> {
+        let mut there = self.book.in_page(link.at);
+        // D6
+        there.find(|to| to.tx == tx && (to.member.seq == link.seq || self.flaws.trust_links))
     }
-}
 
-fn set(
-    ftl: &mut Ftl,
-    now: Nanos,
-    member: Member,
-    flag: u8,
-    cause: Cause,
-) -> Result<Nanos, FtlError> {
-    let offset = spare::FLAGS.start + usize::from(member.index);
-    ftl.reprogram(now, member.at, offset, &[flag], cause)
+    /// Whether an entry needs no place in the book: of a committed transaction, and neither it nor
+    /// what it links to needs a flag.
+    fn is_settled(&self, owned: &Owned) -> bool {
+        let target = owned.link.and_then(|link| self.follow(owned.tx, link));
+        !self.table.contains_key(&owned.tx)
+            && owned.flag != FALSE
+            && target.is_none_or(|target| target.flag != FALSE)
+    }
+
+    fn settle(&mut self, member: Member) {
+        if self
+            .book
+            .get(member)
+            .is_some_and(|owned| self.is_settled(owned))
+        {
+            self.book.remove(member);
+        }
+    }
 }
 
 impl Chains for CfcEx {
@@ -129,6 +117,13 @@ impl Chains for CfcEx {
     }
 
     fn wrote(&mut self, _: &mut Ftl, tx: TxId, member: Member, done: Nanos) {
+        let (link, flag) = self.next(tx);
+        self.book.note(Owned {
+            tx,
+            member,
+            link,
+            flag,
+        });
         let entry = self.table.entry(tx).or_default();
         entry.heads.pop();
         entry.heads.push(member);
@@ -145,10 +140,13 @@ impl Chains for CfcEx {
             false => ftl.sync(now, entry.written)?,
         };
         let mut done = barrier;
-        for head in entry.heads {
-            done = done.max(set(ftl, barrier, head, TRUE, Cause::Commit)?);
+        for &head in &entry.heads {
+            done = done.max(self.book.set(ftl, barrier, head, TRUE, Cause::Commit)?);
         }
-        self.acked = self.acked.max(done);
+        for head in entry.heads {
+            self.settle(head);
+        }
+        self.waits.commit(tx, done, std::iter::empty());
         ftl.sync(barrier, done)
     }
 
@@ -164,15 +162,17 @@ impl Chains for CfcEx {
 
     fn found(&mut self, _: &mut Ftl, chain: &Chain) -> bool {
         // Heads that a cut kept from being flagged (D5), but not those that it has torn (D8).
-        let heads: Vec<Member> = chain
-            .heads
-            .iter()
-            .map(|&head| chain.members[head])
-            .filter(|&(_, flag)| flag == FALSE)
-            .map(|(member, _)| member)
-            .collect();
-        let committed = chain.members.iter().any(|&(_, flag)| is_true(flag));
+        let heads = chain.heads.iter().map(|&head| chain.members[head]);
+        let heads = heads.filter(|head| head.flag == FALSE);
+        let heads: Vec<Member> = heads.map(|head| head.member).collect();
+        let committed = chain.members.iter().any(|owned| is_true(owned.flag));
+        for &owned in &chain.members {
+            self.book.note(owned);
+        }
         if committed && heads.is_empty() {
+            for owned in &chain.members {
+                self.settle(owned.member);
+            }
             return false;
         }
         let entry = Entry {
@@ -192,66 +192,55 @@ impl Chains for CfcEx {
         }
     }
 
-    fn prepare(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        victim: Pbn,
-        dead: &[Ppn],
-    ) -> Result<(Nanos, Option<Ppn>), FtlError> {
-        self.leave.clear();
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         self.exposed.clear();
-        let geometry = *ftl.geometry();
-        let (mut done, mut lost) = (now, None);
-        for &at in dead {
-            let (version, read) = read_version(ftl, now, at, Cause::Gc)?;
-            let Some(version) = version else {
-                lost = Some(at);
+        let here = self.book.in_block(victim);
+        let dead = here.filter(|owned| !ftl.is_live(owned.member.at));
+        let outside = |link: &Link| self.book.block_of(link.at) != victim;
+        let links = dead.filter_map(|owned| Some((owned.tx, owned.link.filter(outside)?)));
+        let links: Vec<(TxId, Link)> = links.collect();
+        let mut done = now;
+        for (tx, link) in links {
+            let Some(&target) = self.follow(tx, link) else {
                 continue;
             };
-            for entry in version.list.entries {
-                let state = self.table.get(&entry.tx);
-                let aborted = state.is_some_and(|state| state.aborted);
-                if state.is_some() {
-                    self.leave.push(entry.tx);
+            match self.table.get(&tx) {
+                Some(entry) if entry.aborted => {}
+                Some(_) => self.exposed.push((tx, target.member)),
+                // A torn flag is left alone: the pages of its transaction were written anew.
+                None if target.flag == FALSE && !self.flaws.lose_flags => {
+                    let start = match self.flaws.move_early {
+                        true => now,
+                        false => ftl.sync(now, self.waits.ack_of(tx))?,
+                    };
+                    done = done.max(self.book.set(ftl, start, target.member, TRUE, Cause::Gc)?);
                 }
-                let outside = |link: &Link| geometry.block_of(link.at) != victim;
-                let Some(link) = entry.link.filter(|link| !aborted && outside(link)) else {
-                    continue;
-                };
-                let in_progress = state.is_some();
-                let (target, followed) = CfcEx::follow(ftl, read, entry.tx, link)?;
-                done = done.max(followed);
-                match target {
-                    Some((member, _)) if in_progress => self.exposed.push((entry.tx, member)),
-                    // A torn flag is left alone: the pages of its transaction were written anew.
-                    Some((member, FALSE)) if !self.flaws.lose_flags => {
-                        let start = ftl.sync(followed, self.acked)?;
-                        done = done.max(set(ftl, start, member, TRUE, Cause::Gc)?);
-                    }
-                    _ => {}
-                }
+                None => {}
             }
         }
-        Ok((done, lost))
+        Ok(done)
     }
 
-    fn relocated(&mut self, tx: TxId, _: Ppn, to: Member, done: Nanos) {
-        let Some(entry) = self.table.get_mut(&tx) else {
-            return;
-        };
-        entry.pages += 1;
-        self.leave.push(tx);
-        if !entry.aborted {
-            // The newest stays last, or the chain would fork for nothing.
-            entry.heads.insert(0, to);
-            entry.written = entry.written.max(done);
+    fn relocated(&mut self, from: Ppn, to: &Written) {
+        let entries: Vec<Owned> = self.book.in_page(from).copied().collect();
+        for mut owned in entries {
+            owned.member = owned.member.copied_to(to);
+            owned.flag = self.flag_of_copy(owned.tx);
+            if let Some(entry) = self.table.get_mut(&owned.tx) {
+                entry.pages += 1;
+                if !entry.aborted {
+                    // The newest stays last, or the chain would fork for nothing.
+                    entry.heads.insert(0, owned.member);
+                    entry.written = entry.written.max(to.done);
+                }
+            }
+            if !self.is_settled(&owned) {
+                self.book.note(owned);
+            }
         }
     }
 
-    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn) {
-        let geometry = *ftl.geometry();
-        let elsewhere = |head: &Member| geometry.block_of(head.at) != victim;
+    fn erased(&mut self, _: &mut Ftl, victim: Pbn) {
         for (tx, head) in self.exposed.drain(..) {
             if let Some(entry) = self.table.get_mut(&tx)
                 && !entry.heads.contains(&head)
@@ -259,14 +248,14 @@ impl Chains for CfcEx {
                 entry.heads.insert(0, head);
             }
         }
-        for tx in self.leave.drain(..) {
-            let Some(entry) = self.table.get_mut(&tx) else {
+        for owned in self.book.erased(victim) {
+            let Some(entry) = self.table.get_mut(&owned.tx) else {
                 continue;
             };
             entry.pages -= 1;
-            entry.heads.retain(elsewhere);
+            entry.heads.retain(|head| *head != owned.member);
             if entry.pages == 0 {
-                self.table.remove(&tx);
+                self.table.remove(&owned.tx);
             }
         }
     }
@@ -279,15 +268,18 @@ impl Chains for CfcEx {
         let heads = self.table.values().map(|entry| entry.heads.len());
         let heads = heads.sum::<usize>() * size_of::<Member>();
         let table = table_bytes::<TxId, Entry>(self.table.len());
-        vec![("transaction_table", table + heads as u64)]
+        vec![
+            ("transaction_table", table + heads as u64),
+            ("entries_on_flash", self.book.bytes()),
+        ]
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
         for (tx, entry) in &self.table {
             if !entry.aborted && entry.heads.is_empty() != (entry.pages == 0) {
                 return Err(format!("{tx} has {} pages, no head", entry.pages));
             }
         }
-        Ok(())
+        self.book.check(ftl, |owned| self.is_settled(owned))
     }
 }

@@ -20,8 +20,6 @@ pub(super) struct Records {
     pub(super) left: Nanos,
     /// Versions that a merge took the place of.
     pub(super) merged: u64,
-    /// Dead pages that are kept since they cannot be read.
-    pub(super) stuck: u64,
 }
 
 impl Records {
@@ -163,13 +161,13 @@ impl Records {
 
 impl Owner for Records {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let mut pages: Vec<(Ppn, Lpn, bool)> = Vec::new();
-        let read = ftl.block_records(now, victim, Cause::Gc, |at, head, tail| {
-            pages.push((at, head.lpn, Tail::parse(tail).entries > 0));
+        let mut pages: Vec<(Ppn, Lpn)> = Vec::new();
+        let read = ftl.block_records(now, victim, Cause::Gc, |at, head, _| {
+            pages.push((at, head.lpn));
         })?;
         let now = ftl.sync(read.done, self.versions.settled(victim))?;
         self.left = now;
-        for &(at, lpn, _) in &pages {
+        for (at, lpn) in pages {
             if ftl.is_live(at) && self.is_quiet(lpn) {
                 match self.rewrite(ftl, now, lpn, (Stream::Gc, Cause::Gc)) {
                     // A version that cannot be read: the collector meets it again.
@@ -179,17 +177,7 @@ impl Owner for Records {
                 }
             }
         }
-        let dead = pages
-            .iter()
-            .filter(|(at, _, entries)| *entries && !ftl.is_live(*at));
-        let dead: Vec<Ppn> = dead.map(|&(at, ..)| at).collect();
-        let (flagged, lost) = self.chains.prepare(ftl, now, victim, &dead)?;
-        if let Some(at) = lost {
-            // Its links are lost with it, unless its block stays: the collector keeps a block with
-            // a live page that cannot be read.
-            ftl.revive(at);
-            self.stuck += 1;
-        }
+        let flagged = self.chains.prepare(ftl, now, victim)?;
         self.left = self.left.max(flagged);
         Ok(now)
     }
@@ -206,14 +194,8 @@ impl Owner for Records {
     }
 
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        for held in self.versions.moved(ftl, header.lpn, from, to.at) {
-            let member = Member {
-                at: to.at,
-                seq: to.seq as u32,
-                index: held.index,
-            };
-            self.chains.relocated(held.tx, from, member, to.done);
-        }
+        self.versions.moved(ftl, header.lpn, from, to.at);
+        self.chains.relocated(from, &to);
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {

@@ -64,7 +64,7 @@ impl RecordDevice {
         let flaws = Flaws {
             pending_only: options.as_published,
             no_barrier: options.as_published,
-            lose_flags: false,
+            ..Flaws::default()
         };
         RecordDevice::start(flash, kind, config, options, flaws, now)
     }
@@ -485,11 +485,9 @@ impl RecordDevice {
         self.ftl.check()?;
         let live = &self.records.live;
         let table = &self.records.chains;
-        self.records
-            .versions
-            .check(&self.ftl, self.records.stuck, |tx| {
-                !live.contains_key(&tx) && !table.is_aborted(tx)
-            })?;
-        self.records.chains.check()
+        self.records.versions.check(&self.ftl, |tx| {
+            !live.contains_key(&tx) && !table.is_aborted(tx)
+        })?;
+        table.check(&self.ftl)
     }
 }

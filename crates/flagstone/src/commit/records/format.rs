@@ -158,6 +158,22 @@ pub(super) struct Version {
     pub(super) list: List,
 }
 
+impl Version {
+    fn parse(spare: &[u8], mut data: Vec<u8>) -> Option<Version> {
+        let head = Header::parse(spare).filter(Header::is_version)?;
+        let tail = Tail::parse(&spare[header::SIZE..]);
+        let bytes = data.len().checked_sub(tail.list.into())?;
+        let list = List::parse(&data[bytes..], tail.entries)?;
+        data.truncate(bytes);
+        Some(Version {
+            head,
+            tail,
+            image: data,
+            list,
+        })
+    }
+}
+
 /// Reads a version: nothing if the page is blank, of another kind, or cannot be read. Also says
 /// when the read was over.
 pub(super) fn read_version(
@@ -174,24 +190,23 @@ pub(super) fn read_version(
         Err(FlashError::Uncorrectable { done, .. }) => return Ok((None, done)),
         Err(other) => return Err(other.into()),
     };
-    let Some(head) = Header::parse(&spare).filter(Header::is_version) else {
-        return Ok((None, read.done));
-    };
-    let tail = Tail::parse(&spare[header::SIZE..record]);
-    let version = read
-        .data_bytes
-        .checked_sub(tail.list.into())
-        .and_then(|bytes| {
-            let list = List::parse(&image[bytes..read.data_bytes], tail.entries)?;
-            image.truncate(bytes);
-            Some(Version {
-                head,
-                tail,
-                image,
-                list,
-            })
-        });
-    Ok((version, read.done))
+    image.truncate(read.data_bytes);
+    Ok((Version::parse(&spare[..record], image), read.done))
+}
+
+/// A version as it is on flash, without a read, where the device can tell; `None` says that it
+/// cannot, `Some(None)` that there is none.
+pub(super) fn peek_version(ftl: &Ftl, at: Ppn) -> Option<Option<Version>> {
+    let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
+    let spare = &mut spare[..ftl.record_bytes()];
+    ftl.peek(at, &mut [], spare)?;
+    if Header::parse(spare).is_none() {
+        return Some(None);
+    }
+    let mut image = vec![0; ftl.geometry().page_bytes as usize];
+    let bytes = ftl.peek(at, &mut image, spare)?;
+    image.truncate(bytes);
+    Some(Version::parse(spare, image))
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 //!             each of them it has an entry with a commit flag; what is not pending is committed.
 //! Cost        A program a write; a reprogram for each subchain (CFC_ex) or one (AFC_ex) a commit,
 //!             none for a transaction of which nothing is on flash. A page with aborted records
-//!             takes a read more for each version that they are restored from.
+//!             takes a read more for each version that they are restored from. A collection reads
+//!             the summary and the live pages, nothing else (D11).
 //! Symbols     paper: LBA, Ver#, RID, Link, XID, Flag    here: lpn, version, slot, link, xid, flag
 //!
 //! ```text
@@ -51,9 +52,15 @@
 //!             D10. AFC_ex looks for FALSE flags by XID, not along a chain: it has no links, keeps
 //!                 one FALSE flag of an aborted transaction, and pins the block of one page of one
 //!                 that is in progress.
+//!             D11. The collector knows the entries of a block from a table in memory ([`book`]),
+//!                 which recovery fills from the lists. The paper has XID and Link in the spare
+//!                 area, so that the collector meets them there; D2 would cost it a read of each
+//!                 dead page. The table has entries of transactions that are not committed, and,
+//!                 under CFC_ex, of committed ones as long as a flag may have to be handed on.
 //!             As published: D4 and invariant 3 are left out.
 
 mod afc_ex;
+mod book;
 mod cfc_ex;
 mod collect;
 mod device;
@@ -67,8 +74,9 @@ mod versions;
 pub use device::{MergedPage, RecordDevice};
 pub(super) use format::{entry_head, restored, spare};
 
+use self::book::Owned;
 use super::flag_chain::Link;
-use crate::ftl::{Format, Ftl, FtlError};
+use crate::ftl::{Format, Ftl, FtlError, Written};
 use crate::page::SlotNo;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::fmt;
@@ -168,6 +176,10 @@ struct Flaws {
     no_barrier: bool,
     /// The collector does not hand on the flags of what it erases.
     lose_flags: bool,
+    /// The collector hands flags on before the commit is durable.
+    move_early: bool,
+    /// D6: a link leads to whatever the transaction has where it points to.
+    trust_links: bool,
 }
 
 /// An entry of a transaction in a version on flash.
@@ -187,13 +199,22 @@ impl Member {
             seq: self.seq,
         }
     }
+
+    /// The same entry of a copy of the page.
+    fn copied_to(&self, to: &Written) -> Member {
+        Member {
+            at: to.at,
+            seq: to.seq as u32,
+            index: self.index,
+        }
+    }
 }
 
 /// What the flags of one transaction's members at a restart say, and where they are.
 struct Chain {
     tx: TxId,
-    /// Members with their flags as they were read, oldest version first.
-    members: Vec<(Member, u8)>,
+    /// Its entries with their flags as they were read, oldest version first.
+    members: Vec<Owned>,
     /// Members that no link leads to, by place in `members`.
     heads: Vec<usize>,
 }
@@ -228,19 +249,12 @@ trait Chains {
     /// The flag that a copy of an entry has.
     fn flag_of_copy(&self, tx: TxId) -> u8;
 
-    /// Before a victim is erased: puts the flags in order that its dead pages leave behind. `dead`
-    /// are those with entries. Returns when that is done, and a page that is needed for it and
-    /// cannot be read, if there is one.
-    fn prepare(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        victim: Pbn,
-        dead: &[Ppn],
-    ) -> Result<(Nanos, Option<Ppn>), FtlError>;
+    /// Before a victim is erased: puts the flags in order that its dead pages leave behind. Returns
+    /// when that is done.
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError>;
 
-    /// A page with an entry that is not committed has a copy.
-    fn relocated(&mut self, tx: TxId, from: Ppn, to: Member, done: Nanos);
+    /// A page has a copy.
+    fn relocated(&mut self, from: Ppn, to: &Written);
 
     /// The victim is erased.
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn);
@@ -251,8 +265,8 @@ trait Chains {
     /// Bytes of each structure in memory.
     fn memory(&self) -> Vec<(&'static str, u64)>;
 
-    /// Checks the invariants.
-    fn check(&self) -> Result<(), String>;
+    /// Checks the invariants, and what is in memory against flash.
+    fn check(&self, ftl: &Ftl) -> Result<(), String>;
 }
 
 /// A transaction in progress, or in doubt.

@@ -1,6 +1,7 @@
 //! Recovery ([FlagCommit] §4.3): which transactions the flags commit, and the live versions of each
 //! page. Reads a summary a block, and the pages that have entries.
 
+use super::book::Owned;
 use super::collect::Records;
 use super::format::{List, Tail, read_version};
 use super::versions::{Held, Version, Versions};
@@ -68,24 +69,23 @@ pub(super) fn recover(
         }
     }
 
-    let chains = chains(&pages, &lists);
+    let chains = chains(&pages, &lists, flaws.trust_links);
     let last_tx = chains.last().map_or(TxId(0), |chain| chain.tx);
     let mut records = Records {
         live: BTreeMap::new(),
         versions: Versions::default(),
         chains: match kind {
-            RecordKind::CfcEx => Box::new(CfcEx::new(flaws)),
-            RecordKind::AfcEx => Box::new(AfcEx::new(flaws)),
+            RecordKind::CfcEx => Box::new(CfcEx::new(ftl, flaws)),
+            RecordKind::AfcEx => Box::new(AfcEx::new(ftl, flaws)),
         },
         left: Nanos::ZERO,
         merged: 0,
-        stuck: 0,
     };
     records.versions.flaws = flaws;
     let mut to_flag = Vec::new();
     let mut torn_txs = BTreeSet::new();
     for chain in &chains {
-        let flags: Vec<u8> = chain.members.iter().map(|&(_, flag)| flag).collect();
+        let flags: Vec<u8> = chain.members.iter().map(|owned| owned.flag).collect();
         if flags.iter().any(|&flag| records.chains.is_torn(flag)) {
             torn_txs.insert(chain.tx);
         }
@@ -121,43 +121,44 @@ pub(super) fn recover(
     })
 }
 
-/// The members of each transaction, and which of them no link leads to; by transaction.
-fn chains(pages: &[Page], lists: &[(List, Tail)]) -> Vec<Chain> {
+/// The entries of each transaction, and which of them no link leads to; by transaction. Links that
+/// are `trusted` lead to whatever entry of it there is.
+fn chains(pages: &[Page], lists: &[(List, Tail)], trusted: bool) -> Vec<Chain> {
     debug_assert!(pages.is_sorted_by_key(|page| page.at));
-    let mut members: BTreeMap<TxId, Vec<(u64, Member, u8)>> = BTreeMap::new();
+    let mut members: BTreeMap<TxId, Vec<(u64, Owned)>> = BTreeMap::new();
     let mut linked: BTreeSet<(TxId, Ppn)> = BTreeSet::new();
     for page in pages {
         let Some((list, tail)) = page.list.map(|list| &lists[list as usize]) else {
             continue;
         };
         for (index, entry) in list.entries.iter().enumerate() {
-            let member = Member {
-                at: page.at,
-                seq: page.seq as u32,
-                index: index as u8,
+            let owned = Owned {
+                tx: entry.tx,
+                member: Member {
+                    at: page.at,
+                    seq: page.seq as u32,
+                    index: index as u8,
+                },
+                link: entry.link,
+                flag: tail.flags[index],
             };
-            let flag = tail.flags[index];
             let chain = members.entry(entry.tx).or_default();
-            chain.push((page.version, member, flag));
+            chain.push((page.version, owned));
             let Some(link) = entry.link else { continue };
             let target = pages.binary_search_by_key(&link.at, |page| page.at);
             let target = target.ok().map(|target| &pages[target]);
             // D6
-            if target.is_some_and(|target| target.seq as u32 == link.seq) {
+            if target.is_some_and(|target| target.seq as u32 == link.seq || trusted) {
                 linked.insert((entry.tx, link.at));
             }
         }
     }
-    let chain = |(tx, mut members): (TxId, Vec<(u64, Member, u8)>)| {
-        members.sort_by_key(|&(version, member, _)| (version, member.seq));
-        let is_head = |&i: &usize| !linked.contains(&(tx, members[i].1.at));
+    let chain = |(tx, mut members): (TxId, Vec<(u64, Owned)>)| {
+        members.sort_by_key(|&(version, owned)| (version, owned.member.seq));
+        let is_head = |&i: &usize| !linked.contains(&(tx, members[i].1.member.at));
         let heads = (0..members.len()).filter(is_head).collect();
-        let members = members.into_iter().map(|(_, member, flag)| (member, flag));
-        Chain {
-            tx,
-            members: members.collect(),
-            heads,
-        }
+        let members = members.into_iter().map(|(_, owned)| owned).collect();
+        Chain { tx, members, heads }
     };
     members.into_iter().map(chain).collect()
 }

@@ -197,18 +197,14 @@ impl Versions {
         ftl.set_slot(at, Slot::Page(by));
     }
 
-    /// The collector has copied a version. Returns its entries that are not committed.
-    pub(super) fn moved(&mut self, ftl: &mut Ftl, at: Lpn, from: Ppn, to: Ppn) -> &[Held] {
+    /// The collector has copied a version.
+    pub(super) fn moved(&mut self, ftl: &mut Ftl, at: Lpn, from: Ppn, to: Ppn) {
         if ftl.slot(at).ppn() == Some(from) {
             ftl.set_slot(at, Slot::Page(to));
         }
-        let list = self.lists.get_mut(&at).into_iter().flatten();
-        match list.into_iter().find(|version| version.at == from) {
-            Some(version) => {
-                version.at = to;
-                &version.held
-            }
-            None => &[],
+        let mut list = self.lists.get_mut(&at).into_iter().flatten();
+        if let Some(version) = list.find(|version| version.at == from) {
+            version.at = to;
         }
     }
 
@@ -237,7 +233,6 @@ impl Versions {
     pub(super) fn check(
         &self,
         ftl: &Ftl,
-        stuck: u64,
         is_committed: impl Fn(TxId) -> bool,
     ) -> Result<(), String> {
         let mut listed = 0;
@@ -260,7 +255,7 @@ impl Versions {
             }
         }
         let mapped = (0..ftl.logical_pages()).filter(|&at| ftl.slot(Lpn(at)) != Slot::Empty);
-        let wanted = mapped.count() as u64 + listed + stuck;
+        let wanted = mapped.count() as u64 + listed;
         if ftl.live_pages() != wanted {
             let live = ftl.live_pages();
             return Err(format!("{live} pages are live, {wanted} are versions"));

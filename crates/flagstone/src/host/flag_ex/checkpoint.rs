@@ -91,13 +91,13 @@ impl FlagEx {
         engine: &mut Engine,
         now: Nanos,
     ) -> Result<(), HostError> {
-        let [last, before] = self.checkpoints;
+        let [last, before] = self.log.checkpoints();
         let grown = self.log.end() - last;
         let room = kept(self.ahead, self.log.payload());
         let (has_room, is_tight) = (self.log.room() >= room, self.log.room() < 2 * room);
         if has_room && is_tight && grown >= self.log.payload() {
             self.checkpoint(engine, now, Lsn::MAX)?;
-        } else if has_room && grown >= self.checkpoint_bytes {
+        } else if has_room && grown >= engine.checkpoint_bytes() {
             self.checkpoint(engine, now, before)?;
         }
         Ok(())
@@ -124,13 +124,7 @@ impl FlagEx {
                 ready = ready.max(there);
             }
         }
-        let changed = |&(_, since): &(Lpn, Lsn)| since != 0 && since < older_than;
-        let frames = engine.pool.iter().map(|(at, frame)| (at, frame.changed));
-        let mut old: Vec<(Lpn, Lsn)> = frames.filter(changed).collect();
-        old.sort_unstable();
-        for (at, _) in old {
-            ready = ready.max(engine.clean(self, now, at)?);
-        }
+        ready = ready.max(engine.clean_older(self, now, older_than)?);
         // R2
         let start = match self.sabotage {
             Some(Sabotage::EarlyCheckpoint) => now,
@@ -149,8 +143,7 @@ impl FlagEx {
         let done = self
             .log
             .point_to(&mut self.device, durable, begin, oldest, last_tx)?;
-        self.checkpoints = [begin, self.checkpoints[0]];
-        self.counts.checkpoints += 1;
+        engine.stats.checkpoints += 1;
         Ok(done)
     }
 }

@@ -53,7 +53,7 @@ use super::engine::{Engine, Frame, Manager};
 use super::locks::{LockTable, Mode, Resource};
 use super::log::{Entry, Log, Lsn, Tape, What};
 use super::wal::{common, room_of};
-use super::{HostError, HostStats, Rid, Step, wait_for};
+use super::{HostError, LogStats, Rid, Step, wait_for};
 use crate::commit::{MergedPage, Pending, RecordDevice};
 use crate::ftl::Ftl;
 use crate::nand::Flash;
@@ -119,9 +119,6 @@ struct FlagEx {
     /// When all pages written so far are durable, and all flags set.
     written: Nanos,
     flagged: Nanos,
-    /// Where the last checkpoint begins, and the one before.
-    checkpoints: [Lsn; 2],
-    checkpoint_bytes: u64,
     /// So far the LSN of a page may be ahead of the durable log.
     ahead: u64,
     max_c: u8,
@@ -129,13 +126,6 @@ struct FlagEx {
     image: Vec<u8>,
     merged: MergedPage,
     bytes: Vec<u8>,
-    counts: Counts,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Counts {
-    pages_written: u64,
-    checkpoints: u64,
 }
 
 /// Puts a record into a page, or takes it out.
@@ -213,6 +203,11 @@ impl FlagEx {
 }
 
 impl Manager for FlagEx {
+    fn overhead(&self) -> usize {
+        let page_bytes = self.device.ftl().geometry().page_bytes as usize;
+        page_bytes - self.device.room(1, 1)
+    }
+
     fn space(&self) -> (u32, TxId) {
         let (tape, _) = self.tape.as_ref().expect("before the restart");
         let ids = tape.entries(0).map(|(_, entry)| entry.tx);
@@ -309,7 +304,7 @@ impl Manager for FlagEx {
         frame.owner = pending.first().map(|first| first.tx);
         frame.marks.fresh.clear();
         self.written = self.written.max(done);
-        self.counts.pages_written += 1;
+        engine.stats.pages_written += 1;
         Ok(issue)
     }
 
@@ -500,16 +495,13 @@ impl Manager for FlagEx {
         all
     }
 
-    fn count(&self, stats: &mut HostStats) {
-        stats.pages_written = self.counts.pages_written;
-        stats.checkpoints = self.counts.checkpoints;
-        stats.log = self.log.stats();
+    fn log_stats(&self) -> LogStats {
+        self.log.stats()
     }
 
     fn reset_stats(&mut self) {
         self.device.reset_stats();
         self.log.reset_stats();
-        self.counts = Counts::default();
     }
 
     fn ftl(&self) -> &Ftl {

@@ -5,7 +5,7 @@ use super::super::HostError;
 use super::super::config::HostConfig;
 use super::super::engine::Manager;
 use super::super::log::{Log, PAGES_MIN, Place, Store};
-use super::{Counts, FlagEx, Held, checkpoint};
+use super::{FlagEx, Held, checkpoint};
 use crate::commit::{MergedPage, Options, RecordDevice, RecordKind, RecordOptions};
 use crate::ftl::Config;
 use crate::nand::Flash;
@@ -82,13 +82,8 @@ pub(in crate::host) fn open(
     let (log, tape) = Log::open(&mut opening, opened, place)?;
     let held = opening.held;
     let done = tape.done;
-    let every = match config.checkpoint_every {
-        0 => config.log_pages / 4,
-        pages => pages,
-    };
     let flag_ex = FlagEx {
         device,
-        checkpoints: [log.oldest(); 2],
         ahead: buffer + log.payload(),
         log,
         tape: Some((tape, held)),
@@ -97,13 +92,11 @@ pub(in crate::host) fn open(
         not_before: FxHashMap::default(),
         written: Nanos::ZERO,
         flagged: Nanos::ZERO,
-        checkpoint_bytes: u64::from(every.max(1)) * page_bytes as u64,
         max_c: config.max_c,
         sabotage: config.sabotage,
         image: Vec::new(),
         merged: MergedPage::default(),
         bytes: Vec::new(),
-        counts: Counts::default(),
     };
     Ok((Box::new(flag_ex), done))
 }

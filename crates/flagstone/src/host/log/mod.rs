@@ -156,6 +156,8 @@ pub(super) struct Log {
     settled: Nanos,
     /// What a restart may need begins here.
     oldest: Lsn,
+    /// Where the last checkpoint begins, and the one before.
+    checkpoints: [Lsn; 2],
     /// When the last master is durable: nothing is forced before.
     settled_master: Nanos,
     image: Vec<u8>,
@@ -183,6 +185,7 @@ impl Log {
             recent: VecDeque::new(),
             settled: Nanos::ZERO,
             oldest: payload,
+            checkpoints: [payload; 2],
             settled_master: Nanos::ZERO,
             image: Vec::new(),
             stats: LogStats::default(),
@@ -199,6 +202,7 @@ impl Log {
             last_tx = TxId(get(master, log_master::LAST_TX));
             checkpoint = get(master, log_master::CHECKPOINT);
             log.oldest = get(master, log_master::OLDEST);
+            log.checkpoints = [log.oldest; 2];
         }
         let (start, bytes, epochs, read) = log.scan(store, done)?;
         done = done.max(read);
@@ -351,9 +355,9 @@ impl Log {
         (begin + self.capacity()).saturating_sub(self.end())
     }
 
-    /// The oldest record that a restart may need.
-    pub(super) fn oldest(&self) -> Lsn {
-        self.oldest
+    /// Where the last checkpoint begins, and the one before; at first, the oldest record.
+    pub(super) fn checkpoints(&self) -> [Lsn; 2] {
+        self.checkpoints
     }
 
     /// Appends a record, in memory.
@@ -481,6 +485,7 @@ impl Log {
         self.oldest = oldest;
         let done = self.write_master(store, now, checkpoint, last_tx)?;
         self.settled_master = done;
+        self.checkpoints = [checkpoint, self.checkpoints[0]];
         Ok(done)
     }
 

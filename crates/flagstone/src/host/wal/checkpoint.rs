@@ -58,10 +58,11 @@ impl Wal {
         engine: &mut Engine,
         now: Nanos,
     ) -> Result<(), HostError> {
-        let [last, before] = self.checkpoints;
+        let [last, before] = self.log.checkpoints();
         let bytes = bytes(engine.config.frames, self.txs.len() + 1);
         let has_room = self.log.room() >= self.reserved_log + 2 * bytes;
-        if self.log.end() - last >= self.checkpoint_bytes && has_room {
+        let is_due = self.log.end() - last >= engine.checkpoint_bytes();
+        if is_due && has_room {
             self.checkpoint(engine, now, before)?;
         }
         Ok(())
@@ -75,14 +76,7 @@ impl Wal {
         now: Nanos,
         older_than: Lsn,
     ) -> Result<Nanos, HostError> {
-        let changed = |&(_, since): &(Lpn, Lsn)| since != 0 && since < older_than;
-        let frames = engine.pool.iter().map(|(at, frame)| (at, frame.changed));
-        let mut old: Vec<(Lpn, Lsn)> = frames.filter(changed).collect();
-        old.sort_unstable();
-        let mut ready = now;
-        for (at, _) in old {
-            ready = ready.max(engine.clean(self, now, at)?);
-        }
+        let ready = engine.clean_older(self, now, older_than)?;
         let written = self.device.commit(ready, self.pages_tx)?;
         let written = written.expect("plain waits for no group");
         self.pages_tx = self.device.begin(written)?;
@@ -122,8 +116,7 @@ impl Wal {
         let done = self
             .log
             .point_to(&mut self.device, durable, begin, oldest, last_tx)?;
-        self.checkpoints = [begin, self.checkpoints[0]];
-        self.counts.checkpoints += 1;
+        engine.stats.checkpoints += 1;
         Ok(done)
     }
 

@@ -37,7 +37,7 @@ use super::config::{HostConfig, Sabotage};
 use super::engine::{Engine, Frame, Manager};
 use super::locks::LockTable;
 use super::log::{Entry, Log, Lsn, Place, Store, Tape, What};
-use super::{HostError, HostStats, Rid, Step, Why};
+use super::{HostError, LogStats, Rid, Step, Why};
 use crate::commit::{Device, Kind, Options};
 use crate::ftl::{Config, Ftl};
 use crate::layout::Record;
@@ -78,23 +78,12 @@ struct Wal {
     reserved: FxHashMap<Lpn, u32>,
     /// Log bytes that are kept free for the ends of transactions.
     reserved_log: u64,
-    /// Where the last checkpoint begins, and the one before.
-    checkpoints: [Lsn; 2],
-    checkpoint_bytes: u64,
     sabotage: Option<Sabotage>,
     image: Vec<u8>,
     /// A record that is taken back.
     record: Vec<u8>,
     /// The bytes of a record as they will be.
     bytes: Vec<u8>,
-    counts: Counts,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Counts {
-    pages_written: u64,
-    pages_read_back: u64,
-    checkpoints: u64,
 }
 
 impl Store for Device {
@@ -141,25 +130,18 @@ pub(super) fn open(
     let opened = device.recovered_at();
     let (log, tape) = Log::open(&mut device, opened, place)?;
     let done = tape.done;
-    let every = match config.checkpoint_every {
-        0 => config.log_pages / 4,
-        pages => pages,
-    };
     let wal = Wal {
         pages_tx: device.begin(done)?,
         device,
-        checkpoints: [log.oldest(); 2],
         log,
         tape: Some(tape),
         txs: BTreeMap::new(),
         reserved: FxHashMap::default(),
         reserved_log: 0,
-        checkpoint_bytes: u64::from(every.max(1)) * page_bytes as u64,
         sabotage: config.sabotage,
         image: Vec::new(),
         record: Vec::new(),
         bytes: Vec::new(),
-        counts: Counts::default(),
     };
     Ok((Box::new(wal), done))
 }
@@ -251,7 +233,7 @@ impl Wal {
         let now = fetched.ok_or(HostError::PoolFull {
             frames: engine.config.frames,
         })?;
-        self.counts.pages_read_back += u64::from(!here);
+        engine.stats.pages_read_back += u64::from(!here);
         let back = Entry {
             what: match entry.what {
                 What::Insert => What::Delete,
@@ -352,7 +334,7 @@ impl Manager for Wal {
             .page
             .emit(engine.page_bytes, &mut self.image)
             .map_err(|error| HostError::PageDamaged(at, error))?;
-        self.counts.pages_written += 1;
+        engine.stats.pages_written += 1;
         Ok(self.device.write(issue, self.pages_tx, at, &self.image)?)
     }
 
@@ -512,17 +494,13 @@ impl Manager for Wal {
         all
     }
 
-    fn count(&self, stats: &mut HostStats) {
-        stats.pages_written = self.counts.pages_written;
-        stats.pages_read_back = self.counts.pages_read_back;
-        stats.checkpoints = self.counts.checkpoints;
-        stats.log = self.log.stats();
+    fn log_stats(&self) -> LogStats {
+        self.log.stats()
     }
 
     fn reset_stats(&mut self) {
         self.device.reset_stats();
         self.log.reset_stats();
-        self.counts = Counts::default();
     }
 
     fn ftl(&self) -> &Ftl {

@@ -503,22 +503,21 @@ fn losses(kind: RecordKind, flaws: Flaws) -> usize {
 
 #[test]
 fn steps_that_are_left_out_are_noticed() {
-    for kind in RecordKind::ALL {
-        let none = Flaws::default();
-        for flaws in [
-            Flaws {
-                pending_only: true,
-                ..none
-            },
-            Flaws {
-                no_barrier: true,
-                ..none
-            },
-            Flaws {
-                lose_flags: true,
-                ..none
-            },
-        ] {
+    let none = Flaws::default();
+    let pending_only = Flaws {
+        pending_only: true,
+        ..none
+    };
+    let no_barrier = Flaws {
+        no_barrier: true,
+        ..none
+    };
+    let lose_flags = Flaws {
+        lose_flags: true,
+        ..none
+    };
+    for flaws in [pending_only, no_barrier, lose_flags] {
+        for kind in RecordKind::ALL {
             assert!(losses(kind, flaws) > 0, "{kind}, {flaws:?}");
         }
     }

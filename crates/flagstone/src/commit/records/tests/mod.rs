@@ -1,6 +1,7 @@
 //! Record-level devices: random histories under power cuts, and titled scenarios.
 
 mod history;
+mod links;
 mod scenarios;
 
 use super::*;

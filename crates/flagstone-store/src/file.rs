@@ -1,0 +1,431 @@
+//! Pages of an index in a file or on a block device.
+//!
+//! Reads and writes go past the system's page cache (direct I/O) unless that is switched off, so
+//! that what an index keeps in memory is what it was given. Pages with consecutive numbers are one
+//! request; requests of one call are in flight side by side. A file knows no transactions: what a
+//! [`Store::commit`] has answered is durable, in whatever order it got there.
+//!
+//! The instant of an answer is that of the question plus the time that passed on the clock.
+
+use crate::aligned::{ALIGNMENT, Aligned};
+use crate::workers::{Job, Workers, carry_out};
+use flagstone::index::{Store, StoreError};
+use flagstone::units::{Lpn, Nanos};
+use rustix::fs::{FlockOperation, OFlags};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+use thiserror::Error;
+
+/// Bytes of one request at most.
+const REQUEST_BYTES: usize = 1 << 20;
+
+/// How a file is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Bytes of a page: a multiple of 512, and of what the device wants.
+    pub page_bytes: usize,
+    /// Pages there may be; nothing for as many as a block device has, or 2^31 in a file.
+    pub pages: Option<u32>,
+    /// Whether to go past the system's page cache.
+    pub direct: bool,
+    /// Requests in flight at once.
+    pub in_flight: usize,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        FileOptions {
+            page_bytes: 4096,
+            pages: None,
+            direct: true,
+            in_flight: 8,
+        }
+    }
+}
+
+/// Why a file was not opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The system refused.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The file system does not do direct I/O.
+    #[error(
+        "{path}: its file system takes no direct I/O: put the file elsewhere, or switch direct I/O off"
+    )]
+    NotDirect {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Somebody has it open.
+    #[error("{path} is in use by another process: stop that first")]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Options that cannot be.
+    #[error("{0}")]
+    Options(String),
+}
+
+/// A file or block device as a store.
+pub struct FileStore {
+    file: Arc<File>,
+    path: PathBuf,
+    page_bytes: usize,
+    pages: u32,
+    workers: Workers,
+    /// Buffers of requests, to be used again.
+    spare: Vec<Aligned>,
+    changed: bool,
+}
+
+impl FileStore {
+    /// Opens a file, made if it is not there, or a block device. Nobody else can open it this way
+    /// until the store is dropped.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(path: &Path, options: &FileOptions) -> Result<FileStore, OpenError> {
+        let FileOptions {
+            page_bytes,
+            in_flight,
+            direct,
+            ..
+        } = *options;
+        if page_bytes == 0 || !page_bytes.is_multiple_of(512) || page_bytes > REQUEST_BYTES {
+            return Err(OpenError::Options(format!(
+                "pages of {page_bytes} bytes: use a multiple of 512, up to {REQUEST_BYTES}"
+            )));
+        }
+        if in_flight == 0 || in_flight > 256 {
+            return Err(OpenError::Options(format!(
+                "{in_flight} requests in flight: use 1 to 256"
+            )));
+        }
+        let path = path.to_path_buf();
+        let failed = |error| OpenError::Io {
+            path: path.clone(),
+            error,
+        };
+        let flags = if direct {
+            OFlags::DIRECT
+        } else {
+            OFlags::empty()
+        };
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .custom_flags(flags.bits().cast_signed())
+            .open(&path);
+        let mut file = match opened {
+            Err(error) if direct && error.kind() == io::ErrorKind::InvalidInput => {
+                return Err(OpenError::NotDirect { path });
+            }
+            other => other.map_err(failed)?,
+        };
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(OpenError::InUse { path });
+        }
+        let kind = file.metadata().map_err(failed)?.file_type();
+        let end = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let most = if kind.is_block_device() {
+            end / page_bytes as u64
+        } else {
+            1 << 31
+        };
+        let pages = options.pages.map_or(most, u64::from).min(most) as u32;
+        if options.pages.is_some_and(|wanted| wanted > pages) {
+            return Err(OpenError::Options(format!(
+                "{} has {pages} pages of {page_bytes} bytes, fewer than were asked for",
+                path.display()
+            )));
+        }
+        let file = Arc::new(file);
+        let mut store = FileStore {
+            workers: Workers::start(&file, in_flight),
+            file,
+            path,
+            page_bytes,
+            pages,
+            spare: Vec::new(),
+            changed: false,
+        };
+        // Some file systems take the flag and refuse the first request.
+        let mut page = vec![0; page_bytes];
+        match store.read(Nanos::ZERO, Lpn(0), &mut page) {
+            Err(_) if direct => Err(OpenError::NotDirect { path: store.path }),
+            Err(error) => Err(OpenError::Options(error.to_string())),
+            Ok(_) => Ok(store),
+        }
+    }
+
+    fn check(&self, at: Lpn) -> Result<(), StoreError> {
+        if at.0 >= self.pages {
+            let pages = self.pages;
+            return Err(StoreError::OutOfRange { at, pages });
+        }
+        Ok(())
+    }
+
+    fn failed(&self, what: &str, error: &io::Error) -> StoreError {
+        StoreError::Io(format!("{}: {what}: {error}", self.path.display()))
+    }
+
+    fn job(&mut self, first: Lpn, pages: usize, index: usize, write: bool) -> Job {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.resize(pages * self.page_bytes);
+        Job {
+            offset: first.index() as u64 * self.page_bytes as u64,
+            buffer,
+            write,
+            index,
+        }
+    }
+
+    /// Where runs of consecutive pages begin, and how long they are.
+    fn runs(&self, pages: impl Iterator<Item = Lpn>) -> Vec<(Lpn, usize)> {
+        let most = (REQUEST_BYTES / self.page_bytes).max(1);
+        let mut runs: Vec<(Lpn, usize)> = Vec::new();
+        for at in pages {
+            match runs.last_mut() {
+                Some((first, len)) if first.index() + *len == at.index() && *len < most => {
+                    *len += 1;
+                }
+                _ => runs.push((at, 1)),
+            }
+        }
+        runs
+    }
+
+    /// Carries requests out: one here, several on the threads.
+    fn carry_out(&mut self, jobs: Vec<Job>, mut each: impl FnMut(&Job)) -> io::Result<()> {
+        let mut back = Vec::with_capacity(jobs.len());
+        let outcome = if jobs.len() == 1 {
+            let mut outcome = Ok(());
+            for mut job in jobs {
+                outcome = carry_out(&self.file, &mut job);
+                back.push(job);
+            }
+            outcome
+        } else {
+            self.workers.carry_out(jobs, |job| back.push(job))
+        };
+        for job in back {
+            each(&job);
+            self.spare.push(job.buffer);
+        }
+        outcome
+    }
+}
+
+fn since(now: Nanos, start: Instant) -> Nanos {
+    now + Nanos(start.elapsed().as_nanos() as u64)
+}
+
+impl Store for FileStore {
+    fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+        self.read_many(now, &[at], into)
+    }
+
+    fn read_many(
+        &mut self,
+        now: Nanos,
+        pages: &[Lpn],
+        into: &mut [u8],
+    ) -> Result<Nanos, StoreError> {
+        let start = Instant::now();
+        for &at in pages {
+            self.check(at)?;
+        }
+        let mut index = 0;
+        let mut jobs = Vec::new();
+        for (first, len) in self.runs(pages.iter().copied()) {
+            jobs.push(self.job(first, len, index, false));
+            index += len;
+        }
+        let size = self.page_bytes;
+        let outcome = self.carry_out(jobs, |job| {
+            let bytes = job.buffer.as_slice();
+            into[job.index * size..][..bytes.len()].copy_from_slice(bytes);
+        });
+        outcome.map_err(|error| self.failed("reading", &error))?;
+        Ok(since(now, start))
+    }
+
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+        let start = Instant::now();
+        for &(at, _) in pages {
+            self.check(at)?;
+        }
+        let mut index = 0;
+        let mut jobs = Vec::new();
+        for (first, len) in self.runs(pages.iter().map(|&(at, _)| at)) {
+            let mut job = self.job(first, len, index, true);
+            let chunks = job.buffer.as_mut().chunks_mut(self.page_bytes);
+            for (page, (_, data)) in chunks.zip(&pages[index..]) {
+                page[..data.len()].copy_from_slice(data);
+                page[data.len()..].fill(0);
+            }
+            jobs.push(job);
+            index += len;
+        }
+        self.changed = true;
+        let outcome = self.carry_out(jobs, |_| {});
+        outcome.map_err(|error| self.failed("writing", &error))?;
+        Ok(since(now, start))
+    }
+
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+        self.check(at)?;
+        Ok(now)
+    }
+
+    fn transactional(&self) -> bool {
+        false
+    }
+
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        Ok(now)
+    }
+
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        let start = Instant::now();
+        if self.changed {
+            let synced = self.file.sync_data();
+            synced.map_err(|error| self.failed("waiting until it is durable", &error))?;
+            self.changed = false;
+        }
+        Ok(since(now, start))
+    }
+
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        Ok(now)
+    }
+}
+
+const _: () = assert!(REQUEST_BYTES.is_multiple_of(ALIGNMENT));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flagstone::index::{Index, IndexKind, Settings};
+
+    fn options(direct: bool) -> FileOptions {
+        FileOptions {
+            direct,
+            in_flight: 3,
+            ..FileOptions::default()
+        }
+    }
+
+    /// Direct I/O where the file system of the build takes it; the test says so if it does not.
+    fn each(test: impl Fn(&Path, &FileOptions)) {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+        let path = folder.path().join("pages");
+        test(&path, &options(false));
+        match FileStore::open(&folder.path().join("probe"), &options(true)) {
+            Ok(_) => test(&folder.path().join("direct"), &options(true)),
+            Err(OpenError::NotDirect { .. }) => eprintln!("no direct I/O here"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn what_was_written_comes_back_also_after_it_is_opened_again() {
+        each(|path, options| {
+            let mut store = FileStore::open(path, options).expect("a file");
+            let page = |fill: u8| vec![fill; options.page_bytes];
+            let (one, two, three) = (page(1), page(2), page(3));
+            // Two runs and a lone page, in no order; a short page ends in zeros.
+            let pages: [(Lpn, &[u8]); 4] = [
+                (Lpn(9), &one),
+                (Lpn(10), &two),
+                (Lpn(3), &three),
+                (Lpn(700), &[7, 7]),
+            ];
+            store.write(Nanos::ZERO, &pages).expect("a write");
+            store.commit(Nanos::ZERO).expect("a sync");
+            drop(store);
+            let mut store = FileStore::open(path, options).expect("the file again");
+            let wanted = [Lpn(3), Lpn(9), Lpn(10), Lpn(11), Lpn(700), Lpn(5000)];
+            let mut found = vec![9; wanted.len() * options.page_bytes];
+            store
+                .read_many(Nanos::ZERO, &wanted, &mut found)
+                .expect("a read");
+            let mut short = page(0);
+            short[..2].fill(7);
+            let right = [three, one, two, page(0), short, page(0)].concat();
+            assert!(found == right);
+        });
+    }
+
+    #[test]
+    fn a_file_in_use_a_wrong_page_and_a_page_beyond_are_refused() {
+        each(|path, options| {
+            let mut store = FileStore::open(path, options).expect("a file");
+            let again = FileStore::open(path, options);
+            assert!(matches!(again, Err(OpenError::InUse { .. })));
+            let odd = FileOptions {
+                page_bytes: 1000,
+                ..*options
+            };
+            assert!(matches!(
+                FileStore::open(path, &odd),
+                Err(OpenError::Options(_))
+            ));
+            let mut page = vec![0; options.page_bytes];
+            let beyond = store.read(Nanos::ZERO, Lpn(u32::MAX), &mut page);
+            assert!(matches!(beyond, Err(StoreError::OutOfRange { .. })));
+        });
+    }
+
+    #[test]
+    fn every_index_works_in_a_file_and_is_there_when_it_is_opened_again() {
+        each(|path, options| {
+            for &kind in IndexKind::ALL {
+                let path = path.with_extension(kind.info().name);
+                let settings = Settings::new().with("memory", 64 << 10);
+                let open = |path: &Path| -> Box<dyn Index> {
+                    let store = FileStore::open(path, options).expect("a file");
+                    let opened = kind.open(Box::new(store), &settings, Nanos::ZERO);
+                    opened.expect("an index").0
+                };
+                let mut index = open(&path);
+                for key in 0..3_000 {
+                    index.insert(Nanos::ZERO, key * 7, key).expect("room");
+                }
+                let flushed = index.flush(Nanos::ZERO).expect("a flush");
+                index.store().commit(flushed).expect("a sync");
+                drop(index);
+                let mut index = open(&path);
+                assert_eq!(index.check(), Ok(()), "{kind}");
+                for key in 0..3_000 {
+                    let (found, _) = index.get(Nanos::ZERO, key * 7).expect("a read");
+                    assert_eq!(found, Some(key), "{kind}");
+                    let (found, _) = index.get(Nanos::ZERO, key * 7 + 1).expect("a read");
+                    assert_eq!(found, None, "{kind}");
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,101 @@
+//! Threads that read and write runs of pages, so that several requests are in flight at once.
+
+use crate::aligned::Aligned;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// One request: bytes at an offset.
+pub(crate) struct Job {
+    pub(crate) offset: u64,
+    pub(crate) buffer: Aligned,
+    pub(crate) write: bool,
+    /// Where in the whole request it belongs.
+    pub(crate) index: usize,
+}
+
+/// Carries a request out. What lies beyond the end of the file reads as zeros.
+pub(crate) fn carry_out(file: &File, job: &mut Job) -> io::Result<()> {
+    if job.write {
+        return file.write_all_at(job.buffer.as_slice(), job.offset);
+    }
+    let bytes = job.buffer.as_mut();
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], job.offset + read as u64) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes[read..].fill(0);
+    Ok(())
+}
+
+/// The threads. They end when it is dropped.
+pub(crate) struct Workers {
+    jobs: Option<Sender<Job>>,
+    done: Receiver<(Job, io::Result<()>)>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    pub(crate) fn start(file: &Arc<File>, threads: usize) -> Workers {
+        let (jobs, todo) = channel::<Job>();
+        let (finished, done) = channel();
+        let todo = Arc::new(Mutex::new(todo));
+        let threads = (0..threads)
+            .map(|_| {
+                let (file, todo, finished) = (file.clone(), todo.clone(), finished.clone());
+                std::thread::spawn(move || {
+                    loop {
+                        let job = todo.lock().expect("no thread panics here").recv();
+                        let Ok(mut job) = job else { return };
+                        let result = carry_out(&file, &mut job);
+                        if finished.send((job, result)).is_err() {
+                            return;
+                        }
+                    }
+                })
+            })
+            .collect();
+        Workers {
+            jobs: Some(jobs),
+            done,
+            threads,
+        }
+    }
+
+    /// Carries requests out side by side and gives each back; the first error if there was one,
+    /// after all have ended.
+    pub(crate) fn carry_out(&self, jobs: Vec<Job>, mut each: impl FnMut(Job)) -> io::Result<()> {
+        let count = jobs.len();
+        let sender = self.jobs.as_ref().expect("until it is dropped");
+        for job in jobs {
+            sender.send(job).expect("the threads wait for jobs");
+        }
+        let mut outcome = Ok(());
+        for _ in 0..count {
+            let (job, result) = self.done.recv().expect("the threads answer each job");
+            each(job);
+            if outcome.is_ok() {
+                outcome = result;
+            }
+        }
+        outcome
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.jobs = None;
+        for thread in self.threads.drain(..) {
+            // A panic there was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}

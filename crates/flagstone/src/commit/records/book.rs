@@ -1,0 +1,150 @@
+//! Which transactions have entries on flash, where, and what their flags say. The lists of entries
+//! lie behind the pages' images and not in the summary of their block (D2); without this table the
+//! collector had to read each dead page, and each page that it links to, before an erase (D11).
+//!
+//! Recovery reads all lists anyway and fills it. `check` compares it with flash.
+
+use super::format::peek_version;
+use super::{Member, spare};
+use crate::commit::flag_chain::Link;
+use crate::ftl::{BlockState, Cause, Ftl, FtlError};
+use crate::nand::Geometry;
+use crate::units::{Nanos, Pbn, Ppn, TxId};
+use std::collections::BTreeMap;
+
+/// An entry on flash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Owned {
+    pub(super) tx: TxId,
+    pub(super) member: Member,
+    pub(super) link: Option<Link>,
+    pub(super) flag: u8,
+}
+
+/// The entries on flash that may still matter, by page and place.
+#[derive(Debug)]
+pub(super) struct Book {
+    geometry: Geometry,
+    entries: BTreeMap<(Ppn, u8), Owned>,
+}
+
+impl Book {
+    pub(super) fn new(ftl: &Ftl) -> Book {
+        Book {
+            geometry: *ftl.geometry(),
+            entries: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn block_of(&self, at: Ppn) -> Pbn {
+        self.geometry.block_of(at)
+    }
+
+    pub(super) fn note(&mut self, owned: Owned) {
+        self.entries.insert(key(owned.member), owned);
+    }
+
+    /// The entries in a block.
+    pub(super) fn in_block(&self, block: Pbn) -> impl Iterator<Item = &Owned> {
+        let first = self.geometry.page(block, 0);
+        let end = self.geometry.page(Pbn(block.0 + 1), 0);
+        let here = self.entries.range((first, 0)..(end, 0));
+        here.map(|(_, owned)| owned)
+    }
+
+    /// The entries in a page.
+    pub(super) fn in_page(&self, at: Ppn) -> impl Iterator<Item = &Owned> {
+        let here = self.entries.range((at, 0)..=(at, u8::MAX));
+        here.map(|(_, owned)| owned)
+    }
+
+    pub(super) fn get(&self, member: Member) -> Option<&Owned> {
+        let owned = self.entries.get(&key(member));
+        owned.filter(|owned| owned.member == member)
+    }
+
+    /// The flag of an entry that matters.
+    pub(super) fn flag(&self, member: Member) -> u8 {
+        self.get(member).expect("it was noted").flag
+    }
+
+    /// Sets a flag in place, and here. Returns when that is done.
+    pub(super) fn set(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        member: Member,
+        flag: u8,
+        cause: Cause,
+    ) -> Result<Nanos, FtlError> {
+        let owned = self.entries.get_mut(&key(member)).expect("it was noted");
+        debug_assert_eq!(owned.member, member);
+        owned.flag = flag;
+        let offset = spare::FLAGS.start + usize::from(member.index);
+        ftl.reprogram(now, member.at, offset, &[flag], cause)
+    }
+
+    /// An entry does not matter any more.
+    pub(super) fn remove(&mut self, member: Member) {
+        self.entries.remove(&key(member));
+    }
+
+    /// A block was erased. Returns what was in it.
+    pub(super) fn erased(&mut self, block: Pbn) -> Vec<Owned> {
+        let gone: Vec<Owned> = self.in_block(block).copied().collect();
+        for owned in &gone {
+            self.remove(owned.member);
+        }
+        gone
+    }
+
+    /// Bytes of the table.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.entries.len() * size_of::<((Ppn, u8), Owned)>()) as u64
+    }
+
+    /// Compares the table with flash, as far as the device can tell: what is here is there, and
+    /// what is there and not here `need_not` be.
+    pub(super) fn check(&self, ftl: &Ftl, need_not: impl Fn(&Owned) -> bool) -> Result<(), String> {
+        let mut met = 0;
+        let mut blocks = ftl.data_blocks();
+        // What a cut left in a block whose first page is blank.
+        blocks.retain(|&block| ftl.block_state(block) != BlockState::Free);
+        for block in blocks {
+            for page in 0..self.geometry.pages_per_block {
+                let at = self.geometry.page(block, page);
+                let Some(version) = peek_version(ftl, at) else {
+                    met += self.in_page(at).count();
+                    continue;
+                };
+                let Some(version) = version else { continue };
+                for (index, entry) in version.list.entries.iter().enumerate() {
+                    let owned = Owned {
+                        tx: entry.tx,
+                        member: Member {
+                            at,
+                            seq: version.head.seq as u32,
+                            index: index as u8,
+                        },
+                        link: entry.link,
+                        flag: version.tail.flags[index],
+                    };
+                    let kept = self.get(owned.member);
+                    if kept.map_or(!need_not(&owned), |kept| *kept != owned) {
+                        return Err(format!("page {at} has {owned:?}, the table {kept:?}"));
+                    }
+                    met += usize::from(kept.is_some());
+                }
+            }
+        }
+        let kept = self.entries.len();
+        match met == kept {
+            true => Ok(()),
+            false => Err(format!("{kept} entries are in the table, {met} on flash")),
+        }
+    }
+}
+
+fn key(member: Member) -> (Ppn, u8) {
+    (member.at, member.index)
+}
