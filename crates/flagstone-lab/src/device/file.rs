@@ -94,7 +94,7 @@ impl DeviceFile {
         let reads_in_gaps = self.timing.reads_in_gaps.unwrap_or(inherited);
         if reads_in_gaps && geometry.planes() != geometry.channels {
             let why = "reads_in_gaps needs a channel for each plane";
-            return wrong("reads_in_gaps", why);
+            return wrong("reads_in_gaps", why.into());
         }
         let config = self.config(base)?;
         if let Err(error) = Ftl::capacity(&geometry, &config, &Format::default()) {

@@ -119,11 +119,13 @@ impl Timelines {
     pub(super) fn program(&mut self, geometry: &Geometry, now: Nanos, plane: u32) -> Nanos {
         let mut start = now;
         if self.page_transfer > Nanos::ZERO {
-            let channel = &mut self.channels[geometry.channel_of(plane) as usize];
-            start = now.max(*channel).max(self.planes[plane as usize]);
+            let channel = geometry.channel_of(plane) as usize;
+            start = now
+                .max(self.channels[channel])
+                .max(self.planes[plane as usize]);
             self.leave_gap(plane, start);
-            start += self.page_transfer;
-            *channel = start;
+            start = start + self.page_transfer;
+            self.channels[channel] = start;
             self.planes[plane as usize] = start;
         }
         self.occupy(start, plane, self.timing.program)

@@ -253,7 +253,6 @@ impl ClosedRun {
 /// What is measured, by the names that experiment files use.
 fn metrics(record: &ClosedRecord, setup: &Closed) -> BTreeMap<String, f64> {
     let committed = record.committed.max(1) as f64;
-    let ended = (record.committed + record.rolled_back).max(1) as f64;
     let gc = gc_busy_ms(&record.flash, record.collections, &setup.device.timing);
     let memory: u64 = record.memory_bytes.values().sum();
     let mut metrics: BTreeMap<String, f64> = [
@@ -284,11 +283,6 @@ fn metrics(record: &ClosedRecord, setup: &Closed) -> BTreeMap<String, f64> {
         (
             "gc_busy_ms_per_s",
             gc / (record.virtual_ns.max(1) as f64 / 1e9),
-        ),
-        ("gc_busy_ms_per_ended", gc / ended),
-        (
-            "ended_tps",
-            ended / (record.virtual_ns.max(1) as f64 / 1e9),
         ),
         ("write_amplification", record.write_amplification),
         ("recovery_s", record.recovery_ns as f64 / 1e9),

@@ -32,11 +32,7 @@ impl Versions {
     }
 
     /// Renames the records of heaps. Entries of indexes are what they were.
-    pub(super) fn name(
-        &mut self,
-        accesses: &mut [Access],
-        relation_of: impl Fn(u32) -> Relation,
-    ) {
+    pub(super) fn name(&mut self, accesses: &mut [Access], relation_of: impl Fn(u32) -> Relation) {
         if self.places == 1 {
             return;
         }
