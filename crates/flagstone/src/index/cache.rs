@@ -61,6 +61,14 @@ impl Cache {
         self.pool.victim(&mut |_, _| true)
     }
 
+    /// A page in a frame that is dirty already, to be changed on its way out: not an access.
+    pub fn dirty_page(&mut self, at: Lpn) -> Option<&mut [u8]> {
+        if !self.pool.is_dirty(at) {
+            return None;
+        }
+        self.pool.peek_mut(at).map(|page| &mut **page)
+    }
+
     /// Keeps a page in its frame until [`Cache::unpin`]; pins count.
     ///
     /// # Panics

@@ -26,7 +26,9 @@ mod space;
 mod store;
 
 // An index each.
+mod bptree;
 mod extendible;
+mod lazy_bptree;
 
 #[cfg(test)]
 mod model;
@@ -49,6 +51,8 @@ pub const LAYOUTS: &[&[Record]] = &[
     space::LAYOUTS,
     journal::LAYOUTS,
     bucket::LAYOUTS,
+    bptree::LAYOUTS[0],
+    bptree::LAYOUTS[1],
 ];
 
 /// What a record is found by. Keys of fewer bits are numbers below `u64::MAX` too; a real number
@@ -296,6 +300,10 @@ macro_rules! indexes {
 indexes! {
     /// Extendible hashing.
     Extendible => extendible;
+    /// A B+-tree.
+    BPlusTree => bptree;
+    /// A B+-tree with a pool of requests that are committed in groups.
+    LazyBPlusTree => lazy_bptree;
 }
 
 impl IndexKind {

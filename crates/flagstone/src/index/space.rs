@@ -36,7 +36,7 @@ impl Space {
         }
     }
 
-    fn full(&self) -> IndexError {
+    pub(super) fn full(&self) -> IndexError {
         IndexError::Full { pages: self.pages }
     }
 
@@ -60,6 +60,16 @@ impl Space {
     pub(super) fn give(&mut self, page: Lpn) {
         debug_assert!(page.0 < self.next);
         self.free.push(page);
+    }
+
+    /// Pages that can still be taken.
+    pub(super) fn left(&self) -> u32 {
+        self.pages.saturating_sub(self.used())
+    }
+
+    /// Uses at most so many pages of the store from now on.
+    pub(super) fn limit(&mut self, pages: u32) {
+        self.pages = self.pages.min(pages);
     }
 
     /// Pages in use.

@@ -150,8 +150,8 @@ pub trait Flash: Any {
     }
 
     /// A page as it is, like [`Flash::read`] without the operation: for checks of what is kept in
-    /// memory. Returns the bytes of data, or nothing where the page cannot be read, or the device is
-    /// not simulated.
+    /// memory. Returns the bytes of data, or nothing where the page cannot be read or the device
+    /// is not simulated.
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let _ = (at, data, spare);
         None

@@ -36,7 +36,7 @@ fn commit_among_others(bench: &mut Bench, tx: TxId) {
     let mut going = bench.device().commit(now, tx).is_ok();
     for other in 20..24 {
         going = going && bench.device().write(now, Lpn(other), &[], &[]).is_ok();
-        now = now + Nanos::from_micros(50);
+        now += Nanos::from_micros(50);
     }
 }
 

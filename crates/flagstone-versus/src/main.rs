@@ -1,0 +1,272 @@
+//! `flagstone-versus`: the same records in Flagstone's indexes and in stores that people use, on a
+//! real file system, with the same limit on memory.
+//!
+//! Each store is loaded in one process and measured in another one, which limits itself once the
+//! store is open (a memory control group, which counts the system's page cache as well) to the
+//! memory that was asked for and 4 MiB for what a library needs to go. Bytes read are those that the system fetched for the
+//! process from the device, whoever asked for them.
+
+mod limit;
+mod peers;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use peers::{NAMES, Peer};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Compare point lookups and updates with LMDB, RocksDB, redb and SQLite.
+#[derive(Debug, Clone, Parser)]
+struct Args {
+    /// Stores, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values = NAMES)]
+    stores: Vec<String>,
+    /// Records of 16 bytes.
+    #[arg(long, default_value_t = 10_000_000)]
+    records: u64,
+    /// Bytes of memory for caches and indexes [default: 1 % of the data].
+    #[arg(long)]
+    memory: Option<u64>,
+    /// Lookups, and updates, that are measured.
+    #[arg(long, default_value_t = 100_000)]
+    operations: u64,
+    /// Updates of a commit that is waited for.
+    #[arg(long, default_value_t = 1_000)]
+    batch: u64,
+    /// Where the files go; they are removed afterwards.
+    #[arg(long)]
+    dir: PathBuf,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object a store, one a line.
+    #[arg(long)]
+    json: bool,
+    /// A phase in a process of its own.
+    #[arg(long, hide = true)]
+    phase: Option<String>,
+}
+
+/// Bytes beside the memory that was asked for: stacks, buffers, what a library allocates to begin.
+const SLACK: u64 = 4 << 20;
+
+/// What was measured of a store.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Figures {
+    store: String,
+    load_s: f64,
+    file_bytes: u64,
+    /// The limit, and whether it holds.
+    memory: u64,
+    limited: bool,
+    lookup_us: f64,
+    pages_read_a_lookup: f64,
+    miss_us: f64,
+    update_us: f64,
+    bytes_written_an_update: f64,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    match &args.phase {
+        Some(phase) => child(&args, phase),
+        None => parent(&args),
+    }
+}
+
+/// Keys are spread over all of u64, each once: a bijection of the numbers.
+fn key(n: u64) -> u64 {
+    let mut x = n.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+fn memory_of(args: &Args) -> u64 {
+    args.memory.unwrap_or(args.records * 16 / 100)
+}
+
+fn child(args: &Args, phase: &str) -> anyhow::Result<()> {
+    let name = &args.stores[0];
+    let path = args.dir.join(name);
+    let mut figures = Figures {
+        store: name.clone(),
+        ..Figures::default()
+    };
+    if phase == "load" {
+        let start = Instant::now();
+        let mut store = peers::open(name, &path, 256 << 20, args.records)?;
+        let mut batch = Vec::with_capacity(100_000);
+        for n in 0..args.records {
+            batch.push((key(n), n));
+            if batch.len() == batch.capacity() || n + 1 == args.records {
+                store.put(&batch)?;
+                batch.clear();
+            }
+        }
+        store.close()?;
+        figures.load_s = start.elapsed().as_secs_f64();
+        figures.file_bytes = size(&path)?;
+    } else {
+        measure(args, name, &path, &mut figures)?;
+    }
+    println!("{}", serde_json::to_string(&figures)?);
+    Ok(())
+}
+
+fn measure(args: &Args, name: &str, path: &Path, figures: &mut Figures) -> anyhow::Result<()> {
+    figures.memory = memory_of(args);
+    let mut store = peers::open(name, path, figures.memory, args.records)?;
+    limit::drop_cached(path)?;
+    figures.limited = limit::to(figures.memory + SLACK).is_ok();
+    let mut dice = Pcg64Mcg::seed_from_u64(args.seed);
+    // What a store reads once, to get going.
+    for _ in 0..args.operations / 10 {
+        let n = dice.random_range(0..args.records);
+        check(name, &mut *store, n)?;
+    }
+    let (start, before) = (Instant::now(), limit::io()?);
+    for _ in 0..args.operations {
+        let n = dice.random_range(0..args.records);
+        check(name, &mut *store, n)?;
+    }
+    let per = |start: Instant| start.elapsed().as_secs_f64() * 1e6 / args.operations as f64;
+    figures.lookup_us = per(start);
+    let read = limit::io()?.0 - before.0;
+    figures.pages_read_a_lookup = read as f64 / 4096.0 / args.operations as f64;
+    let start = Instant::now();
+    for i in 0..args.operations {
+        if store.get(key(args.records + i))?.is_some() {
+            bail!("{name} has a key that was never put there");
+        }
+    }
+    figures.miss_us = per(start);
+    let (start, before) = (Instant::now(), limit::io()?);
+    let mut batch = Vec::new();
+    for i in 0..args.operations {
+        let n = dice.random_range(0..args.records);
+        batch.push((key(n), n));
+        if batch.len() as u64 == args.batch || i + 1 == args.operations {
+            store.put(&batch)?;
+            batch.clear();
+        }
+    }
+    figures.update_us = per(start);
+    let written = limit::io()?.1 - before.1;
+    figures.bytes_written_an_update = written as f64 / args.operations as f64;
+    store.close()
+}
+
+fn check(name: &str, store: &mut dyn Peer, n: u64) -> anyhow::Result<()> {
+    let found = store.get(key(n))?;
+    if found != Some(n) {
+        bail!("{name} has {found:?} for record {n}");
+    }
+    Ok(())
+}
+
+fn size(path: &Path) -> anyhow::Result<u64> {
+    let meta = std::fs::metadata(path)?;
+    if meta.is_file() {
+        return Ok(meta.len());
+    }
+    let entries = std::fs::read_dir(path)?.map(|entry| size(&entry?.path()));
+    entries.sum()
+}
+
+fn parent(args: &Args) -> anyhow::Result<()> {
+    for name in &args.stores {
+        if !NAMES.contains(&name.as_str()) {
+            bail!("there is no store `{name}`; there are {}", NAMES.join(", "));
+        }
+    }
+    std::fs::create_dir_all(&args.dir)
+        .with_context(|| format!("making the folder {}", args.dir.display()))?;
+    let mut all = Vec::new();
+    for name in &args.stores {
+        let path = args.dir.join(name);
+        let gone = || {
+            let _ = std::fs::remove_file(&path);
+            let _ = std::fs::remove_dir_all(&path);
+        };
+        gone();
+        eprintln!("{name}: loading {} records", args.records);
+        let loaded = phase(args, name, "load")?;
+        eprintln!("{name}: measuring");
+        let measured = phase(args, name, "measure")?;
+        gone();
+        let figures = Figures {
+            load_s: loaded.load_s,
+            file_bytes: loaded.file_bytes,
+            ..measured
+        };
+        if args.json {
+            println!("{}", serde_json::to_string(&figures)?);
+        }
+        all.push(figures);
+    }
+    if !args.json {
+        table(args, &all);
+    }
+    Ok(())
+}
+
+fn phase(args: &Args, name: &str, phase: &str) -> anyhow::Result<Figures> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["--phase", phase, "--stores", name])
+        .arg("--dir")
+        .arg(&args.dir)
+        .args(["--records", &args.records.to_string()])
+        .args(["--operations", &args.operations.to_string()])
+        .args(["--batch", &args.batch.to_string()])
+        .args(["--memory", &memory_of(args).to_string()])
+        .args(["--seed", &args.seed.to_string()]);
+    let child = command.stdout(Stdio::piped()).spawn()?;
+    let pid = child.id();
+    let output = child.wait_with_output()?;
+    limit::gone(pid);
+    if !output.status.success() {
+        bail!("{name}: the {phase} phase failed");
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn table(args: &Args, all: &[Figures]) {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
+    table.set_header([
+        "store",
+        "file, bytes a record",
+        "load, us a record",
+        "lookup, us",
+        "pages read a lookup",
+        "miss, us",
+        "update, us",
+        "bytes written an update",
+    ]);
+    for figures in all {
+        table.add_row([
+            figures.store.clone(),
+            format!("{:.1}", figures.file_bytes as f64 / args.records as f64),
+            format!("{:.2}", figures.load_s * 1e6 / args.records as f64),
+            format!("{:.1}", figures.lookup_us),
+            format!("{:.2}", figures.pages_read_a_lookup),
+            format!("{:.1}", figures.miss_us),
+            format!("{:.1}", figures.update_us),
+            format!("{:.0}", figures.bytes_written_an_update),
+        ]);
+    }
+    let limited = all.iter().all(|figures| figures.limited);
+    println!("{table}");
+    println!(
+        "{} records of 16 bytes, {} bytes of memory{}, commits of {} updates",
+        args.records,
+        memory_of(args),
+        if limited { "" } else { " (NOT enforced: no memory control group)" },
+        args.batch
+    );
+}

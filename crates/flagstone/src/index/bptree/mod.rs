@@ -1,0 +1,157 @@
+//! The B+-tree of the textbooks, on pages: a write of a leaf for nearly every change of a key.
+//!
+//! Paper       [LazyBtree] §2.2, "Basic" of its §5; below the lazy-update tree as well.
+//! Idea        Entries in leaves, in order; inner nodes lead to them. Every node but the root is
+//!             at least half full. Leaves name both neighbours.
+//! Cost        As many reads as there are levels, less what the memory holds; one program for a
+//!             change, four for a split, three or four for entries that move to a sibling and for
+//!             a merge.
+//!
+//!   node.rs     nodes in pages            tree.rs      searches and changes
+//!   balance.rs  splits, merges            check.rs     the check of the whole
+//!
+//! Invariants  1. A leaf has d to 2d entries, an inner node d to 2d keys and one child more; the
+//!                root may have fewer, an inner root has a key.
+//!             2. All keys of a child lie between those beside it in its parent.
+//!             3. Links of leaves lead from the first to the last and back.
+//!
+//! Departures  D1. The paper says that entries are borrowed "from sibling nodes". Here those of
+//!                 the right sibling under the same parent are tried first, then the left one's,
+//!                 and both leaves have the same number afterwards.
+//!             D2. A split leaves the odd entry on the left; with a batch of changes a leaf splits
+//!                 in as many as it takes at once.
+
+mod balance;
+mod check;
+mod node;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use super::{Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
+use crate::layout::Record;
+use crate::units::Nanos;
+
+pub(super) use node::{Change, Shape};
+pub(super) use tree::{Above, Span, Tree};
+
+/// Records that this module keeps.
+pub const LAYOUTS: &[&[Record]] = &[node::LAYOUTS, tree::LAYOUTS];
+
+/// The setting that all trees have.
+pub(super) const ORDER: Setting = Setting {
+    name: "order",
+    default: "0",
+    what: "d: a node has d to 2d entries; 0 for as many as fit its page",
+};
+
+pub(super) const INFO: Info = Info {
+    name: "bptree",
+    idea: "a B+-tree: entries in order in leaves that are linked both ways",
+    paper: "[LazyBtree]",
+    ordered: true,
+    buffers: false,
+    settings: &[ORDER],
+    tiny: &[("order", "2")],
+    costs: ["height reads", "height reads, 1 program", "3 to 4 programs"],
+};
+
+struct BPlusTree(Tree<()>);
+
+/// A tree with nothing above it.
+fn open_tree(
+    store: Box<dyn Store>,
+    settings: &Settings,
+    info: &'static Info,
+    now: Nanos,
+) -> Result<(Tree<()>, Nanos), IndexError> {
+    let frames = settings.memory(info)? as usize / store.page_bytes();
+    Tree::open(store, info, settings, frames, now, |_, _| ())
+}
+
+/// A tree in memory, to look into, for the tests of the lazy one; the settings may be of that.
+#[cfg(test)]
+pub(super) fn open_plain(settings: &Settings, pages: u32) -> Tree<()> {
+    let store = Box::new(super::MemStore::new(256, pages));
+    open_tree(store, settings, &super::lazy_bptree::INFO, Nanos::ZERO)
+        .expect("a blank store")
+        .0
+}
+
+pub(super) fn open(
+    store: Box<dyn Store>,
+    settings: &Settings,
+    now: Nanos,
+) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+    let (tree, now) = open_tree(store, settings, &INFO, now)?;
+    Ok((Box::new(BPlusTree(tree)), now))
+}
+
+impl Index for BPlusTree {
+    fn info(&self) -> &'static Info {
+        &INFO
+    }
+
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+        self.0.insert(now, key, value)
+    }
+
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+        self.0.delete(now, key)
+    }
+
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+        self.0.get(now, key)
+    }
+
+    fn range(
+        &mut self,
+        now: Nanos,
+        from: Key,
+        to: Key,
+        into: &mut Vec<(Key, Value)>,
+    ) -> Result<Nanos, IndexError> {
+        if from > to {
+            return Ok(now);
+        }
+        let (leaf, now) = self.0.descend(now, from)?;
+        self.0.range_from(now, leaf, (from, to), into)
+    }
+
+    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        self.0.settle(now)
+    }
+
+    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        self.settle(now)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.0.check().map(|_| ())
+    }
+
+    fn stats(&self) -> IndexStats {
+        self.0.cache.stats()
+    }
+
+    fn reset_stats(&mut self) {
+        self.0.cache.reset_stats();
+        self.0.counts = tree::Counts::default();
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        self.0.memory()
+    }
+
+    fn figures(&self) -> Vec<(&'static str, f64)> {
+        self.0.counts.figures().to_vec()
+    }
+
+    fn store(&mut self) -> &mut dyn Store {
+        self.0.cache.store()
+    }
+
+    fn into_store(self: Box<Self>) -> Box<dyn Store> {
+        self.0.cache.into_store()
+    }
+}

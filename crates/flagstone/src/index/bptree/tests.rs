@@ -1,0 +1,136 @@
+//! Tests of the B+-tree: histories against a map, the paper's example, structures that must be
+//! refused.
+
+use super::super::model::{Dice, History, assert_recovers};
+use super::super::{IndexKind, MemStore};
+use super::*;
+
+fn open_tree(order: usize, frames: u64) -> Box<dyn Index> {
+    let settings = Settings::new()
+        .with("order", order)
+        .with("value_bytes", 4)
+        .with("memory", frames * 256);
+    let store = Box::new(MemStore::new(256, 4096));
+    open(store, &settings, Nanos::ZERO)
+        .expect("a blank store")
+        .0
+}
+
+fn figure(index: &dyn Index, name: &str) -> f64 {
+    let figures = index.figures();
+    let found = figures.iter().find(|(figure, _)| *figure == name);
+    found.expect("a figure of this name").1
+}
+
+fn keys(index: &mut dyn Index) -> Vec<Key> {
+    let mut found = Vec::new();
+    let range = index.range(Nanos::ZERO, 0, Key::MAX, &mut found);
+    range.expect("a range");
+    found.into_iter().map(|(key, _)| key).collect()
+}
+
+#[test]
+fn agrees_with_a_map_at_every_small_order() {
+    for order in [1, 2, 3, 0] {
+        let history = History {
+            kind: IndexKind::BPlusTree,
+            settings: Settings::new().with("memory", 6 * 128).with("order", order),
+            page_bytes: 128,
+            seed: 1 + order,
+            operations: 6000,
+            keys: 700,
+        };
+        history.assert_agrees(3);
+    }
+}
+
+#[test]
+fn transactions_survive_or_are_gone() {
+    let settings = Settings::new().with("memory", 4096).with("order", 3);
+    assert_recovers(IndexKind::BPlusTree, &settings, 5, 300);
+}
+
+#[test]
+fn everything_happens_in_a_long_history() {
+    let mut index = open_tree(1, 8);
+    let mut dice = Dice(3);
+    for phase in 0..4 {
+        for _ in 0..1500 {
+            let key = dice.below(400);
+            if (dice.below(10) < 7) == (phase % 2 == 0) {
+                index.insert(Nanos::ZERO, key, 1).expect("room");
+            } else {
+                index.delete(Nanos::ZERO, key).expect("room");
+            }
+        }
+        index.check().expect("a tree");
+    }
+    for key in 0..400 {
+        index.delete(Nanos::ZERO, key).expect("room");
+        index.check().expect("a tree");
+    }
+    for name in ["splits", "merges", "redistributions", "grown", "shrunk"] {
+        assert!(figure(index.as_ref(), name) > 0.0, "{name}");
+    }
+    assert_eq!(keys(index.as_mut()), []);
+}
+
+#[test]
+fn a_node_of_the_paper_fills_its_page() {
+    let shape = Shape::new(2048, 4, 0).expect("a page");
+    assert_eq!((shape.leaf_order, shape.inner_order), (85, 85));
+    assert!(Shape::new(2048, 4, 86).is_err());
+    assert!(Shape::new(16, 4, 0).is_err());
+}
+
+#[test]
+fn a_tree_is_opened_with_the_order_that_it_was_made_with() {
+    let settings = Settings::new().with("order", 2);
+    let store = Box::new(MemStore::new(256, 64));
+    let (mut index, now) = open(store, &settings, Nanos::ZERO).expect("a blank store");
+    index.insert(now, 1, 1).expect("room");
+    index.flush(now).expect("room");
+    let store = index.into_store();
+    let refused = open(store, &settings.with("order", 3), now);
+    assert!(matches!(refused.err(), Some(IndexError::Settings(_))));
+}
+
+#[test]
+fn a_full_store_is_refused_before_anything_is_lost() {
+    let settings = Settings::new().with("order", 1).with("memory", 2048);
+    let store = Box::new(MemStore::new(128, 40));
+    let (mut index, now) = open(store, &settings, Nanos::ZERO).expect("a blank store");
+    let mut inserted = 0;
+    let error = loop {
+        match index.insert(now, inserted, 7) {
+            Ok(_) => inserted += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, IndexError::Full { pages: 40 });
+    assert_eq!(index.check(), Ok(()));
+    assert_eq!(keys(index.as_mut()), (0..inserted).collect::<Vec<_>>());
+}
+
+#[test]
+fn damage_is_said_to_be_some() {
+    // Any node that is overwritten by something else is noticed by what reads it.
+    let settings = Settings::new().with("order", 2);
+    for page in 1..8 {
+        let store = Box::new(MemStore::new(256, 64));
+        let (mut index, now) = open(store, &settings, Nanos::ZERO).expect("a blank store");
+        for key in 0..14 {
+            index.insert(now, key, key).expect("room");
+        }
+        index.flush(now).expect("room");
+        let mut store = index.into_store();
+        store
+            .write(now, &[(crate::units::Lpn(page), &[0x7f; 256])])
+            .expect("a page");
+        let (mut index, now) = open(store, &settings, now).expect("metadata");
+        let outcome = (0..14).try_for_each(|key| index.get(now, key).map(|_| ()));
+        let used = index.check().is_err();
+        assert_eq!(outcome.is_err(), used, "page {page}");
+        assert!(used || page > 6, "page {page} is in use");
+    }
+}

@@ -1,0 +1,444 @@
+//! The tree itself, without the trait: searches, changes of single keys and of all keys of a leaf
+//! at once, and the seam for what stands above it.
+
+use super::super::meta::Meta;
+use super::super::space::Space;
+use super::super::{Cache, IndexError, Info, Key, Settings, Store, Value};
+use super::node::{Change, PAGES_MAX, Shape};
+use crate::layout;
+use crate::layout::{Record, get, put};
+use crate::units::{Lpn, Nanos};
+
+layout! {
+    /// What a B+-tree keeps of itself in its metadata.
+    pub tree_meta: 16 => {
+        ROOT:        4, "the root";
+        HEIGHT:      4, "levels; 1 if the root is a leaf";
+        LEAF_ORDER:  4, "half the entries of a full leaf";
+        INNER_ORDER: 4, "half the keys of a full inner node";
+    }
+}
+
+/// Records that this module keeps.
+pub const LAYOUTS: &[Record] = &[tree_meta::RECORD];
+
+/// A node and the keys that are its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Span {
+    pub(in super::super) at: Lpn,
+    pub(in super::super) low: Key,
+    pub(in super::super) high: Key,
+}
+
+/// What stands above a tree and follows its changes. Pages are read and written by the tree alone.
+pub(in super::super) trait Above {
+    /// Whether it wants to know of pages that leave the memory.
+    const WATCHES: bool;
+
+    /// A dirty page leaves the memory next. Its content may be changed, if it is a leaf and keeps
+    /// between d and 2d entries.
+    fn leaving(&mut self, at: Lpn, page: &mut [u8], shape: Shape);
+
+    /// Nodes side by side under one parent, and with the same keys in all, are others now. Those
+    /// below them come first.
+    fn reshaped(&mut self, old: &[Lpn], new: &[Span]);
+
+    /// There is a root above the one before, which is its only child.
+    fn grown(&mut self, root: Lpn);
+
+    /// The root's only child is the root.
+    fn shrunk(&mut self, root: Lpn);
+}
+
+impl Above for () {
+    const WATCHES: bool = false;
+    fn leaving(&mut self, _: Lpn, _: &mut [u8], _: Shape) {}
+    fn reshaped(&mut self, _: &[Lpn], _: &[Span]) {}
+    fn grown(&mut self, _: Lpn) {}
+    fn shrunk(&mut self, _: Lpn) {}
+}
+
+/// A node on the way from the root to a leaf.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    pub(super) span: Span,
+    /// Which child comes next.
+    pub(super) slot: usize,
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in super::super) struct Counts {
+    /// Nodes that came of splits, leaves and inner nodes.
+    pub(in super::super) splits: u64,
+    pub(in super::super) merges: u64,
+    pub(in super::super) redistributions: u64,
+    /// How often the tree became higher.
+    pub(in super::super) grown: u64,
+    /// How often it became lower.
+    pub(in super::super) shrunk: u64,
+}
+
+impl Counts {
+    pub(in super::super) fn figures(&self) -> [(&'static str, f64); 5] {
+        [
+            ("splits", self.splits as f64),
+            ("merges", self.merges as f64),
+            ("redistributions", self.redistributions as f64),
+            ("grown", self.grown as f64),
+            ("shrunk", self.shrunk as f64),
+        ]
+    }
+}
+
+/// A B+-tree.
+pub(in super::super) struct Tree<A> {
+    pub(in super::super) cache: Cache,
+    pub(in super::super) above: A,
+    pub(super) meta: Meta,
+    pub(super) space: Space,
+    pub(in super::super) shape: Shape,
+    info: &'static Info,
+    value_bytes: usize,
+    pub(in super::super) root: Lpn,
+    /// Levels.
+    pub(in super::super) height: u32,
+    /// From the root to the leaf that was looked for last.
+    pub(super) path: Vec<Step>,
+    pub(in super::super) counts: Counts,
+    scratch: Vec<(Key, Value)>,
+}
+
+pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T, IndexError> {
+    let why = why.to_string();
+    Err(IndexError::Damaged { at, why })
+}
+
+impl<A: Above> Tree<A> {
+    /// Finds the tree in a store, or makes one with an empty leaf. `above` is made from the root.
+    pub(in super::super) fn open(
+        store: Box<dyn Store>,
+        info: &'static Info,
+        settings: &Settings,
+        frames: usize,
+        now: Nanos,
+        above: impl FnOnce(Lpn, u32) -> A,
+    ) -> Result<(Tree<A>, Nanos), IndexError> {
+        let value_bytes = settings.value_bytes(info)?;
+        let order = settings.number(info, "order", 0, 1 << 13)?;
+        let shape = Shape::new(store.page_bytes(), value_bytes, order)?;
+        let pages = store.pages().min(PAGES_MAX);
+        let mut cache = Cache::new(store, frames, settings.buffer(info)?);
+        let (meta, loaded, mut now) = Meta::load(&mut cache, info.name, value_bytes, now)?;
+        let (space, root, height) = match loaded {
+            Some((mut space, own)) => {
+                if own.len() != tree_meta::SIZE {
+                    return damaged(Lpn(0), "the metadata is not that of a tree");
+                }
+                let field = |field| get(&own, field) as u32;
+                let (leaf, inner) = (field(tree_meta::LEAF_ORDER), field(tree_meta::INNER_ORDER));
+                if (leaf as usize, inner as usize) != (shape.leaf_order, shape.inner_order) {
+                    return Err(IndexError::Settings(format!(
+                        "the tree in the store has leaves of order {leaf} and inner nodes of \
+                         order {inner}, the settings make {} and {}: open it with the order that \
+                         it was made with",
+                        shape.leaf_order, shape.inner_order
+                    )));
+                }
+                space.limit(pages);
+                (space, Lpn(field(tree_meta::ROOT)), field(tree_meta::HEIGHT))
+            }
+            None => {
+                let mut space = Space::new(1, pages);
+                let root = space.take()?;
+                let (page, done) = cache.fill(now, root)?;
+                Shape::set_leaf_len(page, 0);
+                now = done;
+                (space, root, 1)
+            }
+        };
+        if height == 0 || height > 64 {
+            return damaged(Lpn(0), "the tree has no height that can be");
+        }
+        let tree = Tree {
+            cache,
+            above: above(root, height),
+            meta,
+            space,
+            shape,
+            info,
+            value_bytes,
+            root,
+            height,
+            path: Vec::new(),
+            counts: Counts::default(),
+            scratch: Vec::new(),
+        };
+        Ok((tree, now))
+    }
+
+    /// Before a page is accessed that may have no frame: what stands above may still change the
+    /// page that goes.
+    #[inline]
+    pub(super) fn room(&mut self, at: Lpn) {
+        if !A::WATCHES || self.cache.holds(at) {
+            return;
+        }
+        let Some(victim) = self.cache.next_victim() else {
+            return;
+        };
+        if let Some(page) = self.cache.dirty_page(victim) {
+            self.above.leaving(victim, page, self.shape);
+        }
+    }
+
+    /// A node to look at.
+    #[inline]
+    pub(in super::super) fn look<T>(
+        &mut self,
+        now: Nanos,
+        at: Lpn,
+        look: impl FnOnce(&mut A, &[u8], Shape) -> Option<T>,
+    ) -> Result<(T, Nanos), IndexError> {
+        self.room(at);
+        let (page, now) = self.cache.read(now, at)?;
+        match look(&mut self.above, page, self.shape) {
+            Some(seen) => Ok((seen, now)),
+            None => damaged(at, "it is not the node that its parent names"),
+        }
+    }
+
+    /// A page to change.
+    pub(super) fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+        self.room(at);
+        Ok(self.cache.change(now, at)?)
+    }
+
+    /// A page to write anew.
+    pub(super) fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+        self.room(at);
+        Ok(self.cache.fill(now, at)?)
+    }
+
+    /// Comparisons of a bisection.
+    #[inline]
+    fn bisected(&mut self, len: usize) {
+        self.cache
+            .compared(u64::from(usize::BITS - len.leading_zeros()));
+    }
+
+    /// Goes from the root to the leaf that has a key, along `path`.
+    #[inline]
+    pub(super) fn descend(&mut self, mut now: Nanos, key: Key) -> Result<(Lpn, Nanos), IndexError> {
+        self.path.clear();
+        let mut span = Span {
+            at: self.root,
+            low: 0,
+            high: Key::MAX,
+        };
+        for _ in 1..self.height {
+            let range = (span.low, span.high);
+            let ((len, slot, child), done) = self.look(now, span.at, |_, page, shape| {
+                let len = shape.inner_len(page)?;
+                let slot = Shape::route(page, len, key);
+                let (low, high) = Shape::bounds(page, len, slot, range);
+                let at = Shape::child(page, slot);
+                Some((len, slot, Span { at, low, high }))
+            })?;
+            now = done;
+            self.bisected(len);
+            self.path.push(Step { span, slot });
+            span = child;
+        }
+        self.path.push(Step { span, slot: 0 });
+        Ok((span.at, now))
+    }
+
+    /// The leaf that has a key, from a node `level` levels above the leaves on. `passed` sees each
+    /// inner node.
+    pub(in super::super) fn leaf_below(
+        &mut self,
+        mut now: Nanos,
+        mut span: Span,
+        level: u32,
+        key: Key,
+        mut passed: impl FnMut(&mut A, Lpn, &[u8], Shape),
+    ) -> Result<(Span, Nanos), IndexError> {
+        for _ in 0..level {
+            let ((len, child), done) = self.look(now, span.at, |above, page, shape| {
+                let len = shape.inner_len(page)?;
+                passed(above, span.at, page, shape);
+                let slot = Shape::route(page, len, key);
+                let (low, high) = Shape::bounds(page, len, slot, (span.low, span.high));
+                let at = Shape::child(page, slot);
+                Some((len, Span { at, low, high }))
+            })?;
+            now = done;
+            self.bisected(len);
+            span = child;
+        }
+        Ok((span, now))
+    }
+
+    /// The value of a key in the leaf that would have it.
+    #[inline]
+    pub(in super::super) fn get_in(
+        &mut self,
+        now: Nanos,
+        leaf: Lpn,
+        key: Key,
+    ) -> Result<(Option<Value>, Nanos), IndexError> {
+        let ((len, value), now) = self.look(now, leaf, |_, page, shape| {
+            let len = shape.leaf_len(page)?;
+            let slot = shape.find(page, len, key).ok();
+            Some((len, slot.map(|slot| shape.value(page, slot))))
+        })?;
+        self.bisected(len);
+        Ok((value, now))
+    }
+
+    /// The value of a key.
+    #[inline]
+    pub(super) fn get(
+        &mut self,
+        now: Nanos,
+        key: Key,
+    ) -> Result<(Option<Value>, Nanos), IndexError> {
+        let (leaf, now) = self.descend(now, key)?;
+        self.get_in(now, leaf, key)
+    }
+
+    /// Appends the pairs of `from..=to` to `into`, along the leaves from the one that has `from`.
+    pub(in super::super) fn range_from(
+        &mut self,
+        mut now: Nanos,
+        leaf: Lpn,
+        (from, to): (Key, Key),
+        into: &mut Vec<(Key, Value)>,
+    ) -> Result<Nanos, IndexError> {
+        let mut next = Some(leaf);
+        while let Some(at) = next {
+            let ((len, right), done) = self.look(now, at, |_, page, shape| {
+                let len = shape.leaf_len(page)?;
+                let first = shape.find(page, len, from).unwrap_or_else(|slot| slot);
+                let wanted = (first..len)
+                    .map(|slot| (shape.leaf_key(page, slot), shape.value(page, slot)))
+                    .take_while(|&(key, _)| key <= to);
+                into.extend(wanted);
+                let ended = len > 0 && shape.leaf_key(page, len - 1) >= to;
+                Some((len, Shape::links(page).1.filter(|_| !ended)))
+            })?;
+            now = done;
+            self.bisected(len);
+            next = right;
+        }
+        Ok(now)
+    }
+
+    /// Gives a key a value.
+    pub(in super::super) fn insert(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        value: Value,
+    ) -> Result<Nanos, IndexError> {
+        let (leaf, now) = self.descend(now, key)?;
+        let ((len, slot), now) = self.look(now, leaf, |_, page, shape| {
+            let len = shape.leaf_len(page)?;
+            Some((len, shape.find(page, len, key)))
+        })?;
+        self.bisected(len);
+        let shape = self.shape;
+        match slot {
+            Ok(slot) => {
+                let (page, now) = self.change(now, leaf)?;
+                shape.set_value(page, slot, value);
+                Ok(now)
+            }
+            Err(slot) if len < 2 * shape.leaf_order => {
+                let (page, now) = self.change(now, leaf)?;
+                shape.insert(page, len, slot, key, value);
+                Ok(now)
+            }
+            Err(_) => self.change_leaf(now, leaf, &[(key, Some(value))]),
+        }
+    }
+
+    /// Removes a key.
+    pub(in super::super) fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+        let (leaf, now) = self.descend(now, key)?;
+        let ((len, slot), now) = self.look(now, leaf, |_, page, shape| {
+            let len = shape.leaf_len(page)?;
+            Some((len, shape.find(page, len, key)))
+        })?;
+        self.bisected(len);
+        let shape = self.shape;
+        match slot {
+            Err(_) => Ok(now),
+            Ok(slot) if len > shape.leaf_order || self.height == 1 => {
+                let (page, now) = self.change(now, leaf)?;
+                shape.remove(page, len, slot);
+                Ok(now)
+            }
+            Ok(_) => self.change_leaf(now, leaf, &[(key, None)]),
+        }
+    }
+
+    /// Does changes to a leaf, all of keys that are its own and in their order, with one write of
+    /// it; then it splits in as many as it has to, or takes from a sibling, or merges with one.
+    pub(in super::super) fn change_leaf(
+        &mut self,
+        now: Nanos,
+        leaf: Lpn,
+        changes: &[Change],
+    ) -> Result<Nanos, IndexError> {
+        let Some(&(key, _)) = changes.first() else {
+            return Ok(now);
+        };
+        let mut entries = std::mem::take(&mut self.scratch);
+        let ((len, differs), now) = self.look(now, leaf, |_, page, shape| {
+            let len = shape.leaf_len(page)?;
+            Some((len, shape.merge(page, len, changes, &mut entries)))
+        })?;
+        self.cache.compared((len + changes.len()) as u64);
+        let shape = self.shape;
+        let few = entries.len() < shape.leaf_order && self.height > 1;
+        let done = if !differs {
+            Ok(now)
+        } else if few || entries.len() > 2 * shape.leaf_order {
+            let (found, now) = self.descend(now, key)?;
+            if found == leaf {
+                self.balance_leaf(now, &entries)
+            } else {
+                damaged(leaf, "it is not where its keys lead")
+            }
+        } else {
+            let (page, now) = self.change(now, leaf)?;
+            shape.write_entries(page, &entries);
+            Ok(now)
+        };
+        self.scratch = entries;
+        done
+    }
+
+    /// Writes what changed.
+    pub(in super::super) fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        let now = self.cache.write_all(now)?;
+        let mut own = [0; tree_meta::SIZE];
+        put(&mut own, tree_meta::ROOT, u64::from(self.root.0));
+        put(&mut own, tree_meta::HEIGHT, u64::from(self.height));
+        let (leaf, inner) = (self.shape.leaf_order, self.shape.inner_order);
+        put(&mut own, tree_meta::LEAF_ORDER, leaf as u64);
+        put(&mut own, tree_meta::INNER_ORDER, inner as u64);
+        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
+        meta.save(cache, self.info.name, self.value_bytes, space, &own, now)
+    }
+
+    /// Bytes of the structures in memory.
+    pub(in super::super) fn memory(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("page_cache", self.cache.memory()),
+            ("free_pages", self.space.memory()),
+        ]
+    }
+}

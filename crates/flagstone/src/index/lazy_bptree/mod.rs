@@ -1,0 +1,336 @@
+//! The lazy-update B+-tree: changes wait in memory and are committed to leaves in groups.
+//!
+//! Paper       [LazyBtree] §3 and §4.
+//! Idea        Requests to insert and delete wait in a pool. When it is full, those that belong to
+//!             one leaf are committed with one write of it. The pool knows by its blocks which
+//!             requests belong together, and learns that from queries and victim selections.
+//! Cost        A search that the pool answers reads nothing; another starts at the deepest node
+//!             that the pool knows of. A commit writes a leaf for the whole group.
+//!
+//!   pool.rs     requests and blocks        commit.rs    commits, flush
+//!   select.rs   victims                    super_group.rs  groups that save by going together
+//!
+//! Invariants  O. A request belongs to the deepest block whose range has its key.
+//!             1. The tree below is one by itself at every instant ([`super::bptree`]).
+//!             2. A query sees the pool before the tree.
+//!
+//! Departures  D1. Cancel-out. The paper removes both requests of a pair of the same key and
+//!                 opposite type. That loses updates: a deletion and an insertion after it leave
+//!                 the tree's old value; an insertion over a key that the tree has, and a deletion,
+//!                 leave the key. Here the first pair becomes a request to overwrite, and of the
+//!                 second the deletion stays, unless inserted keys are known to be new
+//!                 (`cancel_out`). `as-published` keeps the paper's rule.
+//!             D2. Requests are in one ordered map, and blocks count their own (see pool.rs).
+//!             D3. The paper does not say what becomes of the blocks of nodes that split, merge or
+//!                 move entries ("might be updated correspondingly"). Here they get the new ranges,
+//!                 and requests above that the new ranges have come down.
+//!             D4. A group that would make its leaf split or take from a sibling is not committed
+//!                 when its leaf is swapped out: eviction would evict. Requests that have no group
+//!                 yet are, where they lie between the leaf's first key and its last.
+//!             D5. Algorithm 5 passes over groups that are as good as the best so far, so that the
+//!                 rule for ties seldom acts. `ties` = `exact` looks at them.
+//!             D6. An update of a key is one request that overwrites, not a pair, except
+//!                 `as-published`.
+//!             D7. A super group may be of groups that a merge with the leaf to the right brings
+//!                 together (case 3); one with the left leaf changes no pointer two leaves away.
+//!             D8. The pool's share of the memory counts requests at the paper's size, that of an
+//!                 entry; what blocks and the map need beside is told by `memory`.
+
+mod commit;
+#[cfg(test)]
+mod examples;
+mod pool;
+mod select;
+mod super_group;
+#[cfg(test)]
+mod tests;
+
+use super::bptree::{Change, ORDER, Shape, Span, Tree};
+use super::{Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
+use crate::units::Nanos;
+use pool::{CancelOut, Pool, Request};
+use select::Policy;
+use super_group::SuperGroups;
+
+pub(super) const INFO: Info = Info {
+    name: "lazy-bptree",
+    idea: "a B+-tree whose changes wait in memory and are committed by groups of a leaf",
+    paper: "[LazyBtree]",
+    ordered: true,
+    buffers: true,
+    settings: &[
+        ORDER,
+        Setting {
+            name: "pool_share",
+            default: "0.5",
+            what: "part of the memory for requests that wait, 0 to 0.99",
+        },
+        Setting {
+            name: "policy",
+            default: "cost",
+            what: "which group is committed: big, cost, lru or fifo",
+        },
+        Setting {
+            name: "prune",
+            default: "true",
+            what: "whether groups are formed, and leaves read, only where a victim may be",
+        },
+        Setting {
+            name: "ties",
+            default: "published",
+            what: "with prune: published passes over groups as good as the best, exact does not",
+        },
+        Setting {
+            name: "super_group",
+            default: "none",
+            what: "groups committed together: none, first (of the victim) or second (as victims)",
+        },
+        Setting {
+            name: "on_eviction",
+            default: "true",
+            what: "whether requests are committed to a dirty leaf that leaves the memory",
+        },
+        Setting {
+            name: "cancel_out",
+            default: "sound",
+            what: "pairs of one key: sound, new-keys (inserted ones are new) or as-published",
+        },
+    ],
+    tiny: &[("order", "2"), ("pool_share", "0.2")],
+    costs: [
+        "0 to height reads",
+        "1/group of height reads and 1 program",
+        "3 to 4 programs",
+    ],
+};
+
+struct LazyTree {
+    tree: Tree<Pool>,
+    policy: Policy,
+    prune: bool,
+    exact_ties: bool,
+    super_groups: SuperGroups,
+}
+
+pub(super) fn open(
+    store: Box<dyn Store>,
+    settings: &Settings,
+    now: Nanos,
+) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+    let (tree, now) = LazyTree::open(store, settings, now)?;
+    Ok((Box::new(tree), now))
+}
+
+impl LazyTree {
+    fn open(
+        store: Box<dyn Store>,
+        settings: &Settings,
+        now: Nanos,
+    ) -> Result<(LazyTree, Nanos), IndexError> {
+        let policy = settings.choice(
+            &INFO,
+            "policy",
+            &[
+                ("big", Policy::Big),
+                ("cost", Policy::Cost),
+                ("lru", Policy::Lru),
+                ("fifo", Policy::Fifo),
+            ],
+        )?;
+        let super_groups = settings.choice(
+            &INFO,
+            "super_group",
+            &[
+                ("none", SuperGroups::None),
+                ("first", SuperGroups::First),
+                ("second", SuperGroups::Second),
+            ],
+        )?;
+        let by_size = matches!(policy, Policy::Big | Policy::Cost);
+        if super_groups == SuperGroups::Second && !by_size {
+            return Err(IndexError::Settings(
+                "super_group second has no victims by lru or fifo: use big or cost, or first"
+                    .to_string(),
+            ));
+        }
+        let cancel_out = settings.choice(
+            &INFO,
+            "cancel_out",
+            &[
+                ("sound", CancelOut::Sound),
+                ("new-keys", CancelOut::NewKeys),
+                ("as-published", CancelOut::AsPublished),
+            ],
+        )?;
+        let on_eviction = settings.flag(&INFO, "on_eviction")?;
+        let share: f64 = settings.number(&INFO, "pool_share", 0.0, 0.99)?;
+        let memory = settings.memory(&INFO)? as f64;
+        let request = 8 + settings.value_bytes(&INFO)?;
+        let capacity = ((memory * share) as usize / request).max(1);
+        let frames = (memory * (1.0 - share)) as usize / store.page_bytes();
+        let (tree, now) = Tree::open(store, &INFO, settings, frames, now, |root, height| {
+            Pool::new(root, height, capacity, cancel_out, on_eviction)
+        })?;
+        let lazy = LazyTree {
+            tree,
+            policy,
+            prune: settings.flag(&INFO, "prune")?,
+            exact_ties: settings.choice(&INFO, "ties", &[("published", false), ("exact", true)])?,
+            super_groups,
+        };
+        Ok((lazy, now))
+    }
+
+    /// Takes a request, after making room (algorithm 1).
+    fn request(&mut self, now: Nanos, key: Key, request: Request) -> Result<Nanos, IndexError> {
+        let now = self.make_room(now)?;
+        self.tree.cache.compared(self.comparisons());
+        self.tree.above.put(key, request);
+        Ok(now)
+    }
+
+    /// Comparisons of a look into the pool.
+    fn comparisons(&self) -> u64 {
+        u64::from(usize::BITS - self.tree.above.requests.len().leading_zeros())
+    }
+
+    /// The leaf of a key, from the deepest node that the pool knows of; lists of blocks on the way
+    /// are divided (algorithm 4).
+    fn leaf_of(&mut self, now: Nanos, key: Key) -> Result<(Span, Nanos), IndexError> {
+        let block = self.tree.above.block(self.tree.above.locate(key));
+        let (span, level) = (block.span, block.level);
+        self.tree
+            .leaf_below(now, span, level, key, |pool, at, page, shape| {
+                if let Some(id) = pool.of_page(at) {
+                    pool.divide(id, page, shape);
+                }
+            })
+    }
+}
+
+impl Index for LazyTree {
+    fn info(&self) -> &'static Info {
+        &INFO
+    }
+
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+        self.request(now, key, Request::Insert(value))
+    }
+
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+        self.request(now, key, Request::Overwrite(value))
+    }
+
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+        self.request(now, key, Request::Delete)
+    }
+
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+        self.tree.cache.compared(self.comparisons());
+        if let Some(waiting) = self.tree.above.requests.get(&key) {
+            return Ok((waiting.request.value(), now));
+        }
+        let (leaf, now) = self.leaf_of(now, key)?;
+        self.tree.get_in(now, leaf.at, key)
+    }
+
+    fn range(
+        &mut self,
+        now: Nanos,
+        from: Key,
+        to: Key,
+        into: &mut Vec<(Key, Value)>,
+    ) -> Result<Nanos, IndexError> {
+        if from > to {
+            return Ok(now);
+        }
+        // Before the leaves are read: some may be committed to them meanwhile.
+        let waiting = self.tree.above.requests.range(from..=to);
+        let waiting: Vec<Change> = waiting
+            .map(|(&key, waiting)| (key, waiting.request.value()))
+            .collect();
+        let (leaf, now) = self.leaf_of(now, from)?;
+        if waiting.is_empty() {
+            return self.tree.range_from(now, leaf.at, (from, to), into);
+        }
+        let mut found = Vec::new();
+        let now = self.tree.range_from(now, leaf.at, (from, to), &mut found)?;
+        let mut found = found.into_iter().peekable();
+        for (key, value) in waiting {
+            while let Some(entry) = found.next_if(|&(other, _)| other < key) {
+                into.push(entry);
+            }
+            found.next_if(|&(other, _)| other == key);
+            into.extend(value.map(|value| (key, value)));
+        }
+        into.extend(found);
+        Ok(now)
+    }
+
+    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        self.tree.settle(now)
+    }
+
+    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        let now = self.commit_everything(now)?;
+        self.settle(now)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let nodes = self.tree.check()?;
+        self.tree.above.check(&nodes)
+    }
+
+    fn stats(&self) -> IndexStats {
+        self.tree.cache.stats()
+    }
+
+    fn reset_stats(&mut self) {
+        self.tree.cache.reset_stats();
+        self.tree.counts = Default::default();
+        self.tree.above.counts = Default::default();
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let (requests, blocks) = self.tree.above.memory();
+        let mut memory = self.tree.memory();
+        memory.extend([("requests", requests), ("blocks", blocks)]);
+        memory
+    }
+
+    fn figures(&self) -> Vec<(&'static str, f64)> {
+        let (pool, tree) = (&self.tree.above, &self.tree.counts);
+        let counts = &pool.counts;
+        let groups = counts.groups + counts.evicted;
+        let rebalancings = tree.splits + tree.merges + tree.redistributions;
+        let mut figures: Vec<(&'static str, f64)> = [
+            ("requests", counts.requests),
+            ("cancelled", counts.cancelled),
+            ("requests_committed", counts.committed),
+            ("groups_committed", groups),
+            ("committed_on_eviction", counts.evicted),
+            ("super_groups_committed", counts.super_groups),
+            ("super_group_members", counts.super_members),
+            ("rebalancings", rebalancings),
+            ("pool_requests", pool.requests.len() as u64),
+            ("pool_capacity", pool.capacity as u64),
+            ("blocks_divided", counts.divided),
+            ("blocks_pruned", counts.pruned),
+            ("requests_pulled_down", counts.pulled),
+        ]
+        .map(|(name, count)| (name, count as f64))
+        .to_vec();
+        let each = counts.committed as f64 / (groups.max(1)) as f64;
+        figures.push(("requests_per_commit", each));
+        figures.extend(tree.figures());
+        figures
+    }
+
+    fn store(&mut self) -> &mut dyn Store {
+        self.tree.cache.store()
+    }
+
+    fn into_store(self: Box<Self>) -> Box<dyn Store> {
+        self.tree.cache.into_store()
+    }
+}

@@ -1,0 +1,631 @@
+//! The lazy-update pool: requests that wait, and the blocks that say how much is known of the nodes
+//! they will go to.
+//!
+//! A block stands for a node: a group block for a leaf, an index block for an inner node. Blocks
+//! form a tree of their own, with no more of the nodes than requests have led to. A request belongs
+//! to the deepest block whose range has its key ([LazyBtree] §4.4.1; "invariant O" below).
+//!
+//! The paper gives each block an array of its requests and moves them to children as these are
+//! made. Here all requests are in one ordered map, and a block says how many are its own: those in
+//! its range and in that of no child. A move is a change of two numbers, invariant O cannot be
+//! broken by one, and a query finds its key without asking blocks. Sibling pointers are arrays of
+//! children in order.
+
+use super::super::bptree::{Above, Change, Shape, Span};
+use super::super::{Key, Value};
+use crate::units::Lpn;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// What is to be done with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Request {
+    /// Insert it; whether the tree has it is not known, unless inserted keys are always new.
+    Insert(Value),
+    /// Give it, which the tree has, another value.
+    Overwrite(Value),
+    /// Remove it.
+    Delete,
+}
+
+impl Request {
+    /// The value that a query finds.
+    pub(super) fn value(self) -> Option<Value> {
+        match self {
+            Request::Insert(value) | Request::Overwrite(value) => Some(value),
+            Request::Delete => None,
+        }
+    }
+
+    /// By how many entries a leaf grows, as far as can be told without reading it.
+    fn growth(self) -> i64 {
+        match self {
+            Request::Insert(_) => 1,
+            Request::Overwrite(_) => 0,
+            Request::Delete => -1,
+        }
+    }
+}
+
+/// A request that waits, and when it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub(super) request: Request,
+    stamp: u64,
+}
+
+/// A block, if it is still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct BlockId {
+    index: u32,
+    serial: u32,
+}
+
+/// What is known of a node that requests lead to.
+#[derive(Debug, Clone)]
+pub(super) struct Block {
+    /// The node, and its range.
+    pub(super) span: Span,
+    /// 0 in a group block.
+    pub(super) level: u32,
+    pub(super) parent: Option<BlockId>,
+    /// In the order of their ranges.
+    pub(super) children: Vec<BlockId>,
+    /// Requests that are its own.
+    pub(super) own: usize,
+    /// By how many entries those make the node grow.
+    pub(super) growth: i64,
+    /// When a request came to it last.
+    pub(super) hit: u64,
+    /// No later than its oldest request came.
+    pub(super) born: u64,
+    /// Entries of the leaf, where they were looked up.
+    pub(super) node_size: Option<usize>,
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    /// Requests that came.
+    pub(super) requests: u64,
+    /// Requests that never reach the tree: both of a pair, and those that a later one replaces.
+    pub(super) cancelled: u64,
+    /// Groups that were committed as victims or by a flush.
+    pub(super) groups: u64,
+    /// Groups that were committed because their leaf left the memory dirty.
+    pub(super) evicted: u64,
+    /// Requests that were committed.
+    pub(super) committed: u64,
+    /// Blocks that were divided.
+    pub(super) divided: u64,
+    /// Requests that came into a block because its range grew.
+    pub(super) pulled: u64,
+    /// Blocks that a victim selection passed over by their bound.
+    pub(super) pruned: u64,
+    /// Victims with more than one group.
+    pub(super) super_groups: u64,
+    /// Groups of those.
+    pub(super) super_members: u64,
+}
+
+/// How requests of the same key are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CancelOut {
+    /// Nothing is known of the tree: an insertion and a deletion after it leave the deletion, and
+    /// an insertion after a deletion overwrites.
+    Sound,
+    /// The same, but that inserted keys are new: an insertion and a deletion vanish.
+    NewKeys,
+    /// Whatever has the same key and the opposite type vanishes.
+    AsPublished,
+}
+
+/// The pool.
+pub(super) struct Pool {
+    pub(super) requests: BTreeMap<Key, Waiting>,
+    blocks: Vec<(u32, Option<Block>)>,
+    free: Vec<u32>,
+    by_page: FxHashMap<Lpn, BlockId>,
+    pub(super) root: BlockId,
+    /// Requests that have room.
+    pub(super) capacity: usize,
+    cancel_out: CancelOut,
+    /// Whether requests are committed to a dirty leaf that leaves the memory.
+    on_eviction: bool,
+    clock: u64,
+    pub(super) counts: Counts,
+}
+
+impl Pool {
+    pub(super) fn new(
+        root: Lpn,
+        height: u32,
+        capacity: usize,
+        cancel_out: CancelOut,
+        on_eviction: bool,
+    ) -> Pool {
+        let mut pool = Pool {
+            requests: BTreeMap::new(),
+            blocks: Vec::new(),
+            free: Vec::new(),
+            by_page: FxHashMap::default(),
+            root: BlockId {
+                index: 0,
+                serial: 0,
+            },
+            capacity,
+            cancel_out,
+            on_eviction,
+            clock: 0,
+            counts: Counts::default(),
+        };
+        pool.root = pool.add(whole(root), height - 1, None);
+        pool
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.requests.len() >= self.capacity
+    }
+
+    /// Bytes of requests and blocks.
+    pub(super) fn memory(&self) -> (u64, u64) {
+        let requests = self.requests.len() * size_of::<(Key, Waiting)>();
+        let block = size_of::<(u32, Option<Block>)>() + size_of::<(Lpn, BlockId)>();
+        (requests as u64, (self.by_page.len() * block) as u64)
+    }
+
+    pub(super) fn get(&self, id: BlockId) -> Option<&Block> {
+        let (serial, block) = &self.blocks[id.index as usize];
+        block.as_ref().filter(|_| *serial == id.serial)
+    }
+
+    pub(super) fn block(&self, id: BlockId) -> &Block {
+        self.get(id).expect("a block that is there")
+    }
+
+    pub(super) fn block_mut(&mut self, id: BlockId) -> &mut Block {
+        let (_, block) = &mut self.blocks[id.index as usize];
+        block.as_mut().expect("a block that is there")
+    }
+
+    /// Makes a block, of whose requests nothing is counted yet.
+    fn add(&mut self, span: Span, level: u32, parent: Option<BlockId>) -> BlockId {
+        let block = Block {
+            span,
+            level,
+            parent,
+            children: Vec::new(),
+            own: 0,
+            growth: 0,
+            hit: 0,
+            born: u64::MAX,
+            node_size: None,
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                let slot = &mut self.blocks[index as usize];
+                *slot = (slot.0 + 1, Some(block));
+                index
+            }
+            None => {
+                self.blocks.push((0, Some(block)));
+                self.blocks.len() as u32 - 1
+            }
+        };
+        let serial = self.blocks[index as usize].0;
+        let id = BlockId { index, serial };
+        self.by_page.insert(span.at, id);
+        id
+    }
+
+    fn drop_block(&mut self, id: BlockId) -> Block {
+        self.free.push(id.index);
+        let block = self.blocks[id.index as usize].1.take();
+        let block = block.expect("a block that is there");
+        if self.by_page.get(&block.span.at) == Some(&id) {
+            self.by_page.remove(&block.span.at);
+        }
+        block
+    }
+
+    /// The child of a block whose range has a key.
+    fn child_with(&self, id: BlockId, key: Key) -> Option<BlockId> {
+        let children = &self.block(id).children;
+        let after = children.partition_point(|&child| self.block(child).span.low <= key);
+        let child = *children.get(after.checked_sub(1)?)?;
+        (key <= self.block(child).span.high).then_some(child)
+    }
+
+    /// The deepest block whose range has a key.
+    pub(super) fn locate(&self, key: Key) -> BlockId {
+        let mut id = self.root;
+        while let Some(child) = self.child_with(id, key) {
+            id = child;
+        }
+        id
+    }
+
+    /// The block of a node.
+    pub(super) fn of_page(&self, at: Lpn) -> Option<BlockId> {
+        self.by_page.get(&at).copied()
+    }
+
+    /// Takes a request that came: `Insert` and `Delete` as they are, `Overwrite` for an update of a
+    /// key that is known to be there.
+    pub(super) fn put(&mut self, key: Key, new: Request) {
+        if self.cancel_out == CancelOut::AsPublished
+            && let Request::Overwrite(value) = new
+        {
+            // Two requests, [LazyBtree] §3.
+            self.put(key, Request::Delete);
+            self.put(key, Request::Insert(value));
+            return;
+        }
+        self.clock += 1;
+        self.counts.requests += 1;
+        let id = self.locate(key);
+        let old = self.requests.get(&key).map(|waiting| waiting.request);
+        let joined = join(self.cancel_out, old, new);
+        let stamp = self.clock;
+        let growth = |request: Option<Request>| request.map_or(0, Request::growth);
+        let block = self.block_mut(id);
+        block.hit = stamp;
+        block.born = block.born.min(stamp);
+        block.growth += growth(joined) - growth(old);
+        match (old, joined) {
+            (None, Some(request)) => {
+                block.own += 1;
+                self.requests.insert(key, Waiting { request, stamp });
+            }
+            (Some(_), Some(request)) => {
+                self.requests.insert(key, Waiting { request, stamp });
+                self.counts.cancelled += 1;
+            }
+            (_, None) => {
+                block.own -= 1;
+                self.requests.remove(&key);
+                self.counts.cancelled += 2;
+                self.tidy(id);
+            }
+        }
+    }
+
+    /// Removes a block without requests and children, and what is above it in turn.
+    fn tidy(&mut self, id: BlockId) {
+        let block = self.block(id);
+        let Some(parent) = block.parent else {
+            return;
+        };
+        if block.own > 0 || !block.children.is_empty() {
+            return;
+        }
+        self.drop_block(id);
+        self.block_mut(parent).children.retain(|&child| child != id);
+        self.tidy(parent);
+    }
+
+    /// Counts the requests of a range: how many, their growth, the newest and the oldest.
+    fn count(&self, low: Key, high: Key) -> (usize, i64, u64, u64) {
+        let mut all = (0, 0, 0, u64::MAX);
+        for waiting in self.requests.range(low..=high).map(|(_, waiting)| waiting) {
+            all.0 += 1;
+            all.1 += waiting.request.growth();
+            all.2 = all.2.max(waiting.stamp);
+            all.3 = all.3.min(waiting.stamp);
+        }
+        all
+    }
+
+    /// Divides the own requests of an index block by the entries of its node, into new children
+    /// (lines 6 to 11 of algorithm 3).
+    pub(super) fn divide(&mut self, id: BlockId, page: &[u8], shape: Shape) {
+        let (span, level, own) = {
+            let block = self.block(id);
+            (block.span, block.level, block.own)
+        };
+        let Some(len) = shape.inner_len(page).filter(|_| own > 0 && level > 0) else {
+            return;
+        };
+        self.counts.divided += 1;
+        let mut made = Vec::new();
+        let mut cursor = Some(span.low);
+        while let Some(from) = cursor.filter(|&from| from <= span.high) {
+            let Some((&key, _)) = self.requests.range(from..=span.high).next() else {
+                break;
+            };
+            if let Some(child) = self.child_with(id, key) {
+                cursor = self.block(child).span.high.checked_add(1);
+                continue;
+            }
+            let slot = Shape::route(page, len, key);
+            let (low, high) = Shape::bounds(page, len, slot, (span.low, span.high));
+            let at = Shape::child(page, slot);
+            made.push(self.add_counted(Span { at, low, high }, level - 1, Some(id)));
+            cursor = high.checked_add(1);
+        }
+        let block = self.block_mut(id);
+        (block.own, block.growth, block.born) = (0, 0, u64::MAX);
+        block.children.extend(made);
+        self.sort_children(id);
+    }
+
+    fn add_counted(&mut self, span: Span, level: u32, parent: Option<BlockId>) -> BlockId {
+        let id = self.add(span, level, parent);
+        let (own, growth, hit, born) = self.count(span.low, span.high);
+        let block = self.block_mut(id);
+        (block.own, block.growth, block.hit, block.born) = (own, growth, hit, born);
+        id
+    }
+
+    /// Gives a block that was counted alone its children.
+    fn adopt(&mut self, id: BlockId, children: Vec<BlockId>) {
+        for &child in &children {
+            let Span { low, high, .. } = self.block(child).span;
+            let (own, growth, ..) = self.count(low, high);
+            let block = self.block_mut(id);
+            block.own -= own;
+            block.growth -= growth;
+            self.block_mut(child).parent = Some(id);
+        }
+        self.block_mut(id).children = children;
+    }
+
+    fn sort_children(&mut self, id: BlockId) {
+        let mut children = std::mem::take(&mut self.block_mut(id).children);
+        children.sort_unstable_by_key(|&child| self.block(child).span.low);
+        self.block_mut(id).children = children;
+    }
+
+    /// Takes the requests of a group block out, in the order of their keys; the block goes.
+    pub(super) fn take(&mut self, id: BlockId) -> Vec<(Key, Waiting)> {
+        let Span { low, high, .. } = self.block(id).span;
+        let taken: Vec<(Key, Waiting)> = self
+            .requests
+            .range(low..=high)
+            .map(|(&key, &waiting)| (key, waiting))
+            .collect();
+        for (key, _) in &taken {
+            self.requests.remove(key);
+        }
+        let block = self.block_mut(id);
+        (block.own, block.growth, block.born) = (0, 0, u64::MAX);
+        block.node_size = None;
+        self.tidy(id);
+        taken
+    }
+
+    /// Puts requests back that could not be committed.
+    pub(super) fn restore(&mut self, taken: Vec<(Key, Waiting)>) {
+        for (key, waiting) in taken {
+            let id = self.locate(key);
+            let block = self.block_mut(id);
+            block.own += 1;
+            block.growth += waiting.request.growth();
+            block.hit = block.hit.max(waiting.stamp);
+            block.born = block.born.min(waiting.stamp);
+            self.requests.insert(key, waiting);
+        }
+    }
+
+    /// Removes a request that was committed.
+    fn remove(&mut self, key: Key) {
+        let id = self.locate(key);
+        if let Some(waiting) = self.requests.remove(&key) {
+            let block = self.block_mut(id);
+            block.own -= 1;
+            block.growth -= waiting.request.growth();
+            block.node_size = None;
+            self.tidy(id);
+        }
+    }
+
+    /// Checks ranges, counts and invariant O against the nodes of the tree, each with its level and
+    /// entries.
+    ///
+    /// # Errors
+    /// Says what does not hold.
+    pub(super) fn check(&self, nodes: &[(Span, u32, usize)]) -> Result<(), String> {
+        let nodes: BTreeMap<Lpn, (Span, u32, usize)> =
+            nodes.iter().map(|&node| (node.0.at, node)).collect();
+        if self.requests.len() > self.capacity {
+            return Err(format!(
+                "{} requests wait, {} have room",
+                self.requests.len(),
+                self.capacity
+            ));
+        }
+        let mut owned = 0;
+        let mut seen = 0;
+        let mut stack = vec![self.root];
+        while let Some(id) = stack.pop() {
+            let block = self.get(id).ok_or("a block names one that is gone")?;
+            let Span { at, low, high } = block.span;
+            seen += 1;
+            owned += block.own;
+            let Some(&(span, level, len)) = nodes.get(&at) else {
+                return Err(format!("a block stands for page {at}, which is no node"));
+            };
+            if (span, level) != (block.span, block.level) {
+                return Err(format!(
+                    "the block of page {at} has {low}..={high} at level {}, the node has {}..={} \
+                     at level {level}",
+                    block.level, span.low, span.high
+                ));
+            }
+            if block.node_size.is_some_and(|size| size != len) {
+                return Err(format!(
+                    "the block of page {at} says that it has {:?} entries, not {len}",
+                    block.node_size
+                ));
+            }
+            if self.of_page(at) != Some(id) {
+                return Err(format!("the block of page {at} is not found by it"));
+            }
+            if id != self.root && block.own == 0 && block.children.is_empty() {
+                return Err(format!("the block of page {at} is empty"));
+            }
+            let (mut own, mut growth, _, born) = self.count(low, high);
+            if own > 0 && block.own > 0 && block.level == 0 && block.born > born {
+                return Err(format!(
+                    "the block of page {at} is younger than its requests"
+                ));
+            }
+            let mut from = Some(low);
+            for &child in &block.children {
+                let child = self.get(child).ok_or("a block names one that is gone")?;
+                let inside = from.is_some_and(|from| from <= child.span.low);
+                if !inside || child.span.high > high || child.parent != Some(id) {
+                    return Err(format!(
+                        "a child of the block of page {at} is out of its place"
+                    ));
+                }
+                from = child.span.high.checked_add(1);
+                let (others, growing, ..) = self.count(child.span.low, child.span.high);
+                own -= others;
+                growth -= growing;
+            }
+            if (own, growth) != (block.own, block.growth) {
+                return Err(format!(
+                    "invariant O: {own} requests belong to the block of page {at}, which has {}",
+                    block.own
+                ));
+            }
+            stack.extend(&block.children);
+        }
+        if (owned, seen) != (self.requests.len(), self.by_page.len()) {
+            return Err(format!(
+                "blocks have {owned} requests of {}, and {seen} blocks of {} are reached",
+                self.requests.len(),
+                self.by_page.len()
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn whole(at: Lpn) -> Span {
+    let (low, high) = (0, Key::MAX);
+    Span { at, low, high }
+}
+
+/// What waits after a request came to one of the same key.
+fn join(cancel_out: CancelOut, old: Option<Request>, new: Request) -> Option<Request> {
+    use Request::{Delete, Insert, Overwrite};
+    let published = cancel_out == CancelOut::AsPublished;
+    Some(match (old, new) {
+        (None, new) => new,
+        (Some(Delete), Insert(_)) | (Some(Insert(_) | Overwrite(_)), Delete) if published => {
+            return None;
+        }
+        (Some(Insert(_)), Delete) if cancel_out == CancelOut::NewKeys => return None,
+        (Some(Insert(_)), Insert(value) | Overwrite(value)) => Insert(value),
+        (Some(Delete | Overwrite(_)), Insert(value) | Overwrite(value)) => Overwrite(value),
+        (Some(_), Delete) => Delete,
+    })
+}
+
+/// Requests as a leaf takes them.
+pub(super) fn changes(taken: &[(Key, Waiting)]) -> Vec<Change> {
+    let change = |&(key, waiting): &(Key, Waiting)| (key, waiting.request.value());
+    taken.iter().map(change).collect()
+}
+
+impl Above for Pool {
+    const WATCHES: bool = true;
+
+    /// [LazyBtree] §4.4.2.2: requests of a dirty leaf that is about to be swapped out.
+    fn leaving(&mut self, at: Lpn, page: &mut [u8], shape: Shape) {
+        if !self.on_eviction || self.requests.is_empty() {
+            return;
+        }
+        let Some(len) = shape.leaf_len(page) else {
+            return;
+        };
+        let range = match self.of_page(at) {
+            Some(id) => {
+                let Span { low, high, .. } = self.block(id).span;
+                Some((low, high))
+            }
+            // Its range is not known, but that all between its keys are its own is.
+            None => shape.keys(page, len),
+        };
+        let Some((low, high)) = range else {
+            return;
+        };
+        let change = |(&key, waiting): (&Key, &Waiting)| (key, waiting.request.value());
+        let changes: Vec<Change> = self.requests.range(low..=high).map(change).collect();
+        if !changes.is_empty() && shape.amend(page, &changes).is_some() {
+            self.counts.evicted += 1;
+            self.counts.committed += changes.len() as u64;
+            for (key, _) in changes {
+                self.remove(key);
+            }
+        }
+    }
+
+    /// Blocks of the nodes before become blocks of those after. Their children go to the one that
+    /// has their range, and requests that waited above because only a part of the range had a block
+    /// come down.
+    fn reshaped(&mut self, old: &[Lpn], new: &[Span]) {
+        let before: Vec<BlockId> = old.iter().filter_map(|&at| self.of_page(at)).collect();
+        let Some(&one) = before.first() else {
+            return;
+        };
+        let level = self.block(one).level;
+        let parent = self.block(one).parent.expect("the root has no sibling");
+        let mut children = Vec::new();
+        let mut own_before = 0;
+        for &id in &before {
+            let block = self.drop_block(id);
+            children.extend(block.children);
+            own_before += block.own;
+            let above = self.block_mut(parent);
+            above.own += block.own;
+            above.growth += block.growth;
+            above.children.retain(|&child| child != id);
+        }
+        for &span in new {
+            let id = self.add_counted(span, level, Some(parent));
+            let (inside, others) = children.into_iter().partition(|&child| {
+                let Span { low, high, .. } = self.block(child).span;
+                span.low <= low && high <= span.high
+            });
+            children = others;
+            self.adopt(id, inside);
+            let Block { own, growth, .. } = *self.block(id);
+            if own == 0 && self.block(id).children.is_empty() {
+                self.drop_block(id);
+                continue;
+            }
+            let above = self.block_mut(parent);
+            above.children.push(id);
+            above.own -= own;
+            above.growth -= growth;
+            self.counts.pulled += own as u64;
+        }
+        self.counts.pulled -= own_before as u64;
+        self.sort_children(parent);
+        self.tidy(parent);
+    }
+
+    fn grown(&mut self, root: Lpn) {
+        let below = self.root;
+        let level = self.block(below).level + 1;
+        self.root = self.add(whole(root), level, None);
+        let new = self.root;
+        self.block_mut(below).parent = Some(new);
+        self.block_mut(new).children.push(below);
+        self.tidy(below);
+    }
+
+    fn shrunk(&mut self, root: Lpn) {
+        let block = self.drop_block(self.root);
+        match block.children.first() {
+            Some(&child) => {
+                self.root = child;
+                self.block_mut(child).parent = None;
+            }
+            None => self.root = self.add_counted(whole(root), block.level - 1, None),
+        }
+    }
+}

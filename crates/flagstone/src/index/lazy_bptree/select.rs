@@ -1,0 +1,225 @@
+//! Which group is committed when the pool is full: [LazyBtree] §4.2 to §4.4.2.1.
+
+use super::super::IndexError;
+use super::LazyTree;
+use super::pool::{Block, BlockId};
+use super::super_group::SuperGroups;
+use crate::units::Nanos;
+use std::cmp::Ordering;
+
+/// A commit policy. Among groups that are as good, the least recently hit one is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Policy {
+    /// The group of most requests.
+    Big,
+    /// The group with the least leaf writes for each request.
+    Cost,
+    /// The group that was least recently hit.
+    Lru,
+    /// The group whose first request is the oldest.
+    Fifo,
+}
+
+/// How good a victim is: the lower `gain / size`, the better.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Score {
+    pub(super) gain: u64,
+    pub(super) size: u64,
+}
+
+impl Score {
+    pub(super) fn order(self, other: Score) -> Ordering {
+        let ours = u128::from(self.gain) * u128::from(other.size);
+        ours.cmp(&(u128::from(other.gain) * u128::from(self.size)))
+    }
+}
+
+/// Victims, the best so far.
+struct Best {
+    id: BlockId,
+    score: Score,
+    hit: u64,
+}
+
+impl LazyTree {
+    /// The pages of leaves that a commit writes: |D| of equation 5. A leaf whose size is not known
+    /// counts as one.
+    pub(super) fn gain(&self, block: &Block) -> u64 {
+        let order = self.tree.shape.leaf_order as u64;
+        let Some(size) = block.node_size else {
+            return 1;
+        };
+        let after = (size as i64 + block.growth).max(0) as u64;
+        if after > 2 * order {
+            after.div_ceil(2 * order)
+        } else if after < order && self.tree.height > 1 {
+            2
+        } else {
+            1
+        }
+    }
+
+    /// The score of a group; for the cost-based policy a lower bound of it where the size of the
+    /// leaf is not known.
+    pub(super) fn score(&self, block: &Block) -> Score {
+        let size = block.own as u64;
+        match self.policy {
+            Policy::Big => Score { gain: 1, size },
+            Policy::Cost => Score {
+                gain: self.gain(block),
+                size,
+            },
+            Policy::Lru => Score {
+                gain: block.hit,
+                size: 1,
+            },
+            Policy::Fifo => Score {
+                gain: block.born,
+                size: 1,
+            },
+        }
+    }
+
+    /// A lower bound of the scores of all groups that the requests of an index block will be.
+    fn bound(&self, block: &Block) -> Score {
+        match self.policy {
+            Policy::Big | Policy::Cost => Score {
+                gain: 1,
+                size: block.own as u64,
+            },
+            Policy::Lru | Policy::Fifo => Score {
+                gain: block.born,
+                size: 1,
+            },
+        }
+    }
+
+    /// Looks up the entries of a group's leaf, if they are not known.
+    pub(super) fn size_up(&mut self, now: Nanos, id: BlockId) -> Result<Nanos, IndexError> {
+        let block = self.tree.above.block(id);
+        if block.node_size.is_some() {
+            return Ok(now);
+        }
+        let at = block.span.at;
+        let (len, now) = self
+            .tree
+            .look(now, at, |_, page, shape| shape.leaf_len(page))?;
+        if self.tree.above.get(id).is_some() {
+            self.tree.above.block_mut(id).node_size = Some(len);
+        }
+        Ok(now)
+    }
+
+    /// Divides the list of an index block.
+    pub(super) fn divide(&mut self, now: Nanos, id: BlockId) -> Result<Nanos, IndexError> {
+        let at = self.tree.above.block(id).span.at;
+        let ((), now) = self.tree.look(now, at, |pool, page, shape| {
+            shape.inner_len(page)?;
+            if pool.get(id).is_some() {
+                pool.divide(id, page, shape);
+            }
+            Some(())
+        })?;
+        Ok(now)
+    }
+
+    /// The victims. None, if requests were committed on the way, because their leaf left the
+    /// memory, and there may be room.
+    pub(super) fn select(&mut self, mut now: Nanos) -> Result<(Vec<BlockId>, Nanos), IndexError> {
+        if self.super_groups == SuperGroups::Second {
+            now = self.form_groups(now)?;
+            return self.select_super_group(now);
+        }
+        if !self.prune {
+            now = self.form_groups(now)?;
+        }
+        let (victim, now) = self.search(now, self.prune, self.exact_ties)?;
+        Ok((victim.into_iter().collect(), now))
+    }
+
+    /// Algorithm 3: all requests go to groups.
+    pub(super) fn form_groups(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+        let mut stack = vec![self.tree.above.root];
+        while let Some(id) = stack.pop() {
+            let Some(block) = self.tree.above.get(id) else {
+                continue;
+            };
+            if block.level > 0 && block.own > 0 {
+                now = self.divide(now, id)?;
+            }
+            stack.extend(
+                self.tree
+                    .above
+                    .get(id)
+                    .map_or(&[][..], |block| &block.children),
+            );
+        }
+        Ok(now)
+    }
+
+    /// Algorithm 5: goes through the blocks, and leaves out those that can have no victim
+    /// (`prune`), or that are only as good as one that was found (unless `exact_ties`).
+    pub(super) fn search(
+        &mut self,
+        mut now: Nanos,
+        prune: bool,
+        exact_ties: bool,
+    ) -> Result<(Option<BlockId>, Nanos), IndexError> {
+        let mut best: Option<Best> = None;
+        let mut stack = vec![self.tree.above.root];
+        while let Some(id) = stack.pop() {
+            if !self.tree.above.is_full() {
+                return Ok((None, now));
+            }
+            if best
+                .as_ref()
+                .is_some_and(|best| self.tree.above.get(best.id).is_none())
+            {
+                best = None;
+            }
+            let Some(block) = self.tree.above.get(id) else {
+                continue;
+            };
+            if block.level > 0 && block.own > 0 {
+                let bound = self.bound(block);
+                let may = best
+                    .as_ref()
+                    .is_none_or(|best| bound.order(best.score).is_le());
+                if may {
+                    now = self.divide(now, id)?;
+                } else {
+                    self.tree.above.counts.pruned += 1;
+                }
+            } else if block.level == 0 && block.own > 0 {
+                let (least, hit) = (self.score(block), block.hit);
+                let may = best
+                    .as_ref()
+                    .is_none_or(|best| match least.order(best.score) {
+                        Ordering::Less => true,
+                        Ordering::Equal => exact_ties && hit < best.hit,
+                        Ordering::Greater => false,
+                    });
+                if self.policy == Policy::Cost && (may || !prune) {
+                    now = self.size_up(now, id)?;
+                }
+                if let Some(block) = self.tree.above.get(id).filter(|_| may || !prune) {
+                    let score = self.score(block);
+                    let better = best.as_ref().is_none_or(|best| {
+                        let order = score.order(best.score);
+                        order.is_lt() || (order.is_eq() && hit < best.hit)
+                    });
+                    if better {
+                        best = Some(Best { id, score, hit });
+                    }
+                }
+            }
+            stack.extend(
+                self.tree
+                    .above
+                    .get(id)
+                    .map_or(&[][..], |block| &block.children),
+            );
+        }
+        Ok((best.map(|best| best.id), now))
+    }
+}

@@ -1,0 +1,425 @@
+//! Tests of the lazy-update B+-tree: histories against a map under every policy and technique, the
+//! cancel-out rule that loses updates, victims against an exhaustive search, checks that find what
+//! is wrong.
+
+use super::super::model::{Dice, History, Mistake, assert_recovers};
+use super::super::{IndexKind, MemStore};
+use super::*;
+use std::collections::BTreeMap;
+
+const KIND: IndexKind = IndexKind::LazyBPlusTree;
+const START: Nanos = Nanos::ZERO;
+
+/// Seven frames of 256 bytes and a pool of 17 requests.
+fn small(order: usize) -> Settings {
+    Settings::new()
+        .with("order", order)
+        .with("memory", 2304)
+        .with("pool_share", 0.12)
+}
+
+pub(super) fn open_lazy(settings: &Settings, pages: u32) -> LazyTree {
+    let store = Box::new(MemStore::new(256, pages));
+    LazyTree::open(store, settings, START)
+        .expect("a blank store")
+        .0
+}
+
+fn history(settings: Settings, seed: u64) -> History {
+    History {
+        kind: KIND,
+        settings,
+        page_bytes: 256,
+        seed,
+        operations: 5000,
+        keys: 500,
+    }
+}
+
+fn figure(index: &dyn Index, name: &str) -> f64 {
+    let figures = index.figures();
+    let found = figures.iter().find(|(figure, _)| *figure == name);
+    found.unwrap_or_else(|| panic!("no figure {name}")).1
+}
+
+#[test]
+fn agrees_with_a_map_under_every_policy() {
+    for (seed, policy) in ["big", "cost", "lru", "fifo"].into_iter().enumerate() {
+        for prune in [true, false] {
+            let settings = small(2).with("policy", policy).with("prune", prune);
+            history(settings, 10 * seed as u64).assert_agrees(2);
+        }
+    }
+}
+
+#[test]
+fn agrees_with_a_map_with_super_groups() {
+    for policy in ["big", "cost"] {
+        for approach in ["first", "second"] {
+            for order in [1, 3] {
+                let settings = small(order)
+                    .with("policy", policy)
+                    .with("super_group", approach);
+                history(settings, order as u64).assert_agrees(2);
+            }
+        }
+    }
+}
+
+#[test]
+fn agrees_with_a_map_with_the_smallest_memory_and_with_a_large_one() {
+    for (memory, share) in [(0, 0.0), (1024, 0.99), (65536, 0.1), (65536, 0.9)] {
+        for ties in ["published", "exact"] {
+            let settings = small(2)
+                .with("memory", memory)
+                .with("pool_share", share)
+                .with("ties", ties);
+            history(settings, memory).assert_agrees(1);
+        }
+    }
+    history(small(2).with("on_eviction", false), 3).assert_agrees(2);
+}
+
+#[test]
+fn transactions_survive_or_are_gone() {
+    for super_group in ["none", "first"] {
+        let settings = small(3)
+            .with("memory", 6144)
+            .with("super_group", super_group);
+        assert_recovers(KIND, &settings, 5, 300);
+    }
+}
+
+/// Grows and shrinks a tree; what it counted is summed up.
+fn busy(settings: &Settings) -> LazyTree {
+    let mut index = open_lazy(settings, 1 << 16);
+    let mut dice = Dice(7);
+    for phase in 0..6 {
+        for i in 0..3000 {
+            let key = dice.below(600);
+            let done = match dice.below(10) {
+                0..7 if phase % 2 == 0 => index.insert(START, key, i),
+                0..2 => index.get(START, key).map(|(_, now)| now),
+                _ => index.delete(START, key),
+            };
+            done.expect("room");
+        }
+        index.check().expect("a tree and its pool");
+    }
+    index
+}
+
+#[test]
+fn everything_happens_in_a_long_history() {
+    let always = [
+        "cancelled",
+        "requests_committed",
+        "groups_committed",
+        "rebalancings",
+        "blocks_divided",
+        "splits",
+        "merges",
+        "redistributions",
+        "grown",
+        "shrunk",
+    ];
+    for policy in ["big", "cost", "lru", "fifo"] {
+        let index = busy(&small(1).with("policy", policy));
+        for name in always
+            .iter()
+            .chain(&["committed_on_eviction", "blocks_pruned"])
+        {
+            assert!(figure(&index, name) > 0.0, "{name} under {policy}");
+        }
+        assert!(figure(&index, "requests_per_commit") >= 1.0);
+    }
+    for approach in ["first", "second"] {
+        let index = busy(&small(1).with("super_group", approach));
+        for name in always.iter().chain(&["super_groups_committed"]) {
+            assert!(figure(&index, name) > 0.0, "{name} with super groups");
+        }
+        let groups = figure(&index, "super_groups_committed");
+        assert!(figure(&index, "super_group_members") >= 2.0 * groups);
+    }
+    // Many groups in few nodes, so that inner nodes with and without blocks merge.
+    let crowded = small(1).with("memory", 4096).with("pool_share", 0.5);
+    assert!(figure(&busy(&crowded), "requests_pulled_down") > 0.0);
+    let without = busy(&small(1).with("on_eviction", false).with("prune", false));
+    assert_eq!(figure(&without, "committed_on_eviction"), 0.0);
+    assert_eq!(figure(&without, "blocks_pruned"), 0.0);
+}
+
+#[test]
+fn all_requests_are_accounted_for() {
+    let index = busy(&small(2));
+    let sum = figure(&index, "cancelled")
+        + figure(&index, "requests_committed")
+        + figure(&index, "pool_requests");
+    assert_eq!(figure(&index, "requests"), sum);
+}
+
+/// D1: the two pairs of which the paper's rule loses an update, alone and in a history.
+#[test]
+fn the_published_cancel_out_loses_updates_and_the_sound_one_does_not() {
+    let outcome = |rule: &str, there: bool, pair: [Option<Value>; 2]| {
+        let mut index = open_lazy(&small(2).with("cancel_out", rule), 64);
+        if there {
+            index.insert(START, 5, 1).expect("room");
+            index.flush(START).expect("room");
+        }
+        for request in pair {
+            let done = match request {
+                Some(value) => index.insert(START, 5, value),
+                None => index.delete(START, 5),
+            };
+            done.expect("room");
+        }
+        index.flush(START).expect("room");
+        index.get(START, 5).expect("a page").0
+    };
+    let (insert_delete, delete_insert) = ([Some(2), None], [None, Some(2)]);
+    assert_eq!(outcome("as-published", true, delete_insert), Some(1));
+    assert_eq!(outcome("as-published", false, delete_insert), None);
+    assert_eq!(outcome("as-published", true, insert_delete), Some(1));
+    assert_eq!(outcome("as-published", false, insert_delete), None);
+    for there in [true, false] {
+        assert_eq!(outcome("sound", there, delete_insert), Some(2));
+        assert_eq!(outcome("sound", there, insert_delete), None);
+    }
+    // Inserted keys are new, and deleted ones are there.
+    assert_eq!(outcome("new-keys", true, delete_insert), Some(2));
+    assert_eq!(outcome("new-keys", false, insert_delete), None);
+
+    let published = history(small(2).with("cancel_out", "as-published"), 1);
+    let lost = published.play(Mistake::None);
+    assert!(lost.is_err(), "a history finds what the paper's rule loses");
+}
+
+/// D6: an update is one request, but as published it is a pair, which vanishes.
+#[test]
+fn an_update_is_one_request() {
+    for (rule, value, cancelled) in [("sound", 2, 0.0), ("as-published", 1, 2.0)] {
+        let mut index = open_lazy(&small(2).with("cancel_out", rule), 64);
+        index.insert(START, 5, 1).expect("room");
+        index.flush(START).expect("room");
+        index.reset_stats();
+        index.update(START, 5, 2).expect("room");
+        assert_eq!(figure(&index, "cancelled"), cancelled, "{rule}");
+        assert_eq!(index.get(START, 5).expect("a page").0, Some(value));
+    }
+}
+
+#[test]
+fn new_keys_cancel_pairs_and_lose_nothing_where_the_workload_keeps_its_word() {
+    let mut saved = Vec::new();
+    for rule in ["sound", "new-keys"] {
+        let mut index = open_lazy(&small(2).with("cancel_out", rule), 1 << 16);
+        let mut map: BTreeMap<Key, Value> = BTreeMap::new();
+        let mut dice = Dice(11);
+        for i in 0..8000 {
+            let key = dice.below(200);
+            let done = if !map.contains_key(&key) {
+                map.insert(key, i);
+                index.insert(START, key, i)
+            } else if dice.below(3) == 0 {
+                map.insert(key, i);
+                index.update(START, key, i)
+            } else {
+                map.remove(&key);
+                index.delete(START, key)
+            };
+            done.expect("room");
+        }
+        for key in 0..200 {
+            let found = index.get(START, key).expect("a page").0;
+            assert_eq!(found, map.get(&key).copied(), "{key} with {rule}");
+        }
+        saved.push(figure(&index, "requests_committed"));
+    }
+    assert!(saved[1] < saved[0], "{saved:?}");
+}
+
+#[test]
+fn queries_that_the_pool_answers_read_nothing() {
+    let mut index = open_lazy(&small(2), 1 << 10);
+    for key in 0..300 {
+        index.insert(START, key, key).expect("room");
+    }
+    index.flush(START).expect("room");
+    index.insert(START, 1000, 3).expect("room");
+    index.delete(START, 8).expect("room");
+    index.reset_stats();
+    assert_eq!(index.get(START, 1000).expect("a page").0, Some(3));
+    assert_eq!(index.get(START, 8).expect("a page").0, None);
+    assert_eq!(index.stats().pool.accesses(), 0);
+    let mut found = Vec::new();
+    index.range(START, 7, 9, &mut found).expect("a range");
+    assert_eq!(found, [(7, 7), (9, 9)]);
+    found.clear();
+    index.range(START, 299, 2000, &mut found).expect("a range");
+    assert_eq!(found, [(299, 299), (1000, 3)]);
+}
+
+/// Fills the pool of a tree with random requests; some queries form groups.
+fn fill(index: &mut LazyTree, dice: &mut Dice) {
+    while !index.tree.above.is_full() {
+        let key = dice.below(4000);
+        let done = match dice.below(8) {
+            0 => index.get(START, key).map(|(_, now)| now),
+            1..4 => index.delete(START, key),
+            _ => index.insert(START, key, 1),
+        };
+        done.expect("room");
+    }
+}
+
+/// How often pruning finds another victim than a search through all groups, and how often one that
+/// is less good. `judge` may change the policy for the exhaustive search.
+fn differences(policy: &str, exact_ties: bool, judge: Option<Policy>) -> (u32, u32) {
+    let settings = small(4)
+        .with("memory", 400_000)
+        .with("pool_share", 0.01)
+        .with("policy", policy);
+    let mut index = open_lazy(&settings, 1 << 14);
+    let mut dice = Dice(99);
+    for key in 0..2000 {
+        index.insert(START, key * 2, 1).expect("room");
+    }
+    index.flush(START).expect("room");
+    let own = index.policy;
+    let (mut other, mut worse) = (0, 0);
+    for _ in 0..400 {
+        fill(&mut index, &mut dice);
+        let pruned = index.search(START, true, exact_ties).expect("pages").0;
+        let pruned = pruned.expect("a victim");
+        index.form_groups(START).expect("pages");
+        index.policy = judge.unwrap_or(own);
+        let best = index.search(START, false, true).expect("pages").0;
+        let best = best.expect("a victim");
+        index.policy = own;
+        other += u32::from(best != pruned);
+        index.size_up(START, pruned).expect("pages");
+        index.size_up(START, best).expect("pages");
+        let pool = &index.tree.above;
+        let scores = [pruned, best].map(|id| index.score(pool.block(id)));
+        worse += u32::from(scores[0].order(scores[1]).is_ne());
+        index.commit(START, pruned).expect("room");
+        index.check().expect("a tree and its pool");
+    }
+    (other, worse)
+}
+
+#[test]
+fn pruning_finds_the_victim_of_an_exhaustive_search() {
+    for policy in ["big", "cost", "lru", "fifo"] {
+        assert_eq!(differences(policy, true, None), (0, 0), "{policy}");
+    }
+    // Controls: the comparison sees another policy, and D5: as published a tie may go to another
+    // group, never to one that is less good.
+    let (other, worse) = differences("cost", true, Some(Policy::Lru));
+    assert!(other > 0 && worse > 0);
+    for policy in ["big", "cost"] {
+        let (other, worse) = differences(policy, false, None);
+        assert!(other > 0 && worse == 0, "{policy}: {other}, {worse}");
+    }
+}
+
+#[test]
+fn the_check_of_the_pool_finds_what_is_wrong() {
+    let ready = || {
+        let mut index = open_lazy(&small(2), 1 << 10);
+        for key in 0..200 {
+            index.insert(START, key, key).expect("room");
+        }
+        index.flush(START).expect("room");
+        for key in [3, 50, 51, 190] {
+            index.delete(START, key).expect("room");
+        }
+        index.form_groups(START).expect("pages");
+        let group = index.tree.above.locate(50);
+        index.size_up(START, group).expect("pages");
+        assert_eq!(index.check(), Ok(()));
+        (index, group)
+    };
+    type Spoil = fn(&mut LazyTree, pool::BlockId);
+    let spoils: [(&str, Spoil); 7] = [
+        ("a count", |index, id| {
+            index.tree.above.block_mut(id).own += 1
+        }),
+        ("a growth", |index, id| {
+            index.tree.above.block_mut(id).growth += 1
+        }),
+        ("a range", |index, id| {
+            index.tree.above.block_mut(id).span.high += 1
+        }),
+        ("a leaf's size", |index, id| {
+            index.tree.above.block_mut(id).node_size = Some(77);
+        }),
+        ("a level", |index, id| {
+            index.tree.above.block_mut(id).level = 1
+        }),
+        ("a lost request", |index, _| {
+            index.tree.above.requests.remove(&50);
+        }),
+        ("a lost child", |index, id| {
+            let parent = index.tree.above.block(id).parent.expect("a parent");
+            index.tree.above.block_mut(parent).children.clear();
+        }),
+    ];
+    for (what, spoil) in spoils {
+        let (mut index, group) = ready();
+        spoil(&mut index, group);
+        assert!(index.check().is_err(), "{what}");
+    }
+}
+
+/// D4.
+#[test]
+fn a_dirty_leaf_takes_its_requests_along_unless_it_would_split() {
+    for (inserted, committed) in [(1, 1.0), (3, 0.0)] {
+        let mut index = open_lazy(&small(2), 1 << 10);
+        for key in 0..40 {
+            index.insert(START, key * 10, 1).expect("room");
+            index.flush(START).expect("room");
+        }
+        // The first leaf has three entries, and is dirty and alone in that when it goes.
+        index.insert(START, 0, 2).expect("room");
+        index.commit_everything(START).expect("room");
+        index.reset_stats();
+        for key in 1..=inserted {
+            index.insert(START, key, 3).expect("room");
+        }
+        for key in 10..40 {
+            index.get(START, key * 10).expect("pages");
+        }
+        assert_eq!(figure(&index, "committed_on_eviction"), committed);
+        assert_eq!(index.get(START, 1).expect("pages").0, Some(3));
+        index.check().expect("a tree and its pool");
+    }
+}
+
+#[test]
+fn a_full_store_loses_nothing_that_waits() {
+    let mut index = open_lazy(&small(1), 40);
+    let mut accepted = Vec::new();
+    let mut dice = Dice(5);
+    let error = loop {
+        let key = dice.below(1 << 40);
+        match index.insert(START, key, key % 200) {
+            Ok(_) => accepted.push(key),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, IndexError::Full { pages: 40 });
+    assert_eq!(index.check(), Ok(()));
+    for key in accepted {
+        assert_eq!(index.get(START, key).expect("a page").0, Some(key % 200));
+    }
+}
+
+#[test]
+fn settings_that_make_no_sense_together_are_refused() {
+    let settings = small(2).with("super_group", "second").with("policy", "lru");
+    let refused = KIND.open(Box::new(MemStore::new(256, 64)), &settings, START);
+    assert!(matches!(refused.err(), Some(IndexError::Settings(_))));
+}
