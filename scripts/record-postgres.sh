@@ -97,6 +97,13 @@ as_server "$bin/pg_ctl" -D "$directory/data" -l "$directory/log" -w start >/dev/
     die "the server does not start"
 }
 
+# With --reads the log is not read.
+waldump=(--waldump "$bin/pg_waldump")
+for argument in "$@"; do
+    if [ "$argument" = --reads ]; then
+        waldump=()
+    fi
+done
 "${flagstone[@]}" trace record postgres \
     --url "host=$directory user=postgres dbname=postgres" \
-    --waldump "$bin/pg_waldump" --load "$@"
+    "${waldump[@]}" --load "$@"

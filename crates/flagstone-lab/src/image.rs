@@ -175,7 +175,23 @@ pub fn load(
         .map_err(|error| fail(Why::Device(error)))
 }
 
-fn read(bytes: &[u8], geometry: &Geometry, setup: &Setup) -> Result<Contents, Why> {
+/// The protocol of the device in a file that [`save`] wrote.
+///
+/// # Errors
+/// The file cannot be read, is no image, or names a protocol that there is not.
+pub fn protocol(path: &Path) -> Result<Kind, ImageError> {
+    let fail = |why| ImageError {
+        path: path.into(),
+        why,
+    };
+    let bytes = std::fs::read(path).map_err(|error| fail(Why::Io("read", error)))?;
+    let (head, _) = read_head(&bytes).map_err(fail)?;
+    let unknown = || fail(Why::Damaged(format!("no protocol `{}`", head.protocol)));
+    Kind::by_name(&head.protocol).ok_or_else(unknown)
+}
+
+/// The head of a file, and what follows it.
+fn read_head(bytes: &[u8]) -> Result<(Head, &[u8]), Why> {
     let Some(rest) = bytes.strip_prefix(MAGIC) else {
         return Err(if !bytes.is_empty() && MAGIC.starts_with(bytes) {
             Why::Truncated
@@ -194,9 +210,14 @@ fn read(bytes: &[u8], geometry: &Geometry, setup: &Setup) -> Result<Contents, Wh
     }
     let head: Head = serde_json::from_slice(rest.take(len)?)
         .map_err(|error| Why::Damaged(format!("its head cannot be read: {error}")))?;
+    Ok((head, rest.0))
+}
+
+fn read(bytes: &[u8], geometry: &Geometry, setup: &Setup) -> Result<Contents, Why> {
+    let (head, rest) = read_head(bytes)?;
     compare(&head, geometry, setup)?;
     let mut payload = Vec::new();
-    let unpacked = zstd::stream::Decoder::new(rest.0).and_then(|unpack| {
+    let unpacked = zstd::stream::Decoder::new(rest).and_then(|unpack| {
         unpack
             .take(head.payload_bytes + 1)
             .read_to_end(&mut payload)

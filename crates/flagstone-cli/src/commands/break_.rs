@@ -67,10 +67,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         })?),
     };
     let faults = faults_of(&args.faults)?;
-    if faults.bits_beyond && (args.stack.is_some() || args.index.is_some()) {
+    if faults.bits_beyond && args.index.is_some() {
         return Err(Failure::Usage(
-            "pages lost beyond ECC are looked for under protocols only: leave \
-             bit-errors-beyond-ecc out, or name a --protocol"
+            "pages lost beyond ECC are looked for under protocols and databases only: leave \
+             bit-errors-beyond-ecc out, or name a --protocol or --stack"
                 .into(),
         ));
     }

@@ -1,25 +1,27 @@
 //! `flagstone compare`: the same transactions on every protocol, side by side.
 
+mod stacks;
 mod table;
 
 use super::{Failure, progress_bar, protocols_of, say};
 use flagstone::commit::{Isolation, Kind, Options};
 use flagstone_lab::device::DeviceSpec;
+use flagstone_lab::image;
 use flagstone_lab::replay::{Record, ReplayError, Script, Setup, Source, script_of};
-use flagstone_lab::trace::file;
+use flagstone_lab::trace::{Trace, file};
 use flagstone_lab::workload::{Pattern, Workload};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 /// Where the shipped trace is, from the root of a clone.
 const SHIPPED: &str = "data/tpcc-postgres.parquet";
 
 /// Replay transactions on commit protocols in virtual time, and compare what they cost.
 ///
-/// Without arguments: the shipped trace, recorded from PostgreSQL, on all protocols.
+/// Without arguments: the shipped trace, recorded from PostgreSQL, on all protocols. With --stack:
+/// on databases that stand on them.
 #[derive(clap::Args)]
 pub struct Args {
     /// The trace to replay [default: the shipped one, from the root of a clone].
@@ -42,6 +44,10 @@ pub struct Args {
     /// How full the device is before it starts: this share of its logical pages.
     #[arg(long, default_value_t = 0.7, value_parser = share)]
     fill: f64,
+    /// Start from devices that `flagstone device fill` saved, each with its protocol, instead of
+    /// filling them; may be given several times. --device is that of the images.
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["protocols", "fill", "stack"])]
+    image: Vec<PathBuf>,
     /// Clients, each of which starts its next transaction when its last has ended.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     clients: u32,
@@ -66,6 +72,8 @@ pub struct Args {
     /// Run the forms as printed where these differ, instead of the repaired ones.
     #[arg(long)]
     as_published: bool,
+    #[command(flatten)]
+    host: stacks::HostArgs,
     /// Threads to run on [default: one a core]. The figures do not depend on it.
     #[arg(long)]
     threads: Option<usize>,
@@ -80,7 +88,8 @@ pub struct Args {
     markdown: bool,
 }
 
-fn share(text: &str) -> Result<f64, String> {
+/// A share of something, as an argument.
+pub fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err("it must be a number from 0 to 1".into()),
@@ -91,23 +100,53 @@ fn share(text: &str) -> Result<f64, String> {
 type Outcome = (Kind, Result<Record, ReplayError>);
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let kinds = protocols_of(&args.protocols)?;
-    let device = device_of(args)?;
-    let setups: Vec<Setup> = kinds
-        .iter()
-        .map(|&kind| setup(args, &device, kind))
-        .collect();
-    let (script, source) = script_for(args, &setups)?;
+    if args
+        .speedup
+        .is_some_and(|speedup| !(speedup > 0.0 && speedup.is_finite()))
+    {
+        return Err(Failure::Usage("--speedup takes a number above 0".into()));
+    }
     if let Some(threads) = args.threads {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
         pool.build_global()
             .map_err(|error| Failure::Usage(format!("--threads: {error}")))?;
     }
+    if let Some(list) = &args.host.stack {
+        return stacks::run(args, list);
+    }
+    let kinds = match &args.image[..] {
+        [] => protocols_of(&args.protocols)?,
+        images => images
+            .iter()
+            .map(|path| image::protocol(path))
+            .collect::<Result<_, _>>()
+            .map_err(|error| Failure::Usage(error.to_string()))?,
+    };
+    let device = device_of(args)?;
+    let setups: Vec<Setup> = kinds
+        .iter()
+        .map(|&kind| setup(args, &device, kind))
+        .collect();
+    let smallest = || {
+        let capacities = setups.iter().filter_map(|setup| setup.capacity().ok());
+        capacities.min()
+    };
+    let (script, source) = match input_of(args, smallest)? {
+        (Input::Trace(trace), source) => {
+            let page_bytes = device.geometry.page_bytes;
+            (Script::from_trace(&trace, page_bytes)?, source)
+        }
+        (Input::Workload(script), source) => (script, source),
+    };
     let bar = progress_bar(setups.len() as u64, "comparing");
     let outcomes: Vec<Outcome> = setups
         .par_iter()
-        .map(|setup| {
-            let outcome = setup.run(&script, &source);
+        .enumerate()
+        .map(|(index, setup)| {
+            let outcome = match args.image.get(index) {
+                Some(image) => setup.run_saved(image, &script, &source),
+                None => setup.run(&script, &source),
+            };
             bar.inc(1);
             (setup.kind, outcome)
         })
@@ -148,15 +187,16 @@ fn setup(args: &Args, device: &DeviceSpec, kind: Kind) -> Setup {
     }
 }
 
+/// What is to be played.
+enum Input {
+    Trace(Trace),
+    Workload(Script),
+}
+
 /// The trace, or the workload over the pages that are filled on the smallest of the devices.
-fn script_for(args: &Args, setups: &[Setup]) -> Result<(Arc<Script>, Source), Failure> {
-    let page_bytes = setups[0].device.geometry.page_bytes;
+fn input_of(args: &Args, smallest: impl Fn() -> Option<u32>) -> Result<(Input, Source), Failure> {
     if let Some(pattern) = args.workload {
-        let least = setups
-            .iter()
-            .filter_map(|setup| setup.capacity().ok())
-            .min();
-        let Some(least) = least else {
+        let Some(least) = smallest() else {
             return Err(Failure::Usage("no protocol can work on this device".into()));
         };
         let filled = (f64::from(least) * args.fill) as u32;
@@ -169,13 +209,8 @@ fn script_for(args: &Args, setups: &[Setup]) -> Result<(Arc<Script>, Source), Fa
             seed: args.seed,
         };
         let script = script_of(&workload).map_err(|error| Failure::Usage(error.to_string()))?;
-        return Ok((
-            Arc::new(script),
-            Source {
-                name: pattern.to_string(),
-                sha256: None,
-            },
-        ));
+        let name = pattern.to_string();
+        return Ok((Input::Workload(script), Source { name, sha256: None }));
     }
     let path = args.trace.as_deref().unwrap_or(Path::new(SHIPPED));
     if args.trace.is_none() && !path.exists() {
@@ -189,8 +224,7 @@ fn script_for(args: &Args, setups: &[Setup]) -> Result<(Arc<Script>, Source), Fa
     let name = path
         .file_stem()
         .map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    let script = Script::from_trace(&trace, page_bytes)?;
-    Ok((Arc::new(script), Source { name, sha256 }))
+    Ok((Input::Trace(trace), Source { name, sha256 }))
 }
 
 fn print(

@@ -1,10 +1,16 @@
-//! `flagstone device`: which devices there are, what one is, and what a device file may say.
+//! `flagstone device`: which devices there are, what one is, what a device file may say; and filled
+//! ones for later.
 
+use super::compare::share;
 use super::{Failure, say};
+use flagstone::commit::{Kind, Options};
 use flagstone_lab::device::{DEFAULT, DeviceSpec, DeviceSpecError, presets, schema};
+use flagstone_lab::image;
+use flagstone_lab::replay::Setup;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// List devices, show one as a file, print the schema of device files.
+/// List devices, show one as a file, print the schema of device files, fill one and keep it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -22,6 +28,30 @@ enum Action {
     },
     /// Print the JSON schema of device files.
     Schema,
+    /// Fill a device, overwrite it until the collector works all the time, and save what is on its
+    /// flash, for `flagstone compare --image`.
+    Fill(Fill),
+}
+
+#[derive(Debug, clap::Args)]
+struct Fill {
+    /// A preset, or a device file.
+    device: String,
+    /// The protocol that runs on it.
+    #[arg(long, value_parser = Kind::ALL.iter().map(|kind| kind.info().name).collect::<Vec<_>>())]
+    protocol: String,
+    /// How full: this share of its logical pages.
+    #[arg(long, default_value_t = 0.7, value_parser = share)]
+    fill: f64,
+    /// Seed of the overwriting.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The protocol's form as printed, where that differs.
+    #[arg(long)]
+    as_published: bool,
+    /// The file to write.
+    #[arg(short, long, value_name = "IMAGE")]
+    out: PathBuf,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -29,8 +59,45 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Action::List => list(),
         Action::Show { device } => say(load(device)?.to_toml().trim_end()),
         Action::Schema => say(schema().trim_end()),
+        Action::Fill(args) => fill(args)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn fill(args: &Fill) -> Result<(), Failure> {
+    let setup = Setup {
+        kind: Kind::by_name(&args.protocol).expect("clap has checked it"),
+        options: Options {
+            as_published: args.as_published,
+            ..Options::default()
+        },
+        device: load(&args.device)?,
+        isolation: None,
+        clients: 1,
+        speedup: None,
+        abort_ratio: 0.0,
+        recorded_aborts: true,
+        fill: args.fill,
+        overwrite: true,
+        seed: args.seed,
+    };
+    let refused = |error: flagstone_lab::replay::ReplayError| match error.is_refusal() {
+        true => Failure::Usage(error.to_string()),
+        false => error.into(),
+    };
+    setup.capacity().map_err(refused)?;
+    let (device, _) = setup.filled().map_err(refused)?;
+    image::save(&args.out, &device, &setup.saved())?;
+    let bytes = std::fs::metadata(&args.out).map_or(0, |meta| meta.len());
+    eprintln!(
+        "{}: {} on {}, {:.0} % full, {:.1} MiB",
+        args.out.display(),
+        setup.kind,
+        setup.device.name,
+        args.fill * 100.0,
+        bytes as f64 / f64::from(1 << 20)
+    );
+    Ok(())
 }
 
 /// A device for a command: an unknown name or a wrong file is wrong use.

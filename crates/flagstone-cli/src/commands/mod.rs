@@ -17,6 +17,8 @@ use std::process::ExitCode;
 pub enum Failure {
     /// The command was used wrongly: exit code 2.
     Usage(String),
+    /// A file that the user wrote is wrong, and the report shows where: exit code 2.
+    Input(miette::Report),
     /// It failed on the way: exit code 1.
     Failed(miette::Report),
 }
@@ -27,6 +29,10 @@ impl Failure {
         match self {
             Failure::Usage(text) => {
                 eprintln!("error: {text}");
+                ExitCode::from(2)
+            }
+            Failure::Input(report) => {
+                eprintln!("{report:?}");
                 ExitCode::from(2)
             }
             Failure::Failed(report) => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand, ValueEnum};
 use flagstone_lab::tpcc::mix::{Count, Kind};
 use flagstone_lab::tpcc::postgres::Isolation;
-use flagstone_lab::tpcc::record::{self, Limit, Observer, Options, Recording};
+use flagstone_lab::tpcc::record::{self, Import, Limit, Observer, Options, Recording};
 use flagstone_lab::trace::file;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -21,6 +21,8 @@ pub enum Source {
     /// Needs a server on this machine whose data directory this user may read, the right to
     /// CHECKPOINT, and pg_waldump of the same version. scripts/record-postgres.sh makes a
     /// throw-away server that has all this.
+    ///
+    /// With --reads the trace comes from bpftrace instead of the log, and needs root.
     Postgres(Postgres),
 }
 
@@ -63,6 +65,12 @@ pub struct Postgres {
     /// the clients is not fixed by it: no two recordings are the same.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+
+    /// Record reads of pages as well, by tracing the server with bpftrace. Needs root, bpftrace,
+    /// and a server built with probes, as Debian's and PostgreSQL's own packages are. It keeps some
+    /// 50 bytes an access in TMPDIR until the end.
+    #[arg(long, conflicts_with = "waldump")]
+    reads: bool,
 
     /// pg_waldump, where it is not found by itself.
     #[arg(long, value_name = "PATH")]
@@ -122,6 +130,7 @@ fn postgres(args: Postgres) -> Result<()> {
         },
         seed: args.seed,
         isolation: args.isolation.into(),
+        reads: args.reads,
         waldump: args.waldump,
         pgdata: args.pgdata,
     };
@@ -158,13 +167,24 @@ fn print(recording: &Recording) {
         recording.scale.warehouses,
         (total.committed + total.rolled_back) as f64 / seconds,
     );
+    let which = match recording.import {
+        Import::Log(_) => "that write",
+        Import::Probes(_) => "that read or write",
+    };
     println!(
-        "trace: {} transactions that write, {} pages, {} events",
+        "trace: {} transactions {which}, {} pages, {} events",
         recording.trace.transactions,
         recording.trace.pages,
         recording.trace.events.len(),
     );
-    for note in waldump_notes(&recording.import) {
+    let notes = match &recording.import {
+        Import::Log(report) => waldump_notes(report),
+        Import::Probes(report) => report
+            .skipped()
+            .map(|(what, count)| format!("skipped: {count} × {what}"))
+            .collect(),
+    };
+    for note in notes {
         println!("{note}");
     }
     if total.passed_over > 0 {

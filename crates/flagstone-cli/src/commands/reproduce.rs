@@ -97,7 +97,16 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn read(path: &Path) -> Result<Experiment, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", path.display())))?;
-    Experiment::parse(&text).map_err(|why| Failure::Usage(format!("{}: {why}", path.display())))
+    Experiment::parse(&text).map_err(|error| {
+        let Some(at) = error.at.clone() else {
+            return Failure::Usage(format!("{}: {error}", path.display()));
+        };
+        let mut diagnostic =
+            miette::MietteDiagnostic::new(error.why).with_label(miette::LabeledSpan::underline(at));
+        diagnostic.help = error.help;
+        let source = miette::NamedSource::new(path.display().to_string(), text);
+        Failure::Input(miette::Report::new(diagnostic).with_source_code(source))
+    })
 }
 
 fn table(results: &Results) {

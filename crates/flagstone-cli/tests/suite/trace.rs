@@ -260,3 +260,89 @@ fn wrong_use_is_2_and_wrong_input_is_1() {
     );
     assert!(nowhere.contains("cannot write"), "{nowhere}");
 }
+
+#[test]
+fn a_trace_drives_databases_closed_and_open() {
+    let place = Place::new("stacks");
+    let (input, trace) = (place.file("wal.txt", WALDUMP), place.path("t.parquet"));
+    good(&["trace", "import", "waldump", &input, "-o", &trace], "");
+    let compare = [
+        "compare",
+        &trace,
+        "--stack",
+        "wal,force:cfc",
+        "--fill",
+        "0.01",
+        "--json",
+    ];
+    let (closed, _) = good(&compare, "");
+    let (open, _) = good(&[&compare[..], &["--speedup", "0.5"]].concat(), "");
+    for (out, speedup) in [(&closed, "\"speedup\":null"), (&open, "\"speedup\":0.5")] {
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines.len(), 2);
+        for (line, stack) in lines.iter().zip(["wal", "force:cfc"]) {
+            assert!(line.contains(&format!("\"stack\":\"{stack}\"")), "{line}");
+            assert!(line.contains("\"committed\":1,\"rolled_back\":1"), "{line}");
+            assert!(line.contains(speedup), "{line}");
+        }
+    }
+    let wrong = flagstone(&["compare", &trace, "--stack", "wall"], "");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(texts(&wrong).1.contains("no stack `wall`"));
+}
+
+#[test]
+fn a_saved_device_serves_a_comparison_and_a_wrong_one_is_refused() {
+    let place = Place::new("image");
+    let (input, trace) = (place.file("wal.txt", WALDUMP), place.path("t.parquet"));
+    good(&["trace", "import", "waldump", &input, "-o", &trace], "");
+    let image = place.path("cfc.image");
+    let fill = [
+        "device",
+        "fill",
+        "small",
+        "--protocol",
+        "cfc",
+        "--fill",
+        "0.05",
+        "-o",
+        &image,
+    ];
+    let (_, said) = good(&fill, "");
+    assert!(said.contains("cfc on small, 5 % full"), "{said}");
+    let (out, _) = good(&["compare", &trace, "--image", &image, "--json"], "");
+    assert!(
+        out.contains("\"protocol\":\"cfc\"") && out.contains("\"fill\":0.0"),
+        "{out}"
+    );
+
+    let compare = |image: &str, more: &[&str]| {
+        let args = [&["compare", &trace, "--image", image], more].concat();
+        let output = flagstone(&args, "");
+        (output.status.code(), texts(&output).1)
+    };
+    let (code, error) = compare(&image, &["--device", "flagcommit-slc"]);
+    assert!(
+        code == Some(1) && error.contains("holds a device of another"),
+        "{error}"
+    );
+    let mut bytes = std::fs::read(&image).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&image, &bytes).unwrap();
+    let (code, error) = compare(&image, &[]);
+    assert!(
+        code == Some(1) && error.contains("make the image again"),
+        "{error}"
+    );
+    let (code, error) = compare(&input, &[]);
+    assert!(
+        code == Some(2) && error.contains("is not the image of a device"),
+        "{error}"
+    );
+    let (code, error) = compare(&place.path("none"), &[]);
+    assert!(
+        code == Some(2) && error.contains("could not be read"),
+        "{error}"
+    );
+}

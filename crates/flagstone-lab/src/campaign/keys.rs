@@ -5,7 +5,7 @@ use super::oracle::{Contents, Payload, Place, payload, show};
 use super::run::Work;
 use super::world::{Done, Known, Stop, World};
 use flagstone::index::{IndexError, Recoverable, Store, Value};
-use flagstone::units::Nanos;
+use flagstone::units::{Lpn, Nanos};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,6 +82,9 @@ impl World for Keys {
     }
 
     fn count(&mut self, work: &mut Work) {
+        if !self.index.is_open() {
+            return;
+        }
         if let Some(ftl) = self.store().ftl() {
             work.add(ftl.stats());
         }
@@ -101,12 +104,14 @@ impl Keys {
         self.index.index().store()
     }
 
+    /// Whether a write fails for want of power. Only asked where the run is over anyway.
     fn power_is_gone(&mut self, known: &Known) -> bool {
-        let mut any = vec![0; self.store().page_bytes()];
-        let read = self
-            .store()
-            .read(known.now, flagstone::units::Lpn(0), &mut any);
-        read.is_err_and(|error| error.is_power_loss())
+        let store = self.store();
+        let mut any = vec![0; store.page_bytes()];
+        let outcome = store
+            .read(known.now, Lpn(0), &mut any)
+            .and_then(|now| store.write(now, &[(Lpn(0), &any)]));
+        outcome.is_err_and(|error| error.is_power_loss())
     }
 
     fn begin(&mut self, known: &mut Known) -> Done<()> {

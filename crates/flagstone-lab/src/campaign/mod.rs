@@ -1,5 +1,5 @@
-//! Power-cut campaigns: many short runs of a protocol, a database or an index on a small device, each cut at
-//! a flash operation, recovered from flash alone, and held against an oracle.
+//! Power-cut campaigns: many short runs of a protocol, a database or an index on a small device,
+//! each cut at a flash operation, recovered from flash alone, and held against an oracle.
 //!
 //! A run is a [`RunId`]: the same word gives the same run on every machine. A campaign draws run
 //! ids from its seed, carries them out over the cores, and shrinks the first violation to a story.

@@ -91,17 +91,20 @@ impl World for Records {
     fn read_all(
         &mut self,
         known: &mut Known,
-        _: &mut BTreeSet<Place>,
+        damaged: &mut BTreeSet<Place>,
     ) -> Done<BTreeMap<Place, Contents>> {
-        assert!(
-            self.clients.is_empty(),
-            "places are looked at after a restart"
-        );
-        let tx = self.host.begin(known.now).map_err(stop)?;
+        self.leave(known)?;
+        let tx = self.host.begin(known.now).map_err(|e| stop(known, e))?;
         let (mut found, mut bytes) = (BTreeMap::new(), Vec::new());
         for place in 0..known.pages * SLOTS {
-            let step = self.host.read(known.now, tx, rid(place), &mut bytes);
-            let Step::Done(is_there, ready) = step.map_err(stop)? else {
+            let step = match self.host.read(known.now, tx, rid(place), &mut bytes) {
+                Err(error) if known.damage_allowed && is_damage(&error) => {
+                    damaged.insert(place);
+                    continue;
+                }
+                step => step.map_err(|e| stop(known, e))?,
+            };
+            let Step::Done(is_there, ready) = step else {
                 return Err(Stop::Violation("a reader that is alone has to wait".into()));
             };
             known.now = ready;
@@ -117,7 +120,7 @@ impl World for Records {
             };
             found.insert(place, contents);
         }
-        known.now = self.host.abort(known.now, tx).map_err(stop)?;
+        known.now = self.host.abort(known.now, tx).map_err(|e| stop(known, e))?;
         Ok(found)
     }
 
@@ -143,8 +146,29 @@ impl Records {
         }
     }
 
+    /// Lets all clients end: those that have asked to commit do, the others roll back. After a
+    /// restart there are none.
+    fn leave(&mut self, known: &mut Known) -> Done<()> {
+        if self.clients.is_empty() && !known.damage_allowed {
+            return Ok(());
+        }
+        self.hear(known, true)?;
+        while let Some(client) = self.clients.first() {
+            let tx = client.tx;
+            self.abort(known, tx, "leaves")?;
+        }
+        // All locks are free when the last of them has ended.
+        known.now += Nanos::from_micros(1_000_000);
+        self.hear(known, false)?;
+        known.oracle.settle(known.now.0);
+        Ok(())
+    }
+
     fn begin(&mut self, known: &mut Known) -> Done<()> {
-        let tx = self.host.begin(known.now).map_err(stop)?;
+        let tx = self
+            .host
+            .begin(known.now)
+            .map_err(|error| stop(known, error))?;
         let name = known.name();
         known.note(|| format!("#{name} begins as {tx}"));
         self.clients.push(Client {
@@ -189,7 +213,11 @@ impl Records {
                 known.note(|| format!("#{name} asks to commit"));
                 // From here on it may survive a cut, acknowledged or not.
                 known.oracle.ask(name, self.clients[which].writes.clone());
-                match self.host.commit(known.now, tx).map_err(stop)? {
+                match self
+                    .host
+                    .commit(known.now, tx)
+                    .map_err(|error| stop(known, error))?
+                {
                     Step::Done((), done) => {
                         self.clients.swap_remove(which);
                         known.note(|| format!("#{name} is acknowledged at {done}"));
@@ -219,7 +247,7 @@ impl Records {
         step: Result<Step<T>, HostError>,
     ) -> Done<Option<T>> {
         let client = &mut self.clients[which];
-        match step.map_err(stop)? {
+        match step.map_err(|error| stop(known, error))? {
             Step::Done(result, _) => return Ok(Some(result)),
             Step::Waits => {
                 known.note(|| format!("#{} waits", client.name));
@@ -242,14 +270,16 @@ impl Records {
         if self.committing.remove(&tx).is_some() {
             known.oracle.withdraw(client.name);
         }
-        self.host.abort(known.now, tx).map_err(stop)?;
+        self.host
+            .abort(known.now, tx)
+            .map_err(|error| stop(known, error))?;
         Ok(())
     }
 
     /// Takes acknowledgements of groups, and wakes whom the host names.
     fn hear(&mut self, known: &mut Known, flush: bool) -> Done<()> {
         let acknowledged = self.host.acknowledged(known.now, flush);
-        for (tx, at) in acknowledged.map_err(stop)? {
+        for (tx, at) in acknowledged.map_err(|error| stop(known, error))? {
             let name = self.committing.remove(&tx);
             let name = name.ok_or_else(|| Stop::Violation(format!("{tx} did not ask")))?;
             self.clients.retain(|client| client.tx != tx);
@@ -268,9 +298,19 @@ impl Records {
     }
 }
 
-fn stop(error: HostError) -> Stop {
+fn stop(known: &Known, error: HostError) -> Stop {
     match error {
         HostError::Device(DeviceError::Ftl(FtlError::PowerLost)) => Stop::PowerLost,
+        error if known.damage_allowed && is_damage(&error) => Stop::Damaged,
         other => Stop::Violation(format!("the host refuses: {other}")),
     }
+}
+
+/// Whether a page was lost to bit errors, and the host says so.
+fn is_damage(error: &HostError) -> bool {
+    matches!(
+        error,
+        HostError::Device(DeviceError::Unreadable(_))
+            | HostError::Device(DeviceError::Ftl(FtlError::Unreadable { .. }))
+    )
 }

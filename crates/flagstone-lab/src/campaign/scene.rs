@@ -9,7 +9,7 @@ use super::{Below, RunId, Subject};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{Device, DeviceError, Group, Options};
 use flagstone::ftl::{Config, FtlError, VictimPolicy};
-use flagstone::host::{Host, HostConfig, HostError};
+use flagstone::host::{self, Host, HostConfig, HostError};
 use flagstone::index::{DeviceStore, HostStore, IndexError, Recoverable, Store, StoreError};
 use flagstone::nand::{
     Cell, Chip, Cut, Entry, Fault, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer,
@@ -42,7 +42,9 @@ impl From<DeviceError> for NoStart {
     fn from(error: DeviceError) -> NoStart {
         match error {
             DeviceError::Ftl(FtlError::PowerLost) => NoStart::PowerLost,
-            DeviceError::Ftl(FtlError::Unreadable { .. }) => NoStart::Unreadable,
+            DeviceError::Ftl(FtlError::Unreadable { .. }) | DeviceError::Unreadable(_) => {
+                NoStart::Unreadable
+            }
             error => NoStart::Other(error.to_string()),
         }
     }
@@ -117,6 +119,10 @@ impl Scene {
             checkpoint_every: 3,
             // A device is made for one, and runs share aged devices.
             max_c: 2 + (id.base % 2) as u8,
+            group_wait: match id.subject {
+                Subject::Stack(host::Stack::Wal) if id.seed % 3 == 2 => Nanos::from_micros(500),
+                _ => Nanos::ZERO,
+            },
             ..HostConfig::default()
         };
         let host = match id.subject {
@@ -130,7 +136,7 @@ impl Scene {
             _ => host,
         };
         let log_pages = match id.subject.below() {
-            Below::Protocol(_) | Below::Stack(flagstone::host::Stack::Force(_)) => 0,
+            Below::Protocol(_) | Below::Stack(host::Stack::Force(_)) => 0,
             Below::Stack(_) => host.log_pages,
         };
         let data_pages = match id.subject {

@@ -14,6 +14,7 @@ mod engine;
 mod oracle;
 mod plan;
 mod record;
+mod recorded;
 mod source;
 
 pub use driver::Driver;
@@ -21,6 +22,7 @@ pub use engine::Engine;
 pub use oracle::{Oracle, Violation};
 pub use plan::{Counted, Driven, DriverError, Plan, Span};
 pub use record::ClosedRecord;
+pub use recorded::{Recorded, Recording};
 pub use source::{Played, Source};
 
 use crate::device::DeviceSpec;
@@ -76,6 +78,21 @@ pub enum ClosedError {
         /// Why.
         error: HostError,
     },
+    /// The database has too few pages.
+    #[error(
+        "the transactions use {needed} pages, {stack} on {device} has {available}: use a larger \
+         device (--device) or a shorter trace"
+    )]
+    TooLarge {
+        /// The stack.
+        stack: Stack,
+        /// The device.
+        device: String,
+        /// Pages that are used.
+        needed: u32,
+        /// Pages of the database.
+        available: u32,
+    },
     /// The run stopped.
     #[error("{stack} on {device}: {error}")]
     Run {
@@ -94,14 +111,9 @@ impl Closed {
         self.host.granularity.unwrap_or(self.stack.granularity())
     }
 
-    /// A device that holds `fill` of its pages and has been overwritten until the collector is at
-    /// work, with the power off. Runs with the same device, protocol, fill and seed start from the
-    /// same.
-    ///
-    /// # Errors
-    /// A device that does not suit the protocol, or is too full.
-    pub fn filled(&self) -> Result<Chip, ClosedError> {
-        let setup = Setup {
+    /// The device's fill, as a replay on its protocol would have it.
+    fn setup(&self) -> Setup {
+        Setup {
             kind: match self.stack {
                 Stack::Force(kind) => kind,
                 Stack::Wal | Stack::CfcEx | Stack::AfcEx => Kind::Plain,
@@ -116,7 +128,30 @@ impl Closed {
             overwrite: self.overwrite,
             recorded_aborts: true,
             seed: self.plan.seed,
+        }
+    }
+
+    /// Pages that the database has about: those of the device, less those of the log.
+    ///
+    /// # Errors
+    /// A device that does not suit the stack.
+    pub fn capacity(&self) -> Result<u32, ClosedError> {
+        let pages = self.setup().capacity()?;
+        let log = match self.stack {
+            Stack::Force(_) => 0,
+            Stack::Wal | Stack::CfcEx | Stack::AfcEx => self.host.log_pages,
         };
+        Ok(pages.saturating_sub(log))
+    }
+
+    /// A device that holds `fill` of its pages and has been overwritten until the collector is at
+    /// work, with the power off. Runs with the same device, protocol, fill and seed start from the
+    /// same.
+    ///
+    /// # Errors
+    /// A device that does not suit the protocol, or is too full.
+    pub fn filled(&self) -> Result<Chip, ClosedError> {
+        let setup = self.setup();
         let records = match self.stack {
             Stack::CfcEx => RecordKind::CfcEx,
             Stack::AfcEx => RecordKind::AfcEx,
@@ -187,6 +222,14 @@ impl Closed {
     ) -> Result<ClosedRecord, ClosedError> {
         let wall = Instant::now();
         let mut host = self.open(chip)?;
+        if source.pages() > host.pages() {
+            return Err(ClosedError::TooLarge {
+                stack: self.stack,
+                device: self.device.name.clone(),
+                needed: source.pages(),
+                available: host.pages(),
+            });
+        }
         let failed = |error| ClosedError::Run {
             stack: self.stack,
             device: self.device.name.clone(),

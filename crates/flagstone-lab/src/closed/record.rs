@@ -27,6 +27,8 @@ pub struct ClosedRecord {
     pub frames: usize,
     /// Transactions that may have pending records in a page.
     pub max_c: u8,
+    /// How long a commit may wait for others.
+    pub group_wait_ns: u64,
     /// Clients of a closed loop; none in an open one.
     pub clients: Option<u32>,
     /// Acceleration of an open loop.
@@ -77,6 +79,8 @@ pub struct ClosedRecord {
     pub log_pages: u64,
     /// See `log_pages`.
     pub log_records: u64,
+    /// Waits for the log that wrote something.
+    pub log_forces: u64,
     /// Flash operations: kind, then cause.
     pub flash: BTreeMap<&'static str, Causes>,
     /// Pages programmed for each page that the host wrote, log included.
@@ -138,6 +142,7 @@ impl ClosedRecord {
             policy: setup.host.policy.to_string(),
             frames: setup.host.frames,
             max_c: setup.host.max_c,
+            group_wait_ns: setup.host.group_wait.0,
             clients: setup.plan.speedup.is_none().then_some(setup.plan.clients),
             speedup: setup.plan.speedup,
             abort_ratio: setup.plan.abort_ratio,
@@ -163,6 +168,7 @@ impl ClosedRecord {
             pages_stolen: stats.pages_stolen,
             log_pages: stats.log.pages_written,
             log_records: stats.log.records,
+            log_forces: stats.log.forces,
             flash: flash_by_cause(flash),
             write_amplification: flash.total(Operation::Program) as f64 / written.max(1) as f64,
             gc_ns: flash.gc_ns.0,

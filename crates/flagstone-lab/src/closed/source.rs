@@ -24,6 +24,11 @@ pub trait Source {
     fn arrival(&self) -> Option<u64> {
         None
     }
+
+    /// Pages of the database that it needs, where that is known.
+    fn pages(&self) -> u32 {
+        0
+    }
 }
 
 impl Source for Pages {
@@ -86,5 +91,9 @@ impl Source for Played<'_> {
     fn arrival(&self) -> Option<u64> {
         let next = self.script.transactions().get(self.next);
         next.map(|transaction| transaction.start_ns)
+    }
+
+    fn pages(&self) -> u32 {
+        self.script.logical_pages
     }
 }

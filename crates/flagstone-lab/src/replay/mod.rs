@@ -10,9 +10,11 @@ mod record;
 mod script;
 
 pub use record::{Causes, Erases, Latency, Record, by_cause, flash_by_cause, gc_share};
+pub(crate) use script::page_ratio;
 pub use script::{Script, ScriptError, Transaction};
 
 use crate::device::DeviceSpec;
+use crate::image::{self, ImageError};
 use crate::workload::{Request, Workload, WorkloadError};
 use driver::{Play, Timings, play};
 use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options};
@@ -22,6 +24,7 @@ use flagstone::units::{Lpn, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::any::Any;
+use std::path::Path;
 use std::time::Instant;
 use thiserror::Error;
 
@@ -74,6 +77,16 @@ pub enum ReplayError {
     /// The workload cannot be drawn.
     #[error("{0}")]
     Workload(#[from] WorkloadError),
+    /// The saved device cannot be used.
+    #[error("{0}")]
+    Image(ImageError),
+}
+
+// By hand: derived, it would name the cause as a source, which is the message already.
+impl From<ImageError> for ReplayError {
+    fn from(error: ImageError) -> Self {
+        ReplayError::Image(error)
+    }
 }
 
 impl ReplayError {
@@ -203,11 +216,60 @@ impl Setup {
     /// # Errors
     /// What the protocol does not support, a script that does not fit, a device that stops.
     pub fn run(&self, script: &Script, source: &Source) -> Result<Record, ReplayError> {
-        let wall = Instant::now();
-        let isolation = self.isolation()?;
         script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
+        let wall = Instant::now();
+        let (device, filled) = self.filled()?;
+        self.run_on(device, filled, wall, script, source)
+    }
+
+    /// Makes the run on a device that was filled before and saved. It has been switched off and on
+    /// since, and how full it is, is as it is found.
+    ///
+    /// # Errors
+    /// As [`Setup::run`], and what [`image::load`] says.
+    pub fn run_saved(
+        &self,
+        image: &Path,
+        script: &Script,
+        source: &Source,
+    ) -> Result<Record, ReplayError> {
+        script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
+        let wall = Instant::now();
+        let device = image::load(
+            image,
+            &self.device.geometry,
+            self.device.timing,
+            &self.saved(),
+        )?;
+        let pages = (0..device.pages()).map(|at| device.ftl().slot(Lpn(at)).ppn());
+        let fill = pages.flatten().count() as f64 / f64::from(device.pages());
+        let found = Setup {
+            fill,
+            ..self.clone()
+        };
+        let start = device.recovered_at();
+        found.run_on(device, start, wall, script, source)
+    }
+
+    /// What a saved device says that it was run with.
+    pub fn saved(&self) -> image::Setup {
+        image::Setup {
+            kind: self.kind,
+            config: self.device.config,
+            options: self.options,
+        }
+    }
+
+    fn run_on(
+        &self,
+        mut device: Device,
+        filled: Nanos,
+        wall: Instant,
+        script: &Script,
+        source: &Source,
+    ) -> Result<Record, ReplayError> {
+        let isolation = self.isolation()?;
         let aborted = self.aborts(script);
-        let (mut device, filled) = self.filled()?;
         // A device that was only filled has had time to prepare the blocks that are left.
         let start = match self.overwrite {
             true => filled,

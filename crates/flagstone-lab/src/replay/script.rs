@@ -64,7 +64,7 @@ impl Script {
     /// # Errors
     /// Page sizes that do not divide.
     pub fn from_trace(trace: &Trace, page_bytes: u32) -> Result<Script, ScriptError> {
-        let (per_page, shared_by) = ratio(trace.page_bytes, page_bytes)?;
+        let (per_page, shared_by) = page_ratio(trace.page_bytes, page_bytes)?;
         let mut script = Script::default();
         let mut events: Vec<Vec<usize>> = vec![Vec::new(); trace.transactions as usize];
         for (at, event) in trace.events.iter().enumerate() {
@@ -197,7 +197,7 @@ impl Script {
 }
 
 /// Pages of the device for one of the trace, and pages of the trace that share one of the device.
-fn ratio(trace: u32, device: u32) -> Result<(u32, u32), ScriptError> {
+pub(crate) fn page_ratio(trace: u32, device: u32) -> Result<(u32, u32), ScriptError> {
     match (trace, device) {
         (trace, device) if trace >= device && trace % device == 0 => Ok((trace / device, 1)),
         (trace, device) if trace > 0 && device % trace == 0 => Ok((1, device / trace)),

@@ -7,8 +7,11 @@
 
 use super::engine::{Run, RunError, Settings};
 use super::measure::{Data, Point, Term};
+use crate::nearest::nearest;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
 use toml::{Table, Value};
 
 /// How large the runs are.
@@ -201,23 +204,26 @@ impl Experiment {
     /// Reads a file of experiments, and checks every setting in it.
     ///
     /// # Errors
-    /// Line and reason.
-    pub fn parse(text: &str) -> Result<Experiment, String> {
-        let experiment: Experiment = toml::from_str(text).map_err(|error| error.to_string())?;
-        for spec in &experiment.figure {
+    /// What is wrong, and where.
+    pub fn parse(text: &str) -> Result<Experiment, ParseError> {
+        let experiment: Experiment =
+            toml::from_str(text).map_err(|error| ParseError::of_toml(text, &error))?;
+        for (index, spec) in experiment.figure.iter().enumerate() {
+            let what = |why: &str| format!("figure {}: {why}", spec.id);
+            let own = section(text, index);
             if spec.x.steps().is_empty() || spec.series.steps().is_empty() {
-                return Err(format!(
-                    "figure {}: x and series need a key with values, or points",
-                    spec.id
-                ));
+                let why = what("x and series need a key with values, or points");
+                let at = find(text, own.clone(), &spec.id);
+                return Err(ParseError::new(text, why, at));
             }
             for mode in [Mode::Quick, Mode::Full] {
                 experiment.cells(spec, mode).map_err(|error| {
-                    let what = format!("figure {}: {error}", spec.id);
-                    match error.key.and_then(|key| line_of(text, &key)) {
-                        Some(line) => format!("line {line}: {what}"),
-                        None => what,
-                    }
+                    let key = error.key.as_deref();
+                    let key = key.map(|key| key.rsplit('.').next().unwrap_or(key));
+                    let at = key.and_then(|key| {
+                        find(text, own.clone(), key).or_else(|| find(text, 0..text.len(), key))
+                    });
+                    ParseError::new(text, what(&error.why), at)
                 })?;
             }
         }
@@ -297,15 +303,91 @@ impl Spec {
     }
 }
 
-/// The line on which a key is used, from 1.
-fn line_of(text: &str, key: &str) -> Option<usize> {
-    let key = key.rsplit('.').next().unwrap_or(key);
+/// Why a file of experiments is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParseError {
+    /// What is wrong.
+    pub why: String,
+    /// What was probably meant.
+    pub help: Option<String>,
+    /// Where: bytes of the text.
+    pub at: Option<Range<usize>>,
+    /// The same as line and column, from 1.
+    place: Option<(usize, usize)>,
+}
+
+impl ParseError {
+    fn new(text: &str, why: String, at: Option<Range<usize>>) -> ParseError {
+        let place = at.as_ref().map(|at| {
+            let before = &text[..at.start];
+            let line = before.rfind('\n').map_or(0, |end| end + 1);
+            let number = before.matches('\n').count() + 1;
+            (number, before[line..].chars().count() + 1)
+        });
+        ParseError {
+            why,
+            help: None,
+            at,
+            place,
+        }
+    }
+
+    /// The parser names a wrong key between backquotes, and then those that there are.
+    fn of_toml(text: &str, error: &toml::de::Error) -> ParseError {
+        let message = error.message();
+        let mut names = message.split('`').skip(1).step_by(2);
+        let meant = match (message.starts_with("unknown"), names.next()) {
+            (true, Some(wrong)) => nearest(wrong, &names.collect::<Vec<_>>()),
+            _ => None,
+        };
+        let why = message.trim_end().replace('\n', "; ");
+        ParseError {
+            help: meant.map(|name| format!("did you mean `{name}`?")),
+            ..ParseError::new(text, why, error.span())
+        }
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((line, column)) = self.place {
+            write!(f, "line {line}, column {column}: ")?;
+        }
+        f.write_str(&self.why)?;
+        self.help
+            .as_ref()
+            .map_or(Ok(()), |help| write!(f, "; {help}"))
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// The bytes of a figure's part of the text.
+fn section(text: &str, figure: usize) -> Range<usize> {
+    let starts = |(at, _): &(usize, &str)| *at == 0 || text[..*at].ends_with('\n');
+    let mut heads = text
+        .match_indices("[[figure]]")
+        .filter(starts)
+        .map(|(at, _)| at);
+    let start = heads.nth(figure).unwrap_or(0);
+    start..heads.next().unwrap_or(text.len())
+}
+
+/// The first use of a word in a part of a text, comments aside.
+fn find(text: &str, part: Range<usize>, word: &str) -> Option<Range<usize>> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let uses = |line: &str| {
+    let mut at = part.start;
+    for line in text[part].split_inclusive('\n') {
         let code = line.split('#').next().unwrap_or_default();
-        code.split(|c: char| !is_word(c)).any(|word| word == key)
-    };
-    text.lines().position(uses).map(|index| index + 1)
+        for (within, _) in code.match_indices(word) {
+            let (before, after) = (&code[..within], &code[within + word.len()..]);
+            if !before.ends_with(is_word) && !after.starts_with(is_word) {
+                return Some(at + within..at + within + word.len());
+            }
+        }
+        at += line.len();
+    }
+    None
 }
 
 #[cfg(test)]
@@ -355,23 +437,38 @@ series = { key = "protocol", values = ["aw", "scc"] }
 
     #[test]
     fn a_wrong_key_is_said_with_its_line() {
-        let error = Experiment::parse(&TEXT.replace("clients", "client")).unwrap_err();
-        assert!(
-            error.starts_with("line 9: ") && error.contains("did you mean `clients`"),
-            "{error}"
-        );
-        let error =
-            Experiment::parse(&TEXT.replace("\"abort_ratio\"", "\"abort_rate\"")).unwrap_err();
-        assert!(error.starts_with("line 21: "), "{error}");
-        let error = Experiment::parse(&TEXT.replace("chart", "chat")).unwrap_err();
-        assert!(
-            error.contains("line 20") && error.contains("chat"),
-            "{error}"
-        );
-        let error = Experiment::parse(&TEXT.replace("preset =", "presets =")).unwrap_err();
-        assert!(error.starts_with("line 8: "), "{error}");
-        let error = Experiment::parse(&TEXT.replace("\"scc\"", "\"sccc\"")).unwrap_err();
+        let wrong = |from: &str, to: &str| {
+            let text = TEXT.replace(from, to);
+            let error = Experiment::parse(&text).unwrap_err();
+            let at = error.at.clone().unwrap();
+            (error.to_string(), text[at].to_string())
+        };
+        let (error, at) = wrong("clients", "client");
+        assert!(error.starts_with("line 9, column 1: "), "{error}");
+        assert!(error.contains("did you mean `clients`"), "{error}");
+        assert_eq!(at, "client");
+        let (error, at) = wrong("\"abort_ratio\"", "\"abort_rate\"");
+        assert!(error.starts_with("line 21, column 36: "), "{error}");
+        assert_eq!(at, "abort_rate");
+        let (error, at) = wrong("chart", "chat");
+        assert!(error.starts_with("line 20, column 1: "), "{error}");
+        assert!(error.ends_with("did you mean `chart`?"), "{error}");
+        assert_eq!(at, "chat");
+        let (error, _) = wrong("preset =", "presets =");
+        assert!(error.starts_with("line 8, column 12: "), "{error}");
+        let (error, at) = wrong("\"scc\"", "\"sccc\"");
         assert!(error.contains("did you mean `scc`"), "{error}");
+        assert_eq!(at, "sccc");
+        // Of two figures, the one that is wrong.
+        let more = TEXT.split_once("[[figure]]").unwrap().1;
+        let text = format!("{TEXT}[[figure]]{}", more.replace("\"aw\"", "\"awe\""));
+        let error = Experiment::parse(&text).unwrap_err();
+        assert!(error.to_string().starts_with("line 30, "), "{error}");
+        let error = Experiment::parse("paper = ").unwrap_err();
+        assert!(
+            error.to_string().starts_with("line 1, column 9: "),
+            "{error}"
+        );
     }
 
     #[test]

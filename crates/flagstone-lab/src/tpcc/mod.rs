@@ -38,6 +38,7 @@ pub mod consistency;
 pub mod postgres;
 pub mod server;
 pub mod wal;
+pub mod probes;
 pub mod record;
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! ```text
 //! settings ─ population ─ CHECKPOINT, start ─ clients ─ end ─ pg_waldump start..end ─ trace
 //!                                                                    └ conditions checked
+//! with reads:               connect, probes ─ clients ─ end ─ what bpftrace saw ────── trace
 //! ```
 //!
 //! The one part of the project that reads the clock: the transactions enter dates, and a run may
@@ -10,6 +11,7 @@
 
 mod clients;
 mod provenance;
+mod source;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -23,14 +25,16 @@ use super::consistency::{self, Condition, When};
 use super::load::{self, Population};
 use super::mix::{Counts, Kind};
 use super::postgres::{Isolation, PostgresSession};
+use super::probes::ProbeError;
 use super::random::Constants;
 use super::server::{self, Lsn, Server};
 use super::session::Error;
-use super::wal::{Wal, WalError};
+use super::wal::WalError;
 use provenance::Facts;
+use source::Source;
 
 use crate::trace::input::ImportError;
-use crate::trace::{Op, Trace, waldump};
+use crate::trace::{Op, Trace, bpftrace, waldump};
 
 /// When the clients stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +60,8 @@ pub struct Options {
     pub seed: u64,
     /// How far the transactions are kept apart.
     pub isolation: Isolation,
+    /// Record reads as well, with bpftrace instead of the log.
+    pub reads: bool,
     /// `pg_waldump`, where it is not found by itself.
     pub waldump: Option<PathBuf>,
     /// The data directory, where the server does not tell it.
@@ -116,9 +122,17 @@ pub enum RecordError {
     /// The log cannot be read.
     #[error(transparent)]
     Wal(#[from] WalError),
-    /// The log's text cannot be imported.
-    #[error("pg_waldump's output: {0}")]
-    Import(ImportError),
+    /// The server cannot be traced.
+    #[error(transparent)]
+    Probes(#[from] ProbeError),
+    /// A program's text cannot be imported.
+    #[error("{program}'s output: {error}")]
+    Import {
+        /// The program that printed it.
+        program: &'static str,
+        /// What is wrong with it.
+        error: ImportError,
+    },
     /// The database is not as it should be after the run.
     #[error("after the run the database violates {0}; the trace is not of a sound TPC-C run")]
     Inconsistent(String),
@@ -150,13 +164,22 @@ fn hint(error: &Error) -> &'static str {
     }
 }
 
+/// What an import saw, and what it left out.
+#[derive(Debug, Clone)]
+pub enum Import {
+    /// Of the log.
+    Log(waldump::Report),
+    /// Of what bpftrace printed.
+    Probes(bpftrace::Report),
+}
+
 /// A recording.
 #[derive(Debug, Clone)]
 pub struct Recording {
     /// The trace, its provenance filled in.
     pub trace: Trace,
     /// What the importer skipped.
-    pub import: waldump::Report,
+    pub import: Import,
     /// What the clients did.
     pub counts: Counts,
     /// Size of the database.
@@ -175,42 +198,17 @@ pub fn record(
     let mut session = PostgresSession::connect(&config, options.isolation)
         .map_err(|error| no_connection(&config, &error))?;
     let server = Server::ask(session.client())?;
-    server
-        .advice()
-        .iter()
-        .for_each(|text| observer.advice(text));
-    // Whatever can be missing is looked for before an hour is spent.
-    let wal = Wal::find(
-        &server,
-        options.waldump.as_deref(),
-        options.pgdata.as_deref(),
-    )?;
+    if !options.reads {
+        let advice = server.advice();
+        advice.iter().for_each(|text| observer.advice(text));
+    }
+    let source = Source::find(&server, options)?;
     let (scale, constants) = population(&mut session, options, observer)?;
-    if let Err(error) = server::keep_log(session.client()) {
-        observer.advice(&format!(
-            "the server cannot be made to keep its log ({error}); wal_keep_size has to be large \
-             enough for the run"
-        ));
-    }
-
-    observer.step("CHECKPOINT");
-    let start = server::checkpoint_and_mark(session.client())?;
-    let run = clients::run(&config, options, scale, constants, observer)?;
-    let end = server::mark(session.client())?;
-    server::flush(session.client())?;
-
-    observer.step("reading the log");
-    let import_options = waldump::Options {
-        page_bytes: server.page_bytes,
-        relation_names: server::relation_names(session.client())?,
-        ..waldump::Options::default()
-    };
-    let imported = wal.read(start, end, |text| waldump::import(text, &import_options))?;
-    let (mut trace, import) = imported.map_err(RecordError::Import)?;
-    if trace.transactions == 0 {
-        return Err(RecordError::Empty(start, end));
-    }
-    warn_of_strangers(&trace, &run.counts, observer);
+    let start = || source.start(&mut session, observer);
+    let (run, watch) = clients::run(&config, options, scale, constants, observer, start)?;
+    let watched = watch.read(&mut session, &server, observer)?;
+    let mut trace = watched.trace;
+    warn_of_strangers(&trace, &run.counts, options.reads, observer);
 
     observer.step("checking the consistency conditions");
     check(&mut session, When::Used)?;
@@ -219,8 +217,7 @@ pub fn record(
         config: &config,
         server: &server,
         scale,
-        start,
-        end,
+        notes: watched.notes,
         elapsed: run.elapsed,
         date,
     };
@@ -229,7 +226,7 @@ pub fn record(
         .extend(facts.provenance(options, command, &run.counts));
     Ok(Recording {
         trace,
-        import,
+        import: watched.import,
         counts: run.counts,
         scale,
         elapsed: run.elapsed,
@@ -325,18 +322,24 @@ fn now() -> i64 {
 }
 
 /// Others may have used the server at the same time: more commits are in the trace than ours.
-fn warn_of_strangers(trace: &Trace, counts: &Counts, observer: &dyn Observer) {
+fn warn_of_strangers(trace: &Trace, counts: &Counts, reads: bool, observer: &dyn Observer) {
     let commits = trace
         .events
         .iter()
         .filter(|event| event.op == Op::Commit)
         .count() as u64;
     let writers = [Kind::NewOrder, Kind::Payment, Kind::Delivery];
-    let ours: u64 = writers.iter().map(|kind| counts.of(*kind).committed).sum();
+    let (ours, which) = match reads {
+        true => (counts.total().committed, ""),
+        false => (
+            writers.iter().map(|kind| counts.of(*kind).committed).sum(),
+            " that write",
+        ),
+    };
     if commits > ours {
         observer.advice(&format!(
-            "the trace holds {commits} commits where the clients made {ours} that write: others \
-             used the server meanwhile (autovacuum is one of them)"
+            "the trace holds {commits} commits where the clients made {ours}{which}: others used \
+             the server meanwhile (autovacuum is one of them)"
         ));
     }
 }

@@ -172,6 +172,16 @@ pub fn flush(client: &mut Client) -> Result<(), Error> {
         .map_err(|error| failure("flush of the log", &error))
 }
 
+/// Runs some transactions that touch no page, for a tracer to see.
+pub fn stir(client: &mut Client) -> Result<(), Error> {
+    for _ in 0..50 {
+        client
+            .batch_execute("SELECT 1")
+            .map_err(|error| failure("SELECT 1", &error))?;
+    }
+    Ok(())
+}
+
 /// The server's date and time, UTC.
 pub fn date(client: &mut Client) -> Result<String, Error> {
     let sql = "SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";

@@ -1,6 +1,6 @@
 //! Damaged text for every importer: an error with a message or a valid trace, never a panic.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 use super::block::time::TimeUnit;
 use super::block::{Options, blkparse, disksim, fio, msr};
 use super::input::ImportError;
-use super::{Trace, waldump};
+use super::{Trace, bpftrace, waldump};
 
 /// Turns one text into a trace.
 type Import = fn(&[u8]) -> Result<Trace, ImportError>;
@@ -21,9 +21,29 @@ rmgr: Transaction len (rec/tot):     34/    34, tx:        7, lsn: 0/02, prev 0/
 rmgr: Transaction len (rec/tot):     34/    34, tx:        0, lsn: 0/02, prev 0/01, desc: ABORT_PREPARED 9: 2027-11-21 21:28:08.660433 UTC
 ";
 
-const IMPORTS: [(&str, Import); 5] = [
+const BPFTRACE: &str = "\
+Attaching 7 probes...
+S 100 7
+R 110 7 0 8 1663 5 16396 40
+D 120 7 40
+S 105 9
+R 115 9 2 3 1663 5 16396 42
+R 118 9 0 0 1664 0 2676 43
+C 200 7
+A 210 9
+Lost 3 events
+";
+
+const IMPORTS: [(&str, Import); 6] = [
     (WALDUMP, |text| {
         Ok(waldump::import(text, &waldump::Options::default())?.0)
+    }),
+    (BPFTRACE, |text| {
+        let options = bpftrace::Options {
+            page_bytes: 8192,
+            relation_names: BTreeMap::new(),
+        };
+        Ok(bpftrace::import(text, &options)?.0)
     }),
     ("0.5 0 2000 16 0\n1 0 0 1 1\n7e2 1 99 8 0\n", |text| {
         Ok(disksim::import(text, &Options::new(4096), TimeUnit::Seconds, 512)?.0)

@@ -238,6 +238,33 @@ fn a_database_on_a_device_without_transactions_or_that_lies_fails() {
 }
 
 #[test]
+fn a_database_that_loses_pages_says_so_and_makes_nothing_up() {
+    let faults = Faults {
+        bits_beyond: true,
+        ..Faults::default()
+    };
+    for stack in Stack::all() {
+        let subject = Subject::Stack(stack);
+        if !subject.is_atomic() {
+            continue;
+        }
+        let campaign = Campaign {
+            faults,
+            cuts: Cuts::Sampled(600),
+            ..campaign_on(subject)
+        };
+        holds(&campaign);
+        let lying = Campaign {
+            sabotage: Sabotage::EccIgnored,
+            cuts: Cuts::Sampled(3_000),
+            stop_early: true,
+            ..campaign
+        };
+        assert!(!run(&lying).violations.is_empty(), "{stack} passes");
+    }
+}
+
+#[test]
 fn a_violation_shrinks_to_a_shorter_story() {
     let campaign = campaign(Kind::Plain);
     let lines = |id| {

@@ -3,17 +3,26 @@
 //! one page allocates nothing.
 
 use super::table_bytes;
-use crate::ftl::{Ftl, Slot};
+use crate::ftl::{Ftl, Slot, Written};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
 
 /// So many versions are searched one by one; beyond that an index is kept.
 const SEARCHED: usize = 16;
 
+/// A version of a page, as it is found on flash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) lpn: Lpn,
+    pub(super) slot: Slot,
+    /// Its write sequence; 0 if it is on no page.
+    pub(super) seq: u64,
+}
+
 /// What one transaction has written: the newest version of each page.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
-    entries: Vec<(Lpn, Slot)>,
+    entries: Vec<Version>,
     index: FxHashMap<Lpn, u32>,
     /// When the last of its programs is done.
     pub(super) done: Nanos,
@@ -25,33 +34,55 @@ impl Writes {
         if self.entries.len() > SEARCHED {
             return self.index.get(&at).map(|&i| i as usize);
         }
-        self.entries.iter().rposition(|&(lpn, _)| lpn == at)
+        self.entries.iter().rposition(|entry| entry.lpn == at)
     }
 
     /// The transaction's own version of a page.
     #[inline]
     pub(super) fn get(&self, at: Lpn) -> Option<Slot> {
-        self.place(at).map(|i| self.entries[i].1)
+        self.place(at).map(|i| self.entries[i].slot)
     }
 
-    /// Notes a version that will be durable at `done`, and lets the collector have the one that it
+    /// Notes a version that was programmed as `to`, and lets the collector have the one that it
     /// takes the place of.
     #[inline]
-    pub(super) fn put(&mut self, ftl: &mut Ftl, at: Lpn, slot: Slot, done: Nanos) {
-        self.done = self.done.max(done);
+    pub(super) fn put(&mut self, ftl: &mut Ftl, at: Lpn, slot: Slot, to: Written) {
+        self.done = self.done.max(to.done);
+        let version = Version {
+            lpn: at,
+            slot,
+            seq: to.seq,
+        };
+        self.note(ftl, version);
+    }
+
+    /// Notes that a page holds nothing, which nothing was programmed for.
+    pub(super) fn empty(&mut self, ftl: &mut Ftl, at: Lpn) {
+        let version = Version {
+            lpn: at,
+            slot: Slot::Empty,
+            seq: 0,
+        };
+        self.note(ftl, version);
+    }
+
+    #[inline]
+    fn note(&mut self, ftl: &mut Ftl, version: Version) {
+        let at = version.lpn;
         if let Some(i) = self.place(at) {
-            let old = std::mem::replace(&mut self.entries[i].1, slot);
-            if let Some(page) = old.ppn() {
+            let old = std::mem::replace(&mut self.entries[i], version);
+            if let Some(page) = old.slot.ppn() {
                 ftl.kill(page);
             }
             return;
         }
-        self.entries.push((at, slot));
+        self.entries.push(version);
         match self.entries.len() - 1 {
             i if i < SEARCHED => {}
             SEARCHED => {
                 let all = self.entries.iter().enumerate();
-                self.index.extend(all.map(|(i, &(lpn, _))| (lpn, i as u32)));
+                self.index
+                    .extend(all.map(|(i, entry)| (entry.lpn, i as u32)));
             }
             i => {
                 self.index.insert(at, i as u32);
@@ -61,24 +92,24 @@ impl Writes {
 
     /// Follows a version that the collector has moved. False if it is not one of these.
     pub(super) fn follow(&mut self, at: Lpn, from: Slot, to: Slot, done: Nanos) -> bool {
-        let Some(i) = self.place(at).filter(|&i| self.entries[i].1 == from) else {
+        let Some(i) = self.place(at).filter(|&i| self.entries[i].slot == from) else {
             return false;
         };
-        self.entries[i].1 = to;
+        self.entries[i].slot = to;
         self.done = self.done.max(done);
         true
     }
 
     /// The versions, in the order in which their pages were first written.
-    pub(super) fn entries(&self) -> &[(Lpn, Slot)] {
+    pub(super) fn entries(&self) -> &[Version] {
         &self.entries
     }
 
     /// Points the mapping table at the versions, and lets the collector have those before them.
     #[inline]
     pub(super) fn publish(&self, ftl: &mut Ftl) {
-        for &(at, slot) in &self.entries {
-            if let Some(old) = ftl.set_slot(at, slot).ppn() {
+        for entry in &self.entries {
+            if let Some(old) = ftl.set_slot(entry.lpn, entry.slot).ppn() {
                 ftl.kill(old);
             }
         }
@@ -86,8 +117,8 @@ impl Writes {
 
     /// Lets the collector have the versions.
     pub(super) fn discard(&self, ftl: &mut Ftl) {
-        for (_, slot) in &self.entries {
-            if let Some(page) = slot.ppn() {
+        for entry in &self.entries {
+            if let Some(page) = entry.slot.ppn() {
                 ftl.kill(page);
             }
         }
@@ -105,13 +136,13 @@ impl Writes {
 
     /// Bytes that the versions take up.
     pub(super) fn memory(&self) -> u64 {
-        (self.entries.len() * size_of::<(Lpn, Slot)>()) as u64
+        (self.entries.len() * size_of::<Version>()) as u64
             + table_bytes::<Lpn, u32>(self.index.len())
     }
 
     /// Checks that every version is still on flash and is not in the mapping table yet.
     pub(super) fn check(&self, ftl: &Ftl, tx: TxId) -> Result<(), String> {
-        for &(at, slot) in &self.entries {
+        for &Version { lpn: at, slot, .. } in &self.entries {
             let Some(page) = slot.ppn() else { continue };
             if !ftl.is_live(page) {
                 return Err(format!("page {page}, which {tx} has written, is not live"));

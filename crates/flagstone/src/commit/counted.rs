@@ -18,6 +18,7 @@ use crate::ftl::{
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use rustc_hash::FxHashSet;
 
 layout! {
     /// What a spare area says behind its header.
@@ -51,8 +52,10 @@ pub(super) fn widen(narrow: u32, near: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct Active {
     writes: Writes,
-    /// Pages on flash, those included that it has overwritten itself.
-    programs: u32,
+    /// The block of each page on flash, those included that it has overwritten itself.
+    programs: Vec<Pbn>,
+    /// How many blocks were full when the first of them was written.
+    since: u64,
     held: Option<(Lpn, PageKind)>,
     held_bytes: Vec<u8>,
     /// The log head, where there are any.
@@ -118,14 +121,14 @@ impl Counted {
         };
         let mut done = now;
         if active.held.is_some() {
-            let last = (active.programs + 1, self.zones.next_version());
+            let last = (active.programs.len() as u32 + 1, self.zones.next_version());
             program(ftl, start, (tx, &mut active), plane, last, &mut self.zones)?;
             done = ftl.sync(start, active.writes.done)?;
             self.zones.committed(done);
             active.writes.publish(ftl);
-            for &(at, slot) in active.writes.entries() {
-                if matches!(slot, Slot::Trimmed(_)) {
-                    self.zones.trimmed(at);
+            for entry in active.writes.entries() {
+                if matches!(entry.slot, Slot::Trimmed(_)) {
+                    self.zones.trimmed(entry.lpn);
                 }
             }
         }
@@ -144,7 +147,7 @@ impl Counted {
     #[inline]
     fn end(&mut self, mut active: Box<Active>) {
         active.writes.clear();
-        active.programs = 0;
+        active.programs.clear();
         active.held = None;
         self.active.reuse(active);
     }
@@ -170,17 +173,21 @@ impl Counted {
 
     fn slide(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
         let last = self.zones.last_tx.0;
-        let live = self.active.iter().map(|(tx, _)| {
+        let mut live = FxHashSet::default();
+        for (tx, active) in self.active.iter() {
             let age = last.abs_diff(tx.0);
             assert!(age < CYCLE / 2, "{tx} is so old that its number recurs");
-            narrow(tx.0)
-        });
-        self.zones.slide(ftl, now, live).map(|_| ())
+            live.extend(&active.programs);
+        }
+        self.zones.slide(ftl, now, &live).map(|_| ())
     }
 
     /// Bytes of each structure in memory.
     pub(super) fn memory(&self) -> Vec<(&'static str, u64)> {
-        let of = |active: &Active| active.writes.memory() + active.held_bytes.capacity() as u64;
+        let of = |active: &Active| {
+            let programs = (active.programs.len() * size_of::<Pbn>()) as u64;
+            active.writes.memory() + programs + active.held_bytes.capacity() as u64
+        };
         vec![
             ("active_tx_table", self.active.memory(of)),
             ("zones", self.zones.memory()),
@@ -190,10 +197,16 @@ impl Counted {
     /// Checks the zones, and that every version of a live transaction lies in them.
     pub(super) fn check(&self, ftl: &Ftl) -> Result<(), String> {
         self.zones.check(ftl)?;
+        let written: FxHashSet<Pbn> = self.zones.written().collect();
         for (tx, active) in self.active.iter() {
             active.writes.check(ftl, tx)?;
-            for page in active.writes.entries().iter().filter_map(|(_, s)| s.ppn()) {
-                if !self.zones.holds(ftl.geometry().block_of(page)) {
+            for page in active
+                .writes
+                .entries()
+                .iter()
+                .filter_map(|entry| entry.slot.ppn())
+            {
+                if !written.contains(&ftl.geometry().block_of(page)) {
                     return Err(format!("page {page} of {tx} lies outside of the zones"));
                 }
             }
@@ -223,9 +236,12 @@ fn program(
     let to = (Stream::Host, plane);
     let page = (kind, at, None);
     let to = ftl.append(now, to, page, &tail, &active.held_bytes, Cause::Host)?;
-    zones.note(ftl, to.at, Some(id));
-    active.programs += 1;
-    active.writes.put(ftl, at, Slot::of(kind, to.at), to.done);
+    if active.programs.is_empty() {
+        active.since = zones.filled();
+    }
+    active.programs.push(ftl.geometry().block_of(to.at));
+    zones.note(ftl, Stream::Host, to.at, active.since);
+    active.writes.put(ftl, at, Slot::of(kind, to.at), to);
     Ok(())
 }
 
@@ -252,7 +268,7 @@ impl Owner for Counted {
             "outside of the zones a live page is the one in the mapping table"
         );
         ftl.set_slot(header.lpn, Slot::of(header.kind, to.at));
-        self.zones.note(ftl, to.at, None);
+        self.zones.note(ftl, Stream::Gc, to.at, 0);
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
@@ -284,7 +300,16 @@ pub(super) fn recover(
     let (mut zones, last) = Zones::mount(ftl, mounted, options.zone_blocks)?;
     let logical_pages = ftl.logical_pages();
     let mut seen: Vec<Seen> = Vec::new();
-    let done = ftl.scan(mounted.done, &last.blocks, |at, head, tail| {
+    // Most of the Available zone is blank: a look at a first page is cheaper than one at a summary.
+    let mut blocks = Vec::new();
+    let mut found = mounted.done;
+    for &block in &last.available {
+        let (read, written) = ftl.look_into(mounted.done, block)?;
+        found = found.max(read);
+        blocks.extend(written.then_some(block));
+    }
+    blocks.extend(&last.unavailable);
+    let done = ftl.scan(mounted.done, &blocks, |at, head, tail| {
         if head.lpn.0 < logical_pages {
             seen.push(Seen {
                 tx: get(tail, count_record::TXID) as u32,
@@ -296,7 +321,8 @@ pub(super) fn recover(
             });
         }
     })?;
-    zones.keep(ftl, &last.blocks);
+    let done = done.max(found);
+    zones.keep(ftl, blocks.into_iter());
     for page in &seen {
         if page.count > 0 {
             zones.version = zones.version.max(page.version);

@@ -5,7 +5,7 @@
 
 use super::live::LiveTable;
 use super::{Content, Found, Info, Isolation, Kind, Options, Protocol, Recovered};
-use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted, Stats, make_room};
+use crate::ftl::{Config, Format, Ftl, FtlError, Mounted, Stats, make_room};
 use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
@@ -303,6 +303,11 @@ impl Device {
         &self.ftl
     }
 
+    /// The host keeps a log from this page on: see [`Ftl::set_log_from`].
+    pub fn set_log_from(&mut self, first: Lpn) {
+        self.ftl.set_log_from(first);
+    }
+
     /// Bytes of each structure in memory.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.ftl.memory().to_vec();
@@ -443,9 +448,8 @@ impl Device {
             Found::Flash(page) => {
                 self.buffer
                     .resize(self.ftl.geometry().page_bytes as usize, 0);
-                let read = self
-                    .ftl
-                    .read(now, page, &mut self.buffer, &mut [], Cause::Host);
+                let cause = self.ftl.host_cause(at);
+                let read = self.ftl.read(now, page, &mut self.buffer, &mut [], cause);
                 match read {
                     Ok(read) => Ok((read.done, Some(&self.buffer[..read.data_bytes]))),
                     Err(FlashError::Uncorrectable { .. }) => Err(DeviceError::Unreadable(at)),

@@ -29,6 +29,7 @@ use super::counted::{self, Counted, count_record};
 use super::{Content, Found, Info, Isolation, Options, Protocol, Recovered};
 use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use std::collections::VecDeque;
 
 pub(super) const INFO: Info = Info {
     name: "mhl-d",
@@ -55,8 +56,8 @@ struct MhlD {
     pages: Counted,
     /// The plane that each head writes to.
     heads: Vec<u32>,
-    /// Heads that serve no transaction.
-    idle: Vec<u32>,
+    /// Heads that serve no transaction, the longest idle first.
+    idle: VecDeque<u32>,
 }
 
 pub(super) fn recover(
@@ -72,7 +73,7 @@ pub(super) fn recover(
         protocol: Box::new(MhlD {
             pages,
             heads: (0..heads).map(|head| head * planes / heads).collect(),
-            idle: (0..heads).rev().collect(),
+            idle: (0..heads).collect(),
         }),
         done,
     })
@@ -84,7 +85,7 @@ impl Protocol for MhlD {
     }
 
     fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
-        let head = self.idle.pop().expect("the device keeps to live_max");
+        let head = self.idle.pop_front().expect("the device keeps to live_max");
         self.pages.zones.last_tx = tx;
         self.pages.active.open(tx).head = head;
         Ok(())
@@ -109,12 +110,12 @@ impl Protocol for MhlD {
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
         let plane = self.plane(ftl, tx);
-        self.idle.push(self.head(tx));
+        self.idle.push_back(self.head(tx));
         self.pages.commit(ftl, now, tx, Some(plane)).map(Some)
     }
 
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        self.idle.push(self.head(tx));
+        self.idle.push_back(self.head(tx));
         self.pages.abort(ftl, tx);
         Ok(now)
     }

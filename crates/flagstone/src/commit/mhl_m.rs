@@ -4,13 +4,14 @@
 //! Idea        As [`super::aw`], with a log for each of several heads: a transaction is bound to a
 //!             head when it begins and appends its mapping entries to that log, so that as many
 //!             transactions as there are heads run side by side.
-//! Cost        k programs for k pages and one log page a transaction. Recovery reads the mapping
-//!             table and the logs, no data block.
+//! Cost        k programs for k pages and one log page a transaction, all side by side. Recovery
+//!             reads the mapping table, the logs, and the pages of the last few transactions.
 //!
 //!   spare     the header alone
-//!   log page  | group | tx | part of parts | entries | lpn -> ppn | lpn -> ppn | ...
+//!   log page  | group | tx | durable | part of parts | entries | lpn -> ppn seq | ...
 //!
-//! Invariants  1. The pages of a group are durable before its first log page is issued.
+//! Invariants  1. A block that a group names is erased only after a log page, which is durable, has
+//!                called the group durable.
 //!             2. The mapping table holds committed versions only, so that a checkpoint may be
 //!                written at any time; it ends all logs at once.
 //!             3. A block is erased only after the groups that made its pages invalid, and the
@@ -20,20 +21,24 @@
 //!             4. A head serves one transaction at a time.
 //!
 //! Recovery    a group in a log after the last checkpoint                  verdict
-//!   @A        all parts are there                                         applied, by its number
+//!   @A        all parts are there, and it is called durable or all of
+//!             its pages are there                                         applied, by its number
 //!   @B        a part is missing or cannot be read                         absent
 //!   @C        a part was written before the checkpoint                    in the mapping table
+//!   @D        it is not called durable, and a page is not there           absent
+//!             The first write afterwards writes a checkpoint; recovery itself only reads.
 //!
-//! Departures  D1 to D3 of [`super::aw`].
-//!             D4. Groups are numbered over all logs. The paper does not say how two logs that name
+//! Departures  D1 to D4 of [`super::aw`].
+//!             D5. Groups are numbered over all logs. The paper does not say how two logs that name
 //!                 the same logical page are put in order.
-//!             D5. The transactions that find no head are refused; who drives the device waits.
+//!             D6. The transactions that find no head are refused; who drives the device waits.
 
-use super::active::{TxTable, Writes};
+use super::active::{TxTable, Version, Writes};
 use super::mapping_log::MappingLog;
 use super::{Content, Found, Info, Isolation, LOG_PER_HEAD, Options, Protocol, Recovered};
 use crate::ftl::{Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use std::collections::VecDeque;
 
 pub(super) const INFO: Info = Info {
     name: "mhl-m",
@@ -45,7 +50,7 @@ pub(super) const INFO: Info = Info {
     reprograms: false,
     rewrites: true,
     atomic: true,
-    as_published: false,
+    as_published: true,
     modes: &[],
     format: Format {
         tail_bytes: 0,
@@ -65,11 +70,11 @@ struct Active {
 struct MhlM {
     log: MappingLog,
     active: TxTable<Active>,
-    /// Heads that serve no transaction.
-    idle: Vec<u32>,
+    /// Heads that serve no transaction, the longest idle first.
+    idle: VecDeque<u32>,
     heads: u32,
     /// Committed pages that the collection under way has moved.
-    moved: Vec<(Lpn, Slot)>,
+    moved: Vec<Version>,
 }
 
 pub(super) fn recover(
@@ -78,17 +83,18 @@ pub(super) fn recover(
     options: &Options,
 ) -> Result<Recovered, FtlError> {
     let heads = options.heads(ftl.geometry());
-    let log = MappingLog::replay(ftl, &mounted, heads)?;
+    let trusting = options.as_published; // D4
+    let (log, done) = MappingLog::replay(ftl, &mounted, heads, trusting)?;
     Ok(Recovered {
         last_tx: log.last_tx(),
         protocol: Box::new(MhlM {
             log,
             active: TxTable::new(),
-            idle: (0..heads).rev().collect(),
+            idle: (0..heads).collect(),
             heads,
             moved: Vec::new(),
         }),
-        done: mounted.done,
+        done,
     })
 }
 
@@ -98,7 +104,7 @@ impl Protocol for MhlM {
     }
 
     fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
-        let head = self.idle.pop().expect("the device keeps to live_max");
+        let head = self.idle.pop_front().expect("the device keeps to live_max");
         self.active.open(tx).head = head;
         Ok(())
     }
@@ -113,12 +119,13 @@ impl Protocol for MhlM {
     ) -> Result<Nanos, FtlError> {
         let writes = &mut self.active.open(tx).writes;
         let Content::Data(bytes) = content else {
-            writes.put(ftl, at, Slot::Empty, now);
+            writes.empty(ftl, at);
             return Ok(now);
         };
+        let start = self.log.admit(ftl, now)?;
         let (to, page) = ((Stream::Host, None), (content.kind(), at, None));
-        let to = ftl.append(now, to, page, &[], bytes, Cause::Host)?;
-        writes.put(ftl, at, Slot::Page(to.at), to.done);
+        let to = ftl.append(start, to, page, &[], bytes, Cause::Host)?;
+        writes.put(ftl, at, Slot::Page(to.at), to);
         Ok(now)
     }
 
@@ -129,16 +136,10 @@ impl Protocol for MhlM {
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
         let active = self.active.take(tx).expect("begin opened it");
-        let (head, writes) = (active.head, &active.writes);
         let mut done = now;
-        if !writes.entries().is_empty() {
-            let written = ftl.sync(now, writes.done)?;
-            self.log.commits(tx);
-            done = self
-                .log
-                .append(ftl, written, head, writes.entries(), |ftl| {
-                    writes.publish(ftl)
-                })?;
+        if !active.writes.entries().is_empty() {
+            let head = Some(active.head);
+            done = self.log.commit(ftl, now, (tx, head), &active.writes)?;
         }
         self.release(active);
         Ok(Some(done))
@@ -168,11 +169,19 @@ impl Protocol for MhlM {
 }
 
 impl Owner for MhlM {
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        self.log.admit(ftl, now)
+    }
+
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
         let (old, new) = (Slot::Page(from), Slot::Page(to.at));
         if ftl.slot(header.lpn) == old {
             ftl.set_slot(header.lpn, new);
-            self.moved.push((header.lpn, new));
+            self.moved.push(Version {
+                lpn: header.lpn,
+                slot: new,
+                seq: header.seq,
+            });
             return;
         }
         for active in self.active.iter_mut() {
@@ -183,13 +192,7 @@ impl Owner for MhlM {
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let now = self.log.settle(ftl, now)?;
-        if self.moved.is_empty() {
-            return Ok(now);
-        }
-        // Spread over the heads as the victims are over the planes.
-        let head = ftl.geometry().plane_of(victim) % self.heads;
-        let done = self.log.append(ftl, now, head, &self.moved, |_| {})?;
+        let done = self.log.moved(ftl, now, victim, &self.moved)?;
         self.moved.clear();
         Ok(done)
     }
@@ -198,7 +201,7 @@ impl Owner for MhlM {
 impl MhlM {
     fn release(&mut self, mut active: Box<Active>) {
         active.writes.clear();
-        self.idle.push(active.head);
+        self.idle.push_back(active.head);
         self.active.reuse(active);
     }
 }

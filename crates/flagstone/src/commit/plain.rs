@@ -15,7 +15,7 @@
 //! Departures  none.
 
 use super::{Content, Found, Info, Isolation, Options, Protocol, Recovered};
-use crate::ftl::{Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream};
+use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
 pub(super) const INFO: Info = Info {
@@ -87,15 +87,9 @@ impl Protocol for Plain {
         at: Lpn,
         content: Content<'_>,
     ) -> Result<Nanos, FtlError> {
-        let page = (content.kind(), at, None);
-        let to = ftl.append(
-            now,
-            (Stream::Host, None),
-            page,
-            &[],
-            content.bytes(),
-            Cause::Host,
-        )?;
+        let (page, cause) = ((content.kind(), at, None), ftl.host_cause(at));
+        let host = (Stream::Host, None);
+        let to = ftl.append(now, host, page, &[], content.bytes(), cause)?;
         if let Some(old) = ftl.set_slot(at, Slot::of(content.kind(), to.at)).ppn() {
             ftl.kill(old);
         }

@@ -11,9 +11,15 @@
 //! A *slide* is a checkpoint: it writes the mapping table, and a root that names the blocks of the
 //! Available and Unavailable zones and the last commit that the table contains. Recovery reads
 //! these blocks only. Blocks leave the zones, and new ones are written, once that root is durable.
+//!
+//! A full block stays in the zones if a live transaction has a page in it, or if a dead one may
+//! have that also has a page in a block that is still being written. For the latter no list of
+//! transactions is kept for each block: full blocks are in the order in which they became full, and
+//! what began before a transaction did cannot hold a page of it. It keeps a block for one slide, so
+//! that a log head that rests does not keep all that was written since.
 
 use super::table_bytes;
-use crate::ftl::{BlockState, Ftl, FtlError, Mounted};
+use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Stream};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -32,15 +38,20 @@ layout! {
 /// Writable blocks of the zone below which nothing but the collector gets one: one to write to, one
 /// for a copy, and two for programs and erases that fail at once.
 const LEAST: u32 = 4;
-const NOWHERE: u32 = u32::MAX;
+const NOWHERE: Pbn = Pbn(u32::MAX);
 
-/// A block of the zones that has been written to.
-#[derive(Debug, Clone, Default)]
-struct Used {
+/// A block of the zones that is being written.
+#[derive(Debug, Clone, Copy)]
+struct Open {
     block: Pbn,
-    /// Whose pages it holds, by the identifiers that are on flash.
-    txs: Vec<u32>,
+    /// How many blocks were full when the first of the transactions began that have a page in it.
+    since: u64,
 }
+
+const CLOSED: Open = Open {
+    block: NOWHERE,
+    since: 0,
+};
 
 /// The Available and Unavailable zones.
 #[derive(Debug)]
@@ -49,10 +60,16 @@ pub(super) struct Zones {
     size: u32,
     /// Below this many blocks the zone is short, if more can be had.
     low: u32,
-    used: Vec<Used>,
-    /// Where a block is in `used`.
-    place: Vec<u32>,
-    spare: Vec<Vec<u32>>,
+    /// Blocks that are being written, by stream and plane.
+    open: Vec<Open>,
+    /// Full blocks in the order in which they became so, those from before the last slide first.
+    full: Vec<Pbn>,
+    /// How many are from before the last slide.
+    older: usize,
+    /// Full blocks that hold copies only.
+    copies: Vec<Pbn>,
+    /// Blocks of transactions that have ever become full.
+    filled: u64,
     /// Pages trimmed since the last slide, which will record that by itself.
     trims: Vec<Lpn>,
     /// The commit counter.
@@ -67,11 +84,14 @@ pub(super) struct Zones {
 }
 
 /// What the last slide said, as far as recovery needs it.
+#[derive(Default)]
 pub(super) struct LastSlide {
     /// The last TxVer in the mapping table.
     pub(super) version: u64,
-    /// Blocks to read, those of the Available zone first.
-    pub(super) blocks: Vec<Pbn>,
+    /// Blocks of the Available zone, which may not have been written.
+    pub(super) available: Vec<Pbn>,
+    /// Blocks of the Unavailable zone, which are full.
+    pub(super) unavailable: Vec<Pbn>,
 }
 
 impl Zones {
@@ -82,7 +102,8 @@ impl Zones {
         zone_blocks: u32,
     ) -> Result<(Zones, LastSlide), FtlError> {
         let geometry = *ftl.geometry();
-        let low = geometry.planes().min(ftl.data_pages_per_block()) + 1;
+        // A block for each plane, so that pages do not crowd on the planes that have one left.
+        let low = geometry.planes() + 1;
         let size = match zone_blocks {
             0 => (geometry.blocks() / 64).max(2 * geometry.planes() + low),
             blocks => blocks.max(LEAST + 1),
@@ -92,16 +113,18 @@ impl Zones {
         let mut zones = Zones {
             size,
             low,
-            used: Vec::new(),
-            place: vec![NOWHERE; geometry.blocks() as usize],
-            spare: Vec::new(),
+            open: vec![CLOSED; 2 * geometry.planes() as usize],
+            full: Vec::new(),
+            older: 0,
+            copies: Vec::new(),
+            filled: 0,
             trims: Vec::new(),
             version: 0,
             last_tx: TxId(0),
             ready: mounted.done,
             durable: mounted.done,
         };
-        let mut blocks = Vec::new();
+        let mut last = LastSlide::default();
         // Before the first slide there is nothing, or a root that a bad block was the reason for.
         if !mounted.blob.is_empty() {
             let head = mounted.blob.get(..zone_blob::SIZE);
@@ -111,46 +134,67 @@ impl Zones {
             zones.last_tx = TxId(get(head, zone_blob::TX));
             let count = get(head, zone_blob::AVAILABLE) + get(head, zone_blob::UNAVAILABLE);
             let list = mounted.blob[zone_blob::SIZE..].chunks_exact(4);
-            blocks.extend(list.map(|word| Pbn(get(word, 0..4) as u32)));
+            let mut blocks: Vec<Pbn> = list.map(|word| Pbn(get(word, 0..4) as u32)).collect();
             if blocks.len() as u64 != count || blocks.iter().any(|b| b.0 >= geometry.blocks()) {
                 return Err(FtlError::Foreign("the list of zones is damaged".into()));
             }
             let in_service =
                 |b: &Pbn| !matches!(ftl.block_state(*b), BlockState::Bad | BlockState::Meta);
-            blocks.retain(in_service);
+            let written = get(head, zone_blob::AVAILABLE) as usize;
+            last.unavailable = blocks.split_off(written.min(blocks.len()));
+            last.available = blocks;
+            last.available.retain(in_service);
+            last.unavailable.retain(in_service);
+            last.version = zones.version;
         }
-        let version = zones.version;
-        Ok((zones, LastSlide { version, blocks }))
+        Ok((zones, last))
     }
 
     /// Keeps the blocks that recovery found written from being collected before the next slide.
-    pub(super) fn keep(&mut self, ftl: &mut Ftl, blocks: &[Pbn]) {
-        for &block in blocks {
+    pub(super) fn keep(&mut self, ftl: &mut Ftl, blocks: impl Iterator<Item = Pbn>) {
+        for block in blocks {
             if ftl.block_state(block) == BlockState::Full {
-                self.enter(ftl, block);
+                ftl.pin(block);
+                self.copies.push(block);
             }
         }
     }
 
+    /// How many blocks have become full: what a transaction that begins now remembers.
     #[inline]
-    fn enter(&mut self, ftl: &mut Ftl, block: Pbn) -> usize {
-        let place = self.place[block.index()];
-        if place != NOWHERE {
-            return place as usize;
-        }
-        ftl.pin(block);
-        let place = self.used.len();
-        self.place[block.index()] = place as u32;
-        let txs = self.spare.pop().unwrap_or_default();
-        self.used.push(Used { block, txs });
-        place
+    pub(super) fn filled(&self) -> u64 {
+        self.filled
     }
 
-    /// A page of a transaction, or none's, has been programmed.
+    /// A page of a stream has been programmed, of a transaction that began when so many blocks were
+    /// full, or of none.
     #[inline]
-    pub(super) fn note(&mut self, ftl: &mut Ftl, at: Ppn, tx: Option<u32>) {
-        let place = self.enter(ftl, ftl.geometry().block_of(at));
-        self.used[place].txs.extend(tx);
+    pub(super) fn note(&mut self, ftl: &mut Ftl, stream: Stream, at: Ppn, since: u64) {
+        let block = ftl.geometry().block_of(at);
+        let planes = ftl.geometry().planes();
+        let place = stream as usize * planes as usize + ftl.geometry().plane_of(block) as usize;
+        if self.open[place].block != block {
+            self.close(place);
+            ftl.pin(block);
+            self.open[place] = Open { block, since };
+        }
+        self.open[place].since = self.open[place].since.min(since);
+        if ftl.block_state(block) != BlockState::Open {
+            self.close(place);
+        }
+    }
+
+    fn close(&mut self, place: usize) {
+        let Open { block, .. } = std::mem::replace(&mut self.open[place], CLOSED);
+        if block == NOWHERE {
+            return;
+        }
+        if place < self.open.len() / 2 {
+            self.full.push(block);
+            self.filled += 1;
+        } else {
+            self.copies.push(block);
+        }
     }
 
     /// A committed transaction has trimmed a page.
@@ -195,35 +239,40 @@ impl Zones {
         ftl.zone_left() < LEAST
     }
 
-    /// Slides the zones. Returns when that is durable.
+    /// Slides the zones; `live` are the blocks that hold pages of live transactions. Returns when
+    /// that is durable.
     pub(super) fn slide(
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
-        live: impl Iterator<Item = u32>,
+        live: &FxHashSet<Pbn>,
     ) -> Result<Nanos, FtlError> {
         // The table must not name a page that may yet be lost.
         let now = ftl.sync(now.max(self.ready), self.durable)?;
-        // Transactions whose pages keep a block: live ones, and dead ones with a page in a block
-        // that is not full.
-        let mut keeping: FxHashSet<u32> = live.collect();
-        let open = |used: &&Used| ftl.block_state(used.block) == BlockState::Open;
-        for used in self.used.iter().filter(open) {
-            keeping.extend(&used.txs);
-        }
-        let stays = |used: &Used| used.txs.iter().any(|tx| keeping.contains(tx));
-        let (mut kept, mut leaving) = (Vec::new(), Vec::new());
-        let mut unavailable = Vec::new();
-        for used in self.used.drain(..) {
-            if ftl.block_state(used.block) == BlockState::Open {
-                kept.push(used);
-            } else if stays(&used) {
-                unavailable.push(used.block);
-                kept.push(used);
-            } else {
-                leaving.push(used);
+        for place in 0..self.open.len() {
+            // A program has failed in it and it was not written since.
+            let block = self.open[place].block;
+            if block != NOWHERE && ftl.block_state(block) != BlockState::Open {
+                self.close(place);
             }
         }
+        let (host, _) = self.open.split_at(self.open.len() / 2);
+        let written = host.iter().filter(|open| open.block != NOWHERE);
+        let since = written.map(|open| open.since).min().unwrap_or(self.filled);
+        // The first of the full blocks that a dead transaction with a page in an open one keeps.
+        let recent = self.full.len() - ((self.filled - since) as usize).min(self.full.len());
+        let recent = recent.max(self.older);
+        let keeps = |i: usize, block: &Pbn| i >= recent || live.contains(block);
+        let (mut unavailable, mut leaving) = (Vec::new(), Vec::new());
+        for (i, &block) in self.full.iter().enumerate() {
+            let zone = if keeps(i, &block) {
+                &mut unavailable
+            } else {
+                &mut leaving
+            };
+            zone.push(block);
+        }
+        leaving.extend(&self.copies);
         for at in self.trims.drain(..) {
             ftl.forget_trimmed(at);
         }
@@ -239,41 +288,43 @@ impl Zones {
         }
         self.ready = ftl.checkpoint(now, blob)?;
         self.durable = self.durable.max(self.ready);
-        self.used = kept;
-        for (place, used) in self.used.iter().enumerate() {
-            self.place[used.block.index()] = place as u32;
-        }
-        for mut used in leaving {
-            self.place[used.block.index()] = NOWHERE;
-            ftl.unpin(used.block);
-            used.txs.clear();
-            self.spare.push(used.txs);
+        self.copies.clear();
+        self.full = unavailable;
+        self.older = self.full.len();
+        for block in leaving {
+            ftl.unpin(block);
         }
         Ok(self.ready)
     }
 
     /// Bytes in memory.
     pub(super) fn memory(&self) -> u64 {
-        let txs: usize = self.used.iter().map(|used| used.txs.len()).sum();
-        (self.place.len() * 4 + txs * 4 + self.used.len() * size_of::<Used>()) as u64
+        let full = (self.full.len() + self.copies.len()) * size_of::<Pbn>();
+        (full + self.open.len() * size_of::<Open>()) as u64
             + table_bytes::<Lpn, ()>(self.trims.len())
     }
 
-    /// Whether a block is in the zones and written.
-    pub(super) fn holds(&self, block: Pbn) -> bool {
-        self.place[block.index()] != NOWHERE
+    /// The blocks in the zones that are written.
+    pub(super) fn written(&self) -> impl Iterator<Item = Pbn> + '_ {
+        let open = self.open.iter().map(|open| open.block);
+        let full = self.full.iter().chain(&self.copies).copied();
+        open.filter(|&block| block != NOWHERE).chain(full)
     }
 
-    /// Checks that each block knows its place.
+    /// Checks that each block is in the zones once, and in a state that it may be in there.
     pub(super) fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        for (place, used) in self.used.iter().enumerate() {
-            if self.place[used.block.index()] != place as u32 {
-                return Err(format!("block {} is lost in the zones", used.block));
-            }
-            let state = ftl.block_state(used.block);
+        let mut seen = FxHashSet::default();
+        for block in self.written() {
+            let state = ftl.block_state(block);
             if !matches!(state, BlockState::Open | BlockState::Full) {
-                return Err(format!("block {} is {state:?} in the zones", used.block));
+                return Err(format!("block {block} is {state:?} in the zones"));
             }
+            if !seen.insert(block) {
+                return Err(format!("block {block} is in the zones twice"));
+            }
+        }
+        if self.older > self.full.len() || self.filled < (self.full.len() - self.older) as u64 {
+            return Err("the zones have lost count of their full blocks".into());
         }
         Ok(())
     }

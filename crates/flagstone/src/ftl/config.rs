@@ -144,8 +144,9 @@ impl Sizes {
         };
         let full = map_pages.div_ceil(pages);
         let map_lanes = (full / 2).clamp(1, geometry.planes().min(8));
+        // The table, room for all of it once more, and a part of it that is out of date.
         let map_blocks = if map_pages > 0 {
-            4 * full + 2 * map_lanes + 3
+            2 * full + full.div_ceil(4) + 2 * map_lanes + 3
         } else {
             0
         };

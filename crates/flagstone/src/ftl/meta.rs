@@ -13,7 +13,7 @@
 //! never erased to make room for the next one. A root that fits a block lies in one; a larger one
 //! begins a block and goes on in others.
 
-use super::{BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, Written, header};
+use super::{BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, Stream, Written, header};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::nand::FlashError;
@@ -170,6 +170,31 @@ impl Ftl {
         self.meta.free_blocks() < reserve + self.meta.open_log.len() + 1
     }
 
+    /// The plane that a lane of the logs begins on: each on another channel as far as there are
+    /// any, and each at another place among the planes of its channel.
+    fn log_plane(&self, lane: u32) -> u32 {
+        let (planes, lanes) = (self.geometry.planes(), self.meta.open_log.len() as u32);
+        let on_channel = planes / self.geometry.channels;
+        let first = lane * (planes / lanes).max(1) % planes;
+        first - first % on_channel + (first + lane) % on_channel
+    }
+
+    /// The log that can take a page first, where `busy` says until when each is written, and among
+    /// equals the one whose plane is the next in turn: a stream programmed there longest ago.
+    pub fn log_in_turn(&self, stream: Stream, now: Nanos, busy: &[Nanos]) -> u8 {
+        let (planes, channels) = (self.geometry.planes(), self.geometry.channels);
+        let turn =
+            |plane: u32| plane % (planes / channels) * channels + plane / (planes / channels);
+        let next = turn(self.plane_in_turn(stream));
+        let wait = |&lane: &usize| {
+            let open = self.meta.open_log[lane].map(|i| self.meta.pool[i].block);
+            let plane = open.map_or(self.log_plane(lane as u32), |b| self.geometry.plane_of(b));
+            (now.max(busy[lane]), (turn(plane) + planes - next) % planes)
+        };
+        let lanes = 0..self.meta.open_log.len();
+        lanes.min_by_key(wait).expect("the owner asked for logs") as u8
+    }
+
     /// Appends a page to a log and says when it is done.
     pub fn log(&mut self, now: Nanos, log: u8, data: &[u8]) -> Result<Written, FtlError> {
         assert!(
@@ -190,7 +215,6 @@ impl Ftl {
     /// Writes the changed translation pages and a root: what was logged before is no longer needed,
     /// and `blob` is what the owner will be given back. Returns when the root is durable.
     pub fn checkpoint(&mut self, now: Nanos, blob: Vec<u8>) -> Result<Nanos, FtlError> {
-        let cleaned = self.clean_map_blocks();
         let mut dirty = Vec::new();
         for (word, bits) in self.dirty_map_pages.iter_mut().enumerate() {
             let mut bits = std::mem::take(bits);
@@ -199,9 +223,7 @@ impl Ftl {
                 bits &= bits - 1;
             }
         }
-        dirty.extend(cleaned);
-        dirty.sort_unstable();
-        dirty.dedup();
+        self.clean_map_blocks(&mut dirty);
         let map = std::mem::take(&mut self.map);
         let written = self.write_map_pages(now, &map, &dirty);
         self.map = map;
@@ -271,32 +293,50 @@ impl Ftl {
         &self.meta.blob
     }
 
-    /// Translation pages to write again so that their blocks come free: as many as needed for the
-    /// next checkpoint, however large, to fit.
-    fn clean_map_blocks(&mut self) -> Vec<u32> {
-        let pages = self.geometry.pages_per_block;
-        let reserve = self.meta.full_checkpoint_blocks(pages);
-        let free = self.meta.free_blocks();
-        // What this checkpoint writes comes out of the free blocks, then the next must still fit.
-        let wanted = 2 * reserve;
-        if reserve == 0 || free >= wanted {
-            return Vec::new();
+    /// Adds translation pages to those that are written anyway, so that their blocks come free: as
+    /// many as it takes for the next checkpoint, however large, to fit.
+    fn clean_map_blocks(&self, pages: &mut Vec<u32>) {
+        let per_block = self.geometry.pages_per_block;
+        let reserve = self.meta.full_checkpoint_blocks(per_block);
+        if reserve == 0 {
+            return;
         }
-        let mut order: Vec<usize> = (0..self.meta.pool.len())
-            .filter(|&i| {
-                let block = &self.meta.pool[i];
-                block.state == MetaState::Full && !block.is_log && block.live > 0
-            })
-            .collect();
-        order.sort_by_key(|&i| (self.meta.pool[i].live, i));
-        order.truncate(wanted - free);
-        let chosen: Vec<Pbn> = order.iter().map(|&i| self.meta.pool[i].block).collect();
-        (0..self.meta.directory.len() as u32)
-            .filter(|&page| {
-                let at = self.meta.directory[page as usize];
-                at != NONE && chosen.contains(&self.geometry.block_of(Ppn(at)))
-            })
-            .collect()
+        // What each block holds beyond what is written again, and what that leaves free.
+        let mut left: Vec<u32> = self.meta.pool.iter().map(|block| block.live).collect();
+        for &page in pages.iter() {
+            let at = self.meta.directory[page as usize];
+            if at != NONE {
+                let place = self.meta.place(self.geometry.block_of(Ppn(at)));
+                left[place.expect("translation pages lie in the pool")] -= 1;
+            }
+        }
+        let full = |&i: &usize| self.meta.pool[i].state == MetaState::Full;
+        let is_log = |&i: &usize| self.meta.pool[i].is_log;
+        let (logs, mut order): (Vec<usize>, _) = (0..left.len()).filter(full).partition(is_log);
+        order.sort_by_key(|&i| (left[i], i));
+        let mut written = pages.len() as u32;
+        // The logs start anew with the checkpoint.
+        let free = self.meta.free_blocks() + logs.len();
+        let mut chosen = Vec::new();
+        for i in order {
+            let used = written.div_ceil(per_block) as usize + self.meta.open_map.len();
+            if left[i] > 0 && free + chosen.len() >= reserve + used {
+                break;
+            }
+            written += left[i];
+            chosen.push(self.meta.pool[i].block);
+        }
+        chosen.sort_unstable();
+        let cleaned = (0..self.meta.directory.len() as u32).filter(|&page| {
+            let at = self.meta.directory[page as usize];
+            at != NONE
+                && chosen
+                    .binary_search(&self.geometry.block_of(Ppn(at)))
+                    .is_ok()
+        });
+        pages.extend(cleaned);
+        pages.sort_unstable();
+        pages.dedup();
     }
 
     /// Programs a translation or log page into an open block of its sort.
@@ -363,13 +403,11 @@ impl Ftl {
     ) -> Result<(usize, Nanos), FtlError> {
         let mut now = now.max(self.meta.durable);
         loop {
-            let lanes = if is_log {
-                self.meta.open_log.len()
-            } else {
-                self.meta.open_map.len()
-            } as u32;
-            let wanted = lane as u32 * (self.geometry.planes() / lanes).max(1);
             let planes = self.geometry.planes();
+            let wanted = match is_log {
+                true => self.log_plane(lane as u32),
+                false => lane as u32 * (planes / self.meta.open_map.len() as u32).max(1),
+            };
             let index = (0..self.meta.pool.len())
                 .filter(|&i| self.meta.pool[i].state == MetaState::Free)
                 .min_by_key(|&i| {

@@ -243,6 +243,8 @@ pub struct Ftl {
     config: Config,
     format: Format,
     logical_pages: u32,
+    /// From this logical page on the host keeps its log.
+    log_from: Lpn,
     /// Pages of a block that can hold data: all, or all but the summary page.
     data_pages: u32,
     gc_threshold_blocks: u32,
@@ -281,6 +283,22 @@ impl Ftl {
     /// Logical pages that the host can address.
     pub fn logical_pages(&self) -> u32 {
         self.logical_pages
+    }
+
+    /// From this logical page on the host keeps a log: what it reads and writes there is counted as
+    /// such. Nothing else depends on it, and it is forgotten with the power.
+    pub fn set_log_from(&mut self, first: Lpn) {
+        self.log_from = first;
+    }
+
+    /// What the host's access to a logical page is counted as.
+    #[inline]
+    pub fn host_cause(&self, at: Lpn) -> Cause {
+        if at >= self.log_from {
+            Cause::Log
+        } else {
+            Cause::Host
+        }
     }
 
     /// Pages of a block that can hold data: all, or all but the summary page.

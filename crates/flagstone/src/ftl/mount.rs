@@ -43,9 +43,13 @@ pub struct Mounted {
     pub done: Nanos,
 }
 
-/// The good blocks that roots, mapping pages and logs use: the first of each plane in turn.
+/// The good blocks that roots, mapping pages and logs use: the first of each plane in turn, one of
+/// each channel before the next of any, so that a restart reads them side by side.
 fn meta_blocks(geometry: &Geometry, flash: &dyn Flash, count: u32) -> Vec<Pbn> {
+    let on_channel = geometry.planes() / geometry.channels;
+    let in_turn = |i: u32| i % geometry.channels * on_channel + i / geometry.channels;
     let per_plane: Vec<Vec<Pbn>> = (0..geometry.planes())
+        .map(in_turn)
         .map(|plane| {
             (0..geometry.blocks_per_plane)
                 .map(|i| Pbn(plane * geometry.blocks_per_plane + i))
@@ -149,6 +153,7 @@ impl Ftl {
             stats: Stats::default(),
             page_buffer: vec![0; geometry.page_bytes as usize],
             logical_pages: sizes.logical_pages,
+            log_from: Lpn(u32::MAX),
             data_pages: sizes.data_pages,
             gc_threshold_blocks: sizes.gc_threshold_blocks,
             gc_reserve_blocks: sizes.gc_reserve_blocks,
@@ -462,6 +467,47 @@ impl Ftl {
             }
         }
         Ok(outcome)
+    }
+
+    /// Looks, while mounting, for a version that may have landed, and keeps its block from being
+    /// free if anything has. Returns when that was read.
+    pub fn look_for(&mut self, now: Nanos, at: Ppn) -> Result<(Nanos, Option<Header>), FtlError> {
+        let (done, found) = self.look_at(now, at)?;
+        let block = self.geometry.block_of(at);
+        let entry = &mut self.blocks[block.index()];
+        if found.is_some() && entry.state == BlockState::Free {
+            entry.state = BlockState::Full;
+            self.victims.insert(block, entry.live.into());
+        }
+        Ok((done, found.flatten().filter(Header::is_version)))
+    }
+
+    /// Looks, while mounting, whether a block has been written since its erase. Returns when its
+    /// first page was read.
+    pub fn look_into(&mut self, now: Nanos, block: Pbn) -> Result<(Nanos, bool), FtlError> {
+        let (done, found) = self.look_at(now, self.geometry.page(block, 0))?;
+        Ok((done, found.is_some()))
+    }
+
+    /// The header of a page, if it has one that can be read; nothing at all for a blank page.
+    fn look_at(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+    ) -> Result<(Nanos, Option<Option<Header>>), FtlError> {
+        let mut spare = [0xff; header::SIZE];
+        self.stats.add(Operation::Read, Cause::Recovery);
+        match self.flash.read(now, at, &mut [], &mut spare) {
+            Ok(read) => Ok((read.done, Header::parse(&spare).map(Some))),
+            Err(FlashError::Uncorrectable { done, .. }) => Ok((done, Some(None))),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Leaves out, while mounting, so many write sequences, which programs that are not looked for
+    /// may have.
+    pub fn skip_sequences(&mut self, count: u64) {
+        self.seq += count;
     }
 
     /// Says that every page that the mapping table names is live.

@@ -13,7 +13,7 @@ pub enum Cause {
     Gc,
     /// Keeping the mapping: summary pages, translation pages, roots.
     Mapping,
-    /// A log of the protocol.
+    /// A log of the protocol, or the host's.
     Log,
     /// Starting up.
     Recovery,

@@ -4,6 +4,7 @@ use super::HostError;
 use super::log;
 use crate::buffer::{PolicyKind, PolicyOptions};
 use crate::commit::{Kind, RecordKind};
+use crate::units::Nanos;
 use std::fmt;
 use std::str::FromStr;
 
@@ -102,6 +103,9 @@ pub struct HostConfig {
     pub log_buffer_bytes: usize,
     /// Log pages from one checkpoint to the next; 0 for a quarter of the log.
     pub checkpoint_every: u32,
+    /// `wal`: how long a commit may wait for others, so that the log is forced once for several;
+    /// nothing for not at all. It does not wait where nobody else runs or a log page is full.
+    pub group_wait: Nanos,
     /// Transactions that may have pending records in a page at once ([FlagCommit] §4.3).
     pub max_c: u8,
     /// Whether pages of live transactions may be written out; nothing for wherever the protocol
@@ -147,6 +151,7 @@ impl Default for HostConfig {
             log_pages: 1024,
             log_buffer_bytes: 64 << 10,
             checkpoint_every: 0,
+            group_wait: Nanos::ZERO,
             max_c: 3,
             steal: None,
             sabotage: None,
@@ -169,6 +174,11 @@ impl HostConfig {
         }
         if !(2..=8).contains(&self.max_c) {
             return fail(format!("max_c is {}, it must be from 2 to 8", self.max_c));
+        }
+        if stack != Stack::Wal && self.group_wait > Nanos::ZERO {
+            return fail(format!(
+                "{stack} does not let commits wait for each other: leave `group_wait` out"
+            ));
         }
         let Stack::Force(kind) = stack else {
             if self.log_pages < log::PAGES_MIN {

@@ -311,6 +311,13 @@ pub(super) fn variants() -> Vec<(Stack, HostConfig)> {
             ..config()
         },
     ));
+    all.push((
+        Stack::Wal,
+        HostConfig {
+            group_wait: Nanos::from_micros(700),
+            ..config()
+        },
+    ));
     let granularity = Some(Granularity::Page);
     all.push((
         Stack::Wal,

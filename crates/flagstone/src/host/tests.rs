@@ -5,11 +5,14 @@ use super::rig::Rig;
 use super::small_host::{SmallHost, config, rid, variants};
 use super::{HostConfig, Stack, Step, Why};
 use crate::commit::{Kind, Options};
+use crate::ftl::{Cause, Operation};
 use crate::nand::Cut;
+use crate::units::Nanos;
 
 fn name(stack: Stack, config: &HostConfig, seed: u64) -> String {
     let (through, what) = (config.write_through, config.granularity);
-    format!("{stack}, write-through {through}, locks {what:?}, seed {seed}")
+    let group = config.group_wait;
+    format!("{stack}, write-through {through}, locks {what:?}, group {group}, seed {seed}")
 }
 
 /// Clients that wait for each other, dead-lock and roll back see what they should; and it is there
@@ -104,9 +107,13 @@ fn mistakes_are_found() {
         ),
         (Stack::Force(Kind::Plain), None),
     ];
-    for (stack, sabotage) in mistakes {
+    let mistakes = mistakes.map(|(stack, sabotage)| (stack, sabotage, Nanos::ZERO));
+    let early = Some(Sabotage::EarlyAcknowledgement);
+    let grouped = [(Stack::Wal, early, Nanos::from_micros(700))];
+    for (stack, sabotage, group_wait) in mistakes.into_iter().chain(grouped) {
         let config = HostConfig {
             sabotage,
+            group_wait,
             ..config()
         };
         let found = (0..20).any(|seed| !cuts(stack, &config, seed..seed + 1, 3).is_empty());
@@ -164,4 +171,22 @@ fn who_waits_for_a_place_on_the_device_is_woken_when_it_is_free() {
     small.now = done;
     small.commit(two);
     assert_eq!(small.contents().len(), 2);
+}
+
+#[test]
+fn pages_of_the_log_are_counted_as_log() {
+    for stack in [Stack::Wal, Stack::CfcEx, Stack::AfcEx] {
+        let small = SmallHost::new(stack, config());
+        let mut rig = Rig::new(small, 7, 4);
+        assert!(rig.run(10));
+        rig.small.host().reset_stats();
+        assert!(rig.run(100));
+        let host = rig.small.host();
+        let (stats, flash) = (host.stats(), host.ftl().stats());
+        let programs = |cause| flash.count(Operation::Program, cause);
+        assert!(stats.log.pages_written > 50 && stats.pages_written > 20);
+        assert_eq!(programs(Cause::Log), stats.log.pages_written, "{stack}");
+        assert_eq!(programs(Cause::Host), stats.pages_written, "{stack}");
+        assert!(flash.count(Operation::Read, Cause::Host) > 0, "{stack}");
+    }
 }

@@ -9,10 +9,11 @@ use crate::units::Lpn;
 layout! {
     /// The head of a bucket page; the records follow, each a key of 8 bytes and a value of as many
     /// as the index has.
-    pub bucket_head: 8 => {
+    pub bucket_head: 12 => {
         RECORDS: 2, "how many follow";
         TAG:     2, "what the index keeps of the bucket, such as its depth";
         NEXT:    4, "the page with the records that found no room, 0 if all did";
+        PREV:    4, "the page before it, where an index links both ways; 0 in the first";
     }
 }
 
@@ -26,6 +27,36 @@ pub(super) fn hash(key: Key) -> u64 {
     x = (x ^ (x >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     x = (x ^ (x >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
     x ^ (x >> 33)
+}
+
+/// Which of `buckets` has a key, by its hash: by as many bits as the last bucket's number has, or
+/// one bit less where that bucket is not there yet. The function h of [SAL] §3.1.
+#[inline]
+pub(super) fn address(hash: u64, buckets: u32) -> u32 {
+    let mask = u32::MAX.checked_shr((buckets - 1).leading_zeros());
+    let mask = mask.unwrap_or(0);
+    let bucket = hash as u32 & mask;
+    if bucket < buckets {
+        bucket
+    } else {
+        bucket & (mask >> 1)
+    }
+}
+
+/// The position of a key among records of `BYTES` bytes. It looks at eight at a time, without a
+/// branch among them, which the compiler turns into vector instructions.
+#[inline]
+fn position<const BYTES: usize>(records: &[u8], key: Key) -> Option<usize> {
+    let same = |record: &[u8; BYTES]| get(record, 0..8) == key;
+    let (records, _) = records.as_chunks::<BYTES>();
+    let (blocks, rest) = records.as_chunks::<8>();
+    for (i, block) in blocks.iter().enumerate() {
+        if block.iter().fold(false, |any, record| any | same(record)) {
+            return Some(i * 8 + block.iter().position(same)?);
+        }
+    }
+    let slot = rest.iter().position(same)?;
+    Some(blocks.len() * 8 + slot)
 }
 
 /// How records lie in a bucket page.
@@ -74,6 +105,16 @@ impl Shape {
         );
     }
 
+    /// The page before it.
+    pub(super) fn prev(self, page: &[u8]) -> Option<Lpn> {
+        let prev = get(page, bucket_head::PREV) as u32;
+        (prev != 0).then_some(Lpn(prev))
+    }
+
+    pub(super) fn set_prev(self, page: &mut [u8], prev: Lpn) {
+        put(page, bucket_head::PREV, u64::from(prev.0));
+    }
+
     pub(super) fn tag(self, page: &[u8]) -> u16 {
         get(page, bucket_head::TAG) as u16
     }
@@ -85,11 +126,17 @@ impl Shape {
     /// Where a key is.
     #[inline]
     pub(super) fn find(self, page: &[u8], key: Key) -> Option<usize> {
-        let wanted = key.to_le_bytes();
-        page[bucket_head::SIZE..]
-            .chunks_exact(8 + self.value_bytes)
-            .take(self.len(page))
-            .position(|record| record[..8] == wanted)
+        let records = &page[bucket_head::SIZE..self.at(self.len(page))];
+        match self.value_bytes {
+            8 => position::<16>(records, key),
+            4 => position::<12>(records, key),
+            _ => {
+                let wanted = key.to_le_bytes();
+                records
+                    .chunks_exact(8 + self.value_bytes)
+                    .position(|record| record[..8] == wanted)
+            }
+        }
     }
 
     /// The record in a slot.

@@ -22,7 +22,7 @@ layout! {
 pub const LAYOUTS: &[Record] = &[meta_head::RECORD];
 
 /// The pages of the metadata.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Meta {
     pages: Vec<Lpn>,
     /// As they were last written.

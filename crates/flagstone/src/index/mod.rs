@@ -15,6 +15,7 @@
 //! To add an index: a file with `INFO` and `open`, and a line in `indexes!`.
 
 mod bucket;
+mod buckets;
 mod cache;
 mod device_store;
 mod host_store;
@@ -27,8 +28,11 @@ mod store;
 
 // An index each.
 mod bptree;
+mod bw_delta;
 mod extendible;
 mod lazy_bptree;
+mod lazy_split;
+mod linear;
 
 #[cfg(test)]
 mod model;
@@ -51,6 +55,8 @@ pub const LAYOUTS: &[&[Record]] = &[
     space::LAYOUTS,
     journal::LAYOUTS,
     bucket::LAYOUTS,
+    buckets::LAYOUTS,
+    bw_delta::LAYOUTS,
     bptree::LAYOUTS[0],
     bptree::LAYOUTS[1],
 ];
@@ -300,6 +306,12 @@ macro_rules! indexes {
 indexes! {
     /// Extendible hashing.
     Extendible => extendible;
+    /// Linear hashing.
+    Linear => linear;
+    /// Lazy-split hashing.
+    LazySplit => lazy_split;
+    /// The Bw-delta tree.
+    BwDelta => bw_delta;
     /// A B+-tree.
     BPlusTree => bptree;
     /// A B+-tree with a pool of requests that are committed in groups.

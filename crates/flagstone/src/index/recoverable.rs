@@ -160,7 +160,15 @@ impl Recoverable {
         Ok(now)
     }
 
+    /// Whether the index is there: not after a rollback whose store could not go on.
+    pub fn is_open(&self) -> bool {
+        self.index.is_some()
+    }
+
     /// The index.
+    ///
+    /// # Panics
+    /// It is not [open](Recoverable::is_open).
     pub fn index(&mut self) -> &mut dyn Index {
         self.index.as_mut().expect("it is open").as_mut()
     }

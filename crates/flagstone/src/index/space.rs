@@ -62,6 +62,11 @@ impl Space {
         self.free.push(page);
     }
 
+    /// Pages that were never used.
+    pub(super) fn fresh(&self) -> u32 {
+        self.pages.saturating_sub(self.next)
+    }
+
     /// Pages that can still be taken.
     pub(super) fn left(&self) -> u32 {
         self.pages.saturating_sub(self.used())

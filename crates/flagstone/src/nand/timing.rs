@@ -2,10 +2,11 @@
 //!
 //! A plane does one thing at a time, in the order in which it was asked; a channel carries the
 //! bytes of one page at a time, or of its spare area alone where only that is read. Planes work
-//! side by side. An operation that is asked for later does not slip into a gap before one that was
-//! asked for earlier, but where reads may ([`Chip::with_reads_in_gaps`](super::Chip)): then a read
-//! that fits into the time before an operation that is still to come is made in it. What is to be
-//! read may be among what is still to come; the controller has it in memory until then.
+//! side by side. On a plane, an operation that is asked for later does not slip into a gap before
+//! one that was asked for earlier. On a channel it does: a transfer that has to wait for its plane,
+//! or for an instant to come, does not keep those of other planes from the wires. Where reads may
+//! ([`Chip::with_reads_in_gaps`](super::Chip)), a read that fits is made in a gap of its plane. What
+//! it reads may be among what is still to come; the controller has it in memory until then.
 
 use super::Geometry;
 use crate::units::Nanos;
@@ -32,17 +33,39 @@ pub(super) struct Timelines {
     page_transfer: Nanos,
     spare_transfer: Nanos,
     planes: Vec<Nanos>,
-    channels: Vec<Nanos>,
+    channels: Vec<Channel>,
     /// Idle times before what each plane was asked for, if reads are made in them.
     gaps: Option<Vec<Gaps>>,
 }
 
-/// So many gaps of a plane are remembered; the oldest is forgotten first.
+/// So many gaps are remembered; the oldest is forgotten first.
 const GAPS: usize = 8;
 
-/// Times at which a plane is idle before it is busy again: from and until when, in order.
+/// Idle times before busy ones: from and until when, in order.
 #[derive(Debug, Clone, Default)]
 struct Gaps(Vec<(Nanos, Nanos)>);
+
+/// When a channel is free.
+#[derive(Debug, Clone, Default)]
+struct Channel {
+    /// For good, as far as is known.
+    from: Nanos,
+    /// Before that.
+    gaps: Gaps,
+}
+
+impl Channel {
+    /// Takes the first time of length `span` that begins at `ready` or later. Returns its end.
+    #[inline]
+    fn take(&mut self, ready: Nanos, span: Nanos) -> Nanos {
+        if let Some(end) = self.gaps.take(ready, span) {
+            return end;
+        }
+        self.gaps.add(self.from, ready);
+        self.from = ready.max(self.from) + span;
+        self.from
+    }
+}
 
 impl Gaps {
     fn add(&mut self, from: Nanos, to: Nanos) {
@@ -55,6 +78,7 @@ impl Gaps {
     }
 
     /// Takes the first time of length `span` that begins at `ready` or later. Returns its end.
+    #[inline]
     fn take(&mut self, ready: Nanos, span: Nanos) -> Option<Nanos> {
         let fits = |&(from, to): &(Nanos, Nanos)| ready.max(from) + span <= to;
         let at = self.0.iter().position(fits)?;
@@ -77,7 +101,7 @@ impl Timelines {
             page_transfer: transfer(geometry.page_bytes + geometry.spare_bytes),
             spare_transfer: transfer(geometry.spare_bytes),
             planes: vec![Nanos::ZERO; geometry.planes() as usize],
-            channels: vec![Nanos::ZERO; geometry.channels as usize],
+            channels: vec![Channel::default(); geometry.channels as usize],
             gaps: None,
         }
     }
@@ -108,8 +132,7 @@ impl Timelines {
         let mut done = self.occupy(now, plane, self.timing.read);
         if transfer > Nanos::ZERO {
             let channel = &mut self.channels[geometry.channel_of(plane) as usize];
-            done = done.max(*channel) + transfer;
-            *channel = done;
+            done = channel.take(done, transfer);
             self.planes[plane as usize] = done;
         }
         done
@@ -119,13 +142,10 @@ impl Timelines {
     pub(super) fn program(&mut self, geometry: &Geometry, now: Nanos, plane: u32) -> Nanos {
         let mut start = now;
         if self.page_transfer > Nanos::ZERO {
-            let channel = geometry.channel_of(plane) as usize;
-            start = now
-                .max(self.channels[channel])
-                .max(self.planes[plane as usize]);
-            self.leave_gap(plane, start);
-            start = start + self.page_transfer;
-            self.channels[channel] = start;
+            let ready = now.max(self.planes[plane as usize]);
+            let channel = &mut self.channels[geometry.channel_of(plane) as usize];
+            start = channel.take(ready, self.page_transfer);
+            self.leave_gap(plane, Nanos(start.0 - self.page_transfer.0));
             self.planes[plane as usize] = start;
         }
         self.occupy(start, plane, self.timing.program)
@@ -151,7 +171,7 @@ impl Timelines {
 
     pub(super) fn reset(&mut self) {
         self.planes.fill(Nanos::ZERO);
-        self.channels.fill(Nanos::ZERO);
+        self.channels.fill(Channel::default());
         if let Some(gaps) = &mut self.gaps {
             gaps.fill(Gaps::default());
         }
@@ -193,5 +213,25 @@ mod tests {
         assert_eq!(take(206, 10), None);
         assert_eq!(take(0, 15), Some(215));
         assert_eq!(take(0, 1), None);
+    }
+
+    #[test]
+    fn a_transfer_slips_into_a_gap_that_is_long_enough_and_nowhere_else() {
+        let mut channel = Channel::default();
+        let mut take = |ready| channel.take(Nanos(ready), Nanos(10)).0;
+        assert_eq!(take(0), 10);
+        // Wires are asked for from 100 on: those who come later and are ready earlier go first.
+        assert_eq!(take(100), 110);
+        assert_eq!(take(5), 20);
+        assert_eq!(take(50), 60);
+        assert_eq!(take(45), 70);
+        assert_eq!(take(91), 120);
+        assert_eq!(take(20), 30);
+        assert_eq!(take(0), 40);
+        assert_eq!(take(0), 50);
+        assert_eq!(take(0), 80);
+        assert_eq!(take(0), 90);
+        assert_eq!(take(0), 100);
+        assert_eq!(take(0), 130);
     }
 }

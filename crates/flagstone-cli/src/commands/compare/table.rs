@@ -3,6 +3,7 @@
 use flagstone::ftl::{Cause, Operation};
 use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::replay::{Record, Source, by_cause};
+use serde::Serialize;
 
 /// A column: its heading, and what a record has in it beside the best of all records.
 type Column = (&'static str, fn(&Record, &Record) -> String);
@@ -32,7 +33,18 @@ const COLUMNS: [Column; 14] = [
     ("restart ms", |r, _| millis(r.recovery_ns as f64)),
 ];
 
-fn millis(ns: f64) -> String {
+const HEADINGS: [&str; COLUMNS.len()] = {
+    let mut headings = [""; COLUMNS.len()];
+    let mut at = 0;
+    while at < COLUMNS.len() {
+        headings[at] = COLUMNS[at].0;
+        at += 1;
+    }
+    headings
+};
+
+/// Nanoseconds as milliseconds.
+pub fn millis(ns: f64) -> String {
     let ms = ns / 1e6;
     if ms < 10.0 {
         format!("{ms:.2}")
@@ -78,7 +90,6 @@ pub fn text(device: &DeviceSpec, source: &Source, records: &[&Record]) -> Vec<St
     let Some((order, best)) = ranked(records) else {
         return Vec::new();
     };
-    let g = &device.geometry;
     let mut lines = vec![
         format!(
             "{}: {} committed and {} rolled back transactions, {} page writes",
@@ -87,32 +98,9 @@ pub fn text(device: &DeviceSpec, source: &Source, records: &[&Record]) -> Vec<St
             best.transactions_aborted,
             best.host_pages_written
         ),
-        format!(
-            "device {}: {} MiB, pages of {} bytes, {} planes, {} cells, {:.0} % full before it \
-             starts\n",
-            device.name,
-            g.bytes() >> 20,
-            g.page_bytes,
-            g.planes(),
-            g.cell,
-            best.fill * 100.0
-        ),
+        format!("{}\n", about(device, best.fill)),
     ];
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(COLUMNS.map(|(heading, _)| heading));
-    for row in rows(records) {
-        table.add_row(row);
-    }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(comfy_table::CellAlignment::Right);
-    }
-    lines.extend(
-        table
-            .to_string()
-            .lines()
-            .map(|line| line.trim_end().to_string()),
-    );
+    lines.extend(plain(&HEADINGS, 2, rows(records)));
     lines.push(String::new());
     lines.push(
         "host, commit, gc, map+log: pages programmed (commit: and reprogrammed) for each committed \
@@ -138,6 +126,33 @@ pub fn text(device: &DeviceSpec, source: &Source, records: &[&Record]) -> Vec<St
     lines
 }
 
+/// A device in a line.
+pub fn about(device: &DeviceSpec, fill: f64) -> String {
+    let g = &device.geometry;
+    format!(
+        "device {}: {} MiB, pages of {} bytes, {} planes, {} cells, {:.0} % full before it starts",
+        device.name,
+        g.bytes() >> 20,
+        g.page_bytes,
+        g.planes(),
+        g.cell,
+        fill * 100.0
+    )
+}
+
+/// A table for people, of which the first columns are words.
+pub fn plain(headings: &[&str], words: usize, rows: Vec<Vec<String>>) -> Vec<String> {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(headings);
+    table.add_rows(rows);
+    for column in table.column_iter_mut().skip(words) {
+        column.set_cell_alignment(comfy_table::CellAlignment::Right);
+    }
+    let text = table.to_string();
+    text.lines().map(|line| line.trim_end().into()).collect()
+}
+
 /// What a transaction costs under a protocol, in words.
 fn reasons(record: &Record) -> String {
     let commit = match (commit_programs(record), upkeep(record)) {
@@ -154,22 +169,24 @@ fn reasons(record: &Record) -> String {
     )
 }
 
-/// A Markdown table.
+/// A Markdown table of the records.
 pub fn markdown(records: &[&Record]) -> Vec<String> {
+    markdown_of(&HEADINGS, 2, &rows(records))
+}
+
+/// A Markdown table, of which the first columns are words.
+pub fn markdown_of(headings: &[&str], words: usize, rows: &[Vec<String>]) -> Vec<String> {
     let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
-    let heads = COLUMNS.map(|(heading, _)| heading.to_string());
-    let rule = COLUMNS
-        .iter()
-        .enumerate()
-        .map(|(i, _)| if i < 2 { "---" } else { "---:" });
+    let heads: Vec<String> = headings.iter().map(ToString::to_string).collect();
+    let rule = (0..heads.len()).map(|i| if i < words { "---" } else { "---:" });
     let rule: Vec<String> = rule.map(String::from).collect();
     let mut lines = vec![line(&heads), line(&rule)];
-    lines.extend(rows(records).iter().map(|row| line(row)));
+    lines.extend(rows.iter().map(|row| line(row)));
     lines
 }
 
 /// Comma-separated values with full precision: the fields of the records, nested ones joined.
-pub fn csv(records: &[&Record]) -> Vec<String> {
+pub fn csv<R: Serialize>(records: &[R]) -> Vec<String> {
     let flat: Vec<Vec<(String, String)>> = records
         .iter()
         .map(|record| {

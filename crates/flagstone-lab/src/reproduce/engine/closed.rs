@@ -55,6 +55,9 @@ pub struct ClosedRun {
     /// Pages of the log.
     #[serde(default = "log_pages")]
     log_pages: u32,
+    /// WAL: microseconds that a commit may wait for others.
+    #[serde(default)]
+    group_wait_us: u64,
     /// G-MixSL: transactions of a group; 0 for as many as fill a log page.
     #[serde(default)]
     group: u32,
@@ -112,7 +115,7 @@ fn one_seed() -> u64 {
 }
 
 impl ClosedRun {
-    pub(super) const KEYS: [&str; 22] = [
+    pub(super) const KEYS: [&str; 23] = [
         "stack",
         "device",
         "clients",
@@ -127,6 +130,7 @@ impl ClosedRun {
         "block_flags",
         "max_c",
         "log_pages",
+        "group_wait_us",
         "group",
         "back_off_ms",
         "abort_ratio",
@@ -146,8 +150,9 @@ impl ClosedRun {
         if matches!(setup.stack, Stack::Force(_)) {
             (run.max_c, run.log_pages) = (three(), log_pages());
         }
-        if matches!(setup.stack, Stack::Wal) {
-            run.max_c = three();
+        match setup.stack {
+            Stack::Wal => run.max_c = three(),
+            _ => run.group_wait_us = 0,
         }
         Ok(run)
     }
@@ -190,6 +195,10 @@ impl ClosedRun {
             max_c: self.max_c,
             steal: self.steal,
             granularity: by_name("locks", &self.locks, &locks)?,
+            group_wait: Nanos::from_micros(match stack {
+                Stack::Wal => self.group_wait_us,
+                _ => 0,
+            }),
             ..HostConfig::default()
         };
         host.check(stack)
@@ -272,6 +281,7 @@ fn metrics(record: &ClosedRecord, setup: &Closed) -> BTreeMap<String, f64> {
             record.pages_written as f64 / committed,
         ),
         ("log_pages", record.log_pages as f64),
+        ("log_forces_per_tx", record.log_forces as f64 / committed),
         ("log_pages_per_tx", record.log_pages as f64 / committed),
         (
             "gc_elapsed_ms_per_tx",

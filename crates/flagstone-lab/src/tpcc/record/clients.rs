@@ -52,14 +52,15 @@ impl Shared {
     }
 }
 
-/// Connects all clients, then runs them.
-pub(super) fn run(
+/// Connects all clients, then runs them. Between the two `start` says that the recording begins.
+pub(super) fn run<T>(
     config: &Config,
     options: &Options,
     scale: Scale,
     constants: Constants,
     observer: &dyn Observer,
-) -> Result<Run, RecordError> {
+    start: impl FnOnce() -> Result<T, RecordError>,
+) -> Result<(Run, T), RecordError> {
     observer.step("connecting the clients");
     let connect = |client| {
         PostgresSession::connect(config, options.isolation)
@@ -69,6 +70,7 @@ pub(super) fn run(
         .map(connect)
         .collect::<Result<_, _>>()?;
 
+    let watch = start()?;
     observer.step("running");
     let shared = Shared {
         stop: AtomicBool::new(false),
@@ -112,7 +114,7 @@ pub(super) fn run(
         .unwrap_or_else(|poisoned| poisoned.into_inner())
     {
         Some((client, error)) => Err(RecordError::Client { client, error }),
-        None => Ok(Run { counts, elapsed }),
+        None => Ok((Run { counts, elapsed }, watch)),
     }
 }
 

@@ -7,7 +7,7 @@ use ::postgres::Config;
 
 use super::super::Scale;
 use super::super::mix::{Counts, Kind};
-use super::super::server::{Lsn, Server};
+use super::super::server::Server;
 use super::Options;
 
 /// What is known after a run, for the provenance.
@@ -15,8 +15,8 @@ pub(super) struct Facts<'a> {
     pub(super) config: &'a Config,
     pub(super) server: &'a Server,
     pub(super) scale: Scale,
-    pub(super) start: Lsn,
-    pub(super) end: Lsn,
+    /// What the source says of itself.
+    pub(super) notes: BTreeMap<&'static str, String>,
     pub(super) elapsed: Duration,
     pub(super) date: String,
 }
@@ -35,10 +35,9 @@ impl Facts<'_> {
             "command",
             without_password(command, &options.url, self.config),
         );
-        note(
-            "source",
-            "TPC-C on PostgreSQL, from its write-ahead log".to_owned(),
-        );
+        for (name, value) in &self.notes {
+            note(name, value.clone());
+        }
         note("flagstone", env!("CARGO_PKG_VERSION").to_owned());
         note("recorded_at", self.date.clone());
         note("tpcc.warehouses", self.scale.warehouses.to_string());
@@ -58,8 +57,6 @@ impl Facts<'_> {
             );
             note(&format!("tpcc.{}", kind.name()), text);
         }
-        note("wal.start", self.start.to_string());
-        note("wal.end", self.end.to_string());
         for (name, value) in &self.server.settings {
             note(&format!("postgres.{name}"), value.clone());
         }

@@ -22,6 +22,7 @@ fn options(url: &str) -> Options {
         limit: Limit::Transactions(400),
         seed: 1,
         isolation: Isolation::default(),
+        reads: false,
         waldump: None,
         pgdata: None,
     }
@@ -187,6 +188,29 @@ fn run_in(url: &str, schema: &str, isolation: Isolation) {
             .any(|relation| relation.name == name)
     );
     assert_eq!(recording.trace.provenance["tpcc.clients"], "4");
+
+    let with_reads = record(
+        &Options {
+            reads: true,
+            ..options
+        },
+        "test",
+        &Quiet,
+    );
+    match with_reads {
+        Err(RecordError::Probes(
+            error @ (ProbeError::NotRoot | ProbeError::NotFound(_) | ProbeError::Failed { .. }),
+        )) => eprintln!("skipped: {error}"),
+        other => {
+            let Recording { trace, counts, .. } = other.unwrap();
+            let total = counts.total();
+            let ends = u64::from(trace.transactions);
+            assert!(ends >= total.committed + total.rolled_back);
+            let count = |op| trace.events.iter().filter(|event| event.op == op).count();
+            assert!(count(Op::Read) > 2 * count(Op::Write) && count(Op::Write) > 400);
+            assert!(trace.relations.iter().any(|relation| relation.name == name));
+        }
+    }
 
     BREAKAGES
         .iter()

@@ -17,8 +17,10 @@ pub(in crate::commit) struct Waits {
     acks: FxHashMap<TxId, Nanos>,
     /// Blocks with pages that these commits made obsolete, and the last such instant of each.
     obsolete: FxHashMap<Pbn, Nanos>,
-    /// Erases in flight: when each is done, and whose pages were in the block.
-    erases: Vec<(Nanos, Vec<TxId>)>,
+    /// When each erase in flight is done.
+    erases: Vec<Nanos>,
+    /// Transactions that had pages in these blocks, and when the last such erase is done.
+    erased: FxHashMap<TxId, Nanos>,
 }
 
 impl Waits {
@@ -44,7 +46,8 @@ impl Waits {
         self.floor = floor.max(self.floor);
         self.acks.retain(|_, ends| *ends > floor);
         self.obsolete.retain(|_, ends| *ends > floor);
-        self.erases.retain(|(ends, _)| *ends > floor);
+        self.erases.retain(|ends| *ends > floor);
+        self.erased.retain(|_, ends| *ends > floor);
     }
 
     /// When the commit of a transaction is durable. Its pages are not copied as committed before.
@@ -55,9 +58,13 @@ impl Waits {
     /// The erase of a block was issued that held pages of these transactions; it will be done at
     /// `done`.
     pub(in crate::commit) fn erase(&mut self, done: Nanos, xids: Vec<TxId>) {
-        self.erases.push((done, xids));
+        self.erases.push(done);
+        for xid in xids {
+            let ends = self.erased.entry(xid).or_default();
+            *ends = done.max(*ends);
+        }
         if self.erases.len() > ERASES {
-            let mut ends: Vec<Nanos> = self.erases.iter().map(|erase| erase.0).collect();
+            let mut ends = self.erases.clone();
             self.raise(*ends.select_nth_unstable(ERASES / 2).1);
         }
     }
@@ -66,8 +73,7 @@ impl Waits {
     /// erases in flight of other pages of the same transactions. A page whose erase did not land
     /// must find the chain above it unbroken.
     pub(in crate::commit) fn before_erase(&self, victim: Pbn, xids: &[TxId]) -> Nanos {
-        let together = |erase: &&(Nanos, Vec<TxId>)| xids.iter().any(|xid| erase.1.contains(xid));
-        let erases = self.erases.iter().filter(together).map(|erase| erase.0);
+        let erases = xids.iter().filter_map(|xid| self.erased.get(xid)).copied();
         let commits = self.obsolete.get(&victim).copied();
         erases
             .chain(commits)

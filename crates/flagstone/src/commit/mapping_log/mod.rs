@@ -2,28 +2,39 @@
 //! are.
 //!
 //! ```text
-//!   log page   | group 17 | T5 | part 0 of 1 | 3 | lpn 4 -> page 90 | lpn 7 -> page 12 | ...
+//!   log page   | group 17 | T5 | 16 | part 0 of 1 | 2 | lpn 4 -> page 90 seq 31 | lpn 7 -> ... |
 //! ```
 //!
 //! The entries of one transaction, or of the pages that one collection moved, are a *group*. It
-//! counts once all of its parts are there; groups count in the order of their numbers, which is the
-//! order of the commits, whichever log they lie in. When the logs are full, the mapping table
-//! itself is written (a checkpoint) and they start anew.
+//! counts once all of its parts and all of the pages that it names are there; groups count in the
+//! order of their numbers, which is the order of the commits, whichever log they lie in.
+//!
+//! A log page is programmed side by side with the pages that it names, and any of them may land
+//! first. So it says which groups were durable when it was issued; what recovery finds beyond the
+//! last such group it looks for page by page. A page is the one that is named if its spare area has
+//! the same logical page and the same write sequence, which no two programs have: the first write
+//! after a restart writes a checkpoint first, and the sequence goes on far beyond what it found.
+//!
+//! When the log is an eighth as long as the mapping table, the table itself is written (a
+//! checkpoint) and the logs start anew. A restart thus takes about an eighth longer than reading
+//! the table at the most.
 
 #[cfg(test)]
 mod tests;
 
-use crate::ftl::{Ftl, FtlError, LogPage, Mounted, Slot};
+use super::active::{Version, Writes};
+use crate::ftl::{Ftl, FtlError, LogPage, Mounted, Slot, Stream};
 use crate::layout;
 use crate::layout::{get, put};
-use crate::units::{Lpn, Nanos, Ppn, TxId};
-use std::collections::BTreeMap;
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use std::collections::{BTreeMap, VecDeque};
 
 layout! {
     /// The head of a log page.
-    pub group_head: 24 => {
+    pub group_head: 32 => {
         GROUP:   8, "number of the group: the order of the commits";
         TX:      8, "highest transaction identifier that has committed";
+        DURABLE: 8, "the last group up to which all were durable when the page was issued";
         PART:    2, "which page of the group this is, from 0";
         PARTS:   2, "pages of the group; it counts once all of them are there";
         ENTRIES: 4, "entries that follow";
@@ -32,9 +43,10 @@ layout! {
 
 layout! {
     /// Where a logical page is from now on.
-    pub group_entry: 8 => {
+    pub group_entry: 14 => {
         LPN: 4, "logical page";
         PPN: 4, "its page, all ones if it holds nothing";
+        SEQ: 6, "write sequence of that page";
     }
 }
 
@@ -47,65 +59,204 @@ layout! {
     }
 }
 
+/// Pages are programmed without a log page or a checkpoint between them so many times at the most,
+/// so that no write sequence is given out twice by two starts of a device.
+const UNSTATED_MAX: u64 = 1 << 23;
+
+/// A group that no durable log page calls durable yet.
+struct Recent {
+    group: u64,
+    done: Nanos,
+    /// Blocks of the pages that it names: these must not be erased before a log page does.
+    blocks: Vec<Pbn>,
+}
+
 /// The logs, and what has to be durable before what.
 pub(in crate::commit) struct MappingLog {
     logs: u32,
     group: u64,
     last_tx: TxId,
+    recent: VecDeque<Recent>,
+    /// A group is only left out of `recent` for what is issued from then on.
+    issue: Nanos,
+    /// The last group that a log page calls durable.
+    stated: u64,
     /// When all groups so far are durable: what they made invalid may be erased from then on.
     durable: Nanos,
     /// When the last checkpoint is: what it made free may be used from then on.
     ready: Nanos,
+    /// Log pages since the last checkpoint, and so many at the most.
+    pages: u32,
+    pages_max: u32,
+    /// Up to which write sequence pages may be programmed; nought before the first checkpoint.
+    seq_max: u64,
+    /// When the checkpoint is durable that the present writes wait for.
+    begun: Nanos,
+    /// Until when each log is being written.
+    busy: Vec<Nanos>,
     buffer: Vec<u8>,
 }
 
+/// Which log a page goes to.
+#[derive(Debug, Clone, Copy)]
+enum Lane {
+    /// The one that a transaction is bound to.
+    Of(u32),
+    /// The one that takes it first.
+    First,
+    /// The one that is busy anyway: a collection is in no hurry, and commits are.
+    Busy,
+}
+
 impl MappingLog {
-    /// Appends a group, all of whose pages are durable at `now`, and calls `publish`, which points
-    /// the mapping table at them. Returns when the group is durable.
-    pub(in crate::commit) fn append(
+    /// Makes sure that a page may be programmed. Returns when.
+    #[inline]
+    pub(in crate::commit) fn admit(
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
-        log: u32,
-        entries: &[(Lpn, Slot)],
+    ) -> Result<Nanos, FtlError> {
+        if ftl.last_seq() >= self.seq_max {
+            self.begun = self.checkpoint(ftl, now)?;
+        }
+        Ok(now.max(self.begun))
+    }
+
+    /// Appends what a transaction has written to a log, or to the one whose turn it is, and points
+    /// the mapping table there. Returns when all of that is durable, its pages included.
+    pub(in crate::commit) fn commit(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        (tx, log): (TxId, Option<u32>),
+        writes: &Writes,
+    ) -> Result<Nanos, FtlError> {
+        let now = self.admit(ftl, now)?.max(self.issue);
+        let now = self.make_room(ftl, now)?;
+        self.last_tx = self.last_tx.max(tx);
+        while self.recent.front().is_some_and(|group| group.done <= now) {
+            let group = self.recent.pop_front().expect("there is one");
+            self.issue = self.issue.max(group.done);
+        }
+        let next = self.recent.front().map_or(self.group + 1, |g| g.group);
+        self.group += 1;
+        let mut blocks: Vec<Pbn> = writes
+            .entries()
+            .iter()
+            .filter_map(|v| v.slot.ppn())
+            .map(|at| ftl.geometry().block_of(at))
+            .collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        let done = self.append(
+            ftl,
+            now,
+            log.map_or(Lane::First, Lane::Of),
+            (next - 1, writes.done),
+            writes.entries(),
+            |ftl| {
+                writes.publish(ftl);
+            },
+        )?;
+        self.recent.push_back(Recent {
+            group: self.group,
+            done,
+            blocks,
+        });
+        Ok(done)
+    }
+
+    /// Records where a collection has moved pages, all of which are durable at `now`, before their
+    /// block is erased. Returns when it may be.
+    pub(in crate::commit) fn moved(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        victim: Pbn,
+        moved: &[Version],
+    ) -> Result<Nanos, FtlError> {
+        let now = ftl.sync(now, self.durable)?;
+        let stated = self.stated;
+        let mut unstated = self.recent.iter().filter(|group| group.group > stated);
+        if moved.is_empty() && !unstated.any(|group| group.blocks.contains(&victim)) {
+            return Ok(now);
+        }
+        let now = self.make_room(ftl, now.max(self.ready))?;
+        self.group += 1;
+        self.append(ftl, now, Lane::Busy, (self.group, now), moved, |_| {})
+    }
+
+    fn make_room(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Nanos, FtlError> {
+        if self.is_full(ftl) {
+            return self.checkpoint(ftl, now);
+        }
+        Ok(now.max(self.ready))
+    }
+
+    fn is_full(&self, ftl: &Ftl) -> bool {
+        self.pages >= self.pages_max || ftl.log_is_full()
+    }
+
+    /// Appends the group; `durable` is the last that is when this is issued, and `written` when the
+    /// pages are that it names.
+    fn append(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        lane: Lane,
+        (durable, written): (u64, Nanos),
+        entries: &[Version],
         publish: impl FnOnce(&mut Ftl),
     ) -> Result<Nanos, FtlError> {
-        let mut now = now.max(self.ready);
-        if ftl.log_is_full() {
-            now = self.checkpoint(ftl, now)?;
-        }
-        self.group += 1;
         let room = (ftl.geometry().page_bytes as usize - group_head::SIZE) / group_entry::SIZE;
-        let parts = entries.len().div_ceil(room);
-        let mut done = now;
-        for (part, some) in entries.chunks(room).enumerate() {
-            if part > 0 && ftl.log_is_full() {
+        let parts = entries.len().div_ceil(room).max(1);
+        let mut done = now.max(written);
+        for part in 0..parts {
+            if part > 0 && self.is_full(ftl) {
                 // The logs cannot take the rest: the checkpoint commits the group as a whole.
                 publish(ftl);
-                return self.checkpoint(ftl, done);
+                self.durable = self.durable.max(done);
+                return self.checkpoint(ftl, now);
             }
-            self.fill(part, parts, some);
-            done = done.max(ftl.log(now, log as u8, &self.buffer)?.done);
+            let some = entries.chunks(room).nth(part).unwrap_or(&[]);
+            self.fill(durable, (part, parts), some);
+            let log = match lane {
+                Lane::Of(log) => log as u8,
+                Lane::First => ftl.log_in_turn(Stream::Host, now, &self.busy),
+                Lane::Busy => {
+                    let logs = 0..self.busy.len();
+                    logs.max_by_key(|&log| self.busy[log]).unwrap_or(0) as u8
+                }
+            };
+            self.busy[usize::from(log)] = ftl.log(now, log, &self.buffer)?.done;
+            done = done.max(self.busy[usize::from(log)]);
+            self.pages += 1;
         }
         publish(ftl);
         let done = ftl.sync(now, done)?;
         self.durable = self.durable.max(done);
+        self.stated = self.stated.max(durable);
+        self.seq_max = ftl.last_seq() + UNSTATED_MAX;
         Ok(done)
     }
 
-    fn fill(&mut self, part: usize, parts: usize, entries: &[(Lpn, Slot)]) {
+    fn fill(&mut self, durable: u64, (part, parts): (usize, usize), entries: &[Version]) {
         let page = &mut self.buffer;
         page.clear();
         page.resize(group_head::SIZE, 0);
         put(page, group_head::GROUP, self.group);
         put(page, group_head::TX, self.last_tx.0);
+        put(page, group_head::DURABLE, durable);
         put(page, group_head::PART, part as u64);
         put(page, group_head::PARTS, parts as u64);
         put(page, group_head::ENTRIES, entries.len() as u64);
-        for &(at, slot) in entries {
-            page.extend_from_slice(&at.0.to_le_bytes());
-            let to = slot.ppn().unwrap_or(Ppn::NONE);
-            page.extend_from_slice(&to.0.to_le_bytes());
+        for entry in entries {
+            let mut bytes = [0; group_entry::SIZE];
+            put(&mut bytes, group_entry::LPN, entry.lpn.0.into());
+            let to = entry.slot.ppn().unwrap_or(Ppn::NONE);
+            put(&mut bytes, group_entry::PPN, to.0.into());
+            put(&mut bytes, group_entry::SEQ, entry.seq);
+            page.extend_from_slice(&bytes);
         }
     }
 
@@ -115,35 +266,40 @@ impl MappingLog {
         put(&mut blob, log_blob::GROUP, self.group);
         put(&mut blob, log_blob::TX, self.last_tx.0);
         put(&mut blob, log_blob::LOGS, self.logs.into());
-        let now = ftl.sync(now, self.durable)?;
+        let now = ftl.sync(now.max(self.ready), self.durable)?;
         self.ready = ftl.checkpoint(now, blob)?;
         self.durable = self.durable.max(self.ready);
+        self.stated = self.group;
+        self.recent.clear();
+        self.pages = 0;
+        self.seq_max = ftl.last_seq() + UNSTATED_MAX;
         Ok(self.ready)
     }
 
-    /// The transaction whose group comes next.
-    pub(in crate::commit) fn commits(&mut self, tx: TxId) {
-        self.last_tx = self.last_tx.max(tx);
-    }
-
-    /// Waits at `now` until every group so far is durable: before one that depends on them, and
-    /// before the erase of what they made invalid.
-    pub(in crate::commit) fn settle(&self, ftl: &mut Ftl, now: Nanos) -> Result<Nanos, FtlError> {
-        ftl.sync(now, self.durable)
-    }
-
-    /// Brings the mapping table up to date with the logs of a mounted device.
+    /// Brings the mapping table up to date with the logs of a mounted device. Returns when what it
+    /// had to look for was read. `trusting` takes a group without looking for its pages, which is
+    /// the printed form.
     pub(in crate::commit) fn replay(
         ftl: &mut Ftl,
         mounted: &Mounted,
         logs: u32,
-    ) -> Result<MappingLog, FtlError> {
+        trusting: bool,
+    ) -> Result<(MappingLog, Nanos), FtlError> {
+        let table = ftl.logical_pages().div_ceil(ftl.geometry().page_bytes / 4);
         let mut log = MappingLog {
             logs,
             group: 0,
             last_tx: TxId(0),
+            recent: VecDeque::new(),
+            issue: mounted.done,
+            stated: 0,
             durable: mounted.done,
             ready: mounted.done,
+            pages: 0,
+            pages_max: (table / 8).max(logs * ftl.geometry().pages_per_block),
+            seq_max: 0,
+            begun: mounted.done,
+            busy: vec![mounted.done; logs as usize],
             buffer: Vec::new(),
         };
         if mounted.has_root {
@@ -160,21 +316,35 @@ impl MappingLog {
             }
         }
         let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
+        log.stated = log.group;
         for page in &mounted.logs {
-            Group::add(&mut groups, ftl, page)?;
+            let durable = Group::add(&mut groups, ftl, page)?;
+            log.stated = log.stated.max(durable);
         }
+        let mut done = mounted.done;
         for (number, group) in groups {
             log.group = log.group.max(number);
             log.last_tx = log.last_tx.max(group.tx);
-            if group.parts.len() == group.of {
-                for (at, slot) in group.parts.into_values().flatten() {
-                    ftl.set_slot(at, slot);
+            let mut counts = group.parts.len() == group.of;
+            let entries: Vec<Version> = group.parts.into_values().flatten().collect();
+            if counts && number > log.stated && !trusting {
+                for entry in &entries {
+                    let Some(at) = entry.slot.ppn() else { continue };
+                    let (read, head) = ftl.look_for(mounted.done, at)?;
+                    done = done.max(read);
+                    counts &= head.is_some_and(|h| (h.lpn, h.seq) == (entry.lpn, entry.seq));
+                }
+            }
+            if counts {
+                for entry in entries {
+                    ftl.set_slot(entry.lpn, entry.slot);
                 }
             }
         }
+        ftl.skip_sequences(2 * UNSTATED_MAX);
         ftl.revive_mapped();
         ftl.finish_mount();
-        Ok(log)
+        Ok((log, done))
     }
 
     /// The highest transaction identifier that has committed.
@@ -184,7 +354,11 @@ impl MappingLog {
 
     /// Bytes in memory.
     pub(in crate::commit) fn memory(&self) -> u64 {
-        self.buffer.capacity() as u64
+        let recent = self
+            .recent
+            .iter()
+            .map(|group| (size_of::<Recent>() + group.blocks.len() * size_of::<Pbn>()) as u64);
+        self.buffer.capacity() as u64 + recent.sum::<u64>()
     }
 }
 
@@ -192,11 +366,12 @@ impl MappingLog {
 struct Group {
     tx: TxId,
     of: usize,
-    parts: BTreeMap<usize, Vec<(Lpn, Slot)>>,
+    parts: BTreeMap<usize, Vec<Version>>,
 }
 
 impl Group {
-    fn add(groups: &mut BTreeMap<u64, Group>, ftl: &Ftl, page: &LogPage) -> Result<(), FtlError> {
+    /// Adds a log page to its group. Returns the last group that it calls durable.
+    fn add(groups: &mut BTreeMap<u64, Group>, ftl: &Ftl, page: &LogPage) -> Result<u64, FtlError> {
         let foreign = |what: &str| {
             let seq = page.seq;
             Err(FtlError::Foreign(format!(
@@ -224,7 +399,8 @@ impl Group {
             } else {
                 Slot::Page(ppn)
             };
-            found.push((lpn, slot));
+            let seq = get(entry, group_entry::SEQ);
+            found.push(Version { lpn, slot, seq });
         }
         let group = groups
             .entry(get(data, group_head::GROUP))
@@ -236,6 +412,6 @@ impl Group {
         group
             .parts
             .insert(get(data, group_head::PART) as usize, found);
-        Ok(())
+        Ok(get(data, group_head::DURABLE))
     }
 }

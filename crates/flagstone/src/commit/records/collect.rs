@@ -55,13 +55,8 @@ impl Records {
         if start > now {
             ftl.sync(now, start)?;
         }
-        let to = self.program(
-            ftl,
-            start,
-            (Stream::Host, Cause::Host),
-            at,
-            (image, &list, flags),
-        )?;
+        let cause = ftl.host_cause(at);
+        let to = self.program(ftl, start, (Stream::Host, cause), at, (image, &list, flags))?;
         for (index, Held { tx, .. }) in held.iter().enumerate() {
             let member = Member {
                 at: to.at,

@@ -198,6 +198,11 @@ impl RecordDevice {
         &self.ftl
     }
 
+    /// The host keeps a log from this page on: see [`Ftl::set_log_from`].
+    pub fn set_log_from(&mut self, first: Lpn) {
+        self.ftl.set_log_from(first);
+    }
+
     /// Bytes of each structure in memory.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.ftl.memory().to_vec();
@@ -394,7 +399,8 @@ impl RecordDevice {
                 &single
             }
         };
-        let merged = merge(&mut self.ftl, now, list, undecided, Cause::Host);
+        let cause = self.ftl.host_cause(at);
+        let merged = merge(&mut self.ftl, now, list, undecided, cause);
         let merged = merged.map_err(|error| match error {
             FtlError::Unreadable { .. } => DeviceError::Unreadable(at),
             other => other.into(),

@@ -74,6 +74,7 @@ pub(in crate::host) fn open(
         page_bytes,
         buffer_bytes: config.log_buffer_bytes,
     };
+    device.set_log_from(place.first);
     let opened = device.recovered_at();
     let mut opening = Opening {
         device: &mut device,

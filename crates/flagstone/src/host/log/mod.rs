@@ -339,6 +339,16 @@ impl Log {
         self.end() - self.forced
     }
 
+    /// Whether what was not yet given to the device fills its page.
+    pub(super) fn fills_page(&self) -> bool {
+        self.end() / self.payload > self.forced / self.payload
+    }
+
+    /// Whether the record at an LSN was given to the device.
+    pub(super) fn is_forced(&self, lsn: Lsn) -> bool {
+        lsn < self.forced
+    }
+
     /// Bytes that the ring holds.
     pub(super) fn capacity(&self) -> u64 {
         (self.ring - 1) * self.payload

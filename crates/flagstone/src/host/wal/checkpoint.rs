@@ -76,6 +76,7 @@ impl Wal {
         now: Nanos,
         older_than: Lsn,
     ) -> Result<Nanos, HostError> {
+        self.write_group(now)?;
         let ready = engine.clean_older(self, now, older_than)?;
         let written = self.device.commit(ready, self.pages_tx)?;
         let written = written.expect("plain waits for no group");

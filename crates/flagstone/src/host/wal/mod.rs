@@ -27,8 +27,10 @@
 //!                 log from being shortened.
 //!             D3. A full log: a checkpoint that writes all pages out; if that does not suffice the
 //!                 transaction with the oldest record is aborted.
+//!             D4. Commits may wait for each other ([`HostConfig::group_wait`]); wal/group.rs
 
 mod checkpoint;
+mod group;
 mod restart;
 #[cfg(test)]
 mod tests;
@@ -44,6 +46,7 @@ use crate::layout::Record;
 use crate::nand::Flash;
 use crate::page::{Page, record_head};
 use crate::units::{Lpn, Nanos, TxId};
+use group::Group;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -78,6 +81,7 @@ struct Wal {
     reserved: FxHashMap<Lpn, u32>,
     /// Log bytes that are kept free for the ends of transactions.
     reserved_log: u64,
+    group: Group,
     sabotage: Option<Sabotage>,
     image: Vec<u8>,
     /// A record that is taken back.
@@ -127,6 +131,7 @@ pub(super) fn open(
         page_bytes,
         buffer_bytes: config.log_buffer_bytes,
     };
+    device.set_log_from(place.first);
     let opened = device.recovered_at();
     let (log, tape) = Log::open(&mut device, opened, place)?;
     let done = tape.done;
@@ -138,6 +143,7 @@ pub(super) fn open(
         txs: BTreeMap::new(),
         reserved: FxHashMap::default(),
         reserved_log: 0,
+        group: Group::new(config.group_wait),
         sabotage: config.sabotage,
         image: Vec::new(),
         record: Vec::new(),
@@ -194,10 +200,12 @@ impl Wal {
         bytes: u64,
     ) -> Result<Option<Step<()>>, HostError> {
         let checkpoint = checkpoint::bytes(engine.config.frames, self.txs.len() + 1);
-        let needed = bytes + self.reserved_log + checkpoint;
-        if self.log.room() >= needed {
+        if self.log.room() >= bytes + self.reserved_log + checkpoint {
             return Ok(None);
         }
+        // Who has asked to commit keeps nothing, and is no victim.
+        self.write_group(now)?;
+        let needed = bytes + self.reserved_log + checkpoint;
         let first = self.txs.values().map(|known| known.first).min();
         let oldest = first.unwrap_or(self.log.end());
         if self.log.room_from(oldest) >= needed + checkpoint {
@@ -450,14 +458,9 @@ impl Manager for Wal {
         };
         let commit = Entry::mark(What::Commit, tx, known.last, &[]);
         let lsn = self.log.append(&commit)?;
-        let mut done = now;
-        if self.sabotage != Some(Sabotage::EarlyAcknowledgement) {
-            done = self.log.force(&mut self.device, now, lsn + 1)?;
-        }
-        self.log.append(&Entry::mark(What::End, tx, lsn, &[]))?;
-        self.forget(tx);
+        let step = self.join_group(engine, now, tx, lsn)?;
         self.checkpoint_if_due(engine, now)?;
-        Ok(Step::Done((), done))
+        Ok(step)
     }
 
     fn abort(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
@@ -484,13 +487,29 @@ impl Manager for Wal {
         Ok(now)
     }
 
+    fn acknowledged(
+        &mut self,
+        _: &mut Engine,
+        now: Nanos,
+        flush: bool,
+    ) -> Result<Vec<(TxId, Nanos)>, HostError> {
+        self.settle_group(now, flush)
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        self.group_deadline()
+    }
+
     fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.device.memory();
         let freed: usize = self.txs.values().map(|tx| tx.freed.capacity()).sum();
         let txs = self.txs.len() * size_of::<(TxId, Tx)>() + freed * size_of::<(Lpn, u32)>();
         let reserved = self.reserved.capacity() * size_of::<(Lpn, u32)>();
         all.push(("log_buffer", self.log.memory()));
-        all.push(("host_tx_table", (txs + reserved) as u64));
+        all.push((
+            "host_tx_table",
+            (txs + reserved) as u64 + self.group.memory(),
+        ));
         all
     }
 

@@ -1,8 +1,10 @@
 //! ARIES' corner cases, one by one.
 
 use super::super::config::Sabotage;
+use super::super::log::PAGE_HEAD_BYTES;
 use super::super::small_host::{SmallHost, Value, config, rid};
 use super::super::{Host, HostConfig, HostError, Stack, Step, Why};
+use super::BARE;
 use crate::commit::Options;
 use crate::nand::Cut;
 use crate::units::{Lpn, Nanos, TxId};
@@ -400,4 +402,104 @@ fn settings_that_do_not_work_are_named() {
         why.contains("a log for 4000 frames needs at least"),
         "{why}"
     );
+}
+
+/// A host whose commits wait for each other, and transactions that have each changed a page.
+fn waiting(count: u32) -> (SmallHost, Vec<TxId>) {
+    let config = HostConfig {
+        group_wait: Nanos::from_micros(700),
+        log_buffer_bytes: 4096,
+        ..config()
+    };
+    let mut small = SmallHost::new(Stack::Wal, config);
+    // The last end record is the first in its log page, so that those that follow do not fill it.
+    let payload = 256 - PAGE_HEAD_BYTES as u64;
+    for turn in 0.. {
+        let bytes = small.host().stats().log.bytes;
+        if bytes % payload == BARE {
+            break;
+        }
+        let missing = payload - (bytes + 3 * BARE) % payload;
+        let tx = small.begin();
+        let value = vec![7; missing.min(90) as usize];
+        small.write(tx, rid(10 + turn % 10, (turn / 10) as u16), Some(&value));
+        small.commit(tx);
+    }
+    let txs: Vec<TxId> = (0..count).map(|_| small.begin()).collect();
+    for (page, &tx) in (0..).zip(&txs) {
+        small.write(tx, rid(page, 0), Some(b"x"));
+    }
+    small.host().reset_stats();
+    (small, txs)
+}
+
+fn forces(small: &mut SmallHost) -> u64 {
+    small.host().stats().log.forces
+}
+
+#[test]
+fn commits_wait_for_each_other_but_not_where_nobody_else_runs() {
+    let (mut small, txs) = waiting(2);
+    let now = small.now;
+    let mut commit = |tx| small.host().commit(now, tx).unwrap();
+    assert_eq!(commit(txs[0]), Step::Waits);
+    // The last that runs has nobody to wait for, and takes the other along.
+    let Step::Done((), done) = commit(txs[1]) else {
+        panic!("it is the last");
+    };
+    assert_eq!(forces(&mut small), 1);
+    assert!(small.host().deadline() <= Some(now));
+    let told = small.host().acknowledged(now, false).unwrap();
+    assert_eq!(told, [(txs[0], done)]);
+    assert_eq!(small.host().acknowledged(now, false), Ok(Vec::new()));
+    assert_eq!(small.host().stats().committed, 2);
+}
+
+#[test]
+fn who_has_waited_long_enough_or_is_forced_by_others_waits_no_longer() {
+    let (mut small, txs) = waiting(2);
+    let now = small.now;
+    assert_eq!(small.host().commit(now, txs[0]), Ok(Step::Waits));
+    let refused = small.host().abort(now, txs[0]);
+    assert_eq!(refused, Err(HostError::NoTransaction(txs[0])));
+    let due = small.host().deadline().unwrap();
+    assert_eq!(due, now + Nanos::from_micros(700));
+    let told = small.host().acknowledged(now, false);
+    assert_eq!((told, forces(&mut small)), (Ok(Vec::new()), 0));
+    let told = small.host().acknowledged(due, false).unwrap();
+    assert!(told.len() == 1 && told[0].1 > due && forces(&mut small) == 1);
+
+    // Pages that go out force the log; the commit that waits is on it.
+    let (mut small, txs) = waiting(2);
+    let now = small.now;
+    assert_eq!(small.host().commit(now, txs[0]), Ok(Step::Waits));
+    for page in 2..9 {
+        small.write(txs[1], rid(page, 0), Some(b"y"));
+    }
+    let (forced, now) = (forces(&mut small), small.now);
+    assert!(forced > 0);
+    let told = small.host().acknowledged(now, false).unwrap();
+    assert_eq!((told.len(), forces(&mut small)), (1, forced));
+}
+
+#[test]
+fn a_commit_that_waits_can_be_lost_and_a_checkpoint_does_not_undo_it() {
+    for checkpoint in [false, true] {
+        let (mut small, txs) = waiting(2);
+        let now = small.now;
+        assert_eq!(small.host().commit(now, txs[0]), Ok(Step::Waits));
+        if checkpoint {
+            // The other one is the loser. A roll-back finds a checkpoint due.
+            for round in 0..25u32 {
+                small.write(txs[1], rid(5, 0), Some(&round.to_le_bytes()));
+            }
+            let third = small.begin();
+            small.write(third, rid(9, 0), Some(b"z"));
+            small.abort(third);
+            assert!(small.host().stats().checkpoints > 0);
+        }
+        small.restart(None);
+        let found = values(&mut small, 2);
+        assert_eq!(found, [checkpoint.then(|| b"x".to_vec()), None]);
+    }
 }

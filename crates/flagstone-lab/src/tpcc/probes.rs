@@ -1,0 +1,326 @@
+//! Running `bpftrace` on a server: what it needs, waiting until it sees, ending it in order.
+//!
+//! The log has no reads. A server that was built with probes (`--enable-dtrace`, as Debian's and
+//! PostgreSQL's own packages are) tells a tracer in the kernel of each access, at the price that
+//! root has to ask. Nothing is changed in the server, and it need not be restarted.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use super::server::Server;
+use crate::trace::bpftrace;
+
+/// Pages of the queue between kernel and bpftrace, on each processor.
+const QUEUE_PAGES: &str = "2048";
+/// How long attaching may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why reads cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// Not root.
+    #[error(
+        "--reads needs root: the kernel lets nobody else trace another process; run this command \
+         with sudo, or leave --reads out and record what the log has, the writes"
+    )]
+    NotRoot,
+    /// No bpftrace.
+    #[error(
+        "--reads needs bpftrace, and it does not run: {0}; install it (Debian: apt install \
+         bpftrace), or leave --reads out and record what the log has, the writes"
+    )]
+    NotFound(String),
+    /// Which file the server runs is unknown.
+    #[error(
+        "which program the server runs is not known: {0}; --reads works on the server's machine; \
+         point --pgdata at its data directory"
+    )]
+    ServerUnknown(String),
+    /// The server has no probes.
+    #[error(
+        "{} lacks what --reads attaches to ({missing}): it was built without --enable-dtrace or \
+         stripped of its symbols; use the server of Debian's or PostgreSQL's packages, or leave \
+         --reads out",
+        server.display()
+    )]
+    NoProbes {
+        /// The server's executable.
+        server: PathBuf,
+        /// What is not there.
+        missing: String,
+    },
+    /// bpftrace gave up.
+    #[error(
+        "bpftrace failed ({status}): {message}; a container or a locked kernel may forbid tracing: \
+         try on the host itself"
+    )]
+    Failed {
+        /// How it ended.
+        status: String,
+        /// What it wrote to its standard error.
+        message: String,
+    },
+    /// It runs and sees nothing.
+    #[error(
+        "bpftrace runs but sees nothing of the server in {} s: does {} run it, and on this machine?",
+        PATIENCE.as_secs(),
+        .0.display()
+    )]
+    Blind(PathBuf),
+    /// A file could not be written or read.
+    #[error("{}: {error}; TMPDIR says where such files go", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+}
+
+/// What is needed to trace a server, all of it looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probes {
+    server: PathBuf,
+}
+
+impl Probes {
+    /// Finds out whether this user may trace, with what, and what.
+    pub fn find(server: &Server, data: Option<&Path>) -> Result<Self, ProbeError> {
+        if !is_root() {
+            return Err(ProbeError::NotRoot);
+        }
+        run(&["--version"])?;
+        let server = executable(server, data)?;
+        let usdt = format!("usdt:{}:postgresql:*", server.display());
+        let uprobe = |name: &str| format!("uprobe:{}:{name}", server.display());
+        let wanted = [
+            (usdt.clone(), "transaction__start"),
+            (usdt, "buffer__read__done"),
+            (uprobe("MarkBufferDirty"), "MarkBufferDirty"),
+            (uprobe("ReadBufferExtended"), "ReadBufferExtended"),
+        ];
+        for (pattern, name) in wanted {
+            let listed = run(&["-l", &pattern])?;
+            if !String::from_utf8_lossy(&listed.stdout).contains(name) {
+                let missing = name.to_owned();
+                return Err(ProbeError::NoProbes { server, missing });
+            }
+        }
+        Ok(Probes { server })
+    }
+
+    /// Starts to trace. `stir` is called again and again until the tracer sees what it does: it
+    /// shall make the server run some transactions.
+    pub fn attach<E: From<ProbeError>>(
+        &self,
+        mut stir: impl FnMut() -> Result<(), E>,
+    ) -> Result<Running, E> {
+        let mut running = self.start()?;
+        let begun = Instant::now();
+        loop {
+            stir()?;
+            if running.sees()? {
+                return Ok(running);
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(ProbeError::Blind(self.server.clone()).into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn start(&self) -> Result<Running, ProbeError> {
+        let name = format!("flagstone-probes-{}", std::process::id());
+        let output = std::env::temp_dir().join(name);
+        let complaints = output.with_extension("err");
+        let complain = |path: &Path, error| ProbeError::File {
+            path: path.to_owned(),
+            error,
+        };
+        let stdout = File::create(&output).map_err(|error| complain(&output, error))?;
+        let stderr = File::create(&complaints).map_err(|error| complain(&complaints, error))?;
+        let child = Command::new("bpftrace")
+            .args(["-e", &bpftrace::script(&self.server)])
+            .env("BPFTRACE_PERF_RB_PAGES", QUEUE_PAGES)
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(stderr)
+            .spawn()
+            .map_err(|error| ProbeError::NotFound(error.to_string()))?;
+        Ok(Running {
+            child,
+            output,
+            complaints,
+        })
+    }
+}
+
+/// A bpftrace that runs; dropped, it ends and its files go.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    output: PathBuf,
+    complaints: PathBuf,
+}
+
+impl Running {
+    /// Whether something of a transaction is in the output.
+    fn sees(&mut self) -> Result<bool, ProbeError> {
+        let status = self.child.try_wait();
+        if let Ok(Some(status)) = status {
+            return Err(self.failed(status.to_string()));
+        }
+        let mut head = Vec::new();
+        self.open()?
+            .take(4096)
+            .read_to_end(&mut head)
+            .map_err(|error| self.file(error))?;
+        Ok(head.windows(3).any(|bytes| bytes == b"\nC "))
+    }
+
+    /// Ends it; what it saw until now.
+    pub fn finish(mut self) -> Result<Seen, ProbeError> {
+        // What was seen last is still on its way.
+        std::thread::sleep(Duration::from_millis(300));
+        self.interrupt();
+        let status = self.child.wait().map_err(|error| self.file(error))?;
+        if !status.success() {
+            return Err(self.failed(status.to_string()));
+        }
+        Ok(Seen { running: self })
+    }
+
+    /// As Ctrl-C does, so that it writes out what it holds.
+    fn interrupt(&self) {
+        let process = self.child.id().to_string();
+        let _ = Command::new("sh")
+            .args(["-c", "kill -INT \"$0\"", &process])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+    }
+
+    fn open(&self) -> Result<File, ProbeError> {
+        File::open(&self.output).map_err(|error| self.file(error))
+    }
+
+    fn file(&self, error: std::io::Error) -> ProbeError {
+        ProbeError::File {
+            path: self.output.clone(),
+            error,
+        }
+    }
+
+    fn failed(&self, status: String) -> ProbeError {
+        let said = std::fs::read_to_string(&self.complaints).unwrap_or_default();
+        let message = said.trim().replace('\n', "; ");
+        ProbeError::Failed { status, message }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            self.interrupt();
+            let _ = self.child.wait();
+        }
+        let _ = std::fs::remove_file(&self.output);
+        let _ = std::fs::remove_file(&self.complaints);
+    }
+}
+
+/// What a bpftrace that has ended saw.
+#[derive(Debug)]
+pub struct Seen {
+    running: Running,
+}
+
+impl Seen {
+    /// The text, for [`bpftrace::import`].
+    pub fn text(&self) -> Result<BufReader<File>, ProbeError> {
+        Ok(BufReader::with_capacity(1 << 20, self.running.open()?))
+    }
+}
+
+/// Whether this process's user is root, as its own directory's owner tells.
+fn is_root() -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata("/proc/self").is_ok_and(|of| of.uid() == 0)
+    }
+    #[cfg(not(unix))]
+    false
+}
+
+fn run(arguments: &[&str]) -> Result<Output, ProbeError> {
+    Command::new("bpftrace")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| ProbeError::NotFound(error.to_string()))
+}
+
+/// The server's executable: the first word of what its data directory says it was started with.
+fn executable(server: &Server, data: Option<&Path>) -> Result<PathBuf, ProbeError> {
+    let directory = data
+        .map(Path::to_owned)
+        .or_else(|| server.data_directory.as_ref().map(PathBuf::from))
+        .ok_or_else(|| ProbeError::ServerUnknown("it does not tell its data directory".into()))?;
+    let file = directory.join("postmaster.opts");
+    let unknown = |what: String| ProbeError::ServerUnknown(format!("{}: {what}", file.display()));
+    let text = std::fs::read_to_string(&file).map_err(|error| unknown(error.to_string()))?;
+    let program = text.split(" \"").next().unwrap_or_default().trim();
+    std::fs::canonicalize(program).map_err(|error| unknown(format!("`{program}`: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_executable_is_what_the_server_was_started_with() {
+        let directory = std::env::temp_dir().join(format!("flagstone-pr-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("postmaster.opts");
+        let mut server = Server::default();
+        let unknown = executable(&server, None).unwrap_err().to_string();
+        server.data_directory = Some(directory.display().to_string());
+        let missing = executable(&server, None).unwrap_err().to_string();
+        let program = std::env::current_exe().unwrap();
+        std::fs::write(&file, format!("{} \"-D\" \"x\"\n", program.display())).unwrap();
+        let found = executable(&server, None);
+        std::fs::write(&file, "/nonexistent \"-D\" \"x\"\n").unwrap();
+        let gone = executable(&server, None).unwrap_err().to_string();
+        std::fs::remove_dir_all(&directory).unwrap();
+
+        assert_eq!(found.unwrap(), std::fs::canonicalize(program).unwrap());
+        for error in [&unknown, &missing, &gone] {
+            assert!(error.contains("point --pgdata"), "{error}");
+        }
+        assert!(gone.contains("`/nonexistent`"), "{gone}");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_what_to_do() {
+        for (error, want) in [
+            (ProbeError::NotRoot, "sudo"),
+            (ProbeError::NotFound("no such file".into()), "apt install"),
+            (ProbeError::Blind("/x/postgres".into()), "/x/postgres"),
+            (
+                ProbeError::NoProbes {
+                    server: "/x/postgres".into(),
+                    missing: "buffer__read__done".into(),
+                },
+                "--enable-dtrace",
+            ),
+        ] {
+            let text = error.to_string();
+            assert!(text.contains(want), "{text}");
+        }
+    }
+}

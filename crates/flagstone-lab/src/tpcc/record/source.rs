@@ -1,0 +1,146 @@
+//! Where a recording's trace comes from: the server's log, or what a tracer sees.
+
+use std::collections::BTreeMap;
+
+use super::super::postgres::PostgresSession;
+use super::super::probes::{Probes, Running};
+use super::super::server::{self, Lsn, Server};
+use super::super::wal::Wal;
+use super::{Import, Observer, Options, RecordError};
+use crate::trace::{Trace, bpftrace, waldump};
+
+/// A source that has all it needs.
+pub(super) enum Source {
+    /// The log, which has writes.
+    Log(Wal),
+    /// bpftrace, which sees reads as well.
+    Probes(Probes),
+}
+
+/// A source while the clients run.
+pub(super) enum Watch {
+    /// The log, from here on.
+    Log(Wal, Lsn),
+    /// A tracer.
+    Probes(Running),
+}
+
+/// What came of it.
+pub(super) struct Watched {
+    pub(super) trace: Trace,
+    pub(super) import: Import,
+    /// For the provenance.
+    pub(super) notes: BTreeMap<&'static str, String>,
+}
+
+impl Source {
+    /// Looks for whatever can be missing, before an hour is spent.
+    pub(super) fn find(server: &Server, options: &Options) -> Result<Self, RecordError> {
+        let data = options.pgdata.as_deref();
+        Ok(match options.reads {
+            true => Source::Probes(Probes::find(server, data)?),
+            false => Source::Log(Wal::find(server, options.waldump.as_deref(), data)?),
+        })
+    }
+
+    /// From here on everything is recorded.
+    pub(super) fn start(
+        self,
+        session: &mut PostgresSession,
+        observer: &dyn Observer,
+    ) -> Result<Watch, RecordError> {
+        match self {
+            Source::Log(wal) => {
+                if let Err(error) = server::keep_log(session.client()) {
+                    observer.advice(&format!(
+                        "the server cannot be made to keep its log ({error}); wal_keep_size has to \
+                         be large enough for the run"
+                    ));
+                }
+                observer.step("CHECKPOINT");
+                let start = server::checkpoint_and_mark(session.client())?;
+                Ok(Watch::Log(wal, start))
+            }
+            Source::Probes(probes) => {
+                observer.step("attaching the probes");
+                let stir = || server::stir(session.client()).map_err(RecordError::from);
+                let running = probes.attach(stir)?;
+                Ok(Watch::Probes(running))
+            }
+        }
+    }
+}
+
+impl Watch {
+    /// Ends the recording and makes it a trace.
+    pub(super) fn read(
+        self,
+        session: &mut PostgresSession,
+        server: &Server,
+        observer: &dyn Observer,
+    ) -> Result<Watched, RecordError> {
+        match self {
+            Watch::Log(wal, start) => {
+                let end = server::mark(session.client())?;
+                server::flush(session.client())?;
+                observer.step("reading the log");
+                let options = waldump::Options {
+                    page_bytes: server.page_bytes,
+                    relation_names: server::relation_names(session.client())?,
+                    ..waldump::Options::default()
+                };
+                let imported = wal.read(start, end, |text| waldump::import(text, &options))?;
+                let (trace, report) = imported.map_err(|error| RecordError::Import {
+                    program: "pg_waldump",
+                    error,
+                })?;
+                if trace.transactions == 0 {
+                    return Err(RecordError::Empty(start, end));
+                }
+                let notes = BTreeMap::from([
+                    (
+                        "source",
+                        "TPC-C on PostgreSQL, from its write-ahead log".to_owned(),
+                    ),
+                    ("wal.start", start.to_string()),
+                    ("wal.end", end.to_string()),
+                ]);
+                let import = Import::Log(report);
+                Ok(Watched {
+                    trace,
+                    import,
+                    notes,
+                })
+            }
+            Watch::Probes(running) => {
+                let seen = running.finish()?;
+                observer.step("reading what bpftrace saw");
+                let options = bpftrace::Options {
+                    page_bytes: server.page_bytes,
+                    relation_names: server::relation_names(session.client())?,
+                };
+                let (trace, report) =
+                    bpftrace::import(seen.text()?, &options).map_err(|error| {
+                        RecordError::Import {
+                            program: "bpftrace",
+                            error,
+                        }
+                    })?;
+                if report.lost > 0 {
+                    observer.advice(&format!(
+                        "bpftrace lost {} of {} events: the trace lacks accesses, and transactions \
+                         whose end was lost; use fewer --clients",
+                        report.lost,
+                        report.lost + report.lines,
+                    ));
+                }
+                let source = "TPC-C on PostgreSQL, its accesses to pages as bpftrace saw them";
+                Ok(Watched {
+                    trace,
+                    import: Import::Probes(report),
+                    notes: BTreeMap::from([("source", source.to_owned())]),
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! The buckets of a hash index that grows by a bucket at a time: where their pages are, and their
+//! lists of overflow pages. What splits when is the index's own (`linear`,
+//! `lazy_split`).
+//!
+//! ```text
+//!   bucket   0   1   2 3   4 … 7   8 9   10 11   12 13   14 15   16 … 19   …
+//!   run      0   1   2     3       4     5       6       7       8         …
+//! ```
+//!
+//! Pages of buckets come in runs of consecutive pages. There is one for each doubling, from 8
+//! buckets on four, so that at most a fifth of the pages waits for its bucket. A run is never
+//! given back: buckets that come again find their pages there.
+//!
+//! A bucket's page is the head of a doubly linked list; behind it are overflow pages, each with a
+//! record at least.
+
+use super::bucket::Shape;
+use super::meta::Meta;
+use super::space::Space;
+use super::{Cache, IndexError, Info, Key, Settings, Store, Value};
+use crate::layout;
+use crate::layout::{Record, get, put};
+use crate::units::{Lpn, Nanos};
+
+layout! {
+    /// The head of a linear or lazy-split hash index's own metadata; the first page of each run
+    /// follows, four bytes each.
+    pub buckets_head: 24 => {
+        BUCKETS:  4, "how many buckets there are";
+        CURSOR:   4, "the last bucket at the last global split, in a lazy-split index";
+        RECORDS:  8, "records in all pages";
+        OVERFLOW: 8, "overflow pages";
+    }
+}
+
+/// Records that this module keeps.
+pub const LAYOUTS: &[Record] = &[buckets_head::RECORD];
+
+/// The run of a bucket, the bucket's place in it, and the run's pages.
+fn run_of(bucket: u32) -> (usize, u32, u32) {
+    let bits = u32::BITS - bucket.leading_zeros();
+    match bits {
+        0 => (0, 0, 1),
+        1..=3 => {
+            let pages = 1 << (bits - 1);
+            (bits as usize, bucket - pages, pages)
+        }
+        _ => {
+            let pages = 1 << (bits - 3);
+            let quarter = (bucket / pages) & 3;
+            (
+                4 * (bits as usize - 3) + quarter as usize,
+                bucket & (pages - 1),
+                pages,
+            )
+        }
+    }
+}
+
+/// What was found of a key in a bucket.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    /// Where it is, and its value.
+    pub(super) record: Option<(Lpn, usize, Value)>,
+    /// The first page with room, unless the key was found before.
+    pub(super) room: Option<Lpn>,
+    /// The last page that was looked at.
+    pub(super) last: Lpn,
+}
+
+/// Buckets, their pages, and how many records are in them.
+pub(super) struct Buckets {
+    pub(super) cache: Cache,
+    pub(super) shape: Shape,
+    meta: Meta,
+    space: Space,
+    info: &'static Info,
+    value_bytes: usize,
+    /// The first page of each run.
+    runs: Vec<Lpn>,
+    /// How many buckets there are.
+    pub(super) count: u32,
+    /// The last bucket at the last global split, where an index has those.
+    pub(super) cursor: u32,
+    pub(super) records: u64,
+    pub(super) overflow: u64,
+    /// Overflow pages that may be used again, while buckets are written anew.
+    spare: Vec<Lpn>,
+}
+
+impl Buckets {
+    /// The buckets in a store, or one that is empty.
+    pub(super) fn open(
+        store: Box<dyn Store>,
+        info: &'static Info,
+        settings: &Settings,
+        now: Nanos,
+    ) -> Result<(Buckets, Nanos), IndexError> {
+        let value_bytes = settings.value_bytes(info)?;
+        let (page_bytes, pages) = (store.page_bytes(), store.pages());
+        let frames = settings.memory(info)? as usize / page_bytes;
+        let mut cache = Cache::new(store, frames, settings.buffer(info)?);
+        let (meta, loaded, now) = Meta::load(&mut cache, info.name, value_bytes, now)?;
+        let mut buckets = Buckets {
+            cache,
+            shape: Shape::new(page_bytes, value_bytes),
+            meta,
+            space: Space::new(1, pages),
+            info,
+            value_bytes,
+            runs: Vec::new(),
+            count: 0,
+            cursor: 0,
+            records: 0,
+            overflow: 0,
+            spare: Vec::new(),
+        };
+        let Some((space, own)) = loaded else {
+            buckets.append()?;
+            return Ok((buckets, now));
+        };
+        buckets.space = space;
+        let damaged = || IndexError::Damaged {
+            at: Lpn(0),
+            why: "it has not the runs of pages that its number of buckets needs".to_string(),
+        };
+        let (head, runs) = own
+            .split_at_checked(buckets_head::SIZE)
+            .ok_or_else(damaged)?;
+        buckets.count = get(head, buckets_head::BUCKETS) as u32;
+        buckets.cursor = get(head, buckets_head::CURSOR) as u32;
+        buckets.records = get(head, buckets_head::RECORDS);
+        buckets.overflow = get(head, buckets_head::OVERFLOW);
+        for run in runs.chunks_exact(4) {
+            buckets.runs.push(Lpn(get(run, 0..4) as u32));
+        }
+        let last = buckets.count.checked_sub(1).ok_or_else(damaged)?;
+        if run_of(last).0 >= buckets.runs.len() || buckets.cursor > last {
+            return Err(damaged());
+        }
+        Ok((buckets, now))
+    }
+
+    /// The page of a bucket.
+    #[inline]
+    pub(super) fn page(&self, bucket: u32) -> Lpn {
+        let (run, offset, _) = run_of(bucket);
+        Lpn(self.runs[run].0 + offset)
+    }
+
+    /// One more bucket; its number. Its page is not written: one never written reads as zeros,
+    /// which are an empty bucket, and one that was a bucket before was trimmed or will be written.
+    pub(super) fn append(&mut self) -> Result<u32, IndexError> {
+        let bucket = self.count;
+        let (run, _, pages) = run_of(bucket);
+        if run == self.runs.len() {
+            self.runs.push(self.space.take_run(pages)?);
+        }
+        self.count += 1;
+        Ok(bucket)
+    }
+
+    /// Looks for a key in a bucket, to the end of its list.
+    #[inline]
+    pub(super) fn seek(
+        &mut self,
+        mut now: Nanos,
+        bucket: u32,
+        key: Key,
+    ) -> Result<(Found, Nanos), IndexError> {
+        let shape = self.shape;
+        let mut found = Found {
+            record: None,
+            room: None,
+            last: self.page(bucket),
+        };
+        loop {
+            let at = found.last;
+            let (page, done) = self.cache.read(now, at)?;
+            now = done;
+            let slot = shape.find(page, key);
+            let len = shape.len(page);
+            let next = shape.next(page);
+            found.record = slot.map(|slot| (at, slot, shape.record(page, slot).1));
+            if found.room.is_none() && len < shape.capacity() {
+                found.room = Some(at);
+            }
+            self.cache
+                .compared(slot.map_or(len, |slot| slot + 1) as u64);
+            match next {
+                Some(next) if slot.is_none() => found.last = next,
+                _ => return Ok((found, now)),
+            }
+        }
+    }
+
+    /// Gives a key a value where it was found, or where there is room, or in a new overflow page
+    /// behind the last one.
+    #[inline]
+    pub(super) fn put(
+        &mut self,
+        now: Nanos,
+        found: Found,
+        key: Key,
+        value: Value,
+    ) -> Result<Nanos, IndexError> {
+        let shape = self.shape;
+        if let Some((at, slot, _)) = found.record {
+            let (page, done) = self.cache.change(now, at)?;
+            shape.replace(page, slot, value);
+            return Ok(done);
+        }
+        if let Some(at) = found.room {
+            let (page, done) = self.cache.change(now, at)?;
+            shape.push(page, key, value);
+            self.records += 1;
+            return Ok(done);
+        }
+        let new = self.space.take()?;
+        let (page, now) = self.cache.change(now, found.last)?;
+        shape.set_next(page, Some(new));
+        let (page, now) = self.cache.fill(now, new)?;
+        shape.set_prev(page, found.last);
+        shape.push(page, key, value);
+        self.records += 1;
+        self.overflow += 1;
+        Ok(now)
+    }
+
+    /// Removes a record; an overflow page that is empty then leaves its list.
+    pub(super) fn remove(&mut self, now: Nanos, at: Lpn, slot: usize) -> Result<Nanos, IndexError> {
+        let shape = self.shape;
+        let (page, mut now) = self.cache.change(now, at)?;
+        shape.remove(page, slot);
+        self.records -= 1;
+        if shape.len(page) > 0 {
+            return Ok(now);
+        }
+        let (prev, next) = (shape.prev(page), shape.next(page));
+        let Some(prev) = prev else { return Ok(now) };
+        let (page, done) = self.cache.change(now, prev)?;
+        shape.set_next(page, next);
+        now = done;
+        if let Some(next) = next {
+            let (page, done) = self.cache.change(now, next)?;
+            shape.set_prev(page, prev);
+            now = done;
+        }
+        self.overflow -= 1;
+        self.space.give(at);
+        Ok(self.cache.forget(now, at)?)
+    }
+
+    /// Makes sure that rewriting buckets finds so many more overflow pages than they have.
+    pub(super) fn reserve(&mut self, pages: usize) -> Result<(), IndexError> {
+        while self.spare.len() < pages {
+            self.spare.push(self.space.take()?);
+        }
+        Ok(())
+    }
+
+    /// Takes all records out of a bucket that is to be written anew, in the order of its list.
+    pub(super) fn gather(
+        &mut self,
+        mut now: Nanos,
+        bucket: u32,
+        into: &mut Vec<(Key, Value)>,
+    ) -> Result<Nanos, IndexError> {
+        let first = self.page(bucket);
+        let mut at = first;
+        loop {
+            let (page, done) = self.cache.read(now, at)?;
+            now = done;
+            self.records -= self.shape.len(page) as u64;
+            into.extend(self.shape.records(page));
+            let next = self.shape.next(page);
+            if at != first {
+                self.spare.push(at);
+                self.overflow -= 1;
+            }
+            match next {
+                Some(next) => at = next,
+                None => return Ok(now),
+            }
+        }
+    }
+
+    /// Writes a bucket anew with those of `records` that are its own.
+    pub(super) fn rewrite(
+        &mut self,
+        mut now: Nanos,
+        bucket: u32,
+        records: &[(Key, Value)],
+        mut own: impl FnMut(Key) -> bool,
+    ) -> Result<Nanos, IndexError> {
+        let shape = self.shape;
+        let mut at = self.page(bucket);
+        let (mut page, done) = self.cache.fill(now, at)?;
+        now = done;
+        for &(key, value) in records {
+            if !own(key) {
+                continue;
+            }
+            if shape.is_full(page) {
+                let next = match self.spare.pop() {
+                    Some(next) => next,
+                    None => self.space.take()?,
+                };
+                shape.set_next(page, Some(next));
+                let (new, done) = self.cache.fill(now, next)?;
+                shape.set_prev(new, at);
+                (page, at, now) = (new, next, done);
+                self.overflow += 1;
+            }
+            shape.push(page, key, value);
+            self.records += 1;
+        }
+        Ok(now)
+    }
+
+    /// Gives back the overflow pages that no bucket needed.
+    pub(super) fn release(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+        while let Some(page) = self.spare.pop() {
+            self.space.give(page);
+            now = self.cache.forget(now, page)?;
+        }
+        Ok(now)
+    }
+
+    /// Takes the last bucket away. Its records were gathered.
+    pub(super) fn drop_last(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        self.count -= 1;
+        let page = self.page(self.count);
+        Ok(self.cache.forget(now, page)?)
+    }
+
+    /// Writes what changed, and the metadata.
+    pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        let now = self.cache.write_all(now)?;
+        let mut own = vec![0; buckets_head::SIZE];
+        put(&mut own, buckets_head::BUCKETS, u64::from(self.count));
+        put(&mut own, buckets_head::CURSOR, u64::from(self.cursor));
+        put(&mut own, buckets_head::RECORDS, self.records);
+        put(&mut own, buckets_head::OVERFLOW, self.overflow);
+        for run in &self.runs {
+            own.extend_from_slice(&run.0.to_le_bytes());
+        }
+        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
+        meta.save(cache, self.info.name, self.value_bytes, space, &own, now)
+    }
+
+    /// Checks pages, lists and counts. `each` sees the keys of a bucket in the order of its list.
+    pub(super) fn check(
+        &mut self,
+        mut each: impl FnMut(u32, &[Key]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut used = self.meta.pages().to_vec();
+        for (run, &first) in self.runs.iter().enumerate() {
+            let (_, _, pages) = run_of(first_of(run));
+            used.extend((first.0..first.0 + pages).map(Lpn));
+        }
+        let (mut records, mut overflow, mut keys) = (0, 0, Vec::new());
+        for bucket in 0..self.count {
+            keys.clear();
+            let mut at = self.page(bucket);
+            let mut prev = None;
+            loop {
+                let page = self.cache.inspect(at).map_err(|error| error.to_string())?;
+                self.shape.check(&page)?;
+                if self.shape.prev(&page) != prev {
+                    return Err(format!("page {at} of bucket {bucket} is linked wrongly"));
+                }
+                if prev.is_some() {
+                    used.push(at);
+                    overflow += 1;
+                    if self.shape.len(&page) == 0 {
+                        return Err(format!("overflow page {at} is empty"));
+                    }
+                }
+                keys.extend(self.shape.records(&page).map(|(key, _)| key));
+                prev = Some(at);
+                match self.shape.next(&page) {
+                    Some(_) if overflow > u64::from(self.space.used()) => {
+                        return Err(format!("the list of bucket {bucket} has no end"));
+                    }
+                    Some(next) => at = next,
+                    None => break,
+                }
+            }
+            records += keys.len() as u64;
+            each(bucket, &keys)?;
+            keys.sort_unstable();
+            if let Some(pair) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
+                return Err(format!("key {} is twice in bucket {bucket}", pair[0]));
+            }
+        }
+        if (records, overflow) != (self.records, self.overflow) {
+            return Err(format!(
+                "there are {records} records and {overflow} overflow pages, counted were {} and {}",
+                self.records, self.overflow
+            ));
+        }
+        self.space.check(used)
+    }
+
+    /// Bytes of each structure in memory.
+    pub(super) fn memory(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("page_cache", self.cache.memory()),
+            ("runs", (self.runs.len() * size_of::<Lpn>()) as u64),
+            ("free_pages", self.space.memory()),
+        ]
+    }
+}
+
+/// The first bucket of a run.
+fn first_of(run: usize) -> u32 {
+    match run {
+        0 => 0,
+        1..=3 => 1 << (run - 1),
+        _ => (4 + (run as u32 & 3)) << (run / 4),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bucket::address;
+    use super::*;
+
+    #[test]
+    fn runs_follow_each_other_without_gaps() {
+        let mut expected = (0, 0);
+        for bucket in 0..5000 {
+            let (run, offset, pages) = run_of(bucket);
+            assert_eq!((run, offset), expected, "bucket {bucket}");
+            assert_eq!(first_of(run) + offset, bucket);
+            let waiting = pages - offset - 1;
+            assert!(pages.is_power_of_two() && (bucket < 8 || waiting * 5 <= bucket + waiting));
+            expected = if offset + 1 == pages {
+                (run + 1, 0)
+            } else {
+                (run, offset + 1)
+            };
+        }
+    }
+
+    #[test]
+    fn a_hash_has_an_address_among_any_number_of_buckets() {
+        // Six buckets: three bits, but for those that would be 6 and 7.
+        let addresses: Vec<u32> = (0..16).map(|hash| address(hash, 6)).collect();
+        assert_eq!(addresses, [0, 1, 2, 3, 4, 5, 2, 3, 0, 1, 2, 3, 4, 5, 2, 3]);
+        assert_eq!(address(u64::MAX, 1), 0);
+        assert_eq!(address(u64::MAX, u32::MAX), u32::MAX >> 1);
+        for (hash, buckets) in (0..4000u64).zip(1..) {
+            let bits = u32::BITS - (buckets - 1u32).leading_zeros();
+            let mut wanted = hash % (1 << bits);
+            if wanted >= u64::from(buckets) {
+                wanted -= 1 << (bits - 1);
+            }
+            assert_eq!(u64::from(address(hash, buckets)), wanted);
+        }
+    }
+}

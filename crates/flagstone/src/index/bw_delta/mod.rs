@@ -1,0 +1,545 @@
+//! The Bw-delta tree: changes are added to leaves that are not read, and to their log on flash.
+//!
+//! Paper       [SAL] §4.1, which measures against it and calls it B^w_Delta: the tree of [BwTree]
+//!             for one thread, over the log-structured store of [Llama].
+//! Idea        A table in memory says where each node is: in memory, or its newest fragment in the
+//!             log. A change is a delta in front of its leaf, whether that is in memory or not. A
+//!             node that leaves the memory adds its new deltas to the log as one fragment, which
+//!             names the one before it, down to a base. After eight deltas the leaf gets a new
+//!             base, and is split or merged if it has to be. Fragments lie one behind the other,
+//!             whatever page ends there, and are written many pages at a time.
+//! Cost        A search reads each fragment of the leaf, one page or two. An insertion reads
+//!             nothing, but for every eighth into a leaf, and programs a fraction of a page.
+//! Symbols     paper: PID, mapping table, LSS     here: number of a node, map, log
+//!
+//!   map       number ──> memory            deltas ─ deltas ─ records
+//!                    └─> newest fragment   [deltas] ──> [deltas] ──> [base]
+//!
+//!   log       | segment, full | segment, free | segment, full | segment in memory, being filled |
+//!
+//!   files     log.rs: segments · node.rs: nodes and fragments · residents.rs: memory, cleaning
+//!             tree.rs: the way to a leaf, splits and merges · check.rs
+//!
+//! Invariants  1. An inner node names its children by the lowest key that leads to them, in order;
+//!                the leftmost of them by 0.
+//!             2. A node but the root has node_min to node_max records after a consolidation, and
+//!                at most chain_max deltas from then to the next.
+//!             3. After a settle all nodes whose neighbours or children changed are on flash. Only
+//!                deltas of leaves may be in memory alone.
+//!             4. A fragment is live if its version is that of its node in the map.
+//!
+//! Departures  D1. A node that is in memory whole has its deltas applied; they count as a chain
+//!                 all the same, so that the same is read and written.
+//!             D2. The map is kept whole in memory, beyond the budget, as a directory is. A settle
+//!                 writes the pages of it that changed; there is no log of it.
+//!             D3. A node that is cleaned is consolidated: its fragments become one base.
+//!             D4. Inner nodes that have too few or too many children are mended at once, leaves
+//!                 when they are consolidated.
+
+mod check;
+mod log;
+mod node;
+mod residents;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use super::meta::Meta;
+use super::space::Space;
+use super::{Cache, Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
+use crate::layout;
+use crate::layout::{Record, get, put};
+use crate::units::{Lpn, Nanos};
+use log::{LONGEST, Link, Log, Segment};
+use node::{Codec, Delta, Head, Node, bw_fragment};
+
+pub(super) const INFO: Info = Info {
+    name: "bw-delta",
+    idea: "a tree that adds deltas to leaves it does not read, over a log of fragments",
+    paper: "[SAL]",
+    ordered: true,
+    buffers: true,
+    settings: &[
+        Setting {
+            name: "chain_max",
+            default: "8",
+            what: "deltas of a node after which it gets a new base, 1 to 200",
+        },
+        Setting {
+            name: "node_max",
+            default: "128",
+            what: "records of a node beyond which it splits, 3 to 4000",
+        },
+        Setting {
+            name: "node_min",
+            default: "32",
+            what: "records of a node below which it merges, 2 to half of node_max",
+        },
+        Setting {
+            name: "segment_pages",
+            default: "64",
+            what: "pages that the log writes at once; fewer if memory is less than eight times that",
+        },
+        Setting {
+            name: "log_factor",
+            default: "1.5",
+            what: "bytes of the log for each live one, beyond which it is cleaned, 1.1 to 10",
+        },
+    ],
+    tiny: &[
+        ("memory", "6000"),
+        ("node_max", "8"),
+        ("node_min", "3"),
+        ("chain_max", "4"),
+        ("segment_pages", "3"),
+        ("log_factor", "2"),
+    ],
+    costs: [
+        "1 to 2 reads for each fragment of a leaf",
+        "a fragment of a page, programmed with others; all fragments read every chain_max deltas",
+        "a base for each leaf, of half a page or so",
+    ],
+};
+
+layout! {
+    /// The head of a bw-delta index's own metadata. The map follows, with room for the next power
+    /// of two of nodes, and the segments.
+    pub bw_head: 28 => {
+        ROOT:          4, "the number of the root";
+        HEIGHT:        4, "levels above the leaves";
+        NODES:         4, "numbers of nodes that were ever given, and one more";
+        SEGMENTS:      4, "segments of the log";
+        SEGMENT_PAGES: 4, "pages of a segment";
+        CURRENT:       4, "the segment that is being filled";
+        FILL:          4, "bytes of it that are";
+    }
+}
+
+layout! {
+    /// A node in the map of a bw-delta index.
+    pub bw_entry: 11 => {
+        LINK:    8, "position and length of its newest fragment, 0 if the number is not used";
+        VERSION: 2, "of its base, and of the fragments behind that";
+        CHAIN:   1, "deltas since its last consolidation";
+    }
+}
+
+layout! {
+    /// A segment in the log of a bw-delta index.
+    pub bw_segment: 8 => {
+        FIRST: 4, "its first page";
+        LIVE:  4, "bytes of fragments that belong to a node; 0 if it is free";
+    }
+}
+
+/// Records that this module keeps.
+pub const LAYOUTS: &[Record] = &[
+    bw_head::RECORD,
+    bw_entry::RECORD,
+    bw_segment::RECORD,
+    bw_fragment::RECORD,
+];
+
+/// No place in memory.
+const NONE: u32 = u32::MAX;
+
+/// What the map has of a node: what is on flash, and its place in memory.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    link: Link,
+    slot: u32,
+    version: u16,
+    chain: u8,
+}
+
+impl Entry {
+    const UNUSED: Entry = Entry {
+        link: Link::NONE,
+        slot: NONE,
+        version: 0,
+        chain: 0,
+    };
+}
+
+struct BwDelta {
+    cache: Cache,
+    meta: Meta,
+    space: Space,
+    log: Log,
+    codec: Codec,
+    chain_max: u16,
+    node_max: usize,
+    node_min: usize,
+    log_factor: f64,
+    root: u32,
+    /// The root's level.
+    height: u8,
+    /// By number; 0 is none.
+    map: Vec<Entry>,
+    unused: Vec<u32>,
+    /// Nodes in memory, and the places among them that are free.
+    nodes: Vec<Node>,
+    vacant: Vec<u32>,
+    newest: u32,
+    oldest: u32,
+    /// Bytes of nodes in memory, and how many there may be.
+    used: usize,
+    budget: usize,
+    /// Nodes that a settle has to write.
+    pending: Vec<u32>,
+    /// The inner nodes on the way to a leaf.
+    path: Vec<u32>,
+    /// What was read of a node, the newest first, and a fragment to write.
+    found: Vec<Delta>,
+    bytes: Vec<u8>,
+    hits: u64,
+    misses: u64,
+    blind: u64,
+    delta_hits: u64,
+    loads: u64,
+    fragments_read: u64,
+    consolidations: u64,
+    splits: u64,
+    merges: u64,
+    redistributions: u64,
+    bases_flushed: u64,
+    deltas_flushed: u64,
+    evictions: u64,
+    cleaned: u64,
+    relocated: u64,
+}
+
+pub(super) fn open(
+    store: Box<dyn Store>,
+    settings: &Settings,
+    now: Nanos,
+) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+    let value_bytes = settings.value_bytes(&INFO)?;
+    if settings.text(&INFO, "buffer") != "lru" {
+        return Err(IndexError::Settings(
+            "bw-delta keeps nodes and not pages in memory: the least recently used goes, and \
+             `buffer` can only be lru"
+                .to_string(),
+        ));
+    }
+    let (page_bytes, pages) = (store.page_bytes(), store.pages());
+    let memory = settings.memory(&INFO)? as usize;
+    // The log's buffers take a quarter of the memory at most.
+    let most = (memory / 8 / page_bytes).max(2) as u32;
+    let segment_pages = settings.number(&INFO, "segment_pages", 2, 4096)?.min(most);
+    let cache = Cache::new(store, 4, settings.buffer(&INFO)?);
+    let mut index = BwDelta::new(cache, Codec { value_bytes }, pages, settings)?;
+    let (meta, loaded, now) = Meta::load(&mut index.cache, INFO.name, value_bytes, now)?;
+    index.meta = meta;
+    let mut now = now;
+    match loaded {
+        Some((space, own)) => {
+            index.space = space;
+            now = index.resume(&own, now)?;
+        }
+        None => {
+            index.log = Log::new(page_bytes, segment_pages);
+            index.log.start(&mut index.space)?;
+            index.root = index.create(0);
+        }
+    }
+    if index.longest() > index.log.segment_bytes().min(LONGEST) {
+        return Err(IndexError::Settings(format!(
+            "a node of {} records has up to {} bytes, more than the {} of a segment of the log: \
+             use a smaller node_max, more memory or more segment_pages",
+            index.node_max,
+            index.longest(),
+            index.log.segment_bytes()
+        )));
+    }
+    let buffers = 2 * index.log.segment_bytes() + index.longest() + 6 * page_bytes;
+    index.budget = memory.saturating_sub(buffers);
+    Ok((Box::new(index), now))
+}
+
+impl BwDelta {
+    fn new(
+        cache: Cache,
+        codec: Codec,
+        pages: u32,
+        settings: &Settings,
+    ) -> Result<BwDelta, IndexError> {
+        let node_max = settings.number(&INFO, "node_max", 3, 4000)?;
+        Ok(BwDelta {
+            log: Log::new(cache.page_bytes(), 1),
+            cache,
+            meta: Meta::default(),
+            space: Space::new(1, pages),
+            codec,
+            chain_max: settings.number(&INFO, "chain_max", 1, 200)?,
+            node_max,
+            node_min: settings.number(&INFO, "node_min", 2, node_max.div_ceil(2))?,
+            log_factor: settings.number(&INFO, "log_factor", 1.1, 10.0)?,
+            root: 0,
+            height: 0,
+            map: vec![Entry::UNUSED],
+            unused: Vec::new(),
+            nodes: Vec::new(),
+            vacant: Vec::new(),
+            newest: NONE,
+            oldest: NONE,
+            used: 0,
+            budget: 0,
+            pending: Vec::new(),
+            path: Vec::new(),
+            found: Vec::new(),
+            bytes: Vec::new(),
+            hits: 0,
+            misses: 0,
+            blind: 0,
+            delta_hits: 0,
+            loads: 0,
+            fragments_read: 0,
+            consolidations: 0,
+            splits: 0,
+            merges: 0,
+            redistributions: 0,
+            bases_flushed: 0,
+            deltas_flushed: 0,
+            evictions: 0,
+            cleaned: 0,
+            relocated: 0,
+        })
+    }
+
+    /// Bytes of the longest fragment that there can be.
+    fn longest(&self) -> usize {
+        let head = Head {
+            node: 1,
+            version: 0,
+            level: 0,
+            is_base: false,
+            count: self.node_max + 2 * usize::from(self.chain_max),
+            prev: Link::NONE,
+        };
+        let inner = Head { level: 1, ..head };
+        self.codec.length(&head).max(self.codec.length(&inner))
+    }
+
+    /// Goes on with what the metadata says.
+    fn resume(&mut self, own: &[u8], now: Nanos) -> Result<Nanos, IndexError> {
+        let damaged = || IndexError::Damaged {
+            at: Lpn(0),
+            why: "the map of nodes or the table of segments makes no sense".to_string(),
+        };
+        let (head, rest) = own.split_at_checked(bw_head::SIZE).ok_or_else(damaged)?;
+        let number = |field| get(head, field) as usize;
+        let nodes = number(bw_head::NODES);
+        let room = nodes.next_power_of_two() * bw_entry::SIZE;
+        let (map, rest) = rest.split_at_checked(room).ok_or_else(damaged)?;
+        for (i, entry) in map
+            .chunks_exact(bw_entry::SIZE)
+            .take(nodes)
+            .enumerate()
+            .skip(1)
+        {
+            let entry = Entry {
+                link: Link(get(entry, bw_entry::LINK)),
+                slot: NONE,
+                version: get(entry, bw_entry::VERSION) as u16,
+                chain: get(entry, bw_entry::CHAIN) as u8,
+            };
+            if entry.link == Link::NONE {
+                self.unused.push(i as u32);
+            }
+            self.map.push(entry);
+        }
+        let segment_pages = number(bw_head::SEGMENT_PAGES);
+        self.log = Log::new(self.cache.page_bytes(), segment_pages.max(1) as u32);
+        for segment in rest.chunks_exact(bw_segment::SIZE) {
+            self.log.segments.push(Segment {
+                first: Lpn(get(segment, bw_segment::FIRST) as u32),
+                live: get(segment, bw_segment::LIVE) as u32,
+            });
+        }
+        self.root = number(bw_head::ROOT) as u32;
+        self.height = number(bw_head::HEIGHT) as u8;
+        let (current, fill) = (number(bw_head::CURRENT), number(bw_head::FILL));
+        let log = self.log.segments.len() * self.log.segment_bytes();
+        let sound = self.log.segments.len() == number(bw_head::SEGMENTS)
+            && current < self.log.segments.len()
+            && fill <= self.log.segment_bytes()
+            && (1..nodes).contains(&(self.root as usize))
+            && self
+                .map
+                .iter()
+                .all(|e| e.link.at() + e.link.length() <= log);
+        if !sound {
+            return Err(damaged());
+        }
+        self.log.resume(&mut self.cache, current as u32, fill, now)
+    }
+
+    fn metadata(&self) -> Vec<u8> {
+        let mut own = vec![0; bw_head::SIZE];
+        put(&mut own, bw_head::ROOT, u64::from(self.root));
+        put(&mut own, bw_head::HEIGHT, u64::from(self.height));
+        put(&mut own, bw_head::NODES, self.map.len() as u64);
+        put(&mut own, bw_head::SEGMENTS, self.log.segments.len() as u64);
+        put(
+            &mut own,
+            bw_head::SEGMENT_PAGES,
+            u64::from(self.log.segment_pages),
+        );
+        put(&mut own, bw_head::CURRENT, u64::from(self.log.current));
+        put(&mut own, bw_head::FILL, self.log.fill as u64);
+        let room = self.map.len().next_power_of_two() * bw_entry::SIZE;
+        own.resize(bw_head::SIZE + room, 0);
+        let entries = own[bw_head::SIZE..].chunks_exact_mut(bw_entry::SIZE);
+        for (into, entry) in entries.zip(&self.map) {
+            put(into, bw_entry::LINK, entry.link.0);
+            put(into, bw_entry::VERSION, u64::from(entry.version));
+            put(into, bw_entry::CHAIN, u64::from(entry.chain));
+        }
+        for segment in &self.log.segments {
+            let mut into = [0; bw_segment::SIZE];
+            put(&mut into, bw_segment::FIRST, u64::from(segment.first.0));
+            put(&mut into, bw_segment::LIVE, u64::from(segment.live));
+            own.extend_from_slice(&into);
+        }
+        own
+    }
+}
+
+impl Index for BwDelta {
+    fn info(&self) -> &'static Info {
+        &INFO
+    }
+
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+        self.change(key, Some(value), now)
+    }
+
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+        self.change(key, None, now)
+    }
+
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+        let (leaf, now) = self.descend(key, now)?;
+        let slot = self.resident(leaf, 0);
+        let node = &self.nodes[slot as usize];
+        if !node.is_whole() {
+            self.cache.compared(node.deltas.len() as u64);
+            let delta = node.deltas.iter().rev().find(|delta| delta.key == key);
+            if let Some(delta) = delta {
+                self.delta_hits += 1;
+                return Ok((delta.value, self.finish(now)?));
+            }
+        }
+        let (slot, now) = self.whole(leaf, 0, now)?;
+        let records = &self.nodes[slot as usize].records;
+        self.cache
+            .compared(u64::from((records.len() + 1).ilog2()) + 1);
+        let found = records.binary_search_by_key(&key, |&(key, _)| key);
+        let value = found.ok().map(|at| records[at].1);
+        Ok((value, self.finish(now)?))
+    }
+
+    fn range(
+        &mut self,
+        now: Nanos,
+        from: Key,
+        to: Key,
+        into: &mut Vec<(Key, Value)>,
+    ) -> Result<Nanos, IndexError> {
+        if from > to {
+            return Ok(now);
+        }
+        self.collect(self.root, self.height, (from, to), into, now)
+    }
+
+    fn settle(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+        while let Some(&number) = self.pending.last() {
+            let slot = self.map[number as usize].slot;
+            if slot != NONE && self.nodes[slot as usize].structural {
+                now = self.flush_node(slot, now)?;
+            }
+            self.pending.pop();
+        }
+        now = self.log.write(&mut self.cache, now)?;
+        let own = self.metadata();
+        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
+        meta.save(cache, INFO.name, self.codec.value_bytes, space, &own, now)
+    }
+
+    fn flush(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+        for number in 1..self.map.len() {
+            let slot = self.map[number].slot;
+            if slot != NONE {
+                now = self.flush_node(slot, now)?;
+            }
+        }
+        now = self.finish(now)?;
+        self.settle(now)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.check_all()
+    }
+
+    fn stats(&self) -> IndexStats {
+        self.cache.stats()
+    }
+
+    fn reset_stats(&mut self) {
+        self.cache.reset_stats();
+        (self.hits, self.misses, self.blind, self.delta_hits) = (0, 0, 0, 0);
+        (self.loads, self.fragments_read, self.evictions) = (0, 0, 0);
+        (self.consolidations, self.splits) = (0, 0);
+        (self.merges, self.redistributions) = (0, 0);
+        (self.bases_flushed, self.deltas_flushed, self.log.sealed) = (0, 0, 0);
+        (self.cleaned, self.relocated) = (0, 0);
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let map = self.map.capacity() * size_of::<Entry>() + self.unused.capacity() * 4;
+        let (buffers, segments) = self.log.memory();
+        vec![
+            ("page_cache", self.cache.memory()),
+            ("nodes", self.used as u64),
+            ("log_buffers", buffers),
+            ("map", map as u64),
+            ("segments", segments),
+        ]
+    }
+
+    fn figures(&self) -> Vec<(&'static str, f64)> {
+        [
+            ("node_hits", self.hits),
+            ("node_misses", self.misses),
+            ("blind_deltas", self.blind),
+            ("delta_hits", self.delta_hits),
+            ("loads", self.loads),
+            ("fragments_read", self.fragments_read),
+            ("consolidations", self.consolidations),
+            ("splits", self.splits),
+            ("merges", self.merges),
+            ("redistributions", self.redistributions),
+            ("bases_flushed", self.bases_flushed),
+            ("deltas_flushed", self.deltas_flushed),
+            ("evictions", self.evictions),
+            ("segments_sealed", self.log.sealed),
+            ("segments_cleaned", self.cleaned),
+            ("nodes_relocated", self.relocated),
+            ("height", u64::from(self.height)),
+            ("nodes", (self.map.len() - 1 - self.unused.len()) as u64),
+            ("live_bytes", self.log.live),
+            ("log_bytes", self.log.used()),
+        ]
+        .map(|(name, count)| (name, count as f64))
+        .to_vec()
+    }
+
+    fn store(&mut self) -> &mut dyn Store {
+        self.cache.store()
+    }
+
+    fn into_store(self: Box<Self>) -> Box<dyn Store> {
+        self.cache.into_store()
+    }
+}

@@ -1,0 +1,369 @@
+//! Nodes in memory: which are there and in which order they were used, how they come from the log
+//! and get back to it, and the cleaning of the log.
+
+use super::super::IndexError;
+use super::log::Link;
+use super::node::{Delta, Head, Node, apply};
+use super::{BwDelta, Entry, NONE};
+use crate::units::{Lpn, Nanos};
+
+impl BwDelta {
+    pub(super) fn entry(&self, number: u32) -> &Entry {
+        &self.map[number as usize]
+    }
+
+    /// A new node that is all in memory.
+    pub(super) fn create(&mut self, level: u8) -> u32 {
+        let number = match self.unused.pop() {
+            Some(number) => number,
+            None => {
+                self.map.push(Entry::UNUSED);
+                self.map.len() as u32 - 1
+            }
+        };
+        let slot = self.admit(number, level);
+        let node = &mut self.nodes[slot as usize];
+        node.rebased = true;
+        self.mark(slot);
+        number
+    }
+
+    /// The structure on flash is not whole before this node is there.
+    pub(super) fn mark(&mut self, slot: u32) {
+        let node = &mut self.nodes[slot as usize];
+        if !node.structural {
+            node.structural = true;
+            self.pending.push(node.number);
+        }
+    }
+
+    /// Gives a node a place in memory, with nothing of what is on flash.
+    fn admit(&mut self, number: u32, level: u8) -> u32 {
+        let entry = self.map[number as usize];
+        let node = Node {
+            number,
+            level,
+            rest: entry.link,
+            links: Vec::new(),
+            records: Vec::new(),
+            rebased: false,
+            deltas: Vec::new(),
+            flushed: 0,
+            chain: u16::from(entry.chain),
+            structural: false,
+            counted: 0,
+            newer: NONE,
+            older: NONE,
+        };
+        let slot = match self.vacant.pop() {
+            Some(slot) => {
+                self.nodes[slot as usize] = node;
+                slot
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() as u32 - 1
+            }
+        };
+        self.map[number as usize].slot = slot;
+        self.push_newest(slot);
+        self.count(slot);
+        slot
+    }
+
+    /// A node's place in memory; it is used now. It may have deltas only.
+    #[inline]
+    pub(super) fn resident(&mut self, number: u32, level: u8) -> u32 {
+        let slot = self.map[number as usize].slot;
+        if slot == NONE {
+            self.misses += 1;
+            return self.admit(number, level);
+        }
+        self.hits += 1;
+        if self.newest != slot {
+            self.unlink(slot);
+            self.push_newest(slot);
+        }
+        slot
+    }
+
+    /// A node's place in memory, where all of it is.
+    #[inline]
+    pub(super) fn whole(
+        &mut self,
+        number: u32,
+        level: u8,
+        now: Nanos,
+    ) -> Result<(u32, Nanos), IndexError> {
+        let slot = self.resident(number, level);
+        if self.nodes[slot as usize].is_whole() {
+            return Ok((slot, now));
+        }
+        let now = self.load(slot, now)?;
+        Ok((slot, now))
+    }
+
+    /// Reads the fragments of a node that are not in memory, the newest first.
+    fn load(&mut self, slot: u32, mut now: Nanos) -> Result<Nanos, IndexError> {
+        self.loads += 1;
+        let node = &mut self.nodes[slot as usize];
+        let mut link = node.rest;
+        self.found.clear();
+        loop {
+            let (bytes, done) = self.log.read(&mut self.cache, link, now)?;
+            now = done;
+            self.fragments_read += 1;
+            let head = Head::parse(bytes).filter(|head| {
+                head.node == node.number
+                    && head.level == node.level
+                    && self.codec.length(head) == bytes.len()
+            });
+            let Some(head) = head else {
+                return Err(IndexError::Damaged {
+                    at: Lpn((link.at() / self.cache.page_bytes()) as u32),
+                    why: format!("the log has no fragment of node {} there", node.number),
+                });
+            };
+            node.links.push(link);
+            if head.is_base {
+                self.codec.read_base(&head, bytes, &mut node.records);
+                break;
+            }
+            self.codec.read_deltas(&head, bytes, &mut self.found);
+            link = head.prev;
+        }
+        for &delta in self.found.iter().rev().chain(&node.deltas) {
+            apply(&mut node.records, delta);
+        }
+        node.rest = Link::NONE;
+        node.deltas.drain(..usize::from(node.flushed));
+        node.flushed = 0;
+        self.count(slot);
+        Ok(now)
+    }
+
+    /// Whether so many records may be a base.
+    pub(super) fn fits(&self, number: u32, records: usize) -> bool {
+        records <= self.node_max && (records >= self.node_min || number == self.root)
+    }
+
+    /// Brings a node to the log: its deltas in a fragment that names the one before it, or a base.
+    pub(super) fn flush_node(&mut self, slot: u32, now: Nanos) -> Result<Nanos, IndexError> {
+        let node = &self.nodes[slot as usize];
+        if !node.is_dirty() {
+            return Ok(now);
+        }
+        let number = node.number;
+        let entry = self.map[number as usize];
+        if node.rebased {
+            let version = entry.version.wrapping_add(1);
+            self.codec.base(node, version, &mut self.bytes);
+            let (log, space) = (&mut self.log, &mut self.space);
+            let (link, done) = log.append(&mut self.cache, space, &self.bytes, now)?;
+            // What is not of the right size is consolidated, and so changed, with the next delta.
+            let fits = self.fits(number, self.nodes[slot as usize].records.len());
+            let chain = if fits { 0 } else { self.chain_max - 1 };
+            let node = &mut self.nodes[slot as usize];
+            for old in node.links.drain(..) {
+                self.log.kill(old);
+            }
+            node.links.push(link);
+            node.rebased = false;
+            node.structural = false;
+            node.chain = chain;
+            let entry = &mut self.map[number as usize];
+            (entry.link, entry.version, entry.chain) = (link, version, chain as u8);
+            self.bases_flushed += 1;
+            self.count(slot);
+            return Ok(done);
+        }
+        let prev = entry.link;
+        self.codec
+            .deltas(node, entry.version, prev, &mut self.bytes);
+        let (log, space) = (&mut self.log, &mut self.space);
+        let (link, done) = log.append(&mut self.cache, space, &self.bytes, now)?;
+        let node = &mut self.nodes[slot as usize];
+        node.links.push(link);
+        if node.is_whole() {
+            node.deltas.clear();
+        } else {
+            node.flushed = node.deltas.len() as u16;
+        }
+        node.structural = false;
+        let entry = &mut self.map[number as usize];
+        (entry.link, entry.chain) = (link, node.chain as u8);
+        self.deltas_flushed += 1;
+        self.count(slot);
+        Ok(done)
+    }
+
+    /// Forgets a node's place in memory.
+    pub(super) fn drop_resident(&mut self, slot: u32) {
+        self.unlink(slot);
+        let node = &mut self.nodes[slot as usize];
+        self.map[node.number as usize].slot = NONE;
+        self.used -= node.counted;
+        (node.records, node.deltas, node.links) = (Vec::new(), Vec::new(), Vec::new());
+        self.vacant.push(slot);
+    }
+
+    /// A node that is all in memory is not needed any more.
+    pub(super) fn discard(&mut self, slot: u32) {
+        let node = &mut self.nodes[slot as usize];
+        debug_assert!(node.is_whole());
+        let number = node.number;
+        for link in node.links.drain(..) {
+            self.log.kill(link);
+        }
+        self.drop_resident(slot);
+        let entry = &mut self.map[number as usize];
+        (entry.link, entry.chain) = (Link::NONE, 0);
+        self.unused.push(number);
+    }
+
+    /// After an operation: nodes go until the rest fits, and the log is cleaned where it has to be.
+    #[inline]
+    pub(super) fn finish(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+        while self.used > self.budget && self.oldest != NONE {
+            now = self.evict(now)?;
+        }
+        for _ in 0..4 {
+            let Some(segment) = self.to_clean() else {
+                break;
+            };
+            now = self.clean(segment, now)?;
+        }
+        Ok(now)
+    }
+
+    /// The node that was not used for the longest time leaves the memory.
+    fn evict(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        let slot = self.oldest;
+        let now = self.flush_node(slot, now)?;
+        self.drop_resident(slot);
+        self.evictions += 1;
+        Ok(now)
+    }
+
+    /// The segment to clean, if the log has too many dead bytes for those that live, or the store
+    /// little room: the one with the fewest live bytes. What is left empty at the end of a segment
+    /// because no fragment fitted is not worth it.
+    #[inline]
+    fn to_clean(&self) -> Option<u32> {
+        let (used, live) = (self.log.used(), self.log.live);
+        let spare = 2 * self.log.segment_bytes() as u64;
+        if used <= live + spare {
+            return None;
+        }
+        let left = self.space.fresh() / self.log.segment_pages + self.log.free.len() as u32;
+        if used as f64 <= live as f64 * self.log_factor + spare as f64 && left >= 3 {
+            return None;
+        }
+        let segment = self.log.victim()?;
+        let live = self.log.segments[segment as usize].live as usize;
+        (live + self.longest() <= self.log.segment_bytes()).then_some(segment)
+    }
+
+    /// Cleans a segment: each node that has a fragment there gets one new fragment with all of it.
+    fn clean(&mut self, segment: u32, mut now: Nanos) -> Result<Nanos, IndexError> {
+        if self.log.segments[segment as usize].live > 0 {
+            now = self.log.clean(&mut self.cache, segment, now)?;
+            let mut offset = 0;
+            while let Some(head) = Head::parse(self.log.image(offset)) {
+                offset += self.codec.length(&head);
+                let entry = self.map.get(head.node as usize);
+                let is_live = entry
+                    .is_some_and(|entry| entry.link != Link::NONE && entry.version == head.version);
+                if is_live {
+                    let moved = self.relocate(head.node, head.level, now);
+                    now = moved.inspect_err(|_| self.log.stop_cleaning())?;
+                }
+            }
+            if self.log.segments[segment as usize].live > 0 {
+                self.log.stop_cleaning();
+                return Err(IndexError::Damaged {
+                    at: self.log.segments[segment as usize].first,
+                    why: "a segment of the log has live bytes that no fragment has".to_string(),
+                });
+            }
+        }
+        self.log.cleaned(segment);
+        self.cleaned += 1;
+        Ok(now)
+    }
+
+    /// Merges all fragments of a node into one at the end of the log.
+    fn relocate(&mut self, number: u32, level: u8, now: Nanos) -> Result<Nanos, IndexError> {
+        let was_here = self.map[number as usize].slot != NONE;
+        let slot = match self.map[number as usize].slot {
+            NONE => self.admit(number, level),
+            slot => slot,
+        };
+        let mut now = now;
+        if !self.nodes[slot as usize].is_whole() {
+            now = self.load(slot, now)?;
+        }
+        let node = &mut self.nodes[slot as usize];
+        node.rebased = true;
+        node.deltas.clear();
+        now = self.flush_node(slot, now)?;
+        if !was_here {
+            self.drop_resident(slot);
+        }
+        self.relocated += 1;
+        Ok(now)
+    }
+
+    /// Takes a new delta into a node. Whether it changed anything, as far as can be seen.
+    #[inline]
+    pub(super) fn prepend(&mut self, slot: u32, delta: Delta) -> bool {
+        let node = &mut self.nodes[slot as usize];
+        if node.is_whole() {
+            if !apply(&mut node.records, delta) {
+                return false;
+            }
+        } else {
+            self.blind += 1;
+        }
+        if !node.rebased {
+            node.deltas.push(delta);
+        }
+        node.chain += 1;
+        self.count(slot);
+        true
+    }
+
+    /// Counts the bytes of a node anew.
+    #[inline]
+    pub(super) fn count(&mut self, slot: u32) {
+        let node = &mut self.nodes[slot as usize];
+        let bytes = node.bytes();
+        self.used = self.used - node.counted + bytes;
+        node.counted = bytes;
+    }
+
+    fn push_newest(&mut self, slot: u32) {
+        let node = &mut self.nodes[slot as usize];
+        (node.newer, node.older) = (NONE, self.newest);
+        match self.newest {
+            NONE => self.oldest = slot,
+            newest => self.nodes[newest as usize].newer = slot,
+        }
+        self.newest = slot;
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let (newer, older) = {
+            let node = &self.nodes[slot as usize];
+            (node.newer, node.older)
+        };
+        match newer {
+            NONE => self.newest = older,
+            newer => self.nodes[newer as usize].older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => self.nodes[older as usize].newer = newer,
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Tests of the Bw-delta tree.
+
+use super::super::model::{Dice, History, assert_recovers};
+use super::super::{IndexKind, MemStore};
+use super::*;
+
+fn tiny() -> Settings {
+    INFO.tiny()
+}
+
+fn history(memory: u64) -> History {
+    History {
+        kind: IndexKind::BwDelta,
+        settings: tiny().with("memory", memory),
+        page_bytes: 256,
+        seed: 1,
+        operations: 6000,
+        keys: 1500,
+    }
+}
+
+#[test]
+fn agrees_with_a_map_with_hardly_any_memory() {
+    history(6000).assert_agrees(4);
+}
+
+#[test]
+fn agrees_with_a_map_with_some_memory() {
+    history(40_000).assert_agrees(4);
+}
+
+#[test]
+fn agrees_with_a_map_with_other_chains_and_values() {
+    for (chain, value_bytes) in [(1, 8), (2, 1), (8, 4)] {
+        let mut history = history(12_000);
+        history.settings.set("chain_max", chain);
+        history.settings.set("value_bytes", value_bytes);
+        history.assert_agrees(2);
+    }
+}
+
+#[test]
+fn agrees_with_a_map_with_nodes_as_they_are_by_default() {
+    let history = History {
+        settings: Settings::new().with("memory", 100_000),
+        page_bytes: 1024,
+        operations: 20_000,
+        keys: 8000,
+        ..history(0)
+    };
+    history.assert_agrees(1);
+}
+
+fn figure(index: &dyn Index, name: &str) -> f64 {
+    let figures = index.figures();
+    figures
+        .iter()
+        .find(|(n, _)| *n == name)
+        .expect("a figure")
+        .1
+}
+
+fn blank(settings: &Settings, page_bytes: usize, pages: u32) -> (Box<dyn Index>, Nanos) {
+    let store = Box::new(MemStore::new(page_bytes, pages));
+    open(store, settings, Nanos::ZERO).expect("a blank store")
+}
+
+#[test]
+fn everything_that_can_happen_happens() {
+    let (mut index, mut now) = blank(&tiny().with("memory", 12_000), 256, 1 << 16);
+    let mut dice = Dice(5);
+    for round in 0..3 {
+        for _ in 0..3000 {
+            let key = dice.below(2000);
+            now = index.insert(now, key, round + 1).expect("room");
+            now = index.get(now, dice.below(2000)).expect("a good store").1;
+        }
+        let bytes: u64 = index.memory().iter().take(3).map(|(_, bytes)| bytes).sum();
+        assert!(bytes <= 12_000, "{bytes} bytes in use");
+        for _ in 0..4000 {
+            now = index.delete(now, dice.below(2000)).expect("a good store");
+        }
+        assert_eq!(index.check(), Ok(()));
+    }
+    for name in [
+        "blind_deltas",
+        "delta_hits",
+        "loads",
+        "consolidations",
+        "splits",
+        "merges",
+        "redistributions",
+        "bases_flushed",
+        "deltas_flushed",
+        "evictions",
+        "segments_sealed",
+        "segments_cleaned",
+        "nodes_relocated",
+        "height",
+    ] {
+        assert!(figure(index.as_ref(), name) > 0.0, "no {name}");
+    }
+    assert!(figure(index.as_ref(), "fragments_read") > 1.2 * figure(index.as_ref(), "loads"));
+    let stats = index.stats();
+    assert!(stats.coarse_writes > 0 && stats.coarse_pages > stats.writes / 2);
+    // Leaves go, but for those that wait for a delta before their consolidation.
+    let nodes = figure(index.as_ref(), "nodes");
+    for key in 0..2000 {
+        now = index.insert(now, key, 1).expect("room");
+    }
+    assert!(figure(index.as_ref(), "nodes") > 3.0 * nodes);
+    for key in 0..2000 {
+        now = index.delete(now, key).expect("a good store");
+    }
+    assert_eq!(index.check(), Ok(()));
+    assert!(figure(index.as_ref(), "nodes") < 1.5 * nodes, "{nodes}");
+}
+
+/// A tree whose leaves are on flash and not in memory, and one of their keys.
+fn cold() -> (Box<dyn Index>, Nanos) {
+    let settings = Settings::new().with("memory", 1 << 20);
+    let (mut index, mut now) = blank(&settings, 4096, 4096);
+    for key in 0..20_000 {
+        now = index.insert(now, key * 10, 1).expect("room");
+    }
+    now = index.flush(now).expect("a good store");
+    let (mut index, mut now) = open(index.into_store(), &settings, now).expect("what was settled");
+    // The inner nodes come into memory.
+    now = index.insert(now, 30_000, 1).expect("room");
+    index.reset_stats();
+    (index, now)
+}
+
+#[test]
+fn seven_deltas_read_nothing_and_the_eighth_consolidates() {
+    let (mut index, mut now) = cold();
+    for i in 1..=7 {
+        now = index.insert(now, 10_000 + i, 2).expect("room");
+    }
+    assert_eq!(index.stats().reads, 0);
+    assert_eq!(figure(index.as_ref(), "blind_deltas"), 7.0);
+    // What a delta says is answered from memory.
+    assert_eq!(index.get(now, 10_003).expect("a good store").0, Some(2));
+    assert_eq!(index.stats().reads, 0);
+    assert_eq!(figure(index.as_ref(), "consolidations"), 0.0);
+    index.insert(now, 10_008, 2).expect("room");
+    assert_eq!(figure(index.as_ref(), "consolidations"), 1.0);
+    assert_eq!(figure(index.as_ref(), "loads"), 1.0);
+    assert!((1..=2).contains(&index.stats().reads));
+    assert_eq!(index.check(), Ok(()));
+}
+
+#[test]
+fn a_search_reads_every_fragment_of_a_leaf() {
+    let settings = Settings::new().with("memory", 1 << 20);
+    let (mut index, mut now) = cold();
+    for round in 1..=4 {
+        now = index.insert(now, 10_000 + round, round).expect("room");
+        now = index.flush(now).expect("a good store");
+        (index, now) = open(index.into_store(), &settings, now).expect("what was settled");
+    }
+    now = index.insert(now, 30_001, 1).expect("room");
+    index.reset_stats();
+    assert_eq!(index.get(now, 10_000).expect("a good store").0, Some(1));
+    // A base and four fragments of a delta each. The last fragments may be in the log's buffer.
+    assert_eq!(figure(index.as_ref(), "fragments_read"), 5.0);
+    assert_eq!(index.check(), Ok(()));
+}
+
+#[test]
+fn only_deltas_that_are_not_on_flash_go_there() {
+    let (mut index, mut now) = cold();
+    let bytes = |index: &dyn Index| figure(index, "live_bytes");
+    let mut before = bytes(index.as_ref());
+    for deltas in 1..=3 {
+        for i in 0..deltas {
+            now = index
+                .insert(now, 20_001 + deltas * 10 + i, 1)
+                .expect("room");
+        }
+        now = index.flush(now).expect("a good store");
+        if deltas == 1 {
+            // The delta that made the inner nodes come into memory went along.
+            before += (bw_fragment::SIZE + 17) as f64;
+        }
+        let grown = bytes(index.as_ref()) - before;
+        assert_eq!(grown, (bw_fragment::SIZE + 17 * deltas as usize) as f64);
+        before += grown;
+    }
+    assert_eq!(figure(index.as_ref(), "deltas_flushed"), 4.0);
+    assert_eq!(figure(index.as_ref(), "bases_flushed"), 0.0);
+    assert_eq!(index.check(), Ok(()));
+}
+
+#[test]
+fn a_settle_writes_what_changed_in_structure_and_the_map_in_part() {
+    let settings = Settings::new().with("memory", 1 << 20);
+    let (mut index, mut now) = blank(&settings, 512, 1 << 16);
+    let mut dice = Dice(9);
+    for _ in 0..20_000 {
+        now = index.insert(now, dice.next(), 1).expect("room");
+    }
+    now = index.settle(now).expect("a good store");
+    let map = figure(index.as_ref(), "nodes") * bw_entry::SIZE as f64;
+    index.reset_stats();
+    now = index.insert(now, 77, 1).expect("room");
+    index.settle(now).expect("a good store");
+    assert!(
+        map > 4.0 * 512.0,
+        "a map of {map} bytes is too small for the test"
+    );
+    assert!(index.stats().writes <= 3, "{} pages", index.stats().writes);
+}
+
+#[test]
+fn a_log_in_a_small_store_is_cleaned_and_a_full_one_says_so() {
+    let (mut index, mut now) = blank(&tiny().with("memory", 40_000), 256, 400);
+    let mut dice = Dice(11);
+    for _ in 0..30_000 {
+        now = index
+            .insert(now, dice.below(600), 1)
+            .expect("it is cleaned");
+    }
+    assert_eq!(index.check(), Ok(()));
+    let mut key = 1000;
+    let error = loop {
+        match index.insert(now, key, 1) {
+            Ok(done) => (key, now) = (key + 1, done),
+            Err(error) => break error,
+        }
+        assert!(key < 100_000, "400 pages never fill");
+    };
+    assert_eq!(error, IndexError::Full { pages: 400 });
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    for (settings, word) in [
+        (Settings::new().with("buffer", "clock"), "buffer"),
+        (Settings::new().with("node_min", 100), "node_min"),
+        (
+            Settings::new().with("node_max", 4000).with("memory", 0),
+            "segment",
+        ),
+    ] {
+        let store = Box::new(MemStore::new(512, 100));
+        let error = open(store, &settings, Nanos::ZERO).err().expect("refused");
+        assert!(error.to_string().contains(word), "{error}");
+    }
+}
+
+#[test]
+fn transactions_survive_or_are_gone() {
+    for (memory, seed) in [(12_000, 5), (40_000, 6)] {
+        let settings = tiny().with("memory", memory);
+        assert_recovers(IndexKind::BwDelta, &settings, seed, 300);
+    }
+}

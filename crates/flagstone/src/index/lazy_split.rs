@@ -1,0 +1,434 @@
+//! Lazy-split hashing: buckets are appended empty, and the old ones are split later, all at once.
+//!
+//! Paper       [LazySplit]; a baseline of [SAL] §4, and the origin of its lazy splits.
+//! Idea        When there are more records than the load factor allows, a bucket is appended and
+//!             no record moves. A key's bucket is then the newest that its hash names, and its
+//!             record may also lie in the bucket that had to split for it, or in that one's.
+//!             When there are four times as many buckets as after the last split, all are split.
+//! Cost        One to three lists of pages a search: the newest bucket and those before it. An
+//!             insertion looks through the same lists for room. A global split reads and writes
+//!             every page once.
+//! Symbols     paper: split cursor     here: cursor, the last bucket at the last global split
+//!
+//!   pages     buckets.rs: buckets in runs of consecutive pages, doubly linked overflow pages
+//!
+//!   list of a key, cursor 3, 16 buckets     13 (1101b) ──> 5 (101b) ──> 1 (1b), at most the cursor
+//!
+//! Invariants  1. A key is in buckets of its list only, at most once in each; what comes first in
+//!                the list is its newest value.
+//!             2. A list has at most three buckets, since there are at most 4 (cursor + 1).
+//!             3. There are not more records than the load factor allows.
+//!
+//! Departures  D1. An insertion ends at the first bucket that has the key or room. Older values
+//!                 may stay further down the list, where no search sees them; they count as
+//!                 records until the next global split drops them.
+//!             D2. If no bucket of a list has room, the newest gets an overflow page.
+//!             D3. Buckets are never taken back: deleted records leave room for others.
+
+use super::bucket::{address, hash};
+use super::buckets::{Buckets, Found};
+use super::{Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
+use crate::units::Nanos;
+
+pub(super) const INFO: Info = Info {
+    name: "lazy-split",
+    idea: "buckets are appended empty, the old ones split later, all at once",
+    paper: "[LazySplit]",
+    ordered: false,
+    buffers: false,
+    settings: &[Setting {
+        name: "load_factor",
+        default: "0.75",
+        what: "records for each place in a bucket page, beyond which one is appended, 0.1 to 4",
+    }],
+    tiny: &[],
+    costs: [
+        "1 to 3 reads, 1 for each overflow page passed",
+        "1 to 3 reads, 1 for each overflow page, 1 program",
+        "all pages read and programmed, at 4 times the buckets",
+    ],
+};
+
+struct LazySplit {
+    buckets: Buckets,
+    load_factor: f64,
+    /// More records than this append a bucket.
+    most: u64,
+    /// Records on their way from one bucket to four.
+    moved: Vec<(Key, Value)>,
+    global_splits: u64,
+    appended: u64,
+    overflow_taken: u64,
+    /// Old values that a global split dropped.
+    shadowed: u64,
+    /// Lists looked through, and buckets on the way.
+    lists: u64,
+    probes: u64,
+    longest: u32,
+}
+
+pub(super) fn open(
+    store: Box<dyn Store>,
+    settings: &Settings,
+    now: Nanos,
+) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+    let (buckets, now) = Buckets::open(store, &INFO, settings, now)?;
+    let mut index = LazySplit {
+        buckets,
+        load_factor: settings.number(&INFO, "load_factor", 0.1, 4.0)?,
+        most: 0,
+        moved: Vec::new(),
+        global_splits: 0,
+        appended: 0,
+        overflow_taken: 0,
+        shadowed: 0,
+        lists: 0,
+        probes: 0,
+        longest: 0,
+    };
+    index.set_limit();
+    // What is in the store may have been made with another load factor.
+    let mut now = now;
+    while index.buckets.records > index.most {
+        now = index.append(now)?;
+    }
+    Ok((Box::new(index), now))
+}
+
+/// The bucket behind `bucket` in the lists that it is in.
+#[inline]
+fn older(bucket: u32, cursor: u32) -> Option<u32> {
+    (bucket > cursor).then(|| bucket & !(1 << bucket.ilog2()))
+}
+
+/// The buckets that may have a key, the newest first.
+fn list(key: Key, buckets: u32, cursor: u32) -> impl Iterator<Item = u32> {
+    let newest = address(hash(key), buckets);
+    std::iter::successors(Some(newest), move |&bucket| older(bucket, cursor))
+}
+
+impl LazySplit {
+    fn set_limit(&mut self) {
+        let places = f64::from(self.buckets.count) * self.buckets.shape.capacity() as f64;
+        self.most = (places * self.load_factor) as u64;
+    }
+
+    /// Looks for a key along its list, up to the first bucket that has it or, if `room` is enough,
+    /// that has room. If there is neither, what it gives ends with the newest bucket's last page.
+    #[inline]
+    fn seek(&mut self, now: Nanos, key: Key, room: bool) -> Result<(Found, Nanos), IndexError> {
+        let mut bucket = address(hash(key), self.buckets.count);
+        let (first, mut now) = self.buckets.seek(now, bucket, key)?;
+        let mut found = first;
+        let mut length = 1;
+        while found.record.is_none() && !(room && found.room.is_some()) {
+            let Some(next) = older(bucket, self.buckets.cursor) else {
+                found = first;
+                break;
+            };
+            bucket = next;
+            length += 1;
+            (found, now) = self.buckets.seek(now, bucket, key)?;
+        }
+        self.lists += 1;
+        self.probes += u64::from(length);
+        self.longest = self.longest.max(length);
+        Ok((found, now))
+    }
+
+    /// Appends a bucket, and splits all that wait if there are enough of them.
+    fn append(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        self.buckets.append()?;
+        self.appended += 1;
+        self.set_limit();
+        if self.buckets.count == 4 * (self.buckets.cursor + 1) {
+            return self.split_all(now);
+        }
+        Ok(now)
+    }
+
+    /// Moves every record into the bucket that its hash names.
+    fn split_all(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+        let old = self.buckets.cursor + 1;
+        let count = self.buckets.count;
+        for base in 0..old {
+            self.buckets.reserve(3)?;
+            self.moved.clear();
+            // In every list the higher bucket comes first, so the first of equal keys is newest.
+            for bucket in [3, 2, 1, 0].map(|part| base + part * old) {
+                now = self.buckets.gather(now, bucket, &mut self.moved)?;
+            }
+            let all = self.moved.len();
+            self.moved.sort_by_key(|&(key, _)| key);
+            self.moved.dedup_by_key(|&mut (key, _)| key);
+            self.shadowed += (all - self.moved.len()) as u64;
+            for bucket in [0, 1, 2, 3].map(|part| base + part * old) {
+                let own = |key| address(hash(key), count) == bucket;
+                now = self.buckets.rewrite(now, bucket, &self.moved, own)?;
+            }
+            now = self.buckets.release(now)?;
+        }
+        self.buckets.cursor = count - 1;
+        self.global_splits += 1;
+        Ok(now)
+    }
+}
+
+impl Index for LazySplit {
+    fn info(&self) -> &'static Info {
+        &INFO
+    }
+
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+        let (found, now) = self.seek(now, key, true)?;
+        self.overflow_taken += u64::from(found.record.is_none() && found.room.is_none());
+        let now = self.buckets.put(now, found, key, value)?;
+        if self.buckets.records > self.most {
+            return self.append(now);
+        }
+        Ok(now)
+    }
+
+    fn delete(&mut self, mut now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+        // Older values further down the list have to go as well.
+        loop {
+            let (found, done) = self.seek(now, key, false)?;
+            now = done;
+            let Some((at, slot, _)) = found.record else {
+                return Ok(now);
+            };
+            now = self.buckets.remove(now, at, slot)?;
+        }
+    }
+
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+        let (found, now) = self.seek(now, key, false)?;
+        Ok((found.record.map(|(_, _, value)| value), now))
+    }
+
+    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        self.buckets.settle(now)
+    }
+
+    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        self.settle(now)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let (count, cursor) = (self.buckets.count, self.buckets.cursor);
+        if count > 4 * (cursor + 1) || !(cursor + 1).is_power_of_two() {
+            return Err(format!(
+                "{count} buckets do not go with the cursor {cursor}"
+            ));
+        }
+        self.buckets.check(|bucket, keys| {
+            for &key in keys {
+                if !list(key, count, cursor).any(|other| other == bucket) {
+                    return Err(format!("key {key} is in bucket {bucket}, not in its list"));
+                }
+                if list(key, count, cursor).count() > 3 {
+                    return Err(format!(
+                        "the list of key {key} is longer than three buckets"
+                    ));
+                }
+            }
+            Ok(())
+        })?;
+        // A bucket makes room for more than the record that asked for it, but on tiny pages.
+        let step = self.load_factor * self.buckets.shape.capacity() as f64;
+        if step >= 1.0 && self.buckets.records > self.most {
+            return Err(format!(
+                "{} records are more than the load factor of {} allows in {count} buckets",
+                self.buckets.records, self.load_factor
+            ));
+        }
+        Ok(())
+    }
+
+    fn stats(&self) -> IndexStats {
+        self.buckets.cache.stats()
+    }
+
+    fn reset_stats(&mut self) {
+        self.buckets.cache.reset_stats();
+        (self.global_splits, self.appended, self.overflow_taken) = (0, 0, 0);
+        (self.shadowed, self.lists, self.probes, self.longest) = (0, 0, 0, 0);
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        self.buckets.memory()
+    }
+
+    fn figures(&self) -> Vec<(&'static str, f64)> {
+        vec![
+            ("global_splits", self.global_splits as f64),
+            ("appended", self.appended as f64),
+            ("overflow_taken", self.overflow_taken as f64),
+            ("overflow_pages", self.buckets.overflow as f64),
+            ("shadowed", self.shadowed as f64),
+            ("lists", self.lists as f64),
+            ("probes", self.probes as f64),
+            ("longest_list", f64::from(self.longest)),
+            ("buckets", f64::from(self.buckets.count)),
+            ("records", self.buckets.records as f64),
+        ]
+    }
+
+    fn store(&mut self) -> &mut dyn Store {
+        self.buckets.cache.store()
+    }
+
+    fn into_store(self: Box<Self>) -> Box<dyn Store> {
+        self.buckets.cache.into_store()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Dice, History, assert_recovers};
+    use super::super::{IndexKind, MemStore};
+    use super::*;
+
+    fn history() -> History {
+        History {
+            kind: IndexKind::LazySplit,
+            settings: Settings::new().with("memory", 6 * 256),
+            page_bytes: 256,
+            seed: 1,
+            operations: 6000,
+            keys: 1500,
+        }
+    }
+
+    #[test]
+    fn agrees_with_a_map() {
+        history().assert_agrees(4);
+    }
+
+    #[test]
+    fn agrees_with_a_map_where_lists_are_long() {
+        let settings = Settings::new().with("memory", 1024).with("load_factor", 3);
+        let history = History {
+            settings,
+            ..history()
+        };
+        history.assert_agrees(3);
+    }
+
+    fn figure(index: &dyn Index, name: &str) -> f64 {
+        let figures = index.figures();
+        figures
+            .iter()
+            .find(|(n, _)| *n == name)
+            .expect("a figure")
+            .1
+    }
+
+    fn small(load_factor: f64) -> (Box<dyn Index>, Nanos) {
+        let store = Box::new(MemStore::new(256, 1 << 16));
+        let settings = Settings::new()
+            .with("memory", 4 * 256)
+            .with("load_factor", load_factor);
+        open(store, &settings, Nanos::ZERO).expect("a blank store")
+    }
+
+    #[test]
+    fn the_list_of_a_bucket_drops_the_highest_bit_until_the_cursor() {
+        let list = |bucket, cursor| -> Vec<u32> {
+            std::iter::successors(Some(bucket), |&bucket| older(bucket, cursor)).collect()
+        };
+        assert_eq!(list(13, 3), [13, 5, 1]);
+        assert_eq!(list(9, 3), [9, 1]);
+        assert_eq!(list(3, 3), [3]);
+        // Three buckets are the most, for every cursor that there can be.
+        for cursor in [0, 3, 15, 63, 255, 1023] {
+            let lengths = (0..4 * (cursor + 1)).map(|bucket| list(bucket, cursor).len());
+            assert_eq!(lengths.max(), Some(3));
+        }
+    }
+
+    #[test]
+    fn all_buckets_split_at_four_times_as_many_and_no_list_is_longer_than_three() {
+        let (mut index, mut now) = small(0.75);
+        let mut dice = Dice(3);
+        let mut keys = Vec::new();
+        let mut splits = Vec::new();
+        for _ in 0..4000 {
+            let before = figure(index.as_ref(), "global_splits");
+            let key = dice.next();
+            keys.push(key);
+            now = index.insert(now, key, 1).expect("room");
+            if figure(index.as_ref(), "global_splits") > before {
+                splits.push(figure(index.as_ref(), "buckets"));
+                assert_eq!(index.check(), Ok(()));
+                // Now every list has one bucket.
+                index.reset_stats();
+                for &key in &keys {
+                    now = index.get(now, key).expect("a good store").1;
+                }
+                assert_eq!(figure(index.as_ref(), "longest_list"), 1.0);
+            }
+        }
+        assert_eq!(splits, [4.0, 16.0, 64.0, 256.0]);
+        index.reset_stats();
+        for &key in &keys {
+            now = index.get(now, key).expect("a good store").1;
+            now = index.get(now, !key).expect("a good store").1;
+        }
+        assert!(figure(index.as_ref(), "longest_list") <= 3.0);
+        assert_eq!(index.check(), Ok(()));
+    }
+
+    #[test]
+    fn three_buckets_are_looked_through_just_before_a_global_split() {
+        let (mut index, mut now) = small(0.75);
+        for key in 0..2800 {
+            now = index.insert(now, key, 1).expect("room");
+        }
+        assert_eq!(figure(index.as_ref(), "buckets"), 249.0);
+        index.reset_stats();
+        for key in 0..2800 {
+            now = index.get(now, key).expect("a good store").1;
+        }
+        assert_eq!(figure(index.as_ref(), "longest_list"), 3.0);
+        let mean = figure(index.as_ref(), "probes") / figure(index.as_ref(), "lists");
+        assert!((1.2..2.5).contains(&mean), "{mean} buckets a search");
+    }
+
+    #[test]
+    fn no_search_sees_an_old_value_and_a_global_split_drops_it_d1_d2() {
+        let (mut index, mut now) = small(1.5);
+        for round in 1..=4 {
+            for key in 0..3000 {
+                now = index.insert(now, key, round).expect("room");
+            }
+            for key in 0..3000 {
+                let (found, done) = index.get(now, key).expect("a good store");
+                (now, _) = (done, assert_eq!(found, Some(round)));
+            }
+        }
+        assert!(figure(index.as_ref(), "records") > 3000.0);
+        assert!(figure(index.as_ref(), "overflow_taken") > 0.0);
+        for key in 3000..9000 {
+            now = index.insert(now, key, 5).expect("room");
+        }
+        assert!(figure(index.as_ref(), "shadowed") > 0.0);
+        assert_eq!(index.check(), Ok(()));
+        // A deletion finds the old values as well.
+        for key in 0..9000 {
+            now = index.delete(now, key).expect("a good store");
+            let (found, done) = index.get(now, key).expect("a good store");
+            (now, _) = (done, assert_eq!(found, None));
+        }
+        assert_eq!(figure(index.as_ref(), "records"), 0.0);
+        // D3.
+        assert!(figure(index.as_ref(), "buckets") > 300.0);
+        assert_eq!(index.check(), Ok(()));
+    }
+
+    #[test]
+    fn transactions_survive_or_are_gone() {
+        let settings = Settings::new().with("memory", 4096);
+        assert_recovers(IndexKind::LazySplit, &settings, 5, 400);
+    }
+}
