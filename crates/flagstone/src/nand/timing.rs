@@ -5,8 +5,8 @@
 //! side by side. On a plane, an operation that is asked for later does not slip into a gap before
 //! one that was asked for earlier. On a channel it does: a transfer that has to wait for its plane,
 //! or for an instant to come, does not keep those of other planes from the wires. Where reads may
-//! ([`Chip::with_reads_in_gaps`](super::Chip)), a read that fits is made in a gap of its plane. What
-//! it reads may be among what is still to come; the controller has it in memory until then.
+//! ([`Chip::with_reads_in_gaps`](super::Chip)), a read that fits is made in a gap of its plane.
+//! What it reads may be among what is still to come; the controller has it in memory until then.
 
 use super::Geometry;
 use crate::units::Nanos;
