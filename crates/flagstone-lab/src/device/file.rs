@@ -90,6 +90,12 @@ impl DeviceFile {
         let base = base.as_ref();
         let geometry = self.geometry(base)?;
         let timing = self.timing(base)?;
+        let inherited = base.is_some_and(|spec| spec.reads_in_gaps);
+        let reads_in_gaps = self.timing.reads_in_gaps.unwrap_or(inherited);
+        if reads_in_gaps && geometry.planes() != geometry.channels {
+            let why = "reads_in_gaps needs a channel for each plane";
+            return wrong("reads_in_gaps", why.into());
+        }
         let config = self.config(base)?;
         if let Err(error) = Ftl::capacity(&geometry, &config, &Format::default()) {
             return wrong("over_provision", error.to_string());
@@ -114,6 +120,7 @@ impl DeviceFile {
             }),
             geometry,
             timing,
+            reads_in_gaps,
             config,
             ecc_bits: table
                 .ecc_bits

@@ -32,6 +32,8 @@ pub struct DeviceSpec {
     pub geometry: Geometry,
     /// Latencies.
     pub timing: Timing,
+    /// Whether reads are made in the gaps of a plane's timeline.
+    pub reads_in_gaps: bool,
     /// How the FTL is set up.
     pub config: Config,
     /// Bit errors that the ECC corrects in a page.
@@ -70,7 +72,12 @@ impl DeviceSpec {
 
     /// A blank chip of this kind that keeps `spare_kept` bytes of each spare area.
     pub fn chip(&self, spare_kept: usize) -> Chip {
-        Chip::new(self.geometry, self.timing, spare_kept).with_factory_bad(self.factory_bad.clone())
+        let chip = Chip::new(self.geometry, self.timing, spare_kept)
+            .with_factory_bad(self.factory_bad.clone());
+        match self.reads_in_gaps {
+            true => chip.with_reads_in_gaps(),
+            false => chip,
+        }
     }
 
     /// The raw capacity in words.

@@ -80,6 +80,9 @@ pub struct TimingTable {
     pub erase_us: Option<f64>,
     /// Bus time of one byte, in nanoseconds; 0 leaves transfers out.
     pub transfer_ns_per_byte: Option<f64>,
+    /// Whether a read goes before what its plane was asked for and cannot begin yet; needs a
+    /// channel for each plane.
+    pub reads_in_gaps: Option<bool>,
 }
 
 /// How the FTL is set up.

@@ -106,6 +106,17 @@ impl Chip {
         self
     }
 
+    /// Lets a read go before what its plane was asked for and cannot begin yet. Else a plane does
+    /// everything in the order in which it was asked.
+    ///
+    /// # Panics
+    /// When planes share a channel.
+    #[must_use]
+    pub fn with_reads_in_gaps(mut self) -> Self {
+        self.time.reads_in_gaps();
+        self
+    }
+
     /// Latencies of this device.
     pub fn timing(&self) -> &Timing {
         self.time.timing()

@@ -4,7 +4,9 @@
 //! bytes of one page at a time, or of its spare area alone where only that is read. Planes work
 //! side by side. On a plane, an operation that is asked for later does not slip into a gap before
 //! one that was asked for earlier. On a channel it does: a transfer that has to wait for its plane,
-//! or for an instant to come, does not keep those of other planes from the wires.
+//! or for an instant to come, does not keep those of other planes from the wires. Where reads may
+//! ([`Chip::with_reads_in_gaps`](super::Chip)), a read that fits is made in a gap of its plane.
+//! What it reads may be among what is still to come; the controller has it in memory until then.
 
 use super::Geometry;
 use crate::units::Nanos;
@@ -32,47 +34,59 @@ pub(super) struct Timelines {
     spare_transfer: Nanos,
     planes: Vec<Nanos>,
     channels: Vec<Channel>,
+    /// Idle times before what each plane was asked for, if reads are made in them.
+    gaps: Option<Vec<Gaps>>,
 }
 
-/// So many gaps of a channel are remembered; the oldest is forgotten first.
+/// So many gaps are remembered; the oldest is forgotten first.
 const GAPS: usize = 8;
+
+/// Idle times before busy ones: from and until when, in order.
+#[derive(Debug, Clone, Default)]
+struct Gaps(Vec<(Nanos, Nanos)>);
 
 /// When a channel is free.
 #[derive(Debug, Clone, Default)]
 struct Channel {
     /// For good, as far as is known.
     from: Nanos,
-    /// Before that: from and until when, in order.
-    gaps: Vec<(Nanos, Nanos)>,
+    /// Before that.
+    gaps: Gaps,
 }
 
 impl Channel {
     /// Takes the first time of length `span` that begins at `ready` or later. Returns its end.
     #[inline]
     fn take(&mut self, ready: Nanos, span: Nanos) -> Nanos {
-        if !self.gaps.is_empty()
-            && let Some(end) = self.take_gap(ready, span)
-        {
+        if let Some(end) = self.gaps.take(ready, span) {
             return end;
         }
-        if ready > self.from {
-            if self.gaps.len() == GAPS {
-                self.gaps.remove(0);
-            }
-            self.gaps.push((self.from, ready));
-        }
+        self.gaps.add(self.from, ready);
         self.from = ready.max(self.from) + span;
         self.from
     }
+}
 
-    fn take_gap(&mut self, ready: Nanos, span: Nanos) -> Option<Nanos> {
+impl Gaps {
+    fn add(&mut self, from: Nanos, to: Nanos) {
+        if from < to {
+            if self.0.len() == GAPS {
+                self.0.remove(0);
+            }
+            self.0.push((from, to));
+        }
+    }
+
+    /// Takes the first time of length `span` that begins at `ready` or later. Returns its end.
+    #[inline]
+    fn take(&mut self, ready: Nanos, span: Nanos) -> Option<Nanos> {
         let fits = |&(from, to): &(Nanos, Nanos)| ready.max(from) + span <= to;
-        let at = self.gaps.iter().position(fits)?;
-        let (from, to) = self.gaps.remove(at);
+        let at = self.0.iter().position(fits)?;
+        let (from, to) = self.0.remove(at);
         let end = ready.max(from) + span;
         for rest in [(end, to), (from, ready)] {
-            if rest.0 < rest.1 && self.gaps.len() < GAPS {
-                self.gaps.insert(at, rest);
+            if rest.0 < rest.1 && self.0.len() < GAPS {
+                self.0.insert(at, rest);
             }
         }
         Some(end)
@@ -88,7 +102,14 @@ impl Timelines {
             spare_transfer: transfer(geometry.spare_bytes),
             planes: vec![Nanos::ZERO; geometry.planes() as usize],
             channels: vec![Channel::default(); geometry.channels as usize],
+            gaps: None,
         }
+    }
+
+    /// Reads are made in gaps from here on. Each plane has a channel to itself.
+    pub(super) fn reads_in_gaps(&mut self) {
+        assert_eq!(self.planes.len(), self.channels.len());
+        self.gaps = Some(vec![Gaps::default(); self.planes.len()]);
     }
 
     #[inline]
@@ -99,11 +120,16 @@ impl Timelines {
         plane: u32,
         spare_only: bool,
     ) -> Nanos {
-        let mut done = self.occupy(now, plane, self.timing.read);
         let transfer = match spare_only {
             true => self.spare_transfer,
             false => self.page_transfer,
         };
+        if let Some(gaps) = &mut self.gaps
+            && let Some(done) = gaps[plane as usize].take(now, self.timing.read + transfer)
+        {
+            return done;
+        }
+        let mut done = self.occupy(now, plane, self.timing.read);
         if transfer > Nanos::ZERO {
             let channel = &mut self.channels[geometry.channel_of(plane) as usize];
             done = channel.take(done, transfer);
@@ -116,8 +142,11 @@ impl Timelines {
     pub(super) fn program(&mut self, geometry: &Geometry, now: Nanos, plane: u32) -> Nanos {
         let mut start = now;
         if self.page_transfer > Nanos::ZERO {
+            let ready = now.max(self.planes[plane as usize]);
             let channel = &mut self.channels[geometry.channel_of(plane) as usize];
-            start = channel.take(now.max(self.planes[plane as usize]), self.page_transfer);
+            start = channel.take(ready, self.page_transfer);
+            self.leave_gap(plane, Nanos(start.0 - self.page_transfer.0));
+            self.planes[plane as usize] = start;
         }
         self.occupy(start, plane, self.timing.program)
     }
@@ -143,10 +172,22 @@ impl Timelines {
     pub(super) fn reset(&mut self) {
         self.planes.fill(Nanos::ZERO);
         self.channels.fill(Channel::default());
+        if let Some(gaps) = &mut self.gaps {
+            gaps.fill(Gaps::default());
+        }
+    }
+
+    /// The plane is idle until `start`, when it does the next that it was asked for.
+    #[inline]
+    fn leave_gap(&mut self, plane: u32, start: Nanos) {
+        if let Some(gaps) = &mut self.gaps {
+            gaps[plane as usize].add(self.planes[plane as usize], start);
+        }
     }
 
     #[inline]
     fn occupy(&mut self, now: Nanos, plane: u32, span: Nanos) -> Nanos {
+        self.leave_gap(plane, now);
         let free_at = &mut self.planes[plane as usize];
         *free_at = now.max(*free_at) + span;
         *free_at
@@ -156,6 +197,23 @@ impl Timelines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_read_is_made_in_a_gap_that_is_long_enough_and_nowhere_else() {
+        let mut gaps = Gaps::default();
+        gaps.add(Nanos(0), Nanos(100));
+        gaps.add(Nanos(150), Nanos(150));
+        gaps.add(Nanos(200), Nanos(215));
+        let mut take = |ready, span| gaps.take(Nanos(ready), Nanos(span)).map(|end| end.0);
+        assert_eq!(take(40, 50), Some(90));
+        assert_eq!(take(0, 30), Some(30));
+        assert_eq!(take(0, 20), None);
+        assert_eq!(take(0, 10), Some(40));
+        assert_eq!(take(0, 10), Some(100));
+        assert_eq!(take(206, 10), None);
+        assert_eq!(take(0, 15), Some(215));
+        assert_eq!(take(0, 1), None);
+    }
 
     #[test]
     fn a_transfer_slips_into_a_gap_that_is_long_enough_and_nowhere_else() {

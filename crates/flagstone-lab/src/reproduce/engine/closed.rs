@@ -7,7 +7,7 @@ use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Pages, Sizes};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{Group, Options};
-use flagstone::host::{HostConfig, Stack};
+use flagstone::host::{Granularity, HostConfig, Stack};
 use flagstone::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,6 +28,12 @@ pub struct ClosedRun {
     /// Percent to which pages of warehouses and districts are filled.
     #[serde(default = "hundred")]
     hot_fill: u32,
+    /// Places that a row has in its page, one for each of its last versions.
+    #[serde(default = "one_version")]
+    versions: u16,
+    /// What is locked, `pages` or `records`, or what the `stack` locks by itself.
+    #[serde(default = "of_stack")]
+    locks: String,
     /// Which transactions there are, by the pages that they write: `all`, `short` (at most ten) or
     /// `long` (more).
     #[serde(default = "all")]
@@ -76,6 +82,14 @@ fn hundred() -> u32 {
     100
 }
 
+fn one_version() -> u16 {
+    1
+}
+
+fn of_stack() -> String {
+    "stack".into()
+}
+
 fn all() -> String {
     "all".into()
 }
@@ -101,12 +115,14 @@ fn one_seed() -> u64 {
 }
 
 impl ClosedRun {
-    pub(super) const KEYS: [&str; 21] = [
+    pub(super) const KEYS: [&str; 23] = [
         "stack",
         "device",
         "clients",
         "warehouses",
         "hot_fill",
+        "versions",
+        "locks",
         "sizes",
         "frames",
         "policy",
@@ -167,12 +183,18 @@ impl ClosedRun {
                 ));
             }
         }
+        let locks = [
+            (None, "stack"),
+            (Some(Granularity::Page), "pages"),
+            (Some(Granularity::Record), "records"),
+        ];
         let host = HostConfig {
             frames: self.frames as usize,
             policy: by_name("policy", &self.policy, &policies)?,
             log_pages: self.log_pages,
             max_c: self.max_c,
             steal: self.steal,
+            granularity: by_name("locks", &self.locks, &locks)?,
             group_wait: Nanos::from_micros(match stack {
                 Stack::Wal => self.group_wait_us,
                 _ => 0,
@@ -224,6 +246,7 @@ impl ClosedRun {
         let mut options = pages::Options::new(Scale::standard(self.warehouses.into()), self.seed);
         options.page_bytes = setup.device.geometry.page_bytes;
         options.hot_fill = self.hot_fill;
+        options.versions = self.versions;
         options.sizes = self.sizes().map_err(|error| error.to_string())?;
         let failed = |error: String| format!("{}: {error}", self.name());
         let mut source = Pages::new(&options).map_err(|error| failed(error.to_string()))?;
@@ -267,6 +290,10 @@ fn metrics(record: &ClosedRecord, setup: &Closed) -> BTreeMap<String, f64> {
         ("gc_busy_ms", gc),
         ("gc_busy_ms_per_tx", gc / committed),
         ("gc_share", record.gc_share),
+        (
+            "gc_busy_ms_per_s",
+            gc / (record.virtual_ns.max(1) as f64 / 1e9),
+        ),
         ("write_amplification", record.write_amplification),
         ("recovery_s", record.recovery_ns as f64 / 1e9),
         ("memory_mb", memory as f64 / 1e6),

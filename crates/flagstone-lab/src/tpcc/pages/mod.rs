@@ -31,6 +31,7 @@ mod derive;
 pub mod relation;
 pub mod shape;
 mod space;
+mod versions;
 
 use super::Scale;
 use super::input::Terminal;
@@ -41,6 +42,7 @@ pub use flagstone::host::Rid;
 use flagstone::units::Lpn;
 use relation::Relation;
 use thiserror::Error;
+use versions::Versions;
 
 /// What an access does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,6 +157,9 @@ pub struct Options {
     /// Percent to which pages of warehouses and districts are filled, 1 to 100: with few rows in a
     /// page, fewer transactions meet in one.
     pub hot_fill: u32,
+    /// Places that a row has in its page, one for each of its last versions; with one, a row is one
+    /// record for life.
+    pub versions: u16,
     /// Pages that the database may grow to.
     pub pages_max: u32,
     /// Which transactions are dealt.
@@ -169,6 +174,7 @@ impl Options {
             page_bytes: 8192,
             seed,
             hot_fill: 100,
+            versions: 1,
             pages_max: u32::MAX,
             sizes: Sizes::All,
         }
@@ -220,6 +226,7 @@ pub struct Pages {
     constants: Constants,
     clients: Vec<Client>,
     database: Database,
+    versions: Versions,
     dealt: u64,
     scratch: Vec<u32>,
 }
@@ -252,6 +259,7 @@ impl Pages {
             constants: Constants::run(options.seed, loaded),
             clients: Vec::new(),
             database,
+            versions: Versions::new(options.versions),
             dealt: 0,
             scratch: Vec::new(),
         })
@@ -292,6 +300,9 @@ impl Pages {
             into.commits = self
                 .database
                 .derive(client, &request, roll_back, &mut into.accesses);
+            self.versions.name(&mut into.accesses, |page| {
+                self.database.relation_of(Lpn(page))
+            });
             self.dealt += 1;
             if self.database.is_full() {
                 return Err(PagesError::Full {
@@ -311,7 +322,7 @@ impl Pages {
 
     /// Bytes that the model takes.
     pub fn memory(&self) -> u64 {
-        self.database.memory()
+        self.database.memory() + self.versions.memory()
     }
 }
 

@@ -149,6 +149,47 @@ fn a_seed_fixes_all_accesses() {
 }
 
 #[test]
+fn updates_of_a_row_go_round_its_versions_and_readers_meet_none_of_them() {
+    let named = |versions: u16| {
+        let mut pages = Pages::new(&Options {
+            versions,
+            ..small()
+        })
+        .unwrap();
+        let mut transaction = Transaction::default();
+        let mut all: Vec<(Verb, Rid)> = Vec::new();
+        for _ in 0..400 {
+            pages.deal(0, false, &mut transaction).unwrap();
+            let warehouse = |at: &Rid| pages.relation_of(at.page) == Relation::Warehouse;
+            let of_warehouses = transaction.accesses.iter().filter(|a| warehouse(&a.at));
+            all.extend(of_warehouses.map(|access| (access.verb, access.at)));
+        }
+        all
+    };
+    let (rows, versions) = (named(1), named(4));
+    assert_eq!(rows.len(), versions.len());
+    let mut newest: FxHashMap<Rid, u16> = FxHashMap::default();
+    let mut updates = 0;
+    for ((verb, row), (same, version)) in rows.into_iter().zip(versions) {
+        assert_eq!(
+            (verb, row.page, row.slot),
+            (same, version.page, version.slot / 4)
+        );
+        let place = version.slot % 4;
+        match verb {
+            Verb::Update => {
+                let before = newest.insert(row, place).unwrap_or(0);
+                assert_eq!(place, (before + 1) % 4);
+                updates += 1;
+            }
+            Verb::Read => assert_ne!(place, newest.get(&row).copied().unwrap_or(0)),
+            other => panic!("{other:?} of a warehouse that has room"),
+        }
+    }
+    assert!(updates > 100, "{updates}");
+}
+
+#[test]
 fn what_is_written_names_its_transaction_and_access() {
     let mut seen = rustc_hash::FxHashSet::default();
     let mut pages = Pages::new(&small()).unwrap();

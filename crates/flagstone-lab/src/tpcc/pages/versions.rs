@@ -1,0 +1,65 @@
+//! Rows as their versions: what a trace of a database shows that keeps several.
+//!
+//! PostgreSQL never writes a row in place. An update leaves the old version where it is and adds a
+//! new one, and readers take the old one and wait for nobody. Seen as records of pages, two
+//! updates of a row are therefore two records of one page: under locks on pages they meet, under
+//! locks on records they do not, and what bounds them is how many transactions may change a page
+//! at once.
+//!
+//! Here a row has as many places in its page as it has versions, and its updates go round. A place
+//! comes round again after that many updates, as one that has been pruned; so as many live
+//! transactions would have to change a row before two meet in one record. A reader takes the place
+//! that is written last.
+
+use super::relation::Relation;
+use super::{Access, Rid, Verb};
+use rustc_hash::FxHashMap;
+
+#[derive(Debug, Clone)]
+pub(super) struct Versions {
+    /// Places of a row; with one, a row is one record for life.
+    places: u16,
+    /// Updates of each row so far.
+    updates: FxHashMap<Rid, u16>,
+}
+
+impl Versions {
+    pub(super) fn new(places: u16) -> Versions {
+        Versions {
+            places: places.max(1),
+            updates: FxHashMap::default(),
+        }
+    }
+
+    /// Renames the records of heaps. Entries of indexes are what they were.
+    pub(super) fn name(&mut self, accesses: &mut [Access], relation_of: impl Fn(u32) -> Relation) {
+        if self.places == 1 {
+            return;
+        }
+        for access in accesses {
+            if access.verb == Verb::Touch || !relation_of(access.at.page.0).is_heap() {
+                continue;
+            }
+            let places = self.places;
+            let newest = match access.verb {
+                Verb::Update => {
+                    let updates = self.updates.entry(access.at).or_default();
+                    *updates = (*updates + 1) % places;
+                    *updates
+                }
+                _ => self.updates.get(&access.at).copied().unwrap_or(0),
+            };
+            let place = match access.verb {
+                // Half a round away from where transactions write now.
+                Verb::Read => (newest + places / 2) % places,
+                _ => newest,
+            };
+            access.at.slot = access.at.slot * places + place;
+        }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn memory(&self) -> u64 {
+        (self.updates.capacity() * (size_of::<(Rid, u16)>() + 1)) as u64
+    }
+}
