@@ -33,6 +33,7 @@ mod extendible;
 mod lazy_bptree;
 mod lazy_split;
 mod linear;
+pub mod sal;
 
 #[cfg(test)]
 mod model;
@@ -56,6 +57,7 @@ pub const LAYOUTS: &[&[Record]] = &[
     space::LAYOUTS,
     journal::LAYOUTS,
     bucket::LAYOUTS,
+    sal::LAYOUTS,
     buckets::LAYOUTS,
     bw_delta::LAYOUTS,
     bptree::LAYOUTS[0],
@@ -317,6 +319,8 @@ indexes! {
     BPlusTree => bptree;
     /// A B+-tree with a pool of requests that are committed in groups.
     LazyBPlusTree => lazy_bptree;
+    /// SAL-hashing.
+    Sal => sal;
 }
 
 impl IndexKind {
