@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Step::Started => bar.set_message(run.name()),
         // What was there already says nothing of the time that the others take.
         Step::Found => {
-            bar.set_length(bar.length().unwrap_or(1) - 1);
+            bar.set_length(bar.length().unwrap_or(1).saturating_sub(1));
             bar.reset_eta();
         }
         Step::Done => bar.inc(1),
