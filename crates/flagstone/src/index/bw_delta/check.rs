@@ -108,13 +108,21 @@ impl BwDelta {
                 entry.chain
             ));
         }
-        if entry.slot == NONE {
-            return match entry.link {
-                Link::NONE => Err("it is nowhere".to_string()),
-                _ => Ok(records),
-            };
-        }
-        let node = &self.nodes[entry.slot as usize];
+        let Some(slot) = entry.slot() else {
+            if entry.link == Link::NONE {
+                return Err("it is nowhere".to_string());
+            }
+            let chain = u16::from(entry.chain) + u16::from(entry.waiting);
+            if level > 0 && entry.waiting > 0 || chain >= self.chain_max && entry.waiting > 0 {
+                return Err(format!("{chain} deltas, of which some wait"));
+            }
+            let deltas: Vec<Delta> = self.waiting.list(entry.at, entry.waiting).collect();
+            for &delta in deltas.iter().rev() {
+                apply(&mut records, delta);
+            }
+            return Ok(records);
+        };
+        let node = &self.nodes[slot as usize];
         if (node.number, node.level) != (number, level) {
             return Err("another node is in its place in memory".to_string());
         }
@@ -127,25 +135,19 @@ impl BwDelta {
         if (entry.link == Link::NONE || level > 0) && node.is_dirty() && !node.structural {
             return Err("a settle would not write it".to_string());
         }
-        let mut known: Vec<Link> = links.clone();
-        if let Some(rest) = links.iter().position(|&link| link == node.rest) {
-            known.truncate(rest);
-        } else if !node.is_whole() {
-            return Err("what was not read of it is not on flash".to_string());
-        }
-        known.sort_unstable();
+        links.sort_unstable();
         let mut here = node.links.clone();
         here.sort_unstable();
-        if here != known {
+        if here != links {
             return Err("it remembers other fragments than there are".to_string());
         }
         if node.rebased {
             return Ok(node.records.clone());
         }
-        for &delta in &node.deltas[usize::from(node.flushed)..] {
+        for &delta in &node.deltas {
             apply(&mut records, delta);
         }
-        if node.is_whole() && node.records != records {
+        if node.records != records {
             return Err("memory and flash have different records".to_string());
         }
         Ok(records)
@@ -164,7 +166,7 @@ impl BwDelta {
             if seen[number] == unused[number] {
                 return Err(format!("number {number} is unused and reached, or neither"));
             }
-            if unused[number] && (entry.link != Link::NONE || entry.slot != NONE) {
+            if unused[number] && (entry.link != Link::NONE || entry.at != NONE) {
                 return Err(format!("number {number} is unused and has a place"));
             }
         }
@@ -214,7 +216,7 @@ impl BwDelta {
         let (mut at, mut newer, mut bytes, mut nodes) = (self.newest, NONE, 0, 0);
         while at != NONE {
             let node = &self.nodes[at as usize];
-            if node.newer != newer || self.map[node.number as usize].slot != at {
+            if node.newer != newer || self.map[node.number as usize].slot() != Some(at) {
                 return Err(format!(
                     "the order of use is broken at node {}",
                     node.number
@@ -233,9 +235,15 @@ impl BwDelta {
         if bytes != self.used || nodes + self.vacant.len() != self.nodes.len() {
             return Err("nodes in memory are not counted rightly".to_string());
         }
-        if self.used > self.budget && nodes > 0 {
-            return Err(format!("nodes use {bytes} bytes of {}", self.budget));
+        let deltas = self.waiting.bytes();
+        if self.used + deltas > self.budget && nodes > 0 {
+            return Err(format!(
+                "nodes use {bytes} bytes and deltas {deltas} of {}",
+                self.budget
+            ));
         }
-        Ok(())
+        let lists = self.map.iter().filter(|entry| entry.waiting > 0);
+        self.waiting
+            .check(lists.map(|entry| (entry.at, entry.waiting)))
     }
 }

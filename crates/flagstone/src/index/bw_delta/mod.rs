@@ -43,6 +43,7 @@ mod residents;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod waiting;
 
 use super::meta::Meta;
 use super::space::Space;
@@ -52,6 +53,7 @@ use crate::layout::{Record, get, put};
 use crate::units::{Lpn, Nanos};
 use log::{LONGEST, Link, Log, Segment};
 use node::{Codec, Delta, Head, Node, bw_fragment};
+use waiting::Waiting;
 
 pub(super) const INFO: Info = Info {
     name: "bw-delta",
@@ -78,12 +80,17 @@ pub(super) const INFO: Info = Info {
         Setting {
             name: "segment_pages",
             default: "64",
-            what: "pages that the log writes at once; fewer if memory is less than eight times that",
+            what: "pages that the log writes at once; fewer if memory is less than 16 times that",
         },
         Setting {
             name: "log_factor",
-            default: "1.5",
+            default: "2",
             what: "bytes of the log for each live one, beyond which it is cleaned, 1.1 to 10",
+        },
+        Setting {
+            name: "delta_share",
+            default: "0.75",
+            what: "how much of the memory that inner nodes leave is for deltas, 0.1 to 0.95",
         },
     ],
     tiny: &[
@@ -147,18 +154,29 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     link: Link,
-    slot: u32,
+    /// Its place among the nodes in memory; or that of the newest of the deltas that wait.
+    at: u32,
     version: u16,
+    /// Deltas on flash since the last consolidation.
     chain: u8,
+    /// Deltas that wait for a leaf that is not in memory.
+    waiting: u8,
 }
 
 impl Entry {
     const UNUSED: Entry = Entry {
         link: Link::NONE,
-        slot: NONE,
+        at: NONE,
         version: 0,
         chain: 0,
+        waiting: 0,
     };
+
+    /// Its place among the nodes in memory.
+    #[inline]
+    fn slot(&self) -> Option<u32> {
+        (self.waiting == 0 && self.at != NONE).then_some(self.at)
+    }
 }
 
 struct BwDelta {
@@ -171,6 +189,7 @@ struct BwDelta {
     node_max: usize,
     node_min: usize,
     log_factor: f64,
+    delta_share: f64,
     root: u32,
     /// The root's level.
     height: u8,
@@ -182,8 +201,13 @@ struct BwDelta {
     vacant: Vec<u32>,
     newest: u32,
     oldest: u32,
-    /// Bytes of nodes in memory, and how many there may be.
+    waiting: Waiting,
+    /// The node at which the next search for deltas to write begins.
+    hand: usize,
+    /// Bytes of nodes in memory, those of inner ones among them, and how many there may be of
+    /// nodes and deltas.
     used: usize,
+    inner: usize,
     budget: usize,
     /// Nodes that a settle has to write.
     pending: Vec<u32>,
@@ -224,8 +248,8 @@ pub(super) fn open(
     }
     let (page_bytes, pages) = (store.page_bytes(), store.pages());
     let memory = settings.memory(&INFO)? as usize;
-    // The log's buffers take a quarter of the memory at most.
-    let most = (memory / 8 / page_bytes).max(2) as u32;
+    // The log's buffers take an eighth of the memory at most.
+    let most = (memory / 16 / page_bytes).max(2) as u32;
     let segment_pages = settings.number(&INFO, "segment_pages", 2, 4096)?.min(most);
     let cache = Cache::new(store, 4, settings.buffer(&INFO)?);
     let mut index = BwDelta::new(cache, Codec { value_bytes }, pages, settings)?;
@@ -275,6 +299,7 @@ impl BwDelta {
             node_max,
             node_min: settings.number(&INFO, "node_min", 2, node_max.div_ceil(2))?,
             log_factor: settings.number(&INFO, "log_factor", 1.1, 10.0)?,
+            delta_share: settings.number(&INFO, "delta_share", 0.1, 0.95)?,
             root: 0,
             height: 0,
             map: vec![Entry::UNUSED],
@@ -283,7 +308,10 @@ impl BwDelta {
             vacant: Vec::new(),
             newest: NONE,
             oldest: NONE,
+            waiting: Waiting::new(settings.number(&INFO, "chain_max", 1, 200)?),
+            hand: 1,
             used: 0,
+            inner: 0,
             budget: 0,
             pending: Vec::new(),
             path: Vec::new(),
@@ -340,7 +368,8 @@ impl BwDelta {
         {
             let entry = Entry {
                 link: Link(get(entry, bw_entry::LINK)),
-                slot: NONE,
+                at: NONE,
+                waiting: 0,
                 version: get(entry, bw_entry::VERSION) as u16,
                 chain: get(entry, bw_entry::CHAIN) as u8,
             };
@@ -421,14 +450,13 @@ impl Index for BwDelta {
 
     fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
         let (leaf, now) = self.descend(key, now)?;
-        let slot = self.resident(leaf, 0);
-        let node = &self.nodes[slot as usize];
-        if !node.is_whole() {
-            self.cache.compared(node.deltas.len() as u64);
-            let delta = node.deltas.iter().rev().find(|delta| delta.key == key);
-            if let Some(delta) = delta {
+        let entry = self.map[leaf as usize];
+        if entry.waiting > 0 {
+            self.cache.compared(u64::from(entry.waiting));
+            let mut deltas = self.waiting.list(entry.at, entry.waiting);
+            if let Some(delta) = deltas.find(|delta| delta.key == key) {
                 self.delta_hits += 1;
-                return Ok((delta.value, self.finish(now)?));
+                return Ok((delta.value, now));
             }
         }
         let (slot, now) = self.whole(leaf, 0, now)?;
@@ -455,12 +483,14 @@ impl Index for BwDelta {
 
     fn settle(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
         while let Some(&number) = self.pending.last() {
-            let slot = self.map[number as usize].slot;
-            if slot != NONE && self.nodes[slot as usize].structural {
+            if let Some(slot) = self.map[number as usize].slot()
+                && self.nodes[slot as usize].structural
+            {
                 now = self.flush_node(slot, now)?;
             }
             self.pending.pop();
         }
+        now = self.fit(now)?;
         now = self.log.write(&mut self.cache, now)?;
         let own = self.metadata();
         let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
@@ -468,11 +498,11 @@ impl Index for BwDelta {
     }
 
     fn flush(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
-        for number in 1..self.map.len() {
-            let slot = self.map[number].slot;
-            if slot != NONE {
-                now = self.flush_node(slot, now)?;
-            }
+        for number in 1..self.map.len() as u32 {
+            now = match self.map[number as usize].slot() {
+                Some(slot) => self.flush_node(slot, now)?,
+                None => self.flush_waiting(number, now)?,
+            };
         }
         now = self.finish(now)?;
         self.settle(now)
@@ -502,6 +532,7 @@ impl Index for BwDelta {
         vec![
             ("page_cache", self.cache.memory()),
             ("nodes", self.used as u64),
+            ("deltas", self.waiting.bytes() as u64),
             ("log_buffers", buffers),
             ("map", map as u64),
             ("segments", segments),

@@ -26,23 +26,19 @@ pub(super) struct Delta {
     pub(super) value: Option<Value>,
 }
 
-/// A node that is in memory, in whole or with deltas only.
+/// A node that is in memory.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) number: u32,
     pub(super) level: u8,
-    /// The newest of the fragments on flash whose content is not here; none if all is here.
-    pub(super) rest: Link,
-    /// The fragments on flash whose content is here.
+    /// Its fragments on flash.
     pub(super) links: Vec<Link>,
-    /// The records with all deltas applied, if all is here.
+    /// The records with all deltas applied.
     pub(super) records: Vec<(Key, Value)>,
     /// The base on flash is not to be used any more: the next fragment is a base.
     pub(super) rebased: bool,
-    /// Deltas, the oldest first: those that are not on flash, and before them, if not all of the
-    /// node is here, those that got there since it is in memory. None if it is rebased.
+    /// Deltas that are not on flash, the oldest first. None if it is rebased.
     pub(super) deltas: Vec<Delta>,
-    pub(super) flushed: u16,
     /// Deltas since the last consolidation, here and on flash.
     pub(super) chain: u16,
     /// The structure on flash is not whole before this node is there.
@@ -55,15 +51,9 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Whether all of it is here.
-    #[inline]
-    pub(super) fn is_whole(&self) -> bool {
-        self.rest == Link::NONE
-    }
-
     /// Whether flash does not have all of it.
     pub(super) fn is_dirty(&self) -> bool {
-        self.rebased || self.deltas.len() > usize::from(self.flushed)
+        self.rebased || !self.deltas.is_empty()
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -185,19 +175,10 @@ impl Codec {
         }
     }
 
-    /// The deltas of a node that are not on flash.
-    pub(super) fn deltas(self, node: &Node, version: u16, prev: Link, into: &mut Vec<u8>) {
-        let deltas = &node.deltas[usize::from(node.flushed)..];
-        let head = Head {
-            node: node.number,
-            version,
-            level: node.level,
-            is_base: false,
-            count: deltas.len(),
-            prev,
-        };
-        Codec::head(into, &head);
-        let value_bytes = self.value_bytes(node.level);
+    /// Deltas of a node that are not on flash, as many as the head says, the oldest first.
+    pub(super) fn deltas(self, head: &Head, deltas: &[Delta], into: &mut Vec<u8>) {
+        Codec::head(into, head);
+        let value_bytes = self.value_bytes(head.level);
         for delta in deltas {
             into.push(u8::from(delta.value.is_some()));
             into.extend_from_slice(&delta.key.to_le_bytes());

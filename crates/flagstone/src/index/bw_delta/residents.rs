@@ -4,6 +4,7 @@
 use super::super::IndexError;
 use super::log::Link;
 use super::node::{Delta, Head, Node, apply};
+use super::waiting::CELL;
 use super::{BwDelta, Entry, NONE};
 use crate::units::{Lpn, Nanos};
 
@@ -43,12 +44,10 @@ impl BwDelta {
         let node = Node {
             number,
             level,
-            rest: entry.link,
             links: Vec::new(),
             records: Vec::new(),
             rebased: false,
             deltas: Vec::new(),
-            flushed: 0,
             chain: u16::from(entry.chain),
             structural: false,
             counted: 0,
@@ -65,29 +64,48 @@ impl BwDelta {
                 self.nodes.len() as u32 - 1
             }
         };
-        self.map[number as usize].slot = slot;
+        self.map[number as usize].at = slot;
         self.push_newest(slot);
         self.count(slot);
         slot
     }
 
-    /// A node's place in memory; it is used now. It may have deltas only.
+    /// The place of a node that is in memory.
+    ///
+    /// # Panics
+    /// It is not.
     #[inline]
-    pub(super) fn resident(&mut self, number: u32, level: u8) -> u32 {
-        let slot = self.map[number as usize].slot;
-        if slot == NONE {
-            self.misses += 1;
-            return self.admit(number, level);
-        }
+    pub(super) fn slot_of(&self, number: u32) -> u32 {
+        let slot = self.map[number as usize].slot();
+        slot.expect("a node on the way is in memory")
+    }
+
+    /// A node in memory is used now.
+    #[inline]
+    pub(super) fn touch(&mut self, slot: u32) {
         self.hits += 1;
         if self.newest != slot {
             self.unlink(slot);
             self.push_newest(slot);
         }
-        slot
     }
 
-    /// A node's place in memory, where all of it is.
+    /// A node is the next to leave the memory, if it is there.
+    pub(super) fn cool(&mut self, number: u32) {
+        let Some(slot) = self.map[number as usize].slot() else {
+            return;
+        };
+        self.unlink(slot);
+        let node = &mut self.nodes[slot as usize];
+        (node.newer, node.older) = (self.oldest, NONE);
+        match self.oldest {
+            NONE => self.newest = slot,
+            oldest => self.nodes[oldest as usize].older = slot,
+        }
+        self.oldest = slot;
+    }
+
+    /// A node's place in memory, where it is afterwards; it is used now.
     #[inline]
     pub(super) fn whole(
         &mut self,
@@ -95,50 +113,127 @@ impl BwDelta {
         level: u8,
         now: Nanos,
     ) -> Result<(u32, Nanos), IndexError> {
-        let slot = self.resident(number, level);
-        if self.nodes[slot as usize].is_whole() {
+        if let Some(slot) = self.map[number as usize].slot() {
+            self.touch(slot);
             return Ok((slot, now));
         }
-        let now = self.load(slot, now)?;
-        Ok((slot, now))
+        self.misses += 1;
+        self.load(number, level, now)
     }
 
-    /// Reads the fragments of a node that are not in memory, the newest first.
-    fn load(&mut self, slot: u32, mut now: Nanos) -> Result<Nanos, IndexError> {
+    /// Reads the fragments of a node, the newest first, and takes the deltas that wait.
+    fn load(&mut self, number: u32, level: u8, mut now: Nanos) -> Result<(u32, Nanos), IndexError> {
         self.loads += 1;
-        let node = &mut self.nodes[slot as usize];
-        let mut link = node.rest;
+        let mut link = self.map[number as usize].link;
+        let (mut records, mut links) = (Vec::new(), Vec::new());
         self.found.clear();
         loop {
             let (bytes, done) = self.log.read(&mut self.cache, link, now)?;
             now = done;
             self.fragments_read += 1;
             let head = Head::parse(bytes).filter(|head| {
-                head.node == node.number
-                    && head.level == node.level
-                    && self.codec.length(head) == bytes.len()
+                head.node == number && head.level == level && self.codec.length(head) == bytes.len()
             });
             let Some(head) = head else {
                 return Err(IndexError::Damaged {
                     at: Lpn((link.at() / self.cache.page_bytes()) as u32),
-                    why: format!("the log has no fragment of node {} there", node.number),
+                    why: format!("the log has no fragment of node {number} there"),
                 });
             };
-            node.links.push(link);
+            links.push(link);
             if head.is_base {
-                self.codec.read_base(&head, bytes, &mut node.records);
+                self.codec.read_base(&head, bytes, &mut records);
                 break;
             }
             self.codec.read_deltas(&head, bytes, &mut self.found);
             link = head.prev;
         }
-        for &delta in self.found.iter().rev().chain(&node.deltas) {
-            apply(&mut node.records, delta);
+        let entry = &mut self.map[number as usize];
+        let mut deltas = Vec::new();
+        if entry.waiting > 0 {
+            self.waiting.take(entry.at, entry.waiting, &mut deltas);
+            (entry.at, entry.waiting) = (NONE, 0);
         }
-        node.rest = Link::NONE;
-        node.deltas.drain(..usize::from(node.flushed));
-        node.flushed = 0;
+        for &delta in self.found.iter().rev().chain(&deltas) {
+            apply(&mut records, delta);
+        }
+        let slot = self.admit(number, level);
+        let node = &mut self.nodes[slot as usize];
+        node.chain += deltas.len() as u16;
+        (node.records, node.links, node.deltas) = (records, links, deltas);
         self.count(slot);
+        Ok((slot, now))
+    }
+
+    /// A delta waits for a leaf that is not in memory. How many deltas the leaf has.
+    pub(super) fn wait(&mut self, leaf: u32, delta: Delta) -> u16 {
+        let entry = &mut self.map[leaf as usize];
+        entry.at = self.waiting.push(entry.at, entry.waiting, delta);
+        entry.waiting += 1;
+        self.blind += 1;
+        u16::from(entry.chain) + u16::from(entry.waiting)
+    }
+
+    /// Writes the deltas that wait for a leaf, if there are any, as one fragment.
+    pub(super) fn flush_waiting(&mut self, leaf: u32, now: Nanos) -> Result<Nanos, IndexError> {
+        let entry = self.map[leaf as usize];
+        if entry.waiting == 0 {
+            return Ok(now);
+        }
+        self.found.clear();
+        let deltas = self.waiting.list(entry.at, entry.waiting);
+        self.found.extend(deltas);
+        self.found.reverse();
+        let head = Head {
+            node: leaf,
+            version: entry.version,
+            level: 0,
+            is_base: false,
+            count: self.found.len(),
+            prev: entry.link,
+        };
+        self.codec.deltas(&head, &self.found, &mut self.bytes);
+        let (log, space) = (&mut self.log, &mut self.space);
+        let (link, done) = log.append(&mut self.cache, space, &self.bytes, now)?;
+        self.found.clear();
+        self.waiting.take(entry.at, entry.waiting, &mut self.found);
+        let chain = entry.chain + entry.waiting;
+        self.map[leaf as usize] = Entry {
+            link,
+            at: NONE,
+            chain,
+            waiting: 0,
+            ..entry
+        };
+        self.deltas_flushed += 1;
+        Ok(done)
+    }
+
+    /// How many deltas may wait.
+    pub(super) fn delta_room(&self) -> usize {
+        let rest = self.budget.saturating_sub(self.inner);
+        let share = (rest as f64 * self.delta_share) as usize;
+        share.max(self.budget / 8) / CELL
+    }
+
+    /// Writes an eighth of the deltas that wait, those of the leaves with the most.
+    fn flush_most(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+        let goal = self.waiting.used.div_ceil(8);
+        let threshold = self.waiting.threshold(goal);
+        let end = self.waiting.used - goal;
+        for _ in 0..self.map.len() {
+            self.hand = if self.hand + 1 < self.map.len() {
+                self.hand + 1
+            } else {
+                1
+            };
+            if self.map[self.hand].waiting >= threshold {
+                now = self.flush_waiting(self.hand as u32, now)?;
+                if self.waiting.used <= end {
+                    break;
+                }
+            }
+        }
         Ok(now)
     }
 
@@ -177,18 +272,20 @@ impl BwDelta {
             self.count(slot);
             return Ok(done);
         }
-        let prev = entry.link;
-        self.codec
-            .deltas(node, entry.version, prev, &mut self.bytes);
+        let head = Head {
+            node: number,
+            version: entry.version,
+            level: node.level,
+            is_base: false,
+            count: node.deltas.len(),
+            prev: entry.link,
+        };
+        self.codec.deltas(&head, &node.deltas, &mut self.bytes);
         let (log, space) = (&mut self.log, &mut self.space);
         let (link, done) = log.append(&mut self.cache, space, &self.bytes, now)?;
         let node = &mut self.nodes[slot as usize];
         node.links.push(link);
-        if node.is_whole() {
-            node.deltas.clear();
-        } else {
-            node.flushed = node.deltas.len() as u16;
-        }
+        node.deltas.clear();
         node.structural = false;
         let entry = &mut self.map[number as usize];
         (entry.link, entry.chain) = (link, node.chain as u8);
@@ -201,16 +298,18 @@ impl BwDelta {
     pub(super) fn drop_resident(&mut self, slot: u32) {
         self.unlink(slot);
         let node = &mut self.nodes[slot as usize];
-        self.map[node.number as usize].slot = NONE;
+        self.map[node.number as usize].at = NONE;
         self.used -= node.counted;
+        if node.level > 0 {
+            self.inner -= node.counted;
+        }
         (node.records, node.deltas, node.links) = (Vec::new(), Vec::new(), Vec::new());
         self.vacant.push(slot);
     }
 
-    /// A node that is all in memory is not needed any more.
+    /// A node that is in memory is not needed any more.
     pub(super) fn discard(&mut self, slot: u32) {
         let node = &mut self.nodes[slot as usize];
-        debug_assert!(node.is_whole());
         let number = node.number;
         for link in node.links.drain(..) {
             self.log.kill(link);
@@ -221,27 +320,74 @@ impl BwDelta {
         self.unused.push(number);
     }
 
-    /// After an operation: nodes go until the rest fits, and the log is cleaned where it has to be.
+    /// After an operation: what is too much for the memory goes, and the log is cleaned where it
+    /// has to be.
     #[inline]
-    pub(super) fn finish(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
-        while self.used > self.budget && self.oldest != NONE {
-            now = self.evict(now)?;
-        }
+    pub(super) fn finish(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        let mut now = self.fit(now)?;
         for _ in 0..4 {
             let Some(segment) = self.to_clean() else {
                 break;
             };
             now = self.clean(segment, now)?;
+            now = self.fit(now)?;
         }
         Ok(now)
     }
 
-    /// The node that was not used for the longest time leaves the memory.
+    /// Deltas and nodes go until the rest fits.
+    #[inline]
+    pub(super) fn fit(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+        loop {
+            if self.waiting.used > self.delta_room() {
+                now = self.flush_most(now)?;
+            } else if self.used + self.waiting.bytes() <= self.budget {
+                break;
+            } else if !self.compact() {
+                if self.oldest == NONE {
+                    break;
+                }
+                now = self.evict(now)?;
+            }
+        }
+        Ok(now)
+    }
+
+    /// Gives memory back that was taken for more deltas than may wait now. Whether there was any.
+    fn compact(&mut self) -> bool {
+        let room = self.delta_room();
+        if self.waiting.bytes() / CELL <= room + room / 8 + 32 {
+            return false;
+        }
+        let lists = self.map.iter_mut().filter(|entry| entry.waiting > 0);
+        let lists = lists.map(|entry| (&mut entry.at, entry.waiting));
+        self.waiting.compact(room, lists);
+        true
+    }
+
+    /// The node that was not used for the longest time leaves the memory. New deltas of a leaf
+    /// wait there, if they may.
     fn evict(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
         let slot = self.oldest;
+        self.evictions += 1;
+        let node = &mut self.nodes[slot as usize];
+        let may_wait = node.level == 0 && !node.rebased && !node.structural;
+        let deltas = node.deltas.len();
+        if may_wait && deltas > 0 && self.waiting.used + deltas <= self.delta_room() {
+            let (number, deltas) = {
+                let node = &mut self.nodes[slot as usize];
+                (node.number, std::mem::take(&mut node.deltas))
+            };
+            self.drop_resident(slot);
+            let entry = &mut self.map[number as usize];
+            for delta in deltas {
+                entry.at = self.waiting.push(entry.at, entry.waiting, delta);
+                entry.waiting += 1;
+            }
+            return Ok(now);
+        }
         let now = self.flush_node(slot, now)?;
         self.drop_resident(slot);
-        self.evictions += 1;
         Ok(now)
     }
 
@@ -294,36 +440,28 @@ impl BwDelta {
 
     /// Merges all fragments of a node into one at the end of the log.
     fn relocate(&mut self, number: u32, level: u8, now: Nanos) -> Result<Nanos, IndexError> {
-        let was_here = self.map[number as usize].slot != NONE;
-        let slot = match self.map[number as usize].slot {
-            NONE => self.admit(number, level),
-            slot => slot,
+        let was_here = self.map[number as usize].slot();
+        let (slot, now) = match was_here {
+            Some(slot) => (slot, now),
+            None => self.load(number, level, now)?,
         };
-        let mut now = now;
-        if !self.nodes[slot as usize].is_whole() {
-            now = self.load(slot, now)?;
-        }
         let node = &mut self.nodes[slot as usize];
         node.rebased = true;
         node.deltas.clear();
-        now = self.flush_node(slot, now)?;
-        if !was_here {
+        let now = self.flush_node(slot, now)?;
+        if was_here.is_none() {
             self.drop_resident(slot);
         }
         self.relocated += 1;
         Ok(now)
     }
 
-    /// Takes a new delta into a node. Whether it changed anything, as far as can be seen.
+    /// Takes a new delta into a node. Whether it changed anything.
     #[inline]
     pub(super) fn prepend(&mut self, slot: u32, delta: Delta) -> bool {
         let node = &mut self.nodes[slot as usize];
-        if node.is_whole() {
-            if !apply(&mut node.records, delta) {
-                return false;
-            }
-        } else {
-            self.blind += 1;
+        if !apply(&mut node.records, delta) {
+            return false;
         }
         if !node.rebased {
             node.deltas.push(delta);
@@ -339,6 +477,9 @@ impl BwDelta {
         let node = &mut self.nodes[slot as usize];
         let bytes = node.bytes();
         self.used = self.used - node.counted + bytes;
+        if node.level > 0 {
+            self.inner = self.inner - node.counted + bytes;
+        }
         node.counted = bytes;
     }
 

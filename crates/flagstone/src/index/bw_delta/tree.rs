@@ -32,13 +32,18 @@ impl BwDelta {
         now: Nanos,
     ) -> Result<Nanos, IndexError> {
         let (leaf, mut now) = self.descend(key, now)?;
-        let slot = self.resident(leaf, 0);
-        let records = self.nodes[slot as usize].records.len() + 1;
-        self.cache.compared(u64::from(records.ilog2()) + 1);
-        if self.prepend(slot, Delta { key, value })
-            && self.nodes[slot as usize].chain >= self.chain_max
-        {
+        let delta = Delta { key, value };
+        if let Some(slot) = self.map[leaf as usize].slot() {
+            self.touch(slot);
+            let records = self.nodes[slot as usize].records.len() + 1;
+            self.cache.compared(u64::from(records.ilog2()) + 1);
+            if self.prepend(slot, delta) && self.nodes[slot as usize].chain >= self.chain_max {
+                now = self.consolidate(leaf, self.path.len(), now)?;
+            }
+        } else if self.wait(leaf, delta) >= self.chain_max {
             now = self.consolidate(leaf, self.path.len(), now)?;
+            // It was read to be written, and is the first to go.
+            self.cool(leaf);
         }
         self.finish(now)
     }
@@ -82,7 +87,7 @@ impl BwDelta {
             Some(above) => self.path[above],
             None => {
                 let root = self.create(level + 1);
-                let above = self.map[root as usize].slot;
+                let above = self.slot_of(root);
                 self.nodes[above as usize]
                     .records
                     .push((0, u64::from(number)));
@@ -90,10 +95,10 @@ impl BwDelta {
                 root
             }
         };
-        let above = self.map[parent as usize].slot;
+        let above = self.slot_of(parent);
         for piece in (1..pieces).rev() {
             let new = self.create(level);
-            let right = self.map[new as usize].slot;
+            let right = self.slot_of(new);
             let moved = self.nodes[slot as usize]
                 .records
                 .split_off(piece * records / pieces);
@@ -117,7 +122,7 @@ impl BwDelta {
     /// Merges a node with a neighbour below the same parent, or takes records from it.
     fn merge(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos, IndexError> {
         let parent = self.path[depth - 1];
-        let above = self.map[parent as usize].slot;
+        let above = self.slot_of(parent);
         let entries = &self.nodes[above as usize].records;
         let at = entries
             .iter()
@@ -168,7 +173,7 @@ impl BwDelta {
     /// After a change below it: consolidates an inner node that has to be, and takes a root away
     /// that has one child.
     fn balance(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos, IndexError> {
-        let slot = self.map[number as usize].slot;
+        let slot = self.slot_of(number);
         let node = &self.nodes[slot as usize];
         let records = node.records.len();
         if number == self.root && records == 1 {
