@@ -17,7 +17,8 @@
 //!
 //!   log       | segment, full | segment, free | segment, full | segment in memory, being filled |
 //!
-//!   files     log.rs: segments · node.rs: nodes and fragments · residents.rs: memory, cleaning
+//!   files     log.rs: segments · node.rs: nodes and fragments · waiting.rs: deltas in memory
+//!             residents.rs: nodes in memory, cleaning
 //!             tree.rs: the way to a leaf, splits and merges · check.rs
 //!
 //! Invariants  1. An inner node names its children by the lowest key that leads to them, in order;
@@ -35,6 +36,10 @@
 //!             D3. A node that is cleaned is consolidated: its fragments become one base.
 //!             D4. Inner nodes that have too few or too many children are mended at once, leaves
 //!                 when they are consolidated.
+//!             D5. Deltas of leaves that are not in memory have a share of it. When that is full,
+//!                 an eighth of them is written, of the leaves that have the most, whenever these
+//!                 were used: so a fragment has several deltas, and few of them make a leaf.
+//!             D6. A leaf that was read for a consolidation alone is the first to leave.
 
 mod check;
 mod log;
@@ -454,9 +459,11 @@ impl Index for BwDelta {
         if entry.waiting > 0 {
             self.cache.compared(u64::from(entry.waiting));
             let mut deltas = self.waiting.list(entry.at, entry.waiting);
-            if let Some(delta) = deltas.find(|delta| delta.key == key) {
+            let found = deltas.find(|delta| delta.key == key);
+            drop(deltas);
+            if let Some(delta) = found {
                 self.delta_hits += 1;
-                return Ok((delta.value, now));
+                return Ok((delta.value, self.finish(now)?));
             }
         }
         let (slot, now) = self.whole(leaf, 0, now)?;

@@ -167,6 +167,28 @@ fn a_search_reads_every_fragment_of_a_leaf() {
     assert_eq!(index.check(), Ok(()));
 }
 
+/// D5: in a memory of 4 % of the data, where a leaf has room for two deltas or so.
+#[test]
+fn leaves_with_the_most_deltas_are_written_first() {
+    let settings = Settings::new().with("memory", 64_000);
+    let (mut index, mut now) = blank(&settings, 1024, 1 << 16);
+    let mut dice = Dice(3);
+    for i in 0..150_000 {
+        if i == 100_000 {
+            index.reset_stats();
+        }
+        now = index.insert(now, dice.next(), 1).expect("room");
+    }
+    let written = figure(index.as_ref(), "deltas_flushed");
+    assert!(written > 1000.0, "{written}");
+    // Written as they come, there would be one delta in nearly every fragment.
+    assert!(written < 50_000.0 / 2.0, "{written}");
+    // D6: nothing that was read is read again before it has had eight deltas more.
+    let loads = figure(index.as_ref(), "loads");
+    assert!(loads < 1.5 * 50_000.0 / 8.0, "{loads}");
+    assert_eq!(index.check(), Ok(()));
+}
+
 #[test]
 fn only_deltas_that_are_not_on_flash_go_there() {
     let (mut index, mut now) = cold();
