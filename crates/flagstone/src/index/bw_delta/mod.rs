@@ -39,7 +39,8 @@
 //!             D5. Deltas of leaves that are not in memory have a share of it. When that is full,
 //!                 an eighth of them is written, of the leaves that have the most, whenever these
 //!                 were used: so a fragment has several deltas, and few of them make a leaf.
-//!             D6. A leaf that was read for a consolidation alone is the first to leave.
+//!             D6. A leaf that was read for a consolidation alone is the first to leave; inner
+//!                 nodes leave when no leaf is left in memory.
 
 mod check;
 mod log;

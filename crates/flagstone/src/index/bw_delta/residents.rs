@@ -365,9 +365,15 @@ impl BwDelta {
         true
     }
 
-    /// The node that was not used for the longest time leaves the memory. New deltas of a leaf
+    /// The leaf that was not used for the longest time leaves the memory. New deltas of a leaf
     /// wait there, if they may.
     fn evict(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        // Leaves go first: an inner node saves a read of each search below it.
+        while self.used > self.inner && self.nodes[self.oldest as usize].level > 0 {
+            let inner = self.oldest;
+            self.unlink(inner);
+            self.push_newest(inner);
+        }
         let slot = self.oldest;
         self.evictions += 1;
         let node = &mut self.nodes[slot as usize];

@@ -149,7 +149,7 @@ impl Waiting {
         (self.cells, self.free) = (cells, END);
     }
 
-    /// Whether the leaves' counts are these, of `NONE` each list that has no place.
+    /// Whether these are the lists, the newest and the count of each leaf that has one.
     pub(super) fn check(&self, lists: impl Iterator<Item = (u32, u8)>) -> Result<(), String> {
         let mut leaves = vec![0; self.leaves.len()];
         let mut used = 0;
