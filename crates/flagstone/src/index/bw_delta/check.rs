@@ -113,7 +113,7 @@ impl BwDelta {
                 return Err("it is nowhere".to_string());
             }
             let chain = u16::from(entry.chain) + u16::from(entry.waiting);
-            if level > 0 && entry.waiting > 0 || chain >= self.chain_max && entry.waiting > 0 {
+            if entry.waiting > 0 && (level > 0 || chain >= self.chain_max) {
                 return Err(format!("{chain} deltas, of which some wait"));
             }
             let deltas: Vec<Delta> = self.waiting.list(entry.at, entry.waiting).collect();
