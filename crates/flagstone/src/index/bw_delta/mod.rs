@@ -2,12 +2,13 @@
 //!
 //! Paper       [SAL] §4.1, which measures against it and calls it B^w_Delta: the tree of [BwTree]
 //!             for one thread, over the log-structured store of [Llama].
-//! Idea        A table in memory says where each node is: in memory, or its newest fragment in the
-//!             log. A change is a delta in front of its leaf, whether that is in memory or not. Deltas
-//!             of leaves that are not in memory wait; those of a leaf go to the log together, as
-//!             one fragment, which names the one before it, down to a base. After eight deltas the leaf gets a new
-//!             base, and is split or merged if it has to be. Fragments lie one behind the other,
-//!             whatever page ends there, and are written many pages at a time.
+//! Idea        A table in memory says where each node is: in memory, or its newest fragment in
+//!             the log. A change is a delta in front of its leaf, whether that is in memory or
+//!             not. Deltas of leaves that are not in memory wait; those of a leaf go to the log
+//!             together, as one fragment, which names the one before it, down to a base. After
+//!             eight deltas the leaf gets a new base, and is split or merged if it has to be.
+//!             Fragments lie one behind the other, whatever page ends there, and are written many
+//!             pages at a time.
 //! Cost        A search reads each fragment of the leaf, one page or two. An insertion reads
 //!             nothing, but for every eighth into a leaf, and programs a fraction of a page.
 //! Symbols     paper: PID, mapping table, LSS     here: number of a node, map, log
