@@ -196,8 +196,12 @@ fn parent(args: &Args) -> anyhow::Result<()> {
         eprintln!("{name}: loading {} records", args.records);
         let loaded = phase(args, name, "load")?;
         eprintln!("{name}: measuring");
-        let measured = phase(args, name, "measure")?;
+        let measured = phase(args, name, "measure");
         gone();
+        let Ok(measured) = measured else {
+            eprintln!("{name} does not run with so little memory, and has no row");
+            continue;
+        };
         let figures = Figures {
             load_s: loaded.load_s,
             file_bytes: loaded.file_bytes,

@@ -6,6 +6,7 @@ use flagstone::index::{IndexKind, Info, Settings};
 use flagstone_lab::indexing::{
     Bench, BenchError, IndexRecord, KeyKind, Options, Place, Plan, WORKLOADS,
 };
+use flagstone_store::FileOptions;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -25,7 +26,7 @@ enum Action {
         json: bool,
     },
     /// Load an index and measure operations: pages read and written, virtual time, memory.
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -36,7 +37,8 @@ struct BenchArgs {
     /// A to H (SAL-hashing's traces), ycsb-a to ycsb-f, or one of the lazy-update tree's.
     #[arg(long, default_value = "ycsb-a")]
     workload: String,
-    /// Where it lies: sim (a simulated device) or mem (memory that takes no time).
+    /// Where it lies: sim (a simulated device), mem (memory that takes no time), or file:PATH (a
+    /// file that is not there yet, or a block device; time is then what requests take).
     #[arg(long, default_value = "sim")]
     store: String,
     /// sim: a preset (see `flagstone device list`) or a TOML file. As many of its blocks are
@@ -67,9 +69,15 @@ struct BenchArgs {
     /// A setting of the index; several times for several.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
-    /// Bytes of a page of --store mem.
+    /// mem, file: bytes of a page.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(256..=65536))]
     page_bytes: u32,
+    /// file: requests in flight at once.
+    #[arg(long, default_value_t = 8)]
+    in_flight: usize,
+    /// file: go through the system's page cache.
+    #[arg(long)]
+    buffered: bool,
     /// Seed of keys and operations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -163,9 +171,20 @@ fn place_of(args: &BenchArgs) -> Result<Place, Failure> {
             let device = Box::new(device::load(&args.device)?);
             Ok(Place::Sim { device, protocol })
         }
-        other => Err(Failure::Usage(format!(
-            "there is no store `{other}`; there are sim and mem"
-        ))),
+        other => match other.strip_prefix("file:") {
+            Some(path) if !path.is_empty() => Ok(Place::File {
+                path: path.into(),
+                options: FileOptions {
+                    page_bytes: args.page_bytes as usize,
+                    direct: !args.buffered,
+                    in_flight: args.in_flight,
+                    ..FileOptions::default()
+                },
+            }),
+            _ => Err(Failure::Usage(format!(
+                "there is no store `{other}`; there are sim, mem and file:PATH"
+            ))),
+        },
     }
 }
 

@@ -221,8 +221,7 @@ mod tests {
         let plan = plan("lazy-update-mix", 2000);
         let all = |seed| -> Vec<Operation> {
             let mut draw = loaded(&plan, seed);
-            let all = draw.window(&plan.steps[0]).collect();
-            all
+            draw.window(&plan.steps[0]).collect()
         };
         assert_eq!(all(1), all(1));
         assert_ne!(all(1), all(2));

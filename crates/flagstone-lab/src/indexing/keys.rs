@@ -3,7 +3,7 @@
 //! ```text
 //!   uniform    64 random bits
 //!   names      names of authors that do not exist, as numbers: given names and surnames made of
-//!              syllables, each drawn by Zipf's law, so that some names are crowded and most are rare
+//!              syllables, each drawn by Zipf's law: some names are crowded, most are rare
 //!   ascending  each key above all before it, as times are
 //! ```
 //!

@@ -4,7 +4,7 @@
 //!   plan     what is loaded, and windows of operations      A..H, ycsb-a..f, lazy-…
 //!   keys     which keys there are                           uniform, names, ascending
 //!   draw     operations from a seed
-//!   place    the simulated device, or memory
+//!   place    the simulated device, memory, or a file
 //!   Bench    loads, warms up, measures each window          -> IndexRecord
 //! ```
 //!

@@ -1,12 +1,14 @@
-//! Where an index is measured: the simulated device, or memory.
+//! Where an index is measured: the simulated device, memory, or a file or block device.
 //!
-//! A further place, such as a file, is a variant of [`Place`] and an arm in each of its functions.
+//! A further place is a variant of [`Place`] and an arm in each of its functions.
 
 use crate::device::DeviceSpec;
 use flagstone::commit::{Device, Kind, Options};
 use flagstone::ftl::header;
 use flagstone::index::{DeviceStore, MemStore, Store};
-use flagstone::units::Nanos;
+use flagstone::units::{Lpn, Nanos};
+use flagstone_store::{FileOptions, FileStore};
+use std::path::PathBuf;
 
 /// What an index lies on.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +25,14 @@ pub enum Place {
         /// Bytes of a page.
         page_bytes: usize,
     },
+    /// A file that is not there yet, or a block device whose first page is zeros. Time is what its
+    /// requests take on the clock.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Bytes of a page, and how it is used.
+        options: FileOptions,
+    },
 }
 
 /// The least blocks that are simulated, of a plane and in all: with fewer, open blocks and the
@@ -36,6 +46,7 @@ impl Place {
         match self {
             Place::Sim { .. } => "sim",
             Place::Mem { .. } => "mem",
+            Place::File { .. } => "file",
         }
     }
 
@@ -44,13 +55,14 @@ impl Place {
         match self {
             Place::Sim { device, .. } => device.geometry.page_bytes as usize,
             Place::Mem { page_bytes } => *page_bytes,
+            Place::File { options, .. } => options.page_bytes,
         }
     }
 
     /// What a page read and a page program take, in seconds.
     pub fn costs(&self) -> Option<(f64, f64)> {
         match self {
-            Place::Mem { .. } => None,
+            Place::Mem { .. } | Place::File { .. } => None,
             Place::Sim { device, .. } => {
                 let seconds = |nanos: Nanos| nanos.0 as f64 / 1e9;
                 let bytes = f64::from(device.geometry.page_bytes);
@@ -67,12 +79,27 @@ impl Place {
     /// A blank store with room for so many pages, or as many as the device has.
     ///
     /// # Errors
-    /// A device that the protocol does not run on.
+    /// A device that the protocol does not run on, or a file that cannot be used, or holds
+    /// something.
     pub fn open(&self, pages: u64) -> Result<Box<dyn Store>, String> {
         match self {
             Place::Mem { page_bytes } => {
                 let pages = u32::try_from(pages).unwrap_or(u32::MAX);
                 Ok(Box::new(MemStore::new(*page_bytes, pages)))
+            }
+            Place::File { path, options } => {
+                let opened = FileStore::open(path, options);
+                let mut store = opened.map_err(|error| error.to_string())?;
+                let mut first = vec![0; options.page_bytes];
+                let read = store.read(Nanos::ZERO, Lpn(0), &mut first);
+                read.map_err(|error| error.to_string())?;
+                if first.iter().any(|&byte| byte != 0) {
+                    return Err(format!(
+                        "{} holds something already: remove it, or name another file",
+                        path.display()
+                    ));
+                }
+                Ok(Box::new(store))
             }
             Place::Sim { device, protocol } => {
                 let spec = fitted(device, pages);

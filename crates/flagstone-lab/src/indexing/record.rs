@@ -93,7 +93,7 @@ impl IndexRecord {
             super::Place::Sim { device, protocol } => {
                 (Some(device.name.clone()), Some(protocol.info().name))
             }
-            super::Place::Mem { .. } => (None, None),
+            super::Place::Mem { .. } | super::Place::File { .. } => (None, None),
         };
         let given = bench.settings.given();
         IndexRecord {

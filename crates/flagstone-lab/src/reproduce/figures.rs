@@ -448,7 +448,7 @@ series = { key = "protocol", values = ["aw", "scc"] }
         assert!(error.contains("did you mean `clients`"), "{error}");
         assert_eq!(at, "client");
         let (error, at) = wrong("\"abort_ratio\"", "\"abort_rate\"");
-        assert!(error.starts_with("line 21, column 36: "), "{error}");
+        assert!(error.starts_with("line 21, column 37: "), "{error}");
         assert_eq!(at, "abort_rate");
         let (error, at) = wrong("chart", "chat");
         assert!(error.starts_with("line 20, column 1: "), "{error}");
@@ -463,7 +463,7 @@ series = { key = "protocol", values = ["aw", "scc"] }
         let more = TEXT.split_once("[[figure]]").unwrap().1;
         let text = format!("{TEXT}[[figure]]{}", more.replace("\"aw\"", "\"awe\""));
         let error = Experiment::parse(&text).unwrap_err();
-        assert!(error.to_string().starts_with("line 30, "), "{error}");
+        assert!(error.to_string().starts_with("line 31, "), "{error}");
         let error = Experiment::parse("paper = ").unwrap_err();
         assert!(
             error.to_string().starts_with("line 1, column 9: "),

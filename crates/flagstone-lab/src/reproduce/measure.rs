@@ -1,8 +1,8 @@
 //! Expressions of claims and rules: `lighttx@strict`, `afc / bpcc`, `4.0`.
 //!
 //! `series@x` is a point of a figure; a series alone is its mean over the sweep, which for a figure
-//! with one point is that point. `a / b` divides, `a - b` is what b has less, `1 - a / b` what a saves
-//! of b; `peak of a` is where on the axis a is highest; a number is itself.
+//! with one point is that point. `a / b` divides, `a - b` is what b has less, `1 - a / b` what a
+//! saves of b; `peak of a` is where on the axis a is highest; a number is itself.
 
 use serde::{Deserialize, Deserializer};
 use std::fmt;
