@@ -16,6 +16,7 @@ mod follow;
 
 use super::super::bptree::{Change, Shape, Span};
 use super::super::{Key, Value};
+use super::select::Least;
 use crate::units::Lpn;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -84,6 +85,9 @@ pub(super) struct Block {
     pub(super) born: u64,
     /// Entries of the leaf, where they were looked up.
     pub(super) node_size: Option<usize>,
+    /// In an index block: the best that there is below, from the last victim selection on until
+    /// something below changes. Where it is known, it is known in all index blocks below.
+    pub(super) least: Option<Least>,
 }
 
 /// What is counted.
@@ -186,9 +190,26 @@ impl Pool {
         self.get(id).expect("a block that is there")
     }
 
+    /// A block to change: what was known of it and those above as a whole is forgotten.
     pub(super) fn block_mut(&mut self, id: BlockId) -> &mut Block {
-        let (_, block) = &mut self.blocks[id.index as usize];
-        block.as_mut().expect("a block that is there")
+        let mut next = Some(id);
+        while let Some(at) = next {
+            let Some(block) = self.slot_mut(at) else {
+                break;
+            };
+            let known = block.least.take().is_some();
+            next = block.parent.filter(|_| known || block.level == 0);
+        }
+        self.slot_mut(id).expect("a block that is there")
+    }
+
+    fn slot_mut(&mut self, id: BlockId) -> Option<&mut Block> {
+        self.blocks[id.index as usize].1.as_mut()
+    }
+
+    /// Keeps the best that there is below an index block.
+    pub(super) fn remember(&mut self, id: BlockId, least: Least) {
+        self.slot_mut(id).expect("a block that is there").least = Some(least);
     }
 
     /// Makes a block, of whose requests nothing is counted yet.
@@ -203,6 +224,7 @@ impl Pool {
             hit: 0,
             born: u64::MAX,
             node_size: None,
+            least: None,
         };
         let index = match self.free.pop() {
             Some(index) => {
