@@ -58,6 +58,37 @@ pub(super) struct Waiting {
     stamp: u64,
 }
 
+/// Requests side by side.
+#[derive(Debug, Clone, Copy)]
+struct Count {
+    own: usize,
+    /// By how many entries they make a leaf grow.
+    growth: i64,
+    /// When the newest and the oldest came.
+    hit: u64,
+    born: u64,
+}
+
+impl Default for Count {
+    fn default() -> Count {
+        Count {
+            own: 0,
+            growth: 0,
+            hit: 0,
+            born: u64::MAX,
+        }
+    }
+}
+
+impl Count {
+    fn take(&mut self, waiting: &Waiting) {
+        self.own += 1;
+        self.growth += waiting.request.growth();
+        self.hit = self.hit.max(waiting.stamp);
+        self.born = self.born.min(waiting.stamp);
+    }
+}
+
 /// A block, if it is still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct BlockId {
@@ -329,16 +360,13 @@ impl Pool {
         self.tidy(parent);
     }
 
-    /// Counts the requests of a range: how many, their growth, the newest and the oldest.
-    fn count(&self, low: Key, high: Key) -> (usize, i64, u64, u64) {
-        let mut all = (0, 0, 0, u64::MAX);
-        for waiting in self.requests.range(low..=high).map(|(_, waiting)| waiting) {
-            all.0 += 1;
-            all.1 += waiting.request.growth();
-            all.2 = all.2.max(waiting.stamp);
-            all.3 = all.3.min(waiting.stamp);
+    /// Counts the requests of a range.
+    fn count(&self, low: Key, high: Key) -> Count {
+        let mut count = Count::default();
+        for (_, waiting) in self.requests.range(low..=high) {
+            count.take(waiting);
         }
-        all
+        count
     }
 
     /// Divides the own requests of an index block by the entries of its node, into new children
@@ -352,22 +380,42 @@ impl Pool {
             return;
         };
         self.counts.divided += 1;
-        let mut made = Vec::new();
-        let mut cursor = Some(span.low);
-        while let Some(from) = cursor.filter(|&from| from <= span.high) {
-            let Some((&key, _)) = self.requests.range(from..=span.high).next() else {
+        let mut parts: Vec<(Span, Count)> = Vec::new();
+        let mut children = self.block(id).children.iter();
+        let mut child = children.next().map(|&child| self.block(child));
+        let mut waiting = self.requests.range(span.low..=span.high);
+        let mut left = own;
+        while left > 0 {
+            let Some((&key, one)) = waiting.next() else {
                 break;
             };
-            if let Some(child) = self.child_with(id, key) {
-                cursor = self.block(child).span.high.checked_add(1);
+            while child.is_some_and(|child| child.span.high < key) {
+                child = children.next().map(|&child| self.block(child));
+            }
+            if let Some(Span { high, .. }) =
+                child.map(|child| child.span).filter(|span| span.low <= key)
+            {
+                // A child of a higher block has too many to step over.
+                if level > 1 && high < span.high {
+                    waiting = self.requests.range(high + 1..=span.high);
+                } else if high == span.high {
+                    break;
+                }
                 continue;
             }
-            let slot = Shape::route(page, len, key);
-            let (low, high) = Shape::bounds(page, len, slot, (span.low, span.high));
-            let at = Shape::child(page, slot);
-            made.push(self.add_counted(Span { at, low, high }, level - 1, Some(id)));
-            cursor = high.checked_add(1);
+            if parts.last().is_none_or(|(part, _)| part.high < key) {
+                let slot = Shape::route(page, len, key);
+                let (low, high) = Shape::bounds(page, len, slot, (span.low, span.high));
+                let at = Shape::child(page, slot);
+                parts.push((Span { at, low, high }, Count::default()));
+            }
+            parts.last_mut().expect("a part").1.take(one);
+            left -= 1;
         }
+        let made: Vec<BlockId> = parts
+            .into_iter()
+            .map(|(span, count)| self.add_with(span, level - 1, Some(id), count))
+            .collect();
         let block = self.block_mut(id);
         (block.own, block.growth, block.born) = (0, 0, u64::MAX);
         block.children.extend(made);
@@ -375,10 +423,21 @@ impl Pool {
     }
 
     fn add_counted(&mut self, span: Span, level: u32, parent: Option<BlockId>) -> BlockId {
+        let count = self.count(span.low, span.high);
+        self.add_with(span, level, parent, count)
+    }
+
+    fn add_with(
+        &mut self,
+        span: Span,
+        level: u32,
+        parent: Option<BlockId>,
+        count: Count,
+    ) -> BlockId {
         let id = self.add(span, level, parent);
-        let (own, growth, hit, born) = self.count(span.low, span.high);
         let block = self.block_mut(id);
-        (block.own, block.growth, block.hit, block.born) = (own, growth, hit, born);
+        (block.own, block.growth) = (count.own, count.growth);
+        (block.hit, block.born) = (count.hit, count.born);
         id
     }
 
@@ -386,7 +445,7 @@ impl Pool {
     fn adopt(&mut self, id: BlockId, children: Vec<BlockId>) {
         for &child in &children {
             let Span { low, high, .. } = self.block(child).span;
-            let (own, growth, ..) = self.count(low, high);
+            let Count { own, growth, .. } = self.count(low, high);
             let block = self.block_mut(id);
             block.own -= own;
             block.growth -= growth;
