@@ -1,4 +1,5 @@
-//! Super groups by pairs of groups, as [LazyBtree] §4.4.2.3 has them: what `super_group.rs` must find.
+//! Super groups by pairs of groups, as [LazyBtree] §4.4.2.3 has them: what `super_group.rs` must
+//! find.
 
 use super::super::IndexError;
 use super::LazyTree;

@@ -268,8 +268,8 @@ impl LazyTree {
     }
 
     /// Algorithm 5: goes through the blocks, and leaves out those that can have no victim
-    /// (`prune`), or that are only as good as one that was found (unless `exact_ties`). Parts of the
-    /// pool in which all would be left out are not gone through, which changes nothing but the time.
+    /// (`prune`), or that are only as good as one that was found (unless `exact_ties`). Parts of
+    /// the pool in which all would be left out are not gone through; only the time differs.
     pub(super) fn search(
         &mut self,
         mut now: Nanos,

@@ -360,8 +360,8 @@ fn what_a_search_passes_over_changes_nothing() {
                 if super_group == "second" && ["lru", "fifo"].contains(&policy) {
                     continue;
                 }
-                // Super groups as victims are found with fewer reads, so that other leaves leave the
-                // memory; what is committed may not depend on that here.
+                // Super groups as victims are found with fewer reads, so that other leaves leave
+                // the memory; what is committed may not depend on that here.
                 let second = super_group == "second";
                 let settings = small(2)
                     .with("memory", 12_000)
