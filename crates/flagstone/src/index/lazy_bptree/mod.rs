@@ -40,6 +40,8 @@ mod commit;
 #[cfg(test)]
 mod examples;
 mod pool;
+#[cfg(test)]
+mod reference;
 mod select;
 mod super_group;
 #[cfg(test)]
@@ -109,6 +111,8 @@ struct LazyTree {
     policy: Policy,
     prune: bool,
     exact_ties: bool,
+    /// Whether a search passes over parts of the pool without looking into them.
+    skip: bool,
     super_groups: SuperGroups,
 }
 
@@ -176,6 +180,7 @@ impl LazyTree {
             policy,
             prune: settings.flag(&INFO, "prune")?,
             exact_ties: settings.choice(&INFO, "ties", &[("published", false), ("exact", true)])?,
+            skip: true,
             super_groups,
         };
         Ok((lazy, now))
@@ -278,7 +283,8 @@ impl Index for LazyTree {
 
     fn check(&mut self) -> Result<(), String> {
         let nodes = self.tree.check()?;
-        self.tree.above.check(&nodes)
+        self.tree.above.check(&nodes)?;
+        self.check_least()
     }
 
     fn stats(&self) -> IndexStats {

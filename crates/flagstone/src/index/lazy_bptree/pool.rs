@@ -16,6 +16,7 @@ mod follow;
 
 use super::super::bptree::{Change, Shape, Span};
 use super::super::{Key, Value};
+use super::select::Least;
 use crate::units::Lpn;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -57,6 +58,37 @@ pub(super) struct Waiting {
     stamp: u64,
 }
 
+/// Requests side by side.
+#[derive(Debug, Clone, Copy)]
+struct Count {
+    own: usize,
+    /// By how many entries they make a leaf grow.
+    growth: i64,
+    /// When the newest and the oldest came.
+    hit: u64,
+    born: u64,
+}
+
+impl Default for Count {
+    fn default() -> Count {
+        Count {
+            own: 0,
+            growth: 0,
+            hit: 0,
+            born: u64::MAX,
+        }
+    }
+}
+
+impl Count {
+    fn take(&mut self, waiting: &Waiting) {
+        self.own += 1;
+        self.growth += waiting.request.growth();
+        self.hit = self.hit.max(waiting.stamp);
+        self.born = self.born.min(waiting.stamp);
+    }
+}
+
 /// A block, if it is still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct BlockId {
@@ -84,6 +116,9 @@ pub(super) struct Block {
     pub(super) born: u64,
     /// Entries of the leaf, where they were looked up.
     pub(super) node_size: Option<usize>,
+    /// In an index block: the best that there is below, from the last victim selection on until
+    /// something below changes. Where it is known, it is known in all index blocks below.
+    pub(super) least: Option<Least>,
 }
 
 /// What is counted.
@@ -186,9 +221,26 @@ impl Pool {
         self.get(id).expect("a block that is there")
     }
 
+    /// A block to change: what was known of it and those above as a whole is forgotten.
     pub(super) fn block_mut(&mut self, id: BlockId) -> &mut Block {
-        let (_, block) = &mut self.blocks[id.index as usize];
-        block.as_mut().expect("a block that is there")
+        let mut next = Some(id);
+        while let Some(at) = next {
+            let Some(block) = self.slot_mut(at) else {
+                break;
+            };
+            let known = block.least.take().is_some();
+            next = block.parent.filter(|_| known || block.level == 0);
+        }
+        self.slot_mut(id).expect("a block that is there")
+    }
+
+    fn slot_mut(&mut self, id: BlockId) -> Option<&mut Block> {
+        self.blocks[id.index as usize].1.as_mut()
+    }
+
+    /// Keeps the best that there is below an index block.
+    pub(super) fn remember(&mut self, id: BlockId, least: Least) {
+        self.slot_mut(id).expect("a block that is there").least = Some(least);
     }
 
     /// Makes a block, of whose requests nothing is counted yet.
@@ -203,6 +255,7 @@ impl Pool {
             hit: 0,
             born: u64::MAX,
             node_size: None,
+            least: None,
         };
         let index = match self.free.pop() {
             Some(index) => {
@@ -307,16 +360,13 @@ impl Pool {
         self.tidy(parent);
     }
 
-    /// Counts the requests of a range: how many, their growth, the newest and the oldest.
-    fn count(&self, low: Key, high: Key) -> (usize, i64, u64, u64) {
-        let mut all = (0, 0, 0, u64::MAX);
-        for waiting in self.requests.range(low..=high).map(|(_, waiting)| waiting) {
-            all.0 += 1;
-            all.1 += waiting.request.growth();
-            all.2 = all.2.max(waiting.stamp);
-            all.3 = all.3.min(waiting.stamp);
+    /// Counts the requests of a range.
+    fn count(&self, low: Key, high: Key) -> Count {
+        let mut count = Count::default();
+        for (_, waiting) in self.requests.range(low..=high) {
+            count.take(waiting);
         }
-        all
+        count
     }
 
     /// Divides the own requests of an index block by the entries of its node, into new children
@@ -330,22 +380,42 @@ impl Pool {
             return;
         };
         self.counts.divided += 1;
-        let mut made = Vec::new();
-        let mut cursor = Some(span.low);
-        while let Some(from) = cursor.filter(|&from| from <= span.high) {
-            let Some((&key, _)) = self.requests.range(from..=span.high).next() else {
+        let mut parts: Vec<(Span, Count)> = Vec::new();
+        let mut children = self.block(id).children.iter();
+        let mut child = children.next().map(|&child| self.block(child));
+        let mut waiting = self.requests.range(span.low..=span.high);
+        let mut left = own;
+        while left > 0 {
+            let Some((&key, one)) = waiting.next() else {
                 break;
             };
-            if let Some(child) = self.child_with(id, key) {
-                cursor = self.block(child).span.high.checked_add(1);
+            while child.is_some_and(|child| child.span.high < key) {
+                child = children.next().map(|&child| self.block(child));
+            }
+            if let Some(Span { high, .. }) =
+                child.map(|child| child.span).filter(|span| span.low <= key)
+            {
+                // A child of a higher block has too many to step over.
+                if level > 1 && high < span.high {
+                    waiting = self.requests.range(high + 1..=span.high);
+                } else if high == span.high {
+                    break;
+                }
                 continue;
             }
-            let slot = Shape::route(page, len, key);
-            let (low, high) = Shape::bounds(page, len, slot, (span.low, span.high));
-            let at = Shape::child(page, slot);
-            made.push(self.add_counted(Span { at, low, high }, level - 1, Some(id)));
-            cursor = high.checked_add(1);
+            if parts.last().is_none_or(|(part, _)| part.high < key) {
+                let slot = Shape::route(page, len, key);
+                let (low, high) = Shape::bounds(page, len, slot, (span.low, span.high));
+                let at = Shape::child(page, slot);
+                parts.push((Span { at, low, high }, Count::default()));
+            }
+            parts.last_mut().expect("a part").1.take(one);
+            left -= 1;
         }
+        let made: Vec<BlockId> = parts
+            .into_iter()
+            .map(|(span, count)| self.add_with(span, level - 1, Some(id), count))
+            .collect();
         let block = self.block_mut(id);
         (block.own, block.growth, block.born) = (0, 0, u64::MAX);
         block.children.extend(made);
@@ -353,10 +423,21 @@ impl Pool {
     }
 
     fn add_counted(&mut self, span: Span, level: u32, parent: Option<BlockId>) -> BlockId {
+        let count = self.count(span.low, span.high);
+        self.add_with(span, level, parent, count)
+    }
+
+    fn add_with(
+        &mut self,
+        span: Span,
+        level: u32,
+        parent: Option<BlockId>,
+        count: Count,
+    ) -> BlockId {
         let id = self.add(span, level, parent);
-        let (own, growth, hit, born) = self.count(span.low, span.high);
         let block = self.block_mut(id);
-        (block.own, block.growth, block.hit, block.born) = (own, growth, hit, born);
+        (block.own, block.growth) = (count.own, count.growth);
+        (block.hit, block.born) = (count.hit, count.born);
         id
     }
 
@@ -364,7 +445,7 @@ impl Pool {
     fn adopt(&mut self, id: BlockId, children: Vec<BlockId>) {
         for &child in &children {
             let Span { low, high, .. } = self.block(child).span;
-            let (own, growth, ..) = self.count(low, high);
+            let Count { own, growth, .. } = self.count(low, high);
             let block = self.block_mut(id);
             block.own -= own;
             block.growth -= growth;

@@ -21,7 +21,7 @@ pub(super) enum Policy {
 }
 
 /// How good a victim is: the lower `gain / size`, the better.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Score {
     pub(super) gain: u64,
     pub(super) size: u64,
@@ -34,11 +34,63 @@ impl Score {
     }
 }
 
+/// The best of all that is below an index block, and of its own list.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Least {
+    /// Of groups, with when it was hit; by their scores as far as they are known. With super groups
+    /// as victims: of those.
+    pub(super) group: Option<(Score, u64)>,
+    /// Of lists that are not divided.
+    list: Option<Score>,
+    /// Those lists.
+    lists: u64,
+}
+
+impl Least {
+    /// Takes a group in, if it is better; tells whether it is.
+    pub(super) fn group(&mut self, score: Score, hit: u64) -> bool {
+        let better = self.group.is_none_or(|(least, when)| {
+            let order = score.order(least);
+            order.is_lt() || (order.is_eq() && hit < when)
+        });
+        if better {
+            self.group = Some((score, hit));
+        }
+        better
+    }
+
+    fn list(&mut self, score: Score, lists: u64) {
+        self.lists += lists;
+        if self.list.is_none_or(|least| score.order(least).is_lt()) {
+            self.list = Some(score);
+        }
+    }
+
+    /// Whether nothing of it would be looked at by a search that has found `best`.
+    fn is_behind(&self, best: &Best, exact_ties: bool) -> bool {
+        self.list.is_none_or(|list| list.order(best.score).is_gt())
+            && self
+                .group
+                .is_none_or(|(score, hit)| !best.loses(score, hit, exact_ties))
+    }
+}
+
 /// Victims, the best so far.
 struct Best {
     id: BlockId,
     score: Score,
     hit: u64,
+}
+
+impl Best {
+    /// Whether a group is better; `ties` says whether one that is as good is, if it was hit before.
+    fn loses(&self, score: Score, hit: u64, ties: bool) -> bool {
+        match score.order(self.score) {
+            Ordering::Less => true,
+            Ordering::Equal => ties && hit < self.hit,
+            Ordering::Greater => false,
+        }
+    }
 }
 
 impl LazyTree {
@@ -94,10 +146,72 @@ impl LazyTree {
         }
     }
 
-    /// Looks up the entries of a group's leaf, if they are not known.
+    /// The best below an index block.
+    fn least(&mut self, id: BlockId) -> Least {
+        let block = self.tree.above.block(id);
+        if let Some(least) = block.least {
+            return least;
+        }
+        let least = self.summed_up(id, LazyTree::least);
+        self.tree.above.remember(id, least);
+        least
+    }
+
+    fn summed_up(&mut self, id: BlockId, below: fn(&mut LazyTree, BlockId) -> Least) -> Least {
+        let mut least = Least::default();
+        let block = self.tree.above.block(id);
+        if block.own > 0 {
+            least.list(self.bound(block), 1);
+        }
+        if block.level == 1 {
+            for &child in &block.children {
+                let group = self.tree.above.block(child);
+                least.group(self.score(group), group.hit);
+            }
+            return least;
+        }
+        for child in 0..block.children.len() {
+            let child = self.tree.above.block(id).children[child];
+            let of_child = below(self, child);
+            if let Some((score, hit)) = of_child.group {
+                least.group(score, hit);
+            }
+            if let Some(list) = of_child.list {
+                least.list(list, of_child.lists);
+            }
+        }
+        least
+    }
+
+    /// Checks what index blocks know of what is below them.
+    pub(super) fn check_least(&mut self) -> Result<(), String> {
+        fn anew(lazy: &mut LazyTree, id: BlockId) -> Least {
+            lazy.summed_up(id, anew)
+        }
+        if self.super_groups == SuperGroups::Second {
+            return Ok(());
+        }
+        let mut stack = vec![self.tree.above.root];
+        while let Some(id) = stack.pop() {
+            let Block {
+                span, level, least, ..
+            } = *self.tree.above.block(id);
+            if level > 0 && least.is_some_and(|least| least != anew(self, id)) {
+                return Err(format!(
+                    "the block of page {} does not know the best victim below it",
+                    span.at
+                ));
+            }
+            stack.extend(&self.tree.above.block(id).children);
+        }
+        Ok(())
+    }
+
+    /// Looks up the entries of a group's leaf, if they are not known and matter: a leaf that keeps
+    /// its size is neither too large afterwards nor too small.
     pub(super) fn size_up(&mut self, now: Nanos, id: BlockId) -> Result<Nanos, IndexError> {
         let block = self.tree.above.block(id);
-        if block.node_size.is_some() {
+        if block.node_size.is_some() || block.growth == 0 {
             return Ok(now);
         }
         let at = block.span.at;
@@ -147,24 +261,22 @@ impl LazyTree {
             if block.level > 0 && block.own > 0 {
                 now = self.divide(now, id)?;
             }
-            stack.extend(
-                self.tree
-                    .above
-                    .get(id)
-                    .map_or(&[][..], |block| &block.children),
-            );
+            let block = self.tree.above.get(id).filter(|block| block.level > 1);
+            stack.extend(block.map_or(&[][..], |block| &block.children));
         }
         Ok(now)
     }
 
     /// Algorithm 5: goes through the blocks, and leaves out those that can have no victim
-    /// (`prune`), or that are only as good as one that was found (unless `exact_ties`).
+    /// (`prune`), or that are only as good as one that was found (unless `exact_ties`). Parts of
+    /// the pool in which all would be left out are not gone through; only the time differs.
     pub(super) fn search(
         &mut self,
         mut now: Nanos,
         prune: bool,
         exact_ties: bool,
     ) -> Result<(Option<BlockId>, Nanos), IndexError> {
+        let skip = prune && self.skip;
         let mut best: Option<Best> = None;
         let mut stack = vec![self.tree.above.root];
         while let Some(id) = stack.pop() {
@@ -180,6 +292,14 @@ impl LazyTree {
             let Some(block) = self.tree.above.get(id) else {
                 continue;
             };
+            if let Some(best) = best.as_ref().filter(|_| skip && block.level > 0) {
+                let least = self.least(id);
+                if least.is_behind(best, exact_ties) {
+                    self.tree.above.counts.pruned += least.lists;
+                    continue;
+                }
+            }
+            let block = self.tree.above.block(id);
             if block.level > 0 && block.own > 0 {
                 let bound = self.bound(block);
                 let may = best
@@ -194,20 +314,15 @@ impl LazyTree {
                 let (least, hit) = (self.score(block), block.hit);
                 let may = best
                     .as_ref()
-                    .is_none_or(|best| match least.order(best.score) {
-                        Ordering::Less => true,
-                        Ordering::Equal => exact_ties && hit < best.hit,
-                        Ordering::Greater => false,
-                    });
+                    .is_none_or(|best| best.loses(least, hit, exact_ties));
                 if self.policy == Policy::Cost && (may || !prune) {
                     now = self.size_up(now, id)?;
                 }
                 if let Some(block) = self.tree.above.get(id).filter(|_| may || !prune) {
                     let score = self.score(block);
-                    let better = best.as_ref().is_none_or(|best| {
-                        let order = score.order(best.score);
-                        order.is_lt() || (order.is_eq() && hit < best.hit)
-                    });
+                    let better = best
+                        .as_ref()
+                        .is_none_or(|best| best.loses(score, hit, true));
                     if better {
                         best = Some(Best { id, score, hit });
                     }

@@ -1,10 +1,15 @@
 //! Super groups: groups under one parent that save writes by being committed together
 //! ([LazyBtree] §4.4.2.3).
+//!
+//! Under one parent there is one super group of more than one group at most: by case 1 all groups
+//! that rebalance are in it, by cases 2 and 3 some near them, and others save nothing with anyone.
+//! So algorithm 6 needs no pairs (tests compare it with one that takes them, `reference.rs`). Which
+//! groups are neighbours is told by their ranges; the parent is read for case 3 only.
 
 use super::super::IndexError;
 use super::LazyTree;
 use super::pool::{Block, BlockId};
-use super::select::{Policy, Score};
+use super::select::{Least, Policy, Score};
 use crate::units::{Lpn, Nanos};
 
 /// How super groups are used.
@@ -26,36 +31,8 @@ pub(super) enum Operation {
     Underflow,
 }
 
-/// A group, with the place of its leaf among all of a parent.
-type Member = (usize, BlockId);
-
-/// The leaves under one parent, and the groups that wait for some.
-struct Family {
-    pages: Vec<Lpn>,
-    groups: Vec<Member>,
-}
-
 impl LazyTree {
-    fn family(&mut self, now: Nanos, parent: BlockId) -> Result<(Family, Nanos), IndexError> {
-        let at = self.tree.above.block(parent).span.at;
-        let (pages, now) = self.tree.look(now, at, |pool, page, shape| {
-            let len = shape.inner_len(page)?;
-            if pool.get(parent).is_some() {
-                // Groups that were not formed yet cost nothing now.
-                pool.divide(parent, page, shape);
-            }
-            let child = super::Shape::child;
-            Some((0..=len).map(|slot| child(page, slot)).collect::<Vec<_>>())
-        })?;
-        let pool = &self.tree.above;
-        let groups = pages.iter().enumerate();
-        let groups = groups
-            .filter_map(|(slot, &page)| Some((slot, pool.of_page(page)?)))
-            .collect();
-        Ok((Family { pages, groups }, now))
-    }
-
-    /// What committing a group does.
+    /// What committing a group does. Its leaf is read only if its size matters.
     pub(super) fn operation(
         &mut self,
         now: Nanos,
@@ -75,8 +52,59 @@ impl LazyTree {
         Ok((operation, now))
     }
 
-    /// Entries of any leaf of a family.
-    fn entries_of(&mut self, now: Nanos, page: Lpn) -> Result<(usize, Nanos), IndexError> {
+    /// Whether the first of two groups makes its leaf too small, so that it merges with the leaf to
+    /// the right, and the second one's leaf is the next behind that: case 3.
+    fn merges_up_to(
+        &mut self,
+        now: Nanos,
+        parent: BlockId,
+        one: BlockId,
+        two: BlockId,
+    ) -> Result<(bool, Nanos), IndexError> {
+        // None that grows becomes too small.
+        let shrinks = |block: &Block| block.growth < 0;
+        if !self.tree.above.get(one).is_some_and(shrinks) {
+            return Ok((false, now));
+        }
+        let (operation, now) = self.operation(now, one)?;
+        let pool = &self.tree.above;
+        let (Some(above), Some(left), Some(right)) =
+            (pool.get(parent), pool.get(one), pool.get(two))
+        else {
+            return Ok((false, now));
+        };
+        if operation != Operation::Underflow {
+            return Ok((false, now));
+        }
+        let after = (left.node_size.unwrap_or(0) as i64 + left.growth).max(0) as usize;
+        let (at, left, right) = (above.span.at, left.span.at, right.span.at);
+        let (near, mut now) = self.tree.look(now, at, |_, page, shape| {
+            let len = shape.inner_len(page)?;
+            let child = |slot| (slot <= len).then(|| super::Shape::child(page, slot));
+            let slot = (0..=len).find(|&slot| child(slot) == Some(left))?;
+            let other = slot.checked_sub(1).and_then(child);
+            Some([child(slot + 1), other, child(slot + 2)])
+        })?;
+        if near[2] != Some(right) {
+            return Ok((false, now));
+        }
+        // With a sibling that can lend entries there is no merge.
+        for page in near[..2].iter().flatten() {
+            let (len, done) = self.entries_of(now, *page)?;
+            now = done;
+            if after + len >= 2 * self.tree.shape.leaf_order {
+                return Ok((false, now));
+            }
+        }
+        Ok((true, now))
+    }
+
+    /// Entries of any leaf.
+    pub(super) fn entries_of(
+        &mut self,
+        now: Nanos,
+        page: Lpn,
+    ) -> Result<(usize, Nanos), IndexError> {
         let pool = &self.tree.above;
         let known = pool.of_page(page).and_then(|id| pool.block(id).node_size);
         match known {
@@ -87,68 +115,78 @@ impl LazyTree {
         }
     }
 
-    /// Whether a group that makes its leaf too small merges it with the leaf to the right.
-    fn merges_right(
+    /// Whether a group that does not rebalance saves a write with one near it that does: cases 2
+    /// and 3. `groups` are those under one parent, in order.
+    fn goes_along(
         &mut self,
         mut now: Nanos,
-        family: &Family,
-        (slot, id): Member,
+        parent: BlockId,
+        groups: &[BlockId],
+        place: usize,
     ) -> Result<(bool, Nanos), IndexError> {
-        let Some(block) = self.tree.above.get(id) else {
-            return Ok((false, now));
-        };
-        let after = (block.node_size.unwrap_or(0) as i64 + block.growth).max(0) as usize;
-        let mut right = false;
-        for other in [slot + 1, slot.wrapping_sub(1)] {
-            let Some(&page) = family.pages.get(other) else {
-                continue;
-            };
-            let (len, done) = self.entries_of(now, page)?;
-            now = done;
-            if after + len >= 2 * self.tree.shape.leaf_order {
-                return Ok((false, now));
+        let id = groups[place];
+        let left = place.checked_sub(1).map(|place| groups[place]);
+        for other in [left, groups.get(place + 1).copied()] {
+            if let Some(other) = other.filter(|&other| self.are_neighbours(id, other)) {
+                let (operation, done) = self.operation(now, other)?;
+                now = done;
+                if operation != Operation::Normal {
+                    return Ok((true, now));
+                }
             }
-            right |= other > slot;
         }
-        Ok((right, now))
+        // The leaf between may have a group or none.
+        let farther = match left {
+            Some(left) if self.are_neighbours(id, left) => {
+                let farther = place.checked_sub(2).map(|place| groups[place]);
+                farther.filter(|&farther| self.are_neighbours(farther, left))
+            }
+            other => other,
+        };
+        match farther {
+            Some(farther) => self.merges_up_to(now, parent, farther, id),
+            None => Ok((false, now)),
+        }
     }
 
-    /// Whether two groups save a write by going together: condition 1, by the cases of figure 3.
-    /// Leaves are read only where it depends on them.
-    fn saves(
-        &mut self,
-        now: Nanos,
-        family: &Family,
-        one: Member,
-        two: Member,
-    ) -> Result<(bool, Nanos), IndexError> {
-        let (left, right) = if one.0 < two.0 {
-            (one, two)
-        } else {
-            (two, one)
+    fn are_neighbours(&self, one: BlockId, two: BlockId) -> bool {
+        let pool = &self.tree.above;
+        let (Some(one), Some(two)) = (pool.get(one), pool.get(two)) else {
+            return false;
         };
-        let distance = right.0 - left.0;
-        let (first, now) = self.operation(now, one.1)?;
-        if first == Operation::Normal && distance > 2 {
-            return Ok((false, now));
+        let meet =
+            |left: &Block, right: &Block| left.span.high.checked_add(1) == Some(right.span.low);
+        meet(one, two) || meet(two, one)
+    }
+
+    /// The groups under a parent that rebalance, and those that save a write with one.
+    fn together(
+        &mut self,
+        mut now: Nanos,
+        parent: BlockId,
+        groups: &[BlockId],
+    ) -> Result<(Vec<BlockId>, Nanos), IndexError> {
+        let mut rebalance = Vec::new();
+        for &id in groups {
+            let (operation, done) = self.operation(now, id)?;
+            now = done;
+            rebalance.push(operation != Operation::Normal);
         }
-        let rebalances = first != Operation::Normal;
-        if distance == 1 && rebalances {
-            // Case 2, or 1.
-            return Ok((true, now));
+        let mut members = Vec::new();
+        for (place, &id) in groups.iter().enumerate() {
+            let from = place.saturating_sub(2);
+            let near = &rebalance[from..(place + 2).min(groups.len())];
+            let mut member = rebalance[place];
+            if !member && near.contains(&true) {
+                (member, now) = self.goes_along(now, parent, groups, place)?;
+            }
+            if member {
+                members.push(id);
+            }
         }
-        let (second, now) = self.operation(now, two.1)?;
-        let both = rebalances && second != Operation::Normal;
-        let either = rebalances || second != Operation::Normal;
-        if both || (distance == 1 && either) {
-            return Ok((true, now));
-        }
-        let (of_left, now) = self.operation(now, left.1)?;
-        if distance == 2 && of_left == Operation::Underflow {
-            // Case 3: the leaf between goes, and the one behind it gets another neighbour.
-            return self.merges_right(now, family, left);
-        }
-        Ok((false, now))
+        // Some may have been committed because their leaves left the memory.
+        members.retain(|&id| self.tree.above.get(id).is_some());
+        Ok((members, now))
     }
 
     /// Algorithm 6: the super group of a group.
@@ -160,98 +198,121 @@ impl LazyTree {
         let Some(parent) = self.tree.above.block(id).parent else {
             return Ok((vec![id], now));
         };
-        let (family, now) = self.family(now, parent)?;
-        self.closure(now, &family, id)
+        let (operation, mut now) = self.operation(now, id)?;
+        if operation == Operation::Normal {
+            let groups = self.tree.above.block(parent).children.clone();
+            let Some(place) = groups.iter().position(|&other| other == id) else {
+                return Ok((vec![id], now));
+            };
+            let (along, done) = self.goes_along(now, parent, &groups, place)?;
+            now = done;
+            if !along {
+                return Ok((self.alive(vec![id]), now));
+            }
+        }
+        // The parent is going to be written. Groups that were not formed yet cost nothing now.
+        if self
+            .tree
+            .above
+            .get(parent)
+            .is_some_and(|block| block.own > 0)
+        {
+            now = self.divide(now, parent)?;
+        }
+        let block = self.tree.above.get(parent);
+        let groups = block.map_or_else(Vec::new, |block| block.children.clone());
+        let (members, now) = self.together(now, parent, &groups)?;
+        if members.contains(&id) {
+            return Ok((members, now));
+        }
+        Ok((self.alive(vec![id]), now))
     }
 
-    fn closure(
+    fn alive(&self, mut groups: Vec<BlockId>) -> Vec<BlockId> {
+        groups.retain(|&id| self.tree.above.get(id).is_some());
+        groups
+    }
+
+    /// The best super group under a parent, and all groups of it.
+    fn best_under(
         &mut self,
-        mut now: Nanos,
-        family: &Family,
-        id: BlockId,
-    ) -> Result<(Vec<BlockId>, Nanos), IndexError> {
-        let groups = family.groups.iter().copied();
-        let (mut members, mut candidates): (Vec<Member>, Vec<Member>) =
-            groups.partition(|&(_, other)| other == id);
-        let mut next = 0;
-        while next < members.len() {
-            let member = members[next];
-            let (operation, done) = self.operation(now, member.1)?;
-            now = done;
-            let mut others = Vec::new();
-            for candidate in candidates {
-                let far = member.0.abs_diff(candidate.0) > 2;
-                let (saves, done) = if far && operation == Operation::Normal {
-                    (false, now)
-                } else {
-                    self.saves(now, family, member, candidate)?
-                };
-                now = done;
-                if saves {
-                    members.push(candidate);
-                } else {
-                    others.push(candidate);
-                }
+        now: Nanos,
+        parent: BlockId,
+    ) -> Result<(Least, Vec<BlockId>, Nanos), IndexError> {
+        let block = self.tree.above.block(parent);
+        let (groups, members, now) = if block.level == 0 {
+            (vec![parent], Vec::new(), now)
+        } else {
+            let groups = block.children.clone();
+            let (members, now) = self.together(now, parent, &groups)?;
+            (self.alive(groups), members, now)
+        };
+        let (mut least, mut best) = (Least::default(), Vec::new());
+        let alone = groups.iter().filter(|id| !members.contains(id));
+        let alone = alone.map(std::slice::from_ref);
+        let together = Some(&members[..]).filter(|members| !members.is_empty());
+        for super_group in alone.chain(together) {
+            let (mut score, mut hit) = (Score { gain: 0, size: 0 }, 0);
+            for &member in super_group {
+                let block = self.tree.above.block(member);
+                let own = self.score(block);
+                score.gain += own.gain;
+                score.size += own.size;
+                hit = hit.max(block.hit);
             }
-            candidates = others;
-            next += 1;
+            if self.policy == Policy::Big {
+                score.gain = 1;
+            }
+            if score.size > 0 && least.group(score, hit) {
+                best = super_group.to_vec();
+            }
         }
-        // Some may have been committed because their leaves left the memory.
-        let members = members.into_iter().map(|(_, id)| id);
-        let alive = |&id: &BlockId| self.tree.above.get(id).is_some();
-        Ok((members.filter(alive).collect(), now))
+        Ok((least, best, now))
     }
 
     /// The second approach: the super group with the least `H(S)`, the sum of the gains of its
-    /// groups over the sum of their requests. All groups have been formed.
+    /// groups over the sum of their requests. All groups have been formed. Under a parent where
+    /// nothing has changed since the last time, the best one is known.
     pub(super) fn select_super_group(
         &mut self,
         mut now: Nanos,
     ) -> Result<(Vec<BlockId>, Nanos), IndexError> {
-        let mut best: Option<(Score, u64, Vec<BlockId>)> = None;
+        let mut all = Least::default();
+        let mut best = None;
         for parent in self.parents() {
             let Some(block) = self.tree.above.get(parent) else {
                 continue;
             };
-            let mut family = if block.level == 0 {
-                let (pages, groups) = (vec![block.span.at], vec![(0, parent)]);
-                Family { pages, groups }
-            } else {
-                let (family, done) = self.family(now, parent)?;
-                now = done;
-                family
+            let least = match block.least.filter(|_| self.skip) {
+                Some(least) => least,
+                None => {
+                    let (least, _, done) = self.best_under(now, parent)?;
+                    now = done;
+                    if !self.tree.above.is_full() {
+                        return Ok((Vec::new(), now));
+                    }
+                    if self
+                        .tree
+                        .above
+                        .get(parent)
+                        .is_some_and(|block| block.level > 0)
+                    {
+                        self.tree.above.remember(parent, least);
+                    }
+                    least
+                }
             };
-            while let Some(&(_, id)) = family.groups.first() {
-                if !self.tree.above.is_full() {
-                    return Ok((Vec::new(), now));
-                }
-                let (members, done) = self.closure(now, &family, id)?;
-                now = done;
-                let taken = |other: &BlockId| *other == id || members.contains(other);
-                family.groups.retain(|(_, other)| !taken(other));
-                let (mut score, mut hit) = (Score { gain: 0, size: 0 }, 0);
-                for &member in &members {
-                    let block = self.tree.above.block(member);
-                    let own = self.score(block);
-                    score.gain += own.gain;
-                    score.size += own.size;
-                    hit = hit.max(block.hit);
-                }
-                if self.policy == Policy::Big {
-                    score.gain = 1;
-                }
-                let better = best.as_ref().is_none_or(|(least, when, _)| {
-                    let order = score.order(*least);
-                    order.is_lt() || (order.is_eq() && hit < *when)
-                });
-                if score.size > 0 && better {
-                    best = Some((score, hit, members));
-                }
+            if let Some((score, hit)) = least.group
+                && all.group(score, hit)
+            {
+                best = Some(parent);
             }
         }
-        let members = best.map_or_else(Vec::new, |(_, _, members)| members);
-        let alive = |&id: &BlockId| self.tree.above.get(id).is_some();
-        Ok((members.into_iter().filter(alive).collect(), now))
+        let Some(parent) = best.filter(|&parent| self.tree.above.get(parent).is_some()) else {
+            return Ok((Vec::new(), now));
+        };
+        let (_, victims, now) = self.best_under(now, parent)?;
+        Ok((self.alive(victims), now))
     }
 
     /// Blocks with groups: of level 1, or the root if that is a group itself.

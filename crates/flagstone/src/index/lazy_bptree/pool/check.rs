@@ -1,7 +1,7 @@
 //! The check of the pool against the tree below it.
 
 use super::super::super::bptree::Span;
-use super::Pool;
+use super::{Count, Pool};
 use crate::units::Lpn;
 use std::collections::BTreeMap;
 
@@ -51,7 +51,12 @@ impl Pool {
             if id != self.root && block.own == 0 && block.children.is_empty() {
                 return Err(format!("the block of page {at} is empty"));
             }
-            let (mut own, mut growth, _, born) = self.count(low, high);
+            let Count {
+                mut own,
+                mut growth,
+                born,
+                ..
+            } = self.count(low, high);
             if own > 0 && block.own > 0 && block.level == 0 && block.born > born {
                 return Err(format!(
                     "the block of page {at} is younger than its requests"
@@ -67,9 +72,9 @@ impl Pool {
                     ));
                 }
                 from = child.span.high.checked_add(1);
-                let (others, growing, ..) = self.count(child.span.low, child.span.high);
-                own -= others;
-                growth -= growing;
+                let others = self.count(child.span.low, child.span.high);
+                own -= others.own;
+                growth -= others.growth;
             }
             if (own, growth) != (block.own, block.growth) {
                 return Err(format!(
