@@ -21,7 +21,7 @@ use std::time::Instant;
 use thiserror::Error;
 
 /// Bytes of one request at most.
-const REQUEST_BYTES: usize = 1 << 20;
+const REQUEST_BYTES: usize = 1 << 18;
 
 /// How a file is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +84,7 @@ pub struct FileStore {
     page_bytes: usize,
     pages: u32,
     workers: Workers,
+    in_flight: usize,
     /// Buffers of requests, to be used again.
     spare: Vec<Aligned>,
     changed: bool,
@@ -155,6 +156,7 @@ impl FileStore {
         let file = Arc::new(file);
         let mut store = FileStore {
             workers: Workers::start(&file, in_flight),
+            in_flight,
             file,
             path,
             page_bytes,
@@ -258,17 +260,20 @@ impl Store for FileStore {
             self.check(at)?;
         }
         let mut index = 0;
-        let mut jobs = Vec::new();
-        for (first, len) in self.runs(pages.iter().copied()) {
-            jobs.push(self.job(first, len, index, false));
-            index += len;
-        }
         let size = self.page_bytes;
-        let outcome = self.carry_out(jobs, |job| {
-            let bytes = job.buffer.as_slice();
-            into[job.index * size..][..bytes.len()].copy_from_slice(bytes);
-        });
-        outcome.map_err(|error| self.failed("reading", &error))?;
+        // No more buffers than requests in flight.
+        for runs in self.runs(pages.iter().copied()).chunks(self.in_flight) {
+            let mut jobs = Vec::new();
+            for &(first, len) in runs {
+                jobs.push(self.job(first, len, index, false));
+                index += len;
+            }
+            let outcome = self.carry_out(jobs, |job| {
+                let bytes = job.buffer.as_slice();
+                into[job.index * size..][..bytes.len()].copy_from_slice(bytes);
+            });
+            outcome.map_err(|error| self.failed("reading", &error))?;
+        }
         Ok(since(now, start))
     }
 
@@ -277,21 +282,26 @@ impl Store for FileStore {
         for &(at, _) in pages {
             self.check(at)?;
         }
-        let mut index = 0;
-        let mut jobs = Vec::new();
-        for (first, len) in self.runs(pages.iter().map(|&(at, _)| at)) {
-            let mut job = self.job(first, len, index, true);
-            let chunks = job.buffer.as_mut().chunks_mut(self.page_bytes);
-            for (page, (_, data)) in chunks.zip(&pages[index..]) {
-                page[..data.len()].copy_from_slice(data);
-                page[data.len()..].fill(0);
-            }
-            jobs.push(job);
-            index += len;
-        }
         self.changed = true;
-        let outcome = self.carry_out(jobs, |_| {});
-        outcome.map_err(|error| self.failed("writing", &error))?;
+        let mut index = 0;
+        for runs in self
+            .runs(pages.iter().map(|&(at, _)| at))
+            .chunks(self.in_flight)
+        {
+            let mut jobs = Vec::new();
+            for &(first, len) in runs {
+                let mut job = self.job(first, len, index, true);
+                let chunks = job.buffer.as_mut().chunks_mut(self.page_bytes);
+                for (page, (_, data)) in chunks.zip(&pages[index..]) {
+                    page[..data.len()].copy_from_slice(data);
+                    page[data.len()..].fill(0);
+                }
+                jobs.push(job);
+                index += len;
+            }
+            let outcome = self.carry_out(jobs, |_| {});
+            outcome.map_err(|error| self.failed("writing", &error))?;
+        }
         Ok(since(now, start))
     }
 
