@@ -256,7 +256,10 @@ fn list(json: bool) {
 }
 
 fn table(record: &IndexRecord) {
-    let place = record.device.as_deref().unwrap_or("memory");
+    let place = record.device.as_deref().unwrap_or(match record.store {
+        "file" => "a file",
+        _ => "memory",
+    });
     say(&format!(
         "{} under {}, {} keys, on {place}\n",
         record.index, record.workload, record.records
@@ -297,6 +300,7 @@ fn table(record: &IndexRecord) {
     }
     say(&table.to_string());
     say(
-        "\ncoarse: pages of those written that went out several side by side; times but cpu are virtual",
+        "\ncoarse: pages of those written that went out several side by side; times but cpu are virtual, in a \
+         file those of its requests",
     );
 }

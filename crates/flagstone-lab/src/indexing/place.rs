@@ -88,12 +88,14 @@ impl Place {
                 Ok(Box::new(MemStore::new(*page_bytes, pages)))
             }
             Place::File { path, options } => {
+                let used = std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0);
                 let opened = FileStore::open(path, options);
                 let mut store = opened.map_err(|error| error.to_string())?;
                 let mut first = vec![0; options.page_bytes];
                 let read = store.read(Nanos::ZERO, Lpn(0), &mut first);
                 read.map_err(|error| error.to_string())?;
-                if first.iter().any(|&byte| byte != 0) {
+                // A block device has no length, and is blank if its first page is.
+                if used || first.iter().any(|&byte| byte != 0) {
                     return Err(format!(
                         "{} holds something already: remove it, or name another file",
                         path.display()
@@ -127,4 +129,29 @@ fn fitted(device: &DeviceSpec, pages: u64) -> DeviceSpec {
     let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
     geometry.blocks_per_plane = geometry.blocks_per_plane.min(blocks);
     spec
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_holds_something_is_refused() {
+        let path = std::env::temp_dir().join(format!("flagstone-place-{}", std::process::id()));
+        let options = FileOptions {
+            direct: false,
+            ..FileOptions::default()
+        };
+        let place = Place::File {
+            path: path.clone(),
+            options,
+        };
+        let open = || place.open(10).map(drop);
+        assert_eq!(open(), Ok(()), "a file that is not there");
+        assert_eq!(open(), Ok(()), "an empty one");
+        std::fs::write(&path, [0; 4096]).expect("a file");
+        let refused = open().unwrap_err();
+        std::fs::remove_file(&path).expect("the file");
+        assert!(refused.contains("holds something already"), "{refused}");
+    }
 }
