@@ -310,14 +310,6 @@ impl Store for FileStore {
         Ok(now)
     }
 
-    fn transactional(&self) -> bool {
-        false
-    }
-
-    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        Ok(now)
-    }
-
     fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
         let start = Instant::now();
         if self.changed {
@@ -326,10 +318,6 @@ impl Store for FileStore {
             self.changed = false;
         }
         Ok(since(now, start))
-    }
-
-    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        Ok(now)
     }
 }
 

@@ -120,14 +120,19 @@ pub trait Store {
     fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError>;
 
     /// Whether [`Store::begin`], [`Store::commit`] and [`Store::abort`] do what they say. If not,
-    /// begin and abort do nothing, and commit makes durable what was written.
-    fn transactional(&self) -> bool;
+    /// which is what a store has that says nothing, begin and abort do nothing, and commit makes
+    /// durable what was written.
+    fn transactional(&self) -> bool {
+        false
+    }
 
     /// Begins a transaction. There is one at a time.
     ///
     /// # Errors
     /// One was begun already, or a store that cannot go on.
-    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError>;
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        Ok(now)
+    }
 
     /// Commits: all that was written since the beginning is durable at the instant of the answer.
     ///
@@ -139,7 +144,9 @@ pub trait Store {
     ///
     /// # Errors
     /// As [`Store::read`].
-    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError>;
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        Ok(now)
+    }
 
     /// The store that this one is a part of.
     fn below(&mut self) -> Option<&mut dyn Store> {
@@ -238,19 +245,7 @@ impl Store for MemStore {
         Ok(now)
     }
 
-    fn transactional(&self) -> bool {
-        false
-    }
-
-    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        Ok(now)
-    }
-
     fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        Ok(now)
-    }
-
-    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
         Ok(now)
     }
 }

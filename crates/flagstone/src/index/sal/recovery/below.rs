@@ -52,19 +52,7 @@ impl Store for Behind {
         Ok(now)
     }
 
-    fn transactional(&self) -> bool {
-        false
-    }
-
-    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        Ok(now)
-    }
-
     fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        Ok(now)
-    }
-
-    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
         Ok(now)
     }
 }
