@@ -285,7 +285,7 @@ impl Index for LazySplit {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Dice, History, assert_recovers};
+    use super::super::model::{Dice, History, assert_recovers, figure};
     use super::super::{IndexKind, MemStore};
     use super::*;
 
@@ -313,15 +313,6 @@ mod tests {
             ..history()
         };
         history.assert_agrees(3);
-    }
-
-    fn figure(index: &dyn Index, name: &str) -> f64 {
-        let figures = index.figures();
-        figures
-            .iter()
-            .find(|(n, _)| *n == name)
-            .expect("a figure")
-            .1
     }
 
     fn small(load_factor: f64) -> (Box<dyn Index>, Nanos) {

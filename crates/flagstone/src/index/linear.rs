@@ -244,7 +244,7 @@ impl Index for Linear {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Dice, History, assert_recovers};
+    use super::super::model::{Dice, History, assert_recovers, figure};
     use super::super::{IndexKind, MemStore};
     use super::*;
 
@@ -289,15 +289,6 @@ mod tests {
             };
             history.assert_agrees(1);
         }
-    }
-
-    fn figure(index: &dyn Index, name: &str) -> f64 {
-        let figures = index.figures();
-        figures
-            .iter()
-            .find(|(n, _)| *n == name)
-            .expect("a figure")
-            .1
     }
 
     #[test]

@@ -4,14 +4,13 @@
 //! whatever it does when it is full or empty happens. Now and then it is checked, compared with
 //! the map in whole, flushed and opened anew from its pages.
 
-use super::{Index, IndexError, IndexKind, Key, MemStore, Recoverable, Settings, Store, Value};
+use super::{DeviceStore, Index, IndexError, IndexKind, Key, MemStore, Recoverable};
+use super::{Settings, Store, Value};
 use crate::commit::{Device, Kind, Options};
 use crate::ftl::{Config, VictimPolicy};
 use crate::nand::{Cell, Chip, Geometry, Timing};
 use crate::units::Nanos;
 use std::collections::BTreeMap;
-
-use super::DeviceStore;
 
 /// Random numbers from a seed (splitmix64).
 pub(super) struct Dice(pub(super) u64);
@@ -28,6 +27,13 @@ impl Dice {
     pub(super) fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
+}
+
+/// One of the figures that an index has of its own.
+pub(super) fn figure(index: &dyn Index, name: &str) -> f64 {
+    let figures = index.figures();
+    let found = figures.iter().find(|(figure, _)| *figure == name);
+    found.unwrap_or_else(|| panic!("no figure {name}")).1
 }
 
 /// A history to play.

@@ -1,7 +1,7 @@
 //! Tests of the B+-tree: histories against a map, the paper's example, structures that must be
 //! refused.
 
-use super::super::model::{Dice, History, assert_recovers};
+use super::super::model::{Dice, History, assert_recovers, figure};
 use super::super::{IndexKind, MemStore};
 use super::*;
 
@@ -14,12 +14,6 @@ fn open_tree(order: usize, frames: u64) -> Box<dyn Index> {
     open(store, &settings, Nanos::ZERO)
         .expect("a blank store")
         .0
-}
-
-fn figure(index: &dyn Index, name: &str) -> f64 {
-    let figures = index.figures();
-    let found = figures.iter().find(|(figure, _)| *figure == name);
-    found.expect("a figure of this name").1
 }
 
 fn keys(index: &mut dyn Index) -> Vec<Key> {

@@ -1,6 +1,6 @@
 //! Tests of the Bw-delta tree.
 
-use super::super::model::{Dice, History, assert_recovers};
+use super::super::model::{Dice, History, assert_recovers, figure};
 use super::super::{IndexKind, MemStore};
 use super::*;
 
@@ -49,15 +49,6 @@ fn agrees_with_a_map_with_nodes_as_they_are_by_default() {
         ..history(0)
     };
     history.assert_agrees(1);
-}
-
-fn figure(index: &dyn Index, name: &str) -> f64 {
-    let figures = index.figures();
-    figures
-        .iter()
-        .find(|(n, _)| *n == name)
-        .expect("a figure")
-        .1
 }
 
 fn blank(settings: &Settings, page_bytes: usize, pages: u32) -> (Box<dyn Index>, Nanos) {

@@ -2,7 +2,7 @@
 //! cancel-out rule that loses updates, victims against an exhaustive search, checks that find what
 //! is wrong.
 
-use super::super::model::{Dice, History, Mistake, assert_recovers};
+use super::super::model::{Dice, History, Mistake, assert_recovers, figure};
 use super::super::{IndexKind, MemStore};
 use super::*;
 use std::collections::BTreeMap;
@@ -34,12 +34,6 @@ fn history(settings: Settings, seed: u64) -> History {
         operations: 5000,
         keys: 500,
     }
-}
-
-fn figure(index: &dyn Index, name: &str) -> f64 {
-    let figures = index.figures();
-    let found = figures.iter().find(|(figure, _)| *figure == name);
-    found.unwrap_or_else(|| panic!("no figure {name}")).1
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Long histories on small pages, in which everything that the index can do happens.
 
-use crate::index::model::{Dice, History, assert_recovers};
+use crate::index::model::{Dice, History, assert_recovers, figure};
 use crate::index::{Index, IndexKind, Key, MemStore, Settings, Value};
 use crate::units::Nanos;
 use std::collections::BTreeMap;
@@ -81,12 +81,6 @@ fn play(settings: &Settings, seed: u64, turns: &[(u64, u64, u64)]) -> Box<dyn In
     }
     index.check().expect("whole");
     index
-}
-
-fn figure(index: &dyn Index, name: &str) -> f64 {
-    let figures = index.figures();
-    let found = figures.iter().find(|(figure, _)| *figure == name);
-    found.unwrap_or_else(|| panic!("no figure {name}")).1
 }
 
 #[test]
