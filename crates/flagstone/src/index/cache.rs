@@ -48,11 +48,6 @@ impl Cache {
         self.pool.contains(at)
     }
 
-    /// Whether the page is in a frame and differs from the store's.
-    pub fn is_dirty(&self, at: Lpn) -> bool {
-        self.pool.is_dirty(at)
-    }
-
     /// The page that would go if a frame were needed now, if all are taken; never a pinned one.
     pub fn next_victim(&mut self) -> Option<Lpn> {
         if !self.pool.is_full() {

@@ -7,7 +7,6 @@
 use super::{Store, StoreError};
 use crate::commit::Device;
 use crate::ftl::Ftl;
-use crate::nand::Flash;
 use crate::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
 
@@ -144,10 +143,6 @@ impl Store for DeviceStore {
     fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
         self.open = None;
         Ok(now)
-    }
-
-    fn into_flash(self: Box<Self>) -> Option<Box<dyn Flash>> {
-        Some(self.device.into_flash())
     }
 
     fn ftl(&self) -> Option<&Ftl> {

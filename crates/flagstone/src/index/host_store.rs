@@ -4,7 +4,6 @@
 use super::{Store, StoreError};
 use crate::ftl::Ftl;
 use crate::host::{Host, HostError, Rid, Step};
-use crate::nand::Flash;
 use crate::units::{Lpn, Nanos, TxId};
 
 /// A database as a store, with one client.
@@ -152,10 +151,6 @@ impl Store for HostStore {
         let tx = tx.ok_or(HostError::NoTransaction(TxId(0)))?;
         self.free_at = self.host.abort(now, tx)?;
         Ok(self.free_at)
-    }
-
-    fn into_flash(self: Box<Self>) -> Option<Box<dyn Flash>> {
-        Some(self.host.into_flash())
     }
 
     fn ftl(&self) -> Option<&Ftl> {

@@ -14,7 +14,6 @@ use super::journal::{Journal, Operation};
 use super::store::{Store, StoreError};
 use super::{Index, IndexError, IndexKind, Key, Settings, Value};
 use crate::ftl::Ftl;
-use crate::nand::Flash;
 use crate::units::{Lpn, Nanos};
 
 /// Pages of a journal.
@@ -85,10 +84,6 @@ impl Store for Behind {
 
     fn into_below(self: Box<Self>) -> Option<Box<dyn Store>> {
         Some(self.store)
-    }
-
-    fn into_flash(self: Box<Self>) -> Option<Box<dyn Flash>> {
-        self.store.into_flash()
     }
 
     fn ftl(&self) -> Option<&Ftl> {

@@ -3,7 +3,6 @@
 use crate::commit::DeviceError;
 use crate::ftl::{Ftl, FtlError};
 use crate::host::HostError;
-use crate::nand::Flash;
 use crate::units::{Lpn, Nanos};
 use std::fmt;
 
@@ -155,11 +154,6 @@ pub trait Store {
 
     /// Gives the store back that this one is a part of.
     fn into_below(self: Box<Self>) -> Option<Box<dyn Store>> {
-        None
-    }
-
-    /// Gives the flash back that is at the bottom of it all, if there is one.
-    fn into_flash(self: Box<Self>) -> Option<Box<dyn Flash>> {
         None
     }
 
