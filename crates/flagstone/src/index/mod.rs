@@ -16,6 +16,7 @@
 
 mod bucket;
 mod buckets;
+mod bytes;
 mod cache;
 mod device_store;
 mod host_store;
@@ -33,12 +34,14 @@ mod extendible;
 mod lazy_bptree;
 mod lazy_split;
 mod linear;
+mod prefix_bptree;
 pub mod sal;
 
 #[cfg(test)]
 mod model;
 
 pub use bucket::hash;
+pub use bytes::{ByteIndex, Limits};
 pub use cache::Cache;
 pub use device_store::DeviceStore;
 pub use host_store::HostStore;
@@ -62,6 +65,8 @@ pub const LAYOUTS: &[&[Record]] = &[
     bw_delta::LAYOUTS,
     bptree::LAYOUTS[0],
     bptree::LAYOUTS[1],
+    prefix_bptree::LAYOUTS[0],
+    prefix_bptree::LAYOUTS[1],
     sal::LAYOUTS,
 ];
 
@@ -143,6 +148,17 @@ pub enum IndexError {
         /// What is wrong with it.
         why: String,
     },
+    /// A byte string is longer than the index takes.
+    TooLong {
+        /// Whether it is a key or a value.
+        what: &'static str,
+        /// Its bytes.
+        bytes: usize,
+        /// Those that there may be.
+        most: usize,
+        /// Bytes of a page.
+        page: usize,
+    },
     /// Ranges were asked of an index without order.
     Unordered(&'static str),
     /// The store refused.
@@ -158,6 +174,16 @@ impl fmt::Display for IndexError {
                 "all {pages} pages of the store are in use: give it more pages or delete records"
             ),
             IndexError::Damaged { at, why } => write!(f, "page {at} of the index: {why}"),
+            IndexError::TooLong {
+                what,
+                bytes,
+                most,
+                page,
+            } => write!(
+                f,
+                "a {what} of {bytes} bytes is too long: pages of {page} bytes take a {what} of \
+                 {most}; shorten it, or use a store with larger pages"
+            ),
             IndexError::Unordered(name) => write!(
                 f,
                 "{name} keeps no order among keys and gives no ranges: use a tree"
@@ -225,6 +251,12 @@ pub trait Index {
     ) -> Result<Nanos, IndexError> {
         let _ = (now, from, to, into);
         Err(IndexError::Unordered(self.info().name))
+    }
+
+    /// The index as one of byte strings, if it is one. Its pairs and those of this trait are the
+    /// same, where a byte string stands for a number; so use one of both on a store.
+    fn bytes(&mut self) -> Option<&mut dyn ByteIndex> {
+        None
     }
 
     /// Writes changed pages, and whatever else `open` needs to find the structure as it is.
@@ -320,6 +352,8 @@ indexes! {
     BPlusTree => bptree;
     /// A B+-tree with a pool of requests that are committed in groups.
     LazyBPlusTree => lazy_bptree;
+    /// A B+-tree of byte strings.
+    PrefixBPlusTree => prefix_bptree;
     /// SAL-hashing.
     Sal => sal;
 }

@@ -1,0 +1,89 @@
+//! Keys and values that are byte strings, of an index that has them.
+//!
+//! What a key-value store stands on. Such an index is in the registry like the others, over the
+//! same stores, and [`Index::bytes`](super::Index::bytes) gives this view of it; so transactions
+//! and restarts are those of [`Recoverable`](super::Recoverable) as well:
+//!
+//! ```
+//! use flagstone::index::{IndexError, IndexKind, MemStore, Settings};
+//! use flagstone::units::Nanos;
+//!
+//! let store = Box::new(MemStore::new(4096, 100));
+//! let kind = IndexKind::by_name("prefix-bptree").expect("it is in the registry");
+//! let (mut index, now) = kind.open(store, &Settings::new(), Nanos::ZERO)?;
+//! let tree = index.bytes().expect("it has byte strings");
+//! let now = tree.insert(now, b"lemon", b"yellow")?;
+//! let now = tree.insert(now, b"lime", b"")?;
+//! let mut found = Vec::new();
+//! tree.range(now, b"le", None, &mut |key, value| {
+//!     found.push((key.to_vec(), value.to_vec()));
+//!     true
+//! })?;
+//! assert_eq!(found[0], (b"lemon".to_vec(), b"yellow".to_vec()));
+//! assert_eq!(found.len(), 2);
+//! # Ok::<(), IndexError>(())
+//! ```
+
+use super::IndexError;
+use crate::units::Nanos;
+
+/// The longest key and the longest value of an index, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Of a key.
+    pub key: usize,
+    /// Of a value.
+    pub value: usize,
+}
+
+/// An ordered index from byte strings to byte strings; either may be empty. Keys are in the order
+/// of their bytes, one that another begins with before that.
+pub trait ByteIndex {
+    /// What it takes.
+    fn limits(&self) -> Limits;
+
+    /// How many keys there are.
+    fn len(&self) -> u64;
+
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Gives a key a value, whether it had one or not.
+    ///
+    /// # Errors
+    /// [`IndexError::TooLong`], no room, or a store that cannot go on. Nothing has changed after
+    /// the first two.
+    fn insert(&mut self, now: Nanos, key: &[u8], value: &[u8]) -> Result<Nanos, IndexError>;
+
+    /// Removes a key; says whether it was there.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    fn delete(&mut self, now: Nanos, key: &[u8]) -> Result<(bool, Nanos), IndexError>;
+
+    /// Puts the value of a key into `into`, in place of what is there; says whether it has one.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    fn get(
+        &mut self,
+        now: Nanos,
+        key: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<(bool, Nanos), IndexError>;
+
+    /// Shows the pairs with `from <= key`, and `key < to` if there is a `to`, by ascending key,
+    /// until `each` says that it has seen enough, which is `false`.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    fn range(
+        &mut self,
+        now: Nanos,
+        from: &[u8],
+        to: Option<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Nanos, IndexError>;
+}

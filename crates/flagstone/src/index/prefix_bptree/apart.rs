@@ -1,0 +1,259 @@
+//! A node taken apart, and where one is cut in two.
+//!
+//! Keys and values have any length, so that a node is full by its bytes and not by its entries. No
+//! entry takes more than a quarter of a page: what is too much for a page then fits two, and there
+//! is a cut that leaves a quarter of a page or more on both sides.
+
+use super::node::{self, Kind, Node, Value, alike, entry_bytes};
+use crate::units::Lpn;
+use std::cmp::Reverse;
+
+/// An entry by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) key: Vec<u8>,
+    value: Vec<u8>,
+    large: bool,
+}
+
+impl Entry {
+    pub(super) fn new(key: &[u8], value: Value<'_>) -> Entry {
+        Entry {
+            key: key.to_vec(),
+            value: value.bytes.to_vec(),
+            large: value.large,
+        }
+    }
+
+    /// Leads to a child.
+    pub(super) fn to_child(key: Vec<u8>, child: Lpn) -> Entry {
+        Entry {
+            key,
+            value: child.0.to_le_bytes().to_vec(),
+            large: false,
+        }
+    }
+
+    pub(super) fn child(&self) -> Lpn {
+        let child = self.value.first_chunk::<4>();
+        Lpn(child.map_or(0, |child| u32::from_le_bytes(*child)))
+    }
+
+    pub(super) fn value(&self) -> Value<'_> {
+        Value {
+            bytes: &self.value,
+            large: self.large,
+        }
+    }
+
+    /// Bytes of it in a node without a prefix.
+    fn bytes(&self) -> usize {
+        entry_bytes(self.key.len(), self.value.len())
+    }
+}
+
+/// A node taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Apart {
+    pub(super) kind: Kind,
+    /// The child of an inner node with the keys before the first.
+    pub(super) first: Lpn,
+    pub(super) entries: Vec<Entry>,
+}
+
+impl Apart {
+    pub(super) fn of(node: Node<'_>, kind: Kind) -> Apart {
+        let entry = |slot| Entry::new(&node.key(slot), node.value(slot));
+        Apart {
+            kind,
+            first: node.child(0),
+            entries: (0..node.len).map(entry).collect(),
+        }
+    }
+
+    /// A child of an inner node; there is one more than there are entries.
+    pub(super) fn child(&self, slot: usize) -> Option<Lpn> {
+        match slot.checked_sub(1) {
+            None => Some(self.first),
+            Some(entry) => Some(self.entries.get(entry)?.child()),
+        }
+    }
+
+    /// Bytes of all entries without a prefix: what a node is full by.
+    pub(super) fn fill(&self) -> usize {
+        self.entries.iter().map(Entry::bytes).sum()
+    }
+
+    /// Bytes of all entries in a page with a prefix of so many bytes, itself included.
+    pub(super) fn size(&self, prefix: usize) -> usize {
+        prefix + self.fill() - prefix * self.entries.len()
+    }
+
+    /// Both nodes in one; `between` tells their keys apart.
+    pub(super) fn join(mut self, between: &[u8], right: Apart) -> Apart {
+        if self.kind == Kind::Inner {
+            let entry = Entry::to_child(between.to_vec(), right.first);
+            self.entries.push(entry);
+        }
+        self.entries.extend(right.entries);
+        self
+    }
+
+    /// Where to cut it in two, in pages with a prefix of so many bytes: where the smaller part is
+    /// as large as can be, or where it is nearly that and a shorter key tells the parts apart
+    /// ([PrefixBTree]: the split interval). `fits` says of the sizes of both whether they may be.
+    ///
+    /// Of an inner node the entry there goes up, so that each part has one less.
+    pub(super) fn cut(
+        &self,
+        prefix: usize,
+        room: usize,
+        fits: impl Fn(usize, usize) -> bool,
+    ) -> Option<usize> {
+        let all = self.size(prefix) - prefix;
+        let up = self.kind == Kind::Inner;
+        let mut before = 0;
+        // Where, the bytes of the smaller part, those of the key.
+        let mut cuts: Vec<(usize, usize, usize)> = Vec::new();
+        for (at, pair) in self.entries.windows(2).enumerate() {
+            before += pair[0].bytes() - prefix;
+            let (gone, key) = match up {
+                true => (pair[1].bytes() - prefix, pair[1].key.len()),
+                false => (0, alike(&pair[0].key, &pair[1].key) + 1),
+            };
+            let (left, right) = (prefix + before, prefix + all - before - gone);
+            let last = up && at + 2 == self.entries.len();
+            if !last && fits(left, right) {
+                cuts.push((at + 1, left.min(right), key));
+            }
+        }
+        let best = cuts.iter().map(|cut| cut.1).max()?;
+        let least = best.min((best - best / 8).max(room / 4));
+        cuts.retain(|cut| cut.1 >= least);
+        let cut = cuts.iter().min_by_key(|cut| (cut.2, Reverse(cut.1)))?;
+        Some(cut.0)
+    }
+
+    /// Cuts it in two; the key between them is the shortest that tells their keys apart.
+    pub(super) fn cut_at(mut self, at: usize) -> (Apart, Vec<u8>, Apart) {
+        let mut right = Apart {
+            kind: self.kind,
+            first: Lpn(0),
+            entries: self.entries.split_off(at),
+        };
+        let between = if self.kind == Kind::Inner {
+            let up = right.entries.remove(0);
+            right.first = up.child();
+            up.key
+        } else {
+            let (before, after) = (&self.entries[at - 1].key, &right.entries[0].key);
+            after[..alike(before, after) + 1].to_vec()
+        };
+        (self, between, right)
+    }
+
+    /// Writes it to a page of zeros.
+    pub(super) fn write(&self, page: &mut [u8], prefix: usize) {
+        let all = self.entries.first().map_or(&[][..], |entry| &entry.key);
+        let prefix = &all[..prefix.min(all.len())];
+        node::write_head(page, self.kind, prefix, self.first);
+        for (slot, entry) in self.entries.iter().enumerate() {
+            node::insert(page, slot, &entry.key, entry.value());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::model::Dice;
+    use super::super::tree::Sizes;
+    use super::*;
+
+    fn apart(kind: Kind, keys: &[(&[u8], usize)]) -> Apart {
+        let entry = |&(key, len): &(&[u8], usize)| {
+            let bytes = &vec![1; len][..];
+            Entry::new(
+                key,
+                Value {
+                    bytes,
+                    large: false,
+                },
+            )
+        };
+        Apart {
+            kind,
+            first: Lpn(9),
+            entries: keys.iter().map(entry).collect(),
+        }
+    }
+
+    #[test]
+    fn two_parts_are_always_enough_and_both_are_a_quarter_full() {
+        let mut dice = Dice(1);
+        let sizes = Sizes::new(256).expect("a page");
+        let (room, most, key_most) = (sizes.room, sizes.entry, sizes.limits.key as u64);
+        for i in 0..20_000 {
+            let kind = if i % 2 == 0 { Kind::Leaf } else { Kind::Inner };
+            // Entries of one length, of any, or nothing but the shortest and the longest.
+            let long = dice.below(100);
+            let mut entries: Vec<(Vec<u8>, usize)> = Vec::new();
+            let mut all = 0;
+            while all <= room {
+                let is_long = dice.below(100) < long;
+                let key = if is_long { key_most } else { dice.below(4) + 2 };
+                let mut key = vec![0; key as usize];
+                let at = (entries.len() as u16).to_be_bytes();
+                key[..2].copy_from_slice(&at);
+                let rest = most - entry_bytes(key.len(), 0);
+                let value = match kind {
+                    Kind::Inner => 4,
+                    Kind::Leaf if is_long => rest,
+                    Kind::Leaf => dice.below(rest as u64 / 4 + 1) as usize,
+                };
+                all += entry_bytes(key.len(), value);
+                entries.push((key, value));
+            }
+            // One in the middle may be what was too much.
+            let any = dice.below(entries.len() as u64) as usize;
+            entries[any..].reverse();
+            entries.sort();
+            let refs: Vec<(&[u8], usize)> = entries.iter().map(|(k, v)| (&k[..], *v)).collect();
+            let node = apart(kind, &refs);
+            let fits = |left, right| left <= room && right <= room;
+            let cut = node.cut(0, room, fits).expect("a cut");
+            let (left, between, right) = node.clone().cut_at(cut);
+            for part in [&left, &right] {
+                assert!(
+                    (room / 4..=room).contains(&part.fill()),
+                    "{refs:?} at {cut}"
+                );
+            }
+            let last = &left.entries[left.entries.len() - 1].key;
+            assert!(last < &between && between <= right.entries[0].key);
+            if kind == Kind::Inner {
+                assert_eq!(left.join(&between, right), node);
+            }
+        }
+    }
+
+    #[test]
+    fn the_key_between_two_leaves_is_the_shortest_that_tells_them_apart() {
+        let keys: Vec<(&[u8], usize)> = vec![
+            (b"communist", 20),
+            (b"community", 20),
+            (b"commute", 20),
+            (b"computer", 20),
+            (b"electron", 20),
+            (b"electronic", 20),
+            (b"electronics", 20),
+        ];
+        let node = apart(Kind::Leaf, &keys);
+        let (left, between, right) = node.clone().cut_at(4);
+        assert_eq!((left.entries.len(), &between[..]), (4, &b"e"[..]));
+        assert_eq!(right.entries[0].key, b"electron");
+        // A cut in the very middle is not worth eight bytes.
+        assert_eq!(node.cut(0, 240, |_, _| true), Some(4));
+        assert_eq!(node.clone().cut_at(5).1, b"electroni");
+        assert_eq!(node.cut_at(2).1, b"commut");
+    }
+}

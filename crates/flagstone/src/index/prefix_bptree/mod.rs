@@ -1,0 +1,291 @@
+//! A B+-tree of byte strings, keys and values of any length: what a key-value store stands on.
+//!
+//! Paper       [PrefixBTree]: what inner nodes keep of keys, and what all keys of a node begin with.
+//!             Slots, and pages for long values, are those of the textbooks.
+//! Idea        Entries lie in leaves, in order; inner nodes lead to them. A key between two leaves
+//!             is the shortest that tells them apart, and a node keeps what its bounds begin with
+//!             alike once; so more entries fit a page, and a comparison looks at fewer bytes.
+//!             A node splits or merges by bytes and not by entries.
+//! Cost        As many reads as there are levels, less what the memory holds; one program for a
+//!             change, three for a split, for entries that move to a sibling, two for a merge. A
+//!             value of more than a quarter of a page has pages of its own, that are written in
+//!             one request and read in one.
+//!
+//!   node.rs     nodes in pages            tree.rs      searches, changes, ranges, long values
+//!   apart.rs    cutting a node in two     balance.rs   splits, merges
+//!   numbers.rs  numbers as byte strings   check.rs     the check of the whole
+//!
+//! Invariants  1. No entry takes more than a quarter of a node; a key has half of that at most.
+//!             2. The entries of a node other than the root would fill a quarter of a page or more
+//!                without a prefix.
+//!             3. All keys of a child lie between those beside it in its parent, and all begin with
+//!                what these begin with alike.
+//!             4. The pages of a long value are named by its entry, and by nothing else.
+//!
+//! Departures  D1. A prefix follows from the bounds of a node, not from its keys: it stays what it
+//!                 is until the node is written anew.
+//!             D2. Leaves do not name their neighbours. A range finds the next leaf from above,
+//!                 where the nodes are in memory; a split or merge has a page less to write.
+//!             D3. A node with too little, counted without prefixes, merges or takes from a
+//!                 sibling. The paper leaves deletions open.
+//!
+//! The trait of all indexes has numbers for keys and values. Here they become byte strings, of the
+//! lengths that the settings say; byte strings themselves come in by `Index::bytes`.
+
+mod apart;
+mod balance;
+mod check;
+mod node;
+mod numbers;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use super::{ByteIndex, Index, IndexError, IndexStats, Info, Key, Limits};
+use super::{Setting, Settings, Store, Value};
+use crate::layout::Record;
+use crate::units::{Lpn, Nanos};
+use numbers::{Lengths, Numbers};
+use tree::{Counts, Tree, damaged};
+
+/// Records that this module keeps.
+pub const LAYOUTS: &[&[Record]] = &[node::LAYOUTS, tree::LAYOUTS];
+
+pub(super) const INFO: Info = Info {
+    name: "prefix-bptree",
+    idea: "a B+-tree of byte strings: what keys begin with alike is kept once",
+    paper: "[PrefixBTree]",
+    ordered: true,
+    buffers: false,
+    settings: &[
+        Setting {
+            name: "key_bytes",
+            default: "8",
+            what: "bytes of a byte string that stands for a key, 8 or more, or lengths as 9..60",
+        },
+        Setting {
+            name: "record_bytes",
+            default: "0",
+            what: "bytes that a value is filled up to, or lengths as 20..2000, short ones more often",
+        },
+    ],
+    tiny: &[("key_bytes", "8..20"), ("record_bytes", "8..300")],
+    costs: [
+        "height reads, 1 more of a long value",
+        "height reads, 1 program, those of a long value",
+        "2 to 3 programs",
+    ],
+};
+
+struct PrefixBPlusTree {
+    tree: Tree,
+    numbers: Numbers,
+    /// A key and a value in bytes, and one to compare with.
+    key: Vec<u8>,
+    value: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+fn lengths(
+    settings: &Settings,
+    name: &str,
+    least: usize,
+    most: usize,
+) -> Result<Lengths, IndexError> {
+    let text = settings.text(&INFO, name);
+    let lengths = Lengths::parse(text).filter(|l| l.least >= least && l.most <= most);
+    lengths.ok_or_else(|| {
+        IndexError::Settings(format!(
+            "{name} of {} is `{text}`: use a number from {least} to {most}, or two as 10..20; pages \
+             of more bytes take more",
+            INFO.name
+        ))
+    })
+}
+
+pub(super) fn open(
+    store: Box<dyn Store>,
+    settings: &Settings,
+    now: Nanos,
+) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+    let limits = tree::Sizes::new(store.page_bytes())?.limits;
+    let numbers = Numbers {
+        key: lengths(settings, "key_bytes", 8, limits.key)?,
+        value: lengths(settings, "record_bytes", 0, limits.value)?,
+        value_bytes: settings.value_bytes(&INFO)?,
+    };
+    let (tree, now) = Tree::open(store, settings, now)?;
+    let (key, value, scratch) = Default::default();
+    let index = PrefixBPlusTree {
+        tree,
+        numbers,
+        key,
+        value,
+        scratch,
+    };
+    Ok((Box::new(index), now))
+}
+
+impl PrefixBPlusTree {
+    /// Of a key whose bytes were not written as those of a number.
+    fn strange<T>(&self) -> Result<T, IndexError> {
+        let at = self.tree.path.last().map_or(Lpn(0), |step| step.at);
+        damaged(
+            at,
+            "a key or value is not what was written, or key_bytes and record_bytes are not those \
+             that it was written with",
+        )
+    }
+}
+
+impl Index for PrefixBPlusTree {
+    fn info(&self) -> &'static Info {
+        &INFO
+    }
+
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+        self.numbers.key(key, &mut self.key);
+        self.numbers.value(key, value, &mut self.value);
+        let (_, now) = self.tree.change(now, &self.key, Some(&self.value))?;
+        Ok(now)
+    }
+
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+        self.numbers.key(key, &mut self.key);
+        Ok(self.tree.change(now, &self.key, None)?.1)
+    }
+
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+        self.numbers.key(key, &mut self.key);
+        let (found, now) = self.tree.get(now, &self.key, &mut self.value)?;
+        if !found {
+            return Ok((None, now));
+        }
+        match self.numbers.value_of(key, &self.value, &mut self.scratch) {
+            Some(value) => Ok((Some(value), now)),
+            None => self.strange(),
+        }
+    }
+
+    fn range(
+        &mut self,
+        now: Nanos,
+        from: Key,
+        to: Key,
+        into: &mut Vec<(Key, Value)>,
+    ) -> Result<Nanos, IndexError> {
+        if from > to {
+            return Ok(now);
+        }
+        let (numbers, scratch) = (self.numbers, &mut self.scratch);
+        numbers.key(from, &mut self.key);
+        let beyond = to.checked_add(1);
+        if let Some(beyond) = beyond {
+            numbers.key(beyond, &mut self.value);
+        }
+        let to = beyond.map(|_| &self.value[..]);
+        let mut sound = true;
+        let now = self.tree.range(now, &self.key, to, &mut |key, value| {
+            let pair = numbers.key_of(key, scratch).and_then(|key| {
+                let value = numbers.value_of(key, value, scratch)?;
+                Some((key, value))
+            });
+            sound = pair.is_some();
+            into.extend(pair);
+            sound
+        })?;
+        if sound { Ok(now) } else { self.strange() }
+    }
+
+    fn bytes(&mut self) -> Option<&mut dyn ByteIndex> {
+        Some(&mut self.tree)
+    }
+
+    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        self.tree.settle(now)
+    }
+
+    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        self.settle(now)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.tree.check()
+    }
+
+    fn stats(&self) -> IndexStats {
+        self.tree.cache.stats()
+    }
+
+    fn reset_stats(&mut self) {
+        self.tree.cache.reset_stats();
+        self.tree.counts = Counts::default();
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("page_cache", self.tree.cache.memory()),
+            ("free_pages", self.tree.space.memory()),
+        ]
+    }
+
+    fn figures(&self) -> Vec<(&'static str, f64)> {
+        let counts = self.tree.counts;
+        [
+            ("splits", counts.splits),
+            ("merges", counts.merges),
+            ("redistributions", counts.redistributions),
+            ("grown", counts.grown),
+            ("shrunk", counts.shrunk),
+            ("large_values", counts.large),
+            ("pages", u64::from(self.tree.space.used())),
+        ]
+        .map(|(name, count)| (name, count as f64))
+        .to_vec()
+    }
+
+    fn store(&mut self) -> &mut dyn Store {
+        self.tree.cache.store()
+    }
+
+    fn into_store(self: Box<Self>) -> Box<dyn Store> {
+        self.tree.cache.into_store()
+    }
+}
+
+impl ByteIndex for Tree {
+    fn limits(&self) -> Limits {
+        self.sizes.limits
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn insert(&mut self, now: Nanos, key: &[u8], value: &[u8]) -> Result<Nanos, IndexError> {
+        Ok(self.change(now, key, Some(value))?.1)
+    }
+
+    fn delete(&mut self, now: Nanos, key: &[u8]) -> Result<(bool, Nanos), IndexError> {
+        self.change(now, key, None)
+    }
+
+    fn get(
+        &mut self,
+        now: Nanos,
+        key: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<(bool, Nanos), IndexError> {
+        Tree::get(self, now, key, into)
+    }
+
+    fn range(
+        &mut self,
+        now: Nanos,
+        from: &[u8],
+        to: Option<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Nanos, IndexError> {
+        Tree::range(self, now, from, to, each)
+    }
+}

@@ -1,0 +1,406 @@
+//! How nodes lie in pages: slots in the order of the keys grow from the head, cells of any length
+//! from the end, and what all keys of a node begin with is there once.
+//!
+//! ```text
+//!   | head | slot 0 | slot 1 | …   →   free   ←   … | cell | cell | prefix |
+//! ```
+//!
+//! A slot has the first bytes of its key as a number, so that a bisection rarely looks at a cell.
+
+use crate::layout;
+use crate::layout::{Record, get, put};
+use crate::units::Lpn;
+
+layout! {
+    /// The head of a node of a prefix B+-tree. The slots follow it, the cells and the prefix of all
+    /// keys are at the end of the page.
+    pub prefix_node_head: 16 => {
+        KIND:   2, "1 of a leaf, 2 of an inner node";
+        COUNT:  2, "entries";
+        PREFIX: 2, "bytes that all keys begin with; cells do not repeat them";
+        CELLS:  3, "where the first cell begins";
+        DEAD:   3, "bytes of cells that are not used any more";
+        FIRST:  4, "inner node: the child with the keys before the first; leaf: 0";
+    }
+}
+
+layout! {
+    /// A slot of a prefix B+-tree's node.
+    pub prefix_slot: 8 => {
+        HEAD: 4, "the first four bytes of the key behind the prefix as a number, the first one \
+                  weighs most";
+        AT:   2, "where the cell begins";
+        KEY:  2, "bytes of the key behind the prefix";
+    }
+}
+
+layout! {
+    /// The head of a cell of a prefix B+-tree's node. The key behind the prefix follows, then the
+    /// value; in an inner node that is the page of the child with the keys from this one on.
+    pub prefix_cell_head: 2 => {
+        VALUE: 2, "bytes of the value; with the top bit, it lies in pages of its own";
+    }
+}
+
+layout! {
+    /// What a leaf has of a value that lies in pages of its own. The numbers of these follow, four
+    /// bytes each.
+    pub large_value_head: 4 => {
+        BYTES: 4, "bytes of the value";
+    }
+}
+
+/// Records that this module keeps.
+pub const LAYOUTS: &[Record] = &[
+    prefix_node_head::RECORD,
+    prefix_slot::RECORD,
+    prefix_cell_head::RECORD,
+    large_value_head::RECORD,
+];
+
+const HEAD: usize = prefix_node_head::SIZE;
+const SLOT: usize = prefix_slot::SIZE;
+const CELL: usize = prefix_cell_head::SIZE;
+const LARGE: u64 = 1 << 15;
+
+/// Bytes of an entry in a node without a prefix, its slot included.
+pub(super) const fn entry_bytes(key: usize, value: usize) -> usize {
+    SLOT + CELL + key + value
+}
+
+/// Bytes of a page that its entries and the prefix can have.
+pub(super) const fn room(page_bytes: usize) -> usize {
+    page_bytes.saturating_sub(HEAD)
+}
+
+/// How many bytes two keys begin with alike.
+pub(super) fn alike(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// The first bytes of a key as a number.
+#[inline]
+fn head_of(key: &[u8]) -> u32 {
+    if let Some(head) = key.first_chunk::<4>() {
+        return u32::from_be_bytes(*head);
+    }
+    let mut head = [0; 4];
+    head[..key.len()].copy_from_slice(key);
+    u32::from_be_bytes(head)
+}
+
+/// Which of both kinds a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Leaf = 1,
+    Inner = 2,
+}
+
+/// What a key leads to, as it lies in a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Value<'a> {
+    pub(super) bytes: &'a [u8],
+    /// They say in which pages the value is.
+    pub(super) large: bool,
+}
+
+impl Value<'_> {
+    /// The length of a value that lies in pages of its own, and the pages.
+    pub(super) fn pages(self) -> Option<(usize, Vec<Lpn>)> {
+        let (head, list) = self.bytes.split_at_checked(large_value_head::SIZE)?;
+        let page = |at: &[u8]| Lpn(get(at, 0..4) as u32);
+        let pages = list.chunks_exact(4).map(page).collect();
+        self.large
+            .then(|| (get(head, large_value_head::BYTES) as usize, pages))
+    }
+}
+
+/// What a leaf has of a value in pages of its own.
+pub(super) fn page_list(bytes: usize, pages: &[Lpn]) -> Vec<u8> {
+    let mut list = vec![0; large_value_head::SIZE];
+    put(&mut list, large_value_head::BYTES, bytes as u64);
+    list.extend(pages.iter().flat_map(|page| page.0.to_le_bytes()));
+    list
+}
+
+/// A node in a page, to look at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Node<'a> {
+    page: &'a [u8],
+    /// Entries.
+    pub(super) len: usize,
+    prefix: usize,
+    cells: usize,
+}
+
+impl<'a> Node<'a> {
+    /// The node in a page; nothing if it is no such node.
+    #[inline]
+    pub(super) fn of(page: &'a [u8], kind: Kind) -> Option<Node<'a>> {
+        let field = |field| get(page, field) as usize;
+        let node = Node {
+            page,
+            len: field(prefix_node_head::COUNT),
+            prefix: field(prefix_node_head::PREFIX),
+            cells: field(prefix_node_head::CELLS),
+        };
+        let sound = field(prefix_node_head::KIND) == kind as usize
+            && HEAD + node.len * SLOT <= node.cells
+            && node.cells + node.prefix <= page.len();
+        sound.then_some(node)
+    }
+
+    /// What all keys begin with.
+    pub(super) fn prefix(self) -> &'a [u8] {
+        &self.page[self.page.len() - self.prefix..]
+    }
+
+    #[inline]
+    fn slot(self, slot: usize) -> &'a [u8] {
+        &self.page[HEAD + slot * SLOT..][..SLOT]
+    }
+
+    /// Where a cell begins, and how many bytes of it are the key.
+    #[inline]
+    fn cell(self, slot: usize) -> (usize, usize) {
+        let slot = self.slot(slot);
+        let at = get(slot, prefix_slot::AT) as usize;
+        (at, get(slot, prefix_slot::KEY) as usize)
+    }
+
+    /// What a damaged page has no room for is empty.
+    #[inline]
+    fn bytes(self, at: usize, len: usize) -> &'a [u8] {
+        self.page.get(at..at + len).unwrap_or_default()
+    }
+
+    /// A key, behind the prefix.
+    #[inline]
+    pub(super) fn suffix(self, slot: usize) -> &'a [u8] {
+        let (at, key) = self.cell(slot);
+        self.bytes(at + CELL, key)
+    }
+
+    /// A whole key.
+    pub(super) fn key(self, slot: usize) -> Vec<u8> {
+        [self.prefix(), self.suffix(slot)].concat()
+    }
+
+    /// A value.
+    #[inline]
+    pub(super) fn value(self, slot: usize) -> Value<'a> {
+        let (at, key) = self.cell(slot);
+        let head = match self.bytes(at, CELL) {
+            [] => 0,
+            head => get(head, prefix_cell_head::VALUE),
+        };
+        Value {
+            bytes: self.bytes(at + CELL + key, (head & (LARGE - 1)) as usize),
+            large: head & LARGE != 0,
+        }
+    }
+
+    /// The number of entries for whose key a test holds; it does for a first part. The test gets
+    /// the head of the slot, and the slot.
+    #[inline]
+    fn part(self, holds: impl Fn(u32, usize) -> bool) -> usize {
+        let test = |slot: usize| {
+            let head = get(self.slot(slot), prefix_slot::HEAD) as u32;
+            holds(head, slot)
+        };
+        let (mut first, mut rest) = (0, self.len);
+        // Nearly no branch depends on a key: those would be guessed wrong half of the time.
+        while rest > 1 {
+            let half = rest / 2;
+            first += if test(first + half - 1) { half } else { 0 };
+            rest -= half;
+        }
+        first + usize::from(rest == 1 && test(first))
+    }
+
+    /// A key without the prefix, which each key that belongs here has.
+    #[inline]
+    fn behind(self, key: &[u8]) -> &[u8] {
+        key.get(self.prefix..).unwrap_or_default()
+    }
+
+    /// Where a key is, or where it would be.
+    #[inline]
+    pub(super) fn find(self, key: &[u8]) -> Result<usize, usize> {
+        let key = self.behind(key);
+        let head = head_of(key);
+        let slot =
+            self.part(|other, slot| other < head || other == head && self.suffix(slot) < key);
+        if slot < self.len && self.suffix(slot) == key {
+            Ok(slot)
+        } else {
+            Err(slot)
+        }
+    }
+
+    /// Which child of an inner node has a key.
+    #[inline]
+    pub(super) fn route(self, key: &[u8]) -> usize {
+        let key = self.behind(key);
+        let head = head_of(key);
+        self.part(|other, slot| other < head || other == head && self.suffix(slot) <= key)
+    }
+
+    /// A child of an inner node; there is one more than there are entries.
+    #[inline]
+    pub(super) fn child(self, slot: usize) -> Lpn {
+        let Some(entry) = slot.checked_sub(1) else {
+            return Lpn(get(self.page, prefix_node_head::FIRST) as u32);
+        };
+        match self.value(entry).bytes.first_chunk::<4>() {
+            Some(child) => Lpn(u32::from_le_bytes(*child)),
+            None => Lpn(0),
+        }
+    }
+
+    /// Bytes that an entry takes here.
+    pub(super) fn taken(self, slot: usize) -> usize {
+        SLOT + CELL + self.suffix(slot).len() + self.value(slot).bytes.len()
+    }
+
+    fn gap(self) -> usize {
+        self.cells - HEAD - self.len * SLOT
+    }
+
+    fn dead(self) -> usize {
+        get(self.page, prefix_node_head::DEAD) as usize
+    }
+
+    /// Bytes for further entries.
+    pub(super) fn spare(self) -> usize {
+        self.gap() + self.dead()
+    }
+
+    /// Bytes that the entries would take without a prefix: what a node is full by.
+    pub(super) fn fill(self) -> usize {
+        let taken = room(self.page.len()) - self.prefix;
+        taken.saturating_sub(self.spare()) + self.len * self.prefix
+    }
+
+    /// Checks what only this page can tell: cells within the page, none over another, counts.
+    ///
+    /// # Errors
+    /// Says what does not hold.
+    pub(super) fn check(self) -> Result<(), String> {
+        let mut cells = Vec::with_capacity(self.len);
+        for slot in 0..self.len {
+            let (at, key) = self.cell(slot);
+            let end = at + CELL + key + self.value(slot).bytes.len();
+            let head = get(self.slot(slot), prefix_slot::HEAD) as u32;
+            let inside = at >= self.cells && end + self.prefix <= self.page.len();
+            if !inside || head != head_of(self.suffix(slot)) {
+                return Err(format!("slot {slot} does not fit its cell"));
+            }
+            cells.push((at, end));
+        }
+        cells.sort_unstable();
+        if cells.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+            return Err("two cells overlap".to_string());
+        }
+        let used: usize = cells.iter().map(|(at, end)| end - at).sum();
+        let all = self.page.len() - self.prefix - self.cells;
+        if used + self.dead() != all {
+            let dead = self.dead();
+            return Err(format!(
+                "{used} bytes of {all} are used, not all but {dead}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn set(page: &mut [u8], field: std::ops::Range<usize>, value: usize) {
+    put(page, field, value as u64);
+}
+
+fn field(page: &[u8], field: std::ops::Range<usize>) -> usize {
+    get(page, field) as usize
+}
+
+/// Makes a page of zeros a node without entries.
+pub(super) fn write_head(page: &mut [u8], kind: Kind, prefix: &[u8], first: Lpn) {
+    let cells = page.len() - prefix.len();
+    page[cells..].copy_from_slice(prefix);
+    set(page, prefix_node_head::KIND, kind as usize);
+    set(page, prefix_node_head::PREFIX, prefix.len());
+    set(page, prefix_node_head::CELLS, cells);
+    set(page, prefix_node_head::FIRST, first.index());
+}
+
+/// Puts an entry into a node that has room for it. The key is whole.
+pub(super) fn insert(page: &mut [u8], slot: usize, key: &[u8], value: Value<'_>) {
+    let len = field(page, prefix_node_head::COUNT);
+    let key = &key[field(page, prefix_node_head::PREFIX)..];
+    let bytes = CELL + key.len() + value.bytes.len();
+    let (from, end) = (HEAD + slot * SLOT, HEAD + len * SLOT);
+    if end + SLOT + bytes > field(page, prefix_node_head::CELLS) {
+        compact(page);
+    }
+    let at = field(page, prefix_node_head::CELLS) - bytes;
+    let cell = &mut page[at..at + bytes];
+    let large = if value.large { LARGE } else { 0 };
+    put(
+        cell,
+        prefix_cell_head::VALUE,
+        large | value.bytes.len() as u64,
+    );
+    cell[CELL..][..key.len()].copy_from_slice(key);
+    cell[CELL + key.len()..].copy_from_slice(value.bytes);
+    page.copy_within(from..end, from + SLOT);
+    let slot = &mut page[from..from + SLOT];
+    put(slot, prefix_slot::HEAD, u64::from(head_of(key)));
+    set(slot, prefix_slot::AT, at);
+    set(slot, prefix_slot::KEY, key.len());
+    set(page, prefix_node_head::COUNT, len + 1);
+    set(page, prefix_node_head::CELLS, at);
+}
+
+/// Takes an entry out of a node.
+pub(super) fn remove(page: &mut [u8], kind: Kind, slot: usize) {
+    let bytes = Node::of(page, kind).map_or(0, |node| node.taken(slot) - SLOT);
+    let len = field(page, prefix_node_head::COUNT);
+    let (from, end) = (HEAD + (slot + 1) * SLOT, HEAD + len * SLOT);
+    page.copy_within(from..end, from - SLOT);
+    let dead = field(page, prefix_node_head::DEAD) + bytes;
+    set(page, prefix_node_head::DEAD, dead);
+    set(page, prefix_node_head::COUNT, len - 1);
+}
+
+/// Gives an entry another value, if it has as many bytes; says whether it has.
+pub(super) fn overwrite(page: &mut [u8], slot: usize, value: Value<'_>) -> bool {
+    let Some(node) = Node::of(page, Kind::Leaf) else {
+        return false;
+    };
+    let (old, (at, key)) = (node.value(slot), node.cell(slot));
+    let same = old.bytes.len() == value.bytes.len() && old.large == value.large;
+    if same {
+        page[at + CELL + key..][..value.bytes.len()].copy_from_slice(value.bytes);
+    }
+    same
+}
+
+/// Moves the cells together.
+fn compact(page: &mut [u8]) {
+    let old = page.to_vec();
+    let (len, prefix) = (
+        field(page, prefix_node_head::COUNT),
+        field(page, prefix_node_head::PREFIX),
+    );
+    let mut cells = page.len() - prefix;
+    for slot in 0..len {
+        let slot = &mut page[HEAD + slot * SLOT..][..SLOT];
+        let (at, key) = (field(slot, prefix_slot::AT), field(slot, prefix_slot::KEY));
+        let value = get(&old[at..], prefix_cell_head::VALUE) & (LARGE - 1);
+        let bytes = CELL + key + value as usize;
+        cells -= bytes;
+        set(slot, prefix_slot::AT, cells);
+        page[cells..cells + bytes].copy_from_slice(&old[at..at + bytes]);
+    }
+    set(page, prefix_node_head::CELLS, cells);
+    set(page, prefix_node_head::DEAD, 0);
+}

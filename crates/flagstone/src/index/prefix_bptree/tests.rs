@@ -1,0 +1,491 @@
+//! Tests of the prefix B+-tree: histories of byte strings against a map with stores and changes
+//! that go wrong on purpose, histories of numbers as all indexes have, limits, full stores, damage.
+
+use super::super::model::{Dice, History, assert_recovers, figure, small_device};
+use super::super::{IndexKind, MemStore, Recoverable, StoreError};
+use super::*;
+use crate::commit::Kind as Protocol;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const ZERO: Nanos = Nanos::ZERO;
+
+/// What is wrong on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mistake {
+    None,
+    /// Every 50th insertion of a key that is there is lost.
+    LosesUpdates,
+    /// Every 50th deletion is lost.
+    LosesDeletions,
+    /// The store loses every 50th page that is written.
+    LosesPages,
+    /// The store loses the last page of every 20th request for several pages, of those between
+    /// flushes: long values are written by these alone.
+    LosesEnds,
+}
+
+/// Pages in memory, some of which are lost.
+struct Forgetful {
+    pages: MemStore,
+    mistake: Mistake,
+    requests: u64,
+}
+
+impl Store for Forgetful {
+    fn page_bytes(&self) -> usize {
+        self.pages.page_bytes()
+    }
+    fn pages(&self) -> u32 {
+        self.pages.pages()
+    }
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+        self.pages.read(now, at, into)
+    }
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+        self.requests += 1;
+        let kept = match self.mistake {
+            Mistake::LosesPages if self.requests.is_multiple_of(50) => &pages[1..],
+            Mistake::LosesEnds if self.requests.is_multiple_of(20) && pages.len() > 1 => {
+                &pages[..pages.len() - 1]
+            }
+            _ => pages,
+        };
+        self.pages.write(now, kept)
+    }
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+        self.pages.trim(now, at)
+    }
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        self.pages.commit(now)
+    }
+}
+
+/// A key out of few, of all the shapes that are hard: empty, short, the longest, one the beginning
+/// of another, the same up to the last bytes.
+fn any_key(dice: &mut Dice, most: usize) -> Vec<u8> {
+    let letters = |dice: &mut Dice, len: u64| -> Vec<u8> {
+        (0..len)
+            .map(|_| b"a\0\xff"[dice.below(3) as usize])
+            .collect()
+    };
+    match dice.below(6) {
+        0 => {
+            let len = dice.below(4);
+            letters(dice, len)
+        }
+        1 => vec![b'x'; dice.below(most as u64 + 1) as usize],
+        2 => {
+            let mut key = vec![b'p'; most];
+            let number = dice.below(200) as u16;
+            key[most - 2..].copy_from_slice(&number.to_be_bytes());
+            key
+        }
+        3 => {
+            let number = dice.below(40);
+            let mut key = vec![(number * 6) as u8; most];
+            key[most - 1] = number as u8;
+            key
+        }
+        4 => format!("u{:05}", dice.below(300)).into_bytes(),
+        _ => {
+            let mut key = vec![b'q'; most / 2];
+            let len = dice.below(5);
+            key.extend(letters(dice, len));
+            key.truncate(most);
+            key
+        }
+    }
+}
+
+/// A value, empty or up to the longest, around the length that has pages of its own.
+fn any_value(dice: &mut Dice, page: usize, most: usize) -> Vec<u8> {
+    let len = match dice.below(8) {
+        0 => 0,
+        1..4 => dice.below(12) as usize,
+        4 | 5 => dice.below(page as u64 / 4) as usize,
+        6 => page - 1 + dice.below(3) as usize,
+        _ => dice.below(most as u64 + 1) as usize,
+    };
+    let seed = dice.next();
+    (0..len.min(most))
+        .map(|i| (seed >> (i % 50)) as u8)
+        .collect()
+}
+
+struct Strings {
+    page_bytes: usize,
+    frames: u64,
+    seed: u64,
+    operations: u64,
+}
+
+impl Strings {
+    fn settings(&self) -> Settings {
+        Settings::new().with("memory", self.frames * self.page_bytes as u64)
+    }
+
+    /// Grows the tree, changes it and shrinks it to almost nothing, three times.
+    fn play(&self, mistake: Mistake) -> Result<(), String> {
+        let store = Box::new(Forgetful {
+            pages: MemStore::new(self.page_bytes, 1 << 16),
+            mistake,
+            requests: 0,
+        });
+        let say = |error: IndexError| error.to_string();
+        let (mut index, mut now) = open(store, &self.settings(), ZERO).map_err(say)?;
+        let mut map = Map::new();
+        let mut dice = Dice(self.seed);
+        for i in 0..self.operations {
+            let fail = |what: String| format!("operation {i}, seed {}: {what}", self.seed);
+            let say = |error: IndexError| fail(error.to_string());
+            let tree = index.bytes().expect("byte strings");
+            let limits = tree.limits();
+            let grows = (i * 6 / self.operations).is_multiple_of(2);
+            let key = any_key(&mut dice, limits.key);
+            let roll = dice.below(100) + if grows { 0 } else { 30 };
+            if roll < 60 {
+                let value = any_value(&mut dice, self.page_bytes, limits.value);
+                let there = map.contains_key(&key);
+                if !(mistake == Mistake::LosesUpdates && there && i % 50 == 0) {
+                    now = tree.insert(now, &key, &value).map_err(say)?;
+                }
+                map.insert(key, value);
+            } else if roll < 70 || roll >= 100 {
+                // Mostly of keys that are there.
+                let key = map
+                    .range(key.clone()..)
+                    .next()
+                    .map_or(key, |(key, _)| key.clone());
+                let there = map.remove(&key).is_some();
+                if !(mistake == Mistake::LosesDeletions && i % 50 == 0) {
+                    let (was, done) = tree.delete(now, &key).map_err(say)?;
+                    now = done;
+                    if was != there {
+                        return Err(fail(format!("{key:?} was there: {was}")));
+                    }
+                }
+            } else if roll < 80 {
+                let to = any_key(&mut dice, limits.key);
+                let to = (dice.below(5) > 0).then_some(to);
+                let most = dice.below(30) as usize;
+                now = assert_range(tree, now, &map, &key, to.as_deref(), most).map_err(fail)?;
+            } else {
+                let mut value = Vec::new();
+                let (found, done) = tree.get(now, &key, &mut value).map_err(say)?;
+                now = done;
+                if found.then_some(&value) != map.get(&key) {
+                    return Err(fail(format!("{key:?} has {found} {value:?}")));
+                }
+            }
+            if i % (self.operations / 60 + 1) == 0 {
+                index.check().map_err(fail)?;
+            }
+            if i % (self.operations / 8 + 1) == self.operations / 16 {
+                now = index.flush(now).map_err(say)?;
+                let store = index.into_store();
+                (index, now) = open(store, &self.settings(), now).map_err(say)?;
+                index.check().map_err(fail)?;
+                let tree = index.bytes().expect("byte strings");
+                if tree.len() != map.len() as u64 {
+                    return Err(fail(format!("it says that it has {} keys", tree.len())));
+                }
+                now = assert_range(tree, now, &map, b"", None, usize::MAX).map_err(fail)?;
+            }
+        }
+        index.check()?;
+        let tree = index.bytes().expect("byte strings");
+        for key in map.keys().cloned().collect::<Vec<_>>() {
+            now = tree.delete(now, &key).map_err(say)?.1;
+        }
+        index.check()
+    }
+}
+
+/// Holds a range against the map, up to so many pairs.
+fn assert_range(
+    tree: &mut dyn ByteIndex,
+    now: Nanos,
+    map: &Map,
+    from: &[u8],
+    to: Option<&[u8]>,
+    most: usize,
+) -> Result<Nanos, String> {
+    let mut found = Vec::new();
+    let done = tree.range(now, from, to, &mut |key, value| {
+        found.push((key.to_vec(), value.to_vec()));
+        found.len() < most
+    });
+    let done = done.map_err(|error| error.to_string())?;
+    let end = to.map_or(Bound::Unbounded, Bound::Excluded);
+    let is_empty = to.is_some_and(|to| from >= to);
+    let wanted = (!is_empty).then(|| map.range::<[u8], _>((Bound::Included(from), end)));
+    let wanted = wanted.into_iter().flatten().take(most.max(1));
+    if !wanted
+        .map(|(k, v)| (k, v))
+        .eq(found.iter().map(|(k, v)| (k, v)))
+    {
+        return Err(format!("{from:?} to {to:?} has {found:?}"));
+    }
+    Ok(done)
+}
+
+#[test]
+fn agrees_with_a_map_of_byte_strings() {
+    for (page_bytes, frames) in [(128, 4), (251, 6), (256, 40), (1024, 5)] {
+        let strings = |seed| Strings {
+            page_bytes,
+            frames,
+            seed,
+            operations: 5000,
+        };
+        for seed in 0..3 {
+            assert_eq!(strings(seed).play(Mistake::None), Ok(()), "{page_bytes}");
+        }
+    }
+}
+
+#[test]
+fn what_is_lost_on_purpose_is_noticed() {
+    use Mistake::{LosesDeletions, LosesEnds, LosesPages, LosesUpdates};
+    for mistake in [LosesUpdates, LosesDeletions, LosesPages, LosesEnds] {
+        let strings = Strings {
+            page_bytes: 256,
+            frames: 6,
+            seed: 1,
+            operations: 3000,
+        };
+        assert!(strings.play(mistake).is_err(), "{mistake:?} passes");
+    }
+}
+
+#[test]
+fn agrees_with_a_map_of_numbers_of_every_length() {
+    for (page_bytes, keys, records) in [(128, "8", "0"), (256, "8..25", "0..900"), (256, "8", "40")]
+    {
+        let history = History {
+            kind: IndexKind::PrefixBPlusTree,
+            settings: Settings::new()
+                .with("memory", 6 * page_bytes)
+                .with("key_bytes", keys)
+                .with("record_bytes", records),
+            page_bytes,
+            seed: 1,
+            operations: 6000,
+            keys: 700,
+        };
+        history.assert_agrees(3);
+    }
+}
+
+#[test]
+fn transactions_survive_or_are_gone() {
+    let settings = INFO.tiny().with("memory", 8192);
+    assert_recovers(IndexKind::PrefixBPlusTree, &settings, 5, 300);
+}
+
+#[test]
+fn byte_strings_have_transactions_too() {
+    let (kind, settings) = (IndexKind::PrefixBPlusTree, Settings::new());
+    let store = small_device(Protocol::LightTx);
+    let opened = Recoverable::open(kind, store, &settings, ZERO);
+    let (mut index, mut now) = opened.expect("a blank store");
+    let long = vec![7; 1200];
+    for (value, commits) in [(&b"one"[..], true), (b"two", false), (&long, true)] {
+        now = index.begin(now).expect("begin");
+        let tree = index.index().bytes().expect("byte strings");
+        now = tree.insert(now, b"key", value).expect("room");
+        now = if commits {
+            index.commit(now)
+        } else {
+            index.abort(now)
+        }
+        .expect("a device");
+        let (again, done) =
+            Recoverable::open(kind, index.into_store(), &settings, now).expect("the same store");
+        (index, now) = (again, done);
+        let mut found = Vec::new();
+        let tree = index.index().bytes().expect("byte strings");
+        let (there, done) = tree.get(now, b"key", &mut found).expect("a device");
+        now = done;
+        let wanted = if commits { value } else { b"one" };
+        assert_eq!((there, &found[..]), (true, wanted));
+    }
+    assert!(index.index().check().is_ok());
+}
+
+#[test]
+fn everything_happens_in_a_long_history_down_to_the_last_key() {
+    let settings = INFO.tiny().with("memory", 8 * 256);
+    let store = Box::new(MemStore::new(256, 4096));
+    let (mut index, _) = open(store, &settings, ZERO).expect("a blank store");
+    let mut dice = Dice(3);
+    for phase in 0..4 {
+        for _ in 0..1500 {
+            let key = dice.below(400);
+            if (dice.below(10) < 7) == (phase % 2 == 0) {
+                index.insert(ZERO, key, dice.next()).expect("room");
+            } else {
+                index.delete(ZERO, key).expect("room");
+            }
+        }
+        index.check().expect("a tree");
+    }
+    for key in 0..400 {
+        index.delete(ZERO, key).expect("room");
+        index.check().expect("a tree");
+    }
+    for (name, count) in index.figures() {
+        assert!(count > 0.0, "{name}");
+    }
+    assert_eq!(figure(index.as_ref(), "pages"), 2.0, "metadata and a root");
+}
+
+#[test]
+fn what_is_too_long_is_refused_and_nothing_is_lost() {
+    let store = Box::new(MemStore::new(256, 64));
+    let (mut index, _) = open(store, &Settings::new(), ZERO).expect("a blank store");
+    let tree = index.bytes().expect("byte strings");
+    let Limits { key, value } = tree.limits();
+    assert_eq!((key, value), (25, 5 * 256));
+    let (longest_key, longest_value) = (vec![1; key], vec![2; value]);
+    tree.insert(ZERO, &longest_key, &longest_value)
+        .expect("the longest");
+    let refused = tree.insert(ZERO, &vec![1; key + 1], b"").unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "a key of 26 bytes is too long: pages of 256 bytes take a key of 25; shorten it, or use a \
+         store with larger pages"
+    );
+    let refused = tree.insert(ZERO, &longest_key, &vec![0; value + 1]);
+    let (what, bytes, most, page) = ("value", 1281, 1280, 256);
+    let too_long = IndexError::TooLong {
+        what,
+        bytes,
+        most,
+        page,
+    };
+    assert_eq!(refused.unwrap_err(), too_long);
+    let mut found = Vec::new();
+    assert!(tree.get(ZERO, &longest_key, &mut found).expect("a page").0);
+    assert_eq!((found, tree.len()), (longest_value, 1));
+    index.check().expect("a tree");
+}
+
+#[test]
+fn settings_that_do_not_fit_the_pages_are_refused() {
+    let refused = |page_bytes, settings: &Settings| {
+        let store = Box::new(MemStore::new(page_bytes, 64));
+        let error = open(store, settings, ZERO).err().expect("refused");
+        assert!(matches!(error, IndexError::Settings(_)), "{error}");
+        error.to_string()
+    };
+    let with = |name, value| Settings::new().with(name, value);
+    assert!(refused(256, &with("key_bytes", "8..26")).contains("from 8 to 25"));
+    assert!(refused(256, &with("key_bytes", "7")).contains("`7`"));
+    assert!(refused(256, &with("record_bytes", "9000")).contains("to 1280"));
+    for page_bytes in [16, 100, 70_000] {
+        assert!(refused(page_bytes, &Settings::new()).contains("use 128 to 65536"));
+    }
+}
+
+#[test]
+fn a_full_store_refuses_before_anything_is_lost_and_can_be_emptied() {
+    for seed in 0..20 {
+        let store = Box::new(MemStore::new(256, 40));
+        let (mut index, _) = open(store, &Settings::new(), ZERO).expect("a blank store");
+        let (mut dice, mut map) = (Dice(seed), Map::new());
+        let tree = index.bytes().expect("byte strings");
+        let Limits { key, value } = tree.limits();
+        let mut refused = 0;
+        while refused < 20 {
+            let (key, value) = (
+                any_key(&mut dice, key),
+                any_value(&mut dice, 256, value / 3),
+            );
+            match tree.insert(ZERO, &key, &value) {
+                Ok(_) => {
+                    map.insert(key, value);
+                }
+                Err(error) => {
+                    assert_eq!(error, IndexError::Full { pages: 40 });
+                    refused += 1;
+                }
+            }
+        }
+        assert_range(tree, ZERO, &map, b"", None, usize::MAX).expect("all of them");
+        index.check().expect("a tree");
+        index.flush(ZERO).expect("room for its metadata");
+        while !map.is_empty() {
+            let key = any_key(&mut dice, key);
+            let next = map.range(key..).next().or(map.first_key_value());
+            let key = next.expect("it is not empty").0.clone();
+            map.remove(&key);
+            let tree = index.bytes().expect("byte strings");
+            assert!(tree.delete(ZERO, &key).expect("a deletion").0);
+            index.check().expect("a tree");
+        }
+        index.flush(ZERO).expect("room for its metadata");
+        index.check().expect("a tree");
+    }
+}
+
+#[test]
+fn the_check_notices_each_byte_of_head_and_slots_that_is_another_one() {
+    let settings = INFO.tiny();
+    let store = Box::new(MemStore::new(256, 256));
+    let (mut index, now) = open(store, &settings, ZERO).expect("a blank store");
+    for key in 0..40 {
+        index.insert(now, key * 3, key).expect("room");
+    }
+    index.flush(now).expect("room");
+    let mut store = index.into_store();
+    let mut damaged = [0; 2];
+    for page in 1..60 {
+        let mut image = vec![0; 256];
+        store.read(now, Lpn(page), &mut image).expect("a page");
+        let leaf = node::Node::of(&image, node::Kind::Leaf);
+        let kind = usize::from(leaf.is_some());
+        let Some(node) = leaf.or(node::Node::of(&image, node::Kind::Inner)) else {
+            continue;
+        };
+        for at in 0..16 + 8 * node.len {
+            let mut other = image.clone();
+            other[at] ^= 0x10;
+            store.write(now, &[(Lpn(page), &other)]).expect("a page");
+            let (mut index, _) = open(store, &settings, now).expect("metadata");
+            assert!(index.check().is_err(), "byte {at} of page {page}");
+            // Whatever else is asked of it ends, and does not panic.
+            for key in 0..120 {
+                let _ = index.get(now, key);
+            }
+            let _ = index.range(now, 0, Key::MAX, &mut Vec::new());
+            store = index.into_store();
+            damaged[kind] += 1;
+        }
+        store.write(now, &[(Lpn(page), &image)]).expect("a page");
+    }
+    assert!(damaged[0] > 50 && damaged[1] > 500, "{damaged:?}");
+    let (mut index, _) = open(store, &settings, now).expect("metadata");
+    index.check().expect("whole again");
+}
+
+#[test]
+fn what_keys_begin_with_alike_is_kept_once() {
+    let pages = |begin: &[u8]| {
+        let store = Box::new(MemStore::new(2048, 4096));
+        let (mut index, _) = open(store, &Settings::new(), ZERO).expect("a blank store");
+        let tree = index.bytes().expect("byte strings");
+        for i in 0..5000u32 {
+            let number = i.wrapping_mul(2_654_435_769);
+            let key = [begin, &number.to_be_bytes()].concat();
+            tree.insert(ZERO, &key, b"value").expect("room");
+        }
+        index.check().expect("a tree");
+        figure(index.as_ref(), "pages")
+    };
+    let (short, long) = (pages(b""), pages(&[b'/'; 100]));
+    assert!(long < 1.1 * short, "{long} pages, not {short}");
+}
