@@ -1,8 +1,10 @@
 //! A node taken apart, and where one is cut in two.
 //!
 //! Keys and values have any length, so that a node is full by its bytes and not by its entries. No
-//! entry takes more than a quarter of a page: what is too much for a page then fits two, and there
-//! is a cut that leaves a quarter of a page or more on both sides.
+//! entry takes more than a quarter of a page. What is too much for a page, because an entry came in
+//! or a sibling's, then fits two, and would fill a quarter of each or more without prefixes: from the
+//! smaller end of the two up to a quarter, which with one more entry is half a page at most; the
+//! other end was in a page before. An inner node gives one entry away, another quarter.
 
 use super::node::{self, Kind, Node, Value, alike, entry_bytes};
 use crate::units::Lpn;
@@ -84,9 +86,18 @@ impl Apart {
         self.entries.iter().map(Entry::bytes).sum()
     }
 
-    /// Bytes of all entries in a page with a prefix of so many bytes, itself included.
-    pub(super) fn size(&self, prefix: usize) -> usize {
-        prefix + self.fill() - prefix * self.entries.len()
+    /// Bytes that all keys begin with.
+    fn prefix(&self) -> usize {
+        match &self.entries[..] {
+            [] => 0,
+            [first, .., last] => alike(&first.key, &last.key),
+            [only] => only.key.len(),
+        }
+    }
+
+    /// Bytes of all entries in a page, with the prefix there once.
+    pub(super) fn size(&self) -> usize {
+        size(self.fill(), self.entries.len(), self.prefix())
     }
 
     /// Both nodes in one; `between` tells their keys apart.
@@ -99,37 +110,37 @@ impl Apart {
         self
     }
 
-    /// Where to cut it in two, in pages with a prefix of so many bytes: where the smaller part is
-    /// as large as can be, or where it is nearly that and a shorter key tells the parts apart
-    /// ([PrefixBTree]: the split interval). `fits` says of the sizes of both whether they may be.
+    /// Where to cut it in two: both fit a page of so much room and would fill a quarter of it
+    /// without prefixes, and the smaller one is as large as can be; or nearly that, if then a
+    /// shorter key tells them apart ([PrefixBTree]: the split interval).
     ///
-    /// Of an inner node the entry there goes up, so that each part has one less.
-    pub(super) fn cut(
-        &self,
-        prefix: usize,
-        room: usize,
-        fits: impl Fn(usize, usize) -> bool,
-    ) -> Option<usize> {
-        let all = self.size(prefix) - prefix;
-        let up = self.kind == Kind::Inner;
-        let mut before = 0;
+    /// Of an inner node the entry there goes up, so that the right part begins behind it.
+    pub(super) fn cut(&self, room: usize) -> Option<usize> {
+        let (len, all) = (self.entries.len(), self.fill());
+        let (first, last) = (self.entries.first()?, self.entries.last()?);
+        let up = usize::from(self.kind == Kind::Inner);
+        let mut left = 0;
         // Where, the bytes of the smaller part, those of the key.
         let mut cuts: Vec<(usize, usize, usize)> = Vec::new();
-        for (at, pair) in self.entries.windows(2).enumerate() {
-            before += pair[0].bytes() - prefix;
-            let (gone, key) = match up {
-                true => (pair[1].bytes() - prefix, pair[1].key.len()),
-                false => (0, alike(&pair[0].key, &pair[1].key) + 1),
+        for at in 1..len - up {
+            let (before, after) = (&self.entries[at - 1], &self.entries[at]);
+            let next = &self.entries[at + up];
+            left += before.bytes();
+            let right = all - left - up * after.bytes();
+            let sizes = [
+                size(left, at, alike(&first.key, &before.key)),
+                size(right, len - at - up, alike(&next.key, &last.key)),
+            ];
+            let key = match self.kind {
+                Kind::Leaf => alike(&before.key, &after.key) + 1,
+                Kind::Inner => after.key.len(),
             };
-            let (left, right) = (prefix + before, prefix + all - before - gone);
-            let last = up && at + 2 == self.entries.len();
-            if !last && fits(left, right) {
-                cuts.push((at + 1, left.min(right), key));
+            if sizes[0].max(sizes[1]) <= room && left.min(right) >= room / 4 {
+                cuts.push((at, sizes[0].min(sizes[1]), key));
             }
         }
         let best = cuts.iter().map(|cut| cut.1).max()?;
-        let least = best.min((best - best / 8).max(room / 4));
-        cuts.retain(|cut| cut.1 >= least);
+        cuts.retain(|cut| cut.1 >= best - best / 8);
         let cut = cuts.iter().min_by_key(|cut| (cut.2, Reverse(cut.1)))?;
         Some(cut.0)
     }
@@ -153,14 +164,21 @@ impl Apart {
     }
 
     /// Writes it to a page of zeros.
-    pub(super) fn write(&self, page: &mut [u8], prefix: usize) {
-        let all = self.entries.first().map_or(&[][..], |entry| &entry.key);
-        let prefix = &all[..prefix.min(all.len())];
+    pub(super) fn write(&self, page: &mut [u8]) {
+        let prefix = match self.entries.first() {
+            Some(first) => &first.key[..self.prefix()],
+            None => &[],
+        };
         node::write_head(page, self.kind, prefix, self.first);
         for (slot, entry) in self.entries.iter().enumerate() {
             node::insert(page, slot, &entry.key, entry.value());
         }
     }
+}
+
+/// Bytes of entries that are as many without a prefix, with one that is there once.
+fn size(fill: usize, len: usize, prefix: usize) -> usize {
+    prefix + fill - len * prefix
 }
 
 #[cfg(test)]
@@ -194,39 +212,36 @@ mod tests {
         let (room, most, key_most) = (sizes.room, sizes.entry, sizes.limits.key as u64);
         for i in 0..20_000 {
             let kind = if i % 2 == 0 { Kind::Leaf } else { Kind::Inner };
-            // Entries of one length, of any, or nothing but the shortest and the longest.
-            let long = dice.below(100);
-            let mut entries: Vec<(Vec<u8>, usize)> = Vec::new();
-            let mut all = 0;
-            while all <= room {
+            // Entries of one length, of any, or nothing but the shortest and the longest; most of
+            // them begin alike, and now and then one does not.
+            let (long, alike) = (dice.below(100), dice.below(key_most - 2));
+            let mut node = apart(kind, &[]);
+            while node.size() <= room {
                 let is_long = dice.below(100) < long;
-                let key = if is_long { key_most } else { dice.below(4) + 2 };
-                let mut key = vec![0; key as usize];
-                let at = (entries.len() as u16).to_be_bytes();
-                key[..2].copy_from_slice(&at);
+                let end = if is_long { key_most } else { alike + 2 };
+                let mut key = vec![7; end as usize];
+                let number = (dice.below(5000) as u16).to_be_bytes();
+                key[alike as usize..][..2].copy_from_slice(&number);
+                if dice.below(60) == 0 {
+                    key[0] = dice.below(2) as u8 * 255;
+                }
                 let rest = most - entry_bytes(key.len(), 0);
                 let value = match kind {
                     Kind::Inner => 4,
                     Kind::Leaf if is_long => rest,
                     Kind::Leaf => dice.below(rest as u64 / 4 + 1) as usize,
                 };
-                all += entry_bytes(key.len(), value);
-                entries.push((key, value));
+                let found = node.entries.binary_search_by(|entry| entry.key.cmp(&key));
+                if let Err(slot) = found {
+                    let entry = apart(kind, &[(&key, value)]).entries.remove(0);
+                    node.entries.insert(slot, entry);
+                }
             }
-            // One in the middle may be what was too much.
-            let any = dice.below(entries.len() as u64) as usize;
-            entries[any..].reverse();
-            entries.sort();
-            let refs: Vec<(&[u8], usize)> = entries.iter().map(|(k, v)| (&k[..], *v)).collect();
-            let node = apart(kind, &refs);
-            let fits = |left, right| left <= room && right <= room;
-            let cut = node.cut(0, room, fits).expect("a cut");
+            let cut = node.cut(room).expect("a cut");
             let (left, between, right) = node.clone().cut_at(cut);
             for part in [&left, &right] {
-                assert!(
-                    (room / 4..=room).contains(&part.fill()),
-                    "{refs:?} at {cut}"
-                );
+                let holds = part.fill() >= room / 4 && part.size() <= room;
+                assert!(holds, "{node:?} at {cut}");
             }
             let last = &left.entries[left.entries.len() - 1].key;
             assert!(last < &between && between <= right.entries[0].key);
@@ -252,7 +267,7 @@ mod tests {
         assert_eq!((left.entries.len(), &between[..]), (4, &b"e"[..]));
         assert_eq!(right.entries[0].key, b"electron");
         // A cut in the very middle is not worth eight bytes.
-        assert_eq!(node.cut(0, 240, |_, _| true), Some(4));
+        assert_eq!(node.cut(240), Some(4));
         assert_eq!(node.clone().cut_at(5).1, b"electroni");
         assert_eq!(node.cut_at(2).1, b"commut");
     }

@@ -1,8 +1,7 @@
-//! The check of the whole tree: cells, prefixes, order, fences, fill, levels, the number of keys,
+//! The check of the whole tree: cells, order, fences, fill, levels, the number of keys,
 //! and each page used once, those of long values included.
 
 use super::apart::Apart;
-use super::balance::prefix;
 use super::node::{Kind, Node, entry_bytes};
 use super::tree::Tree;
 use crate::units::Lpn;
@@ -59,11 +58,6 @@ impl Tree {
 
     fn check_node(&self, node: Node<'_>, kind: Kind, span: &Span) -> Result<(), String> {
         let (low, high) = (&span.low, span.high.as_deref());
-        let common = &low[..prefix(low, high)];
-        if node.prefix() != common {
-            let found = node.prefix();
-            return Err(format!("its prefix is {found:?}, not {common:?}"));
-        }
         if kind == Kind::Leaf && node.child(0) != Lpn(0) {
             return Err("a leaf has a child".to_string());
         }

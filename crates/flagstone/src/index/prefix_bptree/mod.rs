@@ -3,8 +3,8 @@
 //! Paper       [PrefixBTree]: what inner nodes keep of keys, and what all keys of a node begin with.
 //!             Slots, and pages for long values, are those of the textbooks.
 //! Idea        Entries lie in leaves, in order; inner nodes lead to them. A key between two leaves
-//!             is the shortest that tells them apart, and a node keeps what its bounds begin with
-//!             alike once; so more entries fit a page, and a comparison looks at fewer bytes.
+//!             is the shortest that tells them apart, and a node keeps once what its keys begin
+//!             with alike; so more entries fit a page, and a comparison looks at fewer bytes.
 //!             A node splits or merges by bytes and not by entries.
 //! Cost        As many reads as there are levels, less what the memory holds; one program for a
 //!             change, three for a split, for entries that move to a sibling, two for a merge. A
@@ -18,16 +18,15 @@
 //! Invariants  1. No entry takes more than a quarter of a node; a key has half of that at most.
 //!             2. The entries of a node other than the root would fill a quarter of a page or more
 //!                without a prefix.
-//!             3. All keys of a child lie between those beside it in its parent, and all begin with
-//!                what these begin with alike.
+//!             3. All keys of a child lie between those beside it in its parent.
 //!             4. The pages of a long value are named by its entry, and by nothing else.
 //!
-//! Departures  D1. A prefix follows from the bounds of a node, not from its keys: it stays what it
-//!                 is until the node is written anew.
-//!             D2. Leaves do not name their neighbours. A range finds the next leaf from above,
+//! Departures  D1. Leaves do not name their neighbours. A range finds the next leaf from above,
 //!                 where the nodes are in memory; a split or merge has a page less to write.
-//!             D3. A node with too little, counted without prefixes, merges or takes from a
+//!             D2. A node with too little, counted without prefixes, merges or takes from a
 //!                 sibling. The paper leaves deletions open.
+//!             D3. A prefix is not made longer when keys go, and shorter only by a key without it:
+//!                 the node is then written anew.
 //!
 //! The trait of all indexes has numbers for keys and values. Here they become byte strings, of the
 //! lengths that the settings say; byte strings themselves come in by `Index::bytes`.

@@ -218,16 +218,22 @@ impl<'a> Node<'a> {
         first + usize::from(rest == 1 && test(first))
     }
 
-    /// A key without the prefix, which each key that belongs here has.
+    /// A key without the prefix; of one that does not begin with it, whether it is before or behind
+    /// all that do.
     #[inline]
-    fn behind(self, key: &[u8]) -> &[u8] {
-        key.get(self.prefix..).unwrap_or_default()
+    fn behind(self, key: &[u8]) -> Result<&[u8], usize> {
+        let prefix = self.prefix();
+        match key.get(..prefix.len()) {
+            Some(begin) if begin == prefix => Ok(&key[prefix.len()..]),
+            _ if key < prefix => Err(0),
+            _ => Err(self.len),
+        }
     }
 
     /// Where a key is, or where it would be.
     #[inline]
     pub(super) fn find(self, key: &[u8]) -> Result<usize, usize> {
-        let key = self.behind(key);
+        let key = self.behind(key)?;
         let head = head_of(key);
         let slot =
             self.part(|other, slot| other < head || other == head && self.suffix(slot) < key);
@@ -241,9 +247,18 @@ impl<'a> Node<'a> {
     /// Which child of an inner node has a key.
     #[inline]
     pub(super) fn route(self, key: &[u8]) -> usize {
-        let key = self.behind(key);
+        let key = match self.behind(key) {
+            Ok(key) => key,
+            Err(slot) => return slot,
+        };
         let head = head_of(key);
         self.part(|other, slot| other < head || other == head && self.suffix(slot) <= key)
+    }
+
+    /// Bytes that a further entry with this key may have, counted without a prefix; none if it does
+    /// not begin with that.
+    pub(super) fn room_for(self, key: &[u8]) -> usize {
+        self.behind(key).map_or(0, |_| self.spare() + self.prefix)
     }
 
     /// A child of an inner node; there is one more than there are entries.

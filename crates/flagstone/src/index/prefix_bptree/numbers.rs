@@ -148,10 +148,8 @@ mod tests {
             numbers.value(key, value, &mut bytes);
             assert_eq!(numbers.value_of(key, &bytes, &mut scratch), Some(value));
             // A byte that is another one, and another key's value, are noticed.
-            assert_eq!(
-                numbers.value_of(key + 1, &bytes, &mut scratch).is_some(),
-                bytes.len() == 5
-            );
+            let other = numbers.value_of(key ^ 1, &bytes, &mut scratch);
+            assert!(bytes.len() < 13 || other.is_none(), "{key}");
             if let Some(last) = bytes[5..].last_mut() {
                 *last ^= 1;
                 assert_eq!(numbers.value_of(key, &bytes, &mut scratch), None);

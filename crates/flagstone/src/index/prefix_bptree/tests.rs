@@ -322,9 +322,10 @@ fn everything_happens_in_a_long_history_down_to_the_last_key() {
     let store = Box::new(MemStore::new(256, 4096));
     let (mut index, _) = open(store, &settings, ZERO).expect("a blank store");
     let mut dice = Dice(3);
+    let spread = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     for phase in 0..4 {
         for _ in 0..1500 {
-            let key = dice.below(400);
+            let key = spread(dice.below(400));
             if (dice.below(10) < 7) == (phase % 2 == 0) {
                 index.insert(ZERO, key, dice.next()).expect("room");
             } else {
@@ -333,8 +334,8 @@ fn everything_happens_in_a_long_history_down_to_the_last_key() {
         }
         index.check().expect("a tree");
     }
-    for key in 0..400 {
-        index.delete(ZERO, key).expect("room");
+    for i in 0..400 {
+        index.delete(ZERO, spread(i)).expect("room");
         index.check().expect("a tree");
     }
     for (name, count) in index.figures() {
@@ -467,25 +468,27 @@ fn the_check_notices_each_byte_of_head_and_slots_that_is_another_one() {
         }
         store.write(now, &[(Lpn(page), &image)]).expect("a page");
     }
-    assert!(damaged[0] > 50 && damaged[1] > 500, "{damaged:?}");
+    assert!(damaged[0] > 50 && damaged[1] > 400, "{damaged:?}");
     let (mut index, _) = open(store, &settings, now).expect("metadata");
     index.check().expect("whole again");
 }
 
 #[test]
 fn what_keys_begin_with_alike_is_kept_once() {
-    let pages = |begin: &[u8]| {
+    let pages = |begin: &[u8], spread: u32| {
         let store = Box::new(MemStore::new(2048, 4096));
         let (mut index, _) = open(store, &Settings::new(), ZERO).expect("a blank store");
         let tree = index.bytes().expect("byte strings");
         for i in 0..5000u32 {
-            let number = i.wrapping_mul(2_654_435_769);
+            let number = i.wrapping_mul(spread);
             let key = [begin, &number.to_be_bytes()].concat();
             tree.insert(ZERO, &key, b"value").expect("room");
         }
         index.check().expect("a tree");
         figure(index.as_ref(), "pages")
     };
-    let (short, long) = (pages(b""), pages(&[b'/'; 100]));
-    assert!(long < 1.1 * short, "{long} pages, not {short}");
+    for spread in [1, 2_654_435_769] {
+        let (short, long) = (pages(b"", spread), pages(&[b'/'; 100], spread));
+        assert!(long <= 1.1 * short, "{long} pages, not {short}");
+    }
 }

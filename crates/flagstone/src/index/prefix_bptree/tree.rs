@@ -129,10 +129,10 @@ struct Found {
     taken: usize,
     bytes: usize,
     pages: Vec<Lpn>,
-    /// Bytes for further entries, and bytes that the leaf is full by.
+    /// Bytes for an entry with the key, counted without a prefix; 0 if it does not begin with it.
     spare: usize,
+    /// Bytes that the leaf is full by.
     fill: usize,
-    prefix: usize,
 }
 
 impl Tree {
@@ -314,9 +314,8 @@ impl Tree {
                 taken: slot.map_or(0, |slot| node.taken(slot)),
                 bytes: old.map_or(0, |old| entry_bytes(key.len(), old.bytes.len())),
                 pages: old.and_then(Value::pages).map_or(Vec::new(), |old| old.1),
-                spare: node.spare(),
+                spare: node.room_for(key),
                 fill: node.fill(),
-                prefix: node.prefix().len(),
             }
         })?;
         let there = found.slot.is_ok();
@@ -335,7 +334,7 @@ impl Tree {
                 (entry_bytes(key.len(), list), pages)
             }
         };
-        let fits = bytes <= found.spare + found.taken + found.prefix;
+        let fits = bytes <= found.spare + found.taken;
         let few = found.fill - found.bytes + bytes < self.sizes.least() && self.path.len() > 1;
         self.make_sure(
             pages.saturating_sub(found.pages.len()),
@@ -378,15 +377,15 @@ impl Tree {
         Ok((there, now))
     }
 
-    /// Whether there are pages for what comes: for a value, and a split at each level. What grows
-    /// the tree leaves as many for what shrinks it, where a longer key between two nodes may split
-    /// their parent.
+    /// Whether there are pages for what comes: for a value, and a split at each level with a root
+    /// above. What grows the tree leaves enough for what shrinks it, where a longer key between
+    /// two nodes may split their parent, and so on.
     fn make_sure(&self, pages: usize, splits: bool, grows: bool) -> Result<(), IndexError> {
         if pages == 0 && !splits {
             return Ok(());
         }
-        let levels = self.path.len() + 1;
-        let needed = pages + levels + if grows { levels } else { 0 };
+        let levels = self.path.len();
+        let needed = pages + levels + if grows { 2 + levels } else { 0 };
         if (self.space.left() as usize) < needed {
             return Err(self.space.full());
         }
@@ -450,7 +449,7 @@ impl Tree {
                     return Ok(now);
                 }
             }
-            let ((_, end), done) = self.bounds(now, self.path.len() - 1)?;
+            let (end, done) = self.end_of_leaf(now)?;
             now = done;
             match end {
                 Some(end) if end > from => from = end,
@@ -459,6 +458,22 @@ impl Tree {
             }
         }
         Ok(now)
+    }
+
+    /// The key that the leaf at the end of the path ends before: that of the nearest node above it
+    /// that has one.
+    fn end_of_leaf(&mut self, mut now: Nanos) -> Result<(Option<Vec<u8>>, Nanos), IndexError> {
+        for depth in (0..self.path.len() - 1).rev() {
+            let Step { at, slot } = self.path[depth];
+            let (end, done) = self.look(now, at, Kind::Inner, |node| {
+                (slot < node.len).then(|| node.key(slot))
+            })?;
+            now = done;
+            if end.is_some() {
+                return Ok((end, now));
+            }
+        }
+        Ok((None, now))
     }
 
     /// Writes what changed.
