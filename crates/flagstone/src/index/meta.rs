@@ -145,7 +145,9 @@ impl Meta {
             if bytes.len() <= self.pages.len() * room {
                 break;
             }
-            self.pages.push(space.take_run(1)?);
+            // A free page makes its own list shorter; used only where there is no fresh one.
+            self.pages
+                .push(space.take_run(1).or_else(|_| space.take())?);
         }
         let mut changed: Vec<usize> = Vec::new();
         for (i, &at) in self.pages.iter().enumerate() {

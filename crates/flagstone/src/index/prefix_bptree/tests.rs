@@ -432,6 +432,22 @@ fn a_full_store_refuses_before_anything_is_lost_and_can_be_emptied() {
 }
 
 #[test]
+fn a_store_that_was_full_has_room_for_the_list_of_its_free_pages() {
+    let store = Box::new(MemStore::new(128, 2000));
+    let (mut index, _) = open(store, &Settings::new(), ZERO).expect("a blank store");
+    let mut keys = 0;
+    while index.insert(ZERO, keys, 1).is_ok() {
+        keys += 1;
+    }
+    for key in 0..keys {
+        index.delete(ZERO, key).expect("a deletion");
+    }
+    index.flush(ZERO).expect("room for the list");
+    let (mut index, _) = open(index.into_store(), &Settings::new(), ZERO).expect("the same store");
+    index.check().expect("a tree");
+}
+
+#[test]
 fn the_check_notices_each_byte_of_head_and_slots_that_is_another_one() {
     let settings = INFO.tiny();
     let store = Box::new(MemStore::new(256, 256));
