@@ -92,7 +92,8 @@ impl Bench {
         }
         let page_bytes = self.place.page_bytes() as u64;
         // Half full pages, and as much again to collect in: what a store needs at the most.
-        let bytes = self.plan.most_keys() * (8 + value_bytes as u64) * 4;
+        let pair = self.most_bytes("key_bytes", 8) + self.most_bytes("record_bytes", 0);
+        let bytes = self.plan.most_keys() * (pair + value_bytes as u64) * 4;
         let store = self.place.open(bytes.div_ceil(page_bytes) + 2048);
         let store = store.map_err(BenchError::Setup)?;
         let settings = self.load.as_ref().unwrap_or(&self.settings);
@@ -144,6 +145,19 @@ impl Bench {
             load_s,
             windows,
         ))
+    }
+}
+
+impl Bench {
+    /// The longest of an index's byte strings, by the setting that says so, if it has that.
+    fn most_bytes(&self, name: &str, otherwise: u64) -> u64 {
+        let info = self.index.info();
+        if info.settings.iter().all(|setting| setting.name != name) {
+            return otherwise;
+        }
+        let lengths = self.settings.text(info, name).rsplit("..").next();
+        let most = lengths.and_then(|most| most.trim().parse().ok());
+        most.unwrap_or(otherwise)
     }
 }
 
