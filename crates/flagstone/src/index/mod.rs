@@ -60,7 +60,6 @@ pub const LAYOUTS: &[&[Record]] = &[
     space::LAYOUTS,
     journal::LAYOUTS,
     bucket::LAYOUTS,
-    sal::LAYOUTS,
     buckets::LAYOUTS,
     bw_delta::LAYOUTS,
     bptree::LAYOUTS[0],
