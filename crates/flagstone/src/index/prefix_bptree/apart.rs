@@ -1,10 +1,12 @@
 //! A node taken apart, and where one is cut in two.
 //!
 //! Keys and values have any length, so that a node is full by its bytes and not by its entries. No
-//! entry takes more than a quarter of a page. What is too much for a page, because an entry came in
-//! or a sibling's, then fits two, and would fill a quarter of each or more without prefixes: from the
-//! smaller end of the two up to a quarter, which with one more entry is half a page at most; the
-//! other end was in a page before. An inner node gives one entry away, another quarter.
+//! entry takes more than a quarter of a page. Then two pages are always enough, and each has entries
+//! that would fill a quarter of it without prefixes. For all entries but one, or but those of a
+//! sibling that has too few, were in one page before, and what is missing there stands at one end or
+//! shares the prefix. From that end as many entries as fill a quarter take half a page at most; an
+//! inner node gives one away, another quarter; the rest was in a page before, and has more than a
+//! quarter.
 
 use super::node::{self, Kind, Node, Value, alike, entry_bytes};
 use crate::units::Lpn;

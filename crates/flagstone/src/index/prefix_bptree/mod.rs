@@ -1,7 +1,7 @@
 //! A B+-tree of byte strings, keys and values of any length: what a key-value store stands on.
 //!
-//! Paper       [PrefixBTree]: what inner nodes keep of keys, and what all keys of a node begin with.
-//!             Slots, and pages for long values, are those of the textbooks.
+//! Paper       [PrefixBTree]: what inner nodes keep of keys, and what all keys of a node begin
+//!             with. Slots, and pages for long values, are those of the textbooks.
 //! Idea        Entries lie in leaves, in order; inner nodes lead to them. A key between two leaves
 //!             is the shortest that tells them apart, and a node keeps once what its keys begin
 //!             with alike; so more entries fit a page, and a comparison looks at fewer bytes.

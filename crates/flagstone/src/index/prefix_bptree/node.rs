@@ -1,8 +1,8 @@
-//! How nodes lie in pages: slots in the order of the keys grow from the head, cells of any length
-//! from the end, and what all keys of a node begin with is there once.
+//! How nodes lie in pages: what all keys of a node begin with is there once; slots in the order of
+//! the keys grow from there, cells of any length from the end.
 //!
 //! ```text
-//!   | head | slot 0 | slot 1 | …   →   free   ←   … | cell | cell | prefix |
+//!   | head | prefix | slot 0 | slot 1 | …   →   free   ←   … | cell | cell |
 //! ```
 //!
 //! A slot has the first bytes of its key as a number, so that a bisection rarely looks at a cell.
@@ -12,8 +12,8 @@ use crate::layout::{Record, get, put};
 use crate::units::Lpn;
 
 layout! {
-    /// The head of a node of a prefix B+-tree. The slots follow it, the cells and the prefix of all
-    /// keys are at the end of the page.
+    /// The head of a node of a prefix B+-tree. What all keys begin with follows it, then the slots;
+    /// the cells are at the end of the page.
     pub prefix_node_head: 16 => {
         KIND:   2, "1 of a leaf, 2 of an inner node";
         COUNT:  2, "entries";
@@ -145,19 +145,19 @@ impl<'a> Node<'a> {
             cells: field(prefix_node_head::CELLS),
         };
         let sound = field(prefix_node_head::KIND) == kind as usize
-            && HEAD + node.len * SLOT <= node.cells
-            && node.cells + node.prefix <= page.len();
+            && HEAD + node.prefix + node.len * SLOT <= node.cells
+            && node.cells <= page.len();
         sound.then_some(node)
     }
 
     /// What all keys begin with.
     pub(super) fn prefix(self) -> &'a [u8] {
-        &self.page[self.page.len() - self.prefix..]
+        &self.page[HEAD..HEAD + self.prefix]
     }
 
     #[inline]
     fn slot(self, slot: usize) -> &'a [u8] {
-        &self.page[HEAD + slot * SLOT..][..SLOT]
+        &self.page[HEAD + self.prefix + slot * SLOT..][..SLOT]
     }
 
     /// Where a cell begins, and how many bytes of it are the key.
@@ -222,6 +222,9 @@ impl<'a> Node<'a> {
     /// all that do.
     #[inline]
     fn behind(self, key: &[u8]) -> Result<&[u8], usize> {
+        if self.prefix == 0 {
+            return Ok(key);
+        }
         let prefix = self.prefix();
         match key.get(..prefix.len()) {
             Some(begin) if begin == prefix => Ok(&key[prefix.len()..]),
@@ -279,7 +282,7 @@ impl<'a> Node<'a> {
     }
 
     fn gap(self) -> usize {
-        self.cells - HEAD - self.len * SLOT
+        self.cells - HEAD - self.prefix - self.len * SLOT
     }
 
     fn dead(self) -> usize {
@@ -307,7 +310,7 @@ impl<'a> Node<'a> {
             let (at, key) = self.cell(slot);
             let end = at + CELL + key + self.value(slot).bytes.len();
             let head = get(self.slot(slot), prefix_slot::HEAD) as u32;
-            let inside = at >= self.cells && end + self.prefix <= self.page.len();
+            let inside = at >= self.cells && end <= self.page.len();
             if !inside || head != head_of(self.suffix(slot)) {
                 return Err(format!("slot {slot} does not fit its cell"));
             }
@@ -318,7 +321,7 @@ impl<'a> Node<'a> {
             return Err("two cells overlap".to_string());
         }
         let used: usize = cells.iter().map(|(at, end)| end - at).sum();
-        let all = self.page.len() - self.prefix - self.cells;
+        let all = self.page.len() - self.cells;
         if used + self.dead() != all {
             let dead = self.dead();
             return Err(format!(
@@ -339,8 +342,8 @@ fn field(page: &[u8], field: std::ops::Range<usize>) -> usize {
 
 /// Makes a page of zeros a node without entries.
 pub(super) fn write_head(page: &mut [u8], kind: Kind, prefix: &[u8], first: Lpn) {
-    let cells = page.len() - prefix.len();
-    page[cells..].copy_from_slice(prefix);
+    let cells = page.len();
+    page[HEAD..HEAD + prefix.len()].copy_from_slice(prefix);
     set(page, prefix_node_head::KIND, kind as usize);
     set(page, prefix_node_head::PREFIX, prefix.len());
     set(page, prefix_node_head::CELLS, cells);
@@ -350,9 +353,11 @@ pub(super) fn write_head(page: &mut [u8], kind: Kind, prefix: &[u8], first: Lpn)
 /// Puts an entry into a node that has room for it. The key is whole.
 pub(super) fn insert(page: &mut [u8], slot: usize, key: &[u8], value: Value<'_>) {
     let len = field(page, prefix_node_head::COUNT);
-    let key = &key[field(page, prefix_node_head::PREFIX)..];
+    let prefix = field(page, prefix_node_head::PREFIX);
+    let key = &key[prefix..];
     let bytes = CELL + key.len() + value.bytes.len();
-    let (from, end) = (HEAD + slot * SLOT, HEAD + len * SLOT);
+    let slots = HEAD + prefix;
+    let (from, end) = (slots + slot * SLOT, slots + len * SLOT);
     if end + SLOT + bytes > field(page, prefix_node_head::CELLS) {
         compact(page);
     }
@@ -379,7 +384,8 @@ pub(super) fn insert(page: &mut [u8], slot: usize, key: &[u8], value: Value<'_>)
 pub(super) fn remove(page: &mut [u8], kind: Kind, slot: usize) {
     let bytes = Node::of(page, kind).map_or(0, |node| node.taken(slot) - SLOT);
     let len = field(page, prefix_node_head::COUNT);
-    let (from, end) = (HEAD + (slot + 1) * SLOT, HEAD + len * SLOT);
+    let slots = HEAD + field(page, prefix_node_head::PREFIX);
+    let (from, end) = (slots + (slot + 1) * SLOT, slots + len * SLOT);
     page.copy_within(from..end, from - SLOT);
     let dead = field(page, prefix_node_head::DEAD) + bytes;
     set(page, prefix_node_head::DEAD, dead);
@@ -402,13 +408,11 @@ pub(super) fn overwrite(page: &mut [u8], slot: usize, value: Value<'_>) -> bool 
 /// Moves the cells together.
 fn compact(page: &mut [u8]) {
     let old = page.to_vec();
-    let (len, prefix) = (
-        field(page, prefix_node_head::COUNT),
-        field(page, prefix_node_head::PREFIX),
-    );
-    let mut cells = page.len() - prefix;
+    let len = field(page, prefix_node_head::COUNT);
+    let slots = HEAD + field(page, prefix_node_head::PREFIX);
+    let mut cells = page.len();
     for slot in 0..len {
-        let slot = &mut page[HEAD + slot * SLOT..][..SLOT];
+        let slot = &mut page[slots + slot * SLOT..][..SLOT];
         let (at, key) = (field(slot, prefix_slot::AT), field(slot, prefix_slot::KEY));
         let value = get(&old[at..], prefix_cell_head::VALUE) & (LARGE - 1);
         let bytes = CELL + key + value as usize;

@@ -466,7 +466,8 @@ fn the_check_notices_each_byte_of_head_and_slots_that_is_another_one() {
         let Some(node) = leaf.or(node::Node::of(&image, node::Kind::Inner)) else {
             continue;
         };
-        for at in 0..16 + 8 * node.len {
+        let slots = 16 + node.prefix().len();
+        for at in (0..16).chain(slots..slots + 8 * node.len) {
             let mut other = image.clone();
             other[at] ^= 0x10;
             store.write(now, &[(Lpn(page), &other)]).expect("a page");

@@ -1,4 +1,5 @@
-//! The tree itself, without the traits: searches, changes, ranges, and values in pages of their own.
+//! The tree itself, without the traits: searches, changes, ranges, and values in pages of their
+//! own.
 
 use super::super::meta::Meta;
 use super::super::space::Space;
