@@ -323,6 +323,25 @@ mod tests {
     }
 
     #[test]
+    fn byte_strings_of_any_length_have_room() {
+        let settings = |lengths| {
+            let settings = Settings::new().with("memory", 16 * 4096);
+            settings.with("key_bytes", lengths).with("record_bytes", lengths)
+        };
+        let pages = |lengths| {
+            let record = Bench {
+                index: IndexKind::PrefixBPlusTree,
+                settings: settings(lengths),
+                ..bench("ycsb-e", 5000)
+            }
+            .run(&|_, _| {})
+            .unwrap();
+            record.windows[0].figures["pages"]
+        };
+        assert!(pages("8") * 10.0 < pages("9..500"));
+    }
+
+    #[test]
     fn what_cannot_be_run_is_said_before() {
         let error = bench("ycsb-e", 100)
             .run(&|_, _| {})

@@ -7,6 +7,10 @@
 //! keeps changes in a buffer has its operations journalled as well; they are done again after a
 //! restart, in order, and what had reached the pages already is overwritten by the same.
 //!
+//! Byte strings ([`Index::bytes`]) have transactions by the same calls: what is changed through
+//! [`Recoverable::index`] between begin and commit belongs to the transaction, if the index keeps
+//! nothing in buffers.
+//!
 //! After a rollback the index starts anew from its pages, because what it has in memory is of the
 //! transaction that is gone.
 

@@ -160,27 +160,29 @@ impl Apart {
             up.key
         } else {
             let (before, after) = (&self.entries[at - 1].key, &right.entries[0].key);
-            after[..alike(before, after) + 1].to_vec()
+            let len = alike(before, after) + 1;
+            after.get(..len).unwrap_or(after).to_vec()
         };
         (self, between, right)
     }
 
-    /// Writes it to a page of zeros.
-    pub(super) fn write(&self, page: &mut [u8]) {
+    /// Writes it to a page of zeros; says whether there was room, which there is if its keys are in
+    /// order.
+    #[must_use]
+    pub(super) fn write(&self, page: &mut [u8]) -> bool {
         let prefix = match self.entries.first() {
             Some(first) => &first.key[..self.prefix()],
             None => &[],
         };
         node::write_head(page, self.kind, prefix, self.first);
-        for (slot, entry) in self.entries.iter().enumerate() {
-            node::insert(page, slot, &entry.key, entry.value());
-        }
+        let mut entries = self.entries.iter().enumerate();
+        entries.all(|(slot, entry)| node::insert(page, slot, &entry.key, entry.value()))
     }
 }
 
 /// Bytes of entries that are as many without a prefix, with one that is there once.
 fn size(fill: usize, len: usize, prefix: usize) -> usize {
-    prefix + fill - len * prefix
+    (prefix + fill).saturating_sub(len * prefix)
 }
 
 #[cfg(test)]

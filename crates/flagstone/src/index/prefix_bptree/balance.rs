@@ -16,8 +16,10 @@ use crate::units::{Lpn, Nanos};
 impl Tree {
     fn write_node(&mut self, now: Nanos, at: Lpn, node: &Apart) -> Result<Nanos, IndexError> {
         let (page, now) = self.cache.fill(now, at)?;
-        node.write(page);
-        Ok(now)
+        match node.write(page) {
+            true => Ok(now),
+            false => damaged(at, "its entries are not in order"),
+        }
     }
 
     /// Gives the node at a depth of the path its entries, as many bytes as they may have.

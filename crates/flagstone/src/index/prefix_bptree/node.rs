@@ -137,16 +137,23 @@ impl<'a> Node<'a> {
     /// The node in a page; nothing if it is no such node.
     #[inline]
     pub(super) fn of(page: &'a [u8], kind: Kind) -> Option<Node<'a>> {
-        let field = |field| get(page, field) as usize;
+        (field(page, prefix_node_head::KIND) == kind as usize)
+            .then(|| Node::any(page))
+            .flatten()
+    }
+
+    /// The node in a page, of either kind.
+    #[inline]
+    fn any(page: &'a [u8]) -> Option<Node<'a>> {
+        let field = |name| field(page, name);
         let node = Node {
             page,
             len: field(prefix_node_head::COUNT),
             prefix: field(prefix_node_head::PREFIX),
             cells: field(prefix_node_head::CELLS),
         };
-        let sound = field(prefix_node_head::KIND) == kind as usize
-            && HEAD + node.prefix + node.len * SLOT <= node.cells
-            && node.cells <= page.len();
+        let slots = HEAD + node.prefix + node.len * SLOT;
+        let sound = slots <= node.cells && node.cells <= page.len();
         sound.then_some(node)
     }
 
@@ -350,27 +357,22 @@ pub(super) fn write_head(page: &mut [u8], kind: Kind, prefix: &[u8], first: Lpn)
     set(page, prefix_node_head::FIRST, first.index());
 }
 
-/// Puts an entry into a node that has room for it. The key is whole.
-pub(super) fn insert(page: &mut [u8], slot: usize, key: &[u8], value: Value<'_>) {
+/// Puts an entry into a node, its key whole; says whether there was room for it, which there is if
+/// the node is what it says.
+#[must_use]
+pub(super) fn insert(page: &mut [u8], slot: usize, key: &[u8], value: Value<'_>) -> bool {
     let len = field(page, prefix_node_head::COUNT);
     let prefix = field(page, prefix_node_head::PREFIX);
-    let key = &key[prefix..];
+    let key = key.get(prefix..).unwrap_or_default();
     let bytes = CELL + key.len() + value.bytes.len();
     let slots = HEAD + prefix;
     let (from, end) = (slots + slot * SLOT, slots + len * SLOT);
-    if end + SLOT + bytes > field(page, prefix_node_head::CELLS) {
-        compact(page);
+    let fits = |page: &[u8]| end + SLOT + bytes <= field(page, prefix_node_head::CELLS);
+    if !fits(page) && !(compact(page).is_some() && fits(page)) {
+        return false;
     }
     let at = field(page, prefix_node_head::CELLS) - bytes;
-    let cell = &mut page[at..at + bytes];
-    let large = if value.large { LARGE } else { 0 };
-    put(
-        cell,
-        prefix_cell_head::VALUE,
-        large | value.bytes.len() as u64,
-    );
-    cell[CELL..][..key.len()].copy_from_slice(key);
-    cell[CELL + key.len()..].copy_from_slice(value.bytes);
+    write_cell(&mut page[at..at + bytes], key, value);
     page.copy_within(from..end, from + SLOT);
     let slot = &mut page[from..from + SLOT];
     put(slot, prefix_slot::HEAD, u64::from(head_of(key)));
@@ -378,48 +380,60 @@ pub(super) fn insert(page: &mut [u8], slot: usize, key: &[u8], value: Value<'_>)
     set(slot, prefix_slot::KEY, key.len());
     set(page, prefix_node_head::COUNT, len + 1);
     set(page, prefix_node_head::CELLS, at);
+    true
+}
+
+fn write_cell(cell: &mut [u8], key: &[u8], value: Value<'_>) {
+    let large = if value.large { LARGE } else { 0 };
+    let head = large | value.bytes.len() as u64;
+    put(cell, prefix_cell_head::VALUE, head);
+    cell[CELL..][..key.len()].copy_from_slice(key);
+    cell[CELL + key.len()..].copy_from_slice(value.bytes);
 }
 
 /// Takes an entry out of a node.
-pub(super) fn remove(page: &mut [u8], kind: Kind, slot: usize) {
-    let bytes = Node::of(page, kind).map_or(0, |node| node.taken(slot) - SLOT);
-    let len = field(page, prefix_node_head::COUNT);
-    let slots = HEAD + field(page, prefix_node_head::PREFIX);
+pub(super) fn remove(page: &mut [u8], slot: usize) {
+    let Some(node) = Node::any(page) else { return };
+    let (len, dead) = (node.len, node.dead() + node.taken(slot) - SLOT);
+    let slots = HEAD + node.prefix;
     let (from, end) = (slots + (slot + 1) * SLOT, slots + len * SLOT);
     page.copy_within(from..end, from - SLOT);
-    let dead = field(page, prefix_node_head::DEAD) + bytes;
     set(page, prefix_node_head::DEAD, dead);
     set(page, prefix_node_head::COUNT, len - 1);
 }
 
 /// Gives an entry another value, if it has as many bytes; says whether it has.
 pub(super) fn overwrite(page: &mut [u8], slot: usize, value: Value<'_>) -> bool {
-    let Some(node) = Node::of(page, Kind::Leaf) else {
+    let Some(node) = Node::any(page) else {
         return false;
     };
     let (old, (at, key)) = (node.value(slot), node.cell(slot));
     let same = old.bytes.len() == value.bytes.len() && old.large == value.large;
-    if same {
-        page[at + CELL + key..][..value.bytes.len()].copy_from_slice(value.bytes);
+    let place = page.get_mut(at + CELL + key..).filter(|_| same);
+    if let Some(place) = place {
+        place[..value.bytes.len()].copy_from_slice(value.bytes);
     }
     same
 }
 
-/// Moves the cells together.
-fn compact(page: &mut [u8]) {
+/// Moves the cells together, if the page has as many bytes as they say.
+fn compact(page: &mut [u8]) -> Option<()> {
     let old = page.to_vec();
-    let len = field(page, prefix_node_head::COUNT);
-    let slots = HEAD + field(page, prefix_node_head::PREFIX);
+    let node = Node::any(&old)?;
+    let slots = HEAD + node.prefix;
+    let least = slots + node.len * SLOT;
     let mut cells = page.len();
-    for slot in 0..len {
+    for slot in 0..node.len {
+        let (key, value) = (node.suffix(slot), node.value(slot));
+        let bytes = CELL + key.len() + value.bytes.len();
+        let at = cells.checked_sub(bytes).filter(|&at| at >= least)?;
+        write_cell(&mut page[at..cells], key, value);
         let slot = &mut page[slots + slot * SLOT..][..SLOT];
-        let (at, key) = (field(slot, prefix_slot::AT), field(slot, prefix_slot::KEY));
-        let value = get(&old[at..], prefix_cell_head::VALUE) & (LARGE - 1);
-        let bytes = CELL + key + value as usize;
-        cells -= bytes;
-        set(slot, prefix_slot::AT, cells);
-        page[cells..cells + bytes].copy_from_slice(&old[at..at + bytes]);
+        set(slot, prefix_slot::AT, at);
+        set(slot, prefix_slot::KEY, key.len());
+        cells = at;
     }
     set(page, prefix_node_head::CELLS, cells);
     set(page, prefix_node_head::DEAD, 0);
+    Some(())
 }

@@ -336,7 +336,7 @@ impl Tree {
             }
         };
         let fits = bytes <= found.spare + found.taken;
-        let few = found.fill - found.bytes + bytes < self.sizes.least() && self.path.len() > 1;
+        let few = found.fill + bytes < self.sizes.least() + found.bytes && self.path.len() > 1;
         self.make_sure(
             pages.saturating_sub(found.pages.len()),
             !fits || few,
@@ -353,22 +353,23 @@ impl Tree {
         for page in std::mem::take(&mut found.pages) {
             now = self.drop_page(now, page)?;
         }
-        self.len = self.len + u64::from(value.is_some()) - u64::from(there);
+        self.len = (self.len + u64::from(value.is_some())).saturating_sub(u64::from(there));
         if fits && !few {
             let (page, done) = self.cache.change(now, leaf)?;
             now = done;
-            match (found.slot, value) {
-                (Ok(slot), Some(value)) if node::overwrite(page, slot, value) => {}
+            let written = match (found.slot, value) {
+                (Ok(slot), Some(value)) if node::overwrite(page, slot, value) => true,
                 (Ok(slot) | Err(slot), value) => {
                     if there {
-                        node::remove(page, Kind::Leaf, slot);
+                        node::remove(page, slot);
                     }
-                    if let Some(value) = value {
-                        node::insert(page, slot, key, value);
-                    }
+                    value.is_none_or(|value| node::insert(page, slot, key, value))
                 }
-            }
-            return Ok((there, now));
+            };
+            return match written {
+                true => Ok((there, now)),
+                false => damaged(leaf, "it has less room than it says"),
+            };
         }
         let (mut node, now) = self.apart(now, leaf, Kind::Leaf)?;
         let (Ok(slot) | Err(slot)) = found.slot;
