@@ -326,7 +326,9 @@ mod tests {
     fn byte_strings_of_any_length_have_room() {
         let settings = |lengths| {
             let settings = Settings::new().with("memory", 16 * 4096);
-            settings.with("key_bytes", lengths).with("record_bytes", lengths)
+            settings
+                .with("key_bytes", lengths)
+                .with("record_bytes", lengths)
         };
         let pages = |lengths| {
             let record = Bench {

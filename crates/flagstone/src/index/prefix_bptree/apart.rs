@@ -1,12 +1,11 @@
 //! A node taken apart, and where one is cut in two.
 //!
 //! Keys and values have any length, so that a node is full by its bytes and not by its entries. No
-//! entry takes more than a quarter of a page. Then two pages are always enough, and each has entries
-//! that would fill a quarter of it without prefixes. For all entries but one, or but those of a
-//! sibling that has too few, were in one page before, and what is missing there stands at one end or
-//! shares the prefix. From that end as many entries as fill a quarter take half a page at most; an
-//! inner node gives one away, another quarter; the rest was in a page before, and has more than a
-//! quarter.
+//! entry takes more than a quarter of a page, and none of an inner node much more than an eighth.
+//! Then two pages are always enough, and the entries of each would fill a quarter of one without
+//! prefixes. For if what came in shares the prefix of the others, which were in one page, a cut in
+//! the middle will do. If not, it stands at one end, as does a node that has too few: as many from
+//! there as fill a quarter take half a page at most, and the rest fits as it did before.
 
 use super::node::{self, Kind, Node, Value, alike, entry_bytes};
 use crate::units::Lpn;
@@ -212,9 +211,9 @@ mod tests {
     #[test]
     fn two_parts_are_always_enough_and_both_are_a_quarter_full() {
         let mut dice = Dice(1);
-        let sizes = Sizes::new(256).expect("a page");
-        let (room, most, key_most) = (sizes.room, sizes.entry, sizes.limits.key as u64);
-        for i in 0..20_000 {
+        for i in 0..30_000 {
+            let sizes = Sizes::new([128, 251, 1024][i % 3]).expect("a page");
+            let (room, most, key_most) = (sizes.room, sizes.entry, sizes.limits.key as u64);
             let kind = if i % 2 == 0 { Kind::Leaf } else { Kind::Inner };
             // Entries of one length, of any, or nothing but the shortest and the longest; most of
             // them begin alike, and now and then one does not.
