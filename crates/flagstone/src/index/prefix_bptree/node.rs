@@ -368,7 +368,7 @@ pub(super) fn insert(page: &mut [u8], slot: usize, key: &[u8], value: Value<'_>)
     let slots = HEAD + prefix;
     let (from, end) = (slots + slot * SLOT, slots + len * SLOT);
     let fits = |page: &[u8]| end + SLOT + bytes <= field(page, prefix_node_head::CELLS);
-    if !fits(page) && !(compact(page).is_some() && fits(page)) {
+    if !(fits(page) || compact(page).is_some() && fits(page)) {
         return false;
     }
     let at = field(page, prefix_node_head::CELLS) - bytes;
