@@ -23,8 +23,8 @@
 //!
 //! Departures  D1. Leaves do not name their neighbours. A range finds the next leaf from above,
 //!                 where the nodes are in memory; a split or merge has a page less to write.
-//!             D2. A node with too little, counted without prefixes, merges or takes from a
-//!                 sibling. The paper leaves deletions open.
+//!             D2. What happens to nodes with too little is our own: one that would not fill a
+//!                 quarter of a page without prefixes merges with a sibling or takes from one.
 //!             D3. A prefix is not made longer when keys go, and shorter only by a key without it:
 //!                 the node is then written anew.
 //!
