@@ -1,6 +1,6 @@
 //! The engine that drives clients over a database: settings, and what is measured.
 
-use super::replay::{by_name, device_of, gc_busy_ms};
+use super::replay::{by_name, device_of};
 use super::{Outcome, RunError};
 use crate::closed::{Closed, ClosedRecord, Plan, Span};
 use crate::tpcc::Scale;
@@ -31,6 +31,9 @@ pub struct ClosedRun {
     /// Places that a row has in its page, one for each of its last versions.
     #[serde(default = "one_version")]
     versions: u16,
+    /// Whether an update reads its row first.
+    #[serde(default)]
+    reads_first: bool,
     /// What is locked, `pages` or `records`, or what the `stack` locks by itself.
     #[serde(default = "of_stack")]
     locks: String,
@@ -65,6 +68,9 @@ pub struct ClosedRun {
     back_off_ms: f64,
     /// Share of transactions that are rolled back.
     abort_ratio: f64,
+    /// Whether these have written what a commit forces before they are rolled back.
+    #[serde(default)]
+    late_rollback: bool,
     /// Share of the logical pages that hold something before the run starts.
     fill: f64,
     /// Whether these are then overwritten at random until the collector works all the time.
@@ -115,13 +121,14 @@ fn one_seed() -> u64 {
 }
 
 impl ClosedRun {
-    pub(super) const KEYS: [&str; 23] = [
+    pub(super) const KEYS: [&str; 25] = [
         "stack",
         "device",
         "clients",
         "warehouses",
         "hot_fill",
         "versions",
+        "reads_first",
         "locks",
         "sizes",
         "frames",
@@ -134,6 +141,7 @@ impl ClosedRun {
         "group",
         "back_off_ms",
         "abort_ratio",
+        "late_rollback",
         "fill",
         "overwrite",
         "warm_up",
@@ -219,6 +227,7 @@ impl ClosedRun {
                 clients: self.clients,
                 speedup: None,
                 abort_ratio: self.abort_ratio,
+                late_rollback: self.late_rollback,
                 back_off: Nanos((self.back_off_ms * 1e6) as u64),
                 seed: self.seed,
                 check: false,
@@ -247,22 +256,23 @@ impl ClosedRun {
         options.page_bytes = setup.device.geometry.page_bytes;
         options.hot_fill = self.hot_fill;
         options.versions = self.versions;
+        options.reads_first = self.reads_first;
         options.sizes = self.sizes().map_err(|error| error.to_string())?;
         let failed = |error: String| format!("{}: {error}", self.name());
         let mut source = Pages::new(&options).map_err(|error| failed(error.to_string()))?;
         let record = setup.run(&mut source);
         let record = record.map_err(|error| failed(error.to_string()))?;
         Ok(Outcome::Done {
-            metrics: metrics(&record, &setup),
+            metrics: metrics(&record),
             seconds: record.wall_s,
         })
     }
 }
 
 /// What is measured, by the names that experiment files use.
-fn metrics(record: &ClosedRecord, setup: &Closed) -> BTreeMap<String, f64> {
+fn metrics(record: &ClosedRecord) -> BTreeMap<String, f64> {
     let committed = record.committed.max(1) as f64;
-    let gc = gc_busy_ms(&record.flash, record.collections, &setup.device.timing);
+    let gc = record.gc_busy_ns as f64 / 1e6;
     let memory: u64 = record.memory_bytes.values().sum();
     let mut metrics: BTreeMap<String, f64> = [
         ("throughput_tps", record.throughput_tps),

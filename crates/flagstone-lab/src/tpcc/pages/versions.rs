@@ -19,43 +19,63 @@ use rustc_hash::FxHashMap;
 pub(super) struct Versions {
     /// Places of a row; with one, a row is one record for life.
     places: u16,
+    /// Whether an update reads the row first.
+    reads_first: bool,
     /// Updates of each row so far.
     updates: FxHashMap<Rid, u16>,
+    scratch: Vec<Access>,
 }
 
 impl Versions {
-    pub(super) fn new(places: u16) -> Versions {
+    pub(super) fn new(places: u16, reads_first: bool) -> Versions {
         Versions {
             places: places.max(1),
+            reads_first,
             updates: FxHashMap::default(),
+            scratch: Vec::new(),
         }
     }
 
-    /// Renames the records of heaps. Entries of indexes are what they were.
-    pub(super) fn name(&mut self, accesses: &mut [Access], relation_of: impl Fn(u32) -> Relation) {
-        if self.places == 1 {
+    /// Renames the records of heaps, and adds the reads. Entries of indexes are what they were.
+    pub(super) fn name(
+        &mut self,
+        accesses: &mut Vec<Access>,
+        relation_of: impl Fn(u32) -> Relation,
+    ) {
+        if self.places == 1 && !self.reads_first {
             return;
         }
-        for access in accesses {
+        let places = self.places;
+        for access in accesses.drain(..) {
             if access.verb == Verb::Touch || !relation_of(access.at.page.0).is_heap() {
+                self.scratch.push(access);
                 continue;
             }
-            let places = self.places;
-            let newest = match access.verb {
-                Verb::Update => {
-                    let updates = self.updates.entry(access.at).or_default();
-                    *updates = (*updates + 1) % places;
-                    *updates
-                }
-                _ => self.updates.get(&access.at).copied().unwrap_or(0),
+            let newest = self.updates.get(&access.at).copied().unwrap_or(0);
+            let place = |place: u16| Rid {
+                slot: access.at.slot * places + place,
+                ..access.at
             };
-            let place = match access.verb {
-                // Half a round away from where transactions write now.
-                Verb::Read => (newest + places / 2) % places,
+            if self.reads_first && !matches!(access.verb, Verb::Read | Verb::Insert) {
+                self.scratch.push(Access {
+                    verb: Verb::Read,
+                    at: place(newest),
+                });
+            }
+            let at = match access.verb {
+                Verb::Update if places > 1 => {
+                    let next = (newest + 1) % places;
+                    self.updates.insert(access.at, next);
+                    next
+                }
                 _ => newest,
             };
-            access.at.slot = access.at.slot * places + place;
+            self.scratch.push(Access {
+                verb: access.verb,
+                at: place(at),
+            });
         }
+        std::mem::swap(accesses, &mut self.scratch);
     }
 
     /// Bytes that it takes.
