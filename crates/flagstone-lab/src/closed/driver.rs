@@ -451,16 +451,12 @@ impl Driver {
     fn roll_back(&mut self, engine: &mut impl Engine, now: Nanos, tx: TxId) -> Driven<Nanos> {
         let failed = |error| DriverError::Host { at: now, error };
         let done = engine.abort(now, tx).map_err(failed)?;
-        self.rolled_back(engine, now, tx);
-        Ok(done)
-    }
-
-    fn rolled_back(&mut self, engine: &mut impl Engine, now: Nanos, tx: TxId) {
         self.by_tx.remove(&tx);
         if let Some(oracle) = &mut self.oracle {
             oracle.ended(tx, false);
         }
         self.wake(engine, now);
+        Ok(done)
     }
 
     /// A transaction has made all its requests.
@@ -468,20 +464,12 @@ impl Driver {
         let own = &mut self.clients[client as usize];
         own.commit_asked.get_or_insert(now);
         let tx = own.tx;
-        let failed = |error| DriverError::Host { at: now, error };
-        if !own.transaction.commits && self.plan.late_rollback {
-            let answer = engine.fail(now, tx).map_err(failed)?;
-            if let Some(done) = self.answered(engine, now, client, answer)? {
-                self.rolled_back(engine, now, tx);
-                self.ends(client, done, false);
-            }
-            return Ok(());
-        }
         if !own.transaction.commits {
             let done = self.roll_back(engine, now, tx)?;
             self.ends(client, done, false);
             return Ok(());
         }
+        let failed = |error| DriverError::Host { at: now, error };
         let answer = engine.commit(now, tx).map_err(failed)?;
         self.wake(engine, now);
         if answer == Step::Waits {

@@ -25,7 +25,6 @@ pub trait Engine {
     ) -> Result<Step<()>, HostError>;
     fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError>;
     fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError>;
-    fn fail(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError>;
     fn woken(&mut self) -> Vec<TxId>;
     fn acknowledged(&mut self, now: Nanos, flush: bool) -> Result<Vec<(TxId, Nanos)>, HostError>;
     fn deadline(&self) -> Option<Nanos>;
@@ -67,10 +66,6 @@ impl Engine for Host {
 
     fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
         self.abort(now, tx)
-    }
-
-    fn fail(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
-        self.fail(now, tx)
     }
 
     fn woken(&mut self) -> Vec<TxId> {

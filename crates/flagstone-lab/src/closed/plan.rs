@@ -79,8 +79,6 @@ pub struct Plan {
     /// Share of the transactions that ask for a rollback where they would commit: [FlagCommit] §5.2
     /// simulates the commit and rollback commands of its traces.
     pub abort_ratio: f64,
-    /// Whether a rollback comes after what a commit forces has been written.
-    pub late_rollback: bool,
     /// The mean of the time after which a victim starts again; it is uniform from nothing to twice
     /// this.
     pub back_off: Nanos,

@@ -30,7 +30,6 @@ fn closed(stack: Stack) -> Closed {
             clients: 6,
             speedup: None,
             abort_ratio: 0.05,
-            late_rollback: false,
             back_off: Nanos::from_micros(2_000),
             seed: 11,
             check: true,

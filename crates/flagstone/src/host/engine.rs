@@ -105,12 +105,6 @@ pub(super) trait Manager {
     /// Commits. `Waits` with the transaction in `Phase::Committing`: it waits for its group.
     fn commit(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Step<()>, HostError>;
 
-    /// Writes what a transaction has changed, as a commit does that forces pages, without committing
-    /// it. Those that force none have nothing to do.
-    fn write_out(&mut self, _: &mut Engine, now: Nanos, _: TxId) -> Result<Step<()>, HostError> {
-        Ok(Step::Done((), now))
-    }
-
     /// Rolls back. Returns when that is over.
     fn abort(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Nanos, HostError>;
 

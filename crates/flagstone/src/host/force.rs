@@ -140,36 +140,6 @@ impl Force {
         Ok(self.device.write(now, inner, at, &self.image)?)
     }
 
-    /// Writes what a transaction has changed and is not written yet.
-    fn write_pages(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        tx: TxId,
-        inner: TxId,
-    ) -> Result<Nanos, HostError> {
-        let pages = std::mem::take(&mut self.txs.get_mut(&tx).expect("it is live").pages);
-        let mut ready = now;
-        for &at in &pages {
-            let Some(slot) = engine.pool.peek_mut(at) else {
-                continue;
-            };
-            if slot.changed == 0 {
-                continue;
-            }
-            let frame = std::mem::take(slot);
-            let issue = ready.max(frame.ready);
-            engine.stats.pages_written += 1;
-            ready = self.write_page(issue, inner, at, &frame.page)?;
-            let slot = engine.pool.peek_mut(at).expect("it was there");
-            *slot = frame;
-            slot.changed = 0;
-            engine.pool.set_dirty(at, false);
-        }
-        self.txs.get_mut(&tx).expect("it is live").pages = pages;
-        Ok(ready)
-    }
-
     /// The transaction is over on the device.
     fn leave(&mut self, tx: TxId) -> Tx {
         let ended = self.txs.remove(&tx).unwrap_or_default();
@@ -298,8 +268,26 @@ impl Manager for Force {
             return Ok(step);
         }
         let inner = self.txs[&tx].inner.expect("it has entered");
-        let ready = self.write_pages(engine, now, tx, inner)?;
+        let pages = std::mem::take(&mut self.txs.get_mut(&tx).expect("it is live").pages);
+        let mut ready = now;
+        for &at in &pages {
+            let Some(slot) = engine.pool.peek_mut(at) else {
+                continue;
+            };
+            if slot.changed == 0 {
+                continue;
+            }
+            let frame = std::mem::take(slot);
+            let issue = ready.max(frame.ready);
+            engine.stats.pages_written += 1;
+            ready = self.write_page(issue, inner, at, &frame.page)?;
+            let slot = engine.pool.peek_mut(at).expect("it was there");
+            *slot = frame;
+            slot.changed = 0;
+            engine.pool.set_dirty(at, false);
+        }
         let committed = self.device.commit(ready, inner)?;
+        self.txs.get_mut(&tx).expect("it is live").pages = pages;
         let Some(done) = committed else {
             engine.txs.insert(tx, Phase::Committing);
             return Ok(Step::Waits);
@@ -311,23 +299,6 @@ impl Manager for Force {
         }
         let early = self.sabotage == Some(Sabotage::EarlyAcknowledgement);
         Ok(Step::Done((), if early { now } else { done }))
-    }
-
-    fn write_out(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        tx: TxId,
-    ) -> Result<Step<()>, HostError> {
-        if self.txs.get(&tx).is_none_or(|known| known.pages.is_empty()) {
-            return Ok(Step::Done((), now));
-        }
-        if let Some(step) = self.enter(engine, now, tx)? {
-            return Ok(step);
-        }
-        let inner = self.txs[&tx].inner.expect("it has entered");
-        let ready = self.write_pages(engine, now, tx, inner)?;
-        Ok(Step::Done((), ready))
     }
 
     fn abort(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {

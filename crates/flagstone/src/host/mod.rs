@@ -338,23 +338,6 @@ impl Host {
         Ok(done)
     }
 
-    /// A commit that fails in its last step: what a commit forces is written, and then the
-    /// transaction is rolled back.
-    ///
-    /// # Errors
-    /// As [`Host::commit`] and [`Host::abort`].
-    pub fn fail(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
-        self.check_live(now, tx)?;
-        if self.engine.locks.awaited(tx).is_some() {
-            return Ok(Step::Waits);
-        }
-        let step = self.manager.write_out(&mut self.engine, now, tx)?;
-        let Step::Done((), written) = step else {
-            return Ok(step);
-        };
-        Ok(Step::Done((), self.abort(written, tx)?))
-    }
-
     /// Transactions that have been granted what they waited for, since the last call.
     pub fn woken(&mut self) -> Vec<TxId> {
         std::mem::take(&mut self.engine.woken)

@@ -117,7 +117,6 @@ fn closed(args: &Args, device: &DeviceSpec, stack: Stack, workload: &str) -> Clo
             clients: args.clients,
             speedup: args.speedup,
             abort_ratio: args.abort_ratio,
-            late_rollback: false,
             back_off: Nanos::from_micros(10_000),
             seed: args.seed,
             check: false,

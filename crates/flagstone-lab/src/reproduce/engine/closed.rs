@@ -68,9 +68,6 @@ pub struct ClosedRun {
     back_off_ms: f64,
     /// Share of transactions that are rolled back.
     abort_ratio: f64,
-    /// Whether these have written what a commit forces before they are rolled back.
-    #[serde(default)]
-    late_rollback: bool,
     /// Share of the logical pages that hold something before the run starts.
     fill: f64,
     /// Whether these are then overwritten at random until the collector works all the time.
@@ -121,7 +118,7 @@ fn one_seed() -> u64 {
 }
 
 impl ClosedRun {
-    pub(super) const KEYS: [&str; 25] = [
+    pub(super) const KEYS: [&str; 24] = [
         "stack",
         "device",
         "clients",
@@ -141,7 +138,6 @@ impl ClosedRun {
         "group",
         "back_off_ms",
         "abort_ratio",
-        "late_rollback",
         "fill",
         "overwrite",
         "warm_up",
@@ -227,7 +223,6 @@ impl ClosedRun {
                 clients: self.clients,
                 speedup: None,
                 abort_ratio: self.abort_ratio,
-                late_rollback: self.late_rollback,
                 back_off: Nanos((self.back_off_ms * 1e6) as u64),
                 seed: self.seed,
                 check: false,

@@ -10,6 +10,11 @@
 //! comes round again after that many updates, as one that has been pruned; so as many live
 //! transactions would have to change a row before two meet in one record. A reader takes the place
 //! that is written last.
+//!
+//! A trace of page requests shows one thing more: whoever updates a row has looked at it before.
+//! Where the host is told of that read as well (`reads_first`), an update asks for a shared lock and
+//! then for an exclusive one, and two that meet in between wait for each other until one of them is
+//! restarted.
 
 use super::relation::Relation;
 use super::{Access, Rid, Verb};
@@ -19,7 +24,7 @@ use rustc_hash::FxHashMap;
 pub(super) struct Versions {
     /// Places of a row; with one, a row is one record for life.
     places: u16,
-    /// Whether an update reads the row first.
+    /// Whether an update reads its row before it writes it.
     reads_first: bool,
     /// Updates of each row so far.
     updates: FxHashMap<Rid, u16>,
@@ -46,40 +51,36 @@ impl Versions {
             return;
         }
         let places = self.places;
-        for access in accesses.drain(..) {
-            if access.verb == Verb::Touch || !relation_of(access.at.page.0).is_heap() {
-                self.scratch.push(access);
+        for Access { verb, at } in accesses.drain(..) {
+            if verb == Verb::Touch || !relation_of(at.page.0).is_heap() {
+                self.scratch.push(Access { verb, at });
                 continue;
             }
-            let newest = self.updates.get(&access.at).copied().unwrap_or(0);
-            let place = |place: u16| Rid {
-                slot: access.at.slot * places + place,
-                ..access.at
+            let mut push = |verb, place: u16| {
+                let slot = at.slot * places + place % places;
+                let at = Rid { slot, ..at };
+                self.scratch.push(Access { verb, at });
             };
-            if self.reads_first && !matches!(access.verb, Verb::Read | Verb::Insert) {
-                self.scratch.push(Access {
-                    verb: Verb::Read,
-                    at: place(newest),
-                });
+            let newest = self.updates.get(&at).copied().unwrap_or(0);
+            if self.reads_first && matches!(verb, Verb::Update | Verb::Expire | Verb::Delete) {
+                push(Verb::Read, newest);
             }
-            let at = match access.verb {
+            match verb {
+                // Half a round away from where transactions write now.
+                Verb::Read => push(verb, newest + places / 2),
                 Verb::Update if places > 1 => {
-                    let next = (newest + 1) % places;
-                    self.updates.insert(access.at, next);
-                    next
+                    push(verb, newest + 1);
+                    self.updates.insert(at, (newest + 1) % places);
                 }
-                _ => newest,
-            };
-            self.scratch.push(Access {
-                verb: access.verb,
-                at: place(at),
-            });
+                _ => push(verb, newest),
+            }
         }
         std::mem::swap(accesses, &mut self.scratch);
     }
 
     /// Bytes that it takes.
     pub(super) fn memory(&self) -> u64 {
-        (self.updates.capacity() * (size_of::<(Rid, u16)>() + 1)) as u64
+        let updates = self.updates.capacity() * (size_of::<(Rid, u16)>() + 1);
+        (updates + self.scratch.capacity() * size_of::<Access>()) as u64
     }
 }
