@@ -12,9 +12,9 @@
 //! that is written last.
 //!
 //! A trace of page requests shows one thing more: whoever updates a row has looked at it before.
-//! Where the host is told of that read as well (`reads_first`), an update asks for a shared lock and
-//! then for an exclusive one, and two that meet in between wait for each other until one of them is
-//! restarted.
+//! Where the host is told of that read as well (`reads_first`), an update asks for a shared lock
+//! and then for an exclusive one, and two that meet in between wait for each other until one of
+//! them is restarted.
 
 use super::relation::Relation;
 use super::{Access, Rid, Verb};
