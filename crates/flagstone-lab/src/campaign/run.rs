@@ -279,6 +279,7 @@ impl<'a> Run<'a> {
     /// Bit errors beyond what ECC corrects destroy pages for good: a reader must be told, and must
     /// never be given other bytes. Nothing is promised after a restart, so there is none. A
     /// database that was told of a lost page has stopped: what its pool holds is not looked at.
+    /// So has an index that cannot be started anew from its pages.
     fn damage_phase(&mut self, work: &mut Work) -> Result<(), String> {
         let plan = fault_plan(self.id, 0, &mut self.dice);
         let (stack, world) = self.scene.open(self.chip.clone(), None, plan, self.story);
@@ -289,7 +290,7 @@ impl<'a> Run<'a> {
                     world.step(&mut self.known, &mut self.dice)
                 });
                 world.count(work);
-                let stopped = matches!(self.id.subject, Subject::Stack(_));
+                let stopped = !matches!(self.id.subject, Subject::Protocol(_));
                 match outcome {
                     Err(Stop::Violation(what)) => Err(what),
                     Err(_) if stopped => Ok(()),

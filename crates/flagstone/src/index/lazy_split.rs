@@ -36,6 +36,7 @@ pub(super) const INFO: Info = Info {
     paper: "[LazySplit]",
     ordered: false,
     buffers: false,
+    recovers: false,
     settings: &[Setting {
         name: "load_factor",
         default: "0.75",

@@ -30,6 +30,7 @@ pub(super) const INFO: Info = Info {
     paper: "[LinearHashing]",
     ordered: false,
     buffers: false,
+    recovers: false,
     settings: &[
         Setting {
             name: "load_factor",

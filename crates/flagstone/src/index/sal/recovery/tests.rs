@@ -229,7 +229,14 @@ fn transactions_survive_power_cuts() {
 
 #[test]
 fn mistakes_are_found() {
-    for flaw in [Flaw::EndIgnored, Flaw::CommitNotForced, Flaw::NoUndo] {
+    let flaws = [
+        Flaw::FlushNotLogged,
+        Flaw::EndIgnored,
+        Flaw::CommitNotForced,
+        Flaw::NoUndo,
+        Flaw::UndoNotLogged,
+    ];
+    for flaw in flaws {
         let found = std::panic::catch_unwind(|| {
             (0..6).any(|seed| campaign(seed, 50, flaw, &mut Seen::default()).is_err())
         });
