@@ -12,9 +12,6 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Keys for each page that a run uses.
-const KEYS: u32 = 4;
-
 /// An index with transactions.
 pub(super) enum Index {
     /// Those of what is below, one at a time; and whether it goes on without a page that was lost.
@@ -27,6 +24,15 @@ pub(super) enum Index {
 type Tx = Option<SalTx>;
 
 impl Index {
+    /// Keys for each page that a run uses: more where it has to flush and to grow without being
+    /// settled at each commit.
+    fn keys(&self) -> u32 {
+        match self {
+            Index::Store(..) => 4,
+            Index::Own(_) => 12,
+        }
+    }
+
     /// Transactions that there can be at a time.
     fn clients(&self, wanted: usize) -> usize {
         match self {
@@ -124,7 +130,8 @@ impl World for Keys {
     fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         known.pass_time(dice);
         known.oracle.settle(known.now.0);
-        let key = known.some_page(dice) * KEYS + dice.random_range(0..KEYS);
+        let keys = self.index.keys();
+        let key = known.some_page(dice) * keys + dice.random_range(0..keys);
         let roll = dice.random_range(0..100);
         let most = self.index.clients(known.clients);
         let which = match self.clients.len() {
@@ -154,7 +161,7 @@ impl World for Keys {
             self.abort(known, 0, "leaves")?;
         }
         let mut found = BTreeMap::new();
-        for key in 0..known.pages * KEYS {
+        for key in 0..known.pages * self.index.keys() {
             let (value, done) = match self.index.get(known.now, None, key.into()) {
                 Err(error) if known.damage_allowed && is_damage(&error) => {
                     damaged.insert(key);

@@ -72,6 +72,7 @@ impl std::ops::AddAssign for Work {
 /// Steps of the clients after the last cut, and while a base is made.
 const STEPS_AFTER: u64 = 25;
 const STEPS_OF_BASE: u64 = 600;
+const STEPS_OF_DAMAGE: u64 = 400;
 /// After everything that was ever acknowledged.
 const AT_LEISURE: Nanos = Nanos(u64::MAX);
 /// Without a cut in reach a phase ends here: the operation that was to be cut does not come.
@@ -285,7 +286,7 @@ impl<'a> Run<'a> {
         let (stack, world) = self.scene.open(self.chip.clone(), None, plan, self.story);
         let outcome = match world {
             Ok(mut world) => {
-                let outcome = (0..200).try_for_each(|_| {
+                let outcome = (0..STEPS_OF_DAMAGE).try_for_each(|_| {
                     work.steps += 1;
                     world.step(&mut self.known, &mut self.dice)
                 });

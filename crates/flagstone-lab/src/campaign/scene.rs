@@ -130,9 +130,10 @@ impl Scene {
             ..HostConfig::default()
         };
         let host = match id.subject {
-            // A transaction changes as many pages as the index likes.
+            // A transaction changes as many pages as the index likes. Where pages are to be lost,
+            // they have to be read.
             Subject::Index(..) => HostConfig {
-                frames: 24 + host.frames,
+                frames: host.frames + if id.faults.bits_beyond { 1 } else { 24 },
                 log_pages: 4 * LOG_PAGES,
                 checkpoint_every: 12,
                 ..host
@@ -287,12 +288,15 @@ pub(super) fn fault_plan(id: &RunId, phase: usize, dice: &mut Pcg64Mcg) -> Fault
             dice,
         );
     }
-    strike(
-        id.faults.bits_beyond,
-        Fault::BitErrors { bits: 40 },
-        900,
-        dice,
-    );
+    // An index reads little that it has not in memory.
+    let (times, within) = match id.subject {
+        Subject::Index(..) => (3, 200),
+        _ => (1, 900),
+    };
+    for _ in 0..times {
+        let lost = Fault::BitErrors { bits: 40 };
+        strike(id.faults.bits_beyond, lost, within, dice);
+    }
     FaultPlan {
         faults,
         correctable_bits: 8,

@@ -245,9 +245,10 @@ impl Index for Linear {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Dice, History, assert_recovers, figure};
+    use super::super::model::{History, assert_recovers, figure};
     use super::super::{IndexKind, MemStore};
     use super::*;
+    use crate::dice::Dice;
 
     fn history() -> History {
         History {

@@ -248,8 +248,9 @@ impl Recoverable {
 
     /// As [`Index::get`]; sees what the transaction has changed.
     ///
-    /// A search may change an index's pages: a log region is merged because it is searched. Where
-    /// no transaction was begun it has one of its own, which is rolled back if it fails.
+    /// A search may change the pages of an index that buffers: a log region is merged because it is
+    /// searched. Where no transaction was begun it has one of its own, which is rolled back if it
+    /// fails.
     ///
     /// # Errors
     /// As there.
@@ -270,6 +271,11 @@ impl Recoverable {
 
     fn get_alone(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
         let before = self.index().stats().writes;
+        if !self.kind.info().buffers {
+            let found = self.index().get(now, key);
+            debug_assert_eq!(self.index().stats().writes, before, "a search has written");
+            return found;
+        }
         let now = self.index().store().begin(now)?;
         let (value, mut now) = self.index().get(now, key)?;
         if self.index().stats().writes != before {
