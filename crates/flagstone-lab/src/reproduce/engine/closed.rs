@@ -1,7 +1,7 @@
 //! The engine that drives clients over a database: settings, and what is measured.
 
 use super::replay::{by_name, device_of, gc_busy_ms};
-use super::{Outcome, RunError};
+use super::{Library, Outcome, RunError};
 use crate::closed::{Closed, ClosedRecord, Plan, Span};
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Pages, Sizes};
@@ -241,7 +241,13 @@ impl ClosedRun {
         )
     }
 
-    pub(super) fn outcome(&self) -> Result<Outcome, String> {
+    /// See [`Closed::filled_by`].
+    pub(super) fn filled_by(&self) -> String {
+        self.setup()
+            .map_or_else(|error| error.why, |setup| setup.filled_by())
+    }
+
+    pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
         let setup = self.setup().map_err(|error| error.to_string())?;
         let mut options = pages::Options::new(Scale::standard(self.warehouses.into()), self.seed);
         options.page_bytes = setup.device.geometry.page_bytes;
@@ -250,7 +256,8 @@ impl ClosedRun {
         options.sizes = self.sizes().map_err(|error| error.to_string())?;
         let failed = |error: String| format!("{}: {error}", self.name());
         let mut source = Pages::new(&options).map_err(|error| failed(error.to_string()))?;
-        let record = setup.run(&mut source);
+        let chip = library.filled(&setup).map_err(failed)?;
+        let record = setup.run_on(chip, &mut source);
         let record = record.map_err(|error| failed(error.to_string()))?;
         Ok(Outcome::Done {
             metrics: metrics(&record, &setup),
