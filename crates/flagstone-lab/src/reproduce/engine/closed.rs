@@ -318,3 +318,45 @@ fn metrics(record: &ClosedRecord, setup: &Closed) -> BTreeMap<String, f64> {
     }
     metrics
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(stack: &str, abort_ratio: f64) -> ClosedRun {
+        let text = format!(
+            "stack = \"{stack}\"\nclients = 4\nwarehouses = 1\nframes = 200\n\
+             back_off_ms = 1.0\nabort_ratio = {abort_ratio}\nfill = 0.9\noverwrite = true\n\
+             warm_up = 10\ntransactions = 60\n\
+             device = {{ preset = \"flagcommit-slc\", geometry = {{ page_bytes = 8192, \
+             spare_bytes = 256, blocks_per_plane = 64, partial_programs = 9 }} }}\n"
+        );
+        ClosedRun::parse(toml::from_str(&text).unwrap()).unwrap()
+    }
+
+    fn metrics(run: &ClosedRun, library: &Library) -> BTreeMap<String, f64> {
+        match run.outcome(library).unwrap() {
+            Outcome::Done { metrics, .. } => metrics,
+            Outcome::Refused(why) => panic!("{why}"),
+        }
+    }
+
+    #[test]
+    fn a_device_that_was_filled_for_another_run_makes_no_difference() {
+        let runs = [
+            run("force:cfc", 0.0),
+            run("cfc-ex", 0.0),
+            run("force:cfc", 0.3),
+            run("cfc-ex", 0.3),
+        ];
+        assert_eq!(runs[0].filled_by(), runs[2].filled_by());
+        assert_ne!(runs[0].filled_by(), runs[1].filled_by());
+        let shared = Library::new(1);
+        for run in &runs {
+            let alone = metrics(run, &Library::new(1));
+            assert!(alone["committed"] > 0.0);
+            assert_eq!(metrics(run, &shared), alone, "{}", run.name());
+        }
+        assert_eq!(shared.devices.lock().unwrap().len(), 2);
+    }
+}
