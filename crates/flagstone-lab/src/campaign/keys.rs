@@ -17,7 +17,7 @@ pub(super) enum Index {
     /// Those of what is below, one at a time; and whether it goes on without a page that was lost.
     Store(Recoverable, bool),
     /// Its own, several side by side.
-    Own(Transactions),
+    Own(Box<Transactions>),
 }
 
 /// Which transaction of an index, where there are several.
@@ -300,8 +300,8 @@ impl Keys {
     /// because a page was lost, where that is allowed.
     fn refused(&mut self, known: &mut Known, which: Option<usize>, error: IndexError) -> Done<()> {
         let wanted = matches!(&error, IndexError::Store(error) if error.is_restart());
-        let goes_on = matches!(self.index, Index::Store(_, true));
-        if !wanted && !(goes_on && known.damage_allowed && is_damage(&error)) {
+        let goes_on = matches!(self.index, Index::Store(_, true)) && known.damage_allowed;
+        if !(wanted || goes_on && is_damage(&error)) {
             return Err(stop(known, error));
         }
         match which {

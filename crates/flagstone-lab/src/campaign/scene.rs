@@ -253,7 +253,7 @@ impl Scene {
                     let flaw = self.sabotage.flaw();
                     let opened = Transactions::with(store, &settings, log, every, now, flaw);
                     let (index, now) = opened?;
-                    return Ok(Box::new(Keys::new(Index::Own(index), now)));
+                    return Ok(Box::new(Keys::new(Index::Own(Box::new(index)), now)));
                 }
                 let (opened, now) = Recoverable::open(index, store, &settings, now)?;
                 // A database that was told of a lost page has stopped.

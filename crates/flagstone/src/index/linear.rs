@@ -199,15 +199,7 @@ impl Index for Linear {
                 None => Ok(()),
             }
         })?;
-        // A split makes room for more than the record that asked for it, but on tiny pages.
-        let step = self.load_factor * self.buckets.shape.capacity() as f64;
-        if step >= 1.0 && self.buckets.records > self.most {
-            return Err(format!(
-                "{} records are more than the load factor of {} allows in {count} buckets",
-                self.buckets.records, self.load_factor
-            ));
-        }
-        Ok(())
+        self.buckets.check_load(self.load_factor, self.most)
     }
 
     fn stats(&self) -> IndexStats {
