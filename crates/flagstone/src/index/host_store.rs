@@ -209,26 +209,33 @@ mod tests {
             Stack::Force(Kind::Cfc),
         ] {
             let mut store = store(stack);
-            let mut page = vec![0; 2 * store.page_bytes()];
             let bytes = store.page_bytes();
+            let mut pages = vec![0; 6 * bytes];
             let mut now = Nanos::ZERO;
             for at in 0..32 {
                 let data = [at as u8 + 1; 40];
                 now = store.write(now, &[(Lpn(at), &data)]).expect("written");
             }
             // Frames with something to write go first.
-            for at in 16..32 {
-                let read = store.read(now, Lpn(at), &mut page[..bytes]);
-                now = read.expect("read");
-            }
+            let mut in_turn = |store: &mut HostStore, now: Nanos, from: u32| {
+                (from..from + 6).fold(now, |now, at| {
+                    let read = store.read(now, Lpn(at), &mut pages[..bytes]);
+                    read.expect("read")
+                })
+            };
+            now = in_turn(&mut store, now, 16);
+            now = in_turn(&mut store, now, 22);
             let begun = store.host().stats().begun;
-            let both = store.read_many(now, &[Lpn(0), Lpn(1)], &mut page);
-            let both = both.expect("read");
-            assert_eq!((page[0], page[bytes]), (1, 2), "{stack}");
-            let one = store.read(both, Lpn(2), &mut page[..bytes]).expect("read");
-            let other = store.read(one, Lpn(3), &mut page[..bytes]).expect("read");
-            let (together, in_turn) = (both.since(now), other.since(both));
-            assert!(in_turn >= together + together, "{stack}");
+            let one_by_one = in_turn(&mut store, now, 0);
+            let all: Vec<Lpn> = (6..12).map(Lpn).collect();
+            let together = store.read_many(one_by_one, &all, &mut pages);
+            let together = together.expect("read");
+            assert_eq!((pages[0], pages[5 * bytes]), (7, 12), "{stack}");
+            let (together, one_by_one) = (together.since(one_by_one), one_by_one.since(now));
+            assert!(
+                together < one_by_one,
+                "{stack}: {together} and {one_by_one}"
+            );
             assert_eq!(store.host().stats().begun, begun, "{stack}");
         }
     }
