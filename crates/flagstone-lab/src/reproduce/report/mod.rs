@@ -207,7 +207,9 @@ mod tests {
         let long = "transactions under way; uncommitted pages and what waits for them; zones";
         let before = page::page(&catalogue, &results);
         assert!(!before.contains("Below:"));
-        results.figures[0].spec.x.label = long.into();
+        for measured in &mut results.figures {
+            measured.spec.x.label = long.into();
+        }
         let page = page::page(&catalogue, &results);
         assert!(page.contains(&format!("Below: {long}.")));
         let cut = "transactions under way; uncommitted pages and what waits …";
