@@ -4,6 +4,9 @@
 //! after it, and a test holds them to that.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod dice;
+
 pub mod units;
 pub mod layout;
 pub mod nand;

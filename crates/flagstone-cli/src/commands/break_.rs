@@ -25,11 +25,11 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["protocol", "stack"])]
     index: Option<String>,
     /// What the indexes are on, separated by commas: commit protocols, and databases as --stack
-    /// has them.
+    /// has them. `plain` has no transactions, and is for indexes that bring their own: sal.
     #[arg(
         long,
         requires = "index",
-        default_value = "lighttx,wal,cfc-ex,afc-ex,force:cfc"
+        default_value = "lighttx,wal,cfc-ex,afc-ex,force:cfc,plain"
     )]
     on: String,
     /// Cut points a protocol, or `exhaustive` for every operation of a few small runs.
@@ -48,7 +48,7 @@ pub struct Args {
     /// Break the protocols as printed, where these differ from the repaired ones, instead.
     #[arg(long)]
     as_published: bool,
-    /// Let the flash lie: a control that every protocol must fail.
+    /// Let the flash lie, or an index on `plain` make a mistake: a control that must fail.
     #[arg(long, value_parser = Sabotage::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
     sabotage: String,
     /// Print one JSON object a protocol, one a line.
@@ -67,17 +67,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         })?),
     };
     let faults = faults_of(&args.faults)?;
-    if faults.bits_beyond && args.index.is_some() {
-        return Err(Failure::Usage(
-            "pages lost beyond ECC are looked for under protocols and databases only: leave \
-             bit-errors-beyond-ecc out, or name a --protocol or --stack"
-                .into(),
-        ));
-    }
     let sabotage = Sabotage::ALL
         .iter()
         .find(|(_, name)| *name == args.sabotage);
     let sabotage = sabotage.expect("clap has checked it").0;
+    if let Some(subject) = subjects.iter().find(|&&subject| !sabotage.suits(subject)) {
+        return Err(Failure::Usage(format!(
+            "{} is a mistake of an index that recovers itself, which {subject} is not: name \
+             --index sal --on plain",
+            args.sabotage
+        )));
+    }
     let mut violated = false;
     for subject in subjects {
         for variant in variants(subject) {
@@ -165,15 +165,16 @@ fn indexes_of(list: &str, on: &str) -> Result<Vec<Subject>, Failure> {
         })
     });
     let below: Vec<Below> = below.collect::<Result<_, _>>()?;
-    if below.contains(&Below::Protocol(Kind::Plain)) {
-        return Err(Failure::Usage(
-            "plain has no transactions, so an index on it is not recoverable: use force:plain for \
-             a control that must fail"
-                .into(),
-        ));
-    }
     let each = |kind| below.iter().map(move |&on| Subject::Index(kind, on));
-    Ok(kinds.into_iter().flat_map(each).collect())
+    let mut subjects: Vec<Subject> = kinds.into_iter().flat_map(each).collect();
+    subjects.retain(|subject| subject.is_possible());
+    if subjects.is_empty() {
+        return Err(Failure::Usage(format!(
+            "{on} has no transactions, and of {list} none brings its own: use force:plain for a \
+             control that must fail"
+        )));
+    }
+    Ok(subjects)
 }
 
 /// The default form, and the other modes.

@@ -11,7 +11,6 @@ use flagstone_lab::replay::{Record, ReplayError, Script, Setup, Source, script_o
 use flagstone_lab::trace::{Trace, file};
 use flagstone_lab::workload::{Pattern, Workload};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -250,25 +249,38 @@ fn print(
             .iter()
             .for_each(|line| say(line));
     }
+    let not_made = outcomes.iter().filter_map(|(kind, outcome)| {
+        let error = outcome.as_ref().err()?;
+        Some((kind.to_string(), error.to_string(), error.is_refusal()))
+    });
+    conclude(not_made, outcomes.len(), "protocol")
+}
+
+/// Says which of `all` runs were not made, by whose name, why, and whether that was refused; gives
+/// the exit code.
+fn conclude(
+    not_made: impl Iterator<Item = (String, String, bool)>,
+    all: usize,
+    what: &str,
+) -> Result<ExitCode, Failure> {
     let mut failed = false;
-    let mut refused: BTreeMap<String, Vec<Kind>> = BTreeMap::new();
-    for (kind, outcome) in outcomes {
-        match outcome {
-            Err(error) if error.is_refusal() => {
-                refused.entry(error.to_string()).or_default().push(*kind);
-            }
-            Err(error) => {
-                failed = true;
-                eprintln!("error: {kind}: {error}");
-            }
-            Ok(_) => {}
+    let mut refused = Vec::new();
+    for (name, why, is_refusal) in not_made {
+        if is_refusal {
+            refused.push(why);
+        } else {
+            failed = true;
+            eprintln!("error: {name}: {why}");
         }
     }
-    for why in refused.keys() {
+    let none = refused.len() == all;
+    refused.sort();
+    refused.dedup();
+    for why in refused {
         eprintln!("left out: {why}");
     }
-    if records.is_empty() && !failed {
-        return Err(Failure::Usage("no protocol supports what was asked".into()));
+    if none {
+        return Err(Failure::Usage(format!("no {what} supports what was asked")));
     }
     Ok(ExitCode::from(u8::from(failed)))
 }

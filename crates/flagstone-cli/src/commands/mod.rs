@@ -4,13 +4,15 @@ pub mod break_;
 pub mod compare;
 pub mod device;
 pub mod index;
+mod progress;
 pub mod protocols;
 mod record;
 pub mod replay;
 pub mod reproduce;
 pub mod trace;
 
-use std::io::{IsTerminal, Write};
+use progress::{progress, progress_bar};
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Why a command ended without doing its work.
@@ -75,19 +77,6 @@ pub fn say(line: &str) {
     {
         std::process::exit(0);
     }
-}
-
-/// A progress bar on stderr, hidden where nobody looks.
-pub fn progress_bar(length: u64, what: &str) -> indicatif::ProgressBar {
-    let bar = if std::io::stderr().is_terminal() {
-        indicatif::ProgressBar::new(length)
-    } else {
-        indicatif::ProgressBar::hidden()
-    };
-    let style = "{msg:12} {bar:32} {human_pos}/{human_len} {per_sec} {eta} left";
-    bar.set_style(indicatif::ProgressStyle::with_template(style).expect("a constant template"));
-    bar.set_message(what.to_string());
-    bar
 }
 
 /// The protocols of a list like `cfc,afc` or `all`.

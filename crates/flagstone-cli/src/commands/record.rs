@@ -8,9 +8,10 @@ use flagstone_lab::tpcc::mix::{Count, Kind};
 use flagstone_lab::tpcc::postgres::Isolation;
 use flagstone_lab::tpcc::record::{self, Import, Limit, Observer, Options, Recording};
 use flagstone_lab::trace::file;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 
+use super::progress;
 use super::trace::{command_line, waldump_notes};
 
 /// What to record from.
@@ -204,22 +205,15 @@ struct Terminal {
 
 impl Terminal {
     fn new(limit: Limit) -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         Terminal {
-            bar,
+            bar: progress("{msg:40} {wide_bar} {percent:>3} %"),
             limit,
             begun: Instant::now(),
         }
     }
 
     fn show(&self, at: u64, of: u64, message: String) {
-        if self.bar.length() != Some(of) {
-            let template = "{msg:40} {wide_bar} {percent:>3} %";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                self.bar.set_style(style);
-            }
-            self.bar.set_length(of);
-        }
+        self.bar.set_length(of);
         self.bar.set_position(at.min(of));
         self.bar.set_message(message);
     }

@@ -14,7 +14,7 @@ pub struct Args {
     /// Leave page reads out.
     #[arg(long)]
     no_reads: bool,
-    /// The lie of the flash that the run was made with.
+    /// The lie of the flash, or mistake of the index, that the run was made with.
     #[arg(long, value_parser = Sabotage::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
     sabotage: String,
 }

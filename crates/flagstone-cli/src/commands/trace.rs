@@ -1,7 +1,7 @@
 //! `flagstone trace`: import, describe and export traces.
 
 use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind, IsTerminal, Read, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,11 +14,11 @@ use flagstone_lab::trace::info::Info;
 use flagstone_lab::trace::input::{ImportError, Input};
 use flagstone_lab::trace::waldump::{self, Forks};
 use flagstone_lab::trace::{Trace, csv, file};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
 use serde::Serialize;
 
-use super::record;
+use super::{progress, record};
 
 /// Make, describe and export traces of transactions.
 #[derive(Args)]
@@ -253,7 +253,8 @@ fn import_with(
     importer: impl FnOnce(&mut Input) -> Result<(Trace, Vec<String>), ImportError>,
 ) -> Result<()> {
     let name = files.file.display();
-    let bar = ProgressBar::no_length();
+    let bar = progress("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
+    bar.set_message("bytes read:");
     let mut input = Input::open(&files.file, |raw, length| watched(&bar, raw, length))
         .into_diagnostic()
         .wrap_err_with(|| format!("cannot open {name}"))?;
@@ -299,20 +300,10 @@ fn import_with(
     Ok(())
 }
 
-/// Shows how much of `raw` was read, if there is a terminal to show it on.
+/// Shows how much of `raw` was read.
 fn watched(bar: &ProgressBar, raw: Box<dyn Read>, length: Option<u64>) -> Box<dyn Read> {
-    if !io::stderr().is_terminal() {
-        return raw;
-    }
-    let template = match length {
-        Some(length) => {
-            bar.set_length(length);
-            "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left"
-        }
-        None => "{spinner} {bytes}, {bytes_per_sec}",
-    };
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
+    if let Some(length) = length {
+        bar.set_length(length);
     }
     Box::new(bar.wrap_read(raw))
 }

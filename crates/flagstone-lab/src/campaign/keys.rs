@@ -1,30 +1,117 @@
-//! A client of an index: transactions that insert, change and delete keys, on a device with a
-//! commit protocol or on a database. A place is a key.
+//! Clients of an index: transactions that insert, change and delete keys, on a device with a commit
+//! protocol, on a database, or with the index's own recovery. A place is a key.
 
 use super::oracle::{Contents, Payload, Place, payload, show};
 use super::run::Work;
-use super::world::{Done, Known, Stop, World};
-use flagstone::index::{IndexError, Recoverable, Store, Value};
+use super::world::{self, Done, Known, Stop, World};
+use flagstone::host::HostError;
+use flagstone::index::sal::{SalTx, Transactions};
+use flagstone::index::{self, IndexError, Key, Recoverable, Store, StoreError, Value};
 use flagstone::units::{Lpn, Nanos};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Keys for each page that a run uses.
-const KEYS: u32 = 4;
+/// An index with transactions.
+pub(super) enum Index {
+    /// Those of what is below, one at a time; and whether it goes on without a page that was lost.
+    Store(Recoverable, bool),
+    /// Its own, several side by side.
+    Own(Box<Transactions>),
+}
+
+/// Which transaction of an index, where there are several.
+type Tx = Option<SalTx>;
+
+impl Index {
+    /// Keys for each page that a run uses: more where it has to flush and to grow without being
+    /// settled at each commit.
+    fn keys(&self) -> u32 {
+        match self {
+            Index::Store(..) => 4,
+            Index::Own(_) => 12,
+        }
+    }
+
+    /// Transactions that there can be at a time.
+    fn clients(&self, wanted: usize) -> usize {
+        match self {
+            Index::Store(..) => 1,
+            Index::Own(_) => wanted,
+        }
+    }
+
+    fn begin(&mut self, now: Nanos) -> Result<(Tx, Nanos), IndexError> {
+        match self {
+            Index::Store(index, _) => Ok((None, index.begin(now)?)),
+            Index::Own(index) => Ok((Some(index.begin()), now)),
+        }
+    }
+
+    fn get(&mut self, now: Nanos, tx: Tx, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+        match self {
+            Index::Store(index, _) => index.get(now, key),
+            Index::Own(index) => index.get(now, tx, key),
+        }
+    }
+
+    fn change(
+        &mut self,
+        now: Nanos,
+        tx: Tx,
+        key: Key,
+        value: Option<Value>,
+    ) -> Result<Nanos, IndexError> {
+        match (self, value) {
+            (Index::Store(index, _), Some(value)) => index.insert(now, key, value),
+            (Index::Store(index, _), None) => index.delete(now, key),
+            (Index::Own(index), value) => index.change(now, tx.expect("it began"), key, value),
+        }
+    }
+
+    fn commit(&mut self, now: Nanos, tx: Tx) -> Result<Nanos, IndexError> {
+        match self {
+            Index::Store(index, _) => index.commit(now),
+            Index::Own(index) => index.commit(now, tx.expect("it began")),
+        }
+    }
+
+    fn abort(&mut self, now: Nanos, tx: Tx) -> Result<Nanos, IndexError> {
+        match self {
+            Index::Store(index, _) => index.abort(now),
+            Index::Own(index) => index.abort(now, tx.expect("it began")),
+        }
+    }
+
+    /// Nothing after a rollback that failed.
+    fn index(&mut self) -> Option<&mut dyn index::Index> {
+        match self {
+            Index::Store(index, _) => index.is_open().then(|| index.index()),
+            Index::Own(index) => Some(index.index()),
+        }
+    }
+
+    fn with_store<T>(&mut self, look: impl FnOnce(&mut dyn Store) -> T) -> Option<T> {
+        match self {
+            Index::Store(index, _) => index.is_open().then(|| look(index.index().store())),
+            Index::Own(index) => Some(index.with_store(look)),
+        }
+    }
+}
 
 /// A transaction.
 struct Client {
     name: u64,
+    tx: Tx,
     writes: BTreeMap<Place, Contents>,
     nth: u16,
 }
 
-/// An index and its client.
+/// An index and its clients.
 pub(super) struct Keys {
-    index: Recoverable,
+    index: Index,
     recovered_at: Nanos,
-    client: Option<Client>,
+    clients: Vec<Client>,
 }
 
 /// What stands for a payload in an index: its writer's name and which of its writes it is.
@@ -43,29 +130,53 @@ impl World for Keys {
     fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         known.pass_time(dice);
         known.oracle.settle(known.now.0);
-        let key = known.some_page(dice) * KEYS + dice.random_range(0..KEYS);
-        match (dice.random_range(0..100), self.client.is_some()) {
-            (..8, _) | (8..20, true) => self.read(known, key),
-            (_, false) => self.begin(known),
-            (..60, true) => self.change(known, key, false),
-            (60..75, true) => self.change(known, key, true),
-            (75..93, true) => self.commit(known),
-            (_, true) => self.abort(known, "aborts"),
+        let keys = self.index.keys();
+        let key = known.some_page(dice) * keys + dice.random_range(0..keys);
+        let roll = dice.random_range(0..100);
+        let most = self.index.clients(known.clients);
+        let which = match self.clients.len() {
+            0 => None,
+            1 if most == 1 => Some(0),
+            live => Some(dice.random_range(0..live)),
+        };
+        match (roll, which) {
+            (..8, None) => self.read(known, None, key),
+            (_, None) => self.begin(known),
+            (..4, _) if most > 1 => self.read(known, None, key),
+            (..20, which) => self.read(known, which, key),
+            (20..30, _) if self.clients.len() < most => self.begin(known),
+            (..60, Some(which)) => self.change(known, which, key, false),
+            (60..75, Some(which)) => self.change(known, which, key, true),
+            (75..93, Some(which)) => self.commit(known, which),
+            (_, Some(which)) => self.abort(known, which, "aborts"),
         }
     }
 
     fn read_all(
         &mut self,
         known: &mut Known,
-        _: &mut BTreeSet<Place>,
+        damaged: &mut BTreeSet<Place>,
     ) -> Done<BTreeMap<Place, Contents>> {
+        while !self.clients.is_empty() {
+            self.abort(known, 0, "leaves")?;
+        }
         let mut found = BTreeMap::new();
-        for key in 0..known.pages * KEYS {
-            let (value, done) = self.index.get(known.now, key.into()).map_err(stop)?;
+        for key in 0..known.pages * self.index.keys() {
+            let (value, done) = match self.index.get(known.now, None, key.into()) {
+                Err(error) if known.damage_allowed && is_damage(&error) => {
+                    damaged.insert(key);
+                    continue;
+                }
+                outcome => outcome.map_err(|error| stop(known, error))?,
+            };
             known.now = done;
             found.insert(key, contents(key, value));
         }
-        match self.index.index().check() {
+        if known.damage_allowed {
+            // What a check cannot read is no news.
+            return Ok(found);
+        }
+        match self.index.index().map_or(Ok(()), |index| index.check()) {
             Ok(()) => Ok(found),
             // A check reads, and reading may write pages out to make room.
             Err(_) if self.power_is_gone(known) => Err(Stop::PowerLost),
@@ -78,61 +189,63 @@ impl World for Keys {
     }
 
     fn check(&mut self) -> Result<(), String> {
-        self.store().verify()
+        let outcome = self.index.with_store(|store| store.verify());
+        outcome.unwrap_or(Ok(()))
     }
 
     fn count(&mut self, work: &mut Work) {
-        if !self.index.is_open() {
-            return;
-        }
-        if let Some(ftl) = self.store().ftl() {
-            work.add(ftl.stats());
-        }
+        self.index.with_store(|store| {
+            if let Some(ftl) = store.ftl() {
+                work.add(ftl.stats());
+            }
+        });
     }
 }
 
 impl Keys {
-    pub(super) fn new(index: Recoverable, recovered_at: Nanos) -> Keys {
+    pub(super) fn new(index: Index, recovered_at: Nanos) -> Keys {
         Keys {
             index,
             recovered_at,
-            client: None,
+            clients: Vec::new(),
         }
-    }
-
-    fn store(&mut self) -> &mut dyn Store {
-        self.index.index().store()
     }
 
     /// Whether a write fails for want of power. Only asked where the run is over anyway.
     fn power_is_gone(&mut self, known: &Known) -> bool {
-        let store = self.store();
-        let mut any = vec![0; store.page_bytes()];
-        let outcome = store
-            .read(known.now, Lpn(0), &mut any)
-            .and_then(|now| store.write(now, &[(Lpn(0), &any)]));
-        outcome.is_err_and(|error| error.is_power_loss())
+        let outcome = self.index.with_store(|store| {
+            let mut any = vec![0; store.page_bytes()];
+            store
+                .read(known.now, Lpn(0), &mut any)
+                .and_then(|now| store.write(now, &[(Lpn(0), &any)]))
+        });
+        matches!(outcome, Some(Err(error)) if error.is_power_loss())
     }
 
     fn begin(&mut self, known: &mut Known) -> Done<()> {
         let name = known.name();
         known.note(|| format!("#{name} begins"));
-        known.now = self.index.begin(known.now).map_err(stop)?;
-        self.client = Some(Client {
+        let begun = self.index.begin(known.now);
+        let (tx, done) = begun.map_err(|error| stop(known, error))?;
+        known.now = done;
+        self.clients.push(Client {
             name,
+            tx,
             writes: BTreeMap::new(),
             nth: 0,
         });
         Ok(())
     }
 
-    fn read(&mut self, known: &mut Known, key: Place) -> Done<()> {
-        let (value, done) = match self.index.get(known.now, key.into()) {
-            Err(IndexError::Store(error)) if error.is_restart() => return self.restart(known),
-            other => other.map_err(stop)?,
+    fn read(&mut self, known: &mut Known, which: Option<usize>, key: Place) -> Done<()> {
+        let client = which.map(|which| &self.clients[which]);
+        let tx = client.and_then(|client| client.tx);
+        let (value, done) = match self.index.get(known.now, tx, key.into()) {
+            Ok(found) => found,
+            Err(error) => return self.refused(known, which, error),
         };
         known.now = done;
-        let own = self.client.as_ref().and_then(|c| c.writes.get(&key));
+        let own = client.and_then(|client| client.writes.get(&key));
         let right = own.copied().unwrap_or_else(|| known.oracle.read(key));
         let found = contents(key, value);
         if found == right {
@@ -144,66 +257,82 @@ impl Keys {
         )))
     }
 
-    fn change(&mut self, known: &mut Known, key: Place, delete: bool) -> Done<()> {
-        let client = self.client.as_mut().expect("a transaction is live");
+    fn change(&mut self, known: &mut Known, which: usize, key: Place, delete: bool) -> Done<()> {
+        let client = &mut self.clients[which];
         let written = payload(client.name, key, client.nth);
         let contents = (!delete).then_some(written);
         let name = client.name;
         known.note(|| format!("#{name} changes key {key}: {}", show(&contents)));
-        let outcome = match delete {
-            true => self.index.delete(known.now, key.into()),
-            false => self.index.insert(known.now, key.into(), value(&written)),
-        };
-        match outcome {
+        let new = contents.as_ref().map(value);
+        match self.index.change(known.now, client.tx, key.into(), new) {
             Ok(done) => {
                 known.now = done;
                 client.writes.insert(key, contents);
                 client.nth += 1;
                 Ok(())
             }
-            Err(IndexError::Store(error)) if error.is_restart() => self.restart(known),
-            Err(error) => Err(stop(error)),
+            Err(error) => self.refused(known, Some(which), error),
         }
     }
 
-    fn commit(&mut self, known: &mut Known) -> Done<()> {
-        let client = self.client.take().expect("a transaction is live");
+    fn commit(&mut self, known: &mut Known, which: usize) -> Done<()> {
+        let client = &self.clients[which];
         known.note(|| format!("#{} asks to commit", client.name));
         known.oracle.ask(client.name, client.writes.clone());
-        match self.index.commit(known.now) {
+        match self.index.commit(known.now, client.tx) {
             Ok(done) => {
                 known.note(|| format!("#{} is acknowledged at {done}", client.name));
                 known.oracle.acknowledge(client.name, done.0);
                 // The next request may come before this one is answered, but does not.
                 known.now = done;
+                self.clients.swap_remove(which);
                 Ok(())
             }
             Err(IndexError::Store(error)) if error.is_restart() => {
                 known.oracle.withdraw(client.name);
-                self.client = Some(client);
-                self.restart(known)
+                self.abort(known, which, "has to be rolled back")
             }
-            Err(error) => Err(stop(error)),
+            Err(error) => Err(stop(known, error)),
         }
     }
 
-    /// What is below wants the transaction rolled back.
-    fn restart(&mut self, known: &mut Known) -> Done<()> {
-        self.abort(known, "has to be rolled back")
+    /// What could not be done has the transaction rolled back: because what is below wants it, or
+    /// because a page was lost, where that is allowed.
+    fn refused(&mut self, known: &mut Known, which: Option<usize>, error: IndexError) -> Done<()> {
+        let wanted = matches!(&error, IndexError::Store(error) if error.is_restart());
+        let goes_on = matches!(self.index, Index::Store(_, true)) && known.damage_allowed;
+        if !(wanted || goes_on && is_damage(&error)) {
+            return Err(stop(known, error));
+        }
+        match which {
+            Some(which) => self.abort(known, which, "has to be rolled back"),
+            None => Ok(()),
+        }
     }
 
-    fn abort(&mut self, known: &mut Known, how: &str) -> Done<()> {
-        if let Some(client) = self.client.take() {
-            known.note(|| format!("#{} {how}", client.name));
-            known.now = self.index.abort(known.now).map_err(stop)?;
-        }
+    fn abort(&mut self, known: &mut Known, which: usize, how: &str) -> Done<()> {
+        let client = self.clients.swap_remove(which);
+        known.note(|| format!("#{} {how}", client.name));
+        let done = self.index.abort(known.now, client.tx);
+        known.now = done.map_err(|error| stop(known, error))?;
         Ok(())
     }
 }
 
-fn stop(error: IndexError) -> Stop {
+fn stop(known: &Known, error: IndexError) -> Stop {
     match error {
         IndexError::Store(error) if error.is_power_loss() => Stop::PowerLost,
+        error if known.damage_allowed && is_damage(&error) => Stop::Damaged,
         other => Stop::Violation(format!("the index refuses: {other}")),
+    }
+}
+
+/// Whether a page was lost to bit errors, and the index says so.
+fn is_damage(error: &IndexError) -> bool {
+    match error {
+        IndexError::Store(
+            StoreError::Device(error) | StoreError::Host(HostError::Device(error)),
+        ) => world::is_damage(error),
+        _ => false,
     }
 }

@@ -3,7 +3,7 @@
 
 use super::oracle::{Contents, Place, payload, show};
 use super::run::Work;
-use super::world::{Done, Known, Stop, World, show_bytes};
+use super::world::{self, Done, Known, Stop, World, show_bytes};
 use flagstone::commit::DeviceError;
 use flagstone::ftl::FtlError;
 use flagstone::host::{Host, HostError, Rid, Step};
@@ -308,9 +308,5 @@ fn stop(known: &Known, error: HostError) -> Stop {
 
 /// Whether a page was lost to bit errors, and the host says so.
 fn is_damage(error: &HostError) -> bool {
-    matches!(
-        error,
-        HostError::Device(DeviceError::Unreadable(_))
-            | HostError::Device(DeviceError::Ftl(FtlError::Unreadable { .. }))
-    )
+    matches!(error, HostError::Device(error) if world::is_damage(error))
 }

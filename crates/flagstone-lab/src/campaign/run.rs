@@ -72,6 +72,7 @@ impl std::ops::AddAssign for Work {
 /// Steps of the clients after the last cut, and while a base is made.
 const STEPS_AFTER: u64 = 25;
 const STEPS_OF_BASE: u64 = 600;
+const STEPS_OF_DAMAGE: u64 = 400;
 /// After everything that was ever acknowledged.
 const AT_LEISURE: Nanos = Nanos(u64::MAX);
 /// Without a cut in reach a phase ends here: the operation that was to be cut does not come.
@@ -279,17 +280,18 @@ impl<'a> Run<'a> {
     /// Bit errors beyond what ECC corrects destroy pages for good: a reader must be told, and must
     /// never be given other bytes. Nothing is promised after a restart, so there is none. A
     /// database that was told of a lost page has stopped: what its pool holds is not looked at.
+    /// So has an index that cannot be started anew from its pages.
     fn damage_phase(&mut self, work: &mut Work) -> Result<(), String> {
         let plan = fault_plan(self.id, 0, &mut self.dice);
         let (stack, world) = self.scene.open(self.chip.clone(), None, plan, self.story);
         let outcome = match world {
             Ok(mut world) => {
-                let outcome = (0..200).try_for_each(|_| {
+                let outcome = (0..STEPS_OF_DAMAGE).try_for_each(|_| {
                     work.steps += 1;
                     world.step(&mut self.known, &mut self.dice)
                 });
                 world.count(work);
-                let stopped = matches!(self.id.subject, Subject::Stack(_));
+                let stopped = !matches!(self.id.subject, Subject::Protocol(_));
                 match outcome {
                     Err(Stop::Violation(what)) => Err(what),
                     Err(_) if stopped => Ok(()),

@@ -1,11 +1,13 @@
-//! Devices that lie: the controls of a campaign. On each of them every protocol must fail, or the
-//! campaign would not notice the fault that the lie is about.
+//! Devices that lie, and recovery with mistakes: the controls of a campaign. On each such device
+//! every protocol must fail, or the campaign would not notice the fault that the lie is about.
 
+use super::Subject;
+use flagstone::index::sal::Flaw;
 use flagstone::nand::{Faulty, PowerCut, Shared};
 use flagstone::nand::{Flash, FlashError, Geometry, Read};
 use flagstone::units::{Nanos, Pbn, Ppn};
 
-/// How the flash lies.
+/// How the flash lies, or what an index that recovers itself does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sabotage {
     /// It does not.
@@ -23,11 +25,13 @@ pub enum Sabotage {
     BlankNotErased,
     /// Bit errors reach the reader.
     BitErrorsSilent,
+    /// The flash is honest, and the index makes a mistake.
+    Index(Flaw),
 }
 
 impl Sabotage {
     /// All lies, with the name that commands use.
-    pub const ALL: [(Sabotage, &'static str); 7] = [
+    pub const ALL: [(Sabotage, &'static str); 12] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
         (Sabotage::EccIgnored, "ecc-ignored"),
@@ -35,7 +39,25 @@ impl Sabotage {
         (Sabotage::EraseFailureHidden, "erase-failure-hidden"),
         (Sabotage::BlankNotErased, "blank-not-erased"),
         (Sabotage::BitErrorsSilent, "bit-errors-silent"),
+        (Sabotage::Index(Flaw::FlushNotLogged), "flush-not-logged"),
+        (Sabotage::Index(Flaw::EndIgnored), "end-ignored"),
+        (Sabotage::Index(Flaw::CommitNotForced), "commit-not-forced"),
+        (Sabotage::Index(Flaw::NoUndo), "no-undo"),
+        (Sabotage::Index(Flaw::UndoNotLogged), "undo-not-logged"),
     ];
+
+    /// Whether it can be done to a subject.
+    pub fn suits(self, subject: Subject) -> bool {
+        !matches!(self, Sabotage::Index(_)) || subject.recovers_itself()
+    }
+
+    /// The mistake of an index that recovers itself.
+    pub(super) fn flaw(self) -> Flaw {
+        match self {
+            Sabotage::Index(flaw) => flaw,
+            _ => Flaw::None,
+        }
+    }
 }
 
 /// A flash that lies.

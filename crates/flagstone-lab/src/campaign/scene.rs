@@ -1,15 +1,16 @@
 //! The small device that a campaign breaks, and the stack on it.
 
-use super::keys::Keys;
+use super::keys::{Index, Keys};
 use super::pages::Pages;
 use super::records::Records;
 use super::sabotage::{Sabotage, Sabotaged};
-use super::world::World;
+use super::world::{World, is_damage};
 use super::{Below, RunId, Subject};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{Device, DeviceError, Group, Options};
 use flagstone::ftl::{Config, FtlError, VictimPolicy};
 use flagstone::host::{self, Host, HostConfig, HostError};
+use flagstone::index::sal::Transactions;
 use flagstone::index::{DeviceStore, HostStore, IndexError, Recoverable, Store, StoreError};
 use flagstone::nand::{
     Cell, Chip, Cut, Entry, Fault, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer,
@@ -42,9 +43,7 @@ impl From<DeviceError> for NoStart {
     fn from(error: DeviceError) -> NoStart {
         match error {
             DeviceError::Ftl(FtlError::PowerLost) => NoStart::PowerLost,
-            DeviceError::Ftl(FtlError::Unreadable { .. }) | DeviceError::Unreadable(_) => {
-                NoStart::Unreadable
-            }
+            error if is_damage(&error) => NoStart::Unreadable,
             error => NoStart::Other(error.to_string()),
         }
     }
@@ -86,6 +85,11 @@ const LOG_PAGES: u32 = 32;
 /// Pages of an index, its journal and metadata included.
 const INDEX_PAGES: u32 = 96;
 
+/// Pages of the log of an index that recovers itself, and after how many flushes it takes a
+/// checkpoint.
+const INDEX_LOG_PAGES: u32 = 96;
+const INDEX_CHECKPOINT_EVERY: u64 = 5;
+
 const TIMING: Timing = Timing {
     read: Nanos::from_micros(25),
     program: Nanos::from_micros(200),
@@ -126,9 +130,10 @@ impl Scene {
             ..HostConfig::default()
         };
         let host = match id.subject {
-            // A transaction changes as many pages as the index likes.
+            // A transaction changes as many pages as the index likes. Where pages are to be lost,
+            // they have to be read.
             Subject::Index(..) => HostConfig {
-                frames: 24 + host.frames,
+                frames: host.frames + if id.faults.bits_beyond { 1 } else { 24 },
                 log_pages: 4 * LOG_PAGES,
                 checkpoint_every: 12,
                 ..host
@@ -140,6 +145,7 @@ impl Scene {
             Below::Stack(_) => host.log_pages,
         };
         let data_pages = match id.subject {
+            Subject::Index(..) if id.subject.recovers_itself() => INDEX_PAGES + INDEX_LOG_PAGES,
             Subject::Index(..) => INDEX_PAGES,
             _ => id.pages,
         };
@@ -242,8 +248,17 @@ impl Scene {
                     }
                 };
                 let settings = index.info().tiny();
-                let (index, now) = Recoverable::open(index, store, &settings, now)?;
-                Box::new(Keys::new(index, now))
+                if self.subject.recovers_itself() {
+                    let (log, every) = (INDEX_LOG_PAGES, INDEX_CHECKPOINT_EVERY);
+                    let flaw = self.sabotage.flaw();
+                    let opened = Transactions::with(store, &settings, log, every, now, flaw);
+                    let (index, now) = opened?;
+                    return Ok(Box::new(Keys::new(Index::Own(Box::new(index)), now)));
+                }
+                let (opened, now) = Recoverable::open(index, store, &settings, now)?;
+                // A database that was told of a lost page has stopped.
+                let goes_on = matches!(below, Below::Protocol(_));
+                Box::new(Keys::new(Index::Store(opened, goes_on), now))
             }
         })
     }
@@ -273,12 +288,15 @@ pub(super) fn fault_plan(id: &RunId, phase: usize, dice: &mut Pcg64Mcg) -> Fault
             dice,
         );
     }
-    strike(
-        id.faults.bits_beyond,
-        Fault::BitErrors { bits: 40 },
-        900,
-        dice,
-    );
+    // An index reads little that it has not in memory.
+    let (times, within) = match id.subject {
+        Subject::Index(..) => (3, 200),
+        _ => (1, 900),
+    };
+    for _ in 0..times {
+        let lost = Fault::BitErrors { bits: 40 };
+        strike(id.faults.bits_beyond, lost, within, dice);
+    }
     FaultPlan {
         faults,
         correctable_bits: 8,

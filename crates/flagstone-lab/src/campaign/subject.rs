@@ -56,7 +56,7 @@ impl Subject {
     pub fn by_name(name: &str) -> Option<Subject> {
         if let Some((index, below)) = name.split_once('@') {
             let (index, below) = (IndexKind::by_name(index)?, Below::by_name(below)?);
-            return Some(Subject::Index(index, below));
+            return Some(Subject::Index(index, below)).filter(|subject| subject.is_possible());
         }
         Below::by_name(name).map(|below| match below {
             Below::Protocol(kind) => Subject::Protocol(kind),
@@ -84,7 +84,24 @@ impl Subject {
 
     /// Whether it keeps transactions apart at all; false for the controls.
     pub fn is_atomic(self) -> bool {
-        self.below().is_atomic()
+        self.below().is_atomic() || self.recovers_itself()
+    }
+
+    /// Whether it is an index that brings its own transactions to a device that has none.
+    pub fn recovers_itself(self) -> bool {
+        match self {
+            Subject::Index(kind, Below::Protocol(on)) => !on.info().atomic && kind.info().recovers,
+            _ => false,
+        }
+    }
+
+    /// Whether there is such a thing: an index needs transactions, its own or those of what is
+    /// below.
+    pub fn is_possible(self) -> bool {
+        match self {
+            Subject::Index(_, Below::Protocol(on)) => on.info().atomic || self.recovers_itself(),
+            _ => true,
+        }
     }
 
     /// Whether it reprograms flags in place, and can do without where the device forbids it.

@@ -4,6 +4,8 @@
 use super::oracle::{Contents, Oracle, Place, show};
 use super::run::Work;
 use super::scene::Story;
+use flagstone::commit::DeviceError;
+use flagstone::ftl::FtlError;
 use flagstone::nand::{Entry, OpKind};
 use flagstone::units::Nanos;
 use rand::RngExt;
@@ -117,6 +119,14 @@ impl Known {
             dice.random_range(0..self.pages)
         }
     }
+}
+
+/// Whether a page was lost to bit errors, and the device says so.
+pub(super) fn is_damage(error: &DeviceError) -> bool {
+    matches!(
+        error,
+        DeviceError::Unreadable(_) | DeviceError::Ftl(FtlError::Unreadable { .. })
+    )
 }
 
 /// Bytes that were read, in words.

@@ -183,6 +183,13 @@ impl Closed {
         fill().map_err(|error| setup.failed(error).into())
     }
 
+    /// What decides how [`Closed::filled`] fills a device, in a word: where it is the same, so is
+    /// the device.
+    pub fn filled_by(&self) -> String {
+        let records = self.stack.record_kind().map(|kind| (kind, self.host.max_c));
+        format!("{:?} {records:?}", self.setup())
+    }
+
     /// A database on a device.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ pub fn execute(
     watch: &(dyn Fn(&Run, Step) + Sync),
 ) -> Result<BTreeMap<String, Outcome>, String> {
     fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let library = Library::default();
+    let library = Library::new(jobs.max(1));
     let stop = AtomicBool::new(false);
     let one = |(hash, run): (&String, &Run)| -> Option<Result<(String, Outcome), String>> {
         let path = folder.join(format!("{hash}.json"));
@@ -65,7 +65,8 @@ pub fn execute(
         .map_err(|error| error.to_string())?;
     // One run after the other is handed out, so that a long one does not hold up others behind it.
     pool.install(|| {
-        let list: Vec<(&String, &Run)> = runs.iter().collect();
+        let mut list: Vec<(&String, &Run)> = runs.iter().collect();
+        list.sort_by_cached_key(|(_, run)| run.starts_from());
         list.into_par_iter()
             .with_max_len(1)
             .filter_map(one)

@@ -140,11 +140,11 @@ pub fn number(value: f64) -> String {
         format!("{value:.2}")
     } else if size >= 1.0 {
         format!("{value:.3}")
+    } else if size >= 1e-4 {
+        let digits = 2.0 - size.log10().floor();
+        format!("{value:.*}", digits.max(2.0) as usize)
     } else {
-        format!(
-            "{value:.*}",
-            (2.0 - size.log10().floor()).clamp(2.0, 9.0) as usize
-        )
+        format!("{value:.2e}")
     }
 }
 

@@ -113,26 +113,34 @@ fn pages_lost_beyond_ecc_are_reported_and_never_made_up() {
     }
 }
 
-/// What indexes are cut on: a device with transactions, and every recovery manager.
-const BELOW: [Below; 5] = [
+/// What indexes are cut on: a device with transactions, every recovery manager, and for those that
+/// recover themselves a device without transactions.
+const BELOW: [Below; 6] = [
     Below::Protocol(Kind::LightTx),
     Below::Stack(Stack::Wal),
     Below::Stack(Stack::CfcEx),
     Below::Stack(Stack::AfcEx),
     Below::Stack(Stack::Force(Kind::Cfc)),
+    Below::Protocol(Kind::Plain),
 ];
+
+/// Every index on all that it can be on.
+fn indexes() -> impl Iterator<Item = Subject> {
+    let each = |&index| BELOW.map(|below| Subject::Index(index, below));
+    let all = IndexKind::ALL.iter().flat_map(each);
+    all.filter(|subject| subject.is_possible())
+}
 
 #[test]
 fn every_index_is_whole_after_three_cuts_in_a_row_with_every_fault() {
-    for &index in IndexKind::ALL {
-        for below in BELOW {
-            let findings = holds(&Campaign {
-                cuts: Cuts::Sampled(300),
-                ..campaign_on(Subject::Index(index, below))
-            });
-            assert!(findings.work.cuts >= 300, "{index}@{below}");
-            assert!(findings.work.collections > 0, "{index}@{below}");
-        }
+    assert_eq!(indexes().count(), 5 * IndexKind::ALL.len() + 1);
+    for subject in indexes() {
+        let findings = holds(&Campaign {
+            cuts: Cuts::Sampled(300),
+            ..campaign_on(subject)
+        });
+        assert!(findings.work.cuts >= 300, "{subject}");
+        assert!(findings.work.collections > 0, "{subject}");
     }
 }
 
@@ -147,21 +155,65 @@ fn indexes_on_a_control_or_on_a_flash_that_lies_fail() {
             ..campaign_on(plain)
         });
         assert!(findings.violations_total > 0, "{plain} holds");
-        for below in BELOW {
-            let subject = Subject::Index(index, below);
-            let findings = run(&Campaign {
-                cuts: Cuts::Sampled(5_000),
-                depth: 1,
-                faults: Faults::default(),
-                sabotage: Sabotage::SyncIgnored,
-                stop_early: true,
-                ..campaign_on(subject)
-            });
-            assert!(
-                findings.violations_total > 0,
-                "{subject} holds on a lying flash"
-            );
-        }
+    }
+    for subject in indexes() {
+        let findings = run(&Campaign {
+            cuts: Cuts::Sampled(5_000),
+            depth: 1,
+            faults: Faults::default(),
+            sabotage: Sabotage::SyncIgnored,
+            stop_early: true,
+            ..campaign_on(subject)
+        });
+        assert!(
+            findings.violations_total > 0,
+            "{subject} holds on a lying flash"
+        );
+    }
+}
+
+#[test]
+fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
+    let own = Subject::Index(IndexKind::Sal, Below::Protocol(Kind::Plain));
+    let findings = holds(&campaign_on(own));
+    assert!(findings.work.cuts_in_recovery > 1_000);
+    let mistakes = Sabotage::ALL.iter().filter(|(sabotage, _)| {
+        !sabotage.suits(Subject::Protocol(Kind::Plain)) && sabotage.suits(own)
+    });
+    assert_eq!(mistakes.clone().count(), 5);
+    for &(sabotage, name) in mistakes {
+        let findings = run(&Campaign {
+            depth: 2,
+            faults: Faults::default(),
+            sabotage,
+            stop_early: true,
+            ..campaign_on(own)
+        });
+        assert!(findings.violations_total > 0, "{name} passes");
+    }
+}
+
+#[test]
+fn an_index_that_loses_pages_says_so_and_makes_nothing_up() {
+    let faults = Faults {
+        bits_beyond: true,
+        ..Faults::default()
+    };
+    for subject in indexes() {
+        let campaign = Campaign {
+            faults,
+            cuts: Cuts::Sampled(200),
+            depth: 1,
+            ..campaign_on(subject)
+        };
+        holds(&campaign);
+        let lying = Campaign {
+            sabotage: Sabotage::EccIgnored,
+            cuts: Cuts::Sampled(3_000),
+            stop_early: true,
+            ..campaign
+        };
+        assert!(!run(&lying).violations.is_empty(), "{subject} passes");
     }
 }
 

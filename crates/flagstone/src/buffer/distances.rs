@@ -105,8 +105,8 @@ impl Stack {
 
 #[cfg(test)]
 mod tests {
-    use super::super::history::Dice;
     use super::*;
+    use crate::dice::Dice;
 
     #[test]
     fn distances_are_those_of_a_list_that_is_searched() {

@@ -5,35 +5,9 @@
 
 use super::Policy;
 use super::Pool;
+use crate::dice::Dice;
 use crate::units::Lpn;
 use std::collections::BTreeMap;
-
-/// Random numbers from a seed (splitmix64).
-pub(super) struct Dice(pub(super) u64);
-
-impl Dice {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    }
-
-    pub(super) fn below(&mut self, n: u32) -> u32 {
-        (self.next() % u64::from(n)) as u32
-    }
-
-    pub(super) fn one_in(&mut self, n: u32) -> bool {
-        self.below(n) == 0
-    }
-
-    /// Below `n`, small numbers more often.
-    pub(super) fn skewed(&mut self, n: u32) -> u32 {
-        let bound = self.below(n) + 1;
-        self.below(bound)
-    }
-}
 
 /// Frames of the pools that the histories are played on.
 pub(super) const FRAMES: [usize; 6] = [1, 2, 3, 10, 33, 100];
@@ -105,7 +79,7 @@ impl Game {
     /// One step; whether the pools agree.
     fn go(&mut self) -> bool {
         let some = self.some();
-        match (self.dice.below(40), some) {
+        match (self.dice.pick(40), some) {
             (0 | 1, Some((at, held))) => {
                 self.held(at).dirty = !held.dirty;
                 self.both(|pool| pool.set_dirty(at, !held.dirty));
@@ -223,7 +197,7 @@ impl Game {
 
     fn some(&mut self) -> Option<(Lpn, Mirrored)> {
         let len = self.mirror.len() as u32;
-        let nth = (len > 0).then(|| self.dice.below(len))?;
+        let nth = (len > 0).then(|| self.dice.pick(len))?;
         let (&at, &held) = self.mirror.iter().nth(nth as usize)?;
         Some((at, held))
     }

@@ -1,7 +1,7 @@
 //! The pool's books, and what tells the policies apart.
 
-use super::history::Dice;
 use super::*;
+use crate::dice::Dice;
 
 fn pool(frames: usize, kind: PolicyKind) -> Pool<u32> {
     Pool::new(frames, kind, &PolicyOptions::default())

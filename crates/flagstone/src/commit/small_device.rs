@@ -2,7 +2,7 @@
 
 use super::{Device, DeviceError, Kind, Options};
 use crate::ftl::{Config, VictimPolicy};
-use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, Timing};
+use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, small};
 use crate::units::{Lpn, Nanos, TxId};
 
 /// Dice of a cut after which nothing, or everything, that was in flight is there.
@@ -27,25 +27,14 @@ impl Small {
     }
 
     fn chip() -> Chip {
-        let geometry = Geometry {
+        small::chip(Geometry {
             channels: 1,
             packages_per_channel: 2,
-            planes_per_package: 1,
             blocks_per_plane: 32,
             pages_per_block: 5,
-            page_bytes: 256,
-            spare_bytes: 64,
             cell: Cell::Mlc,
-            strict_order: true,
-        };
-        let timing = Timing {
-            read: Nanos::from_micros(25),
-            program: Nanos::from_micros(200),
-            reprogram: Nanos::from_micros(200),
-            erase: Nanos::from_micros(1500),
-            transfer_ps_per_byte: 0,
-        };
-        Chip::new(geometry, timing, 64)
+            ..small::GEOMETRY
+        })
     }
 
     fn start(kind: Kind, options: Options, power: PowerCut) -> Result<Small, DeviceError> {

@@ -171,6 +171,10 @@ impl Host {
 
     fn check(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<(), HostError> {
         self.check_live(now, tx)?;
+        self.check_page(page)
+    }
+
+    fn check_page(&self, page: Lpn) -> Result<(), HostError> {
         if page.0 >= self.pages {
             let pages = self.pages;
             return Err(HostError::OutOfRange { page, pages });
@@ -254,12 +258,42 @@ impl Host {
             Ok(ready) => ready,
             Err(step) => return Ok(step),
         };
+        Ok(Step::Done(self.copy(rid, into), ready))
+    }
+
+    /// Reads a record as it is now, outside of all transactions and without a lock. What live
+    /// transactions have changed it sees changed; so it is for who knows that there are none, or
+    /// bears that. Says whether there is one, and when.
+    ///
+    /// # Errors
+    /// As [`Host::touch`], and where live transactions leave no frame for the page.
+    pub fn look(
+        &mut self,
+        now: Nanos,
+        rid: Rid,
+        into: &mut Vec<u8>,
+    ) -> Result<(bool, Nanos), HostError> {
+        self.engine.settle(now);
+        self.check_page(rid.page)?;
+        match self
+            .engine
+            .fetch(self.manager.as_mut(), now, rid.page, false)?
+        {
+            Some(ready) => Ok((self.copy(rid, into), ready)),
+            None => Err(HostError::PoolFull {
+                frames: self.engine.config.frames,
+            }),
+        }
+    }
+
+    /// The record of a page that is in the pool.
+    fn copy(&mut self, rid: Rid, into: &mut Vec<u8>) -> bool {
         self.engine.stats.reads += 1;
         into.clear();
         let frame = self.engine.pool.peek(rid.page).expect("it was fetched");
         let record = frame.page.get(rid.slot);
         into.extend_from_slice(record.unwrap_or_default());
-        Ok(Step::Done(record.is_some(), ready))
+        record.is_some()
     }
 
     /// Writes a record, or deletes it, under an exclusive lock.

@@ -3,7 +3,7 @@
 use super::{Granularity, Host, HostConfig, HostError, Rid, Stack, Step};
 use crate::commit::{DeviceError, Options};
 use crate::ftl::{Config, FtlError, VictimPolicy};
-use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, Timing};
+use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, small};
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeMap;
 
@@ -41,27 +41,15 @@ impl Dice {
 
 pub(super) fn chip(stack: Stack) -> Chip {
     let flags_records = stack.record_kind().is_some();
-    let geometry = Geometry {
-        channels: 2,
-        packages_per_channel: 1,
-        planes_per_package: 1,
+    small::chip(Geometry {
         blocks_per_plane: 36,
         pages_per_block: 6,
-        page_bytes: 256,
-        spare_bytes: 64,
         cell: Cell::Slc {
             partial_programs: if flags_records { 4 } else { 3 },
         },
         strict_order: !flags_records,
-    };
-    let timing = Timing {
-        read: Nanos::from_micros(25),
-        program: Nanos::from_micros(200),
-        reprogram: Nanos::from_micros(200),
-        erase: Nanos::from_micros(1500),
-        transfer_ps_per_byte: 0,
-    };
-    Chip::new(geometry, timing, 64)
+        ..small::GEOMETRY
+    })
 }
 
 pub(super) fn device() -> Config {

@@ -403,6 +403,20 @@ impl Buckets {
         self.space.check(used)
     }
 
+    /// Whether there are no more records than the load factor allows, which are `most`.
+    pub(super) fn check_load(&self, load_factor: f64, most: u64) -> Result<(), String> {
+        // A bucket makes room for more than the record that asked for it, but on tiny pages.
+        let step = load_factor * self.shape.capacity() as f64;
+        if step >= 1.0 && self.records > most {
+            let (records, count) = (self.records, self.count);
+            return Err(format!(
+                "{records} records are more than the load factor of {load_factor} allows in \
+                 {count} buckets"
+            ));
+        }
+        Ok(())
+    }
+
     /// Bytes of each structure in memory.
     pub(super) fn memory(&self) -> Vec<(&'static str, u64)> {
         vec![

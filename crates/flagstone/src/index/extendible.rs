@@ -26,6 +26,7 @@ pub(super) const INFO: Info = Info {
     paper: "[Extendible]",
     ordered: false,
     buffers: false,
+    recovers: false,
     settings: &[Setting {
         name: "depth_max",
         default: "24",

@@ -30,6 +30,7 @@ pub(super) const INFO: Info = Info {
     paper: "[LinearHashing]",
     ordered: false,
     buffers: false,
+    recovers: false,
     settings: &[
         Setting {
             name: "load_factor",
@@ -198,15 +199,7 @@ impl Index for Linear {
                 None => Ok(()),
             }
         })?;
-        // A split makes room for more than the record that asked for it, but on tiny pages.
-        let step = self.load_factor * self.buckets.shape.capacity() as f64;
-        if step >= 1.0 && self.buckets.records > self.most {
-            return Err(format!(
-                "{} records are more than the load factor of {} allows in {count} buckets",
-                self.buckets.records, self.load_factor
-            ));
-        }
-        Ok(())
+        self.buckets.check_load(self.load_factor, self.most)
     }
 
     fn stats(&self) -> IndexStats {
@@ -244,9 +237,10 @@ impl Index for Linear {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Dice, History, assert_recovers, figure};
+    use super::super::model::{History, assert_recovers, figure};
     use super::super::{IndexKind, MemStore};
     use super::*;
+    use crate::dice::Dice;
 
     fn history() -> History {
         History {

@@ -90,6 +90,8 @@ pub struct Info {
     /// Whether it keeps changes in memory beyond [`Index::settle`], so that those since the last
     /// [`Index::flush`] have to be journalled by whoever wants them to survive.
     pub buffers: bool,
+    /// Whether it has transactions of its own, over a store that has none ([`sal::Transactions`]).
+    pub recovers: bool,
     /// Settings of its own, beside those that all have ([`settings::COMMON`]).
     pub settings: &'static [Setting],
     /// Those under which everything that it does happens within a few pages of 256 bytes, for

@@ -7,27 +7,11 @@
 use super::{DeviceStore, Index, IndexError, IndexKind, Key, MemStore, Recoverable};
 use super::{Settings, Store, Value};
 use crate::commit::{Device, Kind, Options};
+use crate::dice::Dice;
 use crate::ftl::{Config, VictimPolicy};
-use crate::nand::{Cell, Chip, Geometry, Timing};
+use crate::nand::{Geometry, small};
 use crate::units::Nanos;
 use std::collections::BTreeMap;
-
-/// Random numbers from a seed (splitmix64).
-pub(super) struct Dice(pub(super) u64);
-
-impl Dice {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    }
-
-    pub(super) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
 
 /// One of the figures that an index has of its own.
 pub(super) fn figure(index: &dyn Index, name: &str) -> f64 {
@@ -177,26 +161,12 @@ impl History {
 
 /// A device with a commit protocol, small enough to be collected often.
 pub(super) fn small_device(kind: Kind) -> Box<dyn Store> {
-    let geometry = Geometry {
-        channels: 2,
+    let chip = small::chip(Geometry {
         packages_per_channel: 2,
-        planes_per_package: 1,
-        blocks_per_plane: 64,
         pages_per_block: 16,
         page_bytes: 512,
-        spare_bytes: 64,
-        cell: Cell::Slc {
-            partial_programs: 2,
-        },
-        strict_order: true,
-    };
-    let timing = Timing {
-        read: Nanos::from_micros(25),
-        program: Nanos::from_micros(200),
-        reprogram: Nanos::from_micros(200),
-        erase: Nanos::from_micros(1500),
-        transfer_ps_per_byte: 0,
-    };
+        ..small::GEOMETRY
+    });
     let config = Config {
         over_provision: 0.2,
         logical_pages: None,
@@ -205,8 +175,13 @@ pub(super) fn small_device(kind: Kind) -> Box<dyn Store> {
         static_wear_gap: None,
         summary_pages: true,
     };
-    let chip = Box::new(Chip::new(geometry, timing, 64));
-    let device = Device::open(chip, kind, config, &Options::default(), Nanos::ZERO);
+    let device = Device::open(
+        Box::new(chip),
+        kind,
+        config,
+        &Options::default(),
+        Nanos::ZERO,
+    );
     Box::new(DeviceStore::new(device.expect("a blank device")))
 }
 

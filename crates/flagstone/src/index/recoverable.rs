@@ -12,7 +12,9 @@
 //! nothing in buffers.
 //!
 //! After a rollback the index starts anew from its pages, because what it has in memory is of the
-//! transaction that is gone.
+//! transaction that is gone. So it does after an error: an index may have stopped in the middle of
+//! a change, also of one that a search made. Within a transaction nothing but a rollback is taken
+//! then.
 
 use super::journal::{Journal, Operation};
 use super::store::{Store, StoreError};
@@ -107,6 +109,8 @@ pub struct Recoverable {
     index: Option<Box<dyn Index>>,
     journal: Option<Journal>,
     live: bool,
+    /// What went wrong in the transaction that is live, or in a rollback.
+    failed: Option<IndexError>,
 }
 
 impl Recoverable {
@@ -132,6 +136,7 @@ impl Recoverable {
             index: None,
             journal: None,
             live: false,
+            failed: None,
         };
         // A first settle makes the metadata; until it is there the store is as good as blank.
         now = store.begin(now)?;
@@ -159,7 +164,8 @@ impl Recoverable {
         Ok(now)
     }
 
-    /// Whether the index is there: not after a rollback whose store could not go on.
+    /// Whether the index is there: not after a rollback, also one for an error, whose store could
+    /// not go on.
     pub fn is_open(&self) -> bool {
         self.index.is_some()
     }
@@ -181,6 +187,7 @@ impl Recoverable {
     /// There is one.
     pub fn begin(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
         assert!(!self.live, "one transaction at a time");
+        self.sound()?;
         let now = self.index().store().begin(now)?;
         self.live = true;
         Ok(now)
@@ -210,8 +217,28 @@ impl Recoverable {
         self.change(now, Operation::Delete(key))
     }
 
-    fn change(&mut self, mut now: Nanos, operation: Operation) -> Result<Nanos, IndexError> {
+    fn change(&mut self, now: Nanos, operation: Operation) -> Result<Nanos, IndexError> {
         assert!(self.live, "begin a transaction first");
+        self.within(|all| all.do_change(now, operation))
+    }
+
+    /// What went wrong before, in this transaction or in a rollback.
+    fn sound(&self) -> Result<(), IndexError> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Does something in the live transaction, unless it has failed; keeps what goes wrong.
+    fn within<T>(
+        &mut self,
+        what: impl FnOnce(&mut Recoverable) -> Result<T, IndexError>,
+    ) -> Result<T, IndexError> {
+        self.sound()?;
+        let outcome = what(self);
+        self.failed = outcome.as_ref().err().cloned();
+        outcome
+    }
+
+    fn do_change(&mut self, mut now: Nanos, operation: Operation) -> Result<Nanos, IndexError> {
         let index = self.index.as_mut().expect("it is open");
         if let Some(journal) = &mut self.journal {
             if journal.is_full() {
@@ -225,16 +252,34 @@ impl Recoverable {
 
     /// As [`Index::get`]; sees what the transaction has changed.
     ///
-    /// A search may change an index's pages: a log region is merged because it is searched. Where
-    /// no transaction was begun it has one of its own.
+    /// A search may change the pages of an index that buffers: a log region is merged because it is
+    /// searched. Where no transaction was begun it has one of its own, which is rolled back if it
+    /// fails.
     ///
     /// # Errors
     /// As there.
     pub fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
         if self.live {
-            return self.index().get(now, key);
+            return self.within(|all| all.index().get(now, key));
         }
+        self.sound()?;
+        let found = self.get_alone(now, key);
+        if let Err(IndexError::Store(error)) = &found
+            && !error.is_power_loss()
+        {
+            // If that fails too, whoever asks next is told.
+            let _ = self.abort(now);
+        }
+        found
+    }
+
+    fn get_alone(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
         let before = self.index().stats().writes;
+        if !self.kind.info().buffers {
+            let found = self.index().get(now, key);
+            debug_assert_eq!(self.index().stats().writes, before, "a search has written");
+            return found;
+        }
         let now = self.index().store().begin(now)?;
         let (value, mut now) = self.index().get(now, key)?;
         if self.index().stats().writes != before {
@@ -248,7 +293,7 @@ impl Recoverable {
     /// # Errors
     /// A store that cannot go on.
     pub fn commit(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        let now = self.index().settle(now)?;
+        let now = self.within(|all| all.index().settle(now))?;
         self.live = false;
         Ok(self.index().store().commit(now)?)
     }
@@ -258,8 +303,18 @@ impl Recoverable {
     /// # Errors
     /// A store that cannot go on.
     pub fn abort(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        let mut store = self.take_store();
+        if !self.is_open() {
+            self.sound()?;
+        }
         self.live = false;
+        self.failed = None;
+        let outcome = self.start_anew(now);
+        self.failed = outcome.as_ref().err().cloned();
+        outcome
+    }
+
+    fn start_anew(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        let mut store = self.take_store();
         let now = store.abort(now)?;
         // Reading may write pages out to make room: they belong to a transaction too.
         let now = store.begin(now)?;

@@ -139,7 +139,7 @@ pub trait Store {
     /// As [`Store::read`].
     fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError>;
 
-    /// Rolls back: the pages are as they were at the beginning.
+    /// Rolls back: the pages are as they were at the beginning. Without one, nothing is done.
     ///
     /// # Errors
     /// As [`Store::read`].

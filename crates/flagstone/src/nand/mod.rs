@@ -26,6 +26,8 @@ mod power_cut;
 mod faulty;
 mod tracer;
 mod shared;
+#[cfg(test)]
+pub(crate) mod small;
 
 pub use chip::{Chip, Damage};
 pub use contents::Contents;

@@ -1,6 +1,6 @@
 //! `flagstone compare --stack`: the same transactions on databases, side by side.
 
-use super::{Args, Failure, Input, device_of, input_of, progress_bar, say, table};
+use super::{Args, Failure, Input, conclude, device_of, input_of, progress_bar, say, table};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{DeviceError, Options};
 use flagstone::ftl::{Cause, Operation};
@@ -178,21 +178,11 @@ fn print(
         say("of them; gc: pages copied; wa: pages programmed for each page that the host wrote");
         say("times and rates are virtual, and exact for this seed");
     }
-    let mut failed = false;
-    for (stack, outcome) in outcomes {
-        match outcome {
-            Err(error) if is_refusal(error) => eprintln!("left out: {error}"),
-            Err(error) => {
-                failed = true;
-                eprintln!("error: {stack}: {error}");
-            }
-            Ok(_) => {}
-        }
-    }
-    if records.is_empty() && !failed {
-        return Err(Failure::Usage("no stack supports what was asked".into()));
-    }
-    Ok(ExitCode::from(u8::from(failed)))
+    let not_made = outcomes.iter().filter_map(|(stack, outcome)| {
+        let error = outcome.as_ref().err()?;
+        Some((stack.to_string(), error.to_string(), is_refusal(error)))
+    });
+    conclude(not_made, outcomes.len(), "stack")
 }
 
 /// Whether a stack and a device do not go together, as opposed to a run that failed.

@@ -1,7 +1,7 @@
 //! The engine that drives clients over a database: settings, and what is measured.
 
 use super::replay::{by_name, device_of};
-use super::{Outcome, RunError};
+use super::{Library, Outcome, RunError};
 use crate::closed::{Closed, ClosedRecord, Plan, Span};
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Pages, Sizes};
@@ -245,7 +245,13 @@ impl ClosedRun {
         )
     }
 
-    pub(super) fn outcome(&self) -> Result<Outcome, String> {
+    /// See [`Closed::filled_by`].
+    pub(super) fn filled_by(&self) -> String {
+        self.setup()
+            .map_or_else(|error| error.why, |setup| setup.filled_by())
+    }
+
+    pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
         let setup = self.setup().map_err(|error| error.to_string())?;
         let mut options = pages::Options::new(Scale::standard(self.warehouses.into()), self.seed);
         options.page_bytes = setup.device.geometry.page_bytes;
@@ -255,7 +261,8 @@ impl ClosedRun {
         options.sizes = self.sizes().map_err(|error| error.to_string())?;
         let failed = |error: String| format!("{}: {error}", self.name());
         let mut source = Pages::new(&options).map_err(|error| failed(error.to_string()))?;
-        let record = setup.run(&mut source);
+        let chip = library.filled(&setup).map_err(failed)?;
+        let record = setup.run_on(chip, &mut source);
         let record = record.map_err(|error| failed(error.to_string()))?;
         Ok(Outcome::Done {
             metrics: metrics(&record),
@@ -315,4 +322,46 @@ fn metrics(record: &ClosedRecord) -> BTreeMap<String, f64> {
         }
     }
     metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(stack: &str, abort_ratio: f64) -> ClosedRun {
+        let text = format!(
+            "stack = \"{stack}\"\nclients = 4\nwarehouses = 1\nframes = 200\n\
+             back_off_ms = 1.0\nabort_ratio = {abort_ratio}\nfill = 0.9\noverwrite = true\n\
+             warm_up = 10\ntransactions = 60\n\
+             device = {{ preset = \"flagcommit-slc\", geometry = {{ page_bytes = 8192, \
+             spare_bytes = 256, blocks_per_plane = 64, partial_programs = 9 }} }}\n"
+        );
+        ClosedRun::parse(toml::from_str(&text).unwrap()).unwrap()
+    }
+
+    fn metrics(run: &ClosedRun, library: &Library) -> BTreeMap<String, f64> {
+        match run.outcome(library).unwrap() {
+            Outcome::Done { metrics, .. } => metrics,
+            Outcome::Refused(why) => panic!("{why}"),
+        }
+    }
+
+    #[test]
+    fn a_device_that_was_filled_for_another_run_makes_no_difference() {
+        let runs = [
+            run("force:cfc", 0.0),
+            run("cfc-ex", 0.0),
+            run("force:cfc", 0.3),
+            run("cfc-ex", 0.3),
+        ];
+        assert_eq!(runs[0].filled_by(), runs[2].filled_by());
+        assert_ne!(runs[0].filled_by(), runs[1].filled_by());
+        let shared = Library::new(1);
+        for run in &runs {
+            let alone = metrics(run, &Library::new(1));
+            assert!(alone["committed"] > 0.0);
+            assert_eq!(metrics(run, &shared), alone, "{}", run.name());
+        }
+        assert_eq!(shared.devices.lock().unwrap().len(), 2);
+    }
 }

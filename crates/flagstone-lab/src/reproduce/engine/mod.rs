@@ -12,13 +12,15 @@ pub use formula::FormulaRun;
 pub use index::IndexRun;
 pub use replay::ReplayRun;
 
+use crate::closed::Closed;
 use crate::nearest::nearest;
 use crate::replay::Script;
+use flagstone::nand::Chip;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use toml::{Table, Value};
 
 /// Settings as a file gives them.
@@ -200,6 +202,15 @@ impl Run {
         }
     }
 
+    /// What of a [`Library`] it starts from: runs with the same word are made one after the other,
+    /// so that few things have to be kept.
+    pub fn starts_from(&self) -> String {
+        match self {
+            Run::Closed(run) => run.filled_by(),
+            Run::Replay(_) | Run::Index(_) | Run::Formula(_) => String::new(),
+        }
+    }
+
     /// Makes the run.
     ///
     /// # Errors
@@ -207,20 +218,60 @@ impl Run {
     pub fn outcome(&self, library: &Library) -> Result<Outcome, String> {
         match self {
             Run::Replay(run) => run.outcome(library),
-            Run::Closed(run) => run.outcome(),
+            Run::Closed(run) => run.outcome(library),
             Run::Index(run) => run.outcome(),
             Run::Formula(run) => Ok(run.outcome()),
         }
     }
 }
 
-/// Inputs that runs share: each trace is read once.
-#[derive(Debug, Default)]
+/// What runs share: each trace is read once, and a device is filled once for those that follow each
+/// other and start from it. Filling takes a third of a short run.
+#[derive(Debug)]
 pub struct Library {
     scripts: Mutex<BTreeMap<(PathBuf, u32), Arc<Script>>>,
+    /// By what decides how they are filled, the last used first.
+    devices: Mutex<Vec<(String, Filled)>>,
+    /// Devices that are kept.
+    devices_max: usize,
 }
 
+/// A device that is being filled, or was.
+type Filled = Arc<OnceLock<Result<Chip, String>>>;
+
 impl Library {
+    /// For runs of which so many are made at a time.
+    pub fn new(jobs: usize) -> Library {
+        Library {
+            scripts: Mutex::default(),
+            devices: Mutex::default(),
+            // One for each, and one that is left for another.
+            devices_max: jobs + 1,
+        }
+    }
+
+    /// A device that is filled as a closed loop wants it.
+    ///
+    /// # Errors
+    /// As [`Closed::filled`].
+    fn filled(&self, closed: &Closed) -> Result<Chip, String> {
+        let by = closed.filled_by();
+        let device = {
+            let mut devices = self.devices.lock().expect("no thread has panicked with it");
+            let known = devices.iter().position(|(known, _)| *known == by);
+            let device = match known {
+                Some(i) => devices.remove(i),
+                None => (by, Filled::default()),
+            };
+            let filled = device.1.clone();
+            devices.insert(0, device);
+            devices.truncate(self.devices_max);
+            filled
+        };
+        let filled = device.get_or_init(|| closed.filled().map_err(|error| error.to_string()));
+        filled.clone()
+    }
+
     /// A trace as a script for a device with such pages.
     ///
     /// # Errors

@@ -14,6 +14,8 @@ const COLOURS: [&str; 9] = [
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 330.0;
+/// Characters of a label that an axis has room for.
+const LABEL_MAX: usize = 60;
 
 /// From the name of a series to its colour.
 pub(super) type Colours<'a> = &'a dyn Fn(&str) -> &'static str;
@@ -44,7 +46,7 @@ pub(super) fn svg(figure: &Measured, colour: Colours<'_>) -> Option<String> {
     theme.text_color = INK.into();
     theme.grid_color = GRID.into();
     let mut layout = Layout::auto_from_plots(&plots)
-        .with_x_label(figure.spec.x.label.as_str())
+        .with_x_label(fitting(&figure.spec.x.label))
         .with_y_label(figure.spec.y.as_str())
         .with_theme(theme)
         .with_width(WIDTH)
@@ -55,7 +57,13 @@ pub(super) fn svg(figure: &Measured, colour: Colours<'_>) -> Option<String> {
     if figure.spec.log {
         layout = layout.with_log_y();
     } else if figure.spec.chart == Chart::Lines {
+        let ys = figure.data.series.iter().flat_map(|(_, points)| points);
+        let most = ys.filter_map(|point| point.y).fold(0.0, f64::max);
         layout = layout.with_y_axis_min(0.0);
+        // The highest point is a whole point.
+        if most > 0.0 {
+            layout = layout.with_y_axis_max(most * 1.04);
+        }
     }
     let text = kuva::render_to_svg(plots, layout);
     let title = format!("{}: {}", figure.spec.place, figure.spec.title);
@@ -67,6 +75,18 @@ pub(super) fn svg(figure: &Measured, colour: Colours<'_>) -> Option<String> {
     let head = text.find(" font-family")?;
     let body = text[head..].replace(INK, "currentColor");
     Some(start + &body.replace(GRID, "var(--grid)"))
+}
+
+/// As much of a label as an axis has room for; the page has all of it beside the chart.
+pub(super) fn fitting(label: &str) -> String {
+    if label.chars().count() <= LABEL_MAX {
+        return label.to_string();
+    }
+    let short: String = label.chars().take(LABEL_MAX - 2).collect();
+    let whole_words = short
+        .rsplit_once(' ')
+        .map_or(short.as_str(), |(words, _)| words);
+    format!("{} …", whole_words.trim_end_matches([';', ',']))
 }
 
 fn has_value(point: &super::super::measure::Point) -> bool {

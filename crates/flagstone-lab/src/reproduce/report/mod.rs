@@ -202,6 +202,54 @@ mod tests {
     }
 
     #[test]
+    fn a_label_that_an_axis_has_no_room_for_is_beside_it() {
+        let (catalogue, mut results) = results();
+        let long = "transactions under way; uncommitted pages and what waits for them; zones";
+        let before = page::page(&catalogue, &results);
+        assert!(!before.contains("Below:"));
+        for measured in &mut results.figures {
+            measured.spec.x.label = long.into();
+        }
+        let page = page::page(&catalogue, &results);
+        assert!(page.contains(&format!("Below: {long}.")));
+        let cut = "transactions under way; uncommitted pages and what waits …";
+        assert!(page.contains(&format!(">{cut}<")), "{page}");
+    }
+
+    #[test]
+    fn the_filter_finds_what_it_needs_in_the_page() {
+        let (catalogue, results) = results();
+        let page = page::page(&catalogue, &results);
+        for part in [
+            "id=\"filter\"",
+            "name=\"paper\"",
+            "name=\"verdict\"",
+            "id=\"shown\"",
+            "<table id=\"all-claims\"",
+        ] {
+            assert_eq!(page.matches(part).count(), 1, "{part}");
+        }
+        let options: Vec<&str> = page.split("<option>").skip(1).collect();
+        let options: Vec<&str> = options
+            .iter()
+            .filter_map(|rest| Some(rest.split_once('<')?.0))
+            .collect();
+        let table = page.split_once("id=\"all-claims\"").expect("the table").1;
+        let table = table.split_once("</table>").expect("its end").0;
+        let mut rows = 0;
+        for row in table.split("<tr data-paper=\"").skip(1) {
+            let (paper, rest) = row.split_once('"').expect("its paper");
+            let verdict = rest.split('"').nth(1).expect("its verdict");
+            assert!(
+                options.contains(&paper) && options.contains(&verdict),
+                "{row}"
+            );
+            rows += 1;
+        }
+        assert_eq!(rows, results.claims.len());
+    }
+
+    #[test]
     fn a_claim_is_one_object() {
         let (_, results) = results();
         let find = |id: &str| {

@@ -221,7 +221,11 @@ fn figure(measured: &Measured, results: &Results, colour: Colours<'_>) -> String
                 escape(name)
             )
         };
-        let chips: String = measured.data.series.iter().map(chip).collect();
+        let mut chips: String = measured.data.series.iter().map(chip).collect();
+        let label = &spec.x.label;
+        if chart::fitting(label) != *label {
+            chips += &format!("<br><small>Below: {}.</small>", escape(label));
+        }
         text +=
             &format!("<figure>{svg}\n<figcaption class=\"legend\">{chips}</figcaption></figure>\n");
     }

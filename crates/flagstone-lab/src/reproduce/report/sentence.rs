@@ -65,7 +65,14 @@ fn at_each_point(known: &[(&str, Vec<(&Point, f64)>)]) -> String {
             names.push(&point.name);
         }
     }
+    // Where there is one point, all has been said of it.
+    let only = names.len() == 1;
     let words = names.into_iter().map(|name| {
+        let place = if only {
+            String::new()
+        } else {
+            format!("{name}: ")
+        };
         let mut all: Vec<(f64, &str)> = known
             .iter()
             .filter_map(|(series, points)| {
@@ -77,9 +84,12 @@ fn at_each_point(known: &[(&str, Vec<(&Point, f64)>)]) -> String {
         let word = |(y, series): &(f64, &str)| format!("{series} with {}", number(*y));
         match all.as_slice() {
             [] => String::new(),
-            [one] => format!("{name}: {}", word(one)),
+            [one] => format!("{place}{}", word(one)),
+            [most, .., least] if only => {
+                format!("Most: {}; least: {}", word(most), word(least))
+            }
             [most, .., least] => {
-                format!("{name}: most {}, least {}", word(most), word(least))
+                format!("{place}most {}, least {}", word(most), word(least))
             }
         }
     });

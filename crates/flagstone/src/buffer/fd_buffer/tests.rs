@@ -1,8 +1,8 @@
 //! FD-buffer against a model with lists that are searched, and what adapts it.
 
 use super::super::history;
-use super::super::history::Dice;
 use super::*;
+use crate::dice::Dice;
 use std::collections::BTreeMap;
 
 /// Both pools as lists of (frame, page), and both stacks as lists of pages, the oldest first.
@@ -203,9 +203,9 @@ fn d2_a_pool_of_writes_grows_and_one_of_reads_shrinks() {
         for _ in 0..20_000 {
             // Sixty pages that are written, or read; and now and then one of many of the other
             // sort.
-            let (at, write) = match dice.below(4) {
-                0 => (Lpn(1_000 + dice.below(4_000)), !write),
-                _ => (Lpn(dice.below(60)), write),
+            let (at, write) = match dice.pick(4) {
+                0 => (Lpn(1_000 + dice.pick(4_000)), !write),
+                _ => (Lpn(dice.pick(60)), write),
             };
             if pool.get(at, write).is_none() {
                 if pool.is_full() {

@@ -2,7 +2,7 @@
 
 use crate::commit::{Device, DeviceError, Kind, Options};
 use crate::ftl::{Config, VictimPolicy};
-use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, Timing};
+use crate::nand::{Cell, Cut, Geometry, PowerCut, Shared, small};
 use crate::units::{Lpn, Nanos, TxId};
 
 const GEOMETRY: Geometry = Geometry {
@@ -16,13 +16,6 @@ const GEOMETRY: Geometry = Geometry {
     cell: Cell::Mlc,
     strict_order: true,
 };
-const TIMING: Timing = Timing {
-    read: Nanos::from_micros(25),
-    program: Nanos::from_micros(200),
-    reprogram: Nanos::from_micros(200),
-    erase: Nanos::from_micros(1500),
-    transfer_ps_per_byte: 0,
-};
 
 /// A device and the clock of its only user.
 pub(in crate::commit) struct Bench {
@@ -35,7 +28,7 @@ pub(in crate::commit) struct Bench {
 
 impl Bench {
     pub(in crate::commit) fn new(kind: Kind, as_published: bool) -> Bench {
-        let chip = Chip::new(GEOMETRY, TIMING, 64);
+        let chip = small::chip(GEOMETRY);
         let options = Options {
             as_published,
             ..Options::default()
@@ -67,7 +60,7 @@ impl Bench {
 
     /// The power fails with `cut`, counted from now.
     pub(in crate::commit) fn armed(kind: Kind, cut: Cut) -> Bench {
-        let chip = Chip::new(GEOMETRY, TIMING, 64);
+        let chip = small::chip(GEOMETRY);
         Bench::start(kind, Options::default(), PowerCut::new(chip).arm(cut))
     }
 

@@ -3,7 +3,7 @@
 use super::{Link, Tail, spare};
 use crate::commit::{Device, Kind, Options};
 use crate::ftl::{Cause, Config, Header, Kind as PageKind, Operation, VictimPolicy, header};
-use crate::nand::{Cell, Chip, Flash, Geometry, PowerCut, Shared, Timing};
+use crate::nand::{Cell, Chip, Flash, Geometry, PowerCut, Shared, small};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
 const GEOMETRY: Geometry = Geometry {
@@ -18,14 +18,6 @@ const GEOMETRY: Geometry = Geometry {
         partial_programs: 2,
     },
     strict_order: false,
-};
-
-const TIMING: Timing = Timing {
-    read: Nanos::from_micros(25),
-    program: Nanos::from_micros(200),
-    reprogram: Nanos::from_micros(200),
-    erase: Nanos::from_micros(1500),
-    transfer_ps_per_byte: 0,
 };
 
 /// A page laid out by hand, in the block and at the place given.
@@ -69,12 +61,12 @@ impl Bench {
             block_flags,
             ..Options::default()
         };
-        Bench::start(kind, options, Chip::new(geometry, TIMING, 64))
+        Bench::start(kind, options, small::chip(geometry))
     }
 
     /// A device that holds these pages; each has its write sequence as its only byte.
     pub(in crate::commit) fn laid(kind: Kind, options: Options, pages: &[Laid]) -> Bench {
-        let mut chip = Chip::new(GEOMETRY, TIMING, 64);
+        let mut chip = small::chip(GEOMETRY);
         for page in pages {
             let mut bytes = [0xff; header::SIZE + spare::SIZE];
             let (kind, lpn, seq) = (PageKind::Data, Lpn(page.lpn), page.seq);

@@ -51,6 +51,7 @@ pub(super) const INFO: Info = Info {
     paper: "[LazyBtree]",
     ordered: true,
     buffers: false,
+    recovers: false,
     settings: &[ORDER],
     tiny: &[("order", "2")],
     costs: ["height reads", "height reads, 1 program", "3 to 4 programs"],

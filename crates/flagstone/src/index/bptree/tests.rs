@@ -1,9 +1,10 @@
 //! Tests of the B+-tree: histories against a map, the paper's example, structures that must be
 //! refused.
 
-use super::super::model::{Dice, History, assert_recovers, figure};
+use super::super::model::{History, assert_recovers, figure};
 use super::super::{IndexKind, MemStore};
 use super::*;
+use crate::dice::Dice;
 
 fn open_tree(order: usize, frames: u64) -> Box<dyn Index> {
     let settings = Settings::new()

@@ -68,6 +68,7 @@ pub(super) const INFO: Info = Info {
     paper: "[SAL]",
     ordered: true,
     buffers: true,
+    recovers: false,
     settings: &[
         Setting {
             name: "chain_max",

@@ -1,8 +1,9 @@
 //! Tests of the Bw-delta tree.
 
-use super::super::model::{Dice, History, assert_recovers, figure};
+use super::super::model::{History, assert_recovers, figure};
 use super::super::{IndexKind, MemStore};
 use super::*;
+use crate::dice::Dice;
 
 fn tiny() -> Settings {
     INFO.tiny()

@@ -60,6 +60,7 @@ pub(super) const INFO: Info = Info {
     paper: "[LazyBtree]",
     ordered: true,
     buffers: true,
+    recovers: false,
     settings: &[
         ORDER,
         Setting {

@@ -2,9 +2,10 @@
 //! cancel-out rule that loses updates, victims against an exhaustive search, checks that find what
 //! is wrong.
 
-use super::super::model::{Dice, History, Mistake, assert_recovers, figure};
+use super::super::model::{History, Mistake, assert_recovers, figure};
 use super::super::{IndexKind, MemStore};
 use super::*;
+use crate::dice::Dice;
 use std::collections::BTreeMap;
 
 const KIND: IndexKind = IndexKind::LazyBPlusTree;

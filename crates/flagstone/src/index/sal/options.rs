@@ -16,6 +16,7 @@ pub(in crate::index) const INFO: Info = Info {
     paper: "[SAL]",
     ordered: false,
     buffers: true,
+    recovers: true,
     settings: &[
         setting(
             "load_factor",

@@ -323,7 +323,7 @@ impl Overflows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::model::Dice;
+    use crate::dice::Dice;
     use std::collections::BTreeMap;
 
     fn agree(overflows: &Overflows, map: &BTreeMap<u32, Lpn>) {

@@ -1,6 +1,7 @@
 //! Long histories on small pages, in which everything that the index can do happens.
 
-use crate::index::model::{Dice, History, assert_recovers, figure};
+use crate::dice::Dice;
+use crate::index::model::{History, assert_recovers, figure};
 use crate::index::{Index, IndexKind, Key, MemStore, Settings, Value};
 use crate::units::Nanos;
 use std::collections::BTreeMap;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::nand::Cell;
+use crate::nand::small::TIMING;
 
 fn chip() -> Chip {
     let geometry = Geometry {
@@ -17,15 +18,7 @@ fn chip() -> Chip {
         },
         strict_order: false,
     };
-    let us = Nanos::from_micros;
-    let timing = Timing {
-        read: us(25),
-        program: us(200),
-        reprogram: us(200),
-        erase: us(1500),
-        transfer_ps_per_byte: 0,
-    };
-    Chip::new(geometry, timing, 8)
+    Chip::new(geometry, TIMING, 8)
 }
 
 #[test]

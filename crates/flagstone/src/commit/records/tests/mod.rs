@@ -7,7 +7,7 @@ mod scenarios;
 use super::*;
 use crate::commit::DeviceError;
 use crate::ftl::{Config, VictimPolicy};
-use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, Timing};
+use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, small};
 use crate::page::Page;
 use std::collections::BTreeSet;
 
@@ -26,27 +26,18 @@ struct Bench {
 
 impl Bench {
     fn chip(max_c: u8) -> Chip {
-        let geometry = Geometry {
+        small::chip(Geometry {
             channels: 1,
             packages_per_channel: 2,
-            planes_per_package: 1,
             blocks_per_plane: 22,
             pages_per_block: 5,
-            page_bytes: 256,
             spare_bytes: 40,
             cell: Cell::Slc {
                 partial_programs: max_c + 1,
             },
             strict_order: false,
-        };
-        let timing = Timing {
-            read: Nanos::from_micros(25),
-            program: Nanos::from_micros(200),
-            reprogram: Nanos::from_micros(200),
-            erase: Nanos::from_micros(1500),
-            transfer_ps_per_byte: 0,
-        };
-        Chip::new(geometry, timing, 40)
+            ..small::GEOMETRY
+        })
     }
 
     fn new(kind: RecordKind, max_c: u8, flaws: Flaws) -> Bench {

@@ -19,6 +19,7 @@
 
 mod below;
 mod log;
+mod restart;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +30,8 @@ use crate::index::{Index, IndexError, Key, Settings, Store, StoreError, Value};
 use crate::layout;
 use crate::units::{Lpn, Nanos};
 use below::{Behind, Below};
-use log::{Entry, Found, Lsn, Record, Ring, Update};
+use log::{Entry, Lsn, Record, Ring, Update};
+use restart::redo_pages;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -48,15 +50,19 @@ pub struct SalTx(u64);
 
 /// What it does wrong on purpose, for controls that must fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(test), allow(dead_code))]
-enum Flaw {
+pub enum Flaw {
+    /// Nothing.
     None,
+    /// A flush writes its pages to their places without logging them.
+    FlushNotLogged,
     /// A restart takes a flush for finished that is not.
     EndIgnored,
     /// A commit is acknowledged before its record is durable.
     CommitNotForced,
     /// A restart does not undo.
     NoUndo,
+    /// What is undone is not logged.
+    UndoNotLogged,
 }
 
 /// What a restart did.
@@ -95,6 +101,8 @@ pub struct Transactions {
     redoing: bool,
     restart: Restart,
     flaw: Flaw,
+    /// Why nothing can be asked any more.
+    failed: Option<IndexError>,
 }
 
 impl Transactions {
@@ -114,7 +122,11 @@ impl Transactions {
         Transactions::with(store, settings, log_pages, checkpoint_every, now, flaw)
     }
 
-    fn with(
+    /// As [`Transactions::open`], with a mistake.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with(
         mut store: Box<dyn Store>,
         settings: &Settings,
         log_pages: u32,
@@ -151,6 +163,7 @@ impl Transactions {
             redoing: false,
             restart,
             flaw,
+            failed: None,
         };
         let now = match found {
             Some(found) => all.recover(found, now)?,
@@ -200,11 +213,13 @@ impl Transactions {
                 false => self.dirty.remove(&set),
             };
         }
-        self.ring.append(&record(Entry::BeginFlush(sets, covers)));
-        for (&at, page) in &self.below.borrow().waiting {
-            self.ring.append(&record(Entry::Page(at, page.clone())));
+        if self.flaw != Flaw::FlushNotLogged {
+            self.ring.append(&record(Entry::BeginFlush(sets, covers)));
+            for (&at, page) in &self.below.borrow().waiting {
+                self.ring.append(&record(Entry::Page(at, page.clone())));
+            }
+            self.ring.append(&record(Entry::EndFlush));
         }
-        self.ring.append(&record(Entry::EndFlush));
         now = self.force(now)?;
         self.carry_out(now)
     }
@@ -242,6 +257,24 @@ impl Transactions {
         Ok(now)
     }
 
+    /// Does something, unless something went wrong before: a flush or a merge that could not be
+    /// carried through leaves in memory what is on no page.
+    fn sound<T>(
+        &mut self,
+        what: impl FnOnce(&mut Transactions) -> Result<T, IndexError>,
+    ) -> Result<T, IndexError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let outcome = what(self);
+        match &outcome {
+            Err(IndexError::Store(error)) if error.is_restart() => {}
+            Err(error) => self.failed = Some(error.clone()),
+            Ok(_) => {}
+        }
+        outcome
+    }
+
     /// Begins a transaction. Several may live.
     pub fn begin(&mut self) -> SalTx {
         let tx = self.next;
@@ -263,8 +296,19 @@ impl Transactions {
     /// Gives a key a value, or deletes it with none.
     ///
     /// # Errors
-    /// Another transaction has the key: roll back. Or a store that cannot go on.
+    /// Another transaction has the key: roll back. Or a store that cannot go on: the same is said
+    /// from then on, and the index has to be opened anew.
     pub fn change(
+        &mut self,
+        now: Nanos,
+        tx: SalTx,
+        key: Key,
+        new: Option<Value>,
+    ) -> Result<Nanos, IndexError> {
+        self.sound(|all| all.do_change(now, tx, key, new))
+    }
+
+    fn do_change(
         &mut self,
         now: Nanos,
         tx: SalTx,
@@ -336,7 +380,7 @@ impl Transactions {
     /// The value of a key.
     ///
     /// # Errors
-    /// Another transaction has changed it: roll back. Or a store that cannot go on.
+    /// As [`Transactions::change`].
     pub fn get(
         &mut self,
         now: Nanos,
@@ -348,7 +392,7 @@ impl Transactions {
                 let why = format!("another transaction has changed key {key}");
                 Err(StoreError::Restart(why).into())
             }
-            _ => self.read(now, key),
+            _ => self.sound(|all| all.read(now, key)),
         }
     }
 
@@ -361,8 +405,12 @@ impl Transactions {
     /// Commits. Durable at the instant of the answer.
     ///
     /// # Errors
-    /// A store that cannot go on.
+    /// As [`Transactions::change`].
     pub fn commit(&mut self, now: Nanos, tx: SalTx) -> Result<Nanos, IndexError> {
+        self.sound(|all| all.do_commit(now, tx))
+    }
+
+    fn do_commit(&mut self, now: Nanos, tx: SalTx) -> Result<Nanos, IndexError> {
         let (_, prev) = self.live[&tx.0];
         let (tx, entry) = (tx.0, Entry::Commit);
         self.ring.append(&Record { tx, prev, entry });
@@ -377,8 +425,12 @@ impl Transactions {
     /// Rolls back.
     ///
     /// # Errors
-    /// A store that cannot go on.
-    pub fn abort(&mut self, mut now: Nanos, tx: SalTx) -> Result<Nanos, IndexError> {
+    /// As [`Transactions::change`].
+    pub fn abort(&mut self, now: Nanos, tx: SalTx) -> Result<Nanos, IndexError> {
+        self.sound(|all| all.do_abort(now, tx))
+    }
+
+    fn do_abort(&mut self, mut now: Nanos, tx: SalTx) -> Result<Nanos, IndexError> {
         let (_, mut at) = self.live[&tx.0];
         while let Some(record) = self.undo.get(&at).cloned() {
             if let Entry::Update(update) = record.entry {
@@ -418,7 +470,10 @@ impl Transactions {
             true => Entry::RollLogBuffer(undone),
             false => Entry::RollFlushedSet(undone),
         };
-        let lsn = self.ring.append(&Record { tx, prev, entry });
+        let lsn = match self.flaw {
+            Flaw::UndoNotLogged => self.ring.end() - 1,
+            _ => self.ring.append(&Record { tx, prev, entry }),
+        };
         if let Some(live) = self.live.get_mut(&tx) {
             live.1 = lsn;
         }
@@ -429,103 +484,6 @@ impl Transactions {
         }
         self.rolled.1 += u64::from(!in_buffer);
         self.put(now, lsn, update.key, update.old, update.new.is_some(), set)
-    }
-
-    /// Analysis, redo and undo of a restart, whose pages are redone already.
-    fn recover(&mut self, found: Found, mut now: Nanos) -> Result<Nanos, IndexError> {
-        self.restart.records = found.len() as u64;
-        self.analyse(&found);
-        self.redoing = true;
-        // Redo: what was done after the last flush that has it, in order.
-        for (lsn, record) in &found {
-            self.next = self.next.max(record.tx + 1);
-            let (Entry::Update(update)
-            | Entry::RollLogBuffer(update)
-            | Entry::RollFlushedSet(update)) = record.entry
-            else {
-                continue;
-            };
-            // By the set that it was logged with: repeating may have split that meanwhile.
-            if self
-                .dirty
-                .get(&update.set)
-                .is_some_and(|first| lsn >= first)
-            {
-                let known = update.old.is_some();
-                now = self.index.grow(now)?;
-                now = self.bracket(now, lsn - 1)?;
-                let set = self.index.set_of(hash(update.key));
-                now = self.put(now, *lsn, update.key, update.new, known, set)?;
-                self.restart.redone += 1;
-            }
-            if let (Entry::Update(_), Some(_)) = (&record.entry, self.live.get(&record.tx)) {
-                self.undo.insert(*lsn, record.clone());
-                self.locks.insert(update.key, record.tx);
-            }
-        }
-        // What was repeated may be in other sets than the log says, where repeating split some:
-        // nothing of it stays in the buffer, and the flush is of the sets of both.
-        self.redoing = false;
-        let covers = self.ring.end() - 1;
-        now = self.index.flush(now)?;
-        self.index.drained.extend(self.dirty.keys());
-        now = self.bracket(now, covers)?;
-        self.restart.losers = self.live.len() as u64;
-        if self.flaw == Flaw::NoUndo {
-            self.live.clear();
-        }
-        let losers: Vec<(u64, Lsn)> = self.live.iter().map(|(&tx, live)| (tx, live.1)).collect();
-        for (tx, last) in losers {
-            // An undo that was logged says what is to be undone next.
-            let record = found.binary_search_by_key(&last, |(lsn, _)| *lsn);
-            if let Ok(i) = record
-                && !matches!(found[i].1.entry, Entry::Update(_))
-                && let Some(live) = self.live.get_mut(&tx)
-            {
-                live.1 = found[i].1.prev;
-            }
-            now = self.abort(now, SalTx(tx))?;
-        }
-        self.force(now)
-    }
-
-    /// The tables as they were when the power went, from the last checkpoint on.
-    fn analyse(&mut self, found: &Found) {
-        for (lsn, record) in found {
-            let (lsn, tx) = (*lsn, record.tx);
-            if lsn < self.ring.checkpoint {
-                continue;
-            }
-            match &record.entry {
-                Entry::Checkpoint(live, dirty) if lsn == self.ring.checkpoint => {
-                    self.flushes = tx;
-                    self.live = live
-                        .iter()
-                        .map(|&(tx, first, last)| (tx, (first, last)))
-                        .collect();
-                    self.dirty = dirty.iter().copied().collect();
-                }
-                Entry::Update(update)
-                | Entry::RollLogBuffer(update)
-                | Entry::RollFlushedSet(update) => {
-                    let live = self.live.entry(tx).or_insert((lsn, lsn));
-                    *live = (live.0.min(lsn), lsn);
-                    self.dirty.entry(update.set).or_insert(lsn);
-                }
-                Entry::Commit | Entry::Ended => {
-                    self.live.remove(&tx);
-                }
-                Entry::BeginFlush(sets, covers) => {
-                    self.flushes = tx;
-                    if is_closed(found, lsn) || self.flaw == Flaw::EndIgnored {
-                        for &set in sets {
-                            self.dirty.insert(set, covers + 1);
-                        }
-                    }
-                }
-                Entry::Checkpoint(..) | Entry::Page(..) | Entry::EndFlush => {}
-            }
-        }
     }
 
     /// What the last restart did.
@@ -543,6 +501,11 @@ impl Transactions {
         &mut self.index
     }
 
+    /// Looks at the store, or uses it past the index.
+    pub fn with_store<T>(&mut self, look: impl FnOnce(&mut dyn Store) -> T) -> T {
+        look(self.below.borrow_mut().store.as_mut())
+    }
+
     /// Gives the store back, with whatever is there.
     ///
     /// # Panics
@@ -552,44 +515,4 @@ impl Transactions {
         let below = Rc::try_unwrap(self.below).ok().expect("nobody else");
         below.into_inner().store
     }
-}
-
-/// Whether the flush that begins at a place was closed.
-fn is_closed(found: &Found, begin: Lsn) -> bool {
-    let from = found.partition_point(|(lsn, _)| *lsn <= begin);
-    let rest = found[from..].iter().map(|(_, record)| &record.entry);
-    let mut rest = rest.skip_while(|entry| matches!(entry, Entry::Page(..)));
-    matches!(rest.next(), Some(Entry::EndFlush))
-}
-
-/// Writes the pages of closed flushes again, each as the last one left it.
-fn redo_pages(
-    store: &mut dyn Store,
-    skip: u32,
-    found: &Found,
-    flaw: Flaw,
-    restart: &mut Restart,
-    now: Nanos,
-) -> Result<Nanos, IndexError> {
-    let mut pages: BTreeMap<Lpn, &[u8]> = BTreeMap::new();
-    let mut closed = false;
-    for (lsn, record) in found {
-        match &record.entry {
-            Entry::BeginFlush(..) => {
-                closed = is_closed(found, *lsn);
-                restart.open_flushes += u64::from(!closed);
-                closed |= flaw == Flaw::EndIgnored;
-            }
-            Entry::Page(at, page) if closed => {
-                pages.insert(Lpn(at.0 + skip), page);
-            }
-            _ => {}
-        }
-    }
-    restart.pages = pages.len() as u64;
-    if pages.is_empty() {
-        return Ok(now);
-    }
-    let pages: Vec<(Lpn, &[u8])> = pages.into_iter().collect();
-    Ok(store.write(now, &pages)?)
 }

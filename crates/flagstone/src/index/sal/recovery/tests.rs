@@ -3,10 +3,10 @@
 
 use super::{Flaw, SalTx, Transactions};
 use crate::commit::{Device, Kind, Options};
+use crate::dice::Dice;
 use crate::ftl::{Config, VictimPolicy};
-use crate::index::model::Dice;
 use crate::index::{DeviceStore, IndexError, IndexKind, Key, Settings, Store, Value};
-use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, Timing};
+use crate::nand::{Cut, PowerCut, Shared, small};
 use crate::units::Nanos;
 use std::collections::BTreeMap;
 
@@ -14,30 +14,6 @@ const KEYS: u64 = 120;
 const LOG_PAGES: u32 = 120;
 
 type Map = BTreeMap<Key, Value>;
-
-fn chip() -> Chip {
-    let geometry = Geometry {
-        channels: 2,
-        packages_per_channel: 1,
-        planes_per_package: 1,
-        blocks_per_plane: 64,
-        pages_per_block: 8,
-        page_bytes: 256,
-        spare_bytes: 64,
-        cell: Cell::Slc {
-            partial_programs: 2,
-        },
-        strict_order: true,
-    };
-    let timing = Timing {
-        read: Nanos::from_micros(25),
-        program: Nanos::from_micros(200),
-        reprogram: Nanos::from_micros(200),
-        erase: Nanos::from_micros(1500),
-        transfer_ps_per_byte: 0,
-    };
-    Chip::new(geometry, timing, 64)
-}
 
 fn store(flash: &Shared<PowerCut>) -> Result<Box<dyn Store>, IndexError> {
     let config = Config {
@@ -174,7 +150,7 @@ struct Seen {
 
 /// Cuts the power again and again under one history.
 fn campaign(seed: u64, cuts: u64, flaw: Flaw, seen: &mut Seen) -> Result<(), String> {
-    let mut flash = Shared::new(PowerCut::new(chip()));
+    let mut flash = Shared::new(PowerCut::new(small::chip(small::GEOMETRY)));
     let mut dice = Dice(seed);
     let mut oracle = Oracle::default();
     for i in 0..cuts {
@@ -229,7 +205,14 @@ fn transactions_survive_power_cuts() {
 
 #[test]
 fn mistakes_are_found() {
-    for flaw in [Flaw::EndIgnored, Flaw::CommitNotForced, Flaw::NoUndo] {
+    let flaws = [
+        Flaw::FlushNotLogged,
+        Flaw::EndIgnored,
+        Flaw::CommitNotForced,
+        Flaw::NoUndo,
+        Flaw::UndoNotLogged,
+    ];
+    for flaw in flaws {
         let found = std::panic::catch_unwind(|| {
             (0..6).any(|seed| campaign(seed, 50, flaw, &mut Seen::default()).is_err())
         });
@@ -239,7 +222,7 @@ fn mistakes_are_found() {
 
 #[test]
 fn keys_of_another_transaction_are_refused() {
-    let flash = Shared::new(PowerCut::new(chip()));
+    let flash = Shared::new(PowerCut::new(small::chip(small::GEOMETRY)));
     let (mut db, now) = open(&flash, Flaw::None).expect("a blank device");
     let (one, other) = (db.begin(), db.begin());
     let now = db.change(now, one, 5, Some(7)).expect("free");
@@ -259,7 +242,7 @@ fn keys_of_another_transaction_are_refused() {
 
 #[test]
 fn an_older_change_in_the_buffer_comes_back() {
-    let flash = Shared::new(PowerCut::new(chip()));
+    let flash = Shared::new(PowerCut::new(small::chip(small::GEOMETRY)));
     let (mut db, now) = open(&flash, Flaw::None).expect("a blank device");
     let one = db.begin();
     let now = db.change(now, one, 5, Some(7)).expect("free");

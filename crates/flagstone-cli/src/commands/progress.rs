@@ -1,0 +1,192 @@
+//! How far a long command is, on stderr: a bar on a terminal, and a plain line now and then where
+//! stderr is a file or a pipe, for whoever looks into that.
+
+use indicatif::{
+    FormattedDuration, HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle,
+    TermLike,
+};
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Between two plain lines.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Progress by a count of what is done; a length of 0 is not known yet.
+pub fn progress_bar(length: u64, what: &str) -> ProgressBar {
+    let bar = progress("{msg:12} {bar:32} {human_pos}/{human_len} {per_sec} {eta} left");
+    bar.set_length(length);
+    bar.set_message(what.to_string());
+    bar
+}
+
+/// Progress that looks like `template` on a terminal.
+pub fn progress(template: &str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        let bar = plain(EVERY, Box::new(io::stderr()));
+        bar.enable_steady_tick(EVERY);
+        return bar;
+    }
+    let bar = ProgressBar::no_length();
+    bar.set_style(ProgressStyle::with_template(template).expect("a constant template"));
+    bar
+}
+
+/// A line at most `every` so often, and none before that.
+fn plain(every: Duration, out: Box<dyn Write + Send>) -> ProgressBar {
+    let lines = Lines {
+        every,
+        page: Mutex::new(Page {
+            line: String::new(),
+            written: Instant::now(),
+            out,
+        }),
+    };
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::term_like(Box::new(lines)));
+    let style = ProgressStyle::with_template("{msg} {so_far}").expect("a constant template");
+    bar.with_style(style.with_key("so_far", so_far))
+}
+
+/// What is done, of how much, since when, and how long the rest takes at that rate.
+fn so_far(state: &ProgressState, text: &mut dyn fmt::Write) {
+    let (done, elapsed) = (state.pos(), state.elapsed());
+    let all = state.len().filter(|&all| all > 0);
+    let of = all.map_or(String::new(), |all| format!(" of {}", HumanCount(all)));
+    let so_far = FormattedDuration(elapsed);
+    let _ = write!(text, "{}{of} in {so_far}", HumanCount(done));
+    if let Some(all) = all.filter(|_| done > 0) {
+        let rest = all.saturating_sub(done) as f64 / done as f64;
+        let left = FormattedDuration(elapsed.mul_f64(rest));
+        let _ = write!(text, ", about {left} left");
+    }
+}
+
+/// What stands for a terminal where there is none.
+#[derive(Debug)]
+struct Lines {
+    every: Duration,
+    page: Mutex<Page>,
+}
+
+struct Page {
+    line: String,
+    written: Instant,
+    out: Box<dyn Write + Send>,
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").field("line", &self.line).finish()
+    }
+}
+
+impl Lines {
+    fn page(&self) -> MutexGuard<'_, Page> {
+        self.page.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TermLike for Lines {
+    fn width(&self) -> u16 {
+        160
+    }
+
+    fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.write_str(text)
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        self.page().line.push_str(text);
+        Ok(())
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let mut page = self.page();
+        let line = std::mem::take(&mut page.line);
+        let line = line.trim();
+        if line.is_empty() || page.written.elapsed() < self.every {
+            return Ok(());
+        }
+        page.written = Instant::now();
+        writeln!(page.out, "{line}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("nobody panics").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Written {
+        fn text(&self) -> String {
+            let bytes = self.0.lock().expect("nobody panics").clone();
+            String::from_utf8(bytes).expect("text")
+        }
+    }
+
+    fn work(every: Duration, length: u64) -> String {
+        let written = Written::default();
+        let bar = plain(every, Box::new(written.clone()));
+        bar.set_length(length);
+        bar.set_message("counting");
+        bar.inc(1_000);
+        bar.tick();
+        bar.finish_and_clear();
+        written.text()
+    }
+
+    #[test]
+    fn a_pipe_gets_plain_lines_with_what_is_left() {
+        let text = work(Duration::ZERO, 4_000);
+        let last = text.lines().last().expect("a line");
+        assert!(last.starts_with("counting 1,000 of 4,000 in "), "{text:?}");
+        assert!(last.ends_with(" left"), "{text:?}");
+        assert!(!text.contains(['\r', '\u{1b}']), "{text:?}");
+    }
+
+    #[test]
+    fn nothing_is_promised_of_an_unknown_length() {
+        let text = work(Duration::ZERO, 0);
+        assert!(text.contains("counting 1,000 in "), "{text:?}");
+        assert!(!text.contains("left"), "{text:?}");
+    }
+
+    #[test]
+    fn what_is_soon_over_says_nothing() {
+        assert_eq!(work(Duration::from_secs(3600), 4_000), "");
+    }
+}

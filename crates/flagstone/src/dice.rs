@@ -1,0 +1,33 @@
+//! For tests: random numbers from a seed.
+
+/// A stream of numbers (splitmix64).
+#[derive(Debug, Clone)]
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub(crate) fn pick(&mut self, n: u32) -> u32 {
+        self.below(u64::from(n)) as u32
+    }
+
+    pub(crate) fn one_in(&mut self, n: u32) -> bool {
+        self.pick(n) == 0
+    }
+
+    /// Below `n`, small numbers more often.
+    pub(crate) fn skewed(&mut self, n: u32) -> u32 {
+        let bound = self.pick(n) + 1;
+        self.pick(bound)
+    }
+}

@@ -1,0 +1,148 @@
+//! Restarts of SAL-hashing's transactions: pages of closed flushes, analysis, redo, undo.
+//! [SAL] §3.6.
+
+use super::log::{Entry, Found, Lsn};
+use super::{Flaw, Restart, SalTx, Transactions};
+use crate::index::bucket::hash;
+use crate::index::{Index, IndexError, Store};
+use crate::units::{Lpn, Nanos};
+use std::collections::BTreeMap;
+
+impl Transactions {
+    /// Analysis, redo and undo of a restart, whose pages are redone already.
+    pub(super) fn recover(&mut self, found: Found, mut now: Nanos) -> Result<Nanos, IndexError> {
+        self.restart.records = found.len() as u64;
+        self.analyse(&found);
+        self.redoing = true;
+        // Redo: what was done after the last flush that has it, in order.
+        for (lsn, record) in &found {
+            self.next = self.next.max(record.tx + 1);
+            let (Entry::Update(update)
+            | Entry::RollLogBuffer(update)
+            | Entry::RollFlushedSet(update)) = record.entry
+            else {
+                continue;
+            };
+            // By the set that it was logged with: repeating may have split that meanwhile.
+            if self
+                .dirty
+                .get(&update.set)
+                .is_some_and(|first| lsn >= first)
+            {
+                let known = update.old.is_some();
+                now = self.index.grow(now)?;
+                now = self.bracket(now, lsn - 1)?;
+                let set = self.index.set_of(hash(update.key));
+                now = self.put(now, *lsn, update.key, update.new, known, set)?;
+                self.restart.redone += 1;
+            }
+            if let (Entry::Update(_), Some(_)) = (&record.entry, self.live.get(&record.tx)) {
+                self.undo.insert(*lsn, record.clone());
+                self.locks.insert(update.key, record.tx);
+            }
+        }
+        // What was repeated may be in other sets than the log says, where repeating split some:
+        // nothing of it stays in the buffer, and the flush is of the sets of both.
+        self.redoing = false;
+        let covers = self.ring.end() - 1;
+        now = self.index.flush(now)?;
+        self.index.drained.extend(self.dirty.keys());
+        now = self.bracket(now, covers)?;
+        self.restart.losers = self.live.len() as u64;
+        if self.flaw == Flaw::NoUndo {
+            self.live.clear();
+        }
+        let losers: Vec<(u64, Lsn)> = self.live.iter().map(|(&tx, live)| (tx, live.1)).collect();
+        for (tx, last) in losers {
+            // An undo that was logged says what is to be undone next.
+            let record = found.binary_search_by_key(&last, |(lsn, _)| *lsn);
+            if let Ok(i) = record
+                && !matches!(found[i].1.entry, Entry::Update(_))
+                && let Some(live) = self.live.get_mut(&tx)
+            {
+                live.1 = found[i].1.prev;
+            }
+            now = self.do_abort(now, SalTx(tx))?;
+        }
+        self.force(now)
+    }
+
+    /// The tables as they were when the power went, from the last checkpoint on.
+    fn analyse(&mut self, found: &Found) {
+        for (lsn, record) in found {
+            let (lsn, tx) = (*lsn, record.tx);
+            if lsn < self.ring.checkpoint {
+                continue;
+            }
+            match &record.entry {
+                Entry::Checkpoint(live, dirty) if lsn == self.ring.checkpoint => {
+                    self.flushes = tx;
+                    self.live = live
+                        .iter()
+                        .map(|&(tx, first, last)| (tx, (first, last)))
+                        .collect();
+                    self.dirty = dirty.iter().copied().collect();
+                }
+                Entry::Update(update)
+                | Entry::RollLogBuffer(update)
+                | Entry::RollFlushedSet(update) => {
+                    let live = self.live.entry(tx).or_insert((lsn, lsn));
+                    *live = (live.0.min(lsn), lsn);
+                    self.dirty.entry(update.set).or_insert(lsn);
+                }
+                Entry::Commit | Entry::Ended => {
+                    self.live.remove(&tx);
+                }
+                Entry::BeginFlush(sets, covers) => {
+                    self.flushes = tx;
+                    if is_closed(found, lsn) || self.flaw == Flaw::EndIgnored {
+                        for &set in sets {
+                            self.dirty.insert(set, covers + 1);
+                        }
+                    }
+                }
+                Entry::Checkpoint(..) | Entry::Page(..) | Entry::EndFlush => {}
+            }
+        }
+    }
+}
+
+/// Whether the flush that begins at a place was closed.
+fn is_closed(found: &Found, begin: Lsn) -> bool {
+    let from = found.partition_point(|(lsn, _)| *lsn <= begin);
+    let rest = found[from..].iter().map(|(_, record)| &record.entry);
+    let mut rest = rest.skip_while(|entry| matches!(entry, Entry::Page(..)));
+    matches!(rest.next(), Some(Entry::EndFlush))
+}
+
+/// Writes the pages of closed flushes again, each as the last one left it.
+pub(super) fn redo_pages(
+    store: &mut dyn Store,
+    skip: u32,
+    found: &Found,
+    flaw: Flaw,
+    restart: &mut Restart,
+    now: Nanos,
+) -> Result<Nanos, IndexError> {
+    let mut pages: BTreeMap<Lpn, &[u8]> = BTreeMap::new();
+    let mut closed = false;
+    for (lsn, record) in found {
+        match &record.entry {
+            Entry::BeginFlush(..) => {
+                closed = is_closed(found, *lsn);
+                restart.open_flushes += u64::from(!closed);
+                closed |= flaw == Flaw::EndIgnored;
+            }
+            Entry::Page(at, page) if closed => {
+                pages.insert(Lpn(at.0 + skip), page);
+            }
+            _ => {}
+        }
+    }
+    restart.pages = pages.len() as u64;
+    if pages.is_empty() {
+        return Ok(now);
+    }
+    let pages: Vec<(Lpn, &[u8])> = pages.into_iter().collect();
+    Ok(store.write(now, &pages)?)
+}

@@ -1,0 +1,33 @@
+//! For tests: a chip that is soon full.
+
+use super::{Cell, Chip, Geometry, Timing};
+use crate::units::Nanos;
+
+/// What tests change what they need of.
+pub(crate) const GEOMETRY: Geometry = Geometry {
+    channels: 2,
+    packages_per_channel: 1,
+    planes_per_package: 1,
+    blocks_per_plane: 64,
+    pages_per_block: 8,
+    page_bytes: 256,
+    spare_bytes: 64,
+    cell: Cell::Slc {
+        partial_programs: 2,
+    },
+    strict_order: true,
+};
+
+/// A single-level part; transfers take no time.
+pub(crate) const TIMING: Timing = Timing {
+    read: Nanos::from_micros(25),
+    program: Nanos::from_micros(200),
+    reprogram: Nanos::from_micros(200),
+    erase: Nanos::from_micros(1500),
+    transfer_ps_per_byte: 0,
+};
+
+/// A blank chip that keeps all spare bytes.
+pub(crate) fn chip(geometry: Geometry) -> Chip {
+    Chip::new(geometry, TIMING, geometry.spare_bytes as usize)
+}
