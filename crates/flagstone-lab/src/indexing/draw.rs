@@ -26,6 +26,21 @@ pub enum Operation {
     Modify(Key, Value),
 }
 
+impl Operation {
+    /// Its key, or the first of its range.
+    pub fn key(&self) -> Key {
+        match *self {
+            Operation::Insert(key, _)
+            | Operation::Update(key, _)
+            | Operation::Delete(key)
+            | Operation::Search(key)
+            | Operation::Miss(key)
+            | Operation::Scan(key, _)
+            | Operation::Modify(key, _) => key,
+        }
+    }
+}
+
 /// Bytes of a bucket that keys of the same place share, for the order of places.
 const BUCKET_KEYS: u64 = 192;
 

@@ -20,7 +20,7 @@ mod record;
 pub use draw::{Draw, Operation};
 pub use keys::{KeyKind, Keys};
 pub use place::Place;
-pub use plan::{Access, Mix, Options, Plan, Step, WORKLOADS};
+pub use plan::{Access, LoadOrder, Mix, Options, Plan, Step, WORKLOADS};
 pub use record::{IndexRecord, Window};
 
 use flagstone::index::{Index, IndexError, IndexKind, Key, Settings, Value};
@@ -110,8 +110,31 @@ impl Bench {
         };
         let clock = Instant::now();
         let mut draw = Draw::new(&self.plan, value_bytes, self.seed);
-        for _ in 0..self.plan.load {
-            client.make(draw.insert())?;
+        match self.plan.load_order {
+            LoadOrder::Appearance => {
+                for _ in 0..self.plan.load {
+                    client.make(draw.insert())?;
+                }
+            }
+            LoadOrder::Keys => {
+                let mut load: Vec<Operation> = (0..self.plan.load).map(|_| draw.insert()).collect();
+                load.sort_unstable_by_key(Operation::key);
+                for insert in load {
+                    client.make(insert)?;
+                }
+            }
+            LoadOrder::Packed(percent) => {
+                let mut load: Vec<(Key, Value)> = (0..self.plan.load)
+                    .map(|_| match draw.insert() {
+                        Operation::Insert(key, value) => (key, value),
+                        other => unreachable!("{other:?}"),
+                    })
+                    .collect();
+                load.sort_unstable();
+                let fill = f64::from(percent) / 100.0;
+                let built = client.index.build(client.now, &load, fill);
+                client.now = built.map_err(|error| client.failed(error))?;
+            }
         }
         if self.load.is_some() {
             client = client.reopened(self)?;

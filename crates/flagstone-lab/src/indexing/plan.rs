@@ -38,6 +38,30 @@ pub enum Access {
     Latest(f64),
 }
 
+/// In which order keys are loaded: what the leaves of a tree hold depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoadOrder {
+    /// As they are drawn: leaves are filled at random, to 69 %.
+    #[default]
+    Appearance,
+    /// By key, as a sort leaves them: each leaf that was split has half of its room taken.
+    Keys,
+    /// By key, packed into full leaves, as bulk loads leave them.
+    Packed(u32),
+}
+
+impl LoadOrder {
+    /// All, with their names.
+    pub const ALL: [(LoadOrder, &'static str); 6] = [
+        (LoadOrder::Appearance, "appearance"),
+        (LoadOrder::Keys, "keys"),
+        (LoadOrder::Packed(100), "packed"),
+        (LoadOrder::Packed(90), "packed-90"),
+        (LoadOrder::Packed(80), "packed-80"),
+        (LoadOrder::Packed(70), "packed-70"),
+    ];
+}
+
 /// A window of operations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
@@ -60,6 +84,8 @@ pub struct Plan {
     pub keys: KeyKind,
     /// Keys that are inserted before anything is measured.
     pub load: u64,
+    /// In which order.
+    pub load_order: LoadOrder,
     /// Operations like those of the first window that are made before it, uncounted.
     pub warm_up: u64,
     /// The windows.
@@ -181,6 +207,7 @@ impl Plan {
             name: name.into(),
             keys: KeyKind::Uniform,
             load: options.records,
+            load_order: LoadOrder::Appearance,
             warm_up: 0,
             steps: Vec::new(),
         };

@@ -25,7 +25,7 @@ impl Cache {
     pub fn new(store: Box<dyn Store>, frames: usize, policy: (PolicyKind, PolicyOptions)) -> Cache {
         Cache {
             page_bytes: store.page_bytes(),
-            pool: Pool::new(frames.max(4), policy.0, &policy.1),
+            pool: Pool::new(frames.max(2), policy.0, &policy.1),
             store,
             policy,
             spare: Vec::new(),

@@ -45,13 +45,20 @@ pub(super) const ORDER: Setting = Setting {
     what: "d: a node has d to 2d entries; 0 for as many as fit its page",
 };
 
+/// How many entries a leaf takes from a sibling.
+pub(super) const LEND: Setting = Setting {
+    name: "lend",
+    default: "even",
+    what: "entries that a leaf takes from a sibling: even (both have as many then) or least",
+};
+
 pub(super) const INFO: Info = Info {
     name: "bptree",
     idea: "a B+-tree: entries in order in leaves that are linked both ways",
     paper: "[LazyBtree]",
     ordered: true,
     buffers: false,
-    settings: &[ORDER],
+    settings: &[ORDER, LEND],
     tiny: &[("order", "2")],
     costs: ["height reads", "height reads, 1 program", "3 to 4 programs"],
 };
@@ -94,6 +101,15 @@ impl Index for BPlusTree {
 
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
         self.0.insert(now, key, value)
+    }
+
+    fn build(
+        &mut self,
+        now: Nanos,
+        pairs: &[(Key, Value)],
+        fill: f64,
+    ) -> Result<Nanos, IndexError> {
+        self.0.build(now, pairs, fill)
     }
 
     fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {

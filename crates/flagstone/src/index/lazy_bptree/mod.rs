@@ -47,7 +47,7 @@ mod super_group;
 #[cfg(test)]
 mod tests;
 
-use super::bptree::{Change, ORDER, Shape, Span, Tree};
+use super::bptree::{Change, LEND, ORDER, Shape, Span, Tree};
 use super::{Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
 use crate::units::Nanos;
 use pool::{CancelOut, Pool, Request};
@@ -62,6 +62,7 @@ pub(super) const INFO: Info = Info {
     buffers: true,
     settings: &[
         ORDER,
+        LEND,
         Setting {
             name: "pool_share",
             default: "0.5",
@@ -80,7 +81,7 @@ pub(super) const INFO: Info = Info {
         Setting {
             name: "ties",
             default: "published",
-            what: "with prune: published passes over groups as good as the best, exact does not",
+            what: "with prune and cost: published passes over groups as good as the best, exact not",
         },
         Setting {
             name: "super_group",
@@ -113,6 +114,8 @@ struct LazyTree {
     exact_ties: bool,
     /// Whether a search passes over parts of the pool without looking into them.
     skip: bool,
+    /// Of a search, to be used again.
+    stack: Vec<pool::BlockId>,
     super_groups: SuperGroups,
 }
 
@@ -166,6 +169,8 @@ impl LazyTree {
                 ("as-published", CancelOut::AsPublished),
             ],
         )?;
+        let exact_ties =
+            settings.choice(&INFO, "ties", &[("published", false), ("exact", true)])?;
         let on_eviction = settings.flag(&INFO, "on_eviction")?;
         let share: f64 = settings.number(&INFO, "pool_share", 0.0, 0.99)?;
         let memory = settings.memory(&INFO)? as f64;
@@ -179,8 +184,9 @@ impl LazyTree {
             tree,
             policy,
             prune: settings.flag(&INFO, "prune")?,
-            exact_ties: settings.choice(&INFO, "ties", &[("published", false), ("exact", true)])?,
+            exact_ties: exact_ties || policy != Policy::Cost,
             skip: true,
+            stack: Vec::new(),
             super_groups,
         };
         Ok((lazy, now))
@@ -222,6 +228,15 @@ impl Index for LazyTree {
         self.request(now, key, Request::Insert(value))
     }
 
+    fn build(
+        &mut self,
+        now: Nanos,
+        pairs: &[(Key, Value)],
+        fill: f64,
+    ) -> Result<Nanos, IndexError> {
+        self.tree.build(now, pairs, fill)
+    }
+
     fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
         self.request(now, key, Request::Overwrite(value))
     }
@@ -236,7 +251,11 @@ impl Index for LazyTree {
             return Ok((waiting.request.value(), now));
         }
         let (leaf, now) = self.leaf_of(now, key)?;
-        self.tree.get_in(now, leaf.at, key)
+        let (value, len, now) = self.tree.get_in(now, leaf.at, key)?;
+        if self.policy == Policy::Cost || self.super_groups != SuperGroups::None {
+            self.tree.above.learn(leaf.at, len);
+        }
+        Ok((value, now))
     }
 
     fn range(

@@ -54,7 +54,7 @@ impl LazyTree {
             };
             let (len, done) = self.entries_of(now, page)?;
             now = done;
-            if after + len >= 2 * self.tree.shape.leaf_order {
+            if len.is_none_or(|len| after + len >= 2 * self.tree.shape.leaf_order) {
                 return Ok((false, now));
             }
             right |= other > slot;

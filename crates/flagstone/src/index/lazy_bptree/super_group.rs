@@ -32,16 +32,21 @@ pub(super) enum Operation {
 }
 
 impl LazyTree {
-    /// What committing a group does. Its leaf is read only if its size matters.
+    /// What committing a group does, as far as it can be told (D9): its leaf is read if victims are
+    /// super groups, and else looked at if it is in memory. A group of which nothing is known is
+    /// taken to be normal.
     pub(super) fn operation(
         &mut self,
-        now: Nanos,
+        mut now: Nanos,
         id: BlockId,
     ) -> Result<(Operation, Nanos), IndexError> {
-        if self.tree.above.get(id).is_none() {
+        let Some(block) = self.tree.above.get(id) else {
             return Ok((Operation::Normal, now));
+        };
+        let reads = self.super_groups == SuperGroups::Second;
+        if reads || self.tree.cache.holds(block.span.at) {
+            now = self.size_up(now, id)?;
         }
-        let now = self.size_up(now, id)?;
         let order = self.tree.shape.leaf_order;
         let after = |block: &Block| Some(block.node_size? as i64 + block.growth);
         let operation = match self.tree.above.get(id).and_then(after) {
@@ -92,27 +97,28 @@ impl LazyTree {
         for page in near[..2].iter().flatten() {
             let (len, done) = self.entries_of(now, *page)?;
             now = done;
-            if after + len >= 2 * self.tree.shape.leaf_order {
+            if len.is_none_or(|len| after + len >= 2 * self.tree.shape.leaf_order) {
                 return Ok((false, now));
             }
         }
         Ok((true, now))
     }
 
-    /// Entries of any leaf.
+    /// Entries of any leaf, if they are known or the leaf is in memory.
     pub(super) fn entries_of(
         &mut self,
         now: Nanos,
         page: Lpn,
-    ) -> Result<(usize, Nanos), IndexError> {
+    ) -> Result<(Option<usize>, Nanos), IndexError> {
         let pool = &self.tree.above;
         let known = pool.of_page(page).and_then(|id| pool.block(id).node_size);
-        match known {
-            Some(len) => Ok((len, now)),
-            None => self
-                .tree
-                .look(now, page, |_, page, shape| shape.leaf_len(page)),
+        if known.is_some() || !self.tree.cache.holds(page) {
+            return Ok((known, now));
         }
+        let (len, now) = self
+            .tree
+            .look(now, page, |_, page, shape| shape.leaf_len(page))?;
+        Ok((Some(len), now))
     }
 
     /// Whether a group that does not rebalance saves a write with one near it that does: cases 2
@@ -198,6 +204,8 @@ impl LazyTree {
         let Some(parent) = self.tree.above.block(id).parent else {
             return Ok((vec![id], now));
         };
+        // Its leaf is going to be changed, so that reading it costs nothing more.
+        let now = self.size_up(now, id)?;
         let (operation, mut now) = self.operation(now, id)?;
         if operation == Operation::Normal {
             let groups = self.tree.above.block(parent).children.clone();
@@ -263,7 +271,7 @@ impl LazyTree {
             if self.policy == Policy::Big {
                 score.gain = 1;
             }
-            if score.size > 0 && least.group(score, hit) {
+            if score.size > 0 && least.group(score, hit, super_group[0]) {
                 best = super_group.to_vec();
             }
         }
@@ -302,8 +310,8 @@ impl LazyTree {
                     least
                 }
             };
-            if let Some((score, hit)) = least.group
-                && all.group(score, hit)
+            if let Some((score, hit, id)) = least.group
+                && all.group(score, hit, id)
             {
                 best = Some(parent);
             }
