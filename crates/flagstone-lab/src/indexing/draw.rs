@@ -26,21 +26,6 @@ pub enum Operation {
     Modify(Key, Value),
 }
 
-impl Operation {
-    /// Its key, or the first of its range.
-    pub fn key(&self) -> Key {
-        match *self {
-            Operation::Insert(key, _)
-            | Operation::Update(key, _)
-            | Operation::Delete(key)
-            | Operation::Search(key)
-            | Operation::Miss(key)
-            | Operation::Scan(key, _)
-            | Operation::Modify(key, _) => key,
-        }
-    }
-}
-
 /// Bytes of a bucket that keys of the same place share, for the order of places.
 const BUCKET_KEYS: u64 = 192;
 
@@ -78,11 +63,17 @@ impl Draw {
         self.written.wrapping_mul(0x9e37_79b9_7f4a_7c15) & self.mask
     }
 
-    /// A new key.
-    pub fn insert(&mut self) -> Operation {
+    /// A new key and its value.
+    pub fn pair(&mut self) -> (Key, Value) {
         let key = self.fresh.draw();
         self.present.push(key);
-        Operation::Insert(key, self.value())
+        (key, self.value())
+    }
+
+    /// A new key.
+    pub fn insert(&mut self) -> Operation {
+        let (key, value) = self.pair();
+        Operation::Insert(key, value)
     }
 
     /// Puts the keys into the order of their places, where a window needs it: by key for an index

@@ -110,32 +110,7 @@ impl Bench {
         };
         let clock = Instant::now();
         let mut draw = Draw::new(&self.plan, value_bytes, self.seed);
-        match self.plan.load_order {
-            LoadOrder::Appearance => {
-                for _ in 0..self.plan.load {
-                    client.make(draw.insert())?;
-                }
-            }
-            LoadOrder::Keys => {
-                let mut load: Vec<Operation> = (0..self.plan.load).map(|_| draw.insert()).collect();
-                load.sort_unstable_by_key(Operation::key);
-                for insert in load {
-                    client.make(insert)?;
-                }
-            }
-            LoadOrder::Packed(percent) => {
-                let mut load: Vec<(Key, Value)> = (0..self.plan.load)
-                    .map(|_| match draw.insert() {
-                        Operation::Insert(key, value) => (key, value),
-                        other => unreachable!("{other:?}"),
-                    })
-                    .collect();
-                load.sort_unstable();
-                let fill = f64::from(percent) / 100.0;
-                let built = client.index.build(client.now, &load, fill);
-                client.now = built.map_err(|error| client.failed(error))?;
-            }
-        }
+        client.load(&self.plan, &mut draw)?;
         if self.load.is_some() {
             client = client.reopened(self)?;
         }
@@ -188,6 +163,22 @@ impl Client<'_> {
             operations: self.done,
             source,
         }
+    }
+
+    fn load(&mut self, plan: &Plan, draw: &mut Draw) -> Result<(), BenchError> {
+        if plan.load_order == LoadOrder::Appearance {
+            return (0..plan.load).try_for_each(|_| self.make(draw.insert()));
+        }
+        let mut pairs: Vec<(Key, Value)> = (0..plan.load).map(|_| draw.pair()).collect();
+        pairs.sort_unstable();
+        if plan.load_order == LoadOrder::Keys {
+            let insert = |&(key, value): &(Key, Value)| Operation::Insert(key, value);
+            return pairs.iter().try_for_each(|pair| self.make(insert(pair)));
+        }
+        let built = self.index.build(self.now, &pairs);
+        self.now = built.map_err(|error| self.failed(error))?;
+        self.done += plan.load;
+        Ok(())
     }
 
     /// The same index, closed and opened with the memory that it is measured with.

@@ -191,18 +191,12 @@ pub trait Index {
     /// No room, or a store that cannot go on.
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError>;
 
-    /// Fills an empty index with pairs, in the order of their keys. A tree packs them into nodes of
-    /// which a share, `fill`, is taken, as bulk loads do; others insert one after the other.
+    /// Fills an empty index with pairs, in the order of their keys, each once. A tree packs them into
+    /// full nodes, as bulk loads do; others insert one after the other.
     ///
     /// # Errors
     /// As [`Index::insert`].
-    fn build(
-        &mut self,
-        mut now: Nanos,
-        pairs: &[(Key, Value)],
-        fill: f64,
-    ) -> Result<Nanos, IndexError> {
-        let _ = fill;
+    fn build(&mut self, mut now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos, IndexError> {
         for &(key, value) in pairs {
             now = self.insert(now, key, value)?;
         }

@@ -71,28 +71,23 @@ impl<A: Above> Tree<A> {
         }
     }
 
-    /// Builds an empty tree from pairs in the order of their keys: nodes are filled to a share.
+    /// Fills an empty tree with pairs, in the order of their keys: as few nodes as can be.
     pub(in super::super) fn build(
         &mut self,
         now: Nanos,
         pairs: &[(Key, Value)],
-        fill: f64,
     ) -> Result<Nanos, IndexError> {
-        let room = ((2 * self.shape.leaf_order) as f64 * fill) as usize;
-        let count = pairs
-            .len()
-            .div_ceil(room.clamp(1, 2 * self.shape.leaf_order));
         let Some(&(first, _)) = pairs.first() else {
             return Ok(now);
         };
-        let (_, now) = self.descend(now, first)?;
-        if count == 1 {
-            let shape = self.shape;
-            let (page, now) = self.change(now, self.root)?;
-            shape.write_entries(page, pairs);
-            return Ok(now);
+        let (leaf, now) = self.descend(now, first)?;
+        if pairs.len() > 2 * self.shape.leaf_order {
+            return self.balance_leaf(now, pairs);
         }
-        self.split_leaf(now, pairs, count)
+        let shape = self.shape;
+        let (page, now) = self.change(now, leaf)?;
+        shape.write_entries(page, pairs);
+        Ok(now)
     }
 
     fn leaf_links(&mut self, now: Nanos, at: Lpn) -> Result<(Links, Nanos), IndexError> {
@@ -110,11 +105,10 @@ impl<A: Above> Tree<A> {
         (left, right): Links,
         (low, high): (Key, Key),
         entries: &[(Key, Value)],
-        parts: impl Iterator<Item = Range<usize>>,
     ) -> Result<(Vec<Span>, Nanos), IndexError> {
         let shape = self.shape;
         let mut spans: Vec<Span> = Vec::with_capacity(pages.len());
-        for (i, part) in parts.enumerate() {
+        for (i, part) in parts(entries.len(), pages.len()).enumerate() {
             let low = if i == 0 { low } else { entries[part.start].0 };
             if let Some(before) = spans.last_mut() {
                 before.high = low - 1;
@@ -147,8 +141,7 @@ impl<A: Above> Tree<A> {
         }
         self.counts.splits += count as u64 - 1;
         let links = (left, right);
-        let parts = parts(entries.len(), pages.len());
-        let (new, done) = self.write_leaves(done, &pages, links, (low, high), entries, parts)?;
+        let (new, done) = self.write_leaves(done, &pages, links, (low, high), entries)?;
         now = done;
         if let Some(right) = right {
             let (page, done) = self.change(now, right)?;
@@ -171,6 +164,7 @@ impl<A: Above> Tree<A> {
         now = done;
         // The left slot of the pair that it is with the chosen sibling, and the pair's entries.
         let mut chosen: Option<(usize, Vec<(Key, Value)>)> = None;
+        self.kept.clear();
         for other in [slot + 1, slot.wrapping_sub(1)] {
             let Some(&at) = node.children.get(other) else {
                 continue;
@@ -230,17 +224,7 @@ impl<A: Above> Tree<A> {
             1
         };
         let links = (left, right);
-        let mut left = all.len().div_ceil(count);
-        if self.lend_least && count == 2 {
-            let order = self.shape.leaf_order;
-            left = if self.path[depth].slot == first {
-                order
-            } else {
-                all.len() - order
-            };
-        }
-        let parts = [0..left, left..all.len()].into_iter().take(count);
-        let (new, mut now) = self.write_leaves(now, &pair[..count], links, range, all, parts)?;
+        let (new, mut now) = self.write_leaves(now, &pair[..count], links, range, all)?;
         if let Some(right) = right.filter(|_| count == 1) {
             let (page, done) = self.change(now, right)?;
             Shape::set_left(page, Some(pair[0]));

@@ -45,20 +45,13 @@ pub(super) const ORDER: Setting = Setting {
     what: "d: a node has d to 2d entries; 0 for as many as fit its page",
 };
 
-/// How many entries a leaf takes from a sibling.
-pub(super) const LEND: Setting = Setting {
-    name: "lend",
-    default: "even",
-    what: "entries that a leaf takes from a sibling: even (both have as many then) or least",
-};
-
 pub(super) const INFO: Info = Info {
     name: "bptree",
     idea: "a B+-tree: entries in order in leaves that are linked both ways",
     paper: "[LazyBtree]",
     ordered: true,
     buffers: false,
-    settings: &[ORDER, LEND],
+    settings: &[ORDER],
     tiny: &[("order", "2")],
     costs: ["height reads", "height reads, 1 program", "3 to 4 programs"],
 };
@@ -103,13 +96,8 @@ impl Index for BPlusTree {
         self.0.insert(now, key, value)
     }
 
-    fn build(
-        &mut self,
-        now: Nanos,
-        pairs: &[(Key, Value)],
-        fill: f64,
-    ) -> Result<Nanos, IndexError> {
-        self.0.build(now, pairs, fill)
+    fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos, IndexError> {
+        self.0.build(now, pairs)
     }
 
     fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {

@@ -112,8 +112,6 @@ pub(in super::super) struct Tree<A> {
     /// Pages that were read to be written together: what stands above may not change them on their
     /// way out of the memory.
     pub(super) kept: Vec<Lpn>,
-    /// Whether a leaf takes no more from a sibling than it needs.
-    pub(super) lend_least: bool,
     scratch: Vec<(Key, Value)>,
 }
 
@@ -134,7 +132,6 @@ impl<A: Above> Tree<A> {
     ) -> Result<(Tree<A>, Nanos), IndexError> {
         let value_bytes = settings.value_bytes(info)?;
         let order = settings.number(info, "order", 0, 1 << 13)?;
-        let lend_least = settings.choice(info, "lend", &[("even", false), ("least", true)])?;
         let shape = Shape::new(store.page_bytes(), value_bytes, order)?;
         let pages = store.pages().min(PAGES_MAX);
         let mut cache = Cache::new(store, frames, settings.buffer(info)?);
@@ -182,7 +179,6 @@ impl<A: Above> Tree<A> {
             path: Vec::new(),
             counts: Counts::default(),
             kept: Vec::new(),
-            lend_least,
             scratch: Vec::new(),
         };
         Ok((tree, now))

@@ -47,7 +47,7 @@ mod super_group;
 #[cfg(test)]
 mod tests;
 
-use super::bptree::{Change, LEND, ORDER, Shape, Span, Tree};
+use super::bptree::{Change, ORDER, Shape, Span, Tree};
 use super::{Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
 use crate::units::Nanos;
 use pool::{CancelOut, Pool, Request};
@@ -62,7 +62,6 @@ pub(super) const INFO: Info = Info {
     buffers: true,
     settings: &[
         ORDER,
-        LEND,
         Setting {
             name: "pool_share",
             default: "0.5",
@@ -228,13 +227,8 @@ impl Index for LazyTree {
         self.request(now, key, Request::Insert(value))
     }
 
-    fn build(
-        &mut self,
-        now: Nanos,
-        pairs: &[(Key, Value)],
-        fill: f64,
-    ) -> Result<Nanos, IndexError> {
-        self.tree.build(now, pairs, fill)
+    fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos, IndexError> {
+        self.tree.build(now, pairs)
     }
 
     fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {

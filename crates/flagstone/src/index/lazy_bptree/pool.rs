@@ -208,11 +208,18 @@ impl Pool {
         self.requests.len() >= self.capacity
     }
 
-    /// Bytes of requests and blocks.
+    /// Bytes of requests and blocks, with the room that their structures keep.
     pub(super) fn memory(&self) -> (u64, u64) {
-        let requests = self.requests.len() * size_of::<(Key, Waiting)>();
-        let block = size_of::<(u32, Option<Block>)>() + size_of::<(Lpn, BlockId)>();
-        (requests as u64, (self.by_page.len() * block) as u64)
+        // Nodes of an ordered map are two thirds full, more or less.
+        let requests = self.requests.len() * size_of::<(Key, Waiting)>() * 3 / 2;
+        let blocks = self.blocks.capacity() * size_of::<(u32, Option<Block>)>();
+        let pages = self.by_page.capacity() * (size_of::<(Lpn, BlockId)>() + 1);
+        let children = |(_, block): &(u32, Option<Block>)| {
+            let block = block.as_ref()?;
+            Some(block.children.capacity() * size_of::<BlockId>())
+        };
+        let children: usize = self.blocks.iter().filter_map(children).sum();
+        (requests as u64, (blocks + pages + children) as u64)
     }
 
     pub(super) fn get(&self, id: BlockId) -> Option<&Block> {

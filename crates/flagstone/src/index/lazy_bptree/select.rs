@@ -283,11 +283,12 @@ impl LazyTree {
         stack.clear();
         stack.push(self.tree.above.root);
         while let Some(id) = stack.pop() {
-            if !self.tree.above.is_full() {
-                best = None;
-                break;
-            }
-            let Some(block) = self.tree.above.get(id) else {
+            let Some(block) = self
+                .tree
+                .above
+                .get(id)
+                .filter(|_| self.tree.above.is_full())
+            else {
                 continue;
             };
             if block.level == 0 {

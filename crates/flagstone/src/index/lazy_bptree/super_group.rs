@@ -32,18 +32,17 @@ pub(super) enum Operation {
 }
 
 impl LazyTree {
-    /// What committing a group does, as far as it can be told (D9): its leaf is read if victims are
-    /// super groups, and else looked at if it is in memory. A group of which nothing is known is
-    /// taken to be normal.
+    /// What committing a group does. Where its leaf's size is not known, the leaf is looked at if it
+    /// is in memory, and read if `reads`; a group of which nothing is known is taken to be normal.
     pub(super) fn operation(
         &mut self,
         mut now: Nanos,
         id: BlockId,
+        reads: bool,
     ) -> Result<(Operation, Nanos), IndexError> {
         let Some(block) = self.tree.above.get(id) else {
             return Ok((Operation::Normal, now));
         };
-        let reads = self.super_groups == SuperGroups::Second;
         if reads || self.tree.cache.holds(block.span.at) {
             now = self.size_up(now, id)?;
         }
@@ -71,7 +70,7 @@ impl LazyTree {
         if !self.tree.above.get(one).is_some_and(shrinks) {
             return Ok((false, now));
         }
-        let (operation, now) = self.operation(now, one)?;
+        let (operation, now) = self.operation(now, one, false)?;
         let pool = &self.tree.above;
         let (Some(above), Some(left), Some(right)) =
             (pool.get(parent), pool.get(one), pool.get(two))
@@ -122,7 +121,7 @@ impl LazyTree {
     }
 
     /// Whether a group that does not rebalance saves a write with one near it that does: cases 2
-    /// and 3. `groups` are those under one parent, in order.
+    /// and 3. `groups` are those under one parent, in order. No leaf is read for it (D9).
     fn goes_along(
         &mut self,
         mut now: Nanos,
@@ -134,7 +133,7 @@ impl LazyTree {
         let left = place.checked_sub(1).map(|place| groups[place]);
         for other in [left, groups.get(place + 1).copied()] {
             if let Some(other) = other.filter(|&other| self.are_neighbours(id, other)) {
-                let (operation, done) = self.operation(now, other)?;
+                let (operation, done) = self.operation(now, other, false)?;
                 now = done;
                 if operation != Operation::Normal {
                     return Ok((true, now));
@@ -174,7 +173,7 @@ impl LazyTree {
     ) -> Result<(Vec<BlockId>, Nanos), IndexError> {
         let mut rebalance = Vec::new();
         for &id in groups {
-            let (operation, done) = self.operation(now, id)?;
+            let (operation, done) = self.operation(now, id, true)?;
             now = done;
             rebalance.push(operation != Operation::Normal);
         }
@@ -206,11 +205,12 @@ impl LazyTree {
         };
         // Its leaf is going to be changed, so that reading it costs nothing more.
         let now = self.size_up(now, id)?;
-        let (operation, mut now) = self.operation(now, id)?;
+        let (operation, mut now) = self.operation(now, id, false)?;
         if operation == Operation::Normal {
-            let groups = self.tree.above.block(parent).children.clone();
+            let block = self.tree.above.get(parent);
+            let groups = block.map_or_else(Vec::new, |block| block.children.clone());
             let Some(place) = groups.iter().position(|&other| other == id) else {
-                return Ok((vec![id], now));
+                return Ok((Vec::new(), now));
             };
             let (along, done) = self.goes_along(now, parent, &groups, place)?;
             now = done;
