@@ -28,13 +28,21 @@
 //!                 when its leaf is swapped out: eviction would evict. Requests that have no group
 //!                 yet are, where they lie between the leaf's first key and its last.
 //!             D5. Algorithm 5 passes over groups that are as good as the best so far, so that the
-//!                 rule for ties seldom acts. `ties` = `exact` looks at them.
+//!                 rule for ties seldom acts. That saves reads of leaves with the cost-based
+//!                 policy, where `ties` = `exact` looks at them; with others, which read none for
+//!                 it, the rule acts always, as §4.2 has it.
 //!             D6. An update of a key is one request that overwrites, not a pair, except
 //!                 `as-published`.
 //!             D7. A super group may be of groups that a merge with the leaf to the right brings
 //!                 together (case 3); one with the left leaf changes no pointer two leaves away.
 //!             D8. The pool's share of the memory counts requests at the paper's size, that of an
-//!                 entry; what blocks and the map need beside is told by `memory`.
+//!                 entry; what blocks and the map need beside, about ten times that, is told by
+//!                 `memory`.
+//!             D9. Algorithm 6 asks what each sibling group does to its leaf. Where victims are
+//!                 groups, that is asked of those beside a victim that does not rebalance only as
+//!                 far as it is known or the leaf is in memory; a victim that does rebalance looks
+//!                 up its siblings. Whether a leaf merges is told by what is known of those beside
+//!                 it. Sizes of leaves are known from searches too.
 
 mod commit;
 #[cfg(test)]
