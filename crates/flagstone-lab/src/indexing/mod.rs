@@ -349,6 +349,22 @@ mod tests {
     }
 
     #[test]
+    fn the_order_of_loading_decides_how_full_leaves_are() {
+        let run = |load_order: LoadOrder| {
+            let mut bench = bench("lazy-query-insert", 20_000);
+            bench.index = IndexKind::BPlusTree;
+            bench.plan.load_order = load_order;
+            let record = bench.run(&|_, _| {}).unwrap();
+            (record.records, record.windows[0].figures["splits"])
+        };
+        let [appearance, keys, packed] = LoadOrder::ALL.map(|(order, _)| run(order));
+        // As many keys, and the fuller the leaves, the more of them split.
+        assert!((keys.0, packed.0) == (appearance.0, appearance.0));
+        assert!(keys.1 < appearance.1 && appearance.1 < packed.1);
+        assert!(keys.1 == 0.0 && packed.1 > 50.0, "{keys:?} {packed:?}");
+    }
+
+    #[test]
     fn what_cannot_be_run_is_said_before() {
         let error = bench("ycsb-e", 100)
             .run(&|_, _| {})

@@ -46,6 +46,8 @@
 
 mod commit;
 #[cfg(test)]
+mod departures;
+#[cfg(test)]
 mod examples;
 mod pool;
 #[cfg(test)]
