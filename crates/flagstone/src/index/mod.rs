@@ -191,8 +191,8 @@ pub trait Index {
     /// No room, or a store that cannot go on.
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError>;
 
-    /// Fills an empty index with pairs, in the order of their keys, each once. A tree packs them into
-    /// full nodes, as bulk loads do; others insert one after the other.
+    /// Fills an empty index with pairs, in the order of their keys, each once. A tree packs them
+    /// into full nodes, as bulk loads do; others insert one after the other.
     ///
     /// # Errors
     /// As [`Index::insert`].

@@ -32,8 +32,9 @@ pub(super) enum Operation {
 }
 
 impl LazyTree {
-    /// What committing a group does. Where its leaf's size is not known, the leaf is looked at if it
-    /// is in memory, and read if `reads`; a group of which nothing is known is taken to be normal.
+    /// What committing a group does. Where its leaf's size is not known, the leaf is looked at if
+    /// it is in memory, and read if `reads`; a group of which nothing is known is taken to be
+    /// normal.
     pub(super) fn operation(
         &mut self,
         mut now: Nanos,
