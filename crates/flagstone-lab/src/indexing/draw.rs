@@ -63,11 +63,17 @@ impl Draw {
         self.written.wrapping_mul(0x9e37_79b9_7f4a_7c15) & self.mask
     }
 
-    /// A new key.
-    pub fn insert(&mut self) -> Operation {
+    /// A new key and its value.
+    pub fn pair(&mut self) -> (Key, Value) {
         let key = self.fresh.draw();
         self.present.push(key);
-        Operation::Insert(key, self.value())
+        (key, self.value())
+    }
+
+    /// A new key.
+    pub fn insert(&mut self) -> Operation {
+        let (key, value) = self.pair();
+        Operation::Insert(key, value)
     }
 
     /// Puts the keys into the order of their places, where a window needs it: by key for an index

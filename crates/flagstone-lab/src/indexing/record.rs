@@ -33,7 +33,7 @@ pub struct Window {
     /// What the index counts of its own.
     pub figures: BTreeMap<&'static str, f64>,
     /// Processor time of the window, the simulated device included. Depends on the machine: only
-    /// ratios of windows that ran side by side mean something.
+    /// ratios mean something. A file store's own threads are not in it.
     pub cpu_s: f64,
 }
 
@@ -83,7 +83,7 @@ pub struct IndexRecord {
     pub records: u64,
     /// The windows.
     pub windows: Vec<Window>,
-    /// Wall-clock time of the load and the warm-up.
+    /// Processor time of the load and the warm-up.
     pub load_s: f64,
 }
 

@@ -21,11 +21,11 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty cache of so many frames, at least four.
+    /// An empty cache of so many frames, at least two.
     pub fn new(store: Box<dyn Store>, frames: usize, policy: (PolicyKind, PolicyOptions)) -> Cache {
         Cache {
             page_bytes: store.page_bytes(),
-            pool: Pool::new(frames.max(4), policy.0, &policy.1),
+            pool: Pool::new(frames.max(2), policy.0, &policy.1),
             store,
             policy,
             spare: Vec::new(),
@@ -252,13 +252,13 @@ impl Cache {
         Ok(done)
     }
 
-    /// Changes how many frames there are, at least four. Frames that remain start anew with the
+    /// Changes how many frames there are, at least two. Frames that remain start anew with the
     /// policy, as if each had been read once.
     ///
     /// # Errors
     /// A store that cannot go on.
     pub fn resize(&mut self, mut now: Nanos, frames: usize) -> Result<Nanos, StoreError> {
-        let frames = frames.max(4);
+        let frames = frames.max(2);
         while self.pool.len() > frames {
             let victim = self.pool.victim(&mut |_, _| true);
             let victim = victim.expect("an index pins fewer pages than there are frames");

@@ -218,6 +218,18 @@ pub trait Index {
     /// No room, or a store that cannot go on.
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError>;
 
+    /// Fills an empty index with pairs, in the order of their keys, each once. A tree packs them
+    /// into full nodes, as bulk loads do; others insert one after the other.
+    ///
+    /// # Errors
+    /// As [`Index::insert`].
+    fn build(&mut self, mut now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos, IndexError> {
+        for &(key, value) in pairs {
+            now = self.insert(now, key, value)?;
+        }
+        Ok(now)
+    }
+
     /// Gives a key that has one a new value. The same as an insertion but for an index that saves
     /// work where it knows that the key is there, or is new.
     ///

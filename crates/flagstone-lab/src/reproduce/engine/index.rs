@@ -2,7 +2,9 @@
 
 use super::replay::{by_name, device_of};
 use super::{Outcome, RunError};
-use crate::indexing::{Bench, BenchError, IndexRecord, KeyKind, Options, Place, Plan, Window};
+use crate::indexing::{
+    Bench, BenchError, IndexRecord, KeyKind, LoadOrder, Options, Place, Plan, Window,
+};
 use flagstone::commit::Kind;
 use flagstone::index::{IndexKind, Settings};
 use serde::{Deserialize, Serialize};
@@ -37,6 +39,9 @@ pub struct IndexRun {
     sizes: Vec<f64>,
     /// Operations before the first window, like its; the workload's if left out.
     warm_up: Option<u64>,
+    /// In which order keys are loaded: `appearance` or `keys`.
+    #[serde(default = "appearance")]
+    load_order: String,
     /// Settings while it is loaded, over those of `set`.
     #[serde(default)]
     load: Table,
@@ -58,6 +63,10 @@ fn sim() -> String {
     "sim".into()
 }
 
+fn appearance() -> String {
+    "appearance".into()
+}
+
 fn plain() -> String {
     "plain".into()
 }
@@ -70,7 +79,7 @@ fn one_seed() -> u64 {
 const RATIOS: [f64; 8] = [0.5, 1.0, 2.0, 2.5, 4.0, 6.0, 8.0, 10.0];
 
 impl IndexRun {
-    pub(super) const KEYS: [&str; 15] = [
+    pub(super) const KEYS: [&str; 16] = [
         "index",
         "set",
         "workload",
@@ -81,6 +90,7 @@ impl IndexRun {
         "localities",
         "sizes",
         "warm_up",
+        "load_order",
         "load",
         "store",
         "device",
@@ -120,6 +130,11 @@ impl IndexRun {
         };
         let plan = Plan::new(&self.workload, &options);
         let mut plan = plan.map_err(|why| RunError::of("workload", why))?;
+        plan.load_order = by_name(
+            "load_order",
+            &self.load_order,
+            &LoadOrder::ALL.map(|(order, name)| (order, name)),
+        )?;
         plan.warm_up = self.warm_up.unwrap_or(plan.warm_up);
         let page_bytes = 4096;
         let place = match self.store.as_str() {

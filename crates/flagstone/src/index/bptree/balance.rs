@@ -71,6 +71,25 @@ impl<A: Above> Tree<A> {
         }
     }
 
+    /// Fills an empty tree with pairs, in the order of their keys: as few nodes as can be.
+    pub(in super::super) fn build(
+        &mut self,
+        now: Nanos,
+        pairs: &[(Key, Value)],
+    ) -> Result<Nanos, IndexError> {
+        let Some(&(first, _)) = pairs.first() else {
+            return Ok(now);
+        };
+        let (leaf, now) = self.descend(now, first)?;
+        if pairs.len() > 2 * self.shape.leaf_order {
+            return self.balance_leaf(now, pairs);
+        }
+        let shape = self.shape;
+        let (page, now) = self.change(now, leaf)?;
+        shape.write_entries(page, pairs);
+        Ok(now)
+    }
+
     fn leaf_links(&mut self, now: Nanos, at: Lpn) -> Result<(Links, Nanos), IndexError> {
         self.look(now, at, |_, page, shape| {
             shape.leaf_len(page)?;
@@ -145,8 +164,7 @@ impl<A: Above> Tree<A> {
         now = done;
         // The left slot of the pair that it is with the chosen sibling, and the pair's entries.
         let mut chosen: Option<(usize, Vec<(Key, Value)>)> = None;
-        // What is read here must not change on its way out of the memory.
-        let mut pinned = Vec::new();
+        self.kept.clear();
         for other in [slot + 1, slot.wrapping_sub(1)] {
             let Some(&at) = node.children.get(other) else {
                 continue;
@@ -164,8 +182,7 @@ impl<A: Above> Tree<A> {
                 Some(())
             })?;
             now = done;
-            self.cache.pin(at);
-            pinned.push(at);
+            self.kept.push(at);
             let lends = all.len() >= 2 * self.shape.leaf_order;
             if lends || chosen.is_none() {
                 chosen = Some((slot.min(other), all));
@@ -178,9 +195,7 @@ impl<A: Above> Tree<A> {
             return damaged(own, "its parent has one child only");
         };
         let done = self.mend_pair(now, depth, first, &node, &all);
-        for at in pinned {
-            self.cache.unpin(at);
-        }
+        self.kept.clear();
         match done? {
             (Some(gone), now) => self.drop_page(now, gone),
             (None, now) => Ok(now),

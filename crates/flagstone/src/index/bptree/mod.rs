@@ -97,6 +97,10 @@ impl Index for BPlusTree {
         self.0.insert(now, key, value)
     }
 
+    fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos, IndexError> {
+        self.0.build(now, pairs)
+    }
+
     fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
         self.0.delete(now, key)
     }

@@ -129,3 +129,102 @@ fn damage_is_said_to_be_some() {
         assert!(used || page > 6, "page {page} is in use");
     }
 }
+
+/// The numbers of entries of the leaves, from left to right.
+fn leaf_sizes(tree: &mut Tree<()>) -> Vec<usize> {
+    let nodes = tree.check().expect("a tree");
+    let mut leaves: Vec<(Key, usize)> = nodes
+        .iter()
+        .filter(|(_, level, _)| *level == 0)
+        .map(|&(span, _, len)| (span.low, len))
+        .collect();
+    leaves.sort_unstable();
+    leaves.into_iter().map(|(_, len)| len).collect()
+}
+
+/// A tree of leaves with so many entries, of order 2: the first has the keys from 0 on, the second
+/// those from 400 on, a hundred apart.
+fn tree_of(sizes: &[usize]) -> Tree<()> {
+    let mut tree = open_plain(&Settings::new().with("order", 2), 64);
+    let pairs: Vec<(Key, Value)> = (0..4 * sizes.len() as Key).map(|n| (n * 100, 1)).collect();
+    tree.build(Nanos::ZERO, &pairs).expect("room");
+    for (leaf, &size) in (0..).zip(sizes) {
+        for surplus in size as Key..4 {
+            let key = (4 * leaf + surplus) * 100;
+            tree.delete(Nanos::ZERO, key).expect("room");
+        }
+    }
+    assert_eq!(leaf_sizes(&mut tree), sizes);
+    tree
+}
+
+/// D1: the right sibling lends first, and both have as many entries then.
+#[test]
+fn entries_come_from_the_right_sibling_first_and_both_have_as_many() {
+    for (before, after) in [([4, 2, 4], [4, 3, 2]), ([4, 2, 2], [3, 2, 2])] {
+        let mut tree = tree_of(&before);
+        tree.delete(Nanos::ZERO, 400).expect("room");
+        assert_eq!(leaf_sizes(&mut tree), after, "{before:?}");
+    }
+}
+
+/// D2: the odd entry stays on the left; a batch splits a leaf in as many as it takes.
+#[test]
+fn a_leaf_splits_into_as_many_as_its_changes_take() {
+    let mut tree = tree_of(&[4, 2]);
+    tree.insert(Nanos::ZERO, 50, 1).expect("room");
+    assert_eq!(leaf_sizes(&mut tree), [3, 2, 2]);
+    let mut tree = tree_of(&[4, 2]);
+    let batch: Vec<Change> = (50..59).map(|key| (key, Some(1))).collect();
+    let (leaf, now) = tree.descend(Nanos::ZERO, 50).expect("a leaf");
+    tree.change_leaf(now, leaf, &batch).expect("room");
+    assert_eq!(leaf_sizes(&mut tree), [4, 3, 3, 3, 2]);
+}
+
+#[test]
+fn a_tree_that_is_built_at_once_has_full_leaves_and_all_its_keys() {
+    for count in [0, 1, 4, 5, 1000] {
+        let mut tree = open_plain(&Settings::new().with("order", 2), 1024);
+        let pairs: Vec<(Key, Value)> = (0..count).map(|key| (key * 3, key)).collect();
+        tree.build(Nanos::ZERO, &pairs).expect("room");
+        let sizes = leaf_sizes(&mut tree);
+        assert_eq!(sizes.len(), (count as usize).div_ceil(4).max(1), "{count}");
+        for &(key, value) in &pairs {
+            assert_eq!(tree.get(Nanos::ZERO, key).expect("a page").0, Some(value));
+        }
+    }
+}
+
+#[test]
+fn a_few_changes_of_a_leaf_are_those_of_a_merge() {
+    let mut dice = Dice(21);
+    for round in 0..500 {
+        let mut trees = [0, 1].map(|_| tree_of(&[3, 4, 3, 2]));
+        let mut batch: Vec<Change> = (0..1 + dice.below(5))
+            .map(|_| {
+                (
+                    400 + 25 * dice.below(16),
+                    Some(dice.below(3)).filter(|v| *v > 0),
+                )
+            })
+            .collect();
+        batch.sort_unstable();
+        batch.dedup_by_key(|change| change.0);
+        let [few, merged] = &mut trees;
+        let (leaf, now) = few.descend(Nanos::ZERO, 400).expect("a leaf");
+        few.change_leaf(now, leaf, &batch).expect("room");
+        for &(key, value) in &batch {
+            match value {
+                Some(value) => merged.insert(now, key, value),
+                None => merged.delete(now, key),
+            }
+            .expect("room");
+        }
+        for key in (0..1600).step_by(25) {
+            let [one, other] =
+                [&mut *few, &mut *merged].map(|t| t.get(now, key).expect("a page").0);
+            assert_eq!(one, other, "{round}: {batch:?}, key {key}");
+        }
+        few.check().expect("a tree");
+    }
+}

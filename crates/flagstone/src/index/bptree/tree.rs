@@ -91,6 +91,9 @@ impl Counts {
     }
 }
 
+/// So many changes of a leaf are done one by one; more are merged with its entries.
+const FEW: usize = 8;
+
 /// A B+-tree.
 pub(in super::super) struct Tree<A> {
     pub(in super::super) cache: Cache,
@@ -106,6 +109,9 @@ pub(in super::super) struct Tree<A> {
     /// From the root to the leaf that was looked for last.
     pub(super) path: Vec<Step>,
     pub(in super::super) counts: Counts,
+    /// Pages that were read to be written together: what stands above may not change them on their
+    /// way out of the memory.
+    pub(super) kept: Vec<Lpn>,
     scratch: Vec<(Key, Value)>,
 }
 
@@ -172,6 +178,7 @@ impl<A: Above> Tree<A> {
             height,
             path: Vec::new(),
             counts: Counts::default(),
+            kept: Vec::new(),
             scratch: Vec::new(),
         };
         Ok((tree, now))
@@ -187,6 +194,9 @@ impl<A: Above> Tree<A> {
         let Some(victim) = self.cache.next_victim() else {
             return;
         };
+        if self.kept.contains(&victim) {
+            return;
+        }
         if let Some(page) = self.cache.dirty_page(victim) {
             self.above.leaving(victim, page, self.shape);
         }
@@ -287,14 +297,14 @@ impl<A: Above> Tree<A> {
         now: Nanos,
         leaf: Lpn,
         key: Key,
-    ) -> Result<(Option<Value>, Nanos), IndexError> {
+    ) -> Result<(Option<Value>, usize, Nanos), IndexError> {
         let ((len, value), now) = self.look(now, leaf, |_, page, shape| {
             let len = shape.leaf_len(page)?;
             let slot = shape.find(page, len, key).ok();
             Some((len, slot.map(|slot| shape.value(page, slot))))
         })?;
         self.bisected(len);
-        Ok((value, now))
+        Ok((value, len, now))
     }
 
     /// The value of a key.
@@ -305,7 +315,8 @@ impl<A: Above> Tree<A> {
         key: Key,
     ) -> Result<(Option<Value>, Nanos), IndexError> {
         let (leaf, now) = self.descend(now, key)?;
-        self.get_in(now, leaf, key)
+        let (value, _, now) = self.get_in(now, leaf, key)?;
+        Ok((value, now))
     }
 
     /// Appends the pairs of `from..=to` to `into`, along the leaves from the one that has `from`.
@@ -388,13 +399,20 @@ impl<A: Above> Tree<A> {
     /// it; then it splits in as many as it has to, or takes from a sibling, or merges with one.
     pub(in super::super) fn change_leaf(
         &mut self,
-        now: Nanos,
+        mut now: Nanos,
         leaf: Lpn,
         changes: &[Change],
     ) -> Result<Nanos, IndexError> {
         let Some(&(key, _)) = changes.first() else {
             return Ok(now);
         };
+        if changes.len() <= FEW {
+            let (done, when) = self.change_few(now, leaf, changes)?;
+            now = when;
+            if done {
+                return Ok(now);
+            }
+        }
         let mut entries = std::mem::take(&mut self.scratch);
         let ((len, differs), now) = self.look(now, leaf, |_, page, shape| {
             let len = shape.leaf_len(page)?;
@@ -419,6 +437,54 @@ impl<A: Above> Tree<A> {
         };
         self.scratch = entries;
         done
+    }
+
+    /// Does a few changes to a leaf one after the other, if it keeps between d and 2d entries; says
+    /// whether they are done.
+    fn change_few(
+        &mut self,
+        now: Nanos,
+        leaf: Lpn,
+        changes: &[Change],
+    ) -> Result<(bool, Nanos), IndexError> {
+        let ((mut len, after, differs), now) = self.look(now, leaf, |_, page, shape| {
+            let len = shape.leaf_len(page)?;
+            let (mut after, mut differs) = (len, false);
+            for &(key, value) in changes {
+                let found = shape.find(page, len, key);
+                after = after + usize::from(found.is_err() && value.is_some())
+                    - usize::from(found.is_ok() && value.is_none());
+                differs |= found.ok().map(|slot| shape.value(page, slot)) != value;
+            }
+            Some((len, after, differs))
+        })?;
+        changes.iter().for_each(|_| self.bisected(len));
+        let shape = self.shape;
+        let least = if self.height > 1 { shape.leaf_order } else { 0 };
+        if !differs || !(least..=2 * shape.leaf_order).contains(&after) {
+            return Ok((!differs, now));
+        }
+        let (page, now) = self.change(now, leaf)?;
+        // Deletions first, so that there is room.
+        for &(key, _) in changes.iter().filter(|change| change.1.is_none()) {
+            if let Ok(slot) = shape.find(page, len, key) {
+                shape.remove(page, len, slot);
+                len -= 1;
+            }
+        }
+        for &(key, value) in changes {
+            let Some(value) = value else {
+                continue;
+            };
+            match shape.find(page, len, key) {
+                Ok(slot) => shape.set_value(page, slot, value),
+                Err(slot) => {
+                    shape.insert(page, len, slot, key, value);
+                    len += 1;
+                }
+            }
+        }
+        Ok((true, now))
     }
 
     /// Writes what changed.

@@ -12,14 +12,20 @@ impl LazyTree {
         while self.tree.above.is_full() {
             let (mut victims, done) = self.select(now)?;
             now = done;
-            self.keep_there(&mut victims);
-            if let (SuperGroups::First, [victim]) = (self.super_groups, victims.as_slice()) {
+            if let (SuperGroups::First, [victim], true) = (
+                self.super_groups,
+                victims.as_slice(),
+                self.tree.above.is_full(),
+            ) {
                 (victims, now) = self.super_group(now, *victim)?;
-                self.keep_there(&mut victims);
+            }
+            // Reading nodes to choose among groups takes frames, and a dirty leaf that leaves its
+            // frame has its group committed: it may have been a victim. But then there is room.
+            if !self.tree.above.is_full() {
+                break;
             }
             let first = self.tree.above.requests.keys().next().copied();
             now = match (victims.as_slice(), first) {
-                ([], Some(_)) if !self.tree.above.is_full() => now,
                 ([], Some(key)) => self.commit_key(now, key)?,
                 ([], None) => return Ok(now),
                 (&[victim], _) => self.commit(now, victim)?,
@@ -27,12 +33,6 @@ impl LazyTree {
             };
         }
         Ok(now)
-    }
-
-    /// Leaves out groups that are not there any more: reading nodes to choose among groups takes
-    /// frames, and a dirty leaf that leaves its frame has its group committed.
-    fn keep_there(&self, victims: &mut Vec<BlockId>) {
-        victims.retain(|&id| self.tree.above.get(id).is_some());
     }
 
     /// Commits a group: one read of the leaf, one write, or what splits and merges take.

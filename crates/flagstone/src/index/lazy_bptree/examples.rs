@@ -263,6 +263,7 @@ fn super_group(less: &[Key], requests: &[(Key, bool)]) -> Vec<Key> {
     lows
 }
 
+/// D7 is case 3: a merge with the leaf to the right.
 #[test]
 fn figure_3_groups_that_save_a_write_go_together() {
     let (split_0, split_90) = ([(1, true), (2, true)], [(91, true), (92, true)]);

@@ -28,15 +28,25 @@
 //!                 when its leaf is swapped out: eviction would evict. Requests that have no group
 //!                 yet are, where they lie between the leaf's first key and its last.
 //!             D5. Algorithm 5 passes over groups that are as good as the best so far, so that the
-//!                 rule for ties seldom acts. `ties` = `exact` looks at them.
+//!                 rule for ties seldom acts. That saves reads of leaves with the cost-based
+//!                 policy, where `ties` = `exact` looks at them; with others, which read none for
+//!                 it, the rule acts always, as §4.2 has it.
 //!             D6. An update of a key is one request that overwrites, not a pair, except
 //!                 `as-published`.
 //!             D7. A super group may be of groups that a merge with the leaf to the right brings
 //!                 together (case 3); one with the left leaf changes no pointer two leaves away.
 //!             D8. The pool's share of the memory counts requests at the paper's size, that of an
-//!                 entry; what blocks and the map need beside is told by `memory`.
+//!                 entry; what blocks and the map need beside, about ten times that, is told by
+//!                 `memory`.
+//!             D9. Algorithm 6 asks what each sibling group does to its leaf. Where victims are
+//!                 groups, that is asked of those beside a victim that does not rebalance only as
+//!                 far as it is known or the leaf is in memory; a victim that does rebalance looks
+//!                 up its siblings. Whether a leaf merges is told by what is known of those beside
+//!                 it. Sizes of leaves are known from searches too.
 
 mod commit;
+#[cfg(test)]
+mod departures;
 #[cfg(test)]
 mod examples;
 mod pool;
@@ -81,7 +91,7 @@ pub(super) const INFO: Info = Info {
         Setting {
             name: "ties",
             default: "published",
-            what: "with prune: published passes over groups as good as the best, exact does not",
+            what: "with prune and cost: published passes over groups as good as the best, exact not",
         },
         Setting {
             name: "super_group",
@@ -114,6 +124,8 @@ struct LazyTree {
     exact_ties: bool,
     /// Whether a search passes over parts of the pool without looking into them.
     skip: bool,
+    /// Of a search, to be used again.
+    stack: Vec<pool::BlockId>,
     super_groups: SuperGroups,
 }
 
@@ -167,6 +179,8 @@ impl LazyTree {
                 ("as-published", CancelOut::AsPublished),
             ],
         )?;
+        let exact_ties =
+            settings.choice(&INFO, "ties", &[("published", false), ("exact", true)])?;
         let on_eviction = settings.flag(&INFO, "on_eviction")?;
         let share: f64 = settings.number(&INFO, "pool_share", 0.0, 0.99)?;
         let memory = settings.memory(&INFO)? as f64;
@@ -180,8 +194,9 @@ impl LazyTree {
             tree,
             policy,
             prune: settings.flag(&INFO, "prune")?,
-            exact_ties: settings.choice(&INFO, "ties", &[("published", false), ("exact", true)])?,
+            exact_ties: exact_ties || policy != Policy::Cost,
             skip: true,
+            stack: Vec::new(),
             super_groups,
         };
         Ok((lazy, now))
@@ -223,6 +238,10 @@ impl Index for LazyTree {
         self.request(now, key, Request::Insert(value))
     }
 
+    fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos, IndexError> {
+        self.tree.build(now, pairs)
+    }
+
     fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
         self.request(now, key, Request::Overwrite(value))
     }
@@ -237,7 +256,11 @@ impl Index for LazyTree {
             return Ok((waiting.request.value(), now));
         }
         let (leaf, now) = self.leaf_of(now, key)?;
-        self.tree.get_in(now, leaf.at, key)
+        let (value, len, now) = self.tree.get_in(now, leaf.at, key)?;
+        if self.policy == Policy::Cost || self.super_groups != SuperGroups::None {
+            self.tree.above.learn(leaf.at, len);
+        }
+        Ok((value, now))
     }
 
     fn range(

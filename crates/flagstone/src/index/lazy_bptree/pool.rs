@@ -171,6 +171,8 @@ pub(super) struct Pool {
     /// Whether requests are committed to a dirty leaf that leaves the memory.
     on_eviction: bool,
     clock: u64,
+    /// Of a division, to be used again.
+    parts: Vec<(Span, Count)>,
     pub(super) counts: Counts,
 }
 
@@ -195,6 +197,7 @@ impl Pool {
             cancel_out,
             on_eviction,
             clock: 0,
+            parts: Vec::new(),
             counts: Counts::default(),
         };
         pool.root = pool.add(whole(root), height - 1, None);
@@ -205,11 +208,18 @@ impl Pool {
         self.requests.len() >= self.capacity
     }
 
-    /// Bytes of requests and blocks.
+    /// Bytes of requests and blocks, with the room that their structures keep.
     pub(super) fn memory(&self) -> (u64, u64) {
-        let requests = self.requests.len() * size_of::<(Key, Waiting)>();
-        let block = size_of::<(u32, Option<Block>)>() + size_of::<(Lpn, BlockId)>();
-        (requests as u64, (self.by_page.len() * block) as u64)
+        // Nodes of an ordered map are two thirds full, more or less.
+        let requests = self.requests.len() * size_of::<(Key, Waiting)>() * 3 / 2;
+        let blocks = self.blocks.capacity() * size_of::<(u32, Option<Block>)>();
+        let pages = self.by_page.capacity() * (size_of::<(Lpn, BlockId)>() + 1);
+        let children = |(_, block): &(u32, Option<Block>)| {
+            let block = block.as_ref()?;
+            Some(block.children.capacity() * size_of::<BlockId>())
+        };
+        let children: usize = self.blocks.iter().filter_map(children).sum();
+        (requests as u64, (blocks + pages + children) as u64)
     }
 
     pub(super) fn get(&self, id: BlockId) -> Option<&Block> {
@@ -306,6 +316,15 @@ impl Pool {
         self.by_page.get(&at).copied()
     }
 
+    /// A leaf with so many entries was seen.
+    pub(super) fn learn(&mut self, at: Lpn, len: usize) {
+        if let Some(id) = self.of_page(at)
+            && self.block(id).node_size != Some(len)
+        {
+            self.block_mut(id).node_size = Some(len);
+        }
+    }
+
     /// Takes a request that came: `Insert` and `Delete` as they are, `Overwrite` for an update of a
     /// key that is known to be there.
     pub(super) fn put(&mut self, key: Key, new: Request) {
@@ -380,7 +399,8 @@ impl Pool {
             return;
         };
         self.counts.divided += 1;
-        let mut parts: Vec<(Span, Count)> = Vec::new();
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.clear();
         let mut children = self.block(id).children.iter();
         let mut child = children.next().map(|&child| self.block(child));
         let mut waiting = self.requests.range(span.low..=span.high);
@@ -412,14 +432,15 @@ impl Pool {
             parts.last_mut().expect("a part").1.take(one);
             left -= 1;
         }
-        let made: Vec<BlockId> = parts
-            .into_iter()
-            .map(|(span, count)| self.add_with(span, level - 1, Some(id), count))
-            .collect();
+        for &(span, count) in &parts {
+            let made = self.add_with(span, level - 1, Some(id), count);
+            let children = &self.block(id).children;
+            let place = children.partition_point(|&child| self.block(child).span.low < span.low);
+            self.block_mut(id).children.insert(place, made);
+        }
         let block = self.block_mut(id);
         (block.own, block.growth, block.born) = (0, 0, u64::MAX);
-        block.children.extend(made);
-        self.sort_children(id);
+        self.parts = parts;
     }
 
     fn add_counted(&mut self, span: Span, level: u32, parent: Option<BlockId>) -> BlockId {

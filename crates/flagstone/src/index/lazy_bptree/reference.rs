@@ -54,7 +54,7 @@ impl LazyTree {
             };
             let (len, done) = self.entries_of(now, page)?;
             now = done;
-            if after + len >= 2 * self.tree.shape.leaf_order {
+            if len.is_none_or(|len| after + len >= 2 * self.tree.shape.leaf_order) {
                 return Ok((false, now));
             }
             right |= other > slot;
@@ -77,7 +77,7 @@ impl LazyTree {
             (two, one)
         };
         let distance = right.0 - left.0;
-        let (first, now) = self.operation(now, one.1)?;
+        let (first, now) = self.operation(now, one.1, true)?;
         if first == Operation::Normal && distance > 2 {
             return Ok((false, now));
         }
@@ -86,13 +86,13 @@ impl LazyTree {
             // Case 2, or 1.
             return Ok((true, now));
         }
-        let (second, now) = self.operation(now, two.1)?;
+        let (second, now) = self.operation(now, two.1, true)?;
         let both = rebalances && second != Operation::Normal;
         let either = rebalances || second != Operation::Normal;
         if both || (distance == 1 && either) {
             return Ok((true, now));
         }
-        let (of_left, now) = self.operation(now, left.1)?;
+        let (of_left, now) = self.operation(now, left.1, true)?;
         if distance == 2 && of_left == Operation::Underflow {
             // Case 3: the leaf between goes, and the one behind it gets another neighbour.
             return self.merges_right(now, family, left);
@@ -125,7 +125,7 @@ impl LazyTree {
         let mut next = 0;
         while next < members.len() {
             let member = members[next];
-            let (operation, done) = self.operation(now, member.1)?;
+            let (operation, done) = self.operation(now, member.1, true)?;
             now = done;
             let mut others = Vec::new();
             for candidate in candidates {

@@ -28,9 +28,10 @@ pub(super) struct Score {
 }
 
 impl Score {
+    /// Gains are small where sizes are not 1, so that products fit.
+    #[inline]
     pub(super) fn order(self, other: Score) -> Ordering {
-        let ours = u128::from(self.gain) * u128::from(other.size);
-        ours.cmp(&(u128::from(other.gain) * u128::from(self.size)))
+        (self.gain * other.size).cmp(&(other.gain * self.size))
     }
 }
 
@@ -38,8 +39,8 @@ impl Score {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Least {
     /// Of groups, with when it was hit; by their scores as far as they are known. With super groups
-    /// as victims: of those.
-    pub(super) group: Option<(Score, u64)>,
+    /// as victims: of those, and one of its groups.
+    pub(super) group: Option<(Score, u64, BlockId)>,
     /// Of lists that are not divided.
     list: Option<Score>,
     /// Those lists.
@@ -48,13 +49,13 @@ pub(super) struct Least {
 
 impl Least {
     /// Takes a group in, if it is better; tells whether it is.
-    pub(super) fn group(&mut self, score: Score, hit: u64) -> bool {
-        let better = self.group.is_none_or(|(least, when)| {
+    pub(super) fn group(&mut self, score: Score, hit: u64, id: BlockId) -> bool {
+        let better = self.group.is_none_or(|(least, when, _)| {
             let order = score.order(least);
             order.is_lt() || (order.is_eq() && hit < when)
         });
         if better {
-            self.group = Some((score, hit));
+            self.group = Some((score, hit, id));
         }
         better
     }
@@ -71,7 +72,7 @@ impl Least {
         self.list.is_none_or(|list| list.order(best.score).is_gt())
             && self
                 .group
-                .is_none_or(|(score, hit)| !best.loses(score, hit, exact_ties))
+                .is_none_or(|(score, hit, _)| !best.loses(score, hit, exact_ties))
     }
 }
 
@@ -166,15 +167,15 @@ impl LazyTree {
         if block.level == 1 {
             for &child in &block.children {
                 let group = self.tree.above.block(child);
-                least.group(self.score(group), group.hit);
+                least.group(self.score(group), group.hit, child);
             }
             return least;
         }
         for child in 0..block.children.len() {
             let child = self.tree.above.block(id).children[child];
             let of_child = below(self, child);
-            if let Some((score, hit)) = of_child.group {
-                least.group(score, hit);
+            if let Some((score, hit, id)) = of_child.group {
+                least.group(score, hit, id);
             }
             if let Some(list) = of_child.list {
                 least.list(list, of_child.lists);
@@ -278,21 +279,23 @@ impl LazyTree {
     ) -> Result<(Option<BlockId>, Nanos), IndexError> {
         let skip = prune && self.skip;
         let mut best: Option<Best> = None;
-        let mut stack = vec![self.tree.above.root];
+        let mut stack = std::mem::take(&mut self.stack);
+        stack.clear();
+        stack.push(self.tree.above.root);
         while let Some(id) = stack.pop() {
-            if !self.tree.above.is_full() {
-                return Ok((None, now));
-            }
-            if best
-                .as_ref()
-                .is_some_and(|best| self.tree.above.get(best.id).is_none())
-            {
-                best = None;
-            }
-            let Some(block) = self.tree.above.get(id) else {
+            let Some(block) = self
+                .tree
+                .above
+                .get(id)
+                .filter(|_| self.tree.above.is_full())
+            else {
                 continue;
             };
-            if let Some(best) = best.as_ref().filter(|_| skip && block.level > 0) {
+            if block.level == 0 {
+                now = self.weigh(now, id, &mut best, prune, exact_ties)?;
+                continue;
+            }
+            if let Some(best) = best.as_ref().filter(|_| skip) {
                 let least = self.least(id);
                 if least.is_behind(best, exact_ties) {
                     self.tree.above.counts.pruned += least.lists;
@@ -300,7 +303,7 @@ impl LazyTree {
                 }
             }
             let block = self.tree.above.block(id);
-            if block.level > 0 && block.own > 0 {
+            if block.own > 0 {
                 let bound = self.bound(block);
                 let may = best
                     .as_ref()
@@ -310,31 +313,56 @@ impl LazyTree {
                 } else {
                     self.tree.above.counts.pruned += 1;
                 }
-            } else if block.level == 0 && block.own > 0 {
-                let (least, hit) = (self.score(block), block.hit);
-                let may = best
-                    .as_ref()
-                    .is_none_or(|best| best.loses(least, hit, exact_ties));
-                if self.policy == Policy::Cost && (may || !prune) {
-                    now = self.size_up(now, id)?;
-                }
-                if let Some(block) = self.tree.above.get(id).filter(|_| may || !prune) {
-                    let score = self.score(block);
-                    let better = best
-                        .as_ref()
-                        .is_none_or(|best| best.loses(score, hit, true));
-                    if better {
-                        best = Some(Best { id, score, hit });
-                    }
-                }
             }
-            stack.extend(
-                self.tree
-                    .above
-                    .get(id)
-                    .map_or(&[][..], |block| &block.children),
-            );
+            let Some(block) = self.tree.above.get(id) else {
+                continue;
+            };
+            if skip && block.level == 1 && exact_ties && self.policy != Policy::Cost {
+                // Scores are known, so that the best of them is.
+                if let Some((.., group)) = self.least(id).group {
+                    now = self.weigh(now, group, &mut best, prune, exact_ties)?;
+                }
+            } else {
+                stack.extend(&block.children);
+            }
         }
+        self.stack = stack;
         Ok((best.map(|best| best.id), now))
+    }
+
+    /// Compares a group with the best so far, and reads its leaf if the score depends on it and may
+    /// be better.
+    #[inline]
+    fn weigh(
+        &mut self,
+        mut now: Nanos,
+        id: BlockId,
+        best: &mut Option<Best>,
+        prune: bool,
+        exact_ties: bool,
+    ) -> Result<Nanos, IndexError> {
+        let block = self.tree.above.block(id);
+        if block.own == 0 {
+            return Ok(now);
+        }
+        let (least, hit) = (self.score(block), block.hit);
+        let loses = |best: &Option<Best>, score, ties| {
+            best.as_ref()
+                .is_none_or(|best| best.loses(score, hit, ties))
+        };
+        if prune && !loses(best, least, exact_ties) {
+            return Ok(now);
+        }
+        if self.policy == Policy::Cost {
+            now = self.size_up(now, id)?;
+        }
+        // A group that was committed on the way has made room, and ends the search.
+        if let Some(block) = self.tree.above.get(id) {
+            let score = self.score(block);
+            if loses(best, score, true) {
+                *best = Some(Best { id, score, hit });
+            }
+        }
+        Ok(now)
     }
 }

@@ -32,16 +32,21 @@ pub(super) enum Operation {
 }
 
 impl LazyTree {
-    /// What committing a group does. Its leaf is read only if its size matters.
+    /// What committing a group does. Where its leaf's size is not known, the leaf is looked at if
+    /// it is in memory, and read if `reads`; a group of which nothing is known is taken to be
+    /// normal.
     pub(super) fn operation(
         &mut self,
-        now: Nanos,
+        mut now: Nanos,
         id: BlockId,
+        reads: bool,
     ) -> Result<(Operation, Nanos), IndexError> {
-        if self.tree.above.get(id).is_none() {
+        let Some(block) = self.tree.above.get(id) else {
             return Ok((Operation::Normal, now));
+        };
+        if reads || self.tree.cache.holds(block.span.at) {
+            now = self.size_up(now, id)?;
         }
-        let now = self.size_up(now, id)?;
         let order = self.tree.shape.leaf_order;
         let after = |block: &Block| Some(block.node_size? as i64 + block.growth);
         let operation = match self.tree.above.get(id).and_then(after) {
@@ -66,7 +71,7 @@ impl LazyTree {
         if !self.tree.above.get(one).is_some_and(shrinks) {
             return Ok((false, now));
         }
-        let (operation, now) = self.operation(now, one)?;
+        let (operation, now) = self.operation(now, one, false)?;
         let pool = &self.tree.above;
         let (Some(above), Some(left), Some(right)) =
             (pool.get(parent), pool.get(one), pool.get(two))
@@ -92,31 +97,32 @@ impl LazyTree {
         for page in near[..2].iter().flatten() {
             let (len, done) = self.entries_of(now, *page)?;
             now = done;
-            if after + len >= 2 * self.tree.shape.leaf_order {
+            if len.is_none_or(|len| after + len >= 2 * self.tree.shape.leaf_order) {
                 return Ok((false, now));
             }
         }
         Ok((true, now))
     }
 
-    /// Entries of any leaf.
+    /// Entries of any leaf, if they are known or the leaf is in memory.
     pub(super) fn entries_of(
         &mut self,
         now: Nanos,
         page: Lpn,
-    ) -> Result<(usize, Nanos), IndexError> {
+    ) -> Result<(Option<usize>, Nanos), IndexError> {
         let pool = &self.tree.above;
         let known = pool.of_page(page).and_then(|id| pool.block(id).node_size);
-        match known {
-            Some(len) => Ok((len, now)),
-            None => self
-                .tree
-                .look(now, page, |_, page, shape| shape.leaf_len(page)),
+        if known.is_some() || !self.tree.cache.holds(page) {
+            return Ok((known, now));
         }
+        let (len, now) = self
+            .tree
+            .look(now, page, |_, page, shape| shape.leaf_len(page))?;
+        Ok((Some(len), now))
     }
 
     /// Whether a group that does not rebalance saves a write with one near it that does: cases 2
-    /// and 3. `groups` are those under one parent, in order.
+    /// and 3. `groups` are those under one parent, in order. No leaf is read for it (D9).
     fn goes_along(
         &mut self,
         mut now: Nanos,
@@ -128,7 +134,7 @@ impl LazyTree {
         let left = place.checked_sub(1).map(|place| groups[place]);
         for other in [left, groups.get(place + 1).copied()] {
             if let Some(other) = other.filter(|&other| self.are_neighbours(id, other)) {
-                let (operation, done) = self.operation(now, other)?;
+                let (operation, done) = self.operation(now, other, false)?;
                 now = done;
                 if operation != Operation::Normal {
                     return Ok((true, now));
@@ -168,7 +174,7 @@ impl LazyTree {
     ) -> Result<(Vec<BlockId>, Nanos), IndexError> {
         let mut rebalance = Vec::new();
         for &id in groups {
-            let (operation, done) = self.operation(now, id)?;
+            let (operation, done) = self.operation(now, id, true)?;
             now = done;
             rebalance.push(operation != Operation::Normal);
         }
@@ -198,11 +204,14 @@ impl LazyTree {
         let Some(parent) = self.tree.above.block(id).parent else {
             return Ok((vec![id], now));
         };
-        let (operation, mut now) = self.operation(now, id)?;
+        // Its leaf is going to be changed, so that reading it costs nothing more.
+        let now = self.size_up(now, id)?;
+        let (operation, mut now) = self.operation(now, id, false)?;
         if operation == Operation::Normal {
-            let groups = self.tree.above.block(parent).children.clone();
+            let block = self.tree.above.get(parent);
+            let groups = block.map_or_else(Vec::new, |block| block.children.clone());
             let Some(place) = groups.iter().position(|&other| other == id) else {
-                return Ok((vec![id], now));
+                return Ok((Vec::new(), now));
             };
             let (along, done) = self.goes_along(now, parent, &groups, place)?;
             now = done;
@@ -263,7 +272,7 @@ impl LazyTree {
             if self.policy == Policy::Big {
                 score.gain = 1;
             }
-            if score.size > 0 && least.group(score, hit) {
+            if score.size > 0 && least.group(score, hit, super_group[0]) {
                 best = super_group.to_vec();
             }
         }
@@ -302,8 +311,8 @@ impl LazyTree {
                     least
                 }
             };
-            if let Some((score, hit)) = least.group
-                && all.group(score, hit)
+            if let Some((score, hit, id)) = least.group
+                && all.group(score, hit, id)
             {
                 best = Some(parent);
             }

@@ -56,6 +56,7 @@ pub(super) const INFO: Info = Info {
     paper: "[PrefixBTree]",
     ordered: true,
     buffers: false,
+    recovers: false,
     settings: &[
         Setting {
             name: "key_bytes",

@@ -1,0 +1,146 @@
+//! Tests that name departures of the lazy-update B+-tree from its paper (D2, D3, D4, D8, D9; others
+//! are in `tests.rs` and `examples.rs`), and a victim that is gone before it is committed.
+
+use super::super::model::figure;
+use super::tests::{busy, open_lazy, small};
+use super::*;
+use std::collections::BTreeMap;
+
+const START: Nanos = Nanos::ZERO;
+
+/// D4.
+#[test]
+fn a_dirty_leaf_takes_its_requests_along_unless_it_would_split() {
+    for (inserted, committed) in [(1, 1.0), (3, 0.0)] {
+        let mut index = open_lazy(&small(2), 1 << 10);
+        for key in 0..40 {
+            index.insert(START, key * 10, 1).expect("room");
+            index.flush(START).expect("room");
+        }
+        // The first leaf has three entries, and is dirty and alone in that when it goes.
+        index.insert(START, 0, 2).expect("room");
+        index.commit_everything(START).expect("room");
+        index.reset_stats();
+        for key in 1..=inserted {
+            index.insert(START, key, 3).expect("room");
+        }
+        for key in 10..40 {
+            index.get(START, key * 10).expect("pages");
+        }
+        assert_eq!(figure(&index, "committed_on_eviction"), committed);
+        assert_eq!(index.get(START, 1).expect("pages").0, Some(3));
+        index.check().expect("a tree and its pool");
+    }
+}
+
+/// Reading a leaf to choose a victim takes a frame; the dirty leaf that leaves it may be the best
+/// victim's, whose group is then committed already.
+#[test]
+fn a_victim_that_was_committed_while_it_was_chosen_is_not_committed_again() {
+    // Two frames, and five leaves of three entries under one root.
+    let settings = Settings::new()
+        .with("order", 2)
+        .with("memory", 640)
+        .with("pool_share", 0.1);
+    let mut index = open_lazy(&settings, 1 << 10);
+    for key in 0..14 {
+        index.insert(START, key * 10, 1).expect("room");
+        index.flush(START).expect("room");
+    }
+    assert_eq!(index.tree.cache.frames(), 2);
+    // The third leaf is dirty, and not used after.
+    index.insert(START, 60, 2).expect("room");
+    index.commit_everything(START).expect("room");
+    index.tree.above.capacity = 5;
+    // Its two requests cost a write; the three of the first leaf would split that, which is known
+    // when it has been read, and are not better then.
+    for key in [60, 70] {
+        index.update(START, key, 3).expect("room");
+    }
+    for key in [1, 2, 3] {
+        index.insert(START, key, 3).expect("room");
+    }
+    index.form_groups(START).expect("pages");
+    index.reset_stats();
+    index.insert(START, 200, 3).expect("room");
+    assert_eq!(figure(&index, "committed_on_eviction"), 1.0);
+    assert_eq!(figure(&index, "groups_committed"), 1.0);
+    index.check().expect("a tree and its pool");
+    let waiting: Vec<Key> = index.tree.above.requests.keys().copied().collect();
+    assert_eq!(waiting, [1, 2, 3, 200]);
+    assert_eq!(index.get(START, 60).expect("a page").0, Some(3));
+}
+
+/// D2: blocks count requests of one ordered map; what belongs to a block is what the paper's lists
+/// would have. D3: requests above come down when a range grows.
+#[test]
+fn blocks_count_what_the_lists_of_the_paper_would_hold() {
+    let crowded = small(1).with("memory", 4096).with("pool_share", 0.5);
+    let index = busy(&crowded);
+    assert!(figure(&index, "requests_pulled_down") > 0.0);
+    let pool = &index.tree.above;
+    let mut lists: BTreeMap<(Key, Key), usize> = BTreeMap::new();
+    for &key in pool.requests.keys() {
+        let block = pool.block(pool.locate(key));
+        *lists.entry((block.span.low, block.span.high)).or_default() += 1;
+    }
+    for (&(low, _), &count) in &lists {
+        let owner = pool.requests.range(low..).map(|(&key, _)| pool.locate(key));
+        let owner = owner
+            .map(|id| pool.block(id))
+            .find(|block| block.span.low == low);
+        assert_eq!(owner.map(|block| block.own), Some(count));
+    }
+    assert!(!lists.is_empty());
+}
+
+/// D8: what waits is limited by the paper's count; what it takes is told, and is more.
+#[test]
+fn the_memory_of_the_pool_is_told_with_its_blocks() {
+    let index = busy(&small(2).with("memory", 65536).with("pool_share", 0.5));
+    let waiting = figure(&index, "pool_requests") as u64;
+    assert_eq!(figure(&index, "pool_capacity"), 32768.0 / 16.0);
+    let part = |name| {
+        let memory = index.memory();
+        memory.iter().find(|part| part.0 == name).expect("a part").1
+    };
+    assert!(part("requests") > 16 * waiting && part("blocks") > 0);
+}
+
+/// D9: a normal group's super group is found with what is known; the second approach reads.
+#[test]
+fn super_groups_of_normal_victims_read_no_leaf() {
+    let reads = |approach: &str| {
+        let settings = Settings::new()
+            .with("order", 2)
+            .with("memory", 640)
+            .with("pool_share", 0.1)
+            .with("super_group", approach);
+        let mut index = open_lazy(&settings, 1 << 10);
+        for key in 0..14 {
+            index.insert(START, key * 10, 1).expect("room");
+            index.flush(START).expect("room");
+        }
+        index.tree.above.capacity = 7;
+        // The biggest group is that of the second leaf; its neighbours would split.
+        for (key, value) in [(30, 2), (40, 2), (50, 2)] {
+            index.update(START, key, value).expect("room");
+        }
+        for key in [1, 2, 61, 62] {
+            index.insert(START, key, 2).expect("room");
+        }
+        index.form_groups(START).expect("pages");
+        index.tree.settle(START).expect("room");
+        index.reset_stats();
+        let victims = if approach == "second" {
+            index.select(START).expect("pages").0
+        } else {
+            let victim = index.tree.above.locate(30);
+            index.super_group(START, victim).expect("pages").0
+        };
+        (victims.len(), index.stats().reads)
+    };
+    assert_eq!(reads("first"), (1, 0));
+    let (together, read) = reads("second");
+    assert!(together == 3 && read >= 2, "{together}, {read}");
+}
