@@ -186,7 +186,7 @@ fn size(fill: usize, len: usize, prefix: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::model::Dice;
+    use crate::dice::Dice;
     use super::super::tree::Sizes;
     use super::*;
 

@@ -117,7 +117,7 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::model::Dice;
+    use crate::dice::Dice;
     use super::*;
 
     fn numbers(key: &str, value: &str, value_bytes: usize) -> Numbers {

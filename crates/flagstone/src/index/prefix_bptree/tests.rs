@@ -1,7 +1,8 @@
 //! Tests of the prefix B+-tree: histories of byte strings against a map with stores and changes
 //! that go wrong on purpose, histories of numbers as all indexes have, limits, full stores, damage.
 
-use super::super::model::{Dice, History, assert_recovers, figure, small_device};
+use super::super::model::{History, assert_recovers, figure, small_device};
+use crate::dice::Dice;
 use super::super::{IndexKind, MemStore, Recoverable, StoreError};
 use super::*;
 use crate::commit::Kind as Protocol;
