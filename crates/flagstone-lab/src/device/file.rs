@@ -96,6 +96,8 @@ impl DeviceFile {
             let why = "reads_in_gaps needs a channel for each plane";
             return wrong("reads_in_gaps", why.into());
         }
+        let inherited = base.is_some_and(|spec| spec.copy_back);
+        let copy_back = self.timing.copy_back.unwrap_or(inherited);
         let config = self.config(base)?;
         if let Err(error) = Ftl::capacity(&geometry, &config, &Format::default()) {
             return wrong("over_provision", error.to_string());
@@ -121,6 +123,7 @@ impl DeviceFile {
             geometry,
             timing,
             reads_in_gaps,
+            copy_back,
             config,
             ecc_bits: table
                 .ecc_bits

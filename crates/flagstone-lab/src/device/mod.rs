@@ -34,6 +34,8 @@ pub struct DeviceSpec {
     pub timing: Timing,
     /// Whether reads are made in the gaps of a plane's timeline.
     pub reads_in_gaps: bool,
+    /// Whether the collector copies within a plane, past the channel.
+    pub copy_back: bool,
     /// How the FTL is set up.
     pub config: Config,
     /// Bit errors that the ECC corrects in a page.
@@ -74,8 +76,12 @@ impl DeviceSpec {
     pub fn chip(&self, spare_kept: usize) -> Chip {
         let chip = Chip::new(self.geometry, self.timing, spare_kept)
             .with_factory_bad(self.factory_bad.clone());
-        match self.reads_in_gaps {
+        let chip = match self.reads_in_gaps {
             true => chip.with_reads_in_gaps(),
+            false => chip,
+        };
+        match self.copy_back {
+            true => chip.with_copy_back(),
             false => chip,
         }
     }

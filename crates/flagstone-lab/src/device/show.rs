@@ -50,6 +50,7 @@ impl DeviceSpec {
         let transfer = timing.transfer_ps_per_byte as f64 / 1000.0;
         put("transfer_ns_per_byte", transfer.to_string());
         put("reads_in_gaps", self.reads_in_gaps.to_string());
+        put("copy_back", self.copy_back.to_string());
         put("over_provision", config.over_provision.to_string());
         put("gc_threshold", config.gc_threshold.to_string());
         match config.victims {

@@ -83,6 +83,8 @@ pub struct TimingTable {
     /// Whether a read goes before what its plane was asked for and cannot begin yet; needs a
     /// channel for each plane.
     pub reads_in_gaps: Option<bool>,
+    /// Whether the collector's copies stay in their plane and do not cross the channel.
+    pub copy_back: Option<bool>,
 }
 
 /// How the FTL is set up.

@@ -152,3 +152,41 @@ fn a_mapping_log_costs_a_page_for_each_transaction() {
         "{logged} log pages for {least}"
     );
 }
+
+#[test]
+fn copies_within_a_plane_leave_the_channel_to_others() {
+    let copying = |copy_back| {
+        let mut setup = setup(Kind::Plain);
+        setup.device.timing.transfer_ps_per_byte = 100_000;
+        setup.device.copy_back = copy_back;
+        run(&setup)
+    };
+    let (across, within) = (copying(false), copying(true));
+    let copies = |record: &Record| by_cause(record, Operation::Program, Cause::Gc);
+    assert!(copies(&within) > 1_000);
+    assert!(within.virtual_ns < across.virtual_ns * 9 / 10);
+}
+
+#[test]
+fn a_rollback_waits_for_what_it_programmed_under_barriers() {
+    // [LightTx] §4.2: one transaction after the other, each rolled back after its four pages.
+    let rolled_back = |isolation| {
+        let mut setup = Setup {
+            isolation: Some(isolation),
+            abort_ratio: 1.0,
+            overwrite: false,
+            fill: 0.0,
+            ..setup(Kind::LightTx)
+        };
+        setup.device.timing.transfer_ps_per_byte = 0;
+        run(&setup)
+    };
+    let (strict, free) = (
+        rolled_back(Isolation::Strict),
+        rolled_back(Isolation::Serializable),
+    );
+    let program_ns = 200_000;
+    let written = strict.host_pages_written.min(2_000);
+    assert!(strict.virtual_ns > written * program_ns / 5);
+    assert!(free.virtual_ns < strict.virtual_ns);
+}

@@ -36,7 +36,8 @@
 //!                 does not say how a log page that names a page which never landed is told from
 //!                 others; its figures leave no room for a wait between the two. The printed form
 //!                 takes the log at its word.
-//!             D5. The pages of the log take the channels in turn.
+//!             D5. The pages of the log go to the channels as their turn comes, and there to that
+//!                 of two lanes which is idle.
 
 use super::active::{Version, Writes};
 use super::mapping_log::MappingLog;
@@ -71,6 +72,8 @@ struct AtomicWrite {
     writes: Writes,
     /// Committed pages that the collection under way has moved.
     moved: Vec<Version>,
+    /// When it began.
+    begun: Nanos,
 }
 
 pub(super) fn recover(
@@ -87,6 +90,7 @@ pub(super) fn recover(
             log,
             writes: Writes::default(),
             moved: Vec::new(),
+            begun: done,
         }),
         done,
     })
@@ -150,7 +154,8 @@ impl Protocol for AtomicWrite {
 
 impl Owner for AtomicWrite {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
-        self.log.admit(ftl, now)
+        self.begun = self.log.admit(ftl, now)?;
+        Ok(self.begun)
     }
 
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
@@ -168,7 +173,9 @@ impl Owner for AtomicWrite {
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let done = self.log.moved(ftl, now, victim, &self.moved)?;
+        let done = self
+            .log
+            .moved(ftl, (self.begun, now), victim, &self.moved)?;
         self.moved.clear();
         Ok(done)
     }

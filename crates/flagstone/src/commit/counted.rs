@@ -79,10 +79,10 @@ impl Counted {
         (at, content): (Lpn, Content<'_>),
         plane: Option<u32>,
     ) -> Result<(), FtlError> {
-        let start = self.room(ftl, now)?;
+        self.room(ftl, now)?;
         let active = self.active.open(tx);
         if active.held.is_some() {
-            program(ftl, start, (tx, active), plane, (0, 0), &mut self.zones)?;
+            program(ftl, now, (tx, active), plane, (0, 0), &mut self.zones)?;
         }
         active.held = Some((at, content.kind()));
         active.held_bytes.clear();
@@ -115,15 +115,15 @@ impl Counted {
         tx: TxId,
         plane: Option<u32>,
     ) -> Result<Nanos, FtlError> {
-        let start = self.room(ftl, now)?;
+        self.room(ftl, now)?;
         let Some(mut active) = self.active.take(tx) else {
             return Ok(now);
         };
         let mut done = now;
         if active.held.is_some() {
             let last = (active.programs.len() as u32 + 1, self.zones.next_version());
-            program(ftl, start, (tx, &mut active), plane, last, &mut self.zones)?;
-            done = ftl.sync(start, active.writes.done)?;
+            program(ftl, now, (tx, &mut active), plane, last, &mut self.zones)?;
+            done = ftl.sync(now, active.writes.done)?;
             self.zones.committed(done);
             active.writes.publish(ftl);
             for entry in active.writes.entries() {
@@ -152,13 +152,13 @@ impl Counted {
         self.active.reuse(active);
     }
 
-    /// Makes sure that a block can be opened. Returns when it may be written.
+    /// Makes sure that a block can be opened.
     #[inline]
-    fn room(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Nanos, FtlError> {
+    fn room(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
         if self.zones.is_short(ftl) {
             self.make_zone(ftl, now)?;
         }
-        Ok(self.zones.writable(now))
+        Ok(())
     }
 
     #[cold]
@@ -250,7 +250,7 @@ impl Owner for Counted {
         if self.zones.is_empty(ftl) {
             self.slide(ftl, now)?;
         }
-        Ok(self.zones.writable(now))
+        Ok(now)
     }
 
     fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Fate {

@@ -75,6 +75,8 @@ struct MhlM {
     heads: u32,
     /// Committed pages that the collection under way has moved.
     moved: Vec<Version>,
+    /// When it began.
+    begun: Nanos,
 }
 
 pub(super) fn recover(
@@ -93,6 +95,7 @@ pub(super) fn recover(
             idle: (0..heads).collect(),
             heads,
             moved: Vec::new(),
+            begun: done,
         }),
         done,
     })
@@ -170,7 +173,8 @@ impl Protocol for MhlM {
 
 impl Owner for MhlM {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
-        self.log.admit(ftl, now)
+        self.begun = self.log.admit(ftl, now)?;
+        Ok(self.begun)
     }
 
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
@@ -192,7 +196,9 @@ impl Owner for MhlM {
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let done = self.log.moved(ftl, now, victim, &self.moved)?;
+        let done = self
+            .log
+            .moved(ftl, (self.begun, now), victim, &self.moved)?;
         self.moved.clear();
         Ok(done)
     }

@@ -101,7 +101,7 @@ impl fmt::Display for Isolation {
     }
 }
 
-/// In [`Format::logs`] of a protocol: as many logs as [`Options::heads`] says.
+/// In [`Format::logs`] of a protocol: a log for each of [`Options::heads`], in lanes.
 pub const LOG_PER_HEAD: u8 = u8::MAX;
 
 /// What is known of a protocol without running it.
@@ -138,7 +138,7 @@ impl Info {
     /// What the protocol needs of the FTL on a given device.
     pub fn format_on(&self, geometry: &Geometry, options: &Options) -> Format {
         let logs = match self.format.logs {
-            LOG_PER_HEAD => options.heads(geometry) as u8,
+            LOG_PER_HEAD => (options.heads(geometry) as usize * mapping_log::LANES) as u8,
             logs => logs,
         };
         Format {

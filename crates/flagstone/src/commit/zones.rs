@@ -11,6 +11,7 @@
 //! A *slide* is a checkpoint: it writes the mapping table, and a root that names the blocks of the
 //! Available and Unavailable zones and the last commit that the table contains. Recovery reads
 //! these blocks only. Blocks leave the zones, and new ones are written, once that root is durable.
+//! Until then the host writes to what is left of the zone.
 //!
 //! A full block stays in the zones if a live transaction has a page in it, or if a dead one may
 //! have that also has a page in a block that is still being written. For the latter no list of
@@ -215,12 +216,6 @@ impl Zones {
         self.durable = self.durable.max(done);
     }
 
-    /// When what is asked for at `now` may be written.
-    #[inline]
-    pub(super) fn writable(&self, now: Nanos) -> Nanos {
-        now.max(self.ready)
-    }
-
     /// When a block may be erased: the slide that let it out of the zones, and the commits that
     /// made its pages invalid, are durable.
     pub(super) fn erasable(&self, ftl: &mut Ftl, now: Nanos) -> Result<Nanos, FtlError> {
@@ -287,6 +282,7 @@ impl Zones {
             blob.extend_from_slice(&block.0.to_le_bytes());
         }
         self.ready = ftl.checkpoint(now, blob)?;
+        ftl.zone_from(self.ready);
         self.durable = self.durable.max(self.ready);
         self.copies.clear();
         self.full = unavailable;

@@ -175,6 +175,8 @@ fn relocate(
     let record = ftl.record_bytes();
     let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
     let mut data = std::mem::take(&mut ftl.page_buffer);
+    let plane = ftl.geometry.plane_of(ftl.addresses.block_of(from));
+    let inside = ftl.may_open(Stream::Gc, plane) && ftl.flash.copy_back(true);
     ftl.stats.add_read(Cause::Gc, false);
     let read = ftl.flash.read(now, from, &mut data, &mut spare[..record]);
     let moved = match read {
@@ -190,7 +192,8 @@ fn relocate(
                     head.lpn,
                     (fate == Fate::Copy).then_some(head.seq),
                 );
-                let (bytes, gc) = (&data[..read.data_bytes], (Stream::Gc, None));
+                let bytes = &data[..read.data_bytes];
+                let gc = (Stream::Gc, inside.then_some(plane));
                 ftl.append_with(read.done, gc, page, bytes, Cause::Gc, |to, copy| {
                     copy.copy_from_slice(tail);
                     owner.place(to, copy);
@@ -205,6 +208,11 @@ fn relocate(
         Err(FlashError::Uncorrectable { .. }) => Ok(Moved::Lost),
         Err(other) => Err(other.into()),
     };
+    if inside {
+        ftl.flash.copy_back(false);
+        let programmed = matches!(moved, Ok(Moved::To(_)));
+        ftl.stats.inside += 1 + u64::from(programmed);
+    }
     ftl.page_buffer = data;
     if matches!(moved, Ok(Moved::To(_) | Moved::Dropped)) {
         ftl.kill(from);

@@ -152,7 +152,9 @@ impl Sizes {
         };
         let logs = u32::from(format.logs);
         let spares = if logs > 0 { 2 } else { 0 };
-        let log_blocks = logs * 3.max(map_pages.div_ceil(pages * logs.max(1)) + 1) + spares;
+        // One that is written and one for when it is full; a single log is to be longer than that.
+        let least = if logs > 1 { 2 } else { 3 };
+        let log_blocks = logs * least.max(map_pages.div_ceil(pages * logs.max(1)) + 1) + spares;
         let anchors = 2 * root_blocks + SPARE_ANCHORS;
         let meta = anchors + map_blocks + log_blocks;
         let planes = geometry.planes();

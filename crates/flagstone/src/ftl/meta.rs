@@ -13,7 +13,7 @@
 //! never erased to make room for the next one. A root that fits a block lies in one; a larger one
 //! begins a block and goes on in others.
 
-use super::{BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, Stream, Written, header};
+use super::{BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, header};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::nand::FlashError;
@@ -54,6 +54,8 @@ pub(super) struct MetaBlock {
     /// Translation pages in it that the current root refers to, or log pages that count.
     pub(super) live: u32,
     pub(super) is_log: bool,
+    /// When it was erased ahead of its use, if it was.
+    pub(super) erased: Option<Nanos>,
 }
 
 /// Roots, translation pages and logs.
@@ -144,7 +146,7 @@ impl MetaArea {
         self.places.get(&block).copied()
     }
 
-    fn free_blocks(&self) -> usize {
+    pub(super) fn free_blocks(&self) -> usize {
         self.pool
             .iter()
             .filter(|b| b.state == MetaState::Free)
@@ -152,7 +154,7 @@ impl MetaArea {
     }
 
     /// Blocks that a checkpoint of every translation page may need.
-    fn full_checkpoint_blocks(&self, pages_per_block: u32) -> usize {
+    pub(super) fn full_checkpoint_blocks(&self, pages_per_block: u32) -> usize {
         if self.directory.is_empty() {
             return 0;
         }
@@ -161,57 +163,6 @@ impl MetaArea {
 }
 
 impl Ftl {
-    /// Whether the logs have taken what they may: the owner must write a checkpoint before it
-    /// appends to a log again, or the next checkpoint might not fit.
-    pub fn log_is_full(&self) -> bool {
-        let reserve = self
-            .meta
-            .full_checkpoint_blocks(self.geometry.pages_per_block);
-        self.meta.free_blocks() < reserve + self.meta.open_log.len() + 1
-    }
-
-    /// The plane that a lane of the logs begins on: each on another channel as far as there are
-    /// any, and each at another place among the planes of its channel.
-    fn log_plane(&self, lane: u32) -> u32 {
-        let (planes, lanes) = (self.geometry.planes(), self.meta.open_log.len() as u32);
-        let on_channel = planes / self.geometry.channels;
-        let first = lane * (planes / lanes).max(1) % planes;
-        first - first % on_channel + (first + lane) % on_channel
-    }
-
-    /// The log that can take a page first, where `busy` says until when each is written, and among
-    /// equals the one whose plane is the next in turn: a stream programmed there longest ago.
-    pub fn log_in_turn(&self, stream: Stream, now: Nanos, busy: &[Nanos]) -> u8 {
-        let (planes, channels) = (self.geometry.planes(), self.geometry.channels);
-        let turn =
-            |plane: u32| plane % (planes / channels) * channels + plane / (planes / channels);
-        let next = turn(self.plane_in_turn(stream));
-        let wait = |&lane: &usize| {
-            let open = self.meta.open_log[lane].map(|i| self.meta.pool[i].block);
-            let plane = open.map_or(self.log_plane(lane as u32), |b| self.geometry.plane_of(b));
-            (now.max(busy[lane]), (turn(plane) + planes - next) % planes)
-        };
-        let lanes = 0..self.meta.open_log.len();
-        lanes.min_by_key(wait).expect("the owner asked for logs") as u8
-    }
-
-    /// Appends a page to a log and says when it is done.
-    pub fn log(&mut self, now: Nanos, log: u8, data: &[u8]) -> Result<Written, FtlError> {
-        assert!(
-            data.len() <= self.geometry.page_bytes as usize,
-            "a log page is a page"
-        );
-        let seq = self.next_seq();
-        let header = Header {
-            kind: Kind::Log,
-            lpn: Lpn(log.into()),
-            seq,
-        };
-        let (index, at, done) = self.meta_append(now, header, data, Cause::Log)?;
-        self.meta.pool[index].live += 1;
-        Ok(Written { at, seq, done })
-    }
-
     /// Writes the changed translation pages and a root: what was logged before is no longer needed,
     /// and `blob` is what the owner will be given back. Returns when the root is durable.
     pub fn checkpoint(&mut self, now: Nanos, blob: Vec<u8>) -> Result<Nanos, FtlError> {
@@ -340,7 +291,7 @@ impl Ftl {
     }
 
     /// Programs a translation or log page into an open block of its sort.
-    fn meta_append(
+    pub(super) fn meta_append(
         &mut self,
         now: Nanos,
         head: Header,
@@ -421,7 +372,11 @@ impl Ftl {
                 })
                 .ok_or(FtlError::MetaFull)?;
             let block = self.meta.pool[index].block;
-            match self.erase(now, block, Cause::Mapping)? {
+            let erased = match self.meta.pool[index].erased.take() {
+                Some(done) => Some(now.max(done)),
+                None => self.erase(now, block, Cause::Mapping)?,
+            };
+            match erased {
                 Some(done) => {
                     let entry = &mut self.meta.pool[index];
                     (entry.state, entry.next, entry.live) = (MetaState::Open, 0, 0);

@@ -22,6 +22,7 @@ mod config;
 mod write;
 mod collector;
 mod meta;
+mod logs;
 mod mount;
 
 pub use config::{Config, ConfigError, Format};
@@ -36,7 +37,7 @@ use crate::nand::{Addresses, Flash, FlashError, Geometry, Read};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 pub(crate) use collector::{collect, make_room};
 use meta::MetaArea;
-use pool::Pool;
+use pool::{Pool, Zone};
 use std::fmt;
 use write::Head;
 
@@ -258,13 +259,15 @@ pub struct Ftl {
     erases: Vec<u32>,
     erases_total: u64,
     free: Pool,
-    zone: Option<Pool>,
+    zone: Option<Zone>,
     victims: Victims,
     heads: [Head; 2],
     retire: Vec<Pbn>,
     meta: MetaArea,
     seq: u64,
     wear_cursor: u32,
+    /// When the last page that the host wrote is done.
+    host_until: Nanos,
     stats: Stats,
     page_buffer: Vec<u8>,
 }
@@ -314,6 +317,12 @@ impl Ftl {
     /// The last free blocks, as many as this, are kept for the collector's copies.
     pub fn gc_reserve_blocks(&self) -> u32 {
         self.gc_reserve_blocks
+    }
+
+    /// When the page is done that was programmed last for the host: one that is held back is not.
+    #[inline]
+    pub fn host_until(&self) -> Nanos {
+        self.host_until
     }
 
     /// Counters since the start.

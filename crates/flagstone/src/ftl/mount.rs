@@ -7,7 +7,7 @@
 
 use super::config::Sizes;
 use super::meta::{MetaArea, MetaBlock, MetaState, NONE, RootImage};
-use super::pool::Pool;
+use super::pool::{Pool, Zone};
 use super::write::Head;
 use super::{
     Block, BlockState, Cause, Config, ConfigError, EMPTY, Format, Ftl, FtlError, Header, Kind,
@@ -107,6 +107,7 @@ impl Ftl {
             next: 0,
             live: 0,
             is_log: false,
+            erased: None,
         };
         let (pages, blocks) = (geometry.pages() as usize, geometry.blocks());
         let mut ftl = Ftl {
@@ -127,7 +128,7 @@ impl Ftl {
             erases: vec![0; blocks as usize],
             erases_total: 0,
             free: Pool::new(geometry.planes()),
-            zone: format.zoned.then(|| Pool::new(geometry.planes())),
+            zone: format.zoned.then(|| Zone::new(geometry.planes())),
             victims: Victims::new(blocks, geometry.pages_per_block),
             heads: [Head::new(&geometry), Head::new(&geometry)],
             retire: Vec::new(),
@@ -151,6 +152,7 @@ impl Ftl {
             seq: 0,
             wear_cursor: 0,
             stats: Stats::default(),
+            host_until: Nanos::ZERO,
             page_buffer: vec![0; geometry.page_bytes as usize],
             logical_pages: sizes.logical_pages,
             log_from: Lpn(u32::MAX),

@@ -1,6 +1,6 @@
 //! Blocks that can be written: a heap a plane, the least worn block first (dynamic wear levelling).
 
-use crate::units::Pbn;
+use crate::units::{Nanos, Pbn};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -34,10 +34,95 @@ impl Pool {
         Some(Pbn(block))
     }
 
+    pub(super) fn has(&self, plane: u32) -> bool {
+        !self.planes[plane as usize].is_empty()
+    }
+
     pub(super) fn blocks(&self) -> impl Iterator<Item = Pbn> + '_ {
         self.planes
             .iter()
             .flatten()
             .map(|Reverse((_, block))| Pbn(*block))
+    }
+}
+
+/// Blocks that were set aside: some may be written while the checkpoint is still under way that set
+/// the others aside.
+#[derive(Debug, Clone)]
+pub(super) struct Zone {
+    older: Pool,
+    older_from: Nanos,
+    newer: Pool,
+    newer_from: Nanos,
+}
+
+impl Zone {
+    pub(super) fn new(planes: u32) -> Self {
+        Zone {
+            older: Pool::new(planes),
+            older_from: Nanos::ZERO,
+            newer: Pool::new(planes),
+            newer_from: Nanos::ZERO,
+        }
+    }
+
+    /// What is put in from here on is newer than all that is in it.
+    pub(super) fn begin(&mut self) {
+        for (older, newer) in self.older.planes.iter_mut().zip(&mut self.newer.planes) {
+            older.append(newer);
+        }
+        self.older.len += std::mem::take(&mut self.newer.len);
+        self.older_from = self.newer_from;
+    }
+
+    /// The newer blocks may be written from then on.
+    pub(super) fn may_be_written(&mut self, from: Nanos) {
+        self.newer_from = from;
+    }
+
+    pub(super) fn put(&mut self, plane: u32, block: Pbn, erases: u32) {
+        self.newer.put(plane, block, erases);
+    }
+
+    /// A block, and when it may be written.
+    pub(super) fn take(&mut self, plane: u32, now: Nanos) -> Option<(Pbn, Nanos)> {
+        let older = self.older.take(plane).map(|b| (b, self.older_from));
+        let block = older.or_else(|| self.newer.take(plane).map(|b| (b, self.newer_from)));
+        block.map(|(block, from)| (block, now.max(from)))
+    }
+
+    pub(super) fn has(&self, plane: u32) -> bool {
+        self.older.has(plane) || self.newer.has(plane)
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.older.len() + self.newer.len()
+    }
+
+    pub(super) fn blocks(&self) -> impl Iterator<Item = Pbn> + '_ {
+        self.older.blocks().chain(self.newer.blocks())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_gives_what_was_set_aside_first_and_the_rest_from_its_instant_on() {
+        let mut zone = Zone::new(2);
+        for (block, erases) in [(0, 0), (1, 5)] {
+            zone.put(0, Pbn(block), erases);
+        }
+        zone.may_be_written(Nanos(100));
+        zone.begin();
+        zone.put(0, Pbn(2), 0);
+        zone.may_be_written(Nanos(200));
+        assert_eq!((zone.len(), zone.blocks().count()), (3, 3));
+        assert!(zone.has(0) && !zone.has(1));
+        assert_eq!(zone.take(0, Nanos(50)), Some((Pbn(0), Nanos(100))));
+        assert_eq!(zone.take(0, Nanos(150)), Some((Pbn(1), Nanos(150))));
+        assert_eq!(zone.take(0, Nanos(150)), Some((Pbn(2), Nanos(200))));
+        assert_eq!(zone.take(0, Nanos(300)), None);
     }
 }

@@ -83,6 +83,8 @@ pub struct Stats {
     counts: [[u64; 6]; 4],
     /// Of the reads, those of a spare area alone.
     spare_reads: [u64; 6],
+    /// Of the collector's reads and programs, those that did not cross a channel.
+    pub(super) inside: u64,
     /// From the choice of the victim to the end of its erase, summed over all collections.
     pub gc_ns: Nanos,
     /// Victims collected.
@@ -118,7 +120,8 @@ impl Stats {
         let cells = [timing.read, timing.program, timing.reprogram, timing.erase];
         let cells = Operation::ALL.into_iter().zip(cells);
         let cells: u64 = cells.map(|(op, each)| count(op) * each.0).sum();
-        let pages = count(Operation::Read) - spare_reads + count(Operation::Program);
+        let inside = if cause == Cause::Gc { self.inside } else { 0 };
+        let pages = count(Operation::Read) - spare_reads + count(Operation::Program) - inside;
         let spares = spare_reads + count(Operation::Reprogram);
         Nanos(cells + pages * page_transfer.0 + spares * spare_transfer.0)
     }

@@ -114,6 +114,9 @@ impl Ftl {
                     self.live[at.index() / 64] |= 1 << (at.0 % 64);
                     self.live_pages += 1;
                     self.blocks[block.index()].live += 1;
+                    if stream == Stream::Host {
+                        self.host_until = done;
+                    }
                     self.advance(done, stream, plane, &spare[..record])?;
                     return Ok(Written { at, seq, done });
                 }
@@ -148,6 +151,15 @@ impl Ftl {
         self.heads[stream as usize].open[plane as usize]
             .as_ref()
             .map(|open| open.block)
+    }
+
+    /// Whether the next page of a stream can go to a given plane.
+    pub(super) fn may_open(&self, stream: Stream, plane: u32) -> bool {
+        let blocks = || match &self.zone {
+            Some(zone) => zone.has(plane),
+            None => self.free.has(plane),
+        };
+        self.open_on(stream, plane).is_some() || blocks()
     }
 
     /// The plane whose turn it is to take the next page of a stream.
@@ -227,13 +239,14 @@ impl Ftl {
     fn take_block(&mut self, now: Nanos, plane: u32) -> Result<Option<(Pbn, Nanos)>, FtlError> {
         let mut now = now;
         loop {
-            let pool = match &mut self.zone {
-                Some(zone) => zone,
-                None => &mut self.free,
+            let taken = match &mut self.zone {
+                Some(zone) => zone.take(plane, now),
+                None => self.free.take(plane).map(|block| (block, now)),
             };
-            let Some(block) = pool.take(plane) else {
+            let Some((block, from)) = taken else {
                 return Ok(None);
             };
+            now = from;
             if !self.blocks[block.index()].stale {
                 return Ok(Some((block, now)));
             }
@@ -372,8 +385,9 @@ impl Ftl {
         self.gc_threshold_blocks = self.gc_threshold_blocks.max(blocks.min(most));
     }
 
-    /// Sets up to `blocks` free blocks aside, spread over the planes; only these are written to
-    /// from now on. Returns those that were set aside.
+    /// Sets up to `blocks` free blocks aside, spread over the planes; only blocks set aside are
+    /// written to. [`Ftl::zone_from`] says from when on these are. Returns those that were set
+    /// aside.
     pub fn zone_add(&mut self, blocks: u32) -> Vec<Pbn> {
         let mut added = Vec::new();
         let planes = self.geometry.planes();
@@ -381,6 +395,7 @@ impl Ftl {
             .zone
             .as_mut()
             .expect("the owner asked for a zoned device");
+        zone.begin();
         let mut plane = 0;
         let mut empty = 0;
         while (added.len() as u32) < blocks && empty < planes {
@@ -396,6 +411,13 @@ impl Ftl {
             plane = (plane + 1) % planes;
         }
         added
+    }
+
+    /// The blocks that were set aside last may be written from then on.
+    pub fn zone_from(&mut self, from: Nanos) {
+        if let Some(zone) = &mut self.zone {
+            zone.may_be_written(from);
+        }
     }
 
     /// Blocks that nothing has been written to: free ones, and those set aside and not yet opened.

@@ -43,6 +43,7 @@ pub struct Chip {
     geometry: Geometry,
     addresses: Addresses,
     time: Timelines,
+    copies: bool,
     /// Bytes of each spare area that are kept.
     spare_kept: usize,
     /// Programs since the last erase, a page each.
@@ -80,6 +81,7 @@ impl Chip {
         let (pages, blocks) = (geometry.pages() as usize, geometry.blocks() as usize);
         Chip {
             time: Timelines::new(&geometry, timing),
+            copies: false,
             spare_kept,
             programs: vec![0; pages],
             spare: vec![0xff; pages * spare_kept],
@@ -114,6 +116,13 @@ impl Chip {
     #[must_use]
     pub fn with_reads_in_gaps(mut self) -> Self {
         self.time.reads_in_gaps();
+        self
+    }
+
+    /// Lets pages be copied within a plane, past the channel.
+    #[must_use]
+    pub fn with_copy_back(mut self) -> Self {
+        self.copies = true;
         self
     }
 
@@ -563,6 +572,13 @@ impl Flash for Chip {
 
     fn is_factory_bad(&self, block: Pbn) -> bool {
         !self.factory_bad.is_empty() && self.factory_bad.binary_search(&block).is_ok()
+    }
+
+    fn copy_back(&mut self, on: bool) -> bool {
+        if self.copies {
+            self.time.inside(on);
+        }
+        self.copies
     }
 
     #[inline]

@@ -144,6 +144,13 @@ pub trait Flash: Any {
     /// Whether the manufacturer marked the block as bad.
     fn is_factory_bad(&self, block: Pbn) -> bool;
 
+    /// Whether pages can be copied within a plane. If so, and until it is called with `false`, what
+    /// is read and programmed does not cross the channel.
+    fn copy_back(&mut self, on: bool) -> bool {
+        let _ = on;
+        false
+    }
+
     /// The spare area of a page as it is, where that costs nothing because the device is simulated:
     /// a hint as to which tables the caller is about to need. Nothing may depend on what it says.
     fn hint(&self, at: Ppn) -> Option<&[u8]> {

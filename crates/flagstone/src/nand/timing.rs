@@ -37,6 +37,8 @@ impl Timing {
 #[derive(Debug, Clone)]
 pub(super) struct Timelines {
     timing: Timing,
+    /// Of a page and of its spare area alone: what they take, and what they take at present.
+    transfers: [Nanos; 2],
     page_transfer: Nanos,
     spare_transfer: Nanos,
     planes: Vec<Nanos>,
@@ -102,14 +104,27 @@ impl Gaps {
 
 impl Timelines {
     pub(super) fn new(geometry: &Geometry, timing: Timing) -> Self {
+        let transfers = [
+            timing.transfer(geometry.page_bytes + geometry.spare_bytes),
+            timing.transfer(geometry.spare_bytes),
+        ];
         Timelines {
             timing,
-            page_transfer: timing.transfer(geometry.page_bytes + geometry.spare_bytes),
-            spare_transfer: timing.transfer(geometry.spare_bytes),
+            transfers,
+            page_transfer: transfers[0],
+            spare_transfer: transfers[1],
             planes: vec![Nanos::ZERO; geometry.planes() as usize],
             channels: vec![Channel::default(); geometry.channels as usize],
             gaps: None,
         }
+    }
+
+    /// Whether operations stay inside their planes from here on, and nothing is transferred.
+    pub(super) fn inside(&mut self, inside: bool) {
+        [self.page_transfer, self.spare_transfer] = match inside {
+            true => [Nanos::ZERO; 2],
+            false => self.transfers,
+        };
     }
 
     /// Reads are made in gaps from here on. Each plane has a channel to itself.
@@ -219,6 +234,37 @@ mod tests {
         assert_eq!(take(206, 10), None);
         assert_eq!(take(0, 15), Some(215));
         assert_eq!(take(0, 1), None);
+    }
+
+    #[test]
+    fn what_stays_inside_a_plane_is_not_transferred() {
+        let geometry = Geometry {
+            channels: 1,
+            packages_per_channel: 1,
+            planes_per_package: 1,
+            blocks_per_plane: 1,
+            pages_per_block: 1,
+            page_bytes: 10,
+            spare_bytes: 0,
+            cell: crate::nand::Cell::Mlc,
+            strict_order: false,
+        };
+        let timing = Timing {
+            read: Nanos(1),
+            program: Nanos(2),
+            reprogram: Nanos(2),
+            erase: Nanos(4),
+            transfer_ps_per_byte: 10_000,
+        };
+        let mut time = Timelines::new(&geometry, timing);
+        let mut copy = |inside, now| {
+            time.inside(inside);
+            let read = time.read(&geometry, Nanos(now), 0, false);
+            time.program(&geometry, read, 0).0 - now
+        };
+        assert_eq!(copy(false, 0), 1 + 100 + 100 + 2);
+        assert_eq!(copy(true, 1_000), 1 + 2);
+        assert_eq!(copy(false, 2_000), 1 + 100 + 100 + 2);
     }
 
     #[test]

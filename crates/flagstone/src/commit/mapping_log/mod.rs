@@ -63,6 +63,10 @@ layout! {
 /// so that no write sequence is given out twice by two starts of a device.
 const UNSTATED_MAX: u64 = 1 << 23;
 
+/// Each log is written in so many lanes, on planes of one channel: what a transaction has just
+/// written keeps one of them busy, seldom both.
+pub(in crate::commit) const LANES: usize = 2;
+
 /// A group that no durable log page calls durable yet.
 struct Recent {
     group: u64,
@@ -81,8 +85,10 @@ pub(in crate::commit) struct MappingLog {
     issue: Nanos,
     /// The last group that a log page calls durable.
     stated: u64,
-    /// When all groups so far are durable: what they made invalid may be erased from then on.
+    /// When all groups so far are durable.
     durable: Nanos,
+    /// When all commits so far are: what they made invalid may be erased from then on.
+    committed: Nanos,
     /// When the last checkpoint is: what it made free may be used from then on.
     ready: Nanos,
     /// Log pages since the last checkpoint, and so many at the most.
@@ -104,8 +110,6 @@ enum Lane {
     Of(u32),
     /// The one that takes it first.
     First,
-    /// The one that is busy anyway: a collection is in no hurry, and commits are.
-    Busy,
 }
 
 impl MappingLog {
@@ -134,20 +138,8 @@ impl MappingLog {
         let now = self.admit(ftl, now)?.max(self.issue);
         let now = self.make_room(ftl, now)?;
         self.last_tx = self.last_tx.max(tx);
-        while self.recent.front().is_some_and(|group| group.done <= now) {
-            let group = self.recent.pop_front().expect("there is one");
-            self.issue = self.issue.max(group.done);
-        }
-        let next = self.recent.front().map_or(self.group + 1, |g| g.group);
+        let next = self.next_undurable(now);
         self.group += 1;
-        let mut blocks: Vec<Pbn> = writes
-            .entries()
-            .iter()
-            .filter_map(|v| v.slot.ppn())
-            .map(|at| ftl.geometry().block_of(at))
-            .collect();
-        blocks.sort_unstable();
-        blocks.dedup();
         let done = self.append(
             ftl,
             now,
@@ -158,32 +150,62 @@ impl MappingLog {
                 writes.publish(ftl);
             },
         )?;
+        self.committed = self.committed.max(done);
+        self.remember(ftl, done, writes.entries());
+        Ok(done)
+    }
+
+    /// Records where a collection that began at `begun` has moved pages, all of which are durable
+    /// at `now`, before their block is erased. Returns when it may be. The log page is programmed
+    /// beside the copies, unless it has to say that groups are durable that name the victim.
+    pub(in crate::commit) fn moved(
+        &mut self,
+        ftl: &mut Ftl,
+        (begun, now): (Nanos, Nanos),
+        victim: Pbn,
+        moved: &[Version],
+    ) -> Result<Nanos, FtlError> {
+        let now = ftl.sync(now, self.committed)?;
+        let stated = self.stated;
+        let mut unstated = self.recent.iter().filter(|group| group.group > stated);
+        if unstated.any(|group| group.blocks.contains(&victim)) {
+            let now = self.make_room(ftl, now)?;
+            self.group += 1;
+            return self.append(ftl, now, Lane::First, (self.group, now), moved, |_| {});
+        }
+        if moved.is_empty() {
+            return Ok(now);
+        }
+        let issued = self.admit(ftl, begun)?;
+        let issued = self.make_room(ftl, issued)?;
+        let next = self.next_undurable(issued);
+        let issued = issued.max(self.issue);
+        self.group += 1;
+        let done = self.append(ftl, issued, Lane::First, (next - 1, now), moved, |_| {})?;
+        self.remember(ftl, done, moved);
+        Ok(done)
+    }
+
+    /// The first group that is not durable at `now`.
+    fn next_undurable(&mut self, now: Nanos) -> u64 {
+        while self.recent.front().is_some_and(|group| group.done <= now) {
+            let group = self.recent.pop_front().expect("there is one");
+            self.issue = self.issue.max(group.done);
+        }
+        self.recent.front().map_or(self.group + 1, |g| g.group)
+    }
+
+    /// The group that was just appended is durable at `done`.
+    fn remember(&mut self, ftl: &Ftl, done: Nanos, entries: &[Version]) {
+        let pages = entries.iter().filter_map(|entry| entry.slot.ppn());
+        let mut blocks: Vec<Pbn> = pages.map(|at| ftl.geometry().block_of(at)).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
         self.recent.push_back(Recent {
             group: self.group,
             done,
             blocks,
         });
-        Ok(done)
-    }
-
-    /// Records where a collection has moved pages, all of which are durable at `now`, before their
-    /// block is erased. Returns when it may be.
-    pub(in crate::commit) fn moved(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        victim: Pbn,
-        moved: &[Version],
-    ) -> Result<Nanos, FtlError> {
-        let now = ftl.sync(now, self.durable)?;
-        let stated = self.stated;
-        let mut unstated = self.recent.iter().filter(|group| group.group > stated);
-        if moved.is_empty() && !unstated.any(|group| group.blocks.contains(&victim)) {
-            return Ok(now);
-        }
-        let now = self.make_room(ftl, now.max(self.ready))?;
-        self.group += 1;
-        self.append(ftl, now, Lane::Busy, (self.group, now), moved, |_| {})
     }
 
     fn make_room(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Nanos, FtlError> {
@@ -221,11 +243,13 @@ impl MappingLog {
             let some = entries.chunks(room).nth(part).unwrap_or(&[]);
             self.fill(durable, (part, parts), some);
             let log = match lane {
-                Lane::Of(log) => log as u8,
-                Lane::First => ftl.log_in_turn(Stream::Host, now, &self.busy),
-                Lane::Busy => {
-                    let logs = 0..self.busy.len();
-                    logs.max_by_key(|&log| self.busy[log]).unwrap_or(0) as u8
+                Lane::Of(log) => {
+                    let lanes = log as usize * LANES..(log as usize + 1) * LANES;
+                    ftl.log_in_turn(Stream::Host, now, &self.busy, lanes)
+                }
+                Lane::First => {
+                    let lanes = 0..self.busy.len();
+                    ftl.log_in_turn(Stream::Host, now, &self.busy, lanes)
                 }
             };
             self.busy[usize::from(log)] = ftl.log(now, log, &self.buffer)?.done;
@@ -268,6 +292,7 @@ impl MappingLog {
         put(&mut blob, log_blob::LOGS, self.logs.into());
         let now = ftl.sync(now.max(self.ready), self.durable)?;
         self.ready = ftl.checkpoint(now, blob)?;
+        ftl.erase_logs_ahead(self.ready)?;
         self.durable = self.durable.max(self.ready);
         self.stated = self.group;
         self.recent.clear();
@@ -294,12 +319,13 @@ impl MappingLog {
             issue: mounted.done,
             stated: 0,
             durable: mounted.done,
+            committed: mounted.done,
             ready: mounted.done,
             pages: 0,
             pages_max: (table / 8).max(logs * ftl.geometry().pages_per_block),
             seq_max: 0,
             begun: mounted.done,
-            busy: vec![mounted.done; logs as usize],
+            busy: vec![mounted.done; logs as usize * LANES],
             buffer: Vec::new(),
         };
         if mounted.has_root {

@@ -1,0 +1,87 @@
+//! Logs: pages that their owner appends, side by side in as many lanes as it asked for, and that
+//! the next checkpoint makes superfluous. They lie in the area that [`super::meta`] manages.
+
+use super::meta::MetaState;
+use super::{Cause, Ftl, FtlError, Header, Kind, Stream, Written};
+use crate::units::{Lpn, Nanos};
+use std::ops::Range;
+
+impl Ftl {
+    /// Whether the logs have taken what they may: the owner must write a checkpoint before it
+    /// appends to a log again, or the next checkpoint might not fit.
+    pub fn log_is_full(&self) -> bool {
+        let reserve = self
+            .meta
+            .full_checkpoint_blocks(self.geometry.pages_per_block);
+        self.meta.free_blocks() < reserve + self.meta.open_log.len() + 1
+    }
+
+    /// The plane that a lane of the logs begins on. Lanes are spread over the channels, those of a
+    /// channel over its planes, and each channel begins at another place among its planes.
+    pub(super) fn log_plane(&self, lane: u32) -> u32 {
+        let (planes, lanes) = (self.geometry.planes(), self.meta.open_log.len() as u32);
+        let on_channel = planes / self.geometry.channels;
+        let first = lane * (planes / lanes).max(1) % planes;
+        let channel = first / on_channel;
+        channel * on_channel + (first + channel) % on_channel
+    }
+
+    /// Which of these lanes can take a page first, where `busy` says until when each is written.
+    /// Among equals the one on the channel whose turn is next: the others may have a page more to
+    /// carry. And on that channel the plane that a stream wrote to longest ago.
+    pub fn log_in_turn(
+        &self,
+        stream: Stream,
+        now: Nanos,
+        busy: &[Nanos],
+        lanes: Range<usize>,
+    ) -> u8 {
+        let (planes, channels) = (self.geometry.planes(), self.geometry.channels);
+        let on_channel = planes / channels;
+        let next = self.plane_in_turn(stream);
+        let wait = |&lane: &usize| {
+            let open = self.meta.open_log[lane].map(|i| self.meta.pool[i].block);
+            let plane = open.map_or(self.log_plane(lane as u32), |b| self.geometry.plane_of(b));
+            let channel = (plane / on_channel + channels - next / on_channel) % channels;
+            // Channels before the next in turn have had their page of this round.
+            let turn = next % on_channel + u32::from(plane / on_channel < next / on_channel);
+            let place = (plane + 2 * on_channel - turn) % on_channel;
+            (now.max(busy[lane]), channel, place)
+        };
+        let lane = lanes.min_by_key(wait);
+        lane.expect("the owner asked for logs") as u8
+    }
+
+    /// Appends a page to a log and says when it is done.
+    pub fn log(&mut self, now: Nanos, log: u8, data: &[u8]) -> Result<Written, FtlError> {
+        assert!(
+            data.len() <= self.geometry.page_bytes as usize,
+            "a log page is a page"
+        );
+        let seq = self.next_seq();
+        let header = Header {
+            kind: Kind::Log,
+            lpn: Lpn(log.into()),
+            seq,
+        };
+        let (index, at, done) = self.meta_append(now, header, data, Cause::Log)?;
+        self.meta.pool[index].live += 1;
+        Ok(Written { at, seq, done })
+    }
+
+    /// Erases what the last checkpoint set free, so that no log page has to wait for an erase. It
+    /// is done at once, but not before `now`, when that checkpoint is durable.
+    ///
+    /// # Errors
+    /// The power fails. A block whose erase fails is left to its first use.
+    pub fn erase_logs_ahead(&mut self, now: Nanos) -> Result<(), FtlError> {
+        for index in 0..self.meta.pool.len() {
+            let entry = &self.meta.pool[index];
+            if entry.state == MetaState::Free && entry.erased.is_none() {
+                let block = entry.block;
+                self.meta.pool[index].erased = self.erase(now, block, Cause::Mapping)?;
+            }
+        }
+        Ok(())
+    }
+}
