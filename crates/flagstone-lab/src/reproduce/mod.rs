@@ -335,7 +335,7 @@ mod tests {
         exprs.extend(rule.present.iter().chain(&rule.absent).cloned());
         exprs
             .iter()
-            .flat_map(|expr| expr.terms().into_iter().cloned())
+            .flat_map(measure::Expr::terms)
             .collect()
     }
 
