@@ -49,6 +49,8 @@ pub struct Step {
     pub mix: Mix,
     /// On which keys.
     pub access: Access,
+    /// Whether the index is flushed at its end, before it is looked at.
+    pub flush: bool,
 }
 
 /// A workload.
@@ -142,6 +144,7 @@ fn step(name: impl Into<String>, operations: u64, mix: Mix, access: Access) -> S
         operations,
         mix,
         access,
+        flush: false,
     }
 }
 
@@ -330,7 +333,10 @@ impl Plan {
                     } else {
                         size.to_string()
                     };
-                    self.steps.push(step(name, more, inserts, Access::Uniform));
+                    let grow = step(name, more, inserts, Access::Uniform);
+                    // [SAL] §4.3 looks at the memory when all log regions are merged.
+                    let flush = trace == "G";
+                    self.steps.push(Step { flush, ..grow });
                     if trace == "B" {
                         self.steps.push(step(
                             size.to_string(),

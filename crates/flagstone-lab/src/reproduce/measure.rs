@@ -239,7 +239,13 @@ pub(super) mod tests {
         assert!(Expr::parse("a b").is_err());
         assert!(Expr::parse("/ b").is_err());
         assert!(Expr::parse("mean of a").is_err() && Expr::parse("mean of a@1 / b").is_err());
-        for text in ["a@1 / b", "mean of a / b", "a - b", "1 - a / b@2", "peak of a"] {
+        for text in [
+            "a@1 / b",
+            "mean of a / b",
+            "a - b",
+            "1 - a / b@2",
+            "peak of a",
+        ] {
             assert_eq!(Expr::parse(text).unwrap().to_string(), text);
         }
     }

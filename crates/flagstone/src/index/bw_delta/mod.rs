@@ -57,6 +57,7 @@ mod waiting;
 use super::meta::Meta;
 use super::space::Space;
 use super::{Cache, Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
+use crate::buffer::PoolStats;
 use crate::layout;
 use crate::layout::{Record, get, put};
 use crate::units::{Lpn, Nanos};
@@ -232,6 +233,7 @@ struct BwDelta {
     /// What was read of a node, the newest first, and a fragment to write.
     found: Vec<Delta>,
     bytes: Vec<u8>,
+    accesses: PoolStats,
     hits: u64,
     misses: u64,
     blind: u64,
@@ -254,6 +256,15 @@ pub(super) fn open(
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+    let (index, now) = start(store, settings, now)?;
+    Ok((Box::new(index), now))
+}
+
+fn start(
+    store: Box<dyn Store>,
+    settings: &Settings,
+    now: Nanos,
+) -> Result<(BwDelta, Nanos), IndexError> {
     let value_bytes = settings.value_bytes(&INFO)?;
     if settings.text(&INFO, "buffer") != "lru" {
         return Err(IndexError::Settings(
@@ -294,7 +305,7 @@ pub(super) fn open(
     }
     let buffers = 2 * index.log.segment_bytes() + index.longest() + 6 * page_bytes;
     index.budget = memory.saturating_sub(buffers);
-    Ok((Box::new(index), now))
+    Ok((index, now))
 }
 
 impl BwDelta {
@@ -334,6 +345,7 @@ impl BwDelta {
             path: Vec::new(),
             found: Vec::new(),
             bytes: Vec::new(),
+            accesses: PoolStats::default(),
             hits: 0,
             misses: 0,
             blind: 0,
@@ -484,8 +496,13 @@ impl Index for BwDelta {
             drop(deltas);
             if let Some(delta) = found {
                 self.delta_hits += 1;
+                self.accesses.read_hits += 1;
                 return Ok((delta.value, self.finish(now)?));
             }
+        }
+        match self.map[leaf as usize].slot() {
+            Some(_) => self.accesses.read_hits += 1,
+            None => self.accesses.read_misses += 1,
         }
         let (slot, now) = self.whole(leaf, 0, now)?;
         let records = &self.nodes[slot as usize].records;
@@ -540,12 +557,18 @@ impl Index for BwDelta {
         self.check_all()
     }
 
+    /// Accesses are to nodes: a search finds its leaf in memory, or a delta that answers it; a
+    /// change finds its leaf, or adds a delta without.
     fn stats(&self) -> IndexStats {
-        self.cache.stats()
+        IndexStats {
+            pool: self.accesses,
+            ..self.cache.stats()
+        }
     }
 
     fn reset_stats(&mut self) {
         self.cache.reset_stats();
+        self.accesses = PoolStats::default();
         (self.hits, self.misses, self.blind, self.delta_hits) = (0, 0, 0, 0);
         (self.loads, self.fragments_read, self.evictions) = (0, 0, 0);
         (self.consolidations, self.splits) = (0, 0);

@@ -57,6 +57,14 @@ enum Flaw {
     CommitNotForced,
     /// A restart does not undo.
     NoUndo,
+    /// Against R1: pages of a flush reach their places before its closing record is durable.
+    PagesFirst,
+    /// Against R2: a flush says that it has all there is, whatever was repeated so far.
+    CoversAll,
+    /// Against R3: an update is taken out of the buffer, and what it replaced does not come back.
+    RemovedAlone,
+    /// Against R4: a restart undoes before it flushes what it has repeated.
+    UndoneFirst,
 }
 
 /// What a restart did.
@@ -190,6 +198,10 @@ impl Transactions {
         sets.sort_unstable();
         sets.dedup();
         now = self.index.settle(now)?;
+        let covers = match self.flaw {
+            Flaw::CoversAll => self.ring.end() - 1,
+            _ => covers,
+        };
         self.flushes += 1;
         let tx = self.flushes;
         let record = |entry| Record { tx, prev: 0, entry };
@@ -205,6 +217,10 @@ impl Transactions {
             self.ring.append(&record(Entry::Page(at, page.clone())));
         }
         self.ring.append(&record(Entry::EndFlush));
+        if self.flaw == Flaw::PagesFirst {
+            now = self.carry_out(now)?;
+            return self.force(now);
+        }
         now = self.force(now)?;
         self.carry_out(now)
     }
@@ -422,7 +438,7 @@ impl Transactions {
         if let Some(live) = self.live.get_mut(&tx) {
             live.1 = lsn;
         }
-        if in_buffer && !update.buffered {
+        if in_buffer && (!update.buffered || self.flaw == Flaw::RemovedAlone) {
             self.rolled.0 += 1;
             self.index.logs.remove(set, update.key);
             return Ok(now);
@@ -467,9 +483,11 @@ impl Transactions {
         // nothing of it stays in the buffer, and the flush is of the sets of both.
         self.redoing = false;
         let covers = self.ring.end() - 1;
-        now = self.index.flush(now)?;
-        self.index.drained.extend(self.dirty.keys());
-        now = self.bracket(now, covers)?;
+        if self.flaw != Flaw::UndoneFirst {
+            now = self.index.flush(now)?;
+            self.index.drained.extend(self.dirty.keys());
+            now = self.bracket(now, covers)?;
+        }
         self.restart.losers = self.live.len() as u64;
         if self.flaw == Flaw::NoUndo {
             self.live.clear();
