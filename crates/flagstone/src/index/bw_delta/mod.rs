@@ -43,7 +43,8 @@
 //!             D6. A leaf that was read for a consolidation alone is the first to leave; inner
 //!                 nodes leave when no leaf is left in memory.
 //!             D7. An update is one delta. The code that the paper names can insert and delete only,
-//!                 so that one is two there; `update` = pair does the same.
+//!                 so that one is two there; `update` = pair does the same, and has deleted where
+//!                 the second is refused.
 
 mod check;
 mod log;
