@@ -18,8 +18,8 @@
 //!
 //!   log       | segment, full | segment, free | segment, full | segment in memory, being filled |
 //!
-//!   files     log.rs: segments · node.rs: nodes and fragments · waiting.rs: deltas in memory
-//!             residents.rs: nodes in memory, cleaning
+//!   files     options.rs: settings · log.rs: segments · node.rs: nodes and fragments
+//!             waiting.rs: deltas in memory · residents.rs: nodes in memory, cleaning
 //!             tree.rs: the way to a leaf, splits and merges · check.rs
 //!
 //! Invariants  1. An inner node names its children by the lowest key that leads to them, in order;
@@ -42,13 +42,14 @@
 //!                 were used: so a fragment has several deltas, and few of them make a leaf.
 //!             D6. A leaf that was read for a consolidation alone is the first to leave; inner
 //!                 nodes leave when no leaf is left in memory.
-//!             D7. An update is one delta. The code that the paper names can insert and delete only,
-//!                 so that one is two there; `update` = pair does the same, and has deleted where
-//!                 the second is refused.
+//!             D7. An update is one delta. The code that the paper names can only insert and
+//!                 delete, so that it is two there; `update` = pair does the same, and has deleted
+//!                 where the second is refused.
 
 mod check;
 mod log;
 mod node;
+mod options;
 mod residents;
 #[cfg(test)]
 mod tests;
@@ -57,72 +58,15 @@ mod waiting;
 
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
+use super::{Cache, Index, IndexError, IndexStats, Info, Key, Settings, Store, Value};
 use crate::buffer::PoolStats;
 use crate::layout;
 use crate::layout::{Record, get, put};
 use crate::units::{Lpn, Nanos};
 use log::{LONGEST, Link, Log, Segment};
 use node::{Codec, Delta, Head, Node, bw_fragment};
+pub(super) use options::INFO;
 use waiting::Waiting;
-
-pub(super) const INFO: Info = Info {
-    name: "bw-delta",
-    idea: "a tree that adds deltas to leaves it does not read, over a log of fragments",
-    paper: "[SAL]",
-    ordered: true,
-    buffers: true,
-    settings: &[
-        Setting {
-            name: "chain_max",
-            default: "8",
-            what: "deltas of a node after which it gets a new base, 1 to 200",
-        },
-        Setting {
-            name: "node_max",
-            default: "128",
-            what: "records of a node beyond which it splits, 3 to 4000",
-        },
-        Setting {
-            name: "node_min",
-            default: "32",
-            what: "records of a node below which it merges, 2 to half of node_max",
-        },
-        Setting {
-            name: "segment_pages",
-            default: "64",
-            what: "pages that the log writes at once; fewer if memory is less than 16 times that",
-        },
-        Setting {
-            name: "log_factor",
-            default: "2",
-            what: "bytes of the log for each live one, beyond which it is cleaned, 1.1 to 10",
-        },
-        Setting {
-            name: "delta_share",
-            default: "0.75",
-            what: "how much of the memory that inner nodes leave is for deltas, 0.1 to 0.95",
-        },
-        Setting {
-            name: "update",
-            default: "blind",
-            what: "blind (one delta) or pair (one that deletes and one that inserts)",
-        },
-    ],
-    tiny: &[
-        ("memory", "6000"),
-        ("node_max", "8"),
-        ("node_min", "3"),
-        ("chain_max", "4"),
-        ("segment_pages", "3"),
-        ("log_factor", "2"),
-    ],
-    costs: [
-        "1 to 2 reads for each fragment of a leaf",
-        "a fragment of a page, programmed with others; all fragments read every chain_max deltas",
-        "a base for each leaf, of half a page or so",
-    ],
-};
 
 layout! {
     /// The head of a bw-delta index's own metadata. The map follows, with room for the next power

@@ -18,6 +18,7 @@
 //!                 records have the set that it is in.
 
 mod below;
+mod flaw;
 mod log;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use crate::index::{Index, IndexError, Key, Settings, Store, StoreError, Value};
 use crate::layout;
 use crate::units::{Lpn, Nanos};
 use below::{Behind, Below};
+use flaw::Flaw;
 use log::{Entry, Found, Lsn, Record, Ring, Update};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -45,27 +47,6 @@ pub const LAYOUTS: &[layout::Record] = &[
 /// A transaction of [`Transactions`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SalTx(u64);
-
-/// What it does wrong on purpose, for controls that must fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(test), allow(dead_code))]
-enum Flaw {
-    None,
-    /// A restart takes a flush for finished that is not.
-    EndIgnored,
-    /// A commit is acknowledged before its record is durable.
-    CommitNotForced,
-    /// A restart does not undo.
-    NoUndo,
-    /// Against R1: pages of a flush reach their places before its closing record is durable.
-    PagesFirst,
-    /// Against R2: a flush says that it has all there is, whatever was repeated so far.
-    CoversAll,
-    /// Against R3: an update is taken out of the buffer, and what it replaced does not come back.
-    RemovedAlone,
-    /// Against R4: a restart undoes before it flushes what it has repeated.
-    UndoneFirst,
-}
 
 /// What a restart did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
