@@ -2,7 +2,7 @@
 
 use super::Closed;
 use super::plan::{Counted, cause};
-use crate::replay::{Causes, Erases, Latency, flash_by_cause, gc_share};
+use crate::replay::{Causes, Erases, Latency, flash_by_cause};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{Host, HostStats};
 use serde::Serialize;
@@ -89,7 +89,9 @@ pub struct ClosedRecord {
     pub gc_ns: u64,
     /// Blocks collected.
     pub collections: u64,
-    /// Share of the collector in the time of all flash operations.
+    /// Time of the collector's flash operations, added up whether or not they overlapped.
+    pub gc_busy_ns: u64,
+    /// Its share in the time of all flash operations.
     pub gc_share: f64,
     /// Erases.
     pub erases: Erases,
@@ -173,7 +175,10 @@ impl ClosedRecord {
             write_amplification: flash.total(Operation::Program) as f64 / written.max(1) as f64,
             gc_ns: flash.gc_ns.0,
             collections: flash.collections,
-            gc_share: gc_share(flash, &setup.device.timing),
+            gc_busy_ns: flash
+                .gc_busy(&setup.device.timing, &setup.device.geometry)
+                .0,
+            gc_share: flash.gc_share(&setup.device.timing, &setup.device.geometry),
             erases,
             memory_bytes: counted.memory.iter().copied().collect(),
             recovery_ns: 0,

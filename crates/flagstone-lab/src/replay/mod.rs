@@ -9,7 +9,7 @@ mod driver;
 mod record;
 mod script;
 
-pub use record::{Causes, Erases, Latency, Record, by_cause, flash_by_cause, gc_share};
+pub use record::{Causes, Erases, Latency, Record, by_cause, flash_by_cause};
 pub(crate) use script::page_ratio;
 pub use script::{Script, ScriptError, Transaction};
 

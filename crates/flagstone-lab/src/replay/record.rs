@@ -3,7 +3,6 @@
 use super::{Setup, Source, Timings};
 use flagstone::commit::{Device, Isolation};
 use flagstone::ftl::{Cause, Operation, Stats};
-use flagstone::nand::Timing;
 use flagstone::units::Nanos;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -121,7 +120,9 @@ pub struct Record {
     pub collections: u64,
     /// Summary pages programmed; they are among those for mapping.
     pub summary_pages: u64,
-    /// Share of collection in the time of all flash operations.
+    /// Time of the collector's flash operations, added up whether or not they overlapped.
+    pub gc_busy_ns: u64,
+    /// Its share in the time of all flash operations.
     pub gc_share: f64,
     /// Pages programmed to keep mapping or log, of all that were programmed.
     pub mapping_write_ratio: f64,
@@ -167,17 +168,6 @@ pub fn flash_by_cause(stats: &Stats) -> BTreeMap<&'static str, Causes> {
     kinds.map(|op| (op.name(), of(op).collect())).collect()
 }
 
-/// Share of the collector in the time of all flash operations.
-pub fn gc_share(stats: &Stats, timing: &Timing) -> f64 {
-    let latency = [timing.read, timing.program, timing.reprogram, timing.erase];
-    let busy = |count: &dyn Fn(Operation) -> u64| -> u64 {
-        let each = Operation::ALL.into_iter().zip(latency);
-        each.map(|(op, latency)| count(op) * latency.0).sum()
-    };
-    let of_gc = busy(&|op| stats.count(op, Cause::Gc));
-    of_gc as f64 / busy(&|op| stats.total(op)).max(1) as f64
-}
-
 impl Record {
     pub(super) fn new(
         setup: &Setup,
@@ -219,7 +209,10 @@ impl Record {
             gc_ns: stats.gc_ns.0,
             collections: stats.collections,
             summary_pages: stats.summaries,
-            gc_share: gc_share(stats, &setup.device.timing),
+            gc_busy_ns: stats
+                .gc_busy(&setup.device.timing, &setup.device.geometry)
+                .0,
+            gc_share: stats.gc_share(&setup.device.timing, &setup.device.geometry),
             mapping_write_ratio: mapping as f64 / programs.max(1) as f64,
             memory_bytes: timings.memory.iter().copied().collect(),
             recovery_ns: 0,

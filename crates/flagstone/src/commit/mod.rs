@@ -12,6 +12,7 @@ mod live;
 // What several protocols share.
 mod active;
 mod cycle;
+mod numbers;
 mod flag_chain;
 mod mapping_log;
 mod shadow_log;

@@ -142,7 +142,10 @@ impl Owner for Plain {
 mod tests {
     use super::super::Kind;
     use super::super::small_device::Small;
+    use super::super::{Config, Device};
     use super::*;
+    use crate::ftl::{Cause, Operation, Stats};
+    use crate::nand::{Cell, Chip, Geometry, Timing};
 
     #[test]
     fn a_commit_waits_for_its_own_writes_only() {
@@ -157,5 +160,61 @@ mod tests {
         let early = device.commit(now, one).unwrap().unwrap();
         let late = device.commit(now, two).unwrap().unwrap();
         assert!(now < early && early < later && later < late);
+    }
+
+    #[test]
+    fn on_one_plane_the_time_of_all_operations_is_the_time_that_passes() {
+        let geometry = Geometry {
+            channels: 1,
+            packages_per_channel: 1,
+            planes_per_package: 1,
+            blocks_per_plane: 64,
+            pages_per_block: 8,
+            page_bytes: 512,
+            spare_bytes: 64,
+            cell: Cell::Mlc,
+            strict_order: true,
+        };
+        let timing = Timing {
+            read: Nanos(25_000),
+            program: Nanos(200_000),
+            reprogram: Nanos(190_000),
+            erase: Nanos(1_500_000),
+            transfer_ps_per_byte: 100_000,
+        };
+        let flash = Box::new(Chip::new(geometry, timing, 64));
+        let config = Config {
+            over_provision: 0.4,
+            ..Config::default()
+        };
+        let options = Options::default();
+        let mut device = Device::open(flash, Kind::Plain, config, &options, Nanos::ZERO).unwrap();
+        let pages = device.pages();
+        let started = device.recovered_at();
+        let before = device.stats().clone();
+        let mut now = started;
+        for n in 0..pages * 6 {
+            let tx = device.begin(now).unwrap();
+            let at = Lpn(n.wrapping_mul(2_654_435_761) % pages);
+            device.write(now, tx, at, &[1]).unwrap();
+            now = device.commit(now, tx).unwrap().expect("nothing is grouped");
+            now = device.read(now, None, at).unwrap().0;
+        }
+        let stats = device.stats();
+        assert!(stats.relocated > 0 && stats.summaries > 0, "{stats:?}");
+        let busy = |stats: &Stats| {
+            let each = Cause::ALL.map(|cause| stats.busy(cause, &timing, &geometry).0);
+            each.into_iter().sum::<u64>()
+        };
+        assert_eq!(busy(stats) - busy(&before), now.since(started).0);
+        let gc = stats.gc_busy(&timing, &geometry);
+        let erases = stats.count(Operation::Erase, Cause::Gc);
+        assert!(
+            erases > stats.collections,
+            "blocks are erased when first used"
+        );
+        let first_uses = (erases - stats.collections) * timing.erase.0;
+        let all = stats.busy(Cause::Gc, &timing, &geometry);
+        assert_eq!(gc.0 + first_uses, all.0);
     }
 }

@@ -3,8 +3,7 @@
 
 use super::victims::View;
 use super::{
-    BlockState, Cause, Fate, Ftl, FtlError, Header, Operation, Owner, Stream, TAIL_BYTES_MAX,
-    header,
+    BlockState, Cause, Fate, Ftl, FtlError, Header, Owner, Stream, TAIL_BYTES_MAX, header,
 };
 use crate::layout::get;
 use crate::nand::FlashError;
@@ -176,7 +175,7 @@ fn relocate(
     let record = ftl.record_bytes();
     let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
     let mut data = std::mem::take(&mut ftl.page_buffer);
-    ftl.stats.add(Operation::Read, Cause::Gc);
+    ftl.stats.add_read(Cause::Gc, false);
     let read = ftl.flash.read(now, from, &mut data, &mut spare[..record]);
     let moved = match read {
         Ok(read) => {

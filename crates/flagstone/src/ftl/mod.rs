@@ -460,7 +460,7 @@ impl Ftl {
         spare: &mut [u8],
         cause: Cause,
     ) -> Result<Read, FlashError> {
-        self.stats.add(Operation::Read, cause);
+        self.stats.add_read(cause, data.is_empty());
         self.flash.read(now, at, data, spare)
     }
 

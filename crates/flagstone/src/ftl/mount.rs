@@ -11,7 +11,7 @@ use super::pool::Pool;
 use super::write::Head;
 use super::{
     Block, BlockState, Cause, Config, ConfigError, EMPTY, Format, Ftl, FtlError, Header, Kind,
-    Operation, Slot, Stats, TAIL_BYTES_MAX, Victims, header,
+    Slot, Stats, TAIL_BYTES_MAX, Victims, header,
 };
 use crate::nand::{Addresses, Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
@@ -404,7 +404,7 @@ impl Ftl {
         if self.config.summary_pages {
             let last = self.geometry.page(block, self.data_pages);
             let mut data = std::mem::take(&mut self.page_buffer);
-            self.stats.add(Operation::Read, cause);
+            self.stats.add_read(cause, false);
             let read = self
                 .flash
                 .read(now, last, &mut data, &mut spare[..header::SIZE]);
@@ -443,7 +443,7 @@ impl Ftl {
         }
         for page in 0..self.data_pages {
             let at = self.geometry.page(block, page);
-            self.stats.add(Operation::Read, cause);
+            self.stats.add_read(cause, true);
             match self.flash.read(now, at, &mut [], &mut spare[..record]) {
                 Ok(read) => {
                     outcome.done = outcome.done.max(read.done);
@@ -496,7 +496,7 @@ impl Ftl {
         at: Ppn,
     ) -> Result<(Nanos, Option<Option<Header>>), FtlError> {
         let mut spare = [0xff; header::SIZE];
-        self.stats.add(Operation::Read, Cause::Recovery);
+        self.stats.add_read(Cause::Recovery, true);
         match self.flash.read(now, at, &mut [], &mut spare) {
             Ok(read) => Ok((read.done, Header::parse(&spare).map(Some))),
             Err(FlashError::Uncorrectable { done, .. }) => Ok((done, Some(None))),

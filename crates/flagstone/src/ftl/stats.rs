@@ -1,5 +1,6 @@
 //! Flash operations and the time they took, by kind and by cause.
 
+use crate::nand::{Geometry, Timing};
 use crate::units::Nanos;
 
 /// Why a flash operation was done.
@@ -80,6 +81,8 @@ impl Operation {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stats {
     counts: [[u64; 6]; 4],
+    /// Of the reads, those of a spare area alone.
+    spare_reads: [u64; 6],
     /// From the choice of the victim to the end of its erase, summed over all collections.
     pub gc_ns: Nanos,
     /// Victims collected.
@@ -103,6 +106,43 @@ impl Stats {
     /// Operations of a kind, whatever the cause.
     pub fn total(&self, operation: Operation) -> u64 {
         self.counts[operation as usize].iter().sum()
+    }
+
+    /// Time that planes and channels took for the operations of a cause: cells and transfers, added
+    /// up whether or not they overlapped.
+    pub fn busy(&self, cause: Cause, timing: &Timing, geometry: &Geometry) -> Nanos {
+        let count = |operation| self.count(operation, cause);
+        let spare_reads = self.spare_reads[cause as usize];
+        let page_transfer = timing.transfer(geometry.page_bytes + geometry.spare_bytes);
+        let spare_transfer = timing.transfer(geometry.spare_bytes);
+        let cells = [timing.read, timing.program, timing.reprogram, timing.erase];
+        let cells = Operation::ALL.into_iter().zip(cells);
+        let cells: u64 = cells.map(|(op, each)| count(op) * each.0).sum();
+        let pages = count(Operation::Read) - spare_reads + count(Operation::Program);
+        let spares = spare_reads + count(Operation::Reprogram);
+        Nanos(cells + pages * page_transfer.0 + spares * spare_transfer.0)
+    }
+
+    /// [`Stats::busy`] of collection. Blocks that are erased before their first use were not
+    /// collected.
+    pub fn gc_busy(&self, timing: &Timing, geometry: &Geometry) -> Nanos {
+        let first_uses = (self.count(Operation::Erase, Cause::Gc)).saturating_sub(self.collections);
+        let all = self.busy(Cause::Gc, timing, geometry);
+        Nanos(all.0 - first_uses * timing.erase.0)
+    }
+
+    /// Share of [`Stats::gc_busy`] in the time of all flash operations; 0 if there were none.
+    pub fn gc_share(&self, timing: &Timing, geometry: &Geometry) -> f64 {
+        let busy = |cause| self.busy(cause, timing, geometry).0;
+        let all: u64 = Cause::ALL.into_iter().map(busy).sum();
+        self.gc_busy(timing, geometry).0 as f64 / all.max(1) as f64
+    }
+
+    /// Counts a read of a page, or of its spare area alone.
+    #[inline]
+    pub(super) fn add_read(&mut self, cause: Cause, spare_only: bool) {
+        self.add(Operation::Read, cause);
+        self.spare_reads[cause as usize] += u64::from(spare_only);
     }
 
     #[inline]

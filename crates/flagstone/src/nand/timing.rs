@@ -26,6 +26,13 @@ pub struct Timing {
     pub transfer_ps_per_byte: u64,
 }
 
+impl Timing {
+    /// Bus time of so many bytes.
+    pub fn transfer(&self, bytes: u32) -> Nanos {
+        Nanos(u64::from(bytes) * self.transfer_ps_per_byte / 1000)
+    }
+}
+
 /// When each plane and each channel is free again.
 #[derive(Debug, Clone)]
 pub(super) struct Timelines {
@@ -95,11 +102,10 @@ impl Gaps {
 
 impl Timelines {
     pub(super) fn new(geometry: &Geometry, timing: Timing) -> Self {
-        let transfer = |bytes: u32| Nanos(u64::from(bytes) * timing.transfer_ps_per_byte / 1000);
         Timelines {
             timing,
-            page_transfer: transfer(geometry.page_bytes + geometry.spare_bytes),
-            spare_transfer: transfer(geometry.spare_bytes),
+            page_transfer: timing.transfer(geometry.page_bytes + geometry.spare_bytes),
+            spare_transfer: timing.transfer(geometry.spare_bytes),
             planes: vec![Nanos::ZERO; geometry.planes() as usize],
             channels: vec![Channel::default(); geometry.channels as usize],
             gaps: None,

@@ -1,6 +1,6 @@
 //! The engine that drives clients over a database: settings, and what is measured.
 
-use super::replay::{by_name, device_of, gc_busy_ms};
+use super::replay::{by_name, device_of};
 use super::{Outcome, RunError};
 use crate::closed::{Closed, ClosedRecord, Plan, Span};
 use crate::tpcc::Scale;
@@ -31,6 +31,9 @@ pub struct ClosedRun {
     /// Places that a row has in its page, one for each of its last versions.
     #[serde(default = "one_version")]
     versions: u16,
+    /// Whether an update reads its row first.
+    #[serde(default)]
+    reads_first: bool,
     /// What is locked, `pages` or `records`, or what the `stack` locks by itself.
     #[serde(default = "of_stack")]
     locks: String,
@@ -115,13 +118,14 @@ fn one_seed() -> u64 {
 }
 
 impl ClosedRun {
-    pub(super) const KEYS: [&str; 23] = [
+    pub(super) const KEYS: [&str; 24] = [
         "stack",
         "device",
         "clients",
         "warehouses",
         "hot_fill",
         "versions",
+        "reads_first",
         "locks",
         "sizes",
         "frames",
@@ -247,22 +251,23 @@ impl ClosedRun {
         options.page_bytes = setup.device.geometry.page_bytes;
         options.hot_fill = self.hot_fill;
         options.versions = self.versions;
+        options.reads_first = self.reads_first;
         options.sizes = self.sizes().map_err(|error| error.to_string())?;
         let failed = |error: String| format!("{}: {error}", self.name());
         let mut source = Pages::new(&options).map_err(|error| failed(error.to_string()))?;
         let record = setup.run(&mut source);
         let record = record.map_err(|error| failed(error.to_string()))?;
         Ok(Outcome::Done {
-            metrics: metrics(&record, &setup),
+            metrics: metrics(&record),
             seconds: record.wall_s,
         })
     }
 }
 
 /// What is measured, by the names that experiment files use.
-fn metrics(record: &ClosedRecord, setup: &Closed) -> BTreeMap<String, f64> {
+fn metrics(record: &ClosedRecord) -> BTreeMap<String, f64> {
     let committed = record.committed.max(1) as f64;
-    let gc = gc_busy_ms(&record.flash, record.collections, &setup.device.timing);
+    let gc = record.gc_busy_ns as f64 / 1e6;
     let memory: u64 = record.memory_bytes.values().sum();
     let mut metrics: BTreeMap<String, f64> = [
         ("throughput_tps", record.throughput_tps),

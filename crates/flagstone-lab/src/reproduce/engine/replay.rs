@@ -3,9 +3,8 @@
 use super::{Library, Outcome, RunError};
 use crate::device::DeviceSpec;
 use crate::nearest::nearest;
-use crate::replay::{Causes, Record, ReplayError, Setup, Source};
+use crate::replay::{Record, ReplayError, Setup, Source};
 use flagstone::commit::{Isolation, Kind, Options};
-use flagstone::nand::Timing;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::Table;
@@ -188,7 +187,7 @@ impl ReplayRun {
         };
         match setup.run(part.as_ref().unwrap_or(&whole), &source) {
             Ok(record) => Ok(Outcome::Done {
-                metrics: metrics(&record, &setup),
+                metrics: metrics(&record),
                 seconds: record.wall_s,
             }),
             Err(ReplayError::Refused(why)) => Ok(Outcome::Refused(why)),
@@ -197,25 +196,10 @@ impl ReplayRun {
     }
 }
 
-/// Time of the flash operations of the collector, whether or not they overlapped others. Blocks
-/// that are erased before their first use were not collected.
-pub(super) fn gc_busy_ms(
-    flash: &BTreeMap<&'static str, Causes>,
-    collections: u64,
-    timing: &Timing,
-) -> f64 {
-    let gc = |operation: &str| flash[operation]["gc"] as f64;
-    let busy_ns = gc("read") * timing.read.0 as f64
-        + gc("program") * timing.program.0 as f64
-        + gc("reprogram") * timing.reprogram.0 as f64
-        + collections as f64 * timing.erase.0 as f64;
-    busy_ns / 1e6
-}
-
 /// What is measured, by the names that experiment files use.
-fn metrics(record: &Record, setup: &Setup) -> BTreeMap<String, f64> {
+fn metrics(record: &Record) -> BTreeMap<String, f64> {
     let committed = record.transactions_committed.max(1) as f64;
-    let gc_busy_ms = gc_busy_ms(&record.flash, record.collections, &setup.device.timing);
+    let gc_busy_ms = record.gc_busy_ns as f64 / 1e6;
     // What is programmed so that the mapping survives, for each page that the host wrote: summary
     // pages would be there without a mapping table.
     let programs = &record.flash["program"];

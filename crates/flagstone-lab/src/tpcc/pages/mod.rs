@@ -160,6 +160,8 @@ pub struct Options {
     /// Places that a row has in its page, one for each of its last versions; with one, a row is one
     /// record for life.
     pub versions: u16,
+    /// Whether an update reads its row before it writes it, so that a shared lock comes first.
+    pub reads_first: bool,
     /// Pages that the database may grow to.
     pub pages_max: u32,
     /// Which transactions are dealt.
@@ -175,6 +177,7 @@ impl Options {
             seed,
             hot_fill: 100,
             versions: 1,
+            reads_first: false,
             pages_max: u32::MAX,
             sizes: Sizes::All,
         }
@@ -259,7 +262,7 @@ impl Pages {
             constants: Constants::run(options.seed, loaded),
             clients: Vec::new(),
             database,
-            versions: Versions::new(options.versions),
+            versions: Versions::new(options.versions, options.reads_first),
             dealt: 0,
             scratch: Vec::new(),
         })

@@ -190,6 +190,32 @@ fn updates_of_a_row_go_round_its_versions_and_readers_meet_none_of_them() {
 }
 
 #[test]
+fn whoever_updates_a_row_reads_it_first_if_asked_to() {
+    let deal = |reads_first: bool| {
+        let options = Options {
+            reads_first,
+            ..small()
+        };
+        let mut pages = Pages::new(&options).unwrap();
+        let mut transaction = Transaction::default();
+        pages.deal(0, false, &mut transaction).unwrap();
+        let heap = |access: &Access| pages.relation_of(access.at.page).is_heap();
+        let heaps = transaction.accesses.iter().copied();
+        heaps.filter(heap).collect::<Vec<_>>()
+    };
+    let (plain, reading) = (deal(false), deal(true));
+    let changes = |access: &Access| matches!(access.verb, Verb::Update | Verb::Expire);
+    let changed = plain.iter().filter(|access| changes(access)).count();
+    assert!(changed > 0);
+    assert_eq!(reading.len(), plain.len() + changed);
+    for (before, after) in reading.iter().zip(&reading[1..]) {
+        if changes(after) {
+            assert_eq!((before.verb, before.at), (Verb::Read, after.at));
+        }
+    }
+}
+
+#[test]
 fn what_is_written_names_its_transaction_and_access() {
     let mut seen = rustc_hash::FxHashSet::default();
     let mut pages = Pages::new(&small()).unwrap();

@@ -10,6 +10,11 @@
 //! comes round again after that many updates, as one that has been pruned; so as many live
 //! transactions would have to change a row before two meet in one record. A reader takes the place
 //! that is written last.
+//!
+//! A trace of page requests shows one thing more: whoever updates a row has looked at it before.
+//! Where the host is told of that read as well (`reads_first`), an update asks for a shared lock and
+//! then for an exclusive one, and two that meet in between wait for each other until one of them is
+//! restarted.
 
 use super::relation::Relation;
 use super::{Access, Rid, Verb};
@@ -19,47 +24,63 @@ use rustc_hash::FxHashMap;
 pub(super) struct Versions {
     /// Places of a row; with one, a row is one record for life.
     places: u16,
+    /// Whether an update reads its row before it writes it.
+    reads_first: bool,
     /// Updates of each row so far.
     updates: FxHashMap<Rid, u16>,
+    scratch: Vec<Access>,
 }
 
 impl Versions {
-    pub(super) fn new(places: u16) -> Versions {
+    pub(super) fn new(places: u16, reads_first: bool) -> Versions {
         Versions {
             places: places.max(1),
+            reads_first,
             updates: FxHashMap::default(),
+            scratch: Vec::new(),
         }
     }
 
-    /// Renames the records of heaps. Entries of indexes are what they were.
-    pub(super) fn name(&mut self, accesses: &mut [Access], relation_of: impl Fn(u32) -> Relation) {
-        if self.places == 1 {
+    /// Renames the records of heaps, and adds the reads. Entries of indexes are what they were.
+    pub(super) fn name(
+        &mut self,
+        accesses: &mut Vec<Access>,
+        relation_of: impl Fn(u32) -> Relation,
+    ) {
+        if self.places == 1 && !self.reads_first {
             return;
         }
-        for access in accesses {
-            if access.verb == Verb::Touch || !relation_of(access.at.page.0).is_heap() {
+        let places = self.places;
+        for Access { verb, at } in accesses.drain(..) {
+            if verb == Verb::Touch || !relation_of(at.page.0).is_heap() {
+                self.scratch.push(Access { verb, at });
                 continue;
             }
-            let places = self.places;
-            let newest = match access.verb {
-                Verb::Update => {
-                    let updates = self.updates.entry(access.at).or_default();
-                    *updates = (*updates + 1) % places;
-                    *updates
-                }
-                _ => self.updates.get(&access.at).copied().unwrap_or(0),
+            let mut push = |verb, place: u16| {
+                let slot = at.slot * places + place % places;
+                let at = Rid { slot, ..at };
+                self.scratch.push(Access { verb, at });
             };
-            let place = match access.verb {
+            let newest = self.updates.get(&at).copied().unwrap_or(0);
+            if self.reads_first && matches!(verb, Verb::Update | Verb::Expire | Verb::Delete) {
+                push(Verb::Read, newest);
+            }
+            match verb {
                 // Half a round away from where transactions write now.
-                Verb::Read => (newest + places / 2) % places,
-                _ => newest,
-            };
-            access.at.slot = access.at.slot * places + place;
+                Verb::Read => push(verb, newest + places / 2),
+                Verb::Update if places > 1 => {
+                    push(verb, newest + 1);
+                    self.updates.insert(at, (newest + 1) % places);
+                }
+                _ => push(verb, newest),
+            }
         }
+        std::mem::swap(accesses, &mut self.scratch);
     }
 
     /// Bytes that it takes.
     pub(super) fn memory(&self) -> u64 {
-        (self.updates.capacity() * (size_of::<(Rid, u16)>() + 1)) as u64
+        let updates = self.updates.capacity() * (size_of::<(Rid, u16)>() + 1);
+        (updates + self.scratch.capacity() * size_of::<Access>()) as u64
     }
 }

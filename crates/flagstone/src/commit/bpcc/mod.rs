@@ -46,6 +46,7 @@ mod tests;
 pub(super) use recovery::recover;
 
 use super::cycle::{Active, Gates, Version};
+use super::numbers::Numbers;
 use super::{Content, Found, Held, Info, Isolation, Protocol, table_bytes};
 use crate::ftl::{BlockState, Cause, Format, Ftl, FtlError, Header, Owner, Slot, Stream, Written};
 use crate::layout;
@@ -111,7 +112,7 @@ struct Straddler {
 #[derive(Debug, Default)]
 struct Bpcc {
     /// Number of each page's last committed version.
-    committed: Vec<u32>,
+    committed: Numbers,
     /// The highest number given out, where that is higher.
     given: FxHashMap<Lpn, u32>,
     active: Active,
@@ -173,7 +174,7 @@ impl Protocol for Bpcc {
             let number = shadow.number;
             let old = ftl.set_slot(page, shadow.slot).ppn();
             self.supersede(ftl, page, old, done);
-            self.committed[page.index()] = number;
+            self.committed.set(page, number);
             if self.given.get(&page).is_some_and(|&given| given <= number) {
                 self.given.remove(&page);
             }
@@ -202,7 +203,7 @@ impl Protocol for Bpcc {
         vec![
             (
                 "version_table",
-                self.committed.len() as u64 * 4 + table_bytes::<Lpn, u32>(self.given.len()),
+                self.committed.bytes() + table_bytes::<Lpn, u32>(self.given.len()),
             ),
             ("active_tx_table", self.active.memory()),
             ("uncommitted_pages", leftovers),
@@ -233,7 +234,7 @@ impl Protocol for Bpcc {
                     0 if !self.unstraddled.contains(&(page, at)) => {
                         return Err(format!("page {at} waits for no version of {page}"));
                     }
-                    0 if number <= self.committed[page.index()] && !self.as_published => {
+                    0 if number <= self.committed.of(page) && !self.as_published => {
                         return Err(format!(
                             "invariant 2: nothing straddles {:?} for {at}",
                             side.version
@@ -252,7 +253,7 @@ impl Protocol for Bpcc {
             return Err("responsibility sets do not hold what they should".into());
         }
         for (&version, straddler) in &self.straddlers {
-            let is_last = self.committed[version.page.index()] == version.number;
+            let is_last = self.committed.of(version.page) == version.number;
             let is_kept = straddler.kept_at.is_some_and(|at| ftl.is_live(at));
             if is_last == is_kept {
                 return Err(format!("invariant 2: {version:?} is kept: {is_kept}"));
@@ -318,7 +319,7 @@ impl Bpcc {
         held: &Held,
     ) -> Result<Nanos, FtlError> {
         let now = self.gates.pass(ftl, now, version.page)?;
-        let back = self.committed[version.page.index()];
+        let back = self.committed.of(version.page);
         let mut bytes = [0; tail::SIZE];
         put(&mut bytes, tail::NUMBER, version.number.into());
         put(&mut bytes, tail::NEXT_PAGE, next.page.0.into());
@@ -335,7 +336,7 @@ impl Bpcc {
     /// The highest number that must not be given to another version of a page.
     fn highest(&self, page: Lpn) -> u32 {
         let given = self.given.get(&page).copied().unwrap_or(0);
-        given.max(self.committed[page.index()])
+        given.max(self.committed.of(page))
     }
 
     /// Invariant 3. As printed, numbers count as given once they are on flash (D1).
@@ -347,7 +348,7 @@ impl Bpcc {
     /// A page's committed version gives way at `done`: it may go unless it straddles something.
     fn supersede(&mut self, ftl: &mut Ftl, page: Lpn, old: Option<Ppn>, done: Nanos) {
         let Some(at) = old else { return };
-        let number = self.committed[page.index()];
+        let number = self.committed.of(page);
         if let Some(straddler) = self.straddlers.get_mut(&Version { page, number }) {
             straddler.kept_at = Some(at);
             return;

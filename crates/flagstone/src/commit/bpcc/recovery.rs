@@ -36,7 +36,7 @@ pub(in crate::commit) fn recover(
         as_published: options.as_published,
         ..Bpcc::default()
     };
-    for page in (0..pages).map(Lpn) {
+    let committed = (0..pages).map(Lpn).map(|page| {
         let newest = records.newest(page);
         let last = newest.map(|newest| match is_committed[page.index()] {
             true => newest.version.number,
@@ -45,9 +45,9 @@ pub(in crate::commit) fn recover(
         let mut versions = records.of(page).iter();
         let last = versions.find(|record| Some(record.version.number) == last);
         ftl.set_slot(page, last.map_or(Slot::Empty, |record| record.slot));
-        bpcc.committed
-            .push(last.map_or(0, |record| record.version.number));
-    }
+        last.map_or(0, |record| record.version.number)
+    });
+    bpcc.committed = committed.collect();
     bpcc.take_stock(ftl, &records);
     ftl.revive_mapped();
     ftl.finish_mount();
@@ -68,7 +68,7 @@ impl Bpcc {
             }
             if !self.is_committed(records, record.version)
                 && let Some(at) = record.slot.ppn()
-                && record.next.page.index() < self.committed.len()
+                && self.committed.get(record.next.page).is_some()
             {
                 let sides = [record.version, record.next];
                 let sides = sides.map(|version| (version, self.straddler_of(records, version)));
@@ -76,7 +76,7 @@ impl Bpcc {
             }
         }
         for (&version, straddler) in &mut self.straddlers {
-            if self.committed[version.page.index()] != version.number {
+            if self.committed.of(version.page) != version.number {
                 let mut versions = records.of(version.page).iter();
                 let record = versions.find(|record| record.version == version);
                 straddler.kept_at = record.and_then(|record| record.slot.ppn());
@@ -86,14 +86,14 @@ impl Bpcc {
     }
 
     fn take_number(&mut self, version: Version) {
-        let committed = self.committed.get(version.page.index());
-        if committed.is_some_and(|&committed| version.number > committed) {
+        let committed = self.committed.get(version.page);
+        if committed.is_some_and(|committed| version.number > committed) {
             self.give(version);
         }
     }
 
     fn is_committed(&self, records: &Records, version: Version) -> bool {
-        version.number <= self.committed[version.page.index()] && !records.is_straddled(version)
+        version.number <= self.committed.of(version.page) && !records.is_straddled(version)
     }
 
     /// The number of the committed version that straddles this one; 0 if there is none.

@@ -39,6 +39,7 @@
 mod tests;
 
 use super::cycle::{Active, Gates, Verdict, Version, judge};
+use super::numbers::Numbers;
 use super::{Content, Found, Held, Info, Isolation, Options, Protocol, Recovered, table_bytes};
 use crate::ftl::{
     BlockState, Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written,
@@ -90,7 +91,7 @@ struct Leftover {
 #[derive(Debug, Default)]
 struct Scc {
     /// Number of each page's last committed version.
-    committed: Vec<u32>,
+    committed: Numbers,
     active: Active,
     leftovers: BTreeMap<Ppn, Leftover>,
     /// Leftovers by each page whose next version must not find them.
@@ -187,21 +188,25 @@ pub(super) fn recover(
         }
     })?;
     let is_committed = judge_all(&pages);
+    let numbered = |(newest, is_committed): (&Newest, &bool)| match is_committed {
+        true => newest.number,
+        false => newest.below,
+    };
     let mut scc = Scc {
+        committed: pages.iter().zip(&is_committed).map(numbered).collect(),
         as_published: options.as_published,
         ..Scc::default()
     };
     for (index, newest) in pages.iter().enumerate() {
         let at = Lpn(index as u32);
-        let (number, slot) = if is_committed[index] {
-            (newest.number, newest.slot)
+        let slot = if is_committed[index] {
+            newest.slot
         } else {
             if let Some(ppn) = newest.slot.ppn() {
                 scc.leave(ppn, at, newest.next.page);
             }
-            (newest.below, newest.below_slot)
+            newest.below_slot
         };
-        scc.committed.push(number);
         ftl.set_slot(at, slot);
     }
     for (at, number, ppn) in copies {
@@ -234,7 +239,7 @@ impl Protocol for Scc {
     ) -> Result<Nanos, FtlError> {
         let version = Version {
             page: at,
-            number: self.committed[at.index()] + 1,
+            number: self.committed.of(at) + 1,
         };
         match self.active.hold(tx, version, content) {
             Some((before, held)) => self.program(ftl, now, tx, (before, version), &held),
@@ -258,7 +263,7 @@ impl Protocol for Scc {
             if let Some(old) = ftl.set_slot(at, shadow.slot).ppn() {
                 ftl.kill(old);
             }
-            self.committed[at.index()] = shadow.number;
+            self.committed.set(at, shadow.number);
             self.gates.close(at, done, true);
         }
         self.gates.forget(ftl, now)?;
@@ -277,7 +282,7 @@ impl Protocol for Scc {
         let uncommitted = table_bytes::<Ppn, Leftover>(self.leftovers.len())
             + table_bytes::<(Lpn, Ppn), ()>(self.in_the_way.len());
         vec![
-            ("version_table", self.committed.len() as u64 * 4),
+            ("version_table", self.committed.bytes()),
             ("active_tx_table", self.active.memory()),
             ("uncommitted_pages", uncommitted),
             ("gates", self.gates.memory()),
