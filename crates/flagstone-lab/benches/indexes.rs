@@ -142,7 +142,7 @@ fn main() -> ExitCode {
         }
     }
     for name in value("--indexes")
-        .unwrap_or("bptree,lazy-bptree".into())
+        .unwrap_or("bptree,lazy-bptree,sal".into())
         .split(',')
     {
         let Some(kind) = IndexKind::by_name(name) else {

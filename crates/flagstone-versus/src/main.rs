@@ -98,7 +98,7 @@ fn child(args: &Args, phase: &str) -> anyhow::Result<()> {
     };
     if phase == "load" {
         let start = Instant::now();
-        let mut store = peers::open(name, &path, 256 << 20, args.records)?;
+        let mut store = peers::open(name, &path, 256 << 20, args.records, true)?;
         let mut batch = Vec::with_capacity(100_000);
         for n in 0..args.records {
             batch.push((key(n), n));
@@ -119,7 +119,7 @@ fn child(args: &Args, phase: &str) -> anyhow::Result<()> {
 
 fn measure(args: &Args, name: &str, path: &Path, figures: &mut Figures) -> anyhow::Result<()> {
     figures.memory = memory_of(args);
-    let mut store = peers::open(name, path, figures.memory, args.records)?;
+    let mut store = peers::open(name, path, figures.memory, args.records, false)?;
     limit::drop_cached(path)?;
     figures.limited = limit::to(figures.memory + SLACK).is_ok();
     let mut dice = Pcg64Mcg::seed_from_u64(args.seed);

@@ -19,8 +19,15 @@ pub(crate) trait Peer {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// Opens a store, made if it is not there.
-pub(crate) fn open(name: &str, path: &Path, memory: u64, records: u64) -> Result<Box<dyn Peer>> {
+/// Opens a store, made if it is not there. One that is only loaded may leave its records as is best
+/// for searches.
+pub(crate) fn open(
+    name: &str,
+    path: &Path,
+    memory: u64,
+    records: u64,
+    loading: bool,
+) -> Result<Box<dyn Peer>> {
     Ok(match name {
         "lmdb" => Box::new(Lmdb::open(path, records)?),
         "rocksdb" => Box::new(Rocks::open(path, memory)?),
@@ -30,7 +37,7 @@ pub(crate) fn open(name: &str, path: &Path, memory: u64, records: u64) -> Result
                 .create(path)?,
         }),
         "sqlite" => Box::new(Sqlite::open(path, memory)?),
-        own => Box::new(Own::open(own, path, memory)?),
+        own => Box::new(Own::open(own, path, memory, loading)?),
     })
 }
 
@@ -40,10 +47,14 @@ struct Own {
 }
 
 impl Own {
-    fn open(name: &str, path: &Path, memory: u64) -> Result<Own> {
+    fn open(name: &str, path: &Path, memory: u64, loading: bool) -> Result<Own> {
         let kind = IndexKind::by_name(name).expect("a name of the list");
         let store = Box::new(FileStore::open(path, &FileOptions::default())?);
-        let settings = Settings::new().with("memory", memory);
+        let mut settings = Settings::new().with("memory", memory);
+        if name == "sal" && loading {
+            // Its log regions are merged when it is flushed.
+            settings.set("split", "eager");
+        }
         let (index, _) = kind.open(store, &settings, Nanos::ZERO)?;
         Ok(Own { index })
     }

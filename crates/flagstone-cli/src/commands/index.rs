@@ -63,6 +63,9 @@ struct BenchArgs {
     /// C: a window for each of these localities; D, E, H: the one. 0.8 is 80-20.
     #[arg(long, value_delimiter = ',')]
     locality: Vec<f64>,
+    /// C, E: the hot buckets of a hash index lie anywhere, not side by side.
+    #[arg(long)]
+    scattered: bool,
     /// Bytes of memory for page frames and the index's own buffers.
     #[arg(long, default_value_t = 1 << 20)]
     memory: u64,
@@ -134,6 +137,7 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
         localities: args.locality.clone(),
         sizes: Vec::new(),
         keys: keys.map_err(Failure::Usage)?,
+        scattered: args.scattered,
     };
     Ok(Bench {
         index: kind,

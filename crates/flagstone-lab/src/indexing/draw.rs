@@ -88,8 +88,10 @@ impl Draw {
         } else {
             let buckets = (self.present.len() as u64 / BUCKET_KEYS).max(1);
             let mask = buckets.next_power_of_two() - 1;
+            let scattered = plan.scattered;
+            let place = |bucket: u64| if scattered { hash(bucket) } else { bucket };
             self.present
-                .sort_unstable_by_key(|&key| (hash(key) & mask, key));
+                .sort_unstable_by_key(|&key| (place(hash(key) & mask), key));
         }
     }
 
@@ -257,22 +259,31 @@ mod tests {
 
     #[test]
     fn eighty_percent_go_to_a_fifth_of_the_buckets() {
-        let plan = plan("E", 100_000);
-        let mut draw = loaded(&plan, 1);
-        let buckets = (plan.load / BUCKET_KEYS).next_power_of_two();
-        let bucket = |key: Key| (hash(key) & (buckets - 1)) as usize;
-        let mut counts = vec![0u64; buckets as usize];
-        let step = Step {
-            operations: 100_000,
-            ..plan.steps[5].clone()
-        };
-        for operation in draw.window(&step) {
-            let Operation::Search(key) = operation else {
-                panic!("{operation:?}")
+        for scattered in [false, true] {
+            let plan = Plan {
+                scattered,
+                ..plan("E", 100_000)
             };
-            counts[bucket(key)] += 1;
+            let mut draw = loaded(&plan, 1);
+            let buckets = (plan.load / BUCKET_KEYS).next_power_of_two();
+            let bucket = |key: Key| (hash(key) & (buckets - 1)) as usize;
+            let mut counts = vec![0u64; buckets as usize];
+            let step = Step {
+                operations: 100_000,
+                ..plan.steps[5].clone()
+            };
+            for operation in draw.window(&step) {
+                let Operation::Search(key) = operation else {
+                    panic!("{operation:?}")
+                };
+                counts[bucket(key)] += 1;
+            }
+            let fifth = buckets as usize / 5;
+            let first: u64 = counts[..fifth].iter().sum();
+            counts.sort_unstable();
+            let hottest: u64 = counts[buckets as usize - fifth..].iter().sum();
+            assert!((79_000..83_000).contains(&hottest), "{hottest}");
+            assert_eq!(first < 60_000, scattered, "{first}");
         }
-        let hot: u64 = counts[..buckets as usize / 5].iter().sum();
-        assert!((79_000..82_000).contains(&hot), "{hot}");
     }
 }

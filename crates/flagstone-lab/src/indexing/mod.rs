@@ -159,6 +159,9 @@ impl Bench {
             for operation in draw.window(step) {
                 client.make(operation)?;
             }
+            if step.flush {
+                client.flush()?;
+            }
             let cpu_s = clock.seconds();
             let virtual_ns = client.now.0 - begun.0;
             windows.push(Window::of(step, client.index.as_ref(), virtual_ns, cpu_s));
@@ -223,19 +226,18 @@ impl Client<'_> {
 
     /// The same index, closed and opened with the memory that it is measured with.
     fn reopened(mut self, bench: &Bench) -> Result<Self, BenchError> {
-        self.now = self.index.flush(self.now).map_err(|error| {
-            let operations = self.done;
-            BenchError::Index {
-                index: self.name,
-                operations,
-                source: error,
-            }
-        })?;
+        self.flush()?;
         let store = self.index.into_store();
         let opened = bench.index.open(store, &bench.settings, self.now);
         let opened = opened.map_err(|error| BenchError::Setup(error.to_string()))?;
         (self.index, self.now) = opened;
         Ok(self)
+    }
+
+    fn flush(&mut self) -> Result<(), BenchError> {
+        let flushed = self.index.flush(self.now);
+        self.now = flushed.map_err(|error| self.failed(error))?;
+        Ok(())
     }
 
     fn make(&mut self, operation: Operation) -> Result<(), BenchError> {

@@ -30,7 +30,8 @@ pub enum Access {
     Uniform,
     /// `Hot(0.8)`: 80 % of the accesses go to 20 % of the places, and so on inside these, Zipf's
     /// law with one exponent (Knuth's 80-20 rule). A place is where an index keeps a key: hot keys
-    /// lie side by side, in key order for a tree, in bucket order for a hash index.
+    /// lie side by side, in key order for a tree, in bucket order for a hash index, whose buckets
+    /// may be scattered (see [`Plan::scattered`]).
     Hot(f64),
     /// Zipf's law over keys, wherever they lie.
     Zipf(f64),
@@ -70,6 +71,8 @@ pub struct Step {
     pub mix: Mix,
     /// On which keys.
     pub access: Access,
+    /// Whether the index is flushed at its end, before it is looked at.
+    pub flush: bool,
 }
 
 /// A workload.
@@ -87,6 +90,8 @@ pub struct Plan {
     pub warm_up: u64,
     /// The windows.
     pub steps: Vec<Step>,
+    /// Whether the hot buckets of a hash index lie anywhere, and not side by side.
+    pub scattered: bool,
 }
 
 /// What a workload may be told besides its name.
@@ -104,6 +109,8 @@ pub struct Options {
     pub sizes: Vec<f64>,
     /// Keys [default: the workload's].
     pub keys: Option<KeyKind>,
+    /// Whether the hot buckets of a hash index lie anywhere (trace C, E).
+    pub scattered: bool,
 }
 
 /// The names of all workloads, with what they are.
@@ -165,6 +172,7 @@ fn step(name: impl Into<String>, operations: u64, mix: Mix, access: Access) -> S
         operations,
         mix,
         access,
+        flush: false,
     }
 }
 
@@ -207,6 +215,7 @@ impl Plan {
             load_order: LoadOrder::Appearance,
             warm_up: 0,
             steps: Vec::new(),
+            scattered: options.scattered,
         };
         if let Some(kind) = name.strip_prefix("ycsb-") {
             plan.ycsb(kind, options);
@@ -353,7 +362,10 @@ impl Plan {
                     } else {
                         size.to_string()
                     };
-                    self.steps.push(step(name, more, inserts, Access::Uniform));
+                    let grow = step(name, more, inserts, Access::Uniform);
+                    // [SAL] §4.3 looks at the memory when all log regions are merged.
+                    let flush = trace == "G";
+                    self.steps.push(Step { flush, ..grow });
                     if trace == "B" {
                         self.steps.push(step(
                             size.to_string(),

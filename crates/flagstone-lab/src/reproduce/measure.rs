@@ -2,7 +2,8 @@
 //!
 //! `series@x` is a point of a figure; a series alone is its mean over the sweep, which for a figure
 //! with one point is that point. `a / b` divides, `a - b` is what b has less, `1 - a / b` what a
-//! saves of b; `peak of a` is where on the axis a is highest; a number is itself.
+//! saves of b; `mean of a / b` divides at each point and takes the mean, as "60 percent less on
+//! average" does; `peak of a` is where on the axis a is highest; a number is itself.
 
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -23,6 +24,8 @@ pub enum Expr {
     Term(Term),
     /// One over another.
     Over(Term, Term),
+    /// The mean of one over another, point by point: names of two series.
+    MeanOver(String, String),
     /// One less another.
     Less(Term, Term),
     /// One less the first over the second.
@@ -59,6 +62,15 @@ impl Expr {
         if let Some(series) = text.trim().strip_prefix("peak of ") {
             return Term::parse(series).map(Expr::Peak);
         }
+        if let Some(quotient) = text.trim().strip_prefix("mean of ") {
+            let wrong = || format!("`{text}` is not `mean of series / series`");
+            let (above, below) = quotient.split_once(" / ").ok_or_else(wrong)?;
+            let (above, below) = (Term::parse(above)?, Term::parse(below)?);
+            if above.at.is_some() || below.at.is_some() {
+                return Err(wrong());
+            }
+            return Ok(Expr::MeanOver(above.series, below.series));
+        }
         if let Some((above, below)) = text.split_once(" / ") {
             let below = Term::parse(below)?;
             return match above.trim().strip_prefix("1 - ") {
@@ -73,10 +85,15 @@ impl Expr {
     }
 
     /// The points that it names.
-    pub fn terms(&self) -> Vec<&Term> {
+    pub fn terms(&self) -> Vec<Term> {
+        let whole = |series: &String| Term {
+            series: series.clone(),
+            at: None,
+        };
         match self {
-            Expr::Term(term) | Expr::Peak(term) => vec![term],
-            Expr::Over(a, b) | Expr::Less(a, b) | Expr::Saved(a, b) => vec![a, b],
+            Expr::Term(term) | Expr::Peak(term) => vec![term.clone()],
+            Expr::Over(a, b) | Expr::Less(a, b) | Expr::Saved(a, b) => vec![a.clone(), b.clone()],
+            Expr::MeanOver(a, b) => vec![whole(a), whole(b)],
             Expr::Number(_) => Vec::new(),
         }
     }
@@ -96,6 +113,7 @@ impl fmt::Display for Expr {
         match self {
             Expr::Term(term) => term.fmt(f),
             Expr::Over(above, below) => write!(f, "{above} / {below}"),
+            Expr::MeanOver(above, below) => write!(f, "mean of {above} / {below}"),
             Expr::Less(from, less) => write!(f, "{from} - {less}"),
             Expr::Saved(above, below) => write!(f, "1 - {above} / {below}"),
             Expr::Peak(series) => write!(f, "peak of {series}"),
@@ -162,6 +180,13 @@ impl Data {
             Expr::Number(number) => Some(*number),
             Expr::Term(term) => self.value(term),
             Expr::Over(above, below) => Some(self.value(above)? / self.value(below)?),
+            Expr::MeanOver(above, below) => {
+                let points = self.points(above)?.iter().zip(self.points(below)?);
+                let quotients = points.filter_map(|(a, b)| Some(a.y? / b.y?));
+                let quotients: Vec<f64> = quotients.collect();
+                let mean = quotients.iter().sum::<f64>() / quotients.len() as f64;
+                (!quotients.is_empty()).then_some(mean)
+            }
             Expr::Peak(term) => {
                 let known = self.points(&term.series)?.iter();
                 let known = known.filter_map(|point| Some((point.x, point.y?)));
@@ -204,6 +229,8 @@ pub(super) mod tests {
         assert_eq!(eval("a"), Some(4.0));
         assert_eq!(eval("a / b"), Some(2.0));
         assert_eq!(eval("peak of a"), Some(2.0));
+        assert_eq!(eval("mean of a / b"), Some(1.5), "where both are known");
+        assert_eq!(eval("mean of b / a"), Some(2.0 / 3.0));
         assert_eq!(eval("a@2 - b@0.05"), Some(3.0));
         assert_eq!(eval("1 - a@0.05 / a"), Some(0.25));
         assert_eq!(eval("b@2"), None);
@@ -211,7 +238,14 @@ pub(super) mod tests {
         assert_eq!(eval("4"), Some(4.0));
         assert!(Expr::parse("a b").is_err());
         assert!(Expr::parse("/ b").is_err());
-        for text in ["a@1 / b", "a - b", "1 - a / b@2", "peak of a"] {
+        assert!(Expr::parse("mean of a").is_err() && Expr::parse("mean of a@1 / b").is_err());
+        for text in [
+            "a@1 / b",
+            "mean of a / b",
+            "a - b",
+            "1 - a / b@2",
+            "peak of a",
+        ] {
             assert_eq!(Expr::parse(text).unwrap().to_string(), text);
         }
     }

@@ -333,10 +333,7 @@ mod tests {
         let names = names.chain(rule.cross.iter().flatten().map(String::as_str));
         exprs.extend(names.map(|name| measure::Expr::parse(name.trim()).unwrap()));
         exprs.extend(rule.present.iter().chain(&rule.absent).cloned());
-        exprs
-            .iter()
-            .flat_map(|expr| expr.terms().into_iter().cloned())
-            .collect()
+        exprs.iter().flat_map(measure::Expr::terms).collect()
     }
 
     #[test]

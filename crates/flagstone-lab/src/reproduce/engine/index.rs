@@ -37,6 +37,9 @@ pub struct IndexRun {
     /// Traces A, B, G: sizes as shares of the records, a window each.
     #[serde(default)]
     sizes: Vec<f64>,
+    /// Traces C, E: whether the hot buckets of a hash index lie anywhere.
+    #[serde(default)]
+    scattered: bool,
     /// Operations before the first window, like its; the workload's if left out.
     warm_up: Option<u64>,
     /// In which order keys are loaded: `appearance` or `keys`.
@@ -79,7 +82,7 @@ fn one_seed() -> u64 {
 const RATIOS: [f64; 8] = [0.5, 1.0, 2.0, 2.5, 4.0, 6.0, 8.0, 10.0];
 
 impl IndexRun {
-    pub(super) const KEYS: [&str; 16] = [
+    pub(super) const KEYS: [&str; 17] = [
         "index",
         "set",
         "workload",
@@ -89,6 +92,7 @@ impl IndexRun {
         "search_shares",
         "localities",
         "sizes",
+        "scattered",
         "warm_up",
         "load_order",
         "load",
@@ -127,6 +131,7 @@ impl IndexRun {
             localities: self.localities.clone(),
             sizes: self.sizes.clone(),
             keys,
+            scattered: self.scattered,
         };
         let plan = Plan::new(&self.workload, &options);
         let mut plan = plan.map_err(|why| RunError::of("workload", why))?;

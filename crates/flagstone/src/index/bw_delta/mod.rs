@@ -18,8 +18,8 @@
 //!
 //!   log       | segment, full | segment, free | segment, full | segment in memory, being filled |
 //!
-//!   files     log.rs: segments · node.rs: nodes and fragments · waiting.rs: deltas in memory
-//!             residents.rs: nodes in memory, cleaning
+//!   files     options.rs: settings · log.rs: segments · node.rs: nodes and fragments
+//!             waiting.rs: deltas in memory · residents.rs: nodes in memory, cleaning
 //!             tree.rs: the way to a leaf, splits and merges · check.rs
 //!
 //! Invariants  1. An inner node names its children by the lowest key that leads to them, in order;
@@ -42,10 +42,14 @@
 //!                 were used: so a fragment has several deltas, and few of them make a leaf.
 //!             D6. A leaf that was read for a consolidation alone is the first to leave; inner
 //!                 nodes leave when no leaf is left in memory.
+//!             D7. An update is one delta. The code that the paper names can only insert and
+//!                 delete, so that it is two there; `update` = pair does the same, and has deleted
+//!                 where the second is refused.
 
 mod check;
 mod log;
 mod node;
+mod options;
 mod residents;
 #[cfg(test)]
 mod tests;
@@ -54,67 +58,15 @@ mod waiting;
 
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
+use super::{Cache, Index, IndexError, IndexStats, Info, Key, Settings, Store, Value};
+use crate::buffer::PoolStats;
 use crate::layout;
 use crate::layout::{Record, get, put};
 use crate::units::{Lpn, Nanos};
 use log::{LONGEST, Link, Log, Segment};
 use node::{Codec, Delta, Head, Node, bw_fragment};
+pub(super) use options::INFO;
 use waiting::Waiting;
-
-pub(super) const INFO: Info = Info {
-    name: "bw-delta",
-    idea: "a tree that adds deltas to leaves it does not read, over a log of fragments",
-    paper: "[SAL]",
-    ordered: true,
-    buffers: true,
-    recovers: false,
-    settings: &[
-        Setting {
-            name: "chain_max",
-            default: "8",
-            what: "deltas of a node after which it gets a new base, 1 to 200",
-        },
-        Setting {
-            name: "node_max",
-            default: "128",
-            what: "records of a node beyond which it splits, 3 to 4000",
-        },
-        Setting {
-            name: "node_min",
-            default: "32",
-            what: "records of a node below which it merges, 2 to half of node_max",
-        },
-        Setting {
-            name: "segment_pages",
-            default: "64",
-            what: "pages that the log writes at once; fewer if memory is less than 16 times that",
-        },
-        Setting {
-            name: "log_factor",
-            default: "2",
-            what: "bytes of the log for each live one, beyond which it is cleaned, 1.1 to 10",
-        },
-        Setting {
-            name: "delta_share",
-            default: "0.75",
-            what: "how much of the memory that inner nodes leave is for deltas, 0.1 to 0.95",
-        },
-    ],
-    tiny: &[
-        ("memory", "6000"),
-        ("node_max", "8"),
-        ("node_min", "3"),
-        ("chain_max", "4"),
-        ("segment_pages", "3"),
-        ("log_factor", "2"),
-    ],
-    costs: [
-        "1 to 2 reads for each fragment of a leaf",
-        "a fragment of a page, programmed with others; all fragments read every chain_max deltas",
-        "a base for each leaf, of half a page or so",
-    ],
-};
 
 layout! {
     /// The head of a bw-delta index's own metadata. The map follows, with room for the next power
@@ -198,6 +150,8 @@ struct BwDelta {
     node_min: usize,
     log_factor: f64,
     delta_share: f64,
+    /// An update is two deltas.
+    pairs: bool,
     root: u32,
     /// The root's level.
     height: u8,
@@ -224,6 +178,7 @@ struct BwDelta {
     /// What was read of a node, the newest first, and a fragment to write.
     found: Vec<Delta>,
     bytes: Vec<u8>,
+    accesses: PoolStats,
     hits: u64,
     misses: u64,
     blind: u64,
@@ -246,6 +201,15 @@ pub(super) fn open(
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+    let (index, now) = start(store, settings, now)?;
+    Ok((Box::new(index), now))
+}
+
+fn start(
+    store: Box<dyn Store>,
+    settings: &Settings,
+    now: Nanos,
+) -> Result<(BwDelta, Nanos), IndexError> {
     let value_bytes = settings.value_bytes(&INFO)?;
     if settings.text(&INFO, "buffer") != "lru" {
         return Err(IndexError::Settings(
@@ -286,7 +250,7 @@ pub(super) fn open(
     }
     let buffers = 2 * index.log.segment_bytes() + index.longest() + 6 * page_bytes;
     index.budget = memory.saturating_sub(buffers);
-    Ok((Box::new(index), now))
+    Ok((index, now))
 }
 
 impl BwDelta {
@@ -308,6 +272,7 @@ impl BwDelta {
             node_min: settings.number(&INFO, "node_min", 2, node_max.div_ceil(2))?,
             log_factor: settings.number(&INFO, "log_factor", 1.1, 10.0)?,
             delta_share: settings.number(&INFO, "delta_share", 0.1, 0.95)?,
+            pairs: settings.choice(&INFO, "update", &[("blind", false), ("pair", true)])?,
             root: 0,
             height: 0,
             map: vec![Entry::UNUSED],
@@ -325,6 +290,7 @@ impl BwDelta {
             path: Vec::new(),
             found: Vec::new(),
             bytes: Vec::new(),
+            accesses: PoolStats::default(),
             hits: 0,
             misses: 0,
             blind: 0,
@@ -452,6 +418,15 @@ impl Index for BwDelta {
         self.change(key, Some(value), now)
     }
 
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+        let now = if self.pairs {
+            self.change(key, None, now)?
+        } else {
+            now
+        };
+        self.change(key, Some(value), now)
+    }
+
     fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
         self.change(key, None, now)
     }
@@ -466,8 +441,13 @@ impl Index for BwDelta {
             drop(deltas);
             if let Some(delta) = found {
                 self.delta_hits += 1;
+                self.accesses.read_hits += 1;
                 return Ok((delta.value, self.finish(now)?));
             }
+        }
+        match self.map[leaf as usize].slot() {
+            Some(_) => self.accesses.read_hits += 1,
+            None => self.accesses.read_misses += 1,
         }
         let (slot, now) = self.whole(leaf, 0, now)?;
         let records = &self.nodes[slot as usize].records;
@@ -522,12 +502,18 @@ impl Index for BwDelta {
         self.check_all()
     }
 
+    /// Accesses are to nodes: a search finds its leaf in memory, or a delta that answers it; a
+    /// change finds its leaf, or adds a delta without.
     fn stats(&self) -> IndexStats {
-        self.cache.stats()
+        IndexStats {
+            pool: self.accesses,
+            ..self.cache.stats()
+        }
     }
 
     fn reset_stats(&mut self) {
         self.cache.reset_stats();
+        self.accesses = PoolStats::default();
         (self.hits, self.misses, self.blind, self.delta_hits) = (0, 0, 0, 0);
         (self.loads, self.fragments_read, self.evictions) = (0, 0, 0);
         (self.consolidations, self.splits) = (0, 0);

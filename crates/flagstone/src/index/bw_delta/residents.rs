@@ -376,6 +376,12 @@ impl BwDelta {
         }
         let slot = self.oldest;
         self.evictions += 1;
+        let dirty = self.nodes[slot as usize].is_dirty();
+        let evicted = &mut self.accesses.evicted_for_reads;
+        match dirty {
+            true => evicted.dirty += 1,
+            false => evicted.clean += 1,
+        }
         let node = &mut self.nodes[slot as usize];
         let may_wait = node.level == 0 && !node.rebased && !node.structural;
         let deltas = node.deltas.len();
@@ -445,7 +451,12 @@ impl BwDelta {
     }
 
     /// Merges all fragments of a node into one at the end of the log.
-    fn relocate(&mut self, number: u32, level: u8, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn relocate(
+        &mut self,
+        number: u32,
+        level: u8,
+        now: Nanos,
+    ) -> Result<Nanos, IndexError> {
         let was_here = self.map[number as usize].slot();
         let (slot, now) = match was_here {
             Some(slot) => (slot, now),

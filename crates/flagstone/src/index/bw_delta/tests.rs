@@ -142,6 +142,105 @@ fn seven_deltas_read_nothing_and_the_eighth_consolidates() {
     assert_eq!(index.check(), Ok(()));
 }
 
+/// D1: a leaf that is in memory has its deltas applied, and they count.
+#[test]
+fn deltas_of_a_leaf_in_memory_count_as_a_chain() {
+    let (mut index, mut now) = cold();
+    now = index.get(now, 10_000).expect("a good store").1;
+    for i in 1..=7 {
+        now = index.insert(now, 10_000 + i, 2).expect("room");
+    }
+    assert_eq!(figure(index.as_ref(), "blind_deltas"), 0.0);
+    assert_eq!(figure(index.as_ref(), "consolidations"), 0.0);
+    index.insert(now, 10_008, 2).expect("room");
+    assert_eq!(figure(index.as_ref(), "consolidations"), 1.0);
+    assert_eq!(index.check(), Ok(()));
+}
+
+/// D3: a node that is cleaned is one base, whatever it was before.
+#[test]
+fn a_node_that_is_cleaned_is_consolidated() {
+    let settings = Settings::new().with("memory", 1 << 20);
+    let (index, mut now) = cold();
+    let store = index.into_store();
+    let (mut index, done) = start(store, &settings, now).expect("what was settled");
+    now = done;
+    for i in 1..=3 {
+        now = index.insert(now, 10_000 + i, i).expect("room");
+        now = index.flush(now).expect("a good store");
+    }
+    let (leaf, done) = index.descend(10_000, now).expect("a good store");
+    assert_eq!(index.entry(leaf).chain, 3);
+    now = index.relocate(leaf, 0, done).expect("room");
+    assert_eq!(index.entry(leaf).chain, 0);
+    let link = index.entry(leaf).link;
+    let bytes = index
+        .log
+        .inspect(&mut index.cache, link)
+        .expect("a fragment");
+    assert!(Head::parse(&bytes).expect("a head").is_base);
+    assert_eq!(index.get(now, 10_002).expect("a good store").0, Some(2));
+    assert_eq!(index.check(), Ok(()));
+}
+
+/// D4: a leaf that is too small merges when it is consolidated, an inner node at once: after each
+/// operation all of them are of the right size.
+#[test]
+fn leaves_are_mended_late_and_inner_nodes_at_once() {
+    let store = Box::new(MemStore::new(256, 1 << 14));
+    let settings = tiny().with("memory", 60_000);
+    let (mut index, mut now) = start(store, &settings, Nanos::ZERO).expect("a blank store");
+    let (keys, least, most) = (400, index.node_min, index.node_max);
+    let mut small_leaves = 0;
+    for key in (0..keys).chain(keys..2 * keys) {
+        now = match key < keys {
+            true => index.insert(now, key, 1).expect("room"),
+            false => index.delete(now, key - keys).expect("a good store"),
+        };
+        for node in &index.nodes {
+            let live = index.map[node.number as usize].at != NONE && !node.records.is_empty();
+            let right = (least..=most).contains(&node.records.len());
+            if live && node.number != index.root && !right {
+                assert_eq!(node.level, 0, "after {key}: inner node {}", node.number);
+                small_leaves += 1;
+            }
+        }
+    }
+    assert!(small_leaves > 0 && index.merges > 0);
+    assert_eq!(index.check(), Ok(()));
+}
+
+/// D7: an update is one delta, or two as in the code that the paper names.
+#[test]
+fn an_update_is_a_delta_or_a_pair() {
+    for (how, consolidations) in [("blind", 0.0), ("pair", 1.0)] {
+        let settings = Settings::new().with("memory", 1 << 20);
+        let (index, now) = cold();
+        let settings = settings.with("update", how);
+        let (mut index, mut now) = open(index.into_store(), &settings, now).expect("settled");
+        for i in 1..=4 {
+            now = index.update(now, 10_000, i).expect("room");
+        }
+        assert_eq!(figure(index.as_ref(), "consolidations"), consolidations);
+        assert_eq!(index.get(now, 10_000).expect("a good store").0, Some(4));
+        assert_eq!(index.check(), Ok(()));
+    }
+}
+
+#[test]
+fn accesses_are_counted_by_leaf() {
+    let (mut index, mut now) = cold();
+    now = index.insert(now, 10_001, 2).expect("room");
+    for _ in 0..2 {
+        now = index.get(now, 10_001).expect("a good store").1;
+        now = index.get(now, 10_000).expect("a good store").1;
+    }
+    index.insert(now, 10_002, 2).expect("room");
+    let pool = index.stats().pool;
+    assert_eq!((pool.read_hits, pool.read_misses), (3, 1));
+    assert_eq!((pool.write_hits, pool.write_misses), (1, 1));
+}
+
 #[test]
 fn a_search_reads_every_fragment_of_a_leaf() {
     let settings = Settings::new().with("memory", 1 << 20);
@@ -206,6 +305,7 @@ fn only_deltas_that_are_not_on_flash_go_there() {
     assert_eq!(index.check(), Ok(()));
 }
 
+/// D2: the map is in memory, and the pages of it that changed are all that a settle writes of it.
 #[test]
 fn a_settle_writes_what_changed_in_structure_and_the_map_in_part() {
     let settings = Settings::new().with("memory", 1 << 20);

@@ -33,6 +33,10 @@ impl BwDelta {
     ) -> Result<Nanos, IndexError> {
         let (leaf, mut now) = self.descend(key, now)?;
         let delta = Delta { key, value };
+        match self.map[leaf as usize].slot() {
+            Some(_) => self.accesses.write_hits += 1,
+            None => self.accesses.write_misses += 1,
+        }
         if let Some(slot) = self.map[leaf as usize].slot() {
             self.touch(slot);
             let records = self.nodes[slot as usize].records.len() + 1;

@@ -186,9 +186,9 @@ fn size(fill: usize, len: usize, prefix: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use crate::dice::Dice;
     use super::super::tree::Sizes;
     use super::*;
+    use crate::dice::Dice;
 
     fn apart(kind: Kind, keys: &[(&[u8], usize)]) -> Apart {
         let entry = |&(key, len): &(&[u8], usize)| {

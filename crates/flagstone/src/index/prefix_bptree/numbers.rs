@@ -117,8 +117,8 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests {
-    use crate::dice::Dice;
     use super::*;
+    use crate::dice::Dice;
 
     fn numbers(key: &str, value: &str, value_bytes: usize) -> Numbers {
         Numbers {

@@ -2,10 +2,10 @@
 //! that go wrong on purpose, histories of numbers as all indexes have, limits, full stores, damage.
 
 use super::super::model::{History, assert_recovers, figure, small_device};
-use crate::dice::Dice;
 use super::super::{IndexKind, MemStore, Recoverable, StoreError};
 use super::*;
 use crate::commit::Kind as Protocol;
+use crate::dice::Dice;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 

@@ -181,6 +181,7 @@ mod tests {
         }
     }
 
+    /// D1 of SAL-hashing.
     #[test]
     fn the_form_as_printed_sums_to_less_than_one() {
         let printed = |p: f64| {

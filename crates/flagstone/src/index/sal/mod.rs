@@ -373,8 +373,12 @@ impl Index for Sal {
     }
 
     fn flush(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
-        for set in 0..self.logs.counts().len() as u32 {
-            if self.logs.count(set) > 0 {
+        let merges = self.options.split == Split::Eager;
+        for set in 0..self.groups.len() {
+            let waits = self.logs.count(set) > 0;
+            if merges && self.groups.leads(set) && (waits || self.groups.has_region(set)) {
+                now = self.merge(now, set)?;
+            } else if waits {
                 now = self.flush_set(now, set)?;
             }
         }

@@ -72,7 +72,8 @@ pub(in crate::index) const INFO: Info = Info {
         setting(
             "split",
             "adaptive",
-            "adaptive, lazy (merge full regions only) or eager (split and merge at once)",
+            "adaptive, lazy (merge full regions only) or eager (split and merge at once, and all \
+             log regions at a flush)",
         ),
         setting(
             "virtual_split",

@@ -239,6 +239,9 @@ mod tests {
     fn a_page_of_the_paper_has_as_many_filters_as_a_head_holds() {
         let regions = Regions::new(4096, 8, 0.01).expect("room");
         assert_eq!((regions.page_logs, regions.probes), (240, 7));
+        // D6: a byte more than the record on a page, four in memory.
+        assert_eq!((4096 - log_head::SIZE) / 240, 17);
+        assert_eq!(super::super::logs::ENTRY_BYTES, 20);
         assert_eq!((regions.filter_bytes, regions.pages), (288, 13));
         assert!(Regions::new(256, 8, 1e-70).is_none());
     }

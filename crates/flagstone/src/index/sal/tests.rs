@@ -193,3 +193,81 @@ fn a_search_reads_one_page_whether_its_bucket_overflows_or_not() {
         );
     }
 }
+
+/// D2: what a merge costs, in the reads that a search has to make more while there is a region.
+#[test]
+fn a_merge_is_rented_for_what_it_reads_and_writes() {
+    let store = Box::new(MemStore::new(4096, 1 << 16));
+    let settings = Settings::new().with("memory", 1 << 20).with("speedup", 8);
+    let settings = settings.with("write_read", 4).with("load_factor", 0.75);
+    let (mut index, mut now) = super::start(store, &settings, Nanos::ZERO).expect("blank");
+    // A region of two pages and a group of 16: 3 + 16 (1 + p_u) reads, 16 writes of half a read.
+    let reads = 3.0 + 16.0 * (1.0 + index.budget.overflow_bound);
+    assert!((index.budget.overflow_bound - 0.345).abs() < 0.001);
+    assert_eq!(
+        f64::from(index.rental(0, 2)),
+        ((reads + 8.0) / 1.02_f64).round()
+    );
+    // The groups that wait for their share are written as well.
+    let mut key = 0;
+    while index.groups.size(0) < 2 {
+        now = index.insert(now, key, 1).expect("insert");
+        key += 1;
+    }
+    assert_eq!(
+        f64::from(index.rental(0, 2)),
+        ((reads + 16.0) / 1.02_f64).round()
+    );
+}
+
+/// D7: overflow pages go with their group, in one request. D9: records lie in the order of hashes.
+#[test]
+fn a_merge_writes_each_group_with_its_overflow_pages_in_one_request() {
+    let store = Box::new(MemStore::new(512, 1 << 16));
+    let settings = Settings::new().with("group", 4).with("memory", 1 << 16);
+    let settings = settings.with("split", "lazy").with("log_buffer", 0.5);
+    let (mut index, mut now) = super::start(store, &settings, Nanos::ZERO).expect("blank");
+    // Two groups of 4 buckets with 31 places each, and a load factor that adds none.
+    let keys = 180;
+    for key in 0..keys {
+        now = index.insert(now, key, key).expect("insert");
+    }
+    // As many again of one set, so that its buckets overflow.
+    let more = (keys..).filter(|&key| index.set_of(super::hash(key)) == 0);
+    for key in more.take(120).collect::<Vec<_>>() {
+        index.limit = i64::MAX;
+        now = index.insert(now, key, key).expect("insert");
+    }
+    let before = index.stats();
+    index.merge(now, 0).expect("merge");
+    let (after, overflows) = (index.stats(), index.overflows.len() as u64);
+    assert!(overflows > 0, "{:?}", index.figures());
+    assert_eq!(after.coarse_writes - before.coarse_writes, 1, "D7");
+    assert!(
+        after.coarse_pages - before.coarse_pages >= 4 + overflows,
+        "D7"
+    );
+    for bucket in 0..4 {
+        let at = index.bucket_page(bucket);
+        let page = index.cache.inspect(at).expect("a page").to_vec();
+        let hashes = index.shape.records(&page).map(|(key, _)| super::hash(key));
+        assert!(hashes.is_sorted(), "D9");
+    }
+}
+
+/// Where all is eager, a flush merges all log regions.
+#[test]
+fn an_eager_flush_leaves_no_log_region() {
+    for (split, none) in [("eager", true), ("lazy", false)] {
+        let store = Box::new(MemStore::new(512, 1 << 16));
+        let settings = tiny().with("memory", 8192).with("split", split);
+        let (mut index, mut now) = super::start(store, &settings, Nanos::ZERO).expect("blank");
+        for key in 0..3000 {
+            now = index.insert(now, key, key).expect("insert");
+        }
+        now = index.flush(now).expect("flush");
+        assert_eq!(figure(&index, "log_regions") == 0.0, none, "{split}");
+        index.check().expect("whole");
+        assert_eq!(index.get(now, 77).expect("get").0, Some(77));
+    }
+}

@@ -18,6 +18,7 @@
 //!                 records have the set that it is in.
 
 mod below;
+mod flaw;
 mod log;
 mod restart;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use crate::index::{Index, IndexError, Key, Settings, Store, StoreError, Value};
 use crate::layout;
 use crate::units::{Lpn, Nanos};
 use below::{Behind, Below};
+pub use flaw::Flaw;
 use log::{Entry, Lsn, Record, Ring, Update};
 use restart::redo_pages;
 use std::cell::RefCell;
@@ -47,23 +49,6 @@ pub const LAYOUTS: &[layout::Record] = &[
 /// A transaction of [`Transactions`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SalTx(u64);
-
-/// What it does wrong on purpose, for controls that must fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flaw {
-    /// Nothing.
-    None,
-    /// A flush writes its pages to their places without logging them.
-    FlushNotLogged,
-    /// A restart takes a flush for finished that is not.
-    EndIgnored,
-    /// A commit is acknowledged before its record is durable.
-    CommitNotForced,
-    /// A restart does not undo.
-    NoUndo,
-    /// What is undone is not logged.
-    UndoNotLogged,
-}
 
 /// What a restart did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -203,6 +188,10 @@ impl Transactions {
         sets.sort_unstable();
         sets.dedup();
         now = self.index.settle(now)?;
+        let covers = match self.flaw {
+            Flaw::CoversAll => self.ring.end() - 1,
+            _ => covers,
+        };
         self.flushes += 1;
         let tx = self.flushes;
         let record = |entry| Record { tx, prev: 0, entry };
@@ -219,6 +208,10 @@ impl Transactions {
                 self.ring.append(&record(Entry::Page(at, page.clone())));
             }
             self.ring.append(&record(Entry::EndFlush));
+        }
+        if self.flaw == Flaw::PagesFirst {
+            now = self.carry_out(now)?;
+            return self.force(now);
         }
         now = self.force(now)?;
         self.carry_out(now)
@@ -477,7 +470,7 @@ impl Transactions {
         if let Some(live) = self.live.get_mut(&tx) {
             live.1 = lsn;
         }
-        if in_buffer && !update.buffered {
+        if in_buffer && (!update.buffered || self.flaw == Flaw::RemovedAlone) {
             self.rolled.0 += 1;
             self.index.logs.remove(set, update.key);
             return Ok(now);

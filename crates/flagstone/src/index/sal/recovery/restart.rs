@@ -45,9 +45,11 @@ impl Transactions {
         // nothing of it stays in the buffer, and the flush is of the sets of both.
         self.redoing = false;
         let covers = self.ring.end() - 1;
-        now = self.index.flush(now)?;
-        self.index.drained.extend(self.dirty.keys());
-        now = self.bracket(now, covers)?;
+        if self.flaw != Flaw::UndoneFirst {
+            now = self.index.flush(now)?;
+            self.index.drained.extend(self.dirty.keys());
+            now = self.bracket(now, covers)?;
+        }
         self.restart.losers = self.live.len() as u64;
         if self.flaw == Flaw::NoUndo {
             self.live.clear();

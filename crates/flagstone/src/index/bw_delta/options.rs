@@ -1,0 +1,62 @@
+//! What a user can choose of the Bw-delta tree.
+
+use crate::index::{Info, Setting};
+
+pub(in crate::index) const INFO: Info = Info {
+    name: "bw-delta",
+    idea: "a tree that adds deltas to leaves it does not read, over a log of fragments",
+    paper: "[SAL]",
+    ordered: true,
+    buffers: true,
+    recovers: false,
+    settings: &[
+        Setting {
+            name: "chain_max",
+            default: "8",
+            what: "deltas of a node after which it gets a new base, 1 to 200",
+        },
+        Setting {
+            name: "node_max",
+            default: "128",
+            what: "records of a node beyond which it splits, 3 to 4000",
+        },
+        Setting {
+            name: "node_min",
+            default: "32",
+            what: "records of a node below which it merges, 2 to half of node_max",
+        },
+        Setting {
+            name: "segment_pages",
+            default: "64",
+            what: "pages that the log writes at once; fewer if memory is less than 16 times that",
+        },
+        Setting {
+            name: "log_factor",
+            default: "2",
+            what: "bytes of the log for each live one, beyond which it is cleaned, 1.1 to 10",
+        },
+        Setting {
+            name: "delta_share",
+            default: "0.75",
+            what: "how much of the memory that inner nodes leave is for deltas, 0.1 to 0.95",
+        },
+        Setting {
+            name: "update",
+            default: "blind",
+            what: "blind (one delta) or pair (one that deletes and one that inserts)",
+        },
+    ],
+    tiny: &[
+        ("memory", "6000"),
+        ("node_max", "8"),
+        ("node_min", "3"),
+        ("chain_max", "4"),
+        ("segment_pages", "3"),
+        ("log_factor", "2"),
+    ],
+    costs: [
+        "1 to 2 reads for each fragment of a leaf",
+        "a fragment of a page, programmed with others; all fragments read every chain_max deltas",
+        "a base for each leaf, of half a page or so",
+    ],
+};
