@@ -167,26 +167,30 @@ fn atomic_protocols_amplify_single_pages_as_the_bare_loop_does() {
         if kind.suits(&GEOMETRY, &config).is_err() {
             continue;
         }
-        let mut device = device(kind, config);
-        let workload = Workload::uniform_writes(device.pages(), u64::from(device.pages()) * 3, 42);
-        let mut bare = bare_for(&device);
-        let expected = run_bare(&mut bare, 2.0, &workload);
-        let done = run_device(&mut device, 2.0, &workload);
-        let found = data_programs(&device) as f64 / done.writes as f64;
-        let all = device.stats().total(Operation::Program) as f64 / done.writes as f64;
-        println!("{kind}: {found:.4} for data, {all:.4} in all, bare {expected:.4}");
-        let within = match kind {
+        let info = device(kind, config).info();
+        let (seeds, within) = match kind {
             // Zones, and log heads that choose the planes, place pages otherwise.
-            _ if device.info().format.zoned => 0.05,
+            _ if info.format.zoned => (42..43, 0.05),
             // A page is programmed when it is written, and blocks may be collected before it
-            // commits, while the version before it lives: the two run apart from there on.
-            // Without room being made at commit, `afc`, `aw` and `mhl-m` are equal to all digits.
-            Kind::Afc | Kind::Aw | Kind::MhlM | Kind::MixSl | Kind::GMixSl => 0.005,
-            _ => 0.001,
+            // commits, while the version before it lives: the two run apart from there on, and
+            // either may be ahead, by 0.4 % after as many writes. What is left is the mean.
+            Kind::Afc | Kind::Aw | Kind::MhlM | Kind::MixSl | Kind::GMixSl => (42..50, 0.005),
+            _ => (42..43, 0.001),
         };
-        assert!(
-            (found / expected - 1.0).abs() < within,
-            "{kind}: {found} {expected}"
-        );
+        let apart = |seed| {
+            let mut device = device(kind, config);
+            let writes = u64::from(device.pages()) * 3;
+            let workload = Workload::uniform_writes(device.pages(), writes, seed);
+            let mut bare = bare_for(&device);
+            let expected = run_bare(&mut bare, 2.0, &workload);
+            let done = run_device(&mut device, 2.0, &workload);
+            let found = data_programs(&device) as f64 / done.writes as f64;
+            println!("{kind}: {found:.4} for data, bare {expected:.4}");
+            found / expected - 1.0
+        };
+        let count = seeds.clone().count() as f64;
+        let mean = seeds.map(apart).sum::<f64>() / count;
+        println!("{kind}: {:+.3} % on average", 100.0 * mean);
+        assert!(mean.abs() < within, "{kind}: {mean}");
     }
 }
