@@ -1,7 +1,7 @@
 //! A bucket page of the hash indexes: records in any order, and the page with those that found no
 //! room. And the hash that all of them use.
 
-use super::{Key, Value};
+use super::{IndexError, Key, Value};
 use crate::layout;
 use crate::layout::{Record, get, put};
 use crate::units::Lpn;
@@ -201,5 +201,16 @@ impl Shape {
             ));
         }
         Ok(())
+    }
+
+    /// The same, for a page that was read: what says that it has more records than fit is not
+    /// looked at.
+    ///
+    /// # Errors
+    /// It could not be a bucket.
+    #[inline]
+    pub(super) fn check_read(self, page: &[u8], at: Lpn) -> Result<(), IndexError> {
+        self.check(page)
+            .map_err(|why| IndexError::Damaged { at, why })
     }
 }

@@ -177,6 +177,7 @@ impl Buckets {
         loop {
             let at = found.last;
             let (page, done) = self.cache.read(now, at)?;
+            shape.check_read(page, at)?;
             now = done;
             let slot = shape.find(page, key);
             let len = shape.len(page);
@@ -270,13 +271,19 @@ impl Buckets {
         let mut at = first;
         loop {
             let (page, done) = self.cache.read(now, at)?;
+            self.shape.check_read(page, at)?;
             now = done;
-            self.records -= self.shape.len(page) as u64;
+            let behind = u64::from(at != first);
+            let left = self.records.checked_sub(self.shape.len(page) as u64);
+            let (Some(left), Some(pages)) = (left, self.overflow.checked_sub(behind)) else {
+                let why = "its bucket has more than the whole index".to_string();
+                return Err(IndexError::Damaged { at, why });
+            };
+            (self.records, self.overflow) = (left, pages);
             into.extend(self.shape.records(page));
             let next = self.shape.next(page);
             if at != first {
                 self.spare.push(at);
-                self.overflow -= 1;
             }
             match next {
                 Some(next) => at = next,
@@ -439,6 +446,7 @@ fn first_of(run: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::super::bucket::address;
+    use super::super::{IndexKind, MemStore};
     use super::*;
 
     #[test]
@@ -472,6 +480,67 @@ mod tests {
                 wanted -= 1 << (bits - 1);
             }
             assert_eq!(u64::from(address(hash, buckets)), wanted);
+        }
+    }
+
+    /// Pages of ones say that they have more records than fit, and go on where there is no page.
+    #[test]
+    fn a_page_that_is_no_bucket_is_an_error_for_every_hash_index() {
+        const PAGES: u32 = 4096;
+        for kind in [
+            IndexKind::Linear,
+            IndexKind::Extendible,
+            IndexKind::LazySplit,
+            IndexKind::Sal,
+        ] {
+            let settings = kind.info().tiny().with("memory", 8192);
+            let blank: Box<dyn Store> = Box::new(MemStore::new(256, PAGES));
+            let mut index = kind.open(blank, &settings, Nanos::ZERO).expect("blank").0;
+            let mut now = Nanos::ZERO;
+            for key in 0..1500 {
+                now = index.insert(now, key, key).expect("there is room");
+            }
+            index.flush(now).expect("there is room");
+            let mut whole = index.into_store();
+            let mut damaged = 0;
+            for ruined in (1..PAGES).map(Lpn) {
+                let mut store: Box<dyn Store> = Box::new(MemStore::new(256, PAGES));
+                let mut page = vec![0; 256];
+                let mut is_written = false;
+                for at in (0..PAGES).map(Lpn) {
+                    whole.read(now, at, &mut page).expect("it is there");
+                    let holds = page.iter().any(|byte| *byte != 0);
+                    if holds && at == ruined {
+                        page.fill(0xFF);
+                        is_written = true;
+                    }
+                    if holds {
+                        store.write(now, &[(at, &page)]).expect("there is room");
+                    }
+                }
+                if !is_written {
+                    continue;
+                }
+                let Ok((mut index, mut now)) = kind.open(store, &settings, Nanos::ZERO) else {
+                    continue;
+                };
+                // Whatever follows, the error is told and nothing panics.
+                for key in (0..1500).step_by(7) {
+                    match index.get(now, key) {
+                        Ok((_, done)) => now = done,
+                        Err(error) => {
+                            damaged += 1;
+                            assert!(matches!(error, IndexError::Damaged { .. }), "{error}");
+                        }
+                    }
+                    let changed = match key % 3 {
+                        0 => index.delete(now, key),
+                        _ => index.insert(now, key + 10_000, key),
+                    };
+                    now = changed.unwrap_or(now);
+                }
+            }
+            assert!(damaged > 100, "{kind:?}: {damaged}");
         }
     }
 }

@@ -113,6 +113,7 @@ impl Extendible {
         let mut at = self.bucket(key);
         loop {
             let (page, done) = self.cache.read(now, at)?;
+            self.shape.check_read(page, at)?;
             let (slot, len) = (self.shape.find(page, key), self.shape.len(page));
             let value = slot.map(|slot| self.shape.record(page, slot).1);
             let next = self.shape.next(page);
@@ -131,8 +132,13 @@ impl Extendible {
         let old = self.bucket(key);
         let new = self.space.take()?;
         let (page, now) = self.cache.read(now, old)?;
+        self.shape.check_read(page, old)?;
         let records: Vec<(Key, Value)> = self.shape.records(page).collect();
         let depth = u32::from(self.shape.tag(page));
+        if depth > self.depth {
+            let why = format!("a bucket of {depth} bits, the directory has {}", self.depth);
+            return Err(IndexError::Damaged { at: old, why });
+        }
         if depth == self.depth {
             self.directory.extend_from_within(..);
             self.depth += 1;

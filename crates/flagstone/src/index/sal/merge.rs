@@ -20,22 +20,25 @@ struct Gathered {
 impl Sal {
     /// Writes the buffered logs of a set to its log region; if they have no room there, merges it.
     pub(super) fn flush_set(&mut self, mut now: Nanos, set: u32) -> Result<Nanos, IndexError> {
-        let logs = self.take_logs(set);
         let (head_at, regions) = (self.head_page(set), self.regions);
+        let count = self.logs.count(set) as usize;
         let mut last = None;
         let mut pages = 0;
         if self.groups.has_region(set) {
-            let (head, done) = self.cache.read(now, head_at)?;
+            let (head, done) = self.region_head(now, set)?;
             pages = regions.len(head);
             last = Some(regions.page(head, pages - 1));
             now = done;
         }
         self.counts.flushes += 1;
-        self.counts.flushed += logs.len() as u64;
-        if let Some((page_at, has)) = last
-            && has + logs.len() <= regions.page_logs
+        self.counts.flushed += count as u64;
+        if let Some((at, has)) = last
+            && has + count <= regions.page_logs
         {
-            let (page, done) = self.cache.change(now, page_at)?;
+            let (page, done) = self.cache.change(now, at)?;
+            regions.check_page(page, set, at, has)?;
+            let logs = self.take_logs(set);
+            let page = self.cache.dirty_page(at).expect("it was changed just now");
             regions.append(page, set, &logs);
             let (head, done) = self.cache.change(done, head_at)?;
             regions.note(head, &logs);
@@ -43,6 +46,7 @@ impl Sal {
             self.flushed();
             return Ok(done);
         }
+        let logs = self.take_logs(set);
         if pages + logs.len().div_ceil(regions.page_logs) > regions.pages {
             self.counts.full += 1;
             return self.merge_with(now, set, logs);
@@ -65,6 +69,21 @@ impl Sal {
         self.pending += logs.iter().map(|log| log.change.records()).sum::<i64>();
         self.flushed();
         Ok(now)
+    }
+
+    /// The head of a set's log region, which has a page at least.
+    pub(super) fn region_head(
+        &mut self,
+        now: Nanos,
+        set: u32,
+    ) -> Result<(&[u8], Nanos), IndexError> {
+        let (at, regions) = (self.head_page(set), self.regions);
+        let (head, now) = self.cache.read(now, at)?;
+        if !regions.is_head(head, set) {
+            let why = format!("it is not the head of the log region of set {set}");
+            return Err(IndexError::Damaged { at, why });
+        }
+        Ok((head, now))
     }
 
     fn take_logs(&mut self, set: u32) -> Vec<Log> {
@@ -137,12 +156,8 @@ impl Sal {
         if !self.groups.has_region(set) {
             return Ok((Vec::new(), now));
         }
-        let (at, regions) = (self.head_page(set), self.regions);
-        let (head, now) = self.cache.read(now, at)?;
-        if !regions.is_head(head, set) {
-            let why = format!("it is not the head of the log region of set {set}");
-            return Err(IndexError::Damaged { at, why });
-        }
+        let regions = self.regions;
+        let (head, now) = self.region_head(now, set)?;
         let entries: Vec<(Lpn, usize)> = (0..regions.len(head))
             .map(|i| regions.page(head, i))
             .collect();
@@ -151,10 +166,7 @@ impl Sal {
         let mut bytes = vec![0; pages.len() * size];
         let now = self.cache.read_past(now, &pages, &mut bytes)?;
         for (page, &(at, count)) in bytes.chunks(size).zip(&entries).rev() {
-            if !regions.is_page(page, set, count) {
-                let why = format!("it is not a log page of set {set} with {count} logs");
-                return Err(IndexError::Damaged { at, why });
-            }
+            regions.check_page(page, set, at, count)?;
             let before = logs.len();
             logs.extend(regions.iter(page));
             let records = logs[before..].iter().map(|log| log.change.records());
@@ -198,8 +210,7 @@ impl Sal {
             now = self.cache.read_past(now, &pages, &mut bytes)?;
             let mut next = Vec::new();
             for (page, &at) in bytes.chunks(size).zip(&pages) {
-                let checked = self.shape.check(page);
-                checked.map_err(|why| IndexError::Damaged { at, why })?;
+                self.shape.check_read(page, at)?;
                 for (key, value) in self.shape.records(page) {
                     let target = self.target(set, hash(key));
                     gathered.records[target].push((key, value));

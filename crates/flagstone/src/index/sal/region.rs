@@ -3,7 +3,7 @@
 
 use super::logs::{Change, Log};
 use crate::index::bucket::hash;
-use crate::index::{Key, Value};
+use crate::index::{IndexError, Key, Value};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::Lpn;
@@ -220,6 +220,24 @@ impl Regions {
     /// Whether a log page is of this set and has so many logs.
     pub(super) fn is_page(self, page: &[u8], set: u32, logs: usize) -> bool {
         get(page, log_head::SET) == u64::from(set) && get(page, log_head::LOGS) as usize == logs
+    }
+
+    /// The same, for a page that was read.
+    ///
+    /// # Errors
+    /// It is not, and must not be taken for one.
+    pub(super) fn check_page(
+        self,
+        page: &[u8],
+        set: u32,
+        at: Lpn,
+        logs: usize,
+    ) -> Result<(), IndexError> {
+        if self.is_page(page, set, logs) {
+            return Ok(());
+        }
+        let why = format!("it is not a log page of set {set} with {logs} logs");
+        Err(IndexError::Damaged { at, why })
     }
 }
 

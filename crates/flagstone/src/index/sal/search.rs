@@ -17,12 +17,8 @@ impl Sal {
         set: u32,
         key: Key,
     ) -> Result<(Option<Option<Value>>, Nanos), IndexError> {
-        let (at, regions) = (self.head_page(set), self.regions);
-        let (head, mut now) = self.cache.read(now, at)?;
-        if !regions.is_head(head, set) {
-            let why = format!("it is not the head of the log region of set {set}");
-            return Err(IndexError::Damaged { at, why });
-        }
+        let regions = self.regions;
+        let (head, mut now) = self.region_head(now, set)?;
         let pages = regions.len(head);
         let probes = regions.probes(key);
         let mut fired = [Lpn(0); FILTERS];
@@ -111,6 +107,7 @@ impl Sal {
         let mut at = half.unwrap_or_else(|| self.bucket_page(bucket));
         loop {
             let (page, done) = self.cache.read(now, at)?;
+            self.shape.check_read(page, at)?;
             let (slot, compared) = find(self.shape, page, hash);
             let value = slot.map(|slot| self.shape.record(page, slot).1);
             let next = self.shape.next(page);
