@@ -314,6 +314,7 @@ fn byte_strings_have_transactions_too() {
     assert!(index.index().check().is_ok());
 }
 
+/// D2: nodes with too little merge or take from a sibling, down to one page.
 #[test]
 fn everything_happens_in_a_long_history_down_to_the_last_key() {
     let settings = INFO.tiny().with("memory", 8 * 256);
@@ -518,4 +519,60 @@ fn what_keys_begin_with_alike_is_kept_once() {
         let (short, long) = (pages(b"", spread), pages(&[b'/'; 100], spread));
         assert!(long <= 1.1 * short, "{long} pages, not {short}");
     }
+}
+
+/// D1: a split writes two leaves and the node above, and no neighbour that would name them.
+#[test]
+fn a_split_writes_three_pages() {
+    let store = Box::new(MemStore::new(2048, 4096));
+    let settings = Settings::new().with("memory", 1024 * 2048);
+    let (mut index, _) = open(store, &settings, ZERO).expect("a blank store");
+    let mut seen = [0, 0];
+    for i in 0..3000u64 {
+        let (splits, writes) = (figure(index.as_ref(), "splits"), index.stats().writes);
+        let key = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        index.insert(ZERO, key, i).expect("room");
+        index.flush(ZERO).expect("room");
+        // And the metadata.
+        let written = index.stats().writes - writes - 1;
+        match figure(index.as_ref(), "splits") - splits {
+            0.0 => assert_eq!(written, 1),
+            1.0 if i > 200 => assert_eq!(written, 3),
+            _ => continue,
+        }
+        seen[usize::from(written == 3)] += 1;
+    }
+    assert!(seen[1] > 20, "{seen:?}");
+}
+
+/// D3: keys without a node's prefix shorten it; what is left when they go keeps it short until the
+/// node is written anew.
+#[test]
+fn a_prefix_comes_and_goes_with_keys_and_loses_none() {
+    let store = Box::new(MemStore::new(512, 4096));
+    let (mut index, _) = open(store, &Settings::new(), ZERO).expect("a blank store");
+    let tree = index.bytes().expect("byte strings");
+    let key = |begin: &str, i: u32| [begin.as_bytes(), &i.to_be_bytes()].concat();
+    for round in 0..20 {
+        for i in 0..40 {
+            tree.insert(ZERO, &key("alike/alike/", i), b"1")
+                .expect("room");
+        }
+        for i in 0..4 {
+            tree.insert(ZERO, &key("al", round * 4 + i), b"2")
+                .expect("room");
+            tree.insert(ZERO, &key("z", round * 4 + i), b"3")
+                .expect("room");
+        }
+        for i in 0..4 {
+            tree.delete(ZERO, &key("al", round * 4 + i)).expect("room");
+            tree.delete(ZERO, &key("z", round * 4 + i)).expect("room");
+        }
+        for i in 0..40 {
+            let mut value = Vec::new();
+            let there = tree.get(ZERO, &key("alike/alike/", i), &mut value);
+            assert!(there.expect("whole").0 && value == b"1");
+        }
+    }
+    index.check().expect("a tree");
 }
