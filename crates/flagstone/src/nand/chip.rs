@@ -136,11 +136,6 @@ impl Chip {
         self.time.reset();
     }
 
-    /// When every plane will have done all that it was asked so far.
-    pub fn idle_at(&self) -> Nanos {
-        self.time.idle_at()
-    }
-
     /// Erases of each block so far.
     pub fn erase_counts(&self) -> &[u32] {
         &self.erases

@@ -186,10 +186,6 @@ impl Timelines {
         &self.timing
     }
 
-    pub(super) fn idle_at(&self) -> Nanos {
-        self.planes.iter().copied().max().unwrap_or(Nanos::ZERO)
-    }
-
     pub(super) fn reset(&mut self) {
         self.planes.fill(Nanos::ZERO);
         self.channels.fill(Channel::default());
