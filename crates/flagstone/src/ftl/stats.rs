@@ -129,7 +129,9 @@ impl Stats {
     /// [`Stats::busy`] of collection. Blocks that are erased before their first use were not
     /// collected.
     pub fn gc_busy(&self, timing: &Timing, geometry: &Geometry) -> Nanos {
-        let first_uses = (self.count(Operation::Erase, Cause::Gc)).saturating_sub(self.collections);
+        let first_uses = self
+            .count(Operation::Erase, Cause::Gc)
+            .saturating_sub(self.collections);
         let all = self.busy(Cause::Gc, timing, geometry);
         Nanos(all.0 - first_uses * timing.erase.0)
     }

@@ -42,7 +42,7 @@ pub struct IndexRun {
     scattered: bool,
     /// Operations before the first window, like its; the workload's if left out.
     warm_up: Option<u64>,
-    /// In which order keys are loaded: `appearance` or `keys`.
+    /// In which order keys are loaded: `appearance`, `keys` or `packed`.
     #[serde(default = "appearance")]
     load_order: String,
     /// Settings while it is loaded, over those of `set`.
@@ -135,11 +135,7 @@ impl IndexRun {
         };
         let plan = Plan::new(&self.workload, &options);
         let mut plan = plan.map_err(|why| RunError::of("workload", why))?;
-        plan.load_order = by_name(
-            "load_order",
-            &self.load_order,
-            &LoadOrder::ALL.map(|(order, name)| (order, name)),
-        )?;
+        plan.load_order = by_name("load_order", &self.load_order, &LoadOrder::ALL)?;
         plan.warm_up = self.warm_up.unwrap_or(plan.warm_up);
         let page_bytes = 4096;
         let place = match self.store.as_str() {

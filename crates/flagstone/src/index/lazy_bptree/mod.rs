@@ -36,8 +36,7 @@
 //!             D7. A super group may be of groups that a merge with the leaf to the right brings
 //!                 together (case 3); one with the left leaf changes no pointer two leaves away.
 //!             D8. The pool's share of the memory counts requests at the paper's size, that of an
-//!                 entry; what blocks and the map need beside, about ten times that, is told by
-//!                 `memory`.
+//!                 entry; what blocks and the map need beside is told by `memory`.
 //!             D9. Algorithm 6 asks what each sibling group does to its leaf. Where victims are
 //!                 groups, that is asked of those beside a victim that does not rebalance only as
 //!                 far as it is known or the leaf is in memory; a victim that does rebalance looks
