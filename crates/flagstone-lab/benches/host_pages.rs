@@ -23,6 +23,7 @@ use flagstone::nand::{Cell, Chip, Geometry, Timing};
 use flagstone::units::{Lpn, Nanos};
 use flagstone_lab::bare::{Bare, BareLimits};
 use flagstone_lab::steady;
+use flagstone_lab::stopwatch::thread_ns;
 use flagstone_lab::workload::Workload;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -83,12 +84,6 @@ fn config(kind: Kind, summary_pages: bool) -> Config {
         static_wear_gap: None,
         summary_pages,
     }
-}
-
-/// Nanoseconds that this thread has been on a processor, if the system tells.
-fn thread_ns() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split_whitespace().next()?.parse().ok()
 }
 
 fn resident_bytes() -> Option<u64> {

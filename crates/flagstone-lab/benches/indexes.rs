@@ -16,9 +16,9 @@ use flagstone::commit::{Device, Kind, Options};
 use flagstone::index::{DeviceStore, Index, IndexError, IndexKind, MemStore, Settings, Store};
 use flagstone::units::Nanos;
 use flagstone_lab::device::DeviceSpec;
+use flagstone_lab::stopwatch::Stopwatch;
 use serde::Serialize;
 use std::process::ExitCode;
-use std::time::Instant;
 
 const SLICES: u32 = 9;
 const OPERATIONS: u32 = 200_000;
@@ -32,13 +32,6 @@ struct Row {
     hit_ratio: f64,
     reads_per_operation: f64,
     writes_per_operation: f64,
-}
-
-/// The thread's time on its processor, or that on the wall.
-fn seconds(start: Instant) -> f64 {
-    let spent = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanos = spent.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
-    nanos.map_or_else(|| start.elapsed().as_secs_f64(), |nanos| nanos / 1e9)
 }
 
 struct Dice(u64);
@@ -75,8 +68,7 @@ fn slice(
     updates: bool,
 ) -> Result<f64, IndexError> {
     let mut now = Nanos::ZERO;
-    let wall = Instant::now();
-    let before = seconds(wall);
+    let clock = Stopwatch::start();
     for i in 0..OPERATIONS {
         let key = key(dice.below(keys));
         if updates && i % 2 == 0 {
@@ -85,7 +77,7 @@ fn slice(
             now = index.get(now, key)?.1;
         }
     }
-    Ok(f64::from(OPERATIONS) / (seconds(wall) - before))
+    Ok(f64::from(OPERATIONS) / clock.seconds())
 }
 
 fn run(

@@ -6,10 +6,12 @@
 //! keeps that state in a file; [`bare`] is the loop that the FTL is held against. [`replay`] plays
 //! transactions and counts what they cost; [`closed`] drives clients over a whole database; a
 //! [`campaign`] cuts the power under them; [`indexing`] runs indexes under workloads of keys.
-//! [`reproduce`] holds what the papers publish against runs of the same experiments.
+//! [`reproduce`] holds what the papers publish against runs of the same experiments. A
+//! [`stopwatch`] tells what our own code takes.
 #![forbid(unsafe_code)]
 
 mod nearest;
+pub mod stopwatch;
 pub mod device;
 pub mod trace;
 pub mod tpcc;

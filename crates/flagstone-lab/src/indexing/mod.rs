@@ -23,9 +23,9 @@ pub use place::Place;
 pub use plan::{Access, LoadOrder, Mix, Options, Plan, Step, WORKLOADS};
 pub use record::{IndexRecord, Window};
 
+use crate::stopwatch::Stopwatch;
 use flagstone::index::{Index, IndexError, IndexKind, Key, Settings, Value};
 use flagstone::units::Nanos;
-use std::time::Instant;
 
 /// An index, where it lies, and what is done to it.
 #[derive(Debug, Clone)]
@@ -71,32 +71,6 @@ pub enum BenchError {
         /// The key.
         key: Key,
     },
-}
-
-/// Processor time of this thread where the system tells it (Linux), so that other threads and
-/// processes do not count; elsewhere, time on the clock.
-struct Stopwatch {
-    begun: Instant,
-    used: Option<u64>,
-}
-
-impl Stopwatch {
-    fn used() -> Option<u64> {
-        let line = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-        line.split_whitespace().next()?.parse().ok()
-    }
-
-    fn start() -> Stopwatch {
-        let (begun, used) = (Instant::now(), Stopwatch::used());
-        Stopwatch { begun, used }
-    }
-
-    fn seconds(&self) -> f64 {
-        match (self.used, Stopwatch::used()) {
-            (Some(before), Some(now)) => now.saturating_sub(before) as f64 / 1e9,
-            _ => self.begun.elapsed().as_secs_f64(),
-        }
-    }
 }
 
 /// Operations between two reports of progress.
