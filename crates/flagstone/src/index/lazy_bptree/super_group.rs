@@ -8,8 +8,8 @@
 
 use super::super::IndexError;
 use super::LazyTree;
-use super::pool::{Block, BlockId};
-use super::select::{Least, Policy, Score};
+use super::pool::{Block, BlockId, Least, Rank, Score};
+use super::select::Policy;
 use crate::units::{Lpn, Nanos};
 
 /// How super groups are used.
@@ -209,7 +209,7 @@ impl LazyTree {
         let (operation, mut now) = self.operation(now, id, false)?;
         if operation == Operation::Normal {
             let block = self.tree.above.get(parent);
-            let groups = block.map_or_else(Vec::new, |block| block.children.clone());
+            let groups = block.map_or_else(Vec::new, Block::groups);
             let Some(place) = groups.iter().position(|&other| other == id) else {
                 return Ok((Vec::new(), now));
             };
@@ -229,7 +229,7 @@ impl LazyTree {
             now = self.divide(now, parent)?;
         }
         let block = self.tree.above.get(parent);
-        let groups = block.map_or_else(Vec::new, |block| block.children.clone());
+        let groups = block.map_or_else(Vec::new, Block::groups);
         let (members, now) = self.together(now, parent, &groups)?;
         if members.contains(&id) {
             return Ok((members, now));
@@ -252,7 +252,7 @@ impl LazyTree {
         let (groups, members, now) = if block.level == 0 {
             (vec![parent], Vec::new(), now)
         } else {
-            let groups = block.children.clone();
+            let groups = block.groups();
             let (members, now) = self.together(now, parent, &groups)?;
             (self.alive(groups), members, now)
         };
@@ -261,18 +261,18 @@ impl LazyTree {
         let alone = alone.map(std::slice::from_ref);
         let together = Some(&members[..]).filter(|members| !members.is_empty());
         for super_group in alone.chain(together) {
-            let (mut score, mut hit) = (Score { gain: 0, size: 0 }, 0);
+            let (mut score, mut hit) = (Score::default(), 0);
             for &member in super_group {
                 let block = self.tree.above.block(member);
-                let own = self.score(block);
+                let own = self.tree.above.score(block);
                 score.gain += own.gain;
                 score.size += own.size;
                 hit = hit.max(block.hit);
             }
-            if self.policy == Policy::Big {
+            if self.policy() == Policy::Big {
                 score.gain = 1;
             }
-            if score.size > 0 && least.group(score, hit, super_group[0]) {
+            if score.size > 0 && least.group(Rank { score, hit }, super_group[0]) {
                 best = super_group.to_vec();
             }
         }
@@ -311,8 +311,8 @@ impl LazyTree {
                     least
                 }
             };
-            if let Some((score, hit, id)) = least.group
-                && all.group(score, hit, id)
+            if let Some((rank, id)) = least.group
+                && all.group(rank, id)
             {
                 best = Some(parent);
             }
@@ -334,7 +334,7 @@ impl LazyTree {
             if block.level <= 1 {
                 parents.push(id);
             } else {
-                stack.extend(&block.children);
+                stack.extend(block.groups());
             }
         }
         parents

@@ -300,22 +300,22 @@ fn differences(policy: &str, exact_ties: bool, judge: Option<Policy>) -> (u32, u
         index.insert(START, key * 2, 1).expect("room");
     }
     index.flush(START).expect("room");
-    let own = index.policy;
+    let own = index.policy();
     let (mut other, mut worse) = (0, 0);
     for _ in 0..400 {
         fill(&mut index, &mut dice);
         let pruned = index.search(START, true, exact_ties).expect("pages").0;
         let pruned = pruned.expect("a victim");
         index.form_groups(START).expect("pages");
-        index.policy = judge.unwrap_or(own);
+        index.tree.above.judge_by(judge.unwrap_or(own));
         let best = index.search(START, false, true).expect("pages").0;
         let best = best.expect("a victim");
-        index.policy = own;
+        index.tree.above.judge_by(own);
         other += u32::from(best != pruned);
         index.size_up(START, pruned).expect("pages");
         index.size_up(START, best).expect("pages");
         let pool = &index.tree.above;
-        let scores = [pruned, best].map(|id| index.score(pool.block(id)));
+        let scores = [pruned, best].map(|id| pool.score(pool.block(id)));
         worse += u32::from(scores[0].order(scores[1]).is_ne());
         index.commit(START, pruned).expect("room");
         index.check().expect("a tree and its pool");
@@ -465,7 +465,7 @@ fn the_check_of_the_pool_finds_what_is_wrong() {
             index.tree.above.block_mut(id).level = 1
         }),
         ("a lost request", |index, _| {
-            index.tree.above.requests.remove(&50);
+            index.tree.above.requests.lose(50);
         }),
         ("a lost child", |index, id| {
             let parent = index.tree.above.block(id).parent.expect("a parent");
