@@ -402,9 +402,31 @@ impl<A: Above> Tree<A> {
     /// it; then it splits in as many as it has to, or takes from a sibling, or merges with one.
     pub(in super::super) fn change_leaf(
         &mut self,
+        now: Nanos,
+        leaf: Lpn,
+        changes: &[Change],
+    ) -> Result<Nanos, IndexError> {
+        self.change_at(now, leaf, changes, false)
+    }
+
+    /// The same to the leaf that has a key, which is looked for from the root.
+    pub(in super::super) fn change_found(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        changes: &[Change],
+    ) -> Result<Nanos, IndexError> {
+        let (leaf, now) = self.descend(now, key)?;
+        self.change_at(now, leaf, changes, true)
+    }
+
+    /// `on_path` says that the path leads to the leaf.
+    fn change_at(
+        &mut self,
         mut now: Nanos,
         leaf: Lpn,
         changes: &[Change],
+        on_path: bool,
     ) -> Result<Nanos, IndexError> {
         let Some(&(key, _)) = changes.first() else {
             return Ok(now);
@@ -427,7 +449,10 @@ impl<A: Above> Tree<A> {
         let done = if !differs {
             Ok(now)
         } else if few || entries.len() > 2 * shape.leaf_order {
-            let (found, now) = self.descend(now, key)?;
+            let (found, now) = match on_path {
+                true => (leaf, now),
+                false => self.descend(now, key)?,
+            };
             if found == leaf {
                 self.balance_leaf(now, &entries)
             } else {

@@ -1,7 +1,7 @@
 //! Commits: what a full pool does, and what a flush does.
 
 use super::super::{IndexError, Key};
-use super::LazyTree;
+use super::{FromRoot, LazyTree};
 use super::pool::{BlockId, Waiting};
 use super::super_group::SuperGroups;
 use crate::units::Nanos;
@@ -46,7 +46,10 @@ impl LazyTree {
         changes.clear();
         let of = |&(key, waiting): &(Key, Waiting)| (key, waiting.request.value());
         changes.extend(taken.iter().map(of));
-        let done = self.tree.change_leaf(now, leaf, &changes);
+        let done = match changes.first() {
+            Some(&(key, _)) if self.from_root != FromRoot::None => self.tree.change_found(now, key, &changes),
+            _ => self.tree.change_leaf(now, leaf, &changes),
+        };
         let pool = &mut self.tree.above;
         if done.is_ok() {
             pool.counts.groups += 1;

@@ -104,6 +104,11 @@ pub(super) const INFO: Info = Info {
             what: "whether requests are committed to a dirty leaf that leaves the memory",
         },
         Setting {
+            name: "from_root",
+            default: "none",
+            what: "what goes down from the root past the pool's blocks: none, commits or all",
+        },
+        Setting {
             name: "cancel_out",
             default: "sound",
             what: "pairs of one key: sound, new-keys (inserted ones are new) or as-published",
@@ -129,6 +134,16 @@ struct LazyTree {
     taken: Vec<(Key, Waiting)>,
     changes: Vec<Change>,
     super_groups: SuperGroups,
+    from_root: FromRoot,
+}
+
+/// What goes down the whole tree, and not from the deepest node that the pool knows of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FromRoot {
+    None,
+    Commits,
+    /// Commits and searches.
+    All,
 }
 
 pub(super) fn open(
@@ -183,6 +198,15 @@ impl LazyTree {
         )?;
         let exact_ties =
             settings.choice(&INFO, "ties", &[("published", false), ("exact", true)])?;
+        let from_root = settings.choice(
+            &INFO,
+            "from_root",
+            &[
+                ("none", FromRoot::None),
+                ("commits", FromRoot::Commits),
+                ("all", FromRoot::All),
+            ],
+        )?;
         let on_eviction = settings.flag(&INFO, "on_eviction")?;
         let share: f64 = settings.number(&INFO, "pool_share", 0.0, 0.99)?;
         let memory = settings.memory(&INFO)? as f64;
@@ -213,6 +237,7 @@ impl LazyTree {
             taken: Vec::new(),
             changes: Vec::new(),
             super_groups,
+            from_root,
         };
         Ok((lazy, now))
     }
@@ -243,12 +268,15 @@ impl LazyTree {
     ) -> Result<(Span, Option<BlockId>, Nanos), IndexError> {
         let id = self.tree.above.locate(key);
         let block = self.tree.above.block(id);
-        let (span, level) = (block.span, block.level);
-        if level == 0 {
+        let (mut span, mut level) = (block.span, block.level);
+        // Below a block without a list of its own are no others on the way.
+        let waits = block.own > 0 && level > 0;
+        if self.from_root == FromRoot::All {
+            let root = self.tree.above.block(self.tree.above.root);
+            (span, level) = (root.span, root.level);
+        } else if level == 0 {
             return Ok((span, Some(id), now));
         }
-        // Below a block without a list of its own are no others on the way.
-        let waits = block.own > 0;
         let (leaf, now) =
             self.tree
                 .leaf_below(now, span, level, key, |pool, at, page, shape| {
