@@ -1,9 +1,9 @@
 //! Commits: what a full pool does, and what a flush does.
 
 use super::super::{IndexError, Key};
-use super::{FromRoot, LazyTree};
 use super::pool::{BlockId, Waiting};
 use super::super_group::SuperGroups;
+use super::{FromRoot, LazyTree};
 use crate::units::Nanos;
 
 impl LazyTree {
@@ -47,7 +47,9 @@ impl LazyTree {
         let of = |&(key, waiting): &(Key, Waiting)| (key, waiting.request.value());
         changes.extend(taken.iter().map(of));
         let done = match changes.first() {
-            Some(&(key, _)) if self.from_root != FromRoot::None => self.tree.change_found(now, key, &changes),
+            Some(&(key, _)) if self.from_root != FromRoot::None => {
+                self.tree.change_found(now, key, &changes)
+            }
             _ => self.tree.change_leaf(now, leaf, &changes),
         };
         let pool = &mut self.tree.above;

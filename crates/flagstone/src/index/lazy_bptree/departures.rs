@@ -94,7 +94,7 @@ fn requests_are_in_the_lists_of_the_paper_and_found_without_them() {
         let mut stack = vec![pool.root];
         while let Some(id) = stack.pop() {
             let block = pool.block(id);
-            owners.extend((block.span.low == low).then_some(block.own));
+            owners.extend((block.span.low == low).then_some(block.own as usize));
             stack.extend(block.groups());
         }
         assert!(owners.contains(&count), "{low}: {count}, {owners:?}");

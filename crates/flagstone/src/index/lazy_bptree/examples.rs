@@ -80,7 +80,7 @@ fn keys(index: &mut dyn Index, from: Key, to: Key) -> Vec<Key> {
 /// The requests that belong to the block of a key, and the level of the block.
 fn waiting(index: &LazyTree, key: Key) -> (u32, usize) {
     let block = index.tree.above.block(index.tree.above.locate(key));
-    (block.level, block.own)
+    (block.level.into(), block.own as usize)
 }
 
 #[test]

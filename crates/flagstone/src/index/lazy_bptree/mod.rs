@@ -268,12 +268,12 @@ impl LazyTree {
     ) -> Result<(Span, Option<BlockId>, Nanos), IndexError> {
         let id = self.tree.above.locate(key);
         let block = self.tree.above.block(id);
-        let (mut span, mut level) = (block.span, block.level);
+        let (mut span, mut level) = (block.span, u32::from(block.level));
         // Below a block without a list of its own are no others on the way.
         let waits = block.own > 0 && level > 0;
         if self.from_root == FromRoot::All {
             let root = self.tree.above.block(self.tree.above.root);
-            (span, level) = (root.span, root.level);
+            (span, level) = (root.span, u32::from(root.level));
         } else if level == 0 {
             return Ok((span, Some(id), now));
         }

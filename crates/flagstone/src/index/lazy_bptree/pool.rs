@@ -27,6 +27,7 @@ pub(super) use least::{Least, Rank, Score};
 use requests::{List, Place, Requests};
 pub(super) use requests::{Request, Waiting};
 use rustc_hash::FxHashMap;
+use std::num::NonZeroU32;
 
 /// Requests side by side.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +64,7 @@ impl Count {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct BlockId {
     index: u32,
-    serial: u32,
+    serial: NonZeroU32,
 }
 
 /// A block, and its range.
@@ -74,36 +75,88 @@ pub(super) struct Child {
     pub(super) id: BlockId,
 }
 
-/// What is known of a node that requests lead to.
-#[derive(Debug, Clone)]
+/// What is known of a node that requests lead to, in a line of a processor's cache. When a request
+/// came last is in its rank.
+#[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Block {
     /// The node, and its range.
     pub(super) span: Span,
-    /// 0 in a group block.
-    pub(super) level: u32,
     pub(super) parent: Option<BlockId>,
-    /// In the order of their ranges.
-    pub(super) children: Vec<Child>,
-    /// Requests that are its own, and how many.
-    list: List,
-    pub(super) own: usize,
-    /// By how many entries those make the node grow.
-    pub(super) growth: i64,
-    /// When a request came to it last.
-    pub(super) hit: u64,
+    /// What index blocks have beside.
+    below: Option<Box<Below>>,
     /// No later than its oldest request came.
     pub(super) born: u64,
-    /// Entries of the leaf, where they were looked up.
-    pub(super) node_size: Option<usize>,
-    /// In an index block: the best that there is below, from the last victim selection on until
-    /// something below changes. Where it is known, it is known in all index blocks below.
-    pub(super) least: Option<Least>,
+    /// Requests that are its own, and how many.
+    list: List,
+    pub(super) own: u32,
+    /// By how many entries those make the node grow.
+    pub(super) growth: i32,
+    /// Entries of the leaf, or [`UNKNOWN`].
+    size: u16,
+    /// 0 in a group block.
+    pub(super) level: u8,
+}
+
+/// The size of a leaf that was not looked up.
+const UNKNOWN: u16 = u16::MAX;
+
+/// What is below an index block.
+#[derive(Debug, Default)]
+struct Below {
+    /// In the order of their ranges.
+    children: Vec<Child>,
+    /// The best that there is, from the last victim selection on until it may be another. Where it
+    /// is known, it is known in all index blocks below.
+    least: Option<Least>,
+}
+
+/// What a block leaves.
+struct Dropped {
+    level: u8,
+    list: List,
+    children: Vec<Child>,
+}
+
+/// What is asked of a block most: of a group, how good a victim it is.
+#[derive(Debug, Clone, Copy)]
+struct Seat {
+    rank: Rank,
+    serial: NonZeroU32,
+    is_taken: bool,
 }
 
 impl Block {
-    /// The blocks below.
+    /// The blocks below, in the order of their ranges.
+    #[inline]
+    pub(super) fn children(&self) -> &[Child] {
+        self.below.as_ref().map_or(&[], |below| &below.children)
+    }
+
+    /// The same, without ranges.
     pub(super) fn groups(&self) -> Vec<BlockId> {
-        self.children.iter().map(|child| child.id).collect()
+        self.children().iter().map(|child| child.id).collect()
+    }
+
+    /// The best below, where it is known.
+    #[inline]
+    pub(super) fn least(&self) -> Option<Least> {
+        self.below.as_ref()?.least
+    }
+
+    #[inline]
+    fn least_mut(&mut self) -> Option<&mut Least> {
+        self.below.as_mut()?.least.as_mut()
+    }
+
+    /// Entries of the leaf, where they were looked up.
+    #[inline]
+    pub(super) fn node_size(&self) -> Option<usize> {
+        (self.size != UNKNOWN).then_some(usize::from(self.size))
+    }
+
+    pub(super) fn set_node_size(&mut self, size: usize) {
+        self.size = size as u16;
     }
 }
 
@@ -147,10 +200,10 @@ pub(super) enum CancelOut {
 /// The pool.
 pub(super) struct Pool {
     pub(super) requests: Requests,
-    blocks: Vec<(u32, Option<Block>)>,
+    blocks: Vec<Block>,
+    /// Of each block, at the same index.
+    seats: Vec<Seat>,
     free: Vec<u32>,
-    /// Those of groups, by the index of the block.
-    ranks: Vec<Rank>,
     by_page: FxHashMap<Lpn, BlockId>,
     pub(super) root: BlockId,
     /// Requests that have room.
@@ -187,12 +240,12 @@ impl Pool {
         let mut pool = Pool {
             requests: Requests::new(),
             blocks: Vec::new(),
+            seats: Vec::new(),
             free: Vec::new(),
-            ranks: Vec::new(),
             by_page: FxHashMap::default(),
             root: BlockId {
                 index: 0,
-                serial: 0,
+                serial: NonZeroU32::MIN,
             },
             capacity: rules.capacity,
             cancel_out: rules.cancel_out,
@@ -205,7 +258,7 @@ impl Pool {
             made: Vec::new(),
             counts: Counts::default(),
         };
-        pool.root = pool.add(whole(root), height - 1, None);
+        pool.root = pool.add(whole(root), height as u8 - 1, None);
         pool
     }
 
@@ -216,33 +269,33 @@ impl Pool {
 
     /// Bytes of requests and blocks, with the room that their structures keep.
     pub(super) fn memory(&self) -> (u64, u64) {
-        let blocks = self.blocks.capacity() * size_of::<(u32, Option<Block>)>();
-        let ranks = self.ranks.capacity() * size_of::<Rank>();
+        let blocks = self.blocks.capacity() * size_of::<Block>();
+        let seats = self.seats.capacity() * size_of::<Seat>();
         let pages = self.by_page.capacity() * (size_of::<(Lpn, BlockId)>() + 1);
-        let children = |(_, block): &(u32, Option<Block>)| {
-            let block = block.as_ref()?;
-            Some(block.children.capacity() * size_of::<Child>())
-        };
-        let children: usize = self.blocks.iter().filter_map(children).sum();
-        let blocks = blocks + ranks + pages + children;
+        let below = self
+            .blocks
+            .iter()
+            .filter_map(|block| block.below.as_ref())
+            .map(|below| size_of::<Below>() + below.children.capacity() * size_of::<Child>());
+        let blocks = blocks + seats + pages + below.sum::<usize>();
         (self.requests.memory() as u64, blocks as u64)
     }
 
     #[inline]
     pub(super) fn get(&self, id: BlockId) -> Option<&Block> {
-        let (serial, block) = &self.blocks[id.index as usize];
-        block.as_ref().filter(|_| *serial == id.serial)
+        let seat = &self.seats[id.index as usize];
+        (seat.is_taken && seat.serial == id.serial).then(|| &self.blocks[id.index as usize])
     }
 
+    /// A block that is there.
     #[inline]
     pub(super) fn block(&self, id: BlockId) -> &Block {
-        self.get(id).expect("a block that is there")
+        &self.blocks[id.index as usize]
     }
 
     #[inline]
     fn slot_mut(&mut self, id: BlockId) -> &mut Block {
-        let block = self.blocks[id.index as usize].1.as_mut();
-        block.expect("a block that is there")
+        &mut self.blocks[id.index as usize]
     }
 
     /// A block to spoil, for tests.
@@ -251,53 +304,72 @@ impl Pool {
         self.slot_mut(id)
     }
 
+    /// Loses what is below a block, for tests.
+    #[cfg(test)]
+    pub(super) fn lose_children(&mut self, id: BlockId) {
+        self.slot_mut(id).below = Some(Box::default());
+    }
+
     /// Makes a block without requests.
-    fn add(&mut self, span: Span, level: u32, parent: Option<BlockId>) -> BlockId {
+    fn add(&mut self, span: Span, level: u8, parent: Option<BlockId>) -> BlockId {
         let block = Block {
             span,
-            level,
             parent,
-            children: Vec::new(),
+            below: (level > 0).then(Box::default),
+            born: u64::MAX,
             list: List::EMPTY,
             own: 0,
             growth: 0,
-            hit: 0,
-            born: u64::MAX,
-            node_size: None,
-            least: None,
+            size: UNKNOWN,
+            level,
         };
         let index = match self.free.pop() {
             Some(index) => {
-                let slot = &mut self.blocks[index as usize];
-                *slot = (slot.0 + 1, Some(block));
+                self.blocks[index as usize] = block;
                 index
             }
             None => {
-                self.blocks.push((0, Some(block)));
-                self.ranks.push(Rank::default());
+                self.blocks.push(block);
+                self.seats.push(Seat {
+                    rank: Rank::default(),
+                    serial: NonZeroU32::MIN,
+                    is_taken: false,
+                });
                 self.blocks.len() as u32 - 1
             }
         };
-        let serial = self.blocks[index as usize].0;
+        let seat = &mut self.seats[index as usize];
+        seat.serial = seat.serial.checked_add(1).unwrap_or(NonZeroU32::MIN);
+        seat.is_taken = true;
+        seat.rank = Rank::default();
+        let serial = seat.serial;
         let id = BlockId { index, serial };
         self.by_page.insert(span.at, id);
         id
     }
 
-    fn drop_block(&mut self, id: BlockId) -> Block {
+    /// Removes a block; what is below it and its requests are the caller's.
+    fn drop_block(&mut self, id: BlockId) -> Dropped {
         self.free.push(id.index);
-        let block = self.blocks[id.index as usize].1.take();
-        let block = block.expect("a block that is there");
-        if self.by_page.get(&block.span.at) == Some(&id) {
-            self.by_page.remove(&block.span.at);
+        self.seats[id.index as usize].is_taken = false;
+        let block = &mut self.blocks[id.index as usize];
+        let (at, level, list) = (block.span.at, block.level, block.list);
+        let below = block.below.take();
+        if self.by_page.get(&at) == Some(&id) {
+            self.by_page.remove(&at);
         }
-        block
+        let children = below.map_or_else(Vec::new, |below| below.children);
+        Dropped {
+            level,
+            list,
+            children,
+        }
     }
 
     /// The child of a block whose range has a key.
     #[inline]
     fn child_with(&self, id: BlockId, key: Key) -> Option<BlockId> {
-        let children = &self.block(id).children;
+        let children = self.block(id).children();
         let after = children.partition_point(|child| child.low <= key);
         let child = children.get(after.checked_sub(1)?)?;
         (key <= child.high).then_some(child.id)
@@ -327,8 +399,8 @@ impl Pool {
 
     /// The same, of a group.
     pub(super) fn learn_of(&mut self, id: BlockId, len: usize) {
-        if self.block(id).node_size != Some(len) {
-            self.edit(id, |block| block.node_size = Some(len));
+        if self.block(id).node_size() != Some(len) {
+            self.edit(id, |block| block.set_node_size(len));
         }
     }
 
@@ -341,8 +413,9 @@ impl Pool {
             let own = self.requests.of(block.list);
             let own = own.filter(|(_, key, _)| (low..=high).contains(key));
             found.extend(own.map(|(_, key, waiting)| (key, waiting)));
-            let first = block.children.partition_point(|child| child.high < low);
-            let inside = block.children[first..].iter();
+            let children = block.children();
+            let first = children.partition_point(|child| child.high < low);
+            let inside = children[first..].iter();
             let inside = inside.take_while(|child| child.low <= high);
             stack.extend(inside.map(|child| child.id));
         }
@@ -383,15 +456,15 @@ impl Pool {
             }
             (Some(place), None) => {
                 own -= 1;
-                self.requests.unlink(&mut list, place);
-                self.requests.remove(place);
+                self.requests
+                    .remove_where(&mut list, |at, _, _| at == place);
                 self.counts.cancelled += 2;
             }
         }
-        let growth = |request: Option<Request>| request.map_or(0, Request::growth);
+        let growth = |request: Option<Request>| request.map_or(0, Request::growth) as i32;
+        self.hit(id, stamp);
         self.edit(id, |block| {
             (block.list, block.own) = (list, own);
-            block.hit = stamp;
             block.born = block.born.min(stamp);
             block.growth += growth(joined) - growth(old);
         });
@@ -401,7 +474,7 @@ impl Pool {
     /// Removes a block without requests and children, and what is above it in turn.
     fn tidy(&mut self, id: BlockId) {
         let block = self.block(id);
-        if block.own > 0 || !block.children.is_empty() {
+        if block.own > 0 || !block.children().is_empty() {
             return;
         }
         let Some(parent) = block.parent else {
@@ -417,7 +490,10 @@ impl Pool {
         let Block { span, parent, .. } = *self.block(id);
         let parent = parent.expect("the root has no sibling");
         self.forget(parent);
-        let children = &mut self.slot_mut(parent).children;
+        let Some(below) = &mut self.slot_mut(parent).below else {
+            return;
+        };
+        let children = &mut below.children;
         let place = children.partition_point(|child| child.low < span.low);
         if children.get(place).is_some_and(|child| child.id == id) {
             children.remove(place);
@@ -428,7 +504,10 @@ impl Pool {
     fn adopt(&mut self, parent: BlockId, id: BlockId) {
         let Span { low, high, .. } = self.block(id).span;
         self.slot_mut(id).parent = Some(parent);
-        let children = &mut self.slot_mut(parent).children;
+        let Some(below) = &mut self.slot_mut(parent).below else {
+            return;
+        };
+        let children = &mut below.children;
         let place = children.partition_point(|child| child.low < low);
         children.insert(place, Child { low, high, id });
     }
@@ -437,7 +516,7 @@ impl Pool {
     /// (lines 6 to 11 of algorithm 3).
     pub(super) fn divide(&mut self, id: BlockId, page: &[u8], shape: Shape) {
         let block = self.block(id);
-        let (span, level, least, list) = (block.span, block.level, block.least, block.list);
+        let (span, level, least, list) = (block.span, block.level, block.least(), block.list);
         let divides = block.own > 0 && level > 0;
         let Some(len) = shape.inner_len(page).filter(|_| divides) else {
             return;
@@ -480,28 +559,26 @@ impl Pool {
 
     /// Gives a new block its requests.
     fn start(&mut self, id: BlockId, list: List, count: Count) {
+        self.hit(id, count.hit);
         self.edit(id, |block| {
-            (block.list, block.own, block.growth) = (list, count.own, count.growth);
-            (block.hit, block.born) = (count.hit, count.born);
+            (block.list, block.own) = (list, count.own as u32);
+            (block.growth, block.born) = (count.growth as i32, count.born);
         });
     }
 
     /// Takes the requests of a group block out, in the order of their keys; the block goes.
     pub(super) fn take(&mut self, id: BlockId, into: &mut Vec<(Key, Waiting)>) {
         into.clear();
-        let mut next = self.requests.of(self.block(id).list).next();
         let mut list = self.block(id).list;
-        while let Some((place, key, waiting)) = next {
+        self.requests.remove_where(&mut list, |_, key, waiting| {
             into.push((key, waiting));
-            self.requests.unlink(&mut list, place);
-            self.requests.remove(place);
-            next = self.requests.of(list).next();
-        }
+            true
+        });
         into.sort_unstable_by_key(|&(key, _)| key);
         self.edit(id, |block| {
             (block.list, block.own) = (List::EMPTY, 0);
             (block.growth, block.born) = (0, u64::MAX);
-            block.node_size = None;
+            block.size = UNKNOWN;
         });
         self.tidy(id);
     }
@@ -512,32 +589,33 @@ impl Pool {
             let id = self.locate(key);
             let mut list = self.block(id).list;
             self.requests.push(&mut list, key, waiting);
+            self.hit(id, self.rank(id).hit.max(waiting.stamp));
             self.edit(id, |block| {
                 block.list = list;
                 block.own += 1;
-                block.growth += waiting.request.growth();
-                block.hit = block.hit.max(waiting.stamp);
+                block.growth += waiting.request.growth() as i32;
                 block.born = block.born.min(waiting.stamp);
             });
         }
     }
 
-    /// Removes requests of a block that were committed.
-    fn remove(&mut self, id: BlockId, committed: &[Key]) {
+    /// Removes the requests of a block, of keys from one to another: they were committed.
+    fn remove(&mut self, id: BlockId, low: Key, high: Key) {
         let mut list = self.block(id).list;
-        let mut growth = 0;
-        for &key in committed {
-            if let Some(place) = self.requests.place(key) {
-                growth += self.requests.waiting(place).1.request.growth();
-                self.requests.unlink(&mut list, place);
-                self.requests.remove(place);
+        let (mut removed, mut growth) = (0, 0);
+        self.requests.remove_where(&mut list, |_, key, waiting| {
+            let goes = (low..=high).contains(&key);
+            if goes {
+                removed += 1;
+                growth += waiting.request.growth() as i32;
             }
-        }
+            goes
+        });
         self.edit(id, |block| {
             block.list = list;
-            block.own -= committed.len();
+            block.own -= removed;
             block.growth -= growth;
-            block.node_size = None;
+            block.size = UNKNOWN;
         });
         self.tidy(id);
     }

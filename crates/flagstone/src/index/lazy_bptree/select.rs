@@ -52,7 +52,7 @@ impl LazyTree {
     /// its size is neither too large afterwards nor too small.
     pub(super) fn size_up(&mut self, now: Nanos, id: BlockId) -> Result<Nanos, IndexError> {
         let block = self.tree.above.block(id);
-        if block.node_size.is_some() || block.growth == 0 {
+        if block.node_size().is_some() || block.growth == 0 {
             return Ok(now);
         }
         let at = block.span.at;
@@ -113,7 +113,7 @@ impl LazyTree {
                 now = self.divide(now, id)?;
             }
             let block = self.tree.above.get(id).filter(|block| block.level > 1);
-            let children = block.map_or(&[][..], |block| &block.children);
+            let children = block.map_or(&[][..], |block| block.children());
             stack.extend(children.iter().map(|child| child.id));
         }
         Ok(now)
@@ -167,7 +167,7 @@ impl LazyTree {
                 continue;
             };
             if block.level > 1 {
-                stack.extend(block.children.iter().map(|child| child.id));
+                stack.extend(block.children().iter().map(|child| child.id));
             } else if skip && exact_ties && self.policy() != Policy::Cost {
                 // Scores are known, so that the best of them is.
                 if let Some((_, group)) = self.tree.above.least(id).group {
@@ -198,7 +198,7 @@ impl LazyTree {
                 break;
             };
             let may = |id| !prune || best.is_none_or(|best| best.loses(pool.rank(id), exact_ties));
-            let left = &block.children[..end.min(block.children.len())];
+            let left = &block.children()[..end.min(block.children().len())];
             let Some(next) = left.iter().rposition(|child| may(child.id)) else {
                 break;
             };

@@ -48,7 +48,7 @@ impl LazyTree {
             now = self.size_up(now, id)?;
         }
         let order = self.tree.shape.leaf_order;
-        let after = |block: &Block| Some(block.node_size? as i64 + block.growth);
+        let after = |block: &Block| Some(block.node_size()? as i64 + i64::from(block.growth));
         let operation = match self.tree.above.get(id).and_then(after) {
             Some(after) if after > 2 * order as i64 => Operation::Split,
             Some(after) if after < order as i64 => Operation::Underflow,
@@ -81,7 +81,7 @@ impl LazyTree {
         if operation != Operation::Underflow {
             return Ok((false, now));
         }
-        let after = (left.node_size.unwrap_or(0) as i64 + left.growth).max(0) as usize;
+        let after = (left.node_size().unwrap_or(0) as i64 + i64::from(left.growth)).max(0) as usize;
         let (at, left, right) = (above.span.at, left.span.at, right.span.at);
         let (near, mut now) = self.tree.look(now, at, |_, page, shape| {
             let len = shape.inner_len(page)?;
@@ -111,7 +111,7 @@ impl LazyTree {
         page: Lpn,
     ) -> Result<(Option<usize>, Nanos), IndexError> {
         let pool = &self.tree.above;
-        let known = pool.of_page(page).and_then(|id| pool.block(id).node_size);
+        let known = pool.of_page(page).and_then(|id| pool.block(id).node_size());
         if known.is_some() || !self.tree.cache.holds(page) {
             return Ok((known, now));
         }
@@ -264,10 +264,11 @@ impl LazyTree {
             let (mut score, mut hit) = (Score::default(), 0);
             for &member in super_group {
                 let block = self.tree.above.block(member);
-                let own = self.tree.above.score(block);
+                let before = self.tree.above.rank(member).hit;
+                let own = self.tree.above.score(block, before);
                 score.gain += own.gain;
                 score.size += own.size;
-                hit = hit.max(block.hit);
+                hit = hit.max(before);
             }
             if self.policy() == Policy::Big {
                 score.gain = 1;
@@ -292,7 +293,7 @@ impl LazyTree {
             let Some(block) = self.tree.above.get(parent) else {
                 continue;
             };
-            let least = match block.least.filter(|_| self.skip) {
+            let least = match block.least().filter(|_| self.skip) {
                 Some(least) => least,
                 None => {
                     let (least, _, done) = self.best_under(now, parent)?;

@@ -246,10 +246,10 @@ fn the_size_of_a_leaf_is_known_from_a_search() {
     index.insert(START, 55, 1).expect("room");
     index.form_groups(START).expect("pages");
     let group = index.tree.above.locate(55);
-    assert_eq!(index.tree.above.block(group).node_size, None);
+    assert_eq!(index.tree.above.block(group).node_size(), None);
     let near = index.tree.above.block(group).span.low;
     index.get(START, near).expect("a page");
-    assert!(index.tree.above.block(group).node_size.is_some());
+    assert!(index.tree.above.block(group).node_size().is_some());
     index.check().expect("a tree and its pool");
 }
 
@@ -315,7 +315,7 @@ fn differences(policy: &str, exact_ties: bool, judge: Option<Policy>) -> (u32, u
         index.size_up(START, pruned).expect("pages");
         index.size_up(START, best).expect("pages");
         let pool = &index.tree.above;
-        let scores = [pruned, best].map(|id| pool.score(pool.block(id)));
+        let scores = [pruned, best].map(|id| pool.rank(id).score);
         worse += u32::from(scores[0].order(scores[1]).is_ne());
         index.commit(START, pruned).expect("room");
         index.check().expect("a tree and its pool");
@@ -459,7 +459,7 @@ fn the_check_of_the_pool_finds_what_is_wrong() {
             index.tree.above.block_mut(id).span.high += 1
         }),
         ("a leaf's size", |index, id| {
-            index.tree.above.block_mut(id).node_size = Some(77);
+            index.tree.above.block_mut(id).set_node_size(77);
         }),
         ("a level", |index, id| {
             index.tree.above.block_mut(id).level = 1
@@ -469,7 +469,7 @@ fn the_check_of_the_pool_finds_what_is_wrong() {
         }),
         ("a lost child", |index, id| {
             let parent = index.tree.above.block(id).parent.expect("a parent");
-            index.tree.above.block_mut(parent).children.clear();
+            index.tree.above.lose_children(parent);
         }),
     ];
     for (what, spoil) in spoils {

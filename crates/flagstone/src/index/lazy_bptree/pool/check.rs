@@ -30,33 +30,33 @@ impl Pool {
             let block = self.get(id).ok_or("a block names one that is gone")?;
             let Span { at, low, high } = block.span;
             seen += 1;
-            owned += block.own;
+            owned += block.own as usize;
             let Some(&(span, level, len)) = nodes.get(&at) else {
                 return Err(format!("a block stands for page {at}, which is no node"));
             };
-            if (span, level) != (block.span, block.level) {
+            if (span, level) != (block.span, u32::from(block.level)) {
                 return Err(format!(
                     "the block of page {at} has {low}..={high} at level {}, the node has {}..={} \
                      at level {level}",
                     block.level, span.low, span.high
                 ));
             }
-            if block.node_size.is_some_and(|size| size != len) {
+            if block.node_size().is_some_and(|size| size != len) {
                 return Err(format!(
                     "the block of page {at} says that it has {:?} entries, not {len}",
-                    block.node_size
+                    block.node_size()
                 ));
             }
             if self.of_page(at) != Some(id) {
                 return Err(format!("the block of page {at} is not found by it"));
             }
-            if id != self.root && block.own == 0 && block.children.is_empty() {
+            if id != self.root && block.own == 0 && block.children().is_empty() {
                 return Err(format!("the block of page {at} is empty"));
             }
             let mut count = Count::default();
             for (_, key, waiting) in self.requests.of(block.list) {
                 count.take(&waiting);
-                let child = block.children.iter();
+                let child = block.children().iter();
                 let mut child = child.filter(|child| (child.low..=child.high).contains(&key));
                 if !(low..=high).contains(&key) || child.next().is_some() {
                     return Err(format!(
@@ -70,14 +70,14 @@ impl Pool {
                     "the block of page {at} is younger than its requests"
                 ));
             }
-            if (count.own, count.growth) != (block.own, block.growth) {
+            if (count.own, count.growth) != (block.own as usize, i64::from(block.growth)) {
                 return Err(format!(
                     "the block of page {at} has {} requests in its list, and says that it has {}",
                     count.own, block.own
                 ));
             }
             let mut from = Some(low);
-            for of_child in &block.children {
+            for of_child in block.children() {
                 let child = self.get(of_child.id);
                 let child = child.ok_or("a block names one that is gone")?;
                 let inside = from.is_some_and(|from| from <= child.span.low);
@@ -93,7 +93,7 @@ impl Pool {
                 }
                 from = child.span.high.checked_add(1);
             }
-            stack.extend(block.children.iter().map(|child| child.id));
+            stack.extend(block.children().iter().map(|child| child.id));
         }
         if (owned, seen) != (self.requests.len(), self.by_page.len())
             || all.iter().any(|&(key, _)| self.requests.get(key).is_none())

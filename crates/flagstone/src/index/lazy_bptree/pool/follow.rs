@@ -2,7 +2,7 @@
 //! roots that come and go.
 
 use super::super::super::bptree::{Above, Change, Shape, Span};
-use super::{BlockId, Child, Count, List, Place, Pool, Waiting, whole};
+use super::{BlockId, Child, Count, List, Place, Pool, whole};
 use crate::index::Key;
 use crate::units::Lpn;
 
@@ -38,8 +38,7 @@ impl Above for Pool {
         if !changes.is_empty() && shape.amend(page, &changes).is_some() {
             self.counts.evicted += 1;
             self.counts.committed += changes.len() as u64;
-            let keys: Vec<Key> = changes.into_iter().map(|(key, _)| key).collect();
-            self.remove(id, &keys);
+            self.remove(id, low, high);
         }
     }
 
@@ -65,20 +64,19 @@ impl Above for Pool {
         let own_before = waiting.len() as u64;
         let mut above = self.block(parent).list;
         let inside = |key: Key| new.iter().any(|span| (span.low..=span.high).contains(&key));
-        let pulled: Vec<(Place, Key, Waiting)> = self
-            .requests
-            .of(above)
-            .filter(|&(_, key, _)| inside(key))
-            .collect();
-        let mut growth = 0;
-        for &(place, key, one) in &pulled {
-            self.requests.unlink(&mut above, place);
-            growth += one.request.growth();
-            waiting.push((key, place));
-        }
+        let (mut pulled, mut growth) = (0, 0);
+        self.requests.unlink_where(&mut above, |place, key, one| {
+            let goes = inside(key);
+            if goes {
+                pulled += 1;
+                growth += one.request.growth() as i32;
+                waiting.push((key, place));
+            }
+            goes
+        });
         self.edit(parent, |block| {
             block.list = above;
-            block.own -= pulled.len();
+            block.own -= pulled;
             block.growth -= growth;
         });
         for &span in new {

@@ -74,10 +74,10 @@ impl Pool {
     /// counts as one.
     fn gain(&self, block: &Block) -> u64 {
         let order = self.leaf_order as u64;
-        let Some(size) = block.node_size else {
+        let Some(size) = block.node_size() else {
             return 1;
         };
-        let after = (size as i64 + block.growth).max(0) as u64;
+        let after = (size as i64 + i64::from(block.growth)).max(0) as u64;
         if after > 2 * order {
             after.div_ceil(2 * order)
         } else if after < order && block.parent.is_some() {
@@ -89,18 +89,15 @@ impl Pool {
 
     /// The score of a group; for the cost-based policy a lower bound of it where the size of the
     /// leaf is not known.
-    pub(in super::super) fn score(&self, block: &Block) -> Score {
-        let size = block.own as u64;
+    pub(in super::super) fn score(&self, block: &Block, hit: u64) -> Score {
+        let size = u64::from(block.own);
         match self.policy {
             Policy::Big => Score { gain: 1, size },
             Policy::Cost => Score {
                 gain: self.gain(block),
                 size,
             },
-            Policy::Lru => Score {
-                gain: block.hit,
-                size: 1,
-            },
+            Policy::Lru => Score { gain: hit, size: 1 },
             Policy::Fifo => Score {
                 gain: block.born,
                 size: 1,
@@ -113,7 +110,7 @@ impl Pool {
         match self.policy {
             Policy::Big | Policy::Cost => Score {
                 gain: 1,
-                size: block.own as u64,
+                size: u64::from(block.own),
             },
             Policy::Lru | Policy::Fifo => Score {
                 gain: block.born,
@@ -125,12 +122,18 @@ impl Pool {
     /// The rank of a group.
     #[inline]
     pub(in super::super) fn rank(&self, group: BlockId) -> Rank {
-        self.ranks[group.index as usize]
+        self.seats[group.index as usize].rank
+    }
+
+    /// A request came to a block.
+    #[inline]
+    pub(super) fn hit(&mut self, id: BlockId, stamp: u64) {
+        self.seats[id.index as usize].rank.hit = stamp;
     }
 
     /// The best below an index block.
     pub(in super::super) fn least(&mut self, id: BlockId) -> Least {
-        if let Some(least) = self.block(id).least {
+        if let Some(least) = self.block(id).least() {
             return least;
         }
         let least = self.summed_up(id, Pool::least);
@@ -145,13 +148,13 @@ impl Pool {
             least.list(self.bound(block), 1);
         }
         if block.level == 1 {
-            for child in &block.children {
+            for child in block.children() {
                 least.group(self.rank(child.id), child.id);
             }
             return least;
         }
-        for child in 0..block.children.len() {
-            let child = self.block(id).children[child].id;
+        for child in 0..block.children().len() {
+            let child = self.block(id).children()[child].id;
             let of_child = below(self, child);
             if let Some((rank, id)) = of_child.group {
                 least.group(rank, id);
@@ -165,7 +168,9 @@ impl Pool {
 
     /// Keeps the best that there is below an index block.
     pub(in super::super) fn remember(&mut self, id: BlockId, least: Least) {
-        self.slot_mut(id).least = Some(least);
+        if let Some(below) = &mut self.slot_mut(id).below {
+            below.least = Some(least);
+        }
     }
 
     /// What was known of a block and those above as a whole does not hold any more.
@@ -173,8 +178,11 @@ impl Pool {
         let mut next = Some(id);
         while let Some(at) = next {
             let block = self.slot_mut(at);
-            let known = block.least.take().is_some();
-            next = block.parent.filter(|_| known || block.level == 0);
+            let known = match &mut block.below {
+                Some(below) => below.least.take().is_some(),
+                None => true,
+            };
+            next = block.parent.filter(|_| known);
         }
     }
 
@@ -196,7 +204,7 @@ impl Pool {
         } else if own_now > 0 {
             let mut next = Some(id);
             while let Some(block) = next.map(|at| self.slot_mut(at)) {
-                let Some(least) = &mut block.least else {
+                let Some(least) = block.least_mut() else {
                     break;
                 };
                 least.list(now, u64::from(own == 0));
@@ -207,16 +215,17 @@ impl Pool {
 
     fn rerank(&mut self, id: BlockId) {
         let block = self.block(id);
-        let (score, hit, empty) = (self.score(block), block.hit, block.own == 0);
+        let hit = self.rank(id).hit;
+        let (score, empty) = (self.score(block, hit), block.own == 0);
         let rank = Rank { score, hit };
-        self.ranks[id.index as usize] = rank;
+        self.seats[id.index as usize].rank = rank;
         if self.second_hand || empty {
             return self.forget(id);
         }
         let mut next = self.block(id).parent;
         while let Some(at) = next {
             let block = self.slot_mut(at);
-            let Some(least) = &mut block.least else {
+            let Some(least) = block.least_mut() else {
                 break;
             };
             match least.group {
@@ -255,9 +264,9 @@ impl Pool {
         self.policy = policy;
         let mut stack = vec![self.root];
         while let Some(id) = stack.pop() {
+            self.forget(id);
             self.edit(id, |_| ());
-            self.slot_mut(id).least = None;
-            stack.extend(self.block(id).children.iter().map(|child| child.id));
+            stack.extend(self.block(id).groups());
         }
     }
 
@@ -268,22 +277,18 @@ impl Pool {
         }
         let mut stack = vec![self.root];
         while let Some(id) = stack.pop() {
-            let Block {
-                span, level, least, ..
-            } = *self.block(id);
-            if level == 0 {
-                let block = self.block(id);
-                let (score, hit) = (self.score(block), block.hit);
-                if block.own > 0 && self.rank(id) != (Rank { score, hit }) {
-                    return Err(format!("the group of page {} has another rank", span.at));
+            let block = self.block(id);
+            let (at, least, rank) = (block.span.at, block.least(), self.rank(id));
+            stack.extend(block.groups());
+            if block.level == 0 {
+                if block.own > 0 && self.score(block, rank.hit) != rank.score {
+                    return Err(format!("the group of page {at} has another rank"));
                 }
             } else if !self.second_hand && least.is_some_and(|least| least != anew(self, id)) {
                 return Err(format!(
-                    "the block of page {} does not know the best victim below it",
-                    span.at
+                    "the block of page {at} does not know the best victim below it"
                 ));
             }
-            stack.extend(self.block(id).children.iter().map(|child| child.id));
         }
         Ok(())
     }

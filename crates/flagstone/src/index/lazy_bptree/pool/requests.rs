@@ -68,7 +68,6 @@ struct Slot {
     /// When it came, and in the last two bits what it is.
     stamp_and_kind: u64,
     next: u32,
-    before: u32,
 }
 
 impl Slot {
@@ -153,54 +152,67 @@ impl Requests {
             value: 0,
             stamp_and_kind: 0,
             next: NOWHERE,
-            before: NOWHERE,
         };
         slot.put(waiting);
-        let at = self.free;
+        let mut at = self.free;
         if at == NOWHERE {
-            let at = self.slots.len() as u32;
+            at = self.slots.len() as u32;
             self.slots.push(slot);
-            self.at.insert(key, at);
-            self.link(list, Place(at));
         } else {
             self.free = self.slots[at as usize].next;
             self.slots[at as usize] = slot;
-            self.at.insert(key, at);
-            self.link(list, Place(at));
         }
+        self.at.insert(key, at);
+        self.link(list, Place(at));
     }
 
     /// Puts a request that is in no list into one.
     #[inline]
     pub(super) fn link(&mut self, list: &mut List, place: Place) {
-        let first = std::mem::replace(&mut list.0, place.0);
-        let slot = &mut self.slots[place.0 as usize];
-        (slot.next, slot.before) = (first, NOWHERE);
-        if first != NOWHERE {
-            self.slots[first as usize].before = place.0;
+        self.slots[place.0 as usize].next = std::mem::replace(&mut list.0, place.0);
+    }
+
+    /// Takes requests out of a list that a test holds for, in one pass; shows each.
+    pub(super) fn unlink_where(
+        &mut self,
+        list: &mut List,
+        mut goes: impl FnMut(Place, Key, Waiting) -> bool,
+    ) {
+        let (mut before, mut at) = (NOWHERE, list.0);
+        while at != NOWHERE {
+            let slot = self.slots[at as usize];
+            if !goes(Place(at), slot.key, slot.waiting()) {
+                before = at;
+            } else if before == NOWHERE {
+                list.0 = slot.next;
+            } else {
+                self.slots[before as usize].next = slot.next;
+            }
+            at = slot.next;
         }
     }
 
-    /// Takes a request out of its list.
-    pub(super) fn unlink(&mut self, list: &mut List, place: Place) {
-        let Slot { next, before, .. } = self.slots[place.0 as usize];
-        match before {
-            NOWHERE => list.0 = next,
-            _ => self.slots[before as usize].next = next,
+    /// Removes requests of a list that a test holds for.
+    pub(super) fn remove_where(
+        &mut self,
+        list: &mut List,
+        mut goes: impl FnMut(Place, Key, Waiting) -> bool,
+    ) {
+        let (mut before, mut at) = (NOWHERE, list.0);
+        while at != NOWHERE {
+            let slot = self.slots[at as usize];
+            if goes(Place(at), slot.key, slot.waiting()) {
+                match before {
+                    NOWHERE => list.0 = slot.next,
+                    _ => self.slots[before as usize].next = slot.next,
+                }
+                self.at.remove(&slot.key);
+                self.slots[at as usize].next = std::mem::replace(&mut self.free, at);
+            } else {
+                before = at;
+            }
+            at = slot.next;
         }
-        if next != NOWHERE {
-            self.slots[next as usize].before = before;
-        }
-    }
-
-    /// Removes a request that is in no list.
-    #[inline]
-    pub(super) fn remove(&mut self, place: Place) {
-        let slot = &mut self.slots[place.0 as usize];
-        let key = slot.key;
-        slot.next = self.free;
-        self.free = place.0;
-        self.at.remove(&key);
     }
 
     /// The requests of a list, in no order.
