@@ -75,6 +75,27 @@ fn agrees_with_a_map_with_the_smallest_memory_and_with_a_large_one() {
     history(small(2).with("on_eviction", false), 3).assert_agrees(2);
 }
 
+/// What begins at the root passes more nodes, and finds and leaves the same.
+#[test]
+fn ways_from_the_root_pass_more_nodes_and_lead_to_the_same() {
+    let ways = ["none", "commits", "all"].map(|way| {
+        let settings = small(2).with("from_root", way);
+        history(settings.clone(), 4).assert_agrees(1);
+        // All nodes stay in memory, so that the ways alone differ.
+        let mut index = busy(&settings.with("memory", 65536));
+        let accesses = index.stats().pool.accesses();
+        let committed = figure(&index, "groups_committed");
+        let mut found = Vec::new();
+        index.range(START, 0, Key::MAX, &mut found).expect("pages");
+        (accesses, committed, found)
+    });
+    assert!(ways[0].0 < ways[1].0 && ways[1].0 < ways[2].0);
+    assert!(ways[0].1 > 0.0);
+    for way in &ways[1..] {
+        assert_eq!((&way.1, &way.2), (&ways[0].1, &ways[0].2));
+    }
+}
+
 #[test]
 fn transactions_survive_or_are_gone() {
     for super_group in ["none", "first"] {
@@ -369,7 +390,13 @@ fn sparse(settings: &Settings, skip: bool, seed: u64) -> LazyTree {
 fn what_a_search_passes_over_changes_nothing() {
     for policy in ["big", "cost", "lru", "fifo"] {
         for ties in ["published", "exact"] {
-            for super_group in ["none", "first", "second"] {
+            for (super_group, prune) in [
+                ("none", true),
+                ("first", true),
+                ("second", true),
+                ("none", false),
+                ("first", false),
+            ] {
                 if super_group == "second" && ["lru", "fifo"].contains(&policy) {
                     continue;
                 }
@@ -380,10 +407,11 @@ fn what_a_search_passes_over_changes_nothing() {
                     .with("memory", 12_000)
                     .with("policy", policy)
                     .with("ties", ties)
+                    .with("prune", prune)
                     .with("on_eviction", !second)
                     .with("super_group", super_group);
                 let [one, other] = [true, false].map(|skip| sparse(&settings, skip, 5));
-                let case = format!("{policy}, {ties}, {super_group}");
+                let case = format!("{policy}, {ties}, {super_group}, {prune}");
                 assert_eq!(one.figures(), other.figures(), "{case}");
                 let [one, other] = [one, other].map(|index| index.tree.cache.transfers());
                 assert!(one == other || second, "{case}");
