@@ -76,8 +76,8 @@ pub enum BenchError {
 /// Operations between two reports of progress.
 const REPORT: u64 = 4096;
 
-/// Operations that are drawn before they are made, so that the processor time of a window is that of
-/// the index. Many, as the system's clock of a thread advances in steps of a few milliseconds.
+/// Operations that are drawn before they are made, so that the processor time of a window is that
+/// of the index. Many, as the system's clock of a thread advances in steps of a few milliseconds.
 const DRAWN: usize = 1 << 20;
 
 impl Bench {
