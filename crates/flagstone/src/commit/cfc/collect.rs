@@ -58,8 +58,8 @@ impl Owner for Cfc {
         let read = ftl.block_records(now, victim, Cause::Gc, |at, head, tail| {
             pages.push(Shadow::parse(at, &head, tail));
         })?;
-        let acks = pages.iter().map(|page| self.waits.ack_of(page.tail.xid));
-        let now = ftl.sync(read.done, acks.max().unwrap_or_default())?;
+        let acks = self.waits.acks_of(read.done, Shadow::xids(&pages));
+        let now = ftl.sync(read.done, acks)?;
         let copies = &mut self.collector.copies;
         copies.retain(|&block, _| ftl.block_state(block) == BlockState::Open);
         let mut work = Victim {
@@ -150,8 +150,8 @@ impl Owner for Cfc {
         self.settle(ftl, now, &mut work, |_| true)?;
         let flagged = work.flagged;
         let xids = Shadow::xids(&work.pages);
+        let until = flagged.max(self.waits.before_erase(now, victim, xids));
         self.collector.victim = Some(work);
-        let until = flagged.max(self.waits.before_erase(victim, &xids));
         // D4
         ftl.sync(now, if self.as_published { flagged } else { until })
     }
