@@ -309,15 +309,12 @@ impl Protocol for Afc {
         let barrier = ftl.sync(now, open.written)?;
         let flag = self.flag_first(ftl, barrier, first.page.at)?;
         let done = ftl.sync(barrier, flag)?;
-        let geometry = self.geometry;
-        let mut blocks = Vec::new();
-        for lpn in open.lpns {
-            if let Some(obsolete) = self.dirty.commit(lpn) {
-                blocks.push(geometry.block_of(obsolete));
-                self.carriers.retire(ftl, obsolete);
-            }
-        }
-        self.waits.commit(tx, done, blocks.into_iter());
+        let obsolete = open.lpns.iter().filter_map(|&lpn| {
+            let obsolete = self.dirty.commit(lpn)?;
+            self.carriers.retire(ftl, obsolete);
+            Some(self.geometry.block_of(obsolete))
+        });
+        self.waits.commit(tx, done, obsolete);
         Ok(Some(done))
     }
 

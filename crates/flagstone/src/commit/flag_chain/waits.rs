@@ -46,7 +46,8 @@ impl Waits {
         self.acked = ack.max(self.acked);
         // Mostly the last.
         let place = self.acks.iter().rposition(|entry| entry.0 < tx);
-        self.acks.insert(place.map_or(0, |place| place + 1), (tx, ack));
+        self.acks
+            .insert(place.map_or(0, |place| place + 1), (tx, ack));
         for block in blocks {
             if self.obsolete.len() <= block.index() {
                 self.obsolete.resize(block.index() + 1, Nanos::ZERO);
@@ -74,11 +75,7 @@ impl Waits {
 
     /// When the commits of some transactions are durable, for who asks at `now`: no later than that
     /// if all are.
-    pub(in crate::commit) fn acks_of(
-        &self,
-        now: Nanos,
-        xids: impl Iterator<Item = TxId>,
-    ) -> Nanos {
+    pub(in crate::commit) fn acks_of(&self, now: Nanos, xids: impl Iterator<Item = TxId>) -> Nanos {
         let all = self.acked.max(self.floor);
         if all <= now {
             return all;
