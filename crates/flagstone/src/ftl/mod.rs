@@ -263,6 +263,8 @@ pub struct Ftl {
     victims: Victims,
     heads: [Head; 2],
     retire: Vec<Pbn>,
+    /// While a page is copied on a device with copy-back: its plane, which it need not leave.
+    inside: Option<u32>,
     meta: MetaArea,
     seq: u64,
     wear_cursor: u32,
