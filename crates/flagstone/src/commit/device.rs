@@ -383,7 +383,6 @@ impl Device {
         if at.0 >= pages {
             return Err(DeviceError::OutOfRange { at, pages });
         }
-        self.ftl.fetch_slot(at);
         let live = self
             .live
             .get_mut(tx)

@@ -389,13 +389,6 @@ impl Ftl {
         Slot::decode(u32::from_le_bytes(self.map[at.index()]))
     }
 
-    /// Looks at the mapping of a page that is about to be written, so that the wait for that memory
-    /// and the work until it is needed overlap.
-    #[inline]
-    pub fn fetch_slot(&self, at: Lpn) {
-        std::hint::black_box(self.map.get(at.index()).copied());
-    }
-
     /// Points a logical page somewhere else and says where it was. Does not change what is live.
     #[inline]
     pub fn set_slot(&mut self, at: Lpn, slot: Slot) -> Slot {
