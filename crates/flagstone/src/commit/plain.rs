@@ -39,6 +39,7 @@ pub(super) const INFO: Info = Info {
     },
 };
 
+#[derive(Clone)]
 struct Plain {
     /// When the last program of any transaction is done.
     written: Nanos,

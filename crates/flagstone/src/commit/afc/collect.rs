@@ -14,7 +14,7 @@ use crate::ftl::{Cause, Fate, Ftl, FtlError, Header, Owner, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 
 /// What the collector remembers of its victim.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Collector {
     pages: Vec<Shadow>,
     /// When the flags that were set are done.

@@ -107,13 +107,14 @@ fn is_true(flag: u8) -> bool {
 }
 
 /// The transaction table's entry; a transaction without one is committed.
+#[derive(Clone)]
 enum Entry {
     InProgress(Open),
     Aborted(Chain),
 }
 
 /// A transaction in progress.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Open {
     chain: Chain,
     lpns: Vec<Lpn>,
@@ -146,7 +147,7 @@ impl Open {
 }
 
 /// The units of a transaction and the links among them.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Chain {
     /// Oldest first.
     units: Vec<Unit>,
@@ -203,6 +204,7 @@ impl Chain {
     }
 }
 
+#[derive(Clone)]
 struct Afc {
     geometry: Geometry,
     block_flags: bool,

@@ -21,7 +21,7 @@ use crate::units::{Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
 /// What the collector remembers between its steps.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Collector {
     victim: Option<Victim>,
     /// With block flags: the transactions of the copies in the blocks which copies go to.
@@ -29,6 +29,7 @@ pub(super) struct Collector {
 }
 
 /// The block that is being collected.
+#[derive(Clone)]
 struct Victim {
     block: Pbn,
     pages: Vec<Shadow>,
@@ -47,6 +48,7 @@ struct Victim {
 }
 
 /// A link from the victim to another block.
+#[derive(Clone)]
 struct Outward {
     xid: TxId,
     /// What the link goes out from: a page, or all of the transaction's pages here.

@@ -98,12 +98,14 @@ fn is_true(flag: u8) -> bool {
 }
 
 /// The transaction table's entry; a transaction without one is committed.
+#[derive(Clone)]
 struct Entry {
     /// Pages on flash (NPage).
     pages: u32,
     state: State,
 }
 
+#[derive(Clone)]
 enum State {
     InProgress(Box<Open>),
     /// With what recovery found of it if it was cut between two of its flags (D3).
@@ -111,7 +113,7 @@ enum State {
 }
 
 /// A transaction in progress.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Open {
     held: Option<Held>,
     /// A page of each head, the newest last.
@@ -124,12 +126,14 @@ struct Open {
 }
 
 /// An aborted transaction with TRUE pages.
+#[derive(Clone)]
 struct Mixed {
     /// The page of a FALSE head that is kept.
     keeper: Ppn,
     trues: Vec<Ppn>,
 }
 
+#[derive(Clone)]
 struct Cfc {
     geometry: Geometry,
     block_flags: bool,

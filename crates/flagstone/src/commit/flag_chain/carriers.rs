@@ -19,7 +19,7 @@ struct Carried {
 }
 
 /// Pages that carry the flag of another page.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::commit) struct Carriers {
     of_target: FxHashMap<Ppn, Ppn>,
     carriers: FxHashMap<Ppn, Carried>,
