@@ -386,7 +386,7 @@ impl MappingLog {
             .recent
             .iter()
             .map(|group| (size_of::<Recent>() + group.blocks.len() * size_of::<Pbn>()) as u64);
-        self.buffer.capacity() as u64 + recent.sum::<u64>()
+        self.buffer.len() as u64 + recent.sum::<u64>()
     }
 }
 
