@@ -337,8 +337,7 @@ pub trait Protocol: Owner + Duplicate {
     }
 }
 
-/// What can be copied as it is, tables and all: so that a device that was filled once serves several
-/// runs.
+/// What can be copied as it is, tables and all: a device that was filled once serves several runs.
 pub trait Duplicate {
     /// The copy.
     fn duplicate(&self) -> Box<dyn Protocol>;
