@@ -228,7 +228,7 @@ impl Run {
 
 /// What runs share: each trace is read once, and a device is filled once for those that follow each
 /// other and start from it. Filling takes a third of a short run of the closed loop, and more than
-/// half of a replay.
+/// a quarter of a replay.
 #[derive(Debug)]
 pub struct Library {
     scripts: Mutex<BTreeMap<(PathBuf, u32), Arc<Script>>>,
