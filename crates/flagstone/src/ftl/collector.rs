@@ -199,11 +199,12 @@ fn relocate(
                 let bytes = &data[..read.data_bytes];
                 ftl.inside = inside.then_some(plane);
                 let gc = (Stream::Gc, ftl.inside);
-                ftl.append_with(read.done, gc, page, bytes, Cause::Gc, |to, copy| {
+                let copied = ftl.append_with(read.done, gc, page, bytes, Cause::Gc, |to, copy| {
                     copy.copy_from_slice(tail);
                     owner.place(to, copy);
-                })
-                .map(|to| {
+                });
+                ftl.inside = None;
+                copied.map(|to| {
                     ftl.stats.relocated += 1;
                     owner.relocated(ftl, &head, from, to);
                     Moved::To(to.done)
@@ -213,7 +214,6 @@ fn relocate(
         Err(FlashError::Uncorrectable { .. }) => Ok(Moved::Lost),
         Err(other) => Err(other.into()),
     };
-    ftl.inside = None;
     ftl.page_buffer = data;
     if matches!(moved, Ok(Moved::To(_) | Moved::Dropped)) {
         ftl.kill(from);
