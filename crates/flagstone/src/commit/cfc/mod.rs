@@ -145,7 +145,9 @@ struct Cfc {
     /// Pages found at recovery whose links others have as well.
     covered: FxHashSet<Ppn>,
     collector: collect::Collector,
-    /// What ended transactions leave behind is used again: the next one allocates nothing.
+    /// What ended transactions leave behind is used again, box and all: the next one allocates
+    /// nothing.
+    #[expect(clippy::vec_box)]
     emptied: Vec<Box<Open>>,
 }
 
