@@ -160,7 +160,7 @@ pub struct Options {
     /// Places that a row has in its page, one for each of its last versions; with one, a row is one
     /// record for life.
     pub versions: u16,
-    /// Whether an update reads its row before it writes it, so that a shared lock comes first.
+    /// Whether a row is read before it is changed or added, so that a shared lock comes first.
     pub reads_first: bool,
     /// Pages of each table to which rows are added at a time, which clients share: client *c* uses
     /// the one of number *c* modulo this. With 0 each client has its own, as a server's backend.
