@@ -3,18 +3,21 @@
 
 use super::super::book::{Book, Owned};
 use super::*;
-use crate::ftl::{Cause, Operation};
+use crate::ftl::{BlockState, Cause, Operation};
+use crate::units::Pbn;
 
 /// A committed transaction of two pages: the one with the flag is dead, the other one is about to
-/// be written anew. There are so many other writes between the pages and after both.
-fn one_dead_page(flaws: Flaws, others: [u32; 2], cut: Option<Cut>) -> Bench {
+/// be written anew. There are so many other writes between the pages and after both. Also says
+/// where the flag is.
+fn one_dead_page(flaws: Flaws, others: [u64; 2], cut: Option<Cut>) -> (Bench, Pbn) {
     let mut bench = Bench::new(RecordKind::CfcEx, 3, flaws);
     bench.resolve(&[]);
     bench.restart(2, cut).expect("it opens");
     bench.resolve(&[]);
-    let write_others = |bench: &mut Bench, count| {
-        for other in 0..count {
-            bench.write(20 + other % 40, 4, &[99], &[]);
+    let mut dice = Dice(1);
+    let mut write_others = |bench: &mut Bench, count| {
+        for _ in 0..count {
+            bench.write(20 + dice.below(40) as u32, 4, &[99], &[]);
         }
     };
     bench.churn(3);
@@ -23,9 +26,12 @@ fn one_dead_page(flaws: Flaws, others: [u32; 2], cut: Option<Cut>) -> Bench {
     write_others(&mut bench, others[0]);
     bench.write(1, 2, &[9], &[(tx, &[0])]);
     bench.commit(tx);
+    let ftl = bench.device().ftl();
+    let flagged = ftl.slot(Lpn(1)).ppn().expect("it was written");
+    let flagged = ftl.geometry().block_of(flagged);
     bench.write(1, 3, &[9], &[]);
     write_others(&mut bench, others[1]);
-    bench
+    (bench, flagged)
 }
 
 /// Writes the other page, a little later as one that waits for a commit, and others meanwhile, until
@@ -48,18 +54,23 @@ fn supersede(bench: &mut Bench) {
 /// flight, and how many of them lose a committed record.
 fn losses(flaws: Flaws) -> (usize, usize) {
     let (mut cuts, mut lost) = (0, 0);
-    for others in (0..4).flat_map(|between| (80..150).map(move |after| [between, after])) {
-        let mut bench = one_dead_page(flaws, others, None);
+    for others in (0..12).flat_map(|between| (0..80).map(move |after| [between, after])) {
+        let (mut bench, flagged) = one_dead_page(flaws, others, None);
         let issued = bench.flash.look(PowerCut::issued);
-        let collections = bench.device().stats().collections;
+        let is_there = |bench: &mut Bench| {
+            let state = bench.device().ftl().block_state(flagged);
+            state == BlockState::Full
+        };
+        let before = is_there(&mut bench);
         supersede(&mut bench);
-        if bench.device().stats().collections == collections {
+        if !before || is_there(&mut bench) {
             continue;
         }
         for at in issued..bench.flash.look(PowerCut::issued) {
             for dice in 0..12 {
                 let torn = false;
-                let mut bench = one_dead_page(flaws, others, Some(Cut { at, dice, torn }));
+                let cut = Cut { at, dice, torn };
+                let (mut bench, _) = one_dead_page(flaws, others, Some(cut));
                 supersede(&mut bench);
                 bench.restart(2, None).expect("there is no cut");
                 bench.resolve(&[]);
@@ -91,7 +102,7 @@ fn d12_the_last_flag_goes_after_what_superseded_the_other_pages_is_durable() {
 fn d12_a_flag_is_handed_on_to_a_live_page_and_to_no_other() {
     let handed_on = |superseded: bool| {
         let flags = |others| {
-            let mut bench = one_dead_page(Flaws::default(), [others, 0], None);
+            let (mut bench, _) = one_dead_page(Flaws::default(), [others, 0], None);
             if superseded {
                 bench.write(0, 5, &[9], &[]);
             }
