@@ -11,9 +11,9 @@
 //! transactions would have to change a row before two meet in one record. A reader takes the place
 //! that is written last.
 //!
-//! A trace of page requests shows one thing more: whoever changes a page has asked for it before, to
-//! look at the row or for the room. Where the host is told of that read as well (`reads_first`), a
-//! change of a heap asks for a shared lock and then for an exclusive one, and two that meet in
+//! A trace of page requests shows one thing more: whoever changes a page has asked for it before,
+//! to look at the row or for the room. Where the host is told of that read as well (`reads_first`),
+//! a change of a heap asks for a shared lock and then for an exclusive one, and two that meet in
 //! between wait for each other until one of them is restarted. Under locks on records this happens
 //! to updates only: nobody else asks for a row that is not there yet.
 

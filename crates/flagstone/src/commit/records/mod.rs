@@ -52,16 +52,16 @@
 //!             D8. Flags that a cut has torn are not touched again: `resolve` writes the pages of
 //!                 such a transaction anew.
 //!             D9. Devices on which flags cannot be changed in place are refused.
-//!             D10. AFC_ex keeps one FALSE flag of an aborted transaction, and pins the block of one
-//!                 page of one that is in progress.
+//!             D10. AFC_ex keeps one FALSE flag of an aborted transaction, and pins the block of
+//!                 one page of one that is in progress.
 //!             D11. The collector knows the entries of a block from a table in memory ([`book`]),
 //!                 which recovery fills from the lists. The paper has XID and Link in the spare
 //!                 area, so that the collector meets them there; D2 would cost it a read of each
 //!                 dead page. The table has entries of transactions that are not committed, and,
 //!                 under CFC_ex, of committed ones as long as one of their flags is FALSE.
-//!             D12. CFC_ex keeps one TRUE flag of a committed transaction, as long as a live version
-//!                 has an entry of it. As printed, the page before each dead one gets the flag that
-//!                 goes with it, also where it is dead itself.
+//!             D12. CFC_ex keeps one TRUE flag of a committed transaction, as long as a live
+//!                 version has an entry of it. As printed, the page before each dead one gets the
+//!                 flag that goes with it, also where it is dead itself.
 //!             As published: D4 and invariant 3 are left out.
 
 mod afc_ex;

@@ -34,8 +34,8 @@ fn one_dead_page(flaws: Flaws, others: [u64; 2], cut: Option<Cut>) -> (Bench, Pb
     (bench, flagged)
 }
 
-/// Writes the other page, a little later as one that waits for a commit, and others meanwhile, until
-/// the power fails.
+/// Writes the other page, a little later as one that waits for a commit, and others meanwhile,
+/// until the power fails.
 fn supersede(bench: &mut Bench) {
     let (mut page, mut image) = (Page::default(), Vec::new());
     page.set_lsn(5);
