@@ -76,6 +76,10 @@ pub enum BenchError {
 /// Operations between two reports of progress.
 const REPORT: u64 = 4096;
 
+/// Operations that are drawn before they are made, so that the processor time of a window is that
+/// of the index. Many, as the system's clock of a thread advances in steps of a few milliseconds.
+const DRAWN: usize = 1 << 20;
+
 impl Bench {
     /// Loads and measures. `progress` hears how many operations of how many are done.
     ///
@@ -129,14 +133,22 @@ impl Bench {
         let mut windows = Vec::new();
         for step in &self.plan.steps {
             client.index.reset_stats();
-            let (begun, clock) = (client.now, Stopwatch::start());
-            for operation in draw.window(step) {
-                client.make(operation)?;
+            let begun = client.now;
+            let mut cpu_s = 0.0;
+            let mut window = draw.window(step).peekable();
+            while window.peek().is_some() {
+                let drawn: Vec<Operation> = window.by_ref().take(DRAWN).collect();
+                let clock = Stopwatch::start();
+                drawn
+                    .into_iter()
+                    .try_for_each(|operation| client.make(operation))?;
+                cpu_s += clock.seconds();
             }
             if step.flush {
+                let clock = Stopwatch::start();
                 client.flush()?;
+                cpu_s += clock.seconds();
             }
-            let cpu_s = clock.seconds();
             let virtual_ns = client.now.0 - begun.0;
             windows.push(Window::of(step, client.index.as_ref(), virtual_ns, cpu_s));
         }

@@ -107,10 +107,23 @@ impl Cache {
         Ok((page.unwrap_or_else(|| vec![0; self.page_bytes].into()), now))
     }
 
-    fn fetch(&mut self, now: Nanos, at: Lpn, write: bool) -> Result<Nanos, StoreError> {
+    #[inline]
+    fn fetch(
+        &mut self,
+        now: Nanos,
+        at: Lpn,
+        write: bool,
+        first: impl FnOnce(&mut Cache),
+    ) -> Result<Nanos, StoreError> {
         if self.pool.get(at, write).is_some() {
             return Ok(now);
         }
+        first(self);
+        self.load(now, at, write)
+    }
+
+    /// Reads a page that no frame has.
+    fn load(&mut self, now: Nanos, at: Lpn, write: bool) -> Result<Nanos, StoreError> {
         let (mut page, now) = self.make_room(now)?;
         let done = self.store.read(now, at, &mut page)?;
         self.stats.reads += 1;
@@ -124,7 +137,21 @@ impl Cache {
     /// A store that cannot go on.
     #[inline]
     pub fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), StoreError> {
-        let done = self.fetch(now, at, false)?;
+        self.read_after(now, at, |_| ())
+    }
+
+    /// A page to look at. If it is in no frame, `first` comes before one is taken for it.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    #[inline]
+    pub fn read_after(
+        &mut self,
+        now: Nanos,
+        at: Lpn,
+        first: impl FnOnce(&mut Cache),
+    ) -> Result<(&[u8], Nanos), StoreError> {
+        let done = self.fetch(now, at, false, first)?;
         Ok((self.pool.peek(at).expect("it was fetched"), done))
     }
 
@@ -134,7 +161,21 @@ impl Cache {
     /// A store that cannot go on.
     #[inline]
     pub fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), StoreError> {
-        let done = self.fetch(now, at, true)?;
+        self.change_after(now, at, |_| ())
+    }
+
+    /// A page to change in part, as in [`Cache::change`], and `first` as in [`Cache::read_after`].
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    #[inline]
+    pub fn change_after(
+        &mut self,
+        now: Nanos,
+        at: Lpn,
+        first: impl FnOnce(&mut Cache),
+    ) -> Result<(&mut [u8], Nanos), StoreError> {
+        let done = self.fetch(now, at, true, first)?;
         Ok((self.pool.peek_mut(at).expect("it was fetched"), done))
     }
 

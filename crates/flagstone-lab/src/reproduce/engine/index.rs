@@ -45,6 +45,10 @@ pub struct IndexRun {
     /// In which order keys are loaded: `appearance`, `keys` or `packed`.
     #[serde(default = "appearance")]
     load_order: String,
+    /// Whether what waits in the index's memory at the end of the last window is brought to its
+    /// pages, and counts.
+    #[serde(default)]
+    flush: bool,
     /// Settings while it is loaded, over those of `set`.
     #[serde(default)]
     load: Table,
@@ -82,7 +86,7 @@ fn one_seed() -> u64 {
 const RATIOS: [f64; 8] = [0.5, 1.0, 2.0, 2.5, 4.0, 6.0, 8.0, 10.0];
 
 impl IndexRun {
-    pub(super) const KEYS: [&str; 17] = [
+    pub(super) const KEYS: [&str; 18] = [
         "index",
         "set",
         "workload",
@@ -95,6 +99,7 @@ impl IndexRun {
         "scattered",
         "warm_up",
         "load_order",
+        "flush",
         "load",
         "store",
         "device",
@@ -137,6 +142,9 @@ impl IndexRun {
         let mut plan = plan.map_err(|why| RunError::of("workload", why))?;
         plan.load_order = by_name("load_order", &self.load_order, &LoadOrder::ALL)?;
         plan.warm_up = self.warm_up.unwrap_or(plan.warm_up);
+        if let Some(last) = plan.steps.last_mut() {
+            last.flush |= self.flush;
+        }
         let page_bytes = 4096;
         let place = match self.store.as_str() {
             "mem" if self.device.is_empty() => Place::Mem { page_bytes },

@@ -67,7 +67,7 @@ fn open_tree(
     now: Nanos,
 ) -> Result<(Tree<()>, Nanos), IndexError> {
     let frames = settings.memory(info)? as usize / store.page_bytes();
-    Tree::open(store, info, settings, frames, now, |_, _| ())
+    Tree::open(store, info, settings, frames, now, |_, _, _| ())
 }
 
 /// A tree in memory, to look into, for the tests of the lazy one; the settings may be of that.

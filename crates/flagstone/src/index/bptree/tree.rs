@@ -120,15 +120,32 @@ pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T, IndexError> {
     Err(IndexError::Damaged { at, why })
 }
 
+/// Before a frame is taken: what stands above may still change the page that goes.
+fn last_chance<A: Above>(cache: &mut Cache, above: &mut A, kept: &[Lpn], shape: Shape) {
+    if !A::WATCHES {
+        return;
+    }
+    let Some(victim) = cache.next_victim() else {
+        return;
+    };
+    if kept.contains(&victim) {
+        return;
+    }
+    if let Some(page) = cache.dirty_page(victim) {
+        above.leaving(victim, page, shape);
+    }
+}
+
 impl<A: Above> Tree<A> {
-    /// Finds the tree in a store, or makes one with an empty leaf. `above` is made from the root.
+    /// Finds the tree in a store, or makes one with an empty leaf. `above` is made from the root,
+    /// the levels and the shape of nodes.
     pub(in super::super) fn open(
         store: Box<dyn Store>,
         info: &'static Info,
         settings: &Settings,
         frames: usize,
         now: Nanos,
-        above: impl FnOnce(Lpn, u32) -> A,
+        above: impl FnOnce(Lpn, u32, Shape) -> A,
     ) -> Result<(Tree<A>, Nanos), IndexError> {
         let value_bytes = settings.value_bytes(info)?;
         let order = settings.number(info, "order", 0, 1 << 13)?;
@@ -168,7 +185,7 @@ impl<A: Above> Tree<A> {
         }
         let tree = Tree {
             cache,
-            above: above(root, height),
+            above: above(root, height, shape),
             meta,
             space,
             shape,
@@ -184,24 +201,6 @@ impl<A: Above> Tree<A> {
         Ok((tree, now))
     }
 
-    /// Before a page is accessed that may have no frame: what stands above may still change the
-    /// page that goes.
-    #[inline]
-    pub(super) fn room(&mut self, at: Lpn) {
-        if !A::WATCHES || self.cache.holds(at) {
-            return;
-        }
-        let Some(victim) = self.cache.next_victim() else {
-            return;
-        };
-        if self.kept.contains(&victim) {
-            return;
-        }
-        if let Some(page) = self.cache.dirty_page(victim) {
-            self.above.leaving(victim, page, self.shape);
-        }
-    }
-
     /// A node to look at.
     #[inline]
     pub(in super::super) fn look<T>(
@@ -210,8 +209,9 @@ impl<A: Above> Tree<A> {
         at: Lpn,
         look: impl FnOnce(&mut A, &[u8], Shape) -> Option<T>,
     ) -> Result<(T, Nanos), IndexError> {
-        self.room(at);
-        let (page, now) = self.cache.read(now, at)?;
+        let (above, kept, shape) = (&mut self.above, &self.kept, self.shape);
+        let first = |cache: &mut Cache| last_chance(cache, above, kept, shape);
+        let (page, now) = self.cache.read_after(now, at, first)?;
         match look(&mut self.above, page, self.shape) {
             Some(seen) => Ok((seen, now)),
             None => damaged(at, "it is not the node that its parent names"),
@@ -220,13 +220,16 @@ impl<A: Above> Tree<A> {
 
     /// A page to change.
     pub(super) fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
-        self.room(at);
-        Ok(self.cache.change(now, at)?)
+        let (above, kept, shape) = (&mut self.above, &self.kept, self.shape);
+        let first = |cache: &mut Cache| last_chance(cache, above, kept, shape);
+        Ok(self.cache.change_after(now, at, first)?)
     }
 
     /// A page to write anew.
     pub(super) fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
-        self.room(at);
+        if A::WATCHES && !self.cache.holds(at) {
+            last_chance(&mut self.cache, &mut self.above, &self.kept, self.shape);
+        }
         Ok(self.cache.fill(now, at)?)
     }
 
@@ -399,9 +402,31 @@ impl<A: Above> Tree<A> {
     /// it; then it splits in as many as it has to, or takes from a sibling, or merges with one.
     pub(in super::super) fn change_leaf(
         &mut self,
+        now: Nanos,
+        leaf: Lpn,
+        changes: &[Change],
+    ) -> Result<Nanos, IndexError> {
+        self.change_at(now, leaf, changes, false)
+    }
+
+    /// The same to the leaf that has a key, which is looked for from the root.
+    pub(in super::super) fn change_found(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        changes: &[Change],
+    ) -> Result<Nanos, IndexError> {
+        let (leaf, now) = self.descend(now, key)?;
+        self.change_at(now, leaf, changes, true)
+    }
+
+    /// `on_path` says that the path leads to the leaf.
+    fn change_at(
+        &mut self,
         mut now: Nanos,
         leaf: Lpn,
         changes: &[Change],
+        on_path: bool,
     ) -> Result<Nanos, IndexError> {
         let Some(&(key, _)) = changes.first() else {
             return Ok(now);
@@ -424,7 +449,10 @@ impl<A: Above> Tree<A> {
         let done = if !differs {
             Ok(now)
         } else if few || entries.len() > 2 * shape.leaf_order {
-            let (found, now) = self.descend(now, key)?;
+            let (found, now) = match on_path {
+                true => (leaf, now),
+                false => self.descend(now, key)?,
+            };
             if found == leaf {
                 self.balance_leaf(now, &entries)
             } else {

@@ -1,9 +1,9 @@
 //! Commits: what a full pool does, and what a flush does.
 
 use super::super::{IndexError, Key};
-use super::LazyTree;
-use super::pool::{BlockId, changes};
+use super::pool::{BlockId, Waiting};
 use super::super_group::SuperGroups;
+use super::{FromRoot, LazyTree};
 use crate::units::Nanos;
 
 impl LazyTree {
@@ -24,12 +24,13 @@ impl LazyTree {
             if !self.tree.above.is_full() {
                 break;
             }
-            let first = self.tree.above.requests.keys().next().copied();
-            now = match (victims.as_slice(), first) {
-                ([], Some(key)) => self.commit_key(now, key)?,
-                ([], None) => return Ok(now),
-                (&[victim], _) => self.commit(now, victim)?,
-                (victims, _) => self.commit_super_group(now, victims)?,
+            now = match victims.as_slice() {
+                [] => match self.tree.above.between(0, Key::MAX).first() {
+                    Some(&(key, _)) => self.commit_key(now, key)?,
+                    None => return Ok(now),
+                },
+                &[victim] => self.commit(now, victim)?,
+                victims => self.commit_super_group(now, victims)?,
             };
         }
         Ok(now)
@@ -39,28 +40,36 @@ impl LazyTree {
     pub(super) fn commit(&mut self, now: Nanos, group: BlockId) -> Result<Nanos, IndexError> {
         let pool = &mut self.tree.above;
         let leaf = pool.block(group).span.at;
-        let taken = pool.take(group);
-        match self.tree.change_leaf(now, leaf, &changes(&taken)) {
-            Ok(now) => {
-                let counts = &mut self.tree.above.counts;
-                counts.groups += 1;
-                counts.committed += taken.len() as u64;
-                Ok(now)
+        let mut taken = std::mem::take(&mut self.taken);
+        let mut changes = std::mem::take(&mut self.changes);
+        pool.take(group, &mut taken);
+        changes.clear();
+        let of = |&(key, waiting): &(Key, Waiting)| (key, waiting.request.value());
+        changes.extend(taken.iter().map(of));
+        let done = match changes.first() {
+            Some(&(key, _)) if self.from_root != FromRoot::None => {
+                self.tree.change_found(now, key, &changes)
             }
-            Err(error) => {
-                self.tree.above.restore(taken);
-                Err(error)
-            }
+            _ => self.tree.change_leaf(now, leaf, &changes),
+        };
+        let pool = &mut self.tree.above;
+        if done.is_ok() {
+            pool.counts.groups += 1;
+            pool.counts.committed += taken.len() as u64;
+        } else {
+            pool.restore(&taken);
         }
+        (self.taken, self.changes) = (taken, changes);
+        done
     }
 
     /// Commits the group of a key that waits; forms it first.
     fn commit_key(&mut self, mut now: Nanos, key: Key) -> Result<Nanos, IndexError> {
         let id = self.tree.above.locate(key);
         if self.tree.above.block(id).level > 0 {
-            (_, now) = self.leaf_of(now, key)?;
+            (.., now) = self.leaf_of(now, key)?;
         }
-        if !self.tree.above.requests.contains_key(&key) {
+        if self.tree.above.requests.get(key).is_none() {
             // Its leaf left the memory on the way.
             return Ok(now);
         }
@@ -84,17 +93,21 @@ impl LazyTree {
             .collect();
         ranges.sort_unstable();
         for (low, high) in ranges {
-            while let Some((&key, _)) = self.tree.above.requests.range(low..=high).next() {
-                now = self.commit_key(now, key)?;
-            }
+            now = self.commit_between(now, low, high)?;
         }
         Ok(now)
     }
 
     /// Commits all that waits, from left to right.
-    pub(super) fn commit_everything(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
-        while let Some((&key, _)) = self.tree.above.requests.first_key_value() {
-            now = self.commit_key(now, key)?;
+    pub(super) fn commit_everything(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        self.commit_between(now, 0, Key::MAX)
+    }
+
+    fn commit_between(&mut self, mut now: Nanos, low: Key, high: Key) -> Result<Nanos, IndexError> {
+        for (key, _) in self.tree.above.between(low, high) {
+            if self.tree.above.requests.get(key).is_some() {
+                now = self.commit_key(now, key)?;
+            }
         }
         Ok(now)
     }

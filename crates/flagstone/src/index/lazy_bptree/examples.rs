@@ -80,7 +80,7 @@ fn keys(index: &mut dyn Index, from: Key, to: Key) -> Vec<Key> {
 /// The requests that belong to the block of a key, and the level of the block.
 fn waiting(index: &LazyTree, key: Key) -> (u32, usize) {
     let block = index.tree.above.block(index.tree.above.locate(key));
-    (block.level, block.own)
+    (block.level.into(), block.own as usize)
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn cost(less: &[Key], requests: &[(Key, bool)], together: bool) -> u64 {
     let mut pages = 0;
     while !index.tree.above.requests.is_empty() {
         index.form_groups(START).expect("pages");
-        let (&key, _) = index.tree.above.requests.first_key_value().expect("one");
+        let key = index.tree.above.between(0, Key::MAX)[0].0;
         let group = index.tree.above.locate(key);
         index.commit(START, group).expect("room");
         if !together {

@@ -20,7 +20,8 @@
 //!                 leave the key. Here the first pair becomes a request to overwrite, and of the
 //!                 second the deletion stays, unless inserted keys are known to be new
 //!                 (`cancel_out`). `as-published` keeps the paper's rule.
-//!             D2. Requests are in one ordered map, and blocks count their own (see pool.rs).
+//!             D2. Requests are also found by their keys, past the blocks; lists have no order, and
+//!                 children's ranges are side by side instead of sibling pointers (see pool.rs).
 //!             D3. The paper does not say what becomes of the blocks of nodes that split, merge or
 //!                 move entries ("might be updated correspondingly"). Here they get the new ranges,
 //!                 and requests above that the new ranges have come down.
@@ -59,7 +60,7 @@ mod tests;
 use super::bptree::{Change, ORDER, Shape, Span, Tree};
 use super::{Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
 use crate::units::Nanos;
-use pool::{CancelOut, Pool, Request};
+use pool::{BlockId, CancelOut, Pool, Request, Rules, Waiting};
 use select::Policy;
 use super_group::SuperGroups;
 
@@ -103,6 +104,11 @@ pub(super) const INFO: Info = Info {
             what: "whether requests are committed to a dirty leaf that leaves the memory",
         },
         Setting {
+            name: "from_root",
+            default: "none",
+            what: "what goes down from the root past the pool's blocks: none, commits or all",
+        },
+        Setting {
             name: "cancel_out",
             default: "sound",
             what: "pairs of one key: sound, new-keys (inserted ones are new) or as-published",
@@ -118,14 +124,26 @@ pub(super) const INFO: Info = Info {
 
 struct LazyTree {
     tree: Tree<Pool>,
-    policy: Policy,
     prune: bool,
     exact_ties: bool,
     /// Whether a search passes over parts of the pool without looking into them.
     skip: bool,
     /// Of a search, to be used again.
-    stack: Vec<pool::BlockId>,
+    stack: Vec<BlockId>,
+    /// Of a commit, to be used again.
+    taken: Vec<(Key, Waiting)>,
+    changes: Vec<Change>,
     super_groups: SuperGroups,
+    from_root: FromRoot,
+}
+
+/// What goes down the whole tree, and not from the deepest node that the pool knows of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FromRoot {
+    None,
+    Commits,
+    /// Commits and searches.
+    All,
 }
 
 pub(super) fn open(
@@ -180,23 +198,46 @@ impl LazyTree {
         )?;
         let exact_ties =
             settings.choice(&INFO, "ties", &[("published", false), ("exact", true)])?;
+        let from_root = settings.choice(
+            &INFO,
+            "from_root",
+            &[
+                ("none", FromRoot::None),
+                ("commits", FromRoot::Commits),
+                ("all", FromRoot::All),
+            ],
+        )?;
         let on_eviction = settings.flag(&INFO, "on_eviction")?;
         let share: f64 = settings.number(&INFO, "pool_share", 0.0, 0.99)?;
         let memory = settings.memory(&INFO)? as f64;
         let request = 8 + settings.value_bytes(&INFO)?;
         let capacity = ((memory * share) as usize / request).max(1);
         let frames = (memory * (1.0 - share)) as usize / store.page_bytes();
-        let (tree, now) = Tree::open(store, &INFO, settings, frames, now, |root, height| {
-            Pool::new(root, height, capacity, cancel_out, on_eviction)
-        })?;
+        let rules = Rules {
+            capacity,
+            cancel_out,
+            on_eviction,
+            policy,
+            super_groups: super_groups == SuperGroups::Second,
+        };
+        let (tree, now) = Tree::open(
+            store,
+            &INFO,
+            settings,
+            frames,
+            now,
+            |root, height, shape| Pool::new(root, height, shape, rules),
+        )?;
         let lazy = LazyTree {
             tree,
-            policy,
             prune: settings.flag(&INFO, "prune")?,
             exact_ties: exact_ties || policy != Policy::Cost,
             skip: true,
             stack: Vec::new(),
+            taken: Vec::new(),
+            changes: Vec::new(),
             super_groups,
+            from_root,
         };
         Ok((lazy, now))
     }
@@ -214,17 +255,36 @@ impl LazyTree {
         u64::from(usize::BITS - self.tree.above.requests.len().leading_zeros())
     }
 
+    fn policy(&self) -> Policy {
+        self.tree.above.policy
+    }
+
     /// The leaf of a key, from the deepest node that the pool knows of; lists of blocks on the way
-    /// are divided (algorithm 4).
-    fn leaf_of(&mut self, now: Nanos, key: Key) -> Result<(Span, Nanos), IndexError> {
-        let block = self.tree.above.block(self.tree.above.locate(key));
-        let (span, level) = (block.span, block.level);
-        self.tree
-            .leaf_below(now, span, level, key, |pool, at, page, shape| {
-                if let Some(id) = pool.of_page(at) {
-                    pool.divide(id, page, shape);
-                }
-            })
+    /// are divided (algorithm 4). If that node is the leaf, its group is told.
+    fn leaf_of(
+        &mut self,
+        now: Nanos,
+        key: Key,
+    ) -> Result<(Span, Option<BlockId>, Nanos), IndexError> {
+        let id = self.tree.above.locate(key);
+        let block = self.tree.above.block(id);
+        let (mut span, mut level) = (block.span, u32::from(block.level));
+        // Below a block without a list of its own are no others on the way.
+        let waits = block.own > 0 && level > 0;
+        if self.from_root == FromRoot::All {
+            let root = self.tree.above.block(self.tree.above.root);
+            (span, level) = (root.span, u32::from(root.level));
+        } else if level == 0 {
+            return Ok((span, Some(id), now));
+        }
+        let (leaf, now) =
+            self.tree
+                .leaf_below(now, span, level, key, |pool, at, page, shape| {
+                    if let Some(id) = pool.of_page(at).filter(|_| waits) {
+                        pool.divide(id, page, shape);
+                    }
+                })?;
+        Ok((leaf, None, now))
     }
 }
 
@@ -251,13 +311,17 @@ impl Index for LazyTree {
 
     fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
         self.tree.cache.compared(self.comparisons());
-        if let Some(waiting) = self.tree.above.requests.get(&key) {
-            return Ok((waiting.request.value(), now));
+        if let Some(request) = self.tree.above.requests.get(key) {
+            return Ok((request.value(), now));
         }
-        let (leaf, now) = self.leaf_of(now, key)?;
+        let (leaf, group, now) = self.leaf_of(now, key)?;
         let (value, len, now) = self.tree.get_in(now, leaf.at, key)?;
-        if self.policy == Policy::Cost || self.super_groups != SuperGroups::None {
-            self.tree.above.learn(leaf.at, len);
+        if self.policy() == Policy::Cost || self.super_groups != SuperGroups::None {
+            let pool = &mut self.tree.above;
+            match group.filter(|&id| pool.get(id).is_some()) {
+                Some(id) => pool.learn_of(id, len),
+                None => pool.learn(leaf.at, len),
+            }
         }
         Ok((value, now))
     }
@@ -273,23 +337,20 @@ impl Index for LazyTree {
             return Ok(now);
         }
         // Before the leaves are read: some may be committed to them meanwhile.
-        let waiting = self.tree.above.requests.range(from..=to);
-        let waiting: Vec<Change> = waiting
-            .map(|(&key, waiting)| (key, waiting.request.value()))
-            .collect();
-        let (leaf, now) = self.leaf_of(now, from)?;
+        let waiting = self.tree.above.between(from, to);
+        let (leaf, _, now) = self.leaf_of(now, from)?;
         if waiting.is_empty() {
             return self.tree.range_from(now, leaf.at, (from, to), into);
         }
         let mut found = Vec::new();
         let now = self.tree.range_from(now, leaf.at, (from, to), &mut found)?;
         let mut found = found.into_iter().peekable();
-        for (key, value) in waiting {
+        for (key, waiting) in waiting {
             while let Some(entry) = found.next_if(|&(other, _)| other < key) {
                 into.push(entry);
             }
             found.next_if(|&(other, _)| other == key);
-            into.extend(value.map(|value| (key, value)));
+            into.extend(waiting.request.value().map(|value| (key, value)));
         }
         into.extend(found);
         Ok(now)
@@ -306,8 +367,7 @@ impl Index for LazyTree {
 
     fn check(&mut self) -> Result<(), String> {
         let nodes = self.tree.check()?;
-        self.tree.above.check(&nodes)?;
-        self.check_least()
+        self.tree.above.check(&nodes)
     }
 
     fn stats(&self) -> IndexStats {

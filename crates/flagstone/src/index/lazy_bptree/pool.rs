@@ -3,60 +3,37 @@
 //!
 //! A block stands for a node: a group block for a leaf, an index block for an inner node. Blocks
 //! form a tree of their own, with no more of the nodes than requests have led to. A request belongs
-//! to the deepest block whose range has its key ([LazyBtree] §4.4.1; "invariant O" below).
+//! to the deepest block whose range has its key ([LazyBtree] §4.4.1; "invariant O" below), and is
+//! in the list of that block.
 //!
-//! The paper gives each block an array of its requests and moves them to children as these are
-//! made. Here all requests are in one ordered map, and a block says how many are its own: those in
-//! its range and in that of no child. A move is a change of two numbers, invariant O cannot be
-//! broken by one, and a query finds its key without asking blocks. Sibling pointers are arrays of
-//! children in order.
+//! The paper's blocks have an array of requests and pointers to the first child and the next
+//! sibling. Here a request is linked into its block's list and also found by a hash of its key, so
+//! that a query does not search lists; and a block has its children's ranges side by side, to be
+//! bisected.
+//!
+//! ```text
+//!   requests.rs  requests and lists           blocks.rs  blocks, and how they hang together
+//!   least.rs     the best victim below each   follow.rs  what the tree below does
+//!   check.rs     the check of the whole
+//! ```
 
+mod blocks;
 mod check;
 mod follow;
+mod least;
+mod requests;
 
-use super::super::bptree::{Change, Shape, Span};
-use super::super::{Key, Value};
-use super::select::Least;
+use super::super::Key;
+use super::super::bptree::{Shape, Span};
+use super::select::Policy;
 use crate::units::Lpn;
+use blocks::{Below, Seat, UNKNOWN};
+pub(super) use blocks::{Block, BlockId, Child};
+pub(super) use least::{Least, Rank, Score};
+use requests::{List, Place, Requests};
+pub(super) use requests::{Request, Waiting};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
-
-/// What is to be done with a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Request {
-    /// Insert it; whether the tree has it is not known, unless inserted keys are always new.
-    Insert(Value),
-    /// Give it, which the tree has, another value.
-    Overwrite(Value),
-    /// Remove it.
-    Delete,
-}
-
-impl Request {
-    /// The value that a query finds.
-    pub(super) fn value(self) -> Option<Value> {
-        match self {
-            Request::Insert(value) | Request::Overwrite(value) => Some(value),
-            Request::Delete => None,
-        }
-    }
-
-    /// By how many entries a leaf grows, as far as can be told without reading it.
-    fn growth(self) -> i64 {
-        match self {
-            Request::Insert(_) => 1,
-            Request::Overwrite(_) => 0,
-            Request::Delete => -1,
-        }
-    }
-}
-
-/// A request that waits, and when it came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Waiting {
-    pub(super) request: Request,
-    stamp: u64,
-}
+use std::num::NonZeroU32;
 
 /// Requests side by side.
 #[derive(Debug, Clone, Copy)]
@@ -87,38 +64,6 @@ impl Count {
         self.hit = self.hit.max(waiting.stamp);
         self.born = self.born.min(waiting.stamp);
     }
-}
-
-/// A block, if it is still there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct BlockId {
-    index: u32,
-    serial: u32,
-}
-
-/// What is known of a node that requests lead to.
-#[derive(Debug, Clone)]
-pub(super) struct Block {
-    /// The node, and its range.
-    pub(super) span: Span,
-    /// 0 in a group block.
-    pub(super) level: u32,
-    pub(super) parent: Option<BlockId>,
-    /// In the order of their ranges.
-    pub(super) children: Vec<BlockId>,
-    /// Requests that are its own.
-    pub(super) own: usize,
-    /// By how many entries those make the node grow.
-    pub(super) growth: i64,
-    /// When a request came to it last.
-    pub(super) hit: u64,
-    /// No later than its oldest request came.
-    pub(super) born: u64,
-    /// Entries of the leaf, where they were looked up.
-    pub(super) node_size: Option<usize>,
-    /// In an index block: the best that there is below, from the last victim selection on until
-    /// something below changes. Where it is known, it is known in all index blocks below.
-    pub(super) least: Option<Least>,
 }
 
 /// What is counted.
@@ -160,8 +105,10 @@ pub(super) enum CancelOut {
 
 /// The pool.
 pub(super) struct Pool {
-    pub(super) requests: BTreeMap<Key, Waiting>,
-    blocks: Vec<(u32, Option<Block>)>,
+    pub(super) requests: Requests,
+    blocks: Vec<Block>,
+    /// Of each block, at the same index.
+    seats: Vec<Seat>,
     free: Vec<u32>,
     by_page: FxHashMap<Lpn, BlockId>,
     pub(super) root: BlockId,
@@ -171,158 +118,106 @@ pub(super) struct Pool {
     /// Whether requests are committed to a dirty leaf that leaves the memory.
     on_eviction: bool,
     clock: u64,
-    /// Of a division, to be used again.
-    parts: Vec<(Span, Count)>,
+    pub(super) policy: Policy,
+    /// Half the entries of a full leaf.
+    leaf_order: usize,
+    /// Whether what is known of the best below a block is told by who looked for it, and is
+    /// forgotten at each change: victims are super groups.
+    second_hand: bool,
+    /// Of divisions, to be used again.
+    moving: Vec<(Key, Place)>,
+    made: Vec<BlockId>,
     pub(super) counts: Counts,
 }
 
+/// How a pool works.
+pub(super) struct Rules {
+    /// Requests that have room.
+    pub(super) capacity: usize,
+    pub(super) cancel_out: CancelOut,
+    pub(super) on_eviction: bool,
+    pub(super) policy: Policy,
+    /// Whether victims are super groups.
+    pub(super) super_groups: bool,
+}
+
 impl Pool {
-    pub(super) fn new(
-        root: Lpn,
-        height: u32,
-        capacity: usize,
-        cancel_out: CancelOut,
-        on_eviction: bool,
-    ) -> Pool {
+    pub(super) fn new(root: Lpn, height: u32, shape: Shape, rules: Rules) -> Pool {
         let mut pool = Pool {
-            requests: BTreeMap::new(),
+            requests: Requests::new(),
             blocks: Vec::new(),
+            seats: Vec::new(),
             free: Vec::new(),
             by_page: FxHashMap::default(),
             root: BlockId {
                 index: 0,
-                serial: 0,
+                serial: NonZeroU32::MIN,
             },
-            capacity,
-            cancel_out,
-            on_eviction,
+            capacity: rules.capacity,
+            cancel_out: rules.cancel_out,
+            on_eviction: rules.on_eviction,
             clock: 0,
-            parts: Vec::new(),
+            policy: rules.policy,
+            leaf_order: shape.leaf_order,
+            second_hand: rules.super_groups,
+            moving: Vec::new(),
+            made: Vec::new(),
             counts: Counts::default(),
         };
-        pool.root = pool.add(whole(root), height - 1, None);
+        pool.root = pool.add(whole(root), height as u8 - 1, None);
         pool
     }
 
+    #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.requests.len() >= self.capacity
     }
 
     /// Bytes of requests and blocks, with the room that their structures keep.
     pub(super) fn memory(&self) -> (u64, u64) {
-        // Nodes of an ordered map are two thirds full, more or less.
-        let requests = self.requests.len() * size_of::<(Key, Waiting)>() * 3 / 2;
-        let blocks = self.blocks.capacity() * size_of::<(u32, Option<Block>)>();
+        let blocks = self.blocks.capacity() * size_of::<Block>();
+        let seats = self.seats.capacity() * size_of::<Seat>();
         let pages = self.by_page.capacity() * (size_of::<(Lpn, BlockId)>() + 1);
-        let children = |(_, block): &(u32, Option<Block>)| {
-            let block = block.as_ref()?;
-            Some(block.children.capacity() * size_of::<BlockId>())
-        };
-        let children: usize = self.blocks.iter().filter_map(children).sum();
-        (requests as u64, (blocks + pages + children) as u64)
-    }
-
-    pub(super) fn get(&self, id: BlockId) -> Option<&Block> {
-        let (serial, block) = &self.blocks[id.index as usize];
-        block.as_ref().filter(|_| *serial == id.serial)
-    }
-
-    pub(super) fn block(&self, id: BlockId) -> &Block {
-        self.get(id).expect("a block that is there")
-    }
-
-    /// A block to change: what was known of it and those above as a whole is forgotten.
-    pub(super) fn block_mut(&mut self, id: BlockId) -> &mut Block {
-        let mut next = Some(id);
-        while let Some(at) = next {
-            let Some(block) = self.slot_mut(at) else {
-                break;
-            };
-            let known = block.least.take().is_some();
-            next = block.parent.filter(|_| known || block.level == 0);
-        }
-        self.slot_mut(id).expect("a block that is there")
-    }
-
-    fn slot_mut(&mut self, id: BlockId) -> Option<&mut Block> {
-        self.blocks[id.index as usize].1.as_mut()
-    }
-
-    /// Keeps the best that there is below an index block.
-    pub(super) fn remember(&mut self, id: BlockId, least: Least) {
-        self.slot_mut(id).expect("a block that is there").least = Some(least);
-    }
-
-    /// Makes a block, of whose requests nothing is counted yet.
-    fn add(&mut self, span: Span, level: u32, parent: Option<BlockId>) -> BlockId {
-        let block = Block {
-            span,
-            level,
-            parent,
-            children: Vec::new(),
-            own: 0,
-            growth: 0,
-            hit: 0,
-            born: u64::MAX,
-            node_size: None,
-            least: None,
-        };
-        let index = match self.free.pop() {
-            Some(index) => {
-                let slot = &mut self.blocks[index as usize];
-                *slot = (slot.0 + 1, Some(block));
-                index
-            }
-            None => {
-                self.blocks.push((0, Some(block)));
-                self.blocks.len() as u32 - 1
-            }
-        };
-        let serial = self.blocks[index as usize].0;
-        let id = BlockId { index, serial };
-        self.by_page.insert(span.at, id);
-        id
-    }
-
-    fn drop_block(&mut self, id: BlockId) -> Block {
-        self.free.push(id.index);
-        let block = self.blocks[id.index as usize].1.take();
-        let block = block.expect("a block that is there");
-        if self.by_page.get(&block.span.at) == Some(&id) {
-            self.by_page.remove(&block.span.at);
-        }
-        block
-    }
-
-    /// The child of a block whose range has a key.
-    fn child_with(&self, id: BlockId, key: Key) -> Option<BlockId> {
-        let children = &self.block(id).children;
-        let after = children.partition_point(|&child| self.block(child).span.low <= key);
-        let child = *children.get(after.checked_sub(1)?)?;
-        (key <= self.block(child).span.high).then_some(child)
-    }
-
-    /// The deepest block whose range has a key.
-    pub(super) fn locate(&self, key: Key) -> BlockId {
-        let mut id = self.root;
-        while let Some(child) = self.child_with(id, key) {
-            id = child;
-        }
-        id
-    }
-
-    /// The block of a node.
-    pub(super) fn of_page(&self, at: Lpn) -> Option<BlockId> {
-        self.by_page.get(&at).copied()
+        let below = self
+            .blocks
+            .iter()
+            .filter_map(|block| block.below.as_ref())
+            .map(|below| size_of::<Below>() + below.children.capacity() * size_of::<Child>());
+        let blocks = blocks + seats + pages + below.sum::<usize>();
+        (self.requests.memory() as u64, blocks as u64)
     }
 
     /// A leaf with so many entries was seen.
     pub(super) fn learn(&mut self, at: Lpn, len: usize) {
-        if let Some(id) = self.of_page(at)
-            && self.block(id).node_size != Some(len)
-        {
-            self.block_mut(id).node_size = Some(len);
+        if let Some(id) = self.of_page(at) {
+            self.learn_of(id, len);
         }
+    }
+
+    /// The same, of a group.
+    pub(super) fn learn_of(&mut self, id: BlockId, len: usize) {
+        if self.block(id).node_size() != Some(len) {
+            self.edit(id, |block| block.set_node_size(len));
+        }
+    }
+
+    /// Requests of keys from one to another, in their order.
+    pub(super) fn between(&self, low: Key, high: Key) -> Vec<(Key, Waiting)> {
+        let mut found = Vec::new();
+        let mut stack = vec![self.root];
+        while let Some(id) = stack.pop() {
+            let block = self.block(id);
+            let own = self.requests.of(block.list);
+            let own = own.filter(|(_, key, _)| (low..=high).contains(key));
+            found.extend(own.map(|(_, key, waiting)| (key, waiting)));
+            let children = block.children();
+            let first = children.partition_point(|child| child.high < low);
+            let inside = children[first..].iter();
+            let inside = inside.take_while(|child| child.low <= high);
+            stack.extend(inside.map(|child| child.id));
+        }
+        found.sort_unstable_by_key(|&(key, _)| key);
+        found
     }
 
     /// Takes a request that came: `Insert` and `Delete` as they are, `Overwrite` for an update of a
@@ -339,189 +234,146 @@ impl Pool {
         self.clock += 1;
         self.counts.requests += 1;
         let id = self.locate(key);
-        let old = self.requests.get(&key).map(|waiting| waiting.request);
-        let joined = join(self.cancel_out, old, new);
         let stamp = self.clock;
-        let growth = |request: Option<Request>| request.map_or(0, Request::growth);
-        let block = self.block_mut(id);
-        block.hit = stamp;
-        block.born = block.born.min(stamp);
-        block.growth += growth(joined) - growth(old);
-        match (old, joined) {
+        let place = self.requests.place(key);
+        let old = place.map(|place| self.requests.waiting(place).1.request);
+        let joined = join(self.cancel_out, old, new);
+        let mut list = self.block(id).list;
+        let mut own = self.block(id).own;
+        match (place, joined) {
+            (None, None) => {}
             (None, Some(request)) => {
-                block.own += 1;
-                self.requests.insert(key, Waiting { request, stamp });
+                own += 1;
+                let waiting = Waiting { request, stamp };
+                self.requests.push(&mut list, key, waiting);
             }
-            (Some(_), Some(request)) => {
-                self.requests.insert(key, Waiting { request, stamp });
+            (Some(place), Some(request)) => {
+                self.requests.replace(place, Waiting { request, stamp });
                 self.counts.cancelled += 1;
             }
-            (_, None) => {
-                block.own -= 1;
-                self.requests.remove(&key);
+            (Some(place), None) => {
+                own -= 1;
+                self.requests
+                    .remove_where(&mut list, |at, _, _| at == place);
                 self.counts.cancelled += 2;
-                self.tidy(id);
             }
         }
-    }
-
-    /// Removes a block without requests and children, and what is above it in turn.
-    fn tidy(&mut self, id: BlockId) {
-        let block = self.block(id);
-        let Some(parent) = block.parent else {
-            return;
-        };
-        if block.own > 0 || !block.children.is_empty() {
-            return;
-        }
-        self.drop_block(id);
-        self.block_mut(parent).children.retain(|&child| child != id);
-        self.tidy(parent);
-    }
-
-    /// Counts the requests of a range.
-    fn count(&self, low: Key, high: Key) -> Count {
-        let mut count = Count::default();
-        for (_, waiting) in self.requests.range(low..=high) {
-            count.take(waiting);
-        }
-        count
+        let growth = |request: Option<Request>| request.map_or(0, Request::growth) as i32;
+        self.hit(id, stamp);
+        self.edit(id, |block| {
+            (block.list, block.own) = (list, own);
+            block.born = block.born.min(stamp);
+            block.growth += growth(joined) - growth(old);
+        });
+        self.tidy(id);
     }
 
     /// Divides the own requests of an index block by the entries of its node, into new children
     /// (lines 6 to 11 of algorithm 3).
     pub(super) fn divide(&mut self, id: BlockId, page: &[u8], shape: Shape) {
-        let (span, level, own) = {
-            let block = self.block(id);
-            (block.span, block.level, block.own)
-        };
-        let Some(len) = shape.inner_len(page).filter(|_| own > 0 && level > 0) else {
+        let block = self.block(id);
+        let (span, level, least, list) = (block.span, block.level, block.least(), block.list);
+        let divides = block.own > 0 && level > 0;
+        let Some(len) = shape.inner_len(page).filter(|_| divides) else {
             return;
         };
         self.counts.divided += 1;
-        let mut parts = std::mem::take(&mut self.parts);
-        parts.clear();
-        let mut children = self.block(id).children.iter();
-        let mut child = children.next().map(|&child| self.block(child));
-        let mut waiting = self.requests.range(span.low..=span.high);
-        let mut left = own;
-        while left > 0 {
-            let Some((&key, one)) = waiting.next() else {
-                break;
-            };
-            while child.is_some_and(|child| child.span.high < key) {
-                child = children.next().map(|&child| self.block(child));
+        let mut moving = std::mem::take(&mut self.moving);
+        let mut made = std::mem::take(&mut self.made);
+        moving.clear();
+        made.clear();
+        let own = self.requests.of(list);
+        moving.extend(own.map(|(place, key, _)| (key, place)));
+        moving.sort_unstable_by_key(|&(key, _)| key);
+        let block = self.slot_mut(id);
+        (block.list, block.own) = (List::EMPTY, 0);
+        (block.growth, block.born) = (0, u64::MAX);
+        let mut rest = &moving[..];
+        while let Some(&(key, _)) = rest.first() {
+            let slot = Shape::route(page, len, key);
+            let (low, high) = Shape::bounds(page, len, slot, (span.low, span.high));
+            let at = Shape::child(page, slot);
+            let part = rest.iter().take_while(|&&(key, _)| key <= high).count();
+            let (part, others) = rest.split_at(part);
+            let child = self.add(Span { at, low, high }, level - 1, Some(id));
+            let places = part.iter().map(|&(_, place)| place);
+            let mut count = Count::default();
+            let mut list = List::EMPTY;
+            for place in places {
+                count.take(&self.requests.waiting(place).1);
+                self.requests.link(&mut list, place);
             }
-            if let Some(Span { high, .. }) =
-                child.map(|child| child.span).filter(|span| span.low <= key)
-            {
-                // A child of a higher block has too many to step over.
-                if level > 1 && high < span.high {
-                    waiting = self.requests.range(high + 1..=span.high);
-                } else if high == span.high {
-                    break;
-                }
-                continue;
-            }
-            if parts.last().is_none_or(|(part, _)| part.high < key) {
-                let slot = Shape::route(page, len, key);
-                let (low, high) = Shape::bounds(page, len, slot, (span.low, span.high));
-                let at = Shape::child(page, slot);
-                parts.push((Span { at, low, high }, Count::default()));
-            }
-            parts.last_mut().expect("a part").1.take(one);
-            left -= 1;
+            self.start(child, list, count);
+            self.adopt(id, child);
+            made.push(child);
+            rest = others;
         }
-        for &(span, count) in &parts {
-            let made = self.add_with(span, level - 1, Some(id), count);
-            let children = &self.block(id).children;
-            let place = children.partition_point(|&child| self.block(child).span.low < span.low);
-            self.block_mut(id).children.insert(place, made);
-        }
-        let block = self.block_mut(id);
-        (block.own, block.growth, block.born) = (0, 0, u64::MAX);
-        self.parts = parts;
+        let least = least.filter(|_| level == 1);
+        self.was_divided(id, least, &made);
+        (self.moving, self.made) = (moving, made);
     }
 
-    fn add_counted(&mut self, span: Span, level: u32, parent: Option<BlockId>) -> BlockId {
-        let count = self.count(span.low, span.high);
-        self.add_with(span, level, parent, count)
-    }
-
-    fn add_with(
-        &mut self,
-        span: Span,
-        level: u32,
-        parent: Option<BlockId>,
-        count: Count,
-    ) -> BlockId {
-        let id = self.add(span, level, parent);
-        let block = self.block_mut(id);
-        (block.own, block.growth) = (count.own, count.growth);
-        (block.hit, block.born) = (count.hit, count.born);
-        id
-    }
-
-    /// Gives a block that was counted alone its children.
-    fn adopt(&mut self, id: BlockId, children: Vec<BlockId>) {
-        for &child in &children {
-            let Span { low, high, .. } = self.block(child).span;
-            let Count { own, growth, .. } = self.count(low, high);
-            let block = self.block_mut(id);
-            block.own -= own;
-            block.growth -= growth;
-            self.block_mut(child).parent = Some(id);
-        }
-        self.block_mut(id).children = children;
-    }
-
-    fn sort_children(&mut self, id: BlockId) {
-        let mut children = std::mem::take(&mut self.block_mut(id).children);
-        children.sort_unstable_by_key(|&child| self.block(child).span.low);
-        self.block_mut(id).children = children;
+    /// Gives a new block its requests.
+    fn start(&mut self, id: BlockId, list: List, count: Count) {
+        self.hit(id, count.hit);
+        self.edit(id, |block| {
+            (block.list, block.own) = (list, count.own as u32);
+            (block.growth, block.born) = (count.growth as i32, count.born);
+        });
     }
 
     /// Takes the requests of a group block out, in the order of their keys; the block goes.
-    pub(super) fn take(&mut self, id: BlockId) -> Vec<(Key, Waiting)> {
-        let Span { low, high, .. } = self.block(id).span;
-        let taken: Vec<(Key, Waiting)> = self
-            .requests
-            .range(low..=high)
-            .map(|(&key, &waiting)| (key, waiting))
-            .collect();
-        for (key, _) in &taken {
-            self.requests.remove(key);
-        }
-        let block = self.block_mut(id);
-        (block.own, block.growth, block.born) = (0, 0, u64::MAX);
-        block.node_size = None;
+    pub(super) fn take(&mut self, id: BlockId, into: &mut Vec<(Key, Waiting)>) {
+        into.clear();
+        let mut list = self.block(id).list;
+        self.requests.remove_where(&mut list, |_, key, waiting| {
+            into.push((key, waiting));
+            true
+        });
+        into.sort_unstable_by_key(|&(key, _)| key);
+        self.edit(id, |block| {
+            (block.list, block.own) = (List::EMPTY, 0);
+            (block.growth, block.born) = (0, u64::MAX);
+            block.size = UNKNOWN;
+        });
         self.tidy(id);
-        taken
     }
 
     /// Puts requests back that could not be committed.
-    pub(super) fn restore(&mut self, taken: Vec<(Key, Waiting)>) {
-        for (key, waiting) in taken {
+    pub(super) fn restore(&mut self, taken: &[(Key, Waiting)]) {
+        for &(key, waiting) in taken {
             let id = self.locate(key);
-            let block = self.block_mut(id);
-            block.own += 1;
-            block.growth += waiting.request.growth();
-            block.hit = block.hit.max(waiting.stamp);
-            block.born = block.born.min(waiting.stamp);
-            self.requests.insert(key, waiting);
+            let mut list = self.block(id).list;
+            self.requests.push(&mut list, key, waiting);
+            self.hit(id, self.rank(id).hit.max(waiting.stamp));
+            self.edit(id, |block| {
+                block.list = list;
+                block.own += 1;
+                block.growth += waiting.request.growth() as i32;
+                block.born = block.born.min(waiting.stamp);
+            });
         }
     }
 
-    /// Removes a request that was committed.
-    fn remove(&mut self, key: Key) {
-        let id = self.locate(key);
-        if let Some(waiting) = self.requests.remove(&key) {
-            let block = self.block_mut(id);
-            block.own -= 1;
-            block.growth -= waiting.request.growth();
-            block.node_size = None;
-            self.tidy(id);
-        }
+    /// Removes the requests of a block, of keys from one to another: they were committed.
+    fn remove(&mut self, id: BlockId, low: Key, high: Key) {
+        let mut list = self.block(id).list;
+        let (mut removed, mut growth) = (0, 0);
+        self.requests.remove_where(&mut list, |_, key, waiting| {
+            let goes = (low..=high).contains(&key);
+            if goes {
+                removed += 1;
+                growth += waiting.request.growth() as i32;
+            }
+            goes
+        });
+        self.edit(id, |block| {
+            block.list = list;
+            block.own -= removed;
+            block.growth -= growth;
+            block.size = UNKNOWN;
+        });
+        self.tidy(id);
     }
 }
 
@@ -544,10 +396,4 @@ fn join(cancel_out: CancelOut, old: Option<Request>, new: Request) -> Option<Req
         (Some(Delete | Overwrite(_)), Insert(value) | Overwrite(value)) => Overwrite(value),
         (Some(_), Delete) => Delete,
     })
-}
-
-/// Requests as a leaf takes them.
-pub(super) fn changes(taken: &[(Key, Waiting)]) -> Vec<Change> {
-    let change = |&(key, waiting): &(Key, Waiting)| (key, waiting.request.value());
-    taken.iter().map(change).collect()
 }

@@ -46,7 +46,8 @@ impl LazyTree {
         let Some(block) = self.tree.above.get(id) else {
             return Ok((false, now));
         };
-        let after = (block.node_size.unwrap_or(0) as i64 + block.growth).max(0) as usize;
+        let after =
+            (block.node_size().unwrap_or(0) as i64 + i64::from(block.growth)).max(0) as usize;
         let mut right = false;
         for other in [slot + 1, slot.wrapping_sub(1)] {
             let Some(&page) = family.pages.get(other) else {

@@ -2,7 +2,7 @@
 
 use super::super::IndexError;
 use super::LazyTree;
-use super::pool::{Block, BlockId};
+use super::pool::{BlockId, Least, Rank};
 use super::super_group::SuperGroups;
 use crate::units::Nanos;
 use std::cmp::Ordering;
@@ -20,199 +20,39 @@ pub(super) enum Policy {
     Fifo,
 }
 
-/// How good a victim is: the lower `gain / size`, the better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Score {
-    pub(super) gain: u64,
-    pub(super) size: u64,
-}
-
-impl Score {
-    /// Gains are small where sizes are not 1, so that products fit.
-    #[inline]
-    pub(super) fn order(self, other: Score) -> Ordering {
-        (self.gain * other.size).cmp(&(other.gain * self.size))
-    }
-}
-
-/// The best of all that is below an index block, and of its own list.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Least {
-    /// Of groups, with when it was hit; by their scores as far as they are known. With super groups
-    /// as victims: of those, and one of its groups.
-    pub(super) group: Option<(Score, u64, BlockId)>,
-    /// Of lists that are not divided.
-    list: Option<Score>,
-    /// Those lists.
-    lists: u64,
-}
-
-impl Least {
-    /// Takes a group in, if it is better; tells whether it is.
-    pub(super) fn group(&mut self, score: Score, hit: u64, id: BlockId) -> bool {
-        let better = self.group.is_none_or(|(least, when, _)| {
-            let order = score.order(least);
-            order.is_lt() || (order.is_eq() && hit < when)
-        });
-        if better {
-            self.group = Some((score, hit, id));
-        }
-        better
-    }
-
-    fn list(&mut self, score: Score, lists: u64) {
-        self.lists += lists;
-        if self.list.is_none_or(|least| score.order(least).is_lt()) {
-            self.list = Some(score);
-        }
-    }
-
-    /// Whether nothing of it would be looked at by a search that has found `best`.
-    fn is_behind(&self, best: &Best, exact_ties: bool) -> bool {
-        self.list.is_none_or(|list| list.order(best.score).is_gt())
-            && self
-                .group
-                .is_none_or(|(score, hit, _)| !best.loses(score, hit, exact_ties))
-    }
-}
-
-/// Victims, the best so far.
+/// Of victims the best so far.
+#[derive(Debug, Clone, Copy)]
 struct Best {
     id: BlockId,
-    score: Score,
-    hit: u64,
+    rank: Rank,
 }
 
 impl Best {
     /// Whether a group is better; `ties` says whether one that is as good is, if it was hit before.
-    fn loses(&self, score: Score, hit: u64, ties: bool) -> bool {
-        match score.order(self.score) {
+    #[inline]
+    fn loses(&self, rank: Rank, ties: bool) -> bool {
+        match rank.score.order(self.rank.score) {
             Ordering::Less => true,
-            Ordering::Equal => ties && hit < self.hit,
+            Ordering::Equal => ties && rank.hit < self.rank.hit,
             Ordering::Greater => false,
         }
+    }
+
+    /// Whether a search that has found it would look at nothing of what is below a block.
+    fn is_ahead(&self, least: &Least, ties: bool) -> bool {
+        least
+            .list
+            .is_none_or(|list| list.order(self.rank.score).is_gt())
+            && least.group.is_none_or(|(rank, _)| !self.loses(rank, ties))
     }
 }
 
 impl LazyTree {
-    /// The pages of leaves that a commit writes: |D| of equation 5. A leaf whose size is not known
-    /// counts as one.
-    pub(super) fn gain(&self, block: &Block) -> u64 {
-        let order = self.tree.shape.leaf_order as u64;
-        let Some(size) = block.node_size else {
-            return 1;
-        };
-        let after = (size as i64 + block.growth).max(0) as u64;
-        if after > 2 * order {
-            after.div_ceil(2 * order)
-        } else if after < order && self.tree.height > 1 {
-            2
-        } else {
-            1
-        }
-    }
-
-    /// The score of a group; for the cost-based policy a lower bound of it where the size of the
-    /// leaf is not known.
-    pub(super) fn score(&self, block: &Block) -> Score {
-        let size = block.own as u64;
-        match self.policy {
-            Policy::Big => Score { gain: 1, size },
-            Policy::Cost => Score {
-                gain: self.gain(block),
-                size,
-            },
-            Policy::Lru => Score {
-                gain: block.hit,
-                size: 1,
-            },
-            Policy::Fifo => Score {
-                gain: block.born,
-                size: 1,
-            },
-        }
-    }
-
-    /// A lower bound of the scores of all groups that the requests of an index block will be.
-    fn bound(&self, block: &Block) -> Score {
-        match self.policy {
-            Policy::Big | Policy::Cost => Score {
-                gain: 1,
-                size: block.own as u64,
-            },
-            Policy::Lru | Policy::Fifo => Score {
-                gain: block.born,
-                size: 1,
-            },
-        }
-    }
-
-    /// The best below an index block.
-    fn least(&mut self, id: BlockId) -> Least {
-        let block = self.tree.above.block(id);
-        if let Some(least) = block.least {
-            return least;
-        }
-        let least = self.summed_up(id, LazyTree::least);
-        self.tree.above.remember(id, least);
-        least
-    }
-
-    fn summed_up(&mut self, id: BlockId, below: fn(&mut LazyTree, BlockId) -> Least) -> Least {
-        let mut least = Least::default();
-        let block = self.tree.above.block(id);
-        if block.own > 0 {
-            least.list(self.bound(block), 1);
-        }
-        if block.level == 1 {
-            for &child in &block.children {
-                let group = self.tree.above.block(child);
-                least.group(self.score(group), group.hit, child);
-            }
-            return least;
-        }
-        for child in 0..block.children.len() {
-            let child = self.tree.above.block(id).children[child];
-            let of_child = below(self, child);
-            if let Some((score, hit, id)) = of_child.group {
-                least.group(score, hit, id);
-            }
-            if let Some(list) = of_child.list {
-                least.list(list, of_child.lists);
-            }
-        }
-        least
-    }
-
-    /// Checks what index blocks know of what is below them.
-    pub(super) fn check_least(&mut self) -> Result<(), String> {
-        fn anew(lazy: &mut LazyTree, id: BlockId) -> Least {
-            lazy.summed_up(id, anew)
-        }
-        if self.super_groups == SuperGroups::Second {
-            return Ok(());
-        }
-        let mut stack = vec![self.tree.above.root];
-        while let Some(id) = stack.pop() {
-            let Block {
-                span, level, least, ..
-            } = *self.tree.above.block(id);
-            if level > 0 && least.is_some_and(|least| least != anew(self, id)) {
-                return Err(format!(
-                    "the block of page {} does not know the best victim below it",
-                    span.at
-                ));
-            }
-            stack.extend(&self.tree.above.block(id).children);
-        }
-        Ok(())
-    }
-
     /// Looks up the entries of a group's leaf, if they are not known and matter: a leaf that keeps
     /// its size is neither too large afterwards nor too small.
     pub(super) fn size_up(&mut self, now: Nanos, id: BlockId) -> Result<Nanos, IndexError> {
         let block = self.tree.above.block(id);
-        if block.node_size.is_some() || block.growth == 0 {
+        if block.node_size().is_some() || block.growth == 0 {
             return Ok(now);
         }
         let at = block.span.at;
@@ -220,7 +60,7 @@ impl LazyTree {
             .tree
             .look(now, at, |_, page, shape| shape.leaf_len(page))?;
         if self.tree.above.get(id).is_some() {
-            self.tree.above.block_mut(id).node_size = Some(len);
+            self.tree.above.learn_of(id, len);
         }
         Ok(now)
     }
@@ -247,6 +87,16 @@ impl LazyTree {
         }
         if !self.prune {
             now = self.form_groups(now)?;
+            if self.skip && self.tree.above.is_full() && self.policy() != Policy::Cost {
+                // All scores are known, so that the best of them is.
+                let pool = &mut self.tree.above;
+                let root = (pool.root, pool.block(pool.root).level);
+                let best = match root {
+                    (root, 0) => Some(root),
+                    (root, _) => pool.least(root).group.map(|(_, id)| id),
+                };
+                return Ok((best.into_iter().collect(), now));
+            }
         }
         let (victim, now) = self.search(now, self.prune, self.exact_ties)?;
         Ok((victim.into_iter().collect(), now))
@@ -263,7 +113,8 @@ impl LazyTree {
                 now = self.divide(now, id)?;
             }
             let block = self.tree.above.get(id).filter(|block| block.level > 1);
-            stack.extend(block.map_or(&[][..], |block| &block.children));
+            let children = block.map_or(&[][..], |block| block.children());
+            stack.extend(children.iter().map(|child| child.id));
         }
         Ok(now)
     }
@@ -295,19 +146,17 @@ impl LazyTree {
                 now = self.weigh(now, id, &mut best, prune, exact_ties)?;
                 continue;
             }
-            if let Some(best) = best.as_ref().filter(|_| skip) {
-                let least = self.least(id);
-                if least.is_behind(best, exact_ties) {
+            if let Some(best) = best.filter(|_| skip) {
+                let least = self.tree.above.least(id);
+                if best.is_ahead(&least, exact_ties) {
                     self.tree.above.counts.pruned += least.lists;
                     continue;
                 }
             }
             let block = self.tree.above.block(id);
             if block.own > 0 {
-                let bound = self.bound(block);
-                let may = best
-                    .as_ref()
-                    .is_none_or(|best| bound.order(best.score).is_le());
+                let bound = self.tree.above.bound(block);
+                let may = best.is_none_or(|best| bound.order(best.rank.score).is_le());
                 if may {
                     now = self.divide(now, id)?;
                 } else {
@@ -317,17 +166,47 @@ impl LazyTree {
             let Some(block) = self.tree.above.get(id) else {
                 continue;
             };
-            if skip && block.level == 1 && exact_ties && self.policy != Policy::Cost {
+            if block.level > 1 {
+                stack.extend(block.children().iter().map(|child| child.id));
+            } else if skip && exact_ties && self.policy() != Policy::Cost {
                 // Scores are known, so that the best of them is.
-                if let Some((.., group)) = self.least(id).group {
+                if let Some((_, group)) = self.tree.above.least(id).group {
                     now = self.weigh(now, group, &mut best, prune, exact_ties)?;
                 }
             } else {
-                stack.extend(&block.children);
+                now = self.weigh_all(now, id, &mut best, prune, exact_ties)?;
             }
         }
         self.stack = stack;
         Ok((best.map(|best| best.id), now))
+    }
+
+    /// Weighs the groups under a block, the last one first. Those that would not be looked at are
+    /// told by their ranks.
+    fn weigh_all(
+        &mut self,
+        mut now: Nanos,
+        parent: BlockId,
+        best: &mut Option<Best>,
+        prune: bool,
+        exact_ties: bool,
+    ) -> Result<Nanos, IndexError> {
+        let mut end = usize::MAX;
+        while self.tree.above.is_full() {
+            let pool = &self.tree.above;
+            let Some(block) = pool.get(parent) else {
+                break;
+            };
+            let may = |id| !prune || best.is_none_or(|best| best.loses(pool.rank(id), exact_ties));
+            let left = &block.children()[..end.min(block.children().len())];
+            let Some(next) = left.iter().rposition(|child| may(child.id)) else {
+                break;
+            };
+            let group = left[next].id;
+            now = self.weigh(now, group, best, prune, exact_ties)?;
+            end = next;
+        }
+        Ok(now)
     }
 
     /// Compares a group with the best so far, and reads its leaf if the score depends on it and may
@@ -341,26 +220,22 @@ impl LazyTree {
         prune: bool,
         exact_ties: bool,
     ) -> Result<Nanos, IndexError> {
-        let block = self.tree.above.block(id);
-        if block.own == 0 {
+        if self.tree.above.block(id).own == 0 {
             return Ok(now);
         }
-        let (least, hit) = (self.score(block), block.hit);
-        let loses = |best: &Option<Best>, score, ties| {
-            best.as_ref()
-                .is_none_or(|best| best.loses(score, hit, ties))
-        };
-        if prune && !loses(best, least, exact_ties) {
+        let loses =
+            |best: &Option<Best>, rank, ties| best.is_none_or(|best| best.loses(rank, ties));
+        if prune && !loses(best, self.tree.above.rank(id), exact_ties) {
             return Ok(now);
         }
-        if self.policy == Policy::Cost {
+        if self.policy() == Policy::Cost {
             now = self.size_up(now, id)?;
         }
         // A group that was committed on the way has made room, and ends the search.
-        if let Some(block) = self.tree.above.get(id) {
-            let score = self.score(block);
-            if loses(best, score, true) {
-                *best = Some(Best { id, score, hit });
+        if self.tree.above.get(id).is_some() {
+            let rank = self.tree.above.rank(id);
+            if loses(best, rank, true) {
+                *best = Some(Best { id, rank });
             }
         }
         Ok(now)

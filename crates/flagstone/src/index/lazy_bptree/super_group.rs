@@ -8,8 +8,8 @@
 
 use super::super::IndexError;
 use super::LazyTree;
-use super::pool::{Block, BlockId};
-use super::select::{Least, Policy, Score};
+use super::pool::{Block, BlockId, Least, Rank, Score};
+use super::select::Policy;
 use crate::units::{Lpn, Nanos};
 
 /// How super groups are used.
@@ -48,7 +48,7 @@ impl LazyTree {
             now = self.size_up(now, id)?;
         }
         let order = self.tree.shape.leaf_order;
-        let after = |block: &Block| Some(block.node_size? as i64 + block.growth);
+        let after = |block: &Block| Some(block.node_size()? as i64 + i64::from(block.growth));
         let operation = match self.tree.above.get(id).and_then(after) {
             Some(after) if after > 2 * order as i64 => Operation::Split,
             Some(after) if after < order as i64 => Operation::Underflow,
@@ -81,7 +81,7 @@ impl LazyTree {
         if operation != Operation::Underflow {
             return Ok((false, now));
         }
-        let after = (left.node_size.unwrap_or(0) as i64 + left.growth).max(0) as usize;
+        let after = (left.node_size().unwrap_or(0) as i64 + i64::from(left.growth)).max(0) as usize;
         let (at, left, right) = (above.span.at, left.span.at, right.span.at);
         let (near, mut now) = self.tree.look(now, at, |_, page, shape| {
             let len = shape.inner_len(page)?;
@@ -111,7 +111,7 @@ impl LazyTree {
         page: Lpn,
     ) -> Result<(Option<usize>, Nanos), IndexError> {
         let pool = &self.tree.above;
-        let known = pool.of_page(page).and_then(|id| pool.block(id).node_size);
+        let known = pool.of_page(page).and_then(|id| pool.block(id).node_size());
         if known.is_some() || !self.tree.cache.holds(page) {
             return Ok((known, now));
         }
@@ -209,7 +209,7 @@ impl LazyTree {
         let (operation, mut now) = self.operation(now, id, false)?;
         if operation == Operation::Normal {
             let block = self.tree.above.get(parent);
-            let groups = block.map_or_else(Vec::new, |block| block.children.clone());
+            let groups = block.map_or_else(Vec::new, Block::groups);
             let Some(place) = groups.iter().position(|&other| other == id) else {
                 return Ok((Vec::new(), now));
             };
@@ -229,7 +229,7 @@ impl LazyTree {
             now = self.divide(now, parent)?;
         }
         let block = self.tree.above.get(parent);
-        let groups = block.map_or_else(Vec::new, |block| block.children.clone());
+        let groups = block.map_or_else(Vec::new, Block::groups);
         let (members, now) = self.together(now, parent, &groups)?;
         if members.contains(&id) {
             return Ok((members, now));
@@ -252,7 +252,7 @@ impl LazyTree {
         let (groups, members, now) = if block.level == 0 {
             (vec![parent], Vec::new(), now)
         } else {
-            let groups = block.children.clone();
+            let groups = block.groups();
             let (members, now) = self.together(now, parent, &groups)?;
             (self.alive(groups), members, now)
         };
@@ -261,18 +261,19 @@ impl LazyTree {
         let alone = alone.map(std::slice::from_ref);
         let together = Some(&members[..]).filter(|members| !members.is_empty());
         for super_group in alone.chain(together) {
-            let (mut score, mut hit) = (Score { gain: 0, size: 0 }, 0);
+            let (mut score, mut hit) = (Score::default(), 0);
             for &member in super_group {
                 let block = self.tree.above.block(member);
-                let own = self.score(block);
+                let before = self.tree.above.rank(member).hit;
+                let own = self.tree.above.score(block, before);
                 score.gain += own.gain;
                 score.size += own.size;
-                hit = hit.max(block.hit);
+                hit = hit.max(before);
             }
-            if self.policy == Policy::Big {
+            if self.policy() == Policy::Big {
                 score.gain = 1;
             }
-            if score.size > 0 && least.group(score, hit, super_group[0]) {
+            if score.size > 0 && least.group(Rank { score, hit }, super_group[0]) {
                 best = super_group.to_vec();
             }
         }
@@ -292,7 +293,7 @@ impl LazyTree {
             let Some(block) = self.tree.above.get(parent) else {
                 continue;
             };
-            let least = match block.least.filter(|_| self.skip) {
+            let least = match block.least().filter(|_| self.skip) {
                 Some(least) => least,
                 None => {
                     let (least, _, done) = self.best_under(now, parent)?;
@@ -311,8 +312,8 @@ impl LazyTree {
                     least
                 }
             };
-            if let Some((score, hit, id)) = least.group
-                && all.group(score, hit, id)
+            if let Some((rank, id)) = least.group
+                && all.group(rank, id)
             {
                 best = Some(parent);
             }
@@ -334,7 +335,7 @@ impl LazyTree {
             if block.level <= 1 {
                 parents.push(id);
             } else {
-                stack.extend(&block.children);
+                stack.extend(block.groups());
             }
         }
         parents

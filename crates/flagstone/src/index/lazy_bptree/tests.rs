@@ -75,6 +75,27 @@ fn agrees_with_a_map_with_the_smallest_memory_and_with_a_large_one() {
     history(small(2).with("on_eviction", false), 3).assert_agrees(2);
 }
 
+/// What begins at the root passes more nodes, and finds and leaves the same.
+#[test]
+fn ways_from_the_root_pass_more_nodes_and_lead_to_the_same() {
+    let ways = ["none", "commits", "all"].map(|way| {
+        let settings = small(2).with("from_root", way);
+        history(settings.clone(), 4).assert_agrees(1);
+        // All nodes stay in memory, so that the ways alone differ.
+        let mut index = busy(&settings.with("memory", 65536));
+        let accesses = index.stats().pool.accesses();
+        let committed = figure(&index, "groups_committed");
+        let mut found = Vec::new();
+        index.range(START, 0, Key::MAX, &mut found).expect("pages");
+        (accesses, committed, found)
+    });
+    assert!(ways[0].0 < ways[1].0 && ways[1].0 < ways[2].0);
+    assert!(ways[0].1 > 0.0);
+    for way in &ways[1..] {
+        assert_eq!((&way.1, &way.2), (&ways[0].1, &ways[0].2));
+    }
+}
+
 #[test]
 fn transactions_survive_or_are_gone() {
     for super_group in ["none", "first"] {
@@ -246,10 +267,10 @@ fn the_size_of_a_leaf_is_known_from_a_search() {
     index.insert(START, 55, 1).expect("room");
     index.form_groups(START).expect("pages");
     let group = index.tree.above.locate(55);
-    assert_eq!(index.tree.above.block(group).node_size, None);
+    assert_eq!(index.tree.above.block(group).node_size(), None);
     let near = index.tree.above.block(group).span.low;
     index.get(START, near).expect("a page");
-    assert!(index.tree.above.block(group).node_size.is_some());
+    assert!(index.tree.above.block(group).node_size().is_some());
     index.check().expect("a tree and its pool");
 }
 
@@ -300,22 +321,22 @@ fn differences(policy: &str, exact_ties: bool, judge: Option<Policy>) -> (u32, u
         index.insert(START, key * 2, 1).expect("room");
     }
     index.flush(START).expect("room");
-    let own = index.policy;
+    let own = index.policy();
     let (mut other, mut worse) = (0, 0);
     for _ in 0..400 {
         fill(&mut index, &mut dice);
         let pruned = index.search(START, true, exact_ties).expect("pages").0;
         let pruned = pruned.expect("a victim");
         index.form_groups(START).expect("pages");
-        index.policy = judge.unwrap_or(own);
+        index.tree.above.judge_by(judge.unwrap_or(own));
         let best = index.search(START, false, true).expect("pages").0;
         let best = best.expect("a victim");
-        index.policy = own;
+        index.tree.above.judge_by(own);
         other += u32::from(best != pruned);
         index.size_up(START, pruned).expect("pages");
         index.size_up(START, best).expect("pages");
         let pool = &index.tree.above;
-        let scores = [pruned, best].map(|id| index.score(pool.block(id)));
+        let scores = [pruned, best].map(|id| pool.rank(id).score);
         worse += u32::from(scores[0].order(scores[1]).is_ne());
         index.commit(START, pruned).expect("room");
         index.check().expect("a tree and its pool");
@@ -369,7 +390,13 @@ fn sparse(settings: &Settings, skip: bool, seed: u64) -> LazyTree {
 fn what_a_search_passes_over_changes_nothing() {
     for policy in ["big", "cost", "lru", "fifo"] {
         for ties in ["published", "exact"] {
-            for super_group in ["none", "first", "second"] {
+            for (super_group, prune) in [
+                ("none", true),
+                ("first", true),
+                ("second", true),
+                ("none", false),
+                ("first", false),
+            ] {
                 if super_group == "second" && ["lru", "fifo"].contains(&policy) {
                     continue;
                 }
@@ -380,10 +407,11 @@ fn what_a_search_passes_over_changes_nothing() {
                     .with("memory", 12_000)
                     .with("policy", policy)
                     .with("ties", ties)
+                    .with("prune", prune)
                     .with("on_eviction", !second)
                     .with("super_group", super_group);
                 let [one, other] = [true, false].map(|skip| sparse(&settings, skip, 5));
-                let case = format!("{policy}, {ties}, {super_group}");
+                let case = format!("{policy}, {ties}, {super_group}, {prune}");
                 assert_eq!(one.figures(), other.figures(), "{case}");
                 let [one, other] = [one, other].map(|index| index.tree.cache.transfers());
                 assert!(one == other || second, "{case}");
@@ -459,17 +487,17 @@ fn the_check_of_the_pool_finds_what_is_wrong() {
             index.tree.above.block_mut(id).span.high += 1
         }),
         ("a leaf's size", |index, id| {
-            index.tree.above.block_mut(id).node_size = Some(77);
+            index.tree.above.block_mut(id).set_node_size(77);
         }),
         ("a level", |index, id| {
             index.tree.above.block_mut(id).level = 1
         }),
         ("a lost request", |index, _| {
-            index.tree.above.requests.remove(&50);
+            index.tree.above.requests.lose(50);
         }),
         ("a lost child", |index, id| {
             let parent = index.tree.above.block(id).parent.expect("a parent");
-            index.tree.above.block_mut(parent).children.clear();
+            index.tree.above.lose_children(parent);
         }),
     ];
     for (what, spoil) in spoils {

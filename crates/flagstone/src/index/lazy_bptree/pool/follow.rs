@@ -2,7 +2,7 @@
 //! roots that come and go.
 
 use super::super::super::bptree::{Above, Change, Shape, Span};
-use super::{Block, BlockId, Pool, Waiting, whole};
+use super::{BlockId, Child, Count, List, Place, Pool, whole};
 use crate::index::Key;
 use crate::units::Lpn;
 
@@ -17,25 +17,28 @@ impl Above for Pool {
         let Some(len) = shape.leaf_len(page) else {
             return;
         };
-        let range = match self.of_page(at) {
+        let (id, low, high) = match self.of_page(at) {
             Some(id) => {
                 let Span { low, high, .. } = self.block(id).span;
-                Some((low, high))
+                (id, low, high)
             }
             // Its range is not known, but that all between its keys are its own is.
-            None => shape.keys(page, len),
+            None => match shape.keys(page, len) {
+                Some((low, high)) => (self.locate(low), low, high),
+                None => return,
+            },
         };
-        let Some((low, high)) = range else {
-            return;
-        };
-        let change = |(&key, waiting): (&Key, &Waiting)| (key, waiting.request.value());
-        let changes: Vec<Change> = self.requests.range(low..=high).map(change).collect();
+        // Nodes between that block's and the leaf have no blocks, so that all is in one list.
+        let own = self.requests.of(self.block(id).list);
+        let own = own.filter(|(_, key, _)| (low..=high).contains(key));
+        let mut changes: Vec<Change> = own
+            .map(|(_, key, waiting)| (key, waiting.request.value()))
+            .collect();
+        changes.sort_unstable_by_key(|&(key, _)| key);
         if !changes.is_empty() && shape.amend(page, &changes).is_some() {
             self.counts.evicted += 1;
             self.counts.committed += changes.len() as u64;
-            for (key, _) in changes {
-                self.remove(key);
-            }
+            self.remove(id, low, high);
         }
     }
 
@@ -50,37 +53,66 @@ impl Above for Pool {
         let level = self.block(one).level;
         let parent = self.block(one).parent.expect("the root has no sibling");
         let mut children = Vec::new();
-        let mut own_before = 0;
+        let mut waiting: Vec<(Key, Place)> = Vec::new();
         for &id in &before {
+            self.orphan(id);
             let block = self.drop_block(id);
             children.extend(block.children);
-            own_before += block.own;
-            let above = self.block_mut(parent);
-            above.own += block.own;
-            above.growth += block.growth;
-            above.children.retain(|&child| child != id);
+            let own = self.requests.of(block.list);
+            waiting.extend(own.map(|(place, key, _)| (key, place)));
         }
+        let own_before = waiting.len() as u64;
+        let mut above = self.block(parent).list;
+        let inside = |key: Key| new.iter().any(|span| (span.low..=span.high).contains(&key));
+        let (mut pulled, mut growth) = (0, 0);
+        self.requests.unlink_where(&mut above, |place, key, one| {
+            let goes = inside(key);
+            if goes {
+                pulled += 1;
+                growth += one.request.growth() as i32;
+                waiting.push((key, place));
+            }
+            goes
+        });
+        self.edit(parent, |block| {
+            block.list = above;
+            block.own -= pulled;
+            block.growth -= growth;
+        });
         for &span in new {
-            let id = self.add_counted(span, level, Some(parent));
-            let (inside, others) = children.into_iter().partition(|&child| {
-                let Span { low, high, .. } = self.block(child).span;
-                span.low <= low && high <= span.high
-            });
+            let has = |key: Key| span.low <= key && key <= span.high;
+            let (inside, others): (Vec<Child>, Vec<Child>) = children
+                .into_iter()
+                .partition(|child| has(child.low) && has(child.high));
             children = others;
-            self.adopt(id, inside);
-            let Block { own, growth, .. } = *self.block(id);
-            if own == 0 && self.block(id).children.is_empty() {
-                self.drop_block(id);
+            let own = waiting.iter().filter(|&&(key, _)| has(key));
+            let own: Vec<Place> = own.map(|&(_, place)| place).collect();
+            if own.is_empty() && inside.is_empty() {
                 continue;
             }
-            let above = self.block_mut(parent);
-            above.children.push(id);
-            above.own -= own;
-            above.growth -= growth;
-            self.counts.pulled += own as u64;
+            self.counts.pulled += own.len() as u64;
+            let id = self.add(span, level, Some(parent));
+            self.adopt(parent, id);
+            for child in inside {
+                self.adopt(id, child.id);
+            }
+            // How old what waits below is counts, too.
+            let mut count = Count::default();
+            for (_, one) in self.between(span.low, span.high) {
+                count.take(&one);
+            }
+            (count.own, count.growth) = (own.len(), 0);
+            let mut list = List::EMPTY;
+            for place in own {
+                let (_, one) = self.requests.waiting(place);
+                count.growth += one.request.growth();
+                count.hit = count.hit.max(one.stamp);
+                count.born = count.born.min(one.stamp);
+                self.requests.link(&mut list, place);
+            }
+            self.start(id, list, count);
         }
-        self.counts.pulled -= own_before as u64;
-        self.sort_children(parent);
+        self.counts.pulled -= own_before;
         self.tidy(parent);
     }
 
@@ -88,20 +120,28 @@ impl Above for Pool {
         let below = self.root;
         let level = self.block(below).level + 1;
         self.root = self.add(whole(root), level, None);
-        let new = self.root;
-        self.block_mut(below).parent = Some(new);
-        self.block_mut(new).children.push(below);
+        self.adopt(self.root, below);
+        // A root that is a leaf may be small, what is no root may not.
+        self.edit(below, |_| ());
         self.tidy(below);
     }
 
     fn shrunk(&mut self, root: Lpn) {
-        let block = self.drop_block(self.root);
-        match block.children.first() {
-            Some(&child) => {
-                self.root = child;
-                self.block_mut(child).parent = None;
+        let before = self.drop_block(self.root);
+        match before.children.first() {
+            Some(&Child { id, .. }) => {
+                self.root = id;
+                self.slot_mut(id).parent = None;
+                self.edit(id, |_| ());
             }
-            None => self.root = self.add_counted(whole(root), block.level - 1, None),
+            None => {
+                let mut count = Count::default();
+                for (_, _, waiting) in self.requests.of(before.list) {
+                    count.take(&waiting);
+                }
+                self.root = self.add(whole(root), before.level - 1, None);
+                self.start(self.root, before.list, count);
+            }
         }
     }
 }

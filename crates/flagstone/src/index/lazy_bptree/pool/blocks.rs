@@ -1,0 +1,260 @@
+//! The blocks of the pool: what they say, and how they hang together.
+
+use super::super::super::Key;
+use super::super::super::bptree::Span;
+use super::requests::List;
+use super::{Least, Pool, Rank};
+use crate::units::Lpn;
+use std::num::NonZeroU32;
+
+/// A block, if it is still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in super::super) struct BlockId {
+    pub(super) index: u32,
+    pub(super) serial: NonZeroU32,
+}
+
+/// A block, and its range.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Child {
+    pub(in super::super) low: Key,
+    pub(in super::super) high: Key,
+    pub(in super::super) id: BlockId,
+}
+
+/// What is known of a node that requests lead to, in a line of a processor's cache. When a request
+/// came last is in its rank.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(in super::super) struct Block {
+    /// The node, and its range.
+    pub(in super::super) span: Span,
+    pub(in super::super) parent: Option<BlockId>,
+    /// What index blocks have beside.
+    pub(super) below: Option<Box<Below>>,
+    /// No later than its oldest request came.
+    pub(in super::super) born: u64,
+    /// Requests that are its own, and how many.
+    pub(super) list: List,
+    pub(in super::super) own: u32,
+    /// By how many entries those make the node grow.
+    pub(in super::super) growth: i32,
+    /// Entries of the leaf, or [`UNKNOWN`].
+    pub(super) size: u16,
+    /// 0 in a group block.
+    pub(in super::super) level: u8,
+}
+
+/// The size of a leaf that was not looked up.
+pub(super) const UNKNOWN: u16 = u16::MAX;
+
+/// What is below an index block.
+#[derive(Debug, Default)]
+pub(super) struct Below {
+    /// In the order of their ranges.
+    pub(super) children: Vec<Child>,
+    /// The best that there is, from the last victim selection on until it may be another. Where it
+    /// is known, it is known in all index blocks below.
+    pub(super) least: Option<Least>,
+}
+
+/// What a block leaves.
+pub(super) struct Dropped {
+    pub(super) level: u8,
+    pub(super) list: List,
+    pub(super) children: Vec<Child>,
+}
+
+/// What is asked of a block most: of a group, how good a victim it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seat {
+    pub(super) rank: Rank,
+    pub(super) serial: NonZeroU32,
+    pub(super) is_taken: bool,
+}
+
+impl Block {
+    /// The blocks below, in the order of their ranges.
+    #[inline]
+    pub(in super::super) fn children(&self) -> &[Child] {
+        self.below.as_ref().map_or(&[], |below| &below.children)
+    }
+
+    /// The same, without ranges.
+    pub(in super::super) fn groups(&self) -> Vec<BlockId> {
+        self.children().iter().map(|child| child.id).collect()
+    }
+
+    /// The best below, where it is known.
+    #[inline]
+    pub(in super::super) fn least(&self) -> Option<Least> {
+        self.below.as_ref()?.least
+    }
+
+    #[inline]
+    pub(super) fn least_mut(&mut self) -> Option<&mut Least> {
+        self.below.as_mut()?.least.as_mut()
+    }
+
+    /// Entries of the leaf, where they were looked up.
+    #[inline]
+    pub(in super::super) fn node_size(&self) -> Option<usize> {
+        (self.size != UNKNOWN).then_some(usize::from(self.size))
+    }
+
+    pub(in super::super) fn set_node_size(&mut self, size: usize) {
+        self.size = size as u16;
+    }
+}
+
+impl Pool {
+    #[inline]
+    pub(in super::super) fn get(&self, id: BlockId) -> Option<&Block> {
+        let seat = &self.seats[id.index as usize];
+        (seat.is_taken && seat.serial == id.serial).then(|| &self.blocks[id.index as usize])
+    }
+
+    /// A block that is there.
+    #[inline]
+    pub(in super::super) fn block(&self, id: BlockId) -> &Block {
+        &self.blocks[id.index as usize]
+    }
+
+    #[inline]
+    pub(super) fn slot_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.blocks[id.index as usize]
+    }
+
+    /// A block to spoil, for tests.
+    #[cfg(test)]
+    pub(in super::super) fn block_mut(&mut self, id: BlockId) -> &mut Block {
+        self.slot_mut(id)
+    }
+
+    /// Loses what is below a block, for tests.
+    #[cfg(test)]
+    pub(in super::super) fn lose_children(&mut self, id: BlockId) {
+        self.slot_mut(id).below = Some(Box::default());
+    }
+
+    /// Makes a block without requests.
+    pub(super) fn add(&mut self, span: Span, level: u8, parent: Option<BlockId>) -> BlockId {
+        let block = Block {
+            span,
+            parent,
+            below: (level > 0).then(Box::default),
+            born: u64::MAX,
+            list: List::EMPTY,
+            own: 0,
+            growth: 0,
+            size: UNKNOWN,
+            level,
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.blocks[index as usize] = block;
+                index
+            }
+            None => {
+                self.blocks.push(block);
+                self.seats.push(Seat {
+                    rank: Rank::default(),
+                    serial: NonZeroU32::MIN,
+                    is_taken: false,
+                });
+                self.blocks.len() as u32 - 1
+            }
+        };
+        let seat = &mut self.seats[index as usize];
+        seat.serial = seat.serial.checked_add(1).unwrap_or(NonZeroU32::MIN);
+        seat.is_taken = true;
+        seat.rank = Rank::default();
+        let serial = seat.serial;
+        let id = BlockId { index, serial };
+        self.by_page.insert(span.at, id);
+        id
+    }
+
+    /// Removes a block; what is below it and its requests are the caller's.
+    pub(super) fn drop_block(&mut self, id: BlockId) -> Dropped {
+        self.free.push(id.index);
+        self.seats[id.index as usize].is_taken = false;
+        let block = &mut self.blocks[id.index as usize];
+        let (at, level, list) = (block.span.at, block.level, block.list);
+        let below = block.below.take();
+        if self.by_page.get(&at) == Some(&id) {
+            self.by_page.remove(&at);
+        }
+        let children = below.map_or_else(Vec::new, |below| below.children);
+        Dropped {
+            level,
+            list,
+            children,
+        }
+    }
+
+    /// The child of a block whose range has a key.
+    #[inline]
+    pub(super) fn child_with(&self, id: BlockId, key: Key) -> Option<BlockId> {
+        let children = self.block(id).children();
+        let after = children.partition_point(|child| child.low <= key);
+        let child = children.get(after.checked_sub(1)?)?;
+        (key <= child.high).then_some(child.id)
+    }
+
+    /// The deepest block whose range has a key.
+    pub(in super::super) fn locate(&self, key: Key) -> BlockId {
+        let mut id = self.root;
+        while let Some(child) = self.child_with(id, key) {
+            id = child;
+        }
+        id
+    }
+
+    /// The block of a node.
+    #[inline]
+    pub(in super::super) fn of_page(&self, at: Lpn) -> Option<BlockId> {
+        self.by_page.get(&at).copied()
+    }
+
+    /// Removes a block without requests and children, and what is above it in turn.
+    pub(super) fn tidy(&mut self, id: BlockId) {
+        let block = self.block(id);
+        if block.own > 0 || !block.children().is_empty() {
+            return;
+        }
+        let Some(parent) = block.parent else {
+            return;
+        };
+        self.orphan(id);
+        self.drop_block(id);
+        self.tidy(parent);
+    }
+
+    /// Takes a block away from its parent.
+    pub(super) fn orphan(&mut self, id: BlockId) {
+        let Block { span, parent, .. } = *self.block(id);
+        let parent = parent.expect("the root has no sibling");
+        self.forget(parent);
+        let Some(below) = &mut self.slot_mut(parent).below else {
+            return;
+        };
+        let children = &mut below.children;
+        let place = children.partition_point(|child| child.low < span.low);
+        if children.get(place).is_some_and(|child| child.id == id) {
+            children.remove(place);
+        }
+    }
+
+    /// Puts blocks under a parent.
+    pub(super) fn adopt(&mut self, parent: BlockId, id: BlockId) {
+        let Span { low, high, .. } = self.block(id).span;
+        self.slot_mut(id).parent = Some(parent);
+        let Some(below) = &mut self.slot_mut(parent).below else {
+            return;
+        };
+        let children = &mut below.children;
+        let place = children.partition_point(|child| child.low < low);
+        children.insert(place, Child { low, high, id });
+    }
+}
