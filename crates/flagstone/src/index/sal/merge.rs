@@ -213,7 +213,11 @@ impl Sal {
                 self.shape.check_read(page, at)?;
                 for (key, value) in self.shape.records(page) {
                     let target = self.target(set, hash(key));
-                    gathered.records[target].push((key, value));
+                    let Some(own) = gathered.records.get_mut(target) else {
+                        let why = format!("key {key} is in set {set}, whose it is not");
+                        return Err(IndexError::Damaged { at, why });
+                    };
+                    own.push((key, value));
                 }
                 if let Some(behind) = self.shape.next(page) {
                     pass(&mut passed, self.space.used().into(), at)?;
