@@ -3,7 +3,7 @@
 mod stacks;
 mod table;
 
-use super::{Failure, progress_bar, protocols_of, say};
+use super::{Failure, progress_bar, protocols_of, say, share};
 use flagstone::commit::{Isolation, Kind, Options};
 use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::image;
@@ -85,14 +85,6 @@ pub struct Args {
     /// Print a Markdown table.
     #[arg(long, group = "format")]
     markdown: bool,
-}
-
-/// A share of something, as an argument.
-pub fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("it must be a number from 0 to 1".into()),
-    }
 }
 
 /// One run and how it ended.

@@ -1,8 +1,7 @@
 //! `flagstone device`: which devices there are, what one is, what a device file may say; and filled
 //! ones for later.
 
-use super::compare::share;
-use super::{Failure, say};
+use super::{Failure, say, share};
 use flagstone::commit::{Kind, Options};
 use flagstone_lab::device::{DEFAULT, DeviceSpec, DeviceSpecError, presets, schema};
 use flagstone_lab::image;

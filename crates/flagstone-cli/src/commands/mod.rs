@@ -4,6 +4,7 @@ pub mod break_;
 pub mod compare;
 pub mod device;
 pub mod index;
+mod notes;
 mod progress;
 pub mod protocols;
 mod record;
@@ -96,4 +97,12 @@ pub fn protocols_of(list: &str) -> Result<Vec<flagstone::commit::Kind>, Failure>
             })
         })
         .collect()
+}
+
+/// A share of something, as an argument.
+pub fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("it must be a number from 0 to 1".into()),
+    }
 }

@@ -11,8 +11,8 @@ use flagstone_lab::trace::file;
 use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 
+use super::notes::{self, command_line};
 use super::progress;
-use super::trace::{command_line, waldump_notes};
 
 /// What to record from.
 #[derive(Debug, Subcommand)]
@@ -179,7 +179,7 @@ fn print(recording: &Recording) {
         recording.trace.events.len(),
     );
     let notes = match &recording.import {
-        Import::Log(report) => waldump_notes(report),
+        Import::Log(report) => notes::of_waldump(report),
         Import::Probes(report) => report
             .skipped()
             .map(|(what, count)| format!("skipped: {count} × {what}"))

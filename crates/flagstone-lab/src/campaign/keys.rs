@@ -2,7 +2,7 @@
 //! protocol, on a database, or with the index's own recovery. A place is a key.
 
 use super::oracle::{Contents, Payload, Place, payload, show};
-use super::run::Work;
+use super::work::Work;
 use super::world::{self, Done, Known, Stop, World};
 use flagstone::host::HostError;
 use flagstone::index::sal::{SalTx, Transactions};

@@ -5,6 +5,7 @@
 //! ids from its seed, carries them out over the cores, and shrinks the first violation to a story.
 
 mod subject;
+mod work;
 mod run_id;
 mod oracle;
 mod sabotage;
@@ -17,11 +18,11 @@ mod run;
 mod shrink;
 mod story;
 
-pub use run::Work;
 pub use run_id::{RunId, RunIdError};
 pub use sabotage::Sabotage;
 pub use story::tell;
 pub use subject::{Below, Subject};
+pub use work::Work;
 
 use flagstone::nand::Cut;
 use rand::{RngExt, SeedableRng};

@@ -2,7 +2,7 @@
 //! logical page.
 
 use super::oracle::{Contents, Place, payload, show};
-use super::run::Work;
+use super::work::Work;
 use super::world::{Done, Known, Stop, World, show_bytes};
 use flagstone::commit::{Device, DeviceError, Isolation};
 use flagstone::ftl::FtlError;

@@ -2,7 +2,7 @@
 //! a slot of a page.
 
 use super::oracle::{Contents, Place, payload, show};
-use super::run::Work;
+use super::work::Work;
 use super::world::{self, Done, Known, Stop, World, show_bytes};
 use flagstone::commit::DeviceError;
 use flagstone::ftl::FtlError;

@@ -5,9 +5,9 @@ use super::Subject;
 use super::oracle::Oracle;
 use super::run_id::RunId;
 use super::sabotage::Sabotage;
-use super::scene::{NoStart, Scene, Story, fault_plan};
-use super::world::{Known, Stop, World};
-use flagstone::ftl::{Operation, Stats};
+use super::scene::{NoStart, Scene, fault_plan};
+use super::work::Work;
+use super::world::{Known, Stop, Story, World};
 use flagstone::nand::{Chip, Cut, Entry, FaultPlan, OpKind};
 use flagstone::units::Nanos;
 use rand::SeedableRng;
@@ -23,50 +23,6 @@ pub(super) struct Base {
     next_name: u64,
     /// What went wrong while it was aged, which is a violation like any other.
     violation: Option<String>,
-}
-
-/// What a run did, summed over its phases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Work {
-    /// Power cuts that fell.
-    pub cuts: u64,
-    /// Of these, cuts during recovery.
-    pub cuts_in_recovery: u64,
-    /// Recoveries that were checked.
-    pub recoveries: u64,
-    /// Steps of the clients.
-    pub steps: u64,
-    /// Blocks collected.
-    pub collections: u64,
-    /// Mapping checkpoints and zone slides.
-    pub checkpoints: u64,
-    /// Blocks retired.
-    pub retired: u64,
-    /// Flash operations issued (programs, reprograms, erases).
-    pub operations: u64,
-}
-
-impl Work {
-    /// Adds what an FTL counted.
-    pub(super) fn add(&mut self, stats: &Stats) {
-        self.collections += stats.collections;
-        self.checkpoints += stats.checkpoints;
-        self.retired += stats.retired;
-        debug_assert!(stats.total(Operation::Erase) >= stats.retired);
-    }
-}
-
-impl std::ops::AddAssign for Work {
-    fn add_assign(&mut self, other: Work) {
-        self.cuts += other.cuts;
-        self.cuts_in_recovery += other.cuts_in_recovery;
-        self.recoveries += other.recoveries;
-        self.steps += other.steps;
-        self.collections += other.collections;
-        self.checkpoints += other.checkpoints;
-        self.retired += other.retired;
-        self.operations += other.operations;
-    }
 }
 
 /// Steps of the clients after the last cut, and while a base is made.

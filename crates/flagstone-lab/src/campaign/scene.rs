@@ -4,7 +4,7 @@ use super::keys::{Index, Keys};
 use super::pages::Pages;
 use super::records::Records;
 use super::sabotage::{Sabotage, Sabotaged};
-use super::world::{World, is_damage};
+use super::world::{Story, World, is_damage};
 use super::{Below, RunId, Subject};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{Device, DeviceError, Group, Options};
@@ -13,17 +13,13 @@ use flagstone::host::{self, Host, HostConfig, HostError};
 use flagstone::index::sal::Transactions;
 use flagstone::index::{DeviceStore, HostStore, IndexError, Recoverable, Store, StoreError};
 use flagstone::nand::{
-    Cell, Chip, Cut, Entry, Fault, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer,
+    Cell, Chip, Cut, Fault, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer,
 };
 use flagstone::units::Nanos;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
-use std::cell::RefCell;
 use std::rc::Rc;
 use thiserror::Error;
-
-/// A story that is being told, if one is.
-pub(super) type Story = Option<Rc<RefCell<Vec<Entry>>>>;
 
 /// The stack of middleware around the chip.
 pub(super) type Stack = Shared<Faulty<PowerCut>>;

@@ -2,15 +2,19 @@
 //! seed, and what is known of what they may see.
 
 use super::oracle::{Contents, Oracle, Place, show};
-use super::run::Work;
-use super::scene::Story;
+use super::work::Work;
 use flagstone::commit::DeviceError;
 use flagstone::ftl::FtlError;
 use flagstone::nand::{Entry, OpKind};
 use flagstone::units::Nanos;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// A story that is being told, if one is.
+pub(super) type Story = Option<Rc<RefCell<Vec<Entry>>>>;
 
 /// Why a run stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,30 +2,15 @@
 //! and the seam, [`Manager`], which says what they decide.
 
 use super::config::HostConfig;
-use super::flag_ex::Marks;
+use super::frame::Frame;
 use super::locks::LockTable;
 use super::log::Lsn;
 use super::{HostError, HostStats, LogStats, Rid, Step};
 use crate::buffer::Pool;
 use crate::ftl::Ftl;
 use crate::nand::Flash;
-use crate::page::Page;
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A page in the pool.
-#[derive(Debug, Default)]
-pub(super) struct Frame {
-    pub(super) page: Page,
-    /// When it has arrived from the device.
-    pub(super) ready: Nanos,
-    /// LSN of the first record that changed it since it was last written out; 0 if none did.
-    pub(super) changed: u64,
-    /// The transaction that changed it last.
-    pub(super) owner: Option<TxId>,
-    /// What of it is not committed, or not on flash, where pages are shared.
-    pub(super) marks: Marks,
-}
 
 /// How far a transaction is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,7 +25,8 @@
 //!                 on. As printed it would be written twice.
 
 use super::config::{HostConfig, Sabotage};
-use super::engine::{Engine, Frame, Manager, Phase};
+use super::engine::{Engine, Manager, Phase};
+use super::frame::Frame;
 use super::locks::{LockTable, Mode, Resource};
 use super::{HostError, Rid, Step, Why, wait_for};
 use crate::commit::{Device, Kind, Options};

@@ -18,6 +18,7 @@
 mod config;
 mod engine;
 mod error;
+mod frame;
 pub mod locks;
 mod log;
 mod stats;

@@ -69,7 +69,7 @@ pub(super) fn svg(figure: &Measured, colour: Colours<'_>) -> Option<String> {
     let title = format!("{}: {}", figure.spec.place, figure.spec.title);
     let start = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\"",
-        super::page::escape(&title)
+        super::escape(&title)
     );
     // Inside a page an SVG needs no name space, and its size is the page's matter.
     let head = text.find(" font-family")?;

@@ -6,15 +6,7 @@ use super::super::figures::Experiment;
 use super::super::verdict::{Verdict, number};
 use super::super::{Catalogue, Judged, Measured, Results};
 use super::chart::{self, Colours};
-use super::{sentence, summary};
-
-/// Text for HTML.
-pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
+use super::{escape, sentence, summary};
 
 fn class(verdict: Verdict) -> &'static str {
     match verdict {

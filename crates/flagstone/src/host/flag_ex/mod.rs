@@ -49,7 +49,8 @@ mod tests;
 pub(super) use open::open;
 
 use super::config::Sabotage;
-use super::engine::{Engine, Frame, Manager};
+use super::engine::{Engine, Manager};
+use super::frame::{Frame, Mark, Marks};
 use super::locks::{LockTable, Mode, Resource};
 use super::log::{Entry, Log, Lsn, Tape, What};
 use super::wal::{common, room_of};
@@ -65,30 +66,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Bytes of a log record without a body.
 const BARE: u64 = Entry::bytes(0) as u64;
 
-/// What a page in the pool holds besides what flash has.
-#[derive(Debug, Default)]
-pub(super) struct Marks {
-    pending: Vec<Mark>,
-    /// Fresh records, and the LSN of the oldest change that makes them differ from flash.
-    fresh: BTreeMap<SlotNo, Lsn>,
-}
-
-/// A pending record.
-#[derive(Debug, Clone, Copy)]
-struct Mark {
-    slot: SlotNo,
-    tx: TxId,
-    /// LSN of the first change that is not on flash; 0 if all are.
-    since: Lsn,
-    /// Whether any is.
-    flushed: bool,
-}
-
 /// What a record was before a live transaction changed it, or is again since one was aborted.
 #[derive(Debug, Clone, Default)]
 struct Before {
     value: Option<Box<[u8]>>,
-    /// If it is fresh: see [`Marks::fresh`].
+    /// If it is fresh: see `Marks::fresh`.
     fresh: Option<Lsn>,
 }
 

@@ -36,7 +36,8 @@ mod restart;
 mod tests;
 
 use super::config::{HostConfig, Sabotage};
-use super::engine::{Engine, Frame, Manager};
+use super::engine::{Engine, Manager};
+use super::frame::Frame;
 use super::locks::LockTable;
 use super::log::{Entry, Log, Lsn, Place, Store, Tape, What};
 use super::{HostError, LogStats, Rid, Step, Why};

@@ -1,0 +1,75 @@
+//! What is kept and said of an import beside its trace: the command that made it, and what was
+//! skipped or met with.
+
+use flagstone_lab::trace::{block, waldump};
+
+/// What an import of pg_waldump's output skipped or met with, a line each.
+pub(super) fn of_waldump(report: &waldump::Report) -> Vec<String> {
+    let skipped = report.skipped();
+    let mut notes: Vec<String> = skipped
+        .iter()
+        .map(|(what, count)| format!("skipped: {count} × {what}"))
+        .collect();
+    if report.unfinished_kept && report.unfinished_transactions > 0 {
+        let count = report.unfinished_transactions;
+        notes.push(format!(
+            "kept as aborted: {count} × transactions that never end"
+        ));
+    } else if report.unfinished_transactions > 0 {
+        notes.push("to keep transactions that never end, as aborted: --keep-unfinished".into());
+    }
+    for (manager, count) in &report.unknown_managers {
+        notes.push(format!(
+            "unknown resource manager {manager}: {count} records"
+        ));
+    }
+    if report.times_backwards > 0 {
+        notes.push(format!(
+            "{} times ran backwards, by at most {} us: taken as the latest before them",
+            report.times_backwards, report.times_backwards_max_us
+        ));
+    }
+    if report.messages > 0 {
+        notes.push(format!("pg_waldump said: {}", report.last_message));
+    }
+    notes
+}
+
+/// What an import of a block trace skipped or met with, a line each.
+pub(super) fn of_block(report: &block::Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    let seconds = report.duration_ns as f64 / 1e9;
+    match report.requests_per_s {
+        Some(rate) => notes.push(format!("{seconds:.3} s, {rate:.1} requests/s")),
+        None => notes.push("all requests at one time".to_string()),
+    }
+    for (what, count) in &report.skipped {
+        notes.push(format!("skipped: {count} × {what}"));
+    }
+    if let Some(line) = report.cut_line {
+        notes.push(format!(
+            "skipped: line {line}, the last, which was cut short"
+        ));
+    }
+    if report.out_of_order > 0 {
+        let count = report.out_of_order;
+        notes.push(format!(
+            "{count} requests were out of order: sorted by time"
+        ));
+    }
+    notes
+}
+
+/// The command as it could be typed again.
+pub(super) fn command_line() -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
+    let mut words = std::env::args();
+    words.next();
+    words.fold("flagstone".to_string(), |line, word| {
+        if !word.is_empty() && word.chars().all(plain) {
+            format!("{line} {word}")
+        } else {
+            format!("{line} '{}'", word.replace('\'', r"'\''"))
+        }
+    })
+}

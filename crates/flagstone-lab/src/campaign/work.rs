@@ -1,0 +1,47 @@
+//! What runs did, in numbers: what a campaign prints, and what a test holds it to.
+
+use flagstone::ftl::{Operation, Stats};
+
+/// What a run did, summed over its phases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Work {
+    /// Power cuts that fell.
+    pub cuts: u64,
+    /// Of these, cuts during recovery.
+    pub cuts_in_recovery: u64,
+    /// Recoveries that were checked.
+    pub recoveries: u64,
+    /// Steps of the clients.
+    pub steps: u64,
+    /// Blocks collected.
+    pub collections: u64,
+    /// Mapping checkpoints and zone slides.
+    pub checkpoints: u64,
+    /// Blocks retired.
+    pub retired: u64,
+    /// Flash operations issued (programs, reprograms, erases).
+    pub operations: u64,
+}
+
+impl Work {
+    /// Adds what an FTL counted.
+    pub(super) fn add(&mut self, stats: &Stats) {
+        self.collections += stats.collections;
+        self.checkpoints += stats.checkpoints;
+        self.retired += stats.retired;
+        debug_assert!(stats.total(Operation::Erase) >= stats.retired);
+    }
+}
+
+impl std::ops::AddAssign for Work {
+    fn add_assign(&mut self, other: Work) {
+        self.cuts += other.cuts;
+        self.cuts_in_recovery += other.cuts_in_recovery;
+        self.recoveries += other.recoveries;
+        self.steps += other.steps;
+        self.collections += other.collections;
+        self.checkpoints += other.checkpoints;
+        self.retired += other.retired;
+        self.operations += other.operations;
+    }
+}

@@ -1,0 +1,39 @@
+//! A page in the pool, and what of it is not committed or not on flash.
+
+use super::log::Lsn;
+use crate::page::{Page, SlotNo};
+use crate::units::{Nanos, TxId};
+use std::collections::BTreeMap;
+
+/// A page in the pool.
+#[derive(Debug, Default)]
+pub(super) struct Frame {
+    pub(super) page: Page,
+    /// When it has arrived from the device.
+    pub(super) ready: Nanos,
+    /// LSN of the first record that changed it since it was last written out; 0 if none did.
+    pub(super) changed: u64,
+    /// The transaction that changed it last.
+    pub(super) owner: Option<TxId>,
+    /// What of it is not committed, or not on flash, where pages are shared.
+    pub(super) marks: Marks,
+}
+
+/// What a page in the pool holds besides what flash has.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    pub(super) pending: Vec<Mark>,
+    /// Fresh records, and the LSN of the oldest change that makes them differ from flash.
+    pub(super) fresh: BTreeMap<SlotNo, Lsn>,
+}
+
+/// A pending record.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    pub(super) slot: SlotNo,
+    pub(super) tx: TxId,
+    /// LSN of the first change that is not on flash; 0 if all are.
+    pub(super) since: Lsn,
+    /// Whether any is.
+    pub(super) flushed: bool,
+}
