@@ -114,8 +114,8 @@ impl Chip {
     }
 
     /// Drops the bytes of a page as soon as the layer above says that it will not read them again,
-    /// and not only when the block is erased: for runs without power cuts, whose memory is then that
-    /// of what is live, however large the device.
+    /// and not only when the block is erased: for runs without power cuts, whose memory is then
+    /// that of what is live, however large the device.
     #[must_use]
     pub fn with_forgetting(mut self) -> Self {
         self.forgets = true;

@@ -144,8 +144,8 @@ pub trait Flash: Any {
     /// Whether the manufacturer marked the block as bad.
     fn is_factory_bad(&self, block: Pbn) -> bool;
 
-    /// Says that nobody will read the bytes of a page again unless the power fails. What simulates a
-    /// device need not keep them; what simulates power cuts must.
+    /// Says that nobody will read the bytes of a page again unless the power fails. What simulates
+    /// a device need not keep them; what simulates power cuts must.
     fn forget(&mut self, at: Ppn) {
         let _ = at;
     }
