@@ -436,7 +436,8 @@ impl Device {
         Ok((done, bytes.map(|bytes| &self.buffer[..bytes])))
     }
 
-    /// As [`Device::read`], into a buffer of a page: the result is how many bytes of it were filled.
+    /// As [`Device::read`], into a buffer of a page: the result says how many bytes of it were
+    /// filled.
     ///
     /// # Errors
     /// As [`Device::read`].
