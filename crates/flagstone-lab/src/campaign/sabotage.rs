@@ -31,7 +31,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All lies, with the name that commands use.
-    pub const ALL: [(Sabotage, &'static str); 12] = [
+    pub const ALL: [(Sabotage, &'static str); 17] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
         (Sabotage::EccIgnored, "ecc-ignored"),
@@ -40,10 +40,16 @@ impl Sabotage {
         (Sabotage::BlankNotErased, "blank-not-erased"),
         (Sabotage::BitErrorsSilent, "bit-errors-silent"),
         (Sabotage::Index(Flaw::FlushNotLogged), "flush-not-logged"),
+        (Sabotage::Index(Flaw::MergeNotLogged), "merge-not-logged"),
         (Sabotage::Index(Flaw::EndIgnored), "end-ignored"),
         (Sabotage::Index(Flaw::CommitNotForced), "commit-not-forced"),
         (Sabotage::Index(Flaw::NoUndo), "no-undo"),
         (Sabotage::Index(Flaw::UndoNotLogged), "undo-not-logged"),
+        // Without R1 to R4 of `flagstone::index::sal::recovery`.
+        (Sabotage::Index(Flaw::PagesFirst), "pages-first"),
+        (Sabotage::Index(Flaw::CoversAll), "covers-all"),
+        (Sabotage::Index(Flaw::RemovedAlone), "removed-alone"),
+        (Sabotage::Index(Flaw::UndoneFirst), "undone-first"),
     ];
 
     /// Whether it can be done to a subject.

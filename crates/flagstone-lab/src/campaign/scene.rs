@@ -11,7 +11,9 @@ use flagstone::commit::{Device, DeviceError, Group, Options};
 use flagstone::ftl::{Config, FtlError, VictimPolicy};
 use flagstone::host::{self, Host, HostConfig, HostError};
 use flagstone::index::sal::Transactions;
-use flagstone::index::{DeviceStore, HostStore, IndexError, Recoverable, Store, StoreError};
+use flagstone::index::{
+    DeviceStore, HostStore, IndexError, IndexKind, Recoverable, Settings, Store, StoreError,
+};
 use flagstone::nand::{
     Cell, Chip, Cut, Fault, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer,
 };
@@ -73,6 +75,8 @@ pub(super) struct Scene {
     pub(super) geometry: Geometry,
     pub(super) config: Config,
     pub(super) sabotage: Sabotage,
+    /// Whether log regions of the index grow until they are full.
+    fills_regions: bool,
 }
 
 /// Pages of the log of a database.
@@ -192,6 +196,17 @@ impl Scene {
             geometry,
             config,
             sabotage,
+            fills_regions: id.subject.recovers_itself() && id.base % 3 == 1,
+        }
+    }
+
+    /// An index that recovers itself merges a log region when a search makes it, mostly. On some
+    /// devices it does so when the region is full only, and regions are as short as can be.
+    fn settings(&self, index: IndexKind) -> Settings {
+        let tiny = index.info().tiny();
+        match self.fills_regions {
+            true => tiny.with("split", "lazy").with("false_positive", 0.0001),
+            false => tiny,
         }
     }
 
@@ -243,7 +258,7 @@ impl Scene {
                         (Box::new(HostStore::new(host)), now)
                     }
                 };
-                let settings = index.info().tiny();
+                let settings = self.settings(index);
                 if self.subject.recovers_itself() {
                     let (log, every) = (INDEX_LOG_PAGES, INDEX_CHECKPOINT_EVERY);
                     let flaw = self.sabotage.flaw();

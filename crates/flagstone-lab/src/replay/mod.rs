@@ -190,6 +190,13 @@ impl Setup {
         Ok((device, now))
     }
 
+    /// What decides how [`Setup::filled`] fills a device, in a word: where it is the same, so is
+    /// the device.
+    pub fn filled_by(&self) -> String {
+        let fill = (self.fill, self.overwrite, self.seed);
+        format!("{:?}", (self.kind, self.options, &self.device, fill))
+    }
+
     fn fill(&self, device: &mut Device) -> Result<Nanos, DeviceError> {
         let mut batch = Batch::new();
         let all = device.pages();
@@ -220,6 +227,22 @@ impl Setup {
         let wall = Instant::now();
         let (device, filled) = self.filled()?;
         self.run_on(device, filled, wall, script, source)
+    }
+
+    /// Makes the run on a copy of a device that [`Setup::filled`] gave, for other runs to follow.
+    ///
+    /// # Errors
+    /// As [`Setup::run`].
+    pub fn run_filled(
+        &self,
+        (device, filled): &(Device, Nanos),
+        script: &Script,
+        source: &Source,
+    ) -> Result<Record, ReplayError> {
+        script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
+        let wall = Instant::now();
+        let device = device.duplicate(Box::new(chip(device).clone()));
+        self.run_on(device, *filled, wall, script, source)
     }
 
     /// Makes the run on a device that was filled before and saved. It has been switched off and on

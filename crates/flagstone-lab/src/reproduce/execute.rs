@@ -4,7 +4,7 @@
 use super::engine::{Library, Outcome, Run};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,10 @@ pub fn execute(
     watch: &(dyn Fn(&Run, Step) + Sync),
 ) -> Result<BTreeMap<String, Outcome>, String> {
     fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let library = Library::new(jobs.max(1));
+    let mut words = BTreeSet::new();
+    let again = |word: String| (!words.insert(word.clone())).then_some(word);
+    let shared = runs.values().map(Run::starts_from).filter_map(again);
+    let library = Library::new(jobs.max(1)).sharing(shared.collect());
     let stop = AtomicBool::new(false);
     let one = |(hash, run): (&String, &Run)| -> Option<Result<(String, Outcome), String>> {
         let path = folder.join(format!("{hash}.json"));

@@ -180,7 +180,7 @@ fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
     let mistakes = Sabotage::ALL.iter().filter(|(sabotage, _)| {
         !sabotage.suits(Subject::Protocol(Kind::Plain)) && sabotage.suits(own)
     });
-    assert_eq!(mistakes.clone().count(), 5);
+    assert_eq!(mistakes.clone().count(), 10);
     for &(sabotage, name) in mistakes {
         let findings = run(&Campaign {
             depth: 2,

@@ -20,7 +20,7 @@ pub(super) struct Version {
 }
 
 /// What one transaction has written: the newest version of each page.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Writes {
     entries: Vec<Version>,
     index: FxHashMap<Lpn, u32>,
@@ -158,7 +158,7 @@ impl Writes {
 }
 
 /// One entry for each live transaction that has written something.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct TxTable<T> {
     live: FxHashMap<TxId, Box<T>>,
     spare: Vec<Box<T>>,

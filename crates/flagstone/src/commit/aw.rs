@@ -66,6 +66,7 @@ pub(super) const INFO: Info = Info {
     },
 };
 
+#[derive(Clone)]
 struct AtomicWrite {
     log: MappingLog,
     /// What the live transaction has written.

@@ -49,7 +49,7 @@ pub(super) fn widen(narrow: u32, near: u64) -> u64 {
 }
 
 /// What a live transaction has written.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Active {
     writes: Writes,
     /// The block of each page on flash, those included that it has overwritten itself.
@@ -63,6 +63,7 @@ pub(super) struct Active {
 }
 
 /// Live transactions and the zones that they write to.
+#[derive(Clone)]
 pub(super) struct Counted {
     pub(super) active: TxTable<Active>,
     pub(super) zones: Zones,

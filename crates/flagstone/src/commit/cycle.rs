@@ -45,7 +45,7 @@ impl Shadow {
 }
 
 /// The ring of a live transaction as far as it goes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Ring {
     first: Version,
     held: Option<(Version, Held)>,
@@ -56,7 +56,7 @@ struct Ring {
 }
 
 /// Live transactions and their pages: the active transaction table.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Active {
     rings: FxHashMap<TxId, Ring>,
     shadows: FxHashMap<Lpn, Shadow>,
@@ -183,7 +183,7 @@ struct Gate {
 
 /// Instants before which a page's next version is not programmed, because that would settle what an
 /// older version or a link to one means while a power cut can still undo it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Gates {
     closed: FxHashMap<Lpn, Gate>,
     /// Gates that were forgotten were closed until here at most.

@@ -548,6 +548,22 @@ impl Device {
         self.protocol.check(&self.ftl)
     }
 
+    /// A device that is as this one is, over a copy of its flash.
+    #[must_use]
+    pub fn duplicate(&self, flash: Box<dyn Flash>) -> Device {
+        Device {
+            ftl: self.ftl.duplicate(flash),
+            protocol: self.protocol.duplicate(),
+            info: self.info,
+            live: self.live.clone(),
+            writers: self.writers.clone(),
+            last_tx: self.last_tx,
+            host: self.host,
+            recovered_at: self.recovered_at,
+            buffer: Vec::new(),
+        }
+    }
+
     fn end(&mut self, tx: TxId) {
         let writers = &mut self.writers;
         self.live.end(tx, |at| {

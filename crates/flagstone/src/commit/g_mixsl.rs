@@ -38,6 +38,7 @@ pub(super) const INFO: Info = Info {
     ..shadow_log::INFO
 };
 
+#[derive(Clone)]
 struct GMixSl {
     log: ShadowLog,
     /// Records at which a group is written.

@@ -4,7 +4,7 @@
 use crate::units::{Lpn, TxId};
 
 /// What the device knows of a live transaction.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Live {
     tx: TxId,
     /// Pages written, where the protocol needs to know.
@@ -13,7 +13,7 @@ pub(super) struct Live {
 }
 
 /// Live transactions; identifiers ascend.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct LiveTable {
     list: Vec<Live>,
     emptied: Vec<Vec<Lpn>>,

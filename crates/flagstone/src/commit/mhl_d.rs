@@ -52,6 +52,7 @@ pub(super) const INFO: Info = Info {
     },
 };
 
+#[derive(Clone)]
 struct MhlD {
     pages: Counted,
     /// The plane that each head writes to.

@@ -61,12 +61,13 @@ pub(super) const INFO: Info = Info {
     },
 };
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Active {
     head: u32,
     writes: Writes,
 }
 
+#[derive(Clone)]
 struct MhlM {
     log: MappingLog,
     active: TxTable<Active>,

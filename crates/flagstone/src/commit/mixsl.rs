@@ -59,6 +59,7 @@ pub(super) const INFO: Info = Info {
     ..shadow_log::INFO
 };
 
+#[derive(Clone)]
 struct MixSl {
     log: ShadowLog,
 }

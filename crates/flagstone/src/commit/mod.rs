@@ -276,7 +276,7 @@ impl From<Slot> for Found<'_> {
 
 /// A commit protocol. [`Device`] has checked the arguments, made room for a few pages, and kept the
 /// isolation that the protocol supports before any of these is called.
-pub trait Protocol: Owner {
+pub trait Protocol: Owner + Duplicate {
     /// Transactions that can be live at once on this device, if there is a bound below that of
     /// [`Info`].
     fn live_max(&self) -> Option<u32> {
@@ -334,6 +334,18 @@ pub trait Protocol: Owner {
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
         let _ = ftl;
         Ok(())
+    }
+}
+
+/// What can be copied as it is, tables and all: a device that was filled once serves several runs.
+pub trait Duplicate {
+    /// The copy.
+    fn duplicate(&self) -> Box<dyn Protocol>;
+}
+
+impl<T: Protocol + Clone + 'static> Duplicate for T {
+    fn duplicate(&self) -> Box<dyn Protocol> {
+        Box::new(self.clone())
     }
 }
 

@@ -55,7 +55,7 @@ const CLOSED: Open = Open {
 };
 
 /// The Available and Unavailable zones.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Zones {
     /// Blocks that a slide sets aside.
     size: u32,
@@ -85,7 +85,7 @@ pub(super) struct Zones {
 }
 
 /// What the last slide said, as far as recovery needs it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct LastSlide {
     /// The last TxVer in the mapping table.
     pub(super) version: u64,

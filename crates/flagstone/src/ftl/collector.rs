@@ -179,6 +179,10 @@ fn relocate(
     let inside = ftl.may_open(Stream::Gc, plane) && ftl.flash.copy_back(true);
     ftl.stats.add_read(Cause::Gc, false);
     let read = ftl.flash.read(now, from, &mut data, &mut spare[..record]);
+    if inside {
+        ftl.flash.copy_back(false);
+        ftl.stats.inside += 1;
+    }
     let moved = match read {
         Ok(read) => {
             let head = Header::parse(&spare).expect("a live page holds a version");
@@ -193,12 +197,14 @@ fn relocate(
                     (fate == Fate::Copy).then_some(head.seq),
                 );
                 let bytes = &data[..read.data_bytes];
-                let gc = (Stream::Gc, inside.then_some(plane));
-                ftl.append_with(read.done, gc, page, bytes, Cause::Gc, |to, copy| {
+                ftl.inside = inside.then_some(plane);
+                let gc = (Stream::Gc, ftl.inside);
+                let copied = ftl.append_with(read.done, gc, page, bytes, Cause::Gc, |to, copy| {
                     copy.copy_from_slice(tail);
                     owner.place(to, copy);
-                })
-                .map(|to| {
+                });
+                ftl.inside = None;
+                copied.map(|to| {
                     ftl.stats.relocated += 1;
                     owner.relocated(ftl, &head, from, to);
                     Moved::To(to.done)
@@ -208,11 +214,6 @@ fn relocate(
         Err(FlashError::Uncorrectable { .. }) => Ok(Moved::Lost),
         Err(other) => Err(other.into()),
     };
-    if inside {
-        ftl.flash.copy_back(false);
-        let programmed = matches!(moved, Ok(Moved::To(_)));
-        ftl.stats.inside += 1 + u64::from(programmed);
-    }
     ftl.page_buffer = data;
     if matches!(moved, Ok(Moved::To(_) | Moved::Dropped)) {
         ftl.kill(from);

@@ -263,6 +263,8 @@ pub struct Ftl {
     victims: Victims,
     heads: [Head; 2],
     retire: Vec<Pbn>,
+    /// While a page is copied on a device with copy-back: its plane, which it need not leave.
+    inside: Option<u32>,
     meta: MetaArea,
     seq: u64,
     wear_cursor: u32,
@@ -343,6 +345,32 @@ impl Ftl {
     /// Gives the flash back, which is all that a power cut leaves.
     pub fn into_flash(self) -> Box<dyn Flash> {
         self.flash
+    }
+
+    /// A translation layer that is as this one is, over a copy of its flash.
+    #[must_use]
+    pub(crate) fn duplicate(&self, flash: Box<dyn Flash>) -> Ftl {
+        Ftl {
+            flash,
+            geometry: self.geometry,
+            addresses: self.addresses,
+            config: self.config,
+            format: self.format,
+            map: self.map.clone(),
+            dirty_map_pages: self.dirty_map_pages.clone(),
+            live: self.live.clone(),
+            blocks: self.blocks.clone(),
+            erases: self.erases.clone(),
+            free: self.free.clone(),
+            zone: self.zone.clone(),
+            victims: self.victims.clone(),
+            heads: self.heads.clone(),
+            retire: self.retire.clone(),
+            meta: self.meta.clone(),
+            stats: self.stats.clone(),
+            page_buffer: self.page_buffer.clone(),
+            ..*self
+        }
     }
 
     /// Blocks that can be allocated at once.

@@ -132,6 +132,7 @@ impl Ftl {
             victims: Victims::new(blocks, geometry.pages_per_block),
             heads: [Head::new(&geometry), Head::new(&geometry)],
             retire: Vec::new(),
+            inside: None,
             meta: MetaArea {
                 entries_per_page: sizes.entries_per_page,
                 anchors: anchors.iter().map(entry).collect(),

@@ -109,7 +109,7 @@ impl Ftl {
             Header { kind, lpn, seq }.emit(&mut spare);
             fill(at, &mut spare[header::SIZE..record]);
             self.stats.add(Operation::Program, cause);
-            match self.flash.program(now, at, data, &spare[..record]) {
+            match self.program_page(now, plane, at, data, &spare[..record]) {
                 Ok(done) => {
                     self.live[at.index() / 64] |= 1 << (at.0 % 64);
                     self.live_pages += 1;
@@ -128,6 +128,26 @@ impl Ftl {
                 Err(other) => return Err(other.into()),
             }
         }
+    }
+
+    /// Programs a page. A copy of one that is in the same plane does not cross the channel.
+    #[inline(always)]
+    fn program_page(
+        &mut self,
+        now: Nanos,
+        plane: u32,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        if self.inside != Some(plane) {
+            return self.flash.program(now, at, data, spare);
+        }
+        self.flash.copy_back(true);
+        let programmed = self.flash.program(now, at, data, spare);
+        self.flash.copy_back(false);
+        self.stats.inside += u64::from(programmed.is_ok());
+        programmed
     }
 
     /// [`Ftl::append_with`] for a tail that does not depend on where the page goes.

@@ -7,6 +7,11 @@
 //! keeps changes in a buffer has its operations journalled as well; they are done again after a
 //! restart, in order, and what had reached the pages already is overwritten by the same.
 //!
+//! There is one transaction at a time. Several side by side would need locks on keys, and pages
+//! that transactions share: two keys of different transactions lie in one page as soon as an index
+//! puts them there, and a page belongs to one transaction below. Clients take turns; `sal` over a
+//! store without transactions has several ([`super::sal::Transactions`]).
+//!
 //! Byte strings ([`Index::bytes`]) have transactions by the same calls: what is changed through
 //! [`Recoverable::index`] between begin and commit belongs to the transaction, if the index keeps
 //! nothing in buffers.

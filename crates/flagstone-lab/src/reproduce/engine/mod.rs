@@ -18,7 +18,7 @@ use crate::replay::Script;
 use flagstone::nand::Chip;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use toml::{Table, Value};
@@ -207,7 +207,8 @@ impl Run {
     pub fn starts_from(&self) -> String {
         match self {
             Run::Closed(run) => run.filled_by(),
-            Run::Replay(_) | Run::Index(_) | Run::Formula(_) => String::new(),
+            Run::Replay(run) => run.filled_by(),
+            Run::Index(_) | Run::Formula(_) => String::new(),
         }
     }
 
@@ -226,7 +227,8 @@ impl Run {
 }
 
 /// What runs share: each trace is read once, and a device is filled once for those that follow each
-/// other and start from it. Filling takes a third of a short run.
+/// other and start from it. Filling takes a third of a short run of the closed loop, and more than
+/// a quarter of a replay.
 #[derive(Debug)]
 pub struct Library {
     scripts: Mutex<BTreeMap<(PathBuf, u32), Arc<Script>>>,
@@ -234,6 +236,8 @@ pub struct Library {
     devices: Mutex<Vec<(String, Filled)>>,
     /// Devices that are kept.
     devices_max: usize,
+    /// What several runs start from.
+    shared: BTreeSet<String>,
 }
 
 /// A device that is being filled, or was.
@@ -247,7 +251,18 @@ impl Library {
             devices: Mutex::default(),
             // One for each, and one that is left for another.
             devices_max: jobs + 1,
+            shared: BTreeSet::new(),
         }
+    }
+
+    /// Names what several runs start from ([`Run::starts_from`]): only that is worth a copy.
+    #[must_use]
+    pub fn sharing(self, shared: BTreeSet<String>) -> Library {
+        Library { shared, ..self }
+    }
+
+    fn is_shared(&self, by: &str) -> bool {
+        self.shared.contains(by)
     }
 
     /// A device that is filled as a closed loop wants it.

@@ -4,8 +4,10 @@ use super::{Library, Outcome, RunError};
 use crate::device::DeviceSpec;
 use crate::nearest::nearest;
 use crate::replay::{Record, ReplayError, Setup, Source};
-use flagstone::commit::{Isolation, Kind, Options};
+use flagstone::commit::{Device, Isolation, Kind, Options};
+use flagstone::units::Nanos;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use toml::Table;
 
@@ -175,6 +177,12 @@ impl ReplayRun {
         )
     }
 
+    /// See [`Setup::filled_by`].
+    pub(super) fn filled_by(&self) -> String {
+        self.setup()
+            .map_or_else(|error| error.why, |setup| setup.filled_by())
+    }
+
     pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
         let setup = self.setup().map_err(|error| error.to_string())?;
         let whole = library.script(&self.trace, setup.device.geometry.page_bytes)?;
@@ -185,7 +193,15 @@ impl ReplayRun {
             name: self.trace.clone(),
             sha256: None,
         };
-        match setup.run(part.as_ref().unwrap_or(&whole), &source) {
+        let script = part.as_ref().unwrap_or(&whole);
+        let by = setup.filled_by();
+        let outcome = match library.is_shared(&by) {
+            true => with_filled(by, &setup, |device| {
+                setup.run_filled(device, script, &source)
+            }),
+            false => setup.run(script, &source),
+        };
+        match outcome {
             Ok(record) => Ok(Outcome::Done {
                 metrics: metrics(&record),
                 seconds: record.wall_s,
@@ -194,6 +210,29 @@ impl ReplayRun {
             Err(error) => Err(format!("{}: {error}", self.name())),
         }
     }
+}
+
+thread_local! {
+    /// The device that was filled last, and by what. A device belongs to its thread, so that each
+    /// one fills its own.
+    static FILLED: RefCell<Option<(String, (Device, Nanos))>> = const { RefCell::new(None) };
+}
+
+/// Does something with a device that was filled for this run, or for another that wanted the same.
+fn with_filled(
+    by: String,
+    setup: &Setup,
+    run: impl FnOnce(&(Device, Nanos)) -> Result<Record, ReplayError>,
+) -> Result<Record, ReplayError> {
+    FILLED.with_borrow_mut(|kept| {
+        if kept.as_ref().is_none_or(|(known, _)| *known != by) {
+            // The old one goes before there is another.
+            *kept = None;
+            *kept = Some((by, setup.filled()?));
+        }
+        let (_, device) = kept.as_ref().expect("it was filled just now");
+        run(device)
+    })
 }
 
 /// What is measured, by the names that experiment files use.
@@ -246,4 +285,48 @@ fn metrics(record: &Record) -> BTreeMap<String, f64> {
         }
     }
     metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn run(protocol: &str, rest: &str) -> ReplayRun {
+        let trace = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../data/tpcc-postgres.parquet"
+        );
+        let text = format!(
+            "trace = {trace:?}\nprotocol = \"{protocol}\"\ntransactions = 60\nfill = 0.9\n\
+             overwrite = true\ndevice = {{ preset = \"small\" }}\n{rest}"
+        );
+        ReplayRun::parse(toml::from_str(&text).unwrap()).unwrap()
+    }
+
+    fn metrics(run: &ReplayRun, library: &Library) -> BTreeMap<String, f64> {
+        match run.outcome(library).unwrap() {
+            Outcome::Done { metrics, .. } => metrics,
+            Outcome::Refused(why) => panic!("{why}"),
+        }
+    }
+
+    #[test]
+    fn a_device_that_was_filled_for_another_run_makes_no_difference() {
+        for kind in Kind::ALL {
+            let name = kind.info().name;
+            let runs = [run(name, ""), run(name, "abort_ratio = 0.3\nclients = 3")];
+            let by: BTreeSet<String> = runs.iter().map(ReplayRun::filled_by).collect();
+            assert_eq!(by.len(), 1);
+            let shared = Library::new(1).sharing(by);
+            for run in &runs {
+                let alone = metrics(run, &Library::new(1));
+                assert!(alone["committed"] > 0.0);
+                // On a device of which something was made before, too.
+                for _ in 0..2 {
+                    assert_eq!(metrics(run, &shared), alone, "{name}");
+                }
+            }
+        }
+    }
 }

@@ -14,7 +14,7 @@ use crate::ftl::{Cause, Fate, Ftl, FtlError, Header, Owner, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 
 /// What the collector remembers of its victim.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Collector {
     pages: Vec<Shadow>,
     /// When the flags that were set are done.
@@ -27,8 +27,8 @@ impl Owner for Afc {
         let read = ftl.block_records(now, victim, Cause::Gc, |at, head, tail| {
             pages.push(Shadow::parse(at, &head, tail));
         })?;
-        let acks = pages.iter().map(|page| self.waits.ack_of(page.tail.xid));
-        let now = ftl.sync(read.done, acks.max().unwrap_or_default())?;
+        let acks = self.waits.acks_of(read.done, Shadow::xids(&pages));
+        let now = ftl.sync(read.done, acks)?;
         self.collector = Collector {
             pages,
             flagged: now,
@@ -62,7 +62,7 @@ impl Owner for Afc {
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let flagged = self.collector.flagged;
         let xids = Shadow::xids(&self.collector.pages);
-        let until = flagged.max(self.waits.before_erase(victim, &xids));
+        let until = flagged.max(self.waits.before_erase(now, victim, xids));
         // D5
         ftl.sync(now, if self.as_published { flagged } else { until })
     }

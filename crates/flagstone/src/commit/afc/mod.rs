@@ -107,13 +107,14 @@ fn is_true(flag: u8) -> bool {
 }
 
 /// The transaction table's entry; a transaction without one is committed.
+#[derive(Clone)]
 enum Entry {
     InProgress(Open),
     Aborted(Chain),
 }
 
 /// A transaction in progress.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Open {
     chain: Chain,
     lpns: Vec<Lpn>,
@@ -146,7 +147,7 @@ impl Open {
 }
 
 /// The units of a transaction and the links among them.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Chain {
     /// Oldest first.
     units: Vec<Unit>,
@@ -203,6 +204,7 @@ impl Chain {
     }
 }
 
+#[derive(Clone)]
 struct Afc {
     geometry: Geometry,
     block_flags: bool,
@@ -309,15 +311,12 @@ impl Protocol for Afc {
         let barrier = ftl.sync(now, open.written)?;
         let flag = self.flag_first(ftl, barrier, first.page.at)?;
         let done = ftl.sync(barrier, flag)?;
-        let geometry = self.geometry;
-        let mut blocks = Vec::new();
-        for lpn in open.lpns {
-            if let Some(obsolete) = self.dirty.commit(lpn) {
-                blocks.push(geometry.block_of(obsolete));
-                self.carriers.retire(ftl, obsolete);
-            }
-        }
-        self.waits.commit(tx, done, blocks.into_iter());
+        let obsolete = open.lpns.iter().filter_map(|&lpn| {
+            let obsolete = self.dirty.commit(lpn)?;
+            self.carriers.retire(ftl, obsolete);
+            Some(self.geometry.block_of(obsolete))
+        });
+        self.waits.commit(tx, done, obsolete);
         Ok(Some(done))
     }
 

@@ -109,7 +109,7 @@ struct Straddler {
     kept_at: Option<Ppn>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Bpcc {
     /// Number of each page's last committed version.
     committed: Numbers,

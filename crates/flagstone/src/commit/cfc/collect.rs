@@ -21,14 +21,15 @@ use crate::units::{Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
 /// What the collector remembers between its steps.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Collector {
     victim: Option<Victim>,
-    /// With block flags: transactions that have copies in the blocks which copies go to.
+    /// With block flags: the transactions of the copies in the blocks which copies go to.
     copies: FxHashMap<Pbn, Vec<TxId>>,
 }
 
 /// The block that is being collected.
+#[derive(Clone)]
 struct Victim {
     block: Pbn,
     pages: Vec<Shadow>,
@@ -37,13 +38,17 @@ struct Victim {
     exposed: Vec<(TxId, Link)>,
     /// When the flags that were set are done.
     flagged: Nanos,
-    /// The page that is being copied, and the link that its copy takes.
+    /// The page that is being copied.
     moving: Option<Ppn>,
+    /// Its transaction, the link that its copy takes, and whether that joins a cluster: known where
+    /// it matters.
+    xid: TxId,
     takes: Option<usize>,
     joins: bool,
 }
 
 /// A link from the victim to another block.
+#[derive(Clone)]
 struct Outward {
     xid: TxId,
     /// What the link goes out from: a page, or all of the transaction's pages here.
@@ -58,8 +63,8 @@ impl Owner for Cfc {
         let read = ftl.block_records(now, victim, Cause::Gc, |at, head, tail| {
             pages.push(Shadow::parse(at, &head, tail));
         })?;
-        let acks = pages.iter().map(|page| self.waits.ack_of(page.tail.xid));
-        let now = ftl.sync(read.done, acks.max().unwrap_or_default())?;
+        let acks = self.waits.acks_of(read.done, Shadow::xids(&pages));
+        let now = ftl.sync(read.done, acks)?;
         let copies = &mut self.collector.copies;
         copies.retain(|&block, _| ftl.block_state(block) == BlockState::Open);
         let mut work = Victim {
@@ -69,9 +74,14 @@ impl Owner for Cfc {
             exposed: Vec::new(),
             flagged: now,
             moving: None,
+            xid: TxId(0),
             takes: None,
             joins: false,
         };
+        if work.links.is_empty() {
+            self.collector.victim = Some(work);
+            return Ok(now);
+        }
         // No copy will take the links of units without a live page.
         let kept: Vec<(TxId, Ppn)> = work
             .pages
@@ -96,18 +106,24 @@ impl Owner for Cfc {
 
     fn place(&mut self, to: Ppn, tail: &mut [u8]) {
         let mut says = Tail::parse(tail);
-        let state = self.table.get(&says.xid).map(|entry| &entry.state);
-        says.flag = if state.is_none() { TRUE } else { FALSE };
+        let committed = !self.table.contains_key(&says.xid);
+        says.flag = if committed { TRUE } else { FALSE };
         let block = self.geometry.block_of(to);
-        let here = self.collector.copies.get(&block);
-        let joins = here.is_some_and(|xids| xids.contains(&says.xid));
-        let work = self.victim();
+        let Collector { victim, copies } = &mut self.collector;
+        let work = victim.as_mut().expect("prepared");
         let moving = work.moving;
-        let takes = work.links.iter().position(|out| {
+        work.takes = work.links.iter().position(|out| {
             out.xid == says.xid && !out.settled && (out.from.is_none() || out.from == moving)
         });
-        work.joins = joins;
-        work.takes = takes.filter(|_| !joins);
+        let matters = work.takes.is_some() || !committed;
+        work.joins = matters
+            && copies
+                .get(&block)
+                .is_some_and(|xids| xids.contains(&says.xid));
+        if work.joins {
+            work.takes = None;
+        }
+        work.xid = says.xid;
         says.link = work.takes.map(|index| work.links[index].link);
         says.emit(tail);
     }
@@ -122,8 +138,7 @@ impl Owner for Cfc {
         if let Some(index) = work.takes.take() {
             work.links[index].settled = true;
         }
-        let page = work.pages.iter().find(|page| page.at == from);
-        let xid = page.expect("a victim's live pages can be read").tail.xid;
+        let xid = work.xid;
         self.note_copy(block, xid);
         let Some(entry) = self.table.get_mut(&xid) else {
             return;
@@ -150,8 +165,8 @@ impl Owner for Cfc {
         self.settle(ftl, now, &mut work, |_| true)?;
         let flagged = work.flagged;
         let xids = Shadow::xids(&work.pages);
+        let until = flagged.max(self.waits.before_erase(now, victim, xids));
         self.collector.victim = Some(work);
-        let until = flagged.max(self.waits.before_erase(victim, &xids));
         // D4
         ftl.sync(now, if self.as_published { flagged } else { until })
     }
@@ -166,9 +181,12 @@ impl Owner for Cfc {
             }
         }
         let mut xids: Vec<TxId> = Vec::new();
+        let covers = !self.covered.is_empty();
         for page in &work.pages {
             self.carriers.target_erased(ftl, page.at);
-            self.covered.remove(&page.at);
+            if covers {
+                self.covered.remove(&page.at);
+            }
             if let Some(entry) = self.table.get_mut(&page.tail.xid) {
                 entry.pages = entry.pages.saturating_sub(1);
                 if !xids.contains(&page.tail.xid) {
@@ -190,10 +208,7 @@ impl Cfc {
     /// A copy of a transaction's page has gone to a block.
     pub(super) fn note_copy(&mut self, block: Pbn, xid: TxId) {
         if self.block_flags {
-            let here = self.collector.copies.entry(block).or_default();
-            if !here.contains(&xid) {
-                here.push(xid);
-            }
+            self.collector.copies.entry(block).or_default().push(xid);
         }
     }
 
@@ -212,17 +227,19 @@ impl Cfc {
     /// Links that lead out of the victim, of transactions that are not aborted.
     fn outward(&self, pages: &[Shadow], victim: Pbn) -> Vec<Outward> {
         let mut links: Vec<Outward> = Vec::new();
+        let outside = |link: &Link| self.geometry.block_of(link.at) != victim;
         for page in pages {
+            let Some(link) = page.tail.link.filter(outside) else {
+                continue;
+            };
             let xid = page.tail.xid;
             let aborted = matches!(
                 self.table.get(&xid),
                 Some(entry) if matches!(entry.state, State::Aborted(_))
             );
-            let outside = |link: &Link| self.geometry.block_of(link.at) != victim;
-            let needed = !aborted && !self.covered.contains(&page.at);
-            let Some(link) = page.tail.link.filter(outside).filter(|_| needed) else {
+            if aborted || self.covered.contains(&page.at) {
                 continue;
-            };
+            }
             let from = (!self.block_flags).then_some(page.at);
             links.push(Outward {
                 xid,

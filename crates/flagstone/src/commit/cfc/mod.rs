@@ -98,20 +98,22 @@ fn is_true(flag: u8) -> bool {
 }
 
 /// The transaction table's entry; a transaction without one is committed.
+#[derive(Clone)]
 struct Entry {
     /// Pages on flash (NPage).
     pages: u32,
     state: State,
 }
 
+#[derive(Clone)]
 enum State {
-    InProgress(Open),
+    InProgress(Box<Open>),
     /// With what recovery found of it if it was cut between two of its flags (D3).
     Aborted(Option<Box<Mixed>>),
 }
 
 /// A transaction in progress.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Open {
     held: Option<Held>,
     /// A page of each head, the newest last.
@@ -124,12 +126,14 @@ struct Open {
 }
 
 /// An aborted transaction with TRUE pages.
+#[derive(Clone)]
 struct Mixed {
     /// The page of a FALSE head that is kept.
     keeper: Ppn,
     trues: Vec<Ppn>,
 }
 
+#[derive(Clone)]
 struct Cfc {
     geometry: Geometry,
     block_flags: bool,
@@ -141,11 +145,15 @@ struct Cfc {
     /// Pages found at recovery whose links others have as well.
     covered: FxHashSet<Ppn>,
     collector: collect::Collector,
+    /// What ended transactions leave behind is used again, box and all: the next one allocates
+    /// nothing.
+    #[expect(clippy::vec_box)]
+    emptied: Vec<Box<Open>>,
 }
 
 impl Protocol for Cfc {
     fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
-        let state = State::InProgress(Open::default());
+        let state = State::InProgress(self.emptied.pop().unwrap_or_default());
         self.table.insert(tx, Entry { pages: 0, state });
         Ok(())
     }
@@ -168,10 +176,8 @@ impl Protocol for Cfc {
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
         let own = tx.and_then(|tx| self.table.get(&tx));
-        if let Some(State::InProgress(Open {
-            held: Some(held), ..
-        })) = own.map(|e| &e.state)
-            && held.lpn == at
+        if let Some(State::InProgress(open)) = own.map(|e| &e.state)
+            && let Some(held) = open.held.as_ref().filter(|held| held.lpn == at)
         {
             return held.found();
         }
@@ -204,34 +210,38 @@ impl Protocol for Cfc {
             done = ftl.sync(barrier, done)?;
         }
         let Some(Entry {
-            state: State::InProgress(open),
+            state: State::InProgress(mut open),
             ..
         }) = self.table.remove(&tx)
         else {
             unreachable!("looked up above");
         };
-        let geometry = self.geometry;
-        let mut blocks = Vec::new();
-        for lpn in open.lpns {
-            if let Some(obsolete) = self.dirty.commit(lpn) {
-                blocks.push(geometry.block_of(obsolete));
-                self.carriers.retire(ftl, obsolete);
-            }
-        }
-        self.waits.commit(tx, done, blocks.into_iter());
+        let obsolete = open.lpns.iter().filter_map(|&lpn| {
+            let obsolete = self.dirty.commit(lpn)?;
+            self.carriers.retire(ftl, obsolete);
+            Some(self.geometry.block_of(obsolete))
+        });
+        self.waits.commit(tx, done, obsolete);
+        open.clear();
+        self.emptied.push(open);
         Ok(Some(done))
     }
 
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        for lpn in std::mem::take(&mut self.open(tx).lpns) {
-            let never_was = self.dirty.abort(ftl, lpn).expect("it was written");
-            ftl.kill(never_was);
-        }
-        let entry = self.table.get_mut(&tx).expect("looked up above");
-        entry.state = State::Aborted(None);
+        let entry = self.table.get_mut(&tx).expect("it is in progress");
+        let State::InProgress(mut open) = std::mem::replace(&mut entry.state, State::Aborted(None))
+        else {
+            panic!("{tx} is not in progress");
+        };
         if entry.pages == 0 {
             self.table.remove(&tx);
         }
+        for &lpn in &open.lpns {
+            let never_was = self.dirty.abort(ftl, lpn).expect("it was written");
+            ftl.kill(never_was);
+        }
+        open.clear();
+        self.emptied.push(open);
         Ok(now)
     }
 
@@ -240,7 +250,8 @@ impl Protocol for Cfc {
         let mut held = 0;
         for entry in self.table.values() {
             if let State::InProgress(open) = &entry.state {
-                lists += size_of_val(open.heads.as_slice()) + size_of_val(open.lpns.as_slice());
+                lists += size_of::<Open>() + size_of_val(open.heads.as_slice());
+                lists += size_of_val(open.lpns.as_slice());
                 lists += size_of_val(open.clusters.as_slice());
                 held += open.held.as_ref().map_or(0, |held| held.data.len());
             }
@@ -398,6 +409,15 @@ impl Cfc {
 }
 
 impl Open {
+    /// Forgets everything but its memory.
+    fn clear(&mut self) {
+        self.held = None;
+        self.heads.clear();
+        self.clusters.clear();
+        self.lpns.clear();
+        self.settled = Nanos::ZERO;
+    }
+
     /// The newest page of the transaction in a block.
     fn cluster(&self, block: Pbn) -> Option<Link> {
         let cluster = self.clusters.iter().find(|(here, _)| *here == block);

@@ -104,6 +104,7 @@ pub(in crate::commit) fn recover(
         dirty: DirtyPages::default(),
         carriers: Carriers::default(),
         waits: Waits::default(),
+        emptied: Vec::new(),
         covered,
         collector: Collector::default(),
     };

@@ -19,7 +19,7 @@ struct Carried {
 }
 
 /// Pages that carry the flag of another page.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::commit) struct Carriers {
     of_target: FxHashMap<Ppn, Ppn>,
     carriers: FxHashMap<Ppn, Carried>,
@@ -54,7 +54,9 @@ impl Carriers {
 
     /// The collector has copied a page.
     pub(in crate::commit) fn moved(&mut self, from: Ppn, to: Ppn) {
-        if let Some(carried) = self.carriers.remove(&from) {
+        if !self.carriers.is_empty()
+            && let Some(carried) = self.carriers.remove(&from)
+        {
             self.of_target.insert(carried.target, to);
             self.carriers.insert(to, carried);
         }
@@ -62,7 +64,9 @@ impl Carriers {
 
     /// A page is gone, and with it the need to carry its flag.
     pub(in crate::commit) fn target_erased(&mut self, ftl: &mut Ftl, target: Ppn) {
-        if let Some(carrier) = self.of_target.remove(&target) {
+        if !self.of_target.is_empty()
+            && let Some(carrier) = self.of_target.remove(&target)
+        {
             let carried = self.carriers.remove(&carrier).expect("both tables have it");
             if !carried.current {
                 ftl.kill(carrier);

@@ -14,7 +14,7 @@ struct Row {
 }
 
 /// The dirty page table.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::commit) struct DirtyPages {
     rows: FxHashMap<Lpn, Row>,
 }

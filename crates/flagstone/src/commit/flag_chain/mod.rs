@@ -122,12 +122,9 @@ impl Shadow {
         }
     }
 
-    /// The transactions of some pages, each once.
-    pub(super) fn xids(pages: &[Shadow]) -> Vec<TxId> {
-        let mut xids: Vec<TxId> = pages.iter().map(|page| page.tail.xid).collect();
-        xids.sort_unstable();
-        xids.dedup();
-        xids
+    /// The transaction of each page.
+    pub(super) fn xids(pages: &[Shadow]) -> impl Iterator<Item = TxId> {
+        pages.iter().map(|page| page.tail.xid)
     }
 
     pub(super) fn link_to_it(&self) -> Link {

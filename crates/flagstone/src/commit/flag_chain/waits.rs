@@ -1,7 +1,11 @@
 //! What the collector has to wait for: commits whose acknowledgement lies ahead, and erases.
+//!
+//! Most of what a collection asks about is long over. So what is remembered is kept in the order in
+//! which it comes, which costs next to nothing, and is searched only by a collection that comes
+//! before the end of it.
 
 use crate::units::{Nanos, Pbn, TxId};
-use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 /// Commits, and erases, that are remembered one by one.
 const COMMITS: usize = 4096;
@@ -9,18 +13,26 @@ const ERASES: usize = 64;
 
 /// Instants that later steps must not come before. Steps are not in the order of their instants, so
 /// nothing is forgotten because an instant has passed: there is a floor below which all is one.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::commit) struct Waits {
     /// What ends up to here is not remembered, and waited for by all.
     floor: Nanos,
-    /// Transactions that are committed in memory and will be on flash at that instant.
-    acks: FxHashMap<TxId, Nanos>,
-    /// Blocks with pages that these commits made obsolete, and the last such instant of each.
-    obsolete: FxHashMap<Pbn, Nanos>,
-    /// When each erase in flight is done.
-    erases: Vec<Nanos>,
-    /// Transactions that had pages in these blocks, and when the last such erase is done.
-    erased: FxHashMap<TxId, Nanos>,
+    /// The end of the last commit, of any.
+    acked: Nanos,
+    /// Transactions that are committed in memory and will be on flash at that instant, in the order
+    /// of their identifiers.
+    acks: Vec<(TxId, Nanos)>,
+    /// For each block the last such instant of a commit that made pages of it obsolete.
+    obsolete: Vec<Nanos>,
+    /// Erases in flight, oldest first.
+    erases: VecDeque<Erase>,
+}
+
+/// An erase: when it is done, and the transactions that had pages in the block, some several times.
+#[derive(Debug, Clone)]
+struct Erase {
+    done: Nanos,
+    xids: Vec<TxId>,
 }
 
 impl Waits {
@@ -31,54 +43,125 @@ impl Waits {
         ack: Nanos,
         blocks: impl Iterator<Item = Pbn>,
     ) {
-        self.acks.insert(tx, ack);
+        self.acked = ack.max(self.acked);
+        // Mostly the last.
+        let place = self.acks.iter().rposition(|entry| entry.0 < tx);
+        self.acks
+            .insert(place.map_or(0, |place| place + 1), (tx, ack));
         for block in blocks {
-            let ends = self.obsolete.entry(block).or_default();
+            if self.obsolete.len() <= block.index() {
+                self.obsolete.resize(block.index() + 1, Nanos::ZERO);
+            }
+            let ends = &mut self.obsolete[block.index()];
             *ends = ack.max(*ends);
         }
         if self.acks.len() > COMMITS {
-            let mut ends: Vec<Nanos> = self.acks.values().copied().collect();
+            let mut ends: Vec<Nanos> = self.acks.iter().map(|entry| entry.1).collect();
             self.raise(*ends.select_nth_unstable(COMMITS / 2).1);
         }
     }
 
     fn raise(&mut self, floor: Nanos) {
         self.floor = floor.max(self.floor);
-        self.acks.retain(|_, ends| *ends > floor);
-        self.obsolete.retain(|_, ends| *ends > floor);
-        self.erases.retain(|ends| *ends > floor);
-        self.erased.retain(|_, ends| *ends > floor);
+        self.acks.retain(|entry| entry.1 > floor);
+        self.erases.retain(|erase| erase.done > floor);
     }
 
     /// When the commit of a transaction is durable. Its pages are not copied as committed before.
     pub(in crate::commit) fn ack_of(&self, tx: TxId) -> Nanos {
-        self.acks.get(&tx).copied().unwrap_or(self.floor)
+        let place = self.acks.binary_search_by_key(&tx, |entry| entry.0);
+        place.map_or(self.floor, |place| self.acks[place].1)
+    }
+
+    /// When the commits of some transactions are durable, for who asks at `now`: no later than that
+    /// if all are.
+    pub(in crate::commit) fn acks_of(&self, now: Nanos, xids: impl Iterator<Item = TxId>) -> Nanos {
+        let all = self.acked.max(self.floor);
+        if all <= now {
+            return all;
+        }
+        xids.map(|xid| self.ack_of(xid)).max().unwrap_or_default()
     }
 
     /// The erase of a block was issued that held pages of these transactions; it will be done at
     /// `done`.
-    pub(in crate::commit) fn erase(&mut self, done: Nanos, xids: Vec<TxId>) {
-        self.erases.push(done);
-        for xid in xids {
-            let ends = self.erased.entry(xid).or_default();
-            *ends = done.max(*ends);
-        }
+    pub(in crate::commit) fn erase(&mut self, done: Nanos, xids: impl Iterator<Item = TxId>) {
+        let xids = xids.collect();
+        self.erases.push_back(Erase { done, xids });
         if self.erases.len() > ERASES {
-            let mut ends = self.erases.clone();
+            let mut ends: Vec<Nanos> = self.erases.iter().map(|erase| erase.done).collect();
             self.raise(*ends.select_nth_unstable(ERASES / 2).1);
         }
     }
 
-    /// What the erase of a block waits for: the commits that made pages in it obsolete, and the
-    /// erases in flight of other pages of the same transactions. A page whose erase did not land
-    /// must find the chain above it unbroken.
-    pub(in crate::commit) fn before_erase(&self, victim: Pbn, xids: &[TxId]) -> Nanos {
-        let erases = xids.iter().filter_map(|xid| self.erased.get(xid)).copied();
-        let commits = self.obsolete.get(&victim).copied();
-        erases
-            .chain(commits)
-            .max()
-            .unwrap_or_default()
-            .max(self.floor)
+    /// What the erase of a block waits for that could be issued at `now`: the commits that made
+    /// pages in it obsolete, and the erases in flight of other pages of the same transactions. A
+    /// page whose erase did not land must find the chain above it unbroken.
+    pub(in crate::commit) fn before_erase(
+        &self,
+        now: Nanos,
+        victim: Pbn,
+        xids: impl Iterator<Item = TxId>,
+    ) -> Nanos {
+        let commits = self.obsolete.get(victim.index()).copied();
+        let mut until = commits.unwrap_or_default().max(self.floor);
+        let mut here = Vec::new();
+        let mut xids = Some(xids);
+        for erase in &self.erases {
+            // One that is over by then is waited for without asking.
+            let ahead = erase.done > now;
+            if let Some(xids) = xids.take_if(|_| ahead) {
+                here.extend(xids);
+                here.sort_unstable();
+            }
+            let shared = |xid: &TxId| here.binary_search(xid).is_ok();
+            if erase.done > until && (!ahead || erase.xids.iter().any(shared)) {
+                until = erase.done;
+            }
+        }
+        until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn xids<const N: usize>(all: [u64; N]) -> impl Iterator<Item = TxId> {
+        all.into_iter().map(TxId)
+    }
+
+    #[test]
+    fn a_collection_waits_for_the_commits_of_its_pages_that_lie_ahead() {
+        let mut waits = Waits::default();
+        for (tx, ack) in [(5, 50), (3, 90), (4, 10)] {
+            waits.commit(TxId(tx), Nanos(ack), std::iter::empty());
+        }
+        assert_eq!(waits.acks_of(Nanos(0), xids([3, 4])), Nanos(90));
+        assert_eq!(waits.acks_of(Nanos(0), xids([4, 5, 6])), Nanos(50));
+        assert_eq!(waits.acks_of(Nanos(0), xids([6])), Nanos(0));
+        assert!(waits.acks_of(Nanos(90), xids([6])) <= Nanos(90));
+        // Half of too many are forgotten, and all of them are waited for.
+        for tx in 10..10 + COMMITS as u64 {
+            waits.commit(TxId(tx), Nanos(1_000 + tx), std::iter::empty());
+        }
+        assert_eq!(waits.ack_of(TxId(3)), waits.floor);
+        assert!(waits.floor > Nanos(2_000) && waits.acks.len() <= COMMITS / 2 + 3);
+        let last = 9 + COMMITS as u64;
+        assert_eq!(waits.ack_of(TxId(last)), Nanos(1_000 + last));
+    }
+
+    #[test]
+    fn an_erase_waits_for_those_of_the_same_transactions_and_for_commits_over_its_block() {
+        let mut waits = Waits::default();
+        waits.commit(TxId(9), Nanos(40), [Pbn(7)].into_iter());
+        waits.erase(Nanos(100), xids([2, 1, 2]));
+        waits.erase(Nanos(200), xids([5]));
+        let before = |block, now, all| waits.before_erase(Nanos(now), Pbn(block), xids([all]));
+        assert_eq!(before(0, 0, 2), Nanos(100));
+        assert_eq!(before(0, 0, 5), Nanos(200));
+        assert_eq!(before(7, 0, 6), Nanos(40));
+        assert_eq!(before(8, 0, 6), Nanos(0));
+        assert!(before(8, 100, 6) <= Nanos(100));
     }
 }

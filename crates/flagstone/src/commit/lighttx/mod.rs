@@ -75,6 +75,7 @@ pub(super) const INFO: Info = Info {
     },
 };
 
+#[derive(Clone)]
 struct LightTx {
     pages: Counted,
 }

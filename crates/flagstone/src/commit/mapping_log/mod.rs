@@ -68,6 +68,7 @@ const UNSTATED_MAX: u64 = 1 << 23;
 pub(in crate::commit) const LANES: usize = 2;
 
 /// A group that no durable log page calls durable yet.
+#[derive(Clone)]
 struct Recent {
     group: u64,
     done: Nanos,
@@ -76,6 +77,7 @@ struct Recent {
 }
 
 /// The logs, and what has to be durable before what.
+#[derive(Clone)]
 pub(in crate::commit) struct MappingLog {
     logs: u32,
     group: u64,
@@ -384,7 +386,7 @@ impl MappingLog {
             .recent
             .iter()
             .map(|group| (size_of::<Recent>() + group.blocks.len() * size_of::<Pbn>()) as u64);
-        self.buffer.capacity() as u64 + recent.sum::<u64>()
+        self.buffer.len() as u64 + recent.sum::<u64>()
     }
 }
 

@@ -88,7 +88,7 @@ struct Leftover {
     next: Lpn,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Scc {
     /// Number of each page's last committed version.
     committed: Numbers,

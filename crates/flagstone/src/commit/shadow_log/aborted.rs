@@ -17,7 +17,7 @@ layout! {
 }
 
 /// Aborted transactions with pages on flash: how many each, and in which blocks.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Aborted {
     pages: FxHashMap<TxId, u32>,
     in_block: FxHashMap<Pbn, Vec<TxId>>,

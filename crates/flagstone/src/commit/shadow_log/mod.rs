@@ -71,7 +71,7 @@ struct Shadow {
 }
 
 /// A row of the transaction table.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Live {
     /// Every page it programmed: versions that it has overwritten itself and copies by the
     /// collector included, because they may all still be there after a power cut.
@@ -95,6 +95,7 @@ impl Row {
 }
 
 /// Shadow pages and their log.
+#[derive(Clone)]
 pub(super) struct ShadowLog {
     live: FxHashMap<TxId, Live>,
     /// The newest own version of each page that a live transaction wrote; no two write the same.

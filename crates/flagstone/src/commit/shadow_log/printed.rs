@@ -11,7 +11,7 @@ use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 
 /// What only the form as printed needs.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Printed {
     /// Pages of the log, which each pass reads.
     log: Vec<Ppn>,

@@ -7,6 +7,8 @@ pub enum Flaw {
     None,
     /// A flush writes its pages to their places without logging them.
     FlushNotLogged,
+    /// A flush in which a full log region is merged does so.
+    MergeNotLogged,
     /// A restart takes a flush for finished that is not.
     EndIgnored,
     /// A commit is acknowledged before its record is durable.

@@ -79,6 +79,8 @@ pub struct Transactions {
     locks: BTreeMap<Key, u64>,
     next: u64,
     flushes: u64,
+    /// Full log regions merged before the last flush.
+    merged: u64,
     /// Flushes after which a checkpoint is taken.
     checkpoint_every: u64,
     rolled: (u64, u64),
@@ -143,6 +145,7 @@ impl Transactions {
             locks: BTreeMap::new(),
             next: 1,
             flushes: 0,
+            merged: 0,
             checkpoint_every,
             rolled: (0, 0),
             redoing: false,
@@ -202,7 +205,13 @@ impl Transactions {
                 false => self.dirty.remove(&set),
             };
         }
-        if self.flaw != Flaw::FlushNotLogged {
+        let merged = std::mem::replace(&mut self.merged, self.index.counts.full);
+        let unlogged = match self.flaw {
+            Flaw::FlushNotLogged => true,
+            Flaw::MergeNotLogged => merged != self.merged,
+            _ => false,
+        };
+        if !unlogged {
             self.ring.append(&record(Entry::BeginFlush(sets, covers)));
             for (&at, page) in &self.below.borrow().waiting {
                 self.ring.append(&record(Entry::Page(at, page.clone())));
