@@ -34,6 +34,9 @@ pub struct ClosedRun {
     /// Whether an update reads its row first.
     #[serde(default)]
     reads_first: bool,
+    /// Pages of each table that clients share to add rows to; 0 if each has its own.
+    #[serde(default)]
+    insert_targets: u32,
     /// What is locked, `pages` or `records`, or what the `stack` locks by itself.
     #[serde(default = "of_stack")]
     locks: String,
@@ -118,7 +121,7 @@ fn one_seed() -> u64 {
 }
 
 impl ClosedRun {
-    pub(super) const KEYS: [&str; 24] = [
+    pub(super) const KEYS: [&str; 25] = [
         "stack",
         "device",
         "clients",
@@ -126,6 +129,7 @@ impl ClosedRun {
         "hot_fill",
         "versions",
         "reads_first",
+        "insert_targets",
         "locks",
         "sizes",
         "frames",
@@ -258,6 +262,7 @@ impl ClosedRun {
         options.hot_fill = self.hot_fill;
         options.versions = self.versions;
         options.reads_first = self.reads_first;
+        options.insert_targets = self.insert_targets;
         options.sizes = self.sizes().map_err(|error| error.to_string())?;
         let failed = |error: String| format!("{}: {error}", self.name());
         let mut source = Pages::new(&options).map_err(|error| failed(error.to_string()))?;

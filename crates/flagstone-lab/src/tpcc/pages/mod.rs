@@ -160,8 +160,11 @@ pub struct Options {
     /// Places that a row has in its page, one for each of its last versions; with one, a row is one
     /// record for life.
     pub versions: u16,
-    /// Whether an update reads its row before it writes it, so that a shared lock comes first.
+    /// Whether a row is read before it is changed or added, so that a shared lock comes first.
     pub reads_first: bool,
+    /// Pages of each table to which rows are added at a time, which clients share: client *c* uses
+    /// the one of number *c* modulo this. With 0 each client has its own, as a server's backend.
+    pub insert_targets: u32,
     /// Pages that the database may grow to.
     pub pages_max: u32,
     /// Which transactions are dealt.
@@ -178,6 +181,7 @@ impl Options {
             hot_fill: 100,
             versions: 1,
             reads_first: false,
+            insert_targets: 0,
             pages_max: u32::MAX,
             sizes: Sizes::All,
         }
@@ -295,6 +299,10 @@ impl Pages {
             self.clients
                 .push(Client::new(number, self.options.seed, terminal));
         }
+        let adder = match self.options.insert_targets {
+            0 => client,
+            shared => client % shared,
+        };
         loop {
             let request = self.clients[client as usize].next_request();
             into.number = self.dealt;
@@ -302,7 +310,7 @@ impl Pages {
             into.accesses.clear();
             into.commits = self
                 .database
-                .derive(client, &request, roll_back, &mut into.accesses);
+                .derive(adder, &request, roll_back, &mut into.accesses);
             self.versions.name(&mut into.accesses, |page| {
                 self.database.relation_of(Lpn(page))
             });

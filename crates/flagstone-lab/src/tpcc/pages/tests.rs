@@ -3,6 +3,7 @@
 use super::shape::{Reads, Shape, side_by_side};
 use super::*;
 use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Small pages and few rows, so that all of them fill up, split and move.
@@ -190,7 +191,7 @@ fn updates_of_a_row_go_round_its_versions_and_readers_meet_none_of_them() {
 }
 
 #[test]
-fn whoever_updates_a_row_reads_it_first_if_asked_to() {
+fn whoever_changes_a_heap_reads_it_first_if_asked_to() {
     let deal = |reads_first: bool| {
         let options = Options {
             reads_first,
@@ -204,7 +205,7 @@ fn whoever_updates_a_row_reads_it_first_if_asked_to() {
         heaps.filter(heap).collect::<Vec<_>>()
     };
     let (plain, reading) = (deal(false), deal(true));
-    let changes = |access: &Access| matches!(access.verb, Verb::Update | Verb::Expire);
+    let changes = |access: &Access| access.verb != Verb::Read;
     let changed = plain.iter().filter(|access| changes(access)).count();
     assert!(changed > 0);
     assert_eq!(reading.len(), plain.len() + changed);
@@ -213,6 +214,40 @@ fn whoever_updates_a_row_reads_it_first_if_asked_to() {
             assert_eq!((before.verb, before.at), (Verb::Read, after.at));
         }
     }
+}
+
+#[test]
+fn clients_that_share_insertion_targets_meet_in_the_pages_that_are_added() {
+    let meet = |insert_targets: u32| {
+        let mut pages = Pages::new(&Options {
+            insert_targets,
+            ..small()
+        })
+        .unwrap();
+        let loaded = pages.pages();
+        let mut transaction = Transaction::default();
+        let mut clients: BTreeMap<Lpn, BTreeSet<u32>> = BTreeMap::new();
+        for client in (0..3_000).map(|number| number % 6) {
+            pages.deal(client, false, &mut transaction).unwrap();
+            for Access { verb, at } in &transaction.accesses {
+                let heap = pages.relation_of(at.page).is_heap();
+                if *verb == Verb::Insert && heap && at.page.0 >= loaded {
+                    clients.entry(at.page).or_default().insert(client);
+                }
+            }
+        }
+        clients
+    };
+    assert!(meet(0).values().all(|clients| clients.len() == 1));
+    let shared = meet(2);
+    let alike = |clients: &BTreeSet<u32>| {
+        clients
+            .iter()
+            .all(|c| c % 2 == clients.first().unwrap() % 2)
+    };
+    assert!(shared.values().all(alike));
+    assert!(shared.values().any(|clients| clients.len() == 3));
+    assert!(meet(1).values().any(|clients| clients.len() == 6));
 }
 
 #[test]

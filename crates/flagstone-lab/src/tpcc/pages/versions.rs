@@ -11,10 +11,11 @@
 //! transactions would have to change a row before two meet in one record. A reader takes the place
 //! that is written last.
 //!
-//! A trace of page requests shows one thing more: whoever updates a row has looked at it before.
-//! Where the host is told of that read as well (`reads_first`), an update asks for a shared lock
-//! and then for an exclusive one, and two that meet in between wait for each other until one of
-//! them is restarted.
+//! A trace of page requests shows one thing more: whoever changes a page has asked for it before,
+//! to look at the row or for the room. Where the host is told of that read as well (`reads_first`),
+//! a change of a heap asks for a shared lock and then for an exclusive one, and two that meet in
+//! between wait for each other until one of them is restarted. Under locks on records this happens
+//! to updates only: nobody else asks for a row that is not there yet.
 
 use super::relation::Relation;
 use super::{Access, Rid, Verb};
@@ -24,7 +25,7 @@ use rustc_hash::FxHashMap;
 pub(super) struct Versions {
     /// Places of a row; with one, a row is one record for life.
     places: u16,
-    /// Whether an update reads its row before it writes it.
+    /// Whether a change of a row reads it first.
     reads_first: bool,
     /// Updates of each row so far.
     updates: FxHashMap<Rid, u16>,
@@ -62,7 +63,7 @@ impl Versions {
                 self.scratch.push(Access { verb, at });
             };
             let newest = self.updates.get(&at).copied().unwrap_or(0);
-            if self.reads_first && matches!(verb, Verb::Update | Verb::Expire | Verb::Delete) {
+            if self.reads_first && verb != Verb::Read {
                 push(Verb::Read, newest);
             }
             match verb {

@@ -6,14 +6,14 @@
 //! ```
 //!
 //! A transaction is committed if no flag of it is FALSE. Unlike the page-level AFC this asks for
-//! all its flags, by XID, not for those of a chain: recovery has read them all. So there are no
-//! links, any page may be moved but the first, and of the pages that an aborted transaction leaves
+//! all its flags, by XID, not for those of a chain: recovery has read them all. So any page may be
+//! moved but the first, and of the pages that an aborted transaction leaves
 //! only one has to be FALSE (`D10`). Pages of a transaction in progress are issued once its first
 //! one is durable, or a cut could leave the others without it.
 
 use super::book::{Book, Owned};
-use super::{Chain, Chains, Flaws, Member, RecordInfo};
-use crate::commit::flag_chain::Link;
+use super::versions::Versions;
+use super::{Flaws, Member, RecordInfo, Verdicts};
 use crate::commit::table_bytes;
 use crate::ftl::{Cause, Ftl, FtlError, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
@@ -74,17 +74,9 @@ impl AfcEx {
         entry.members.push(owned.member);
         entry
     }
-
-    /// Transactions with entries in a block, each once.
-    fn in_block(&self, block: Pbn) -> Vec<TxId> {
-        let mut all: Vec<TxId> = self.book.in_block(block).map(|owned| owned.tx).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
-    }
 }
 
-impl Chains for AfcEx {
+impl Verdicts for AfcEx {
     fn is_committed(&self, flags: &[u8]) -> bool {
         flags.iter().all(|&flag| is_true(flag))
     }
@@ -93,10 +85,10 @@ impl Chains for AfcEx {
         !matches!(flag, FALSE_AT_FIRST | TRUE | FALSE)
     }
 
-    fn next(&self, tx: TxId) -> (Option<Link>, u8) {
+    fn next(&self, tx: TxId) -> u8 {
         match self.table.contains_key(&tx) {
-            true => (None, TRUE),
-            false => (None, FALSE_AT_FIRST),
+            true => TRUE,
+            false => FALSE_AT_FIRST,
         }
     }
 
@@ -108,13 +100,8 @@ impl Chains for AfcEx {
     }
 
     fn wrote(&mut self, ftl: &mut Ftl, tx: TxId, member: Member, done: Nanos) {
-        let (link, flag) = self.next(tx);
-        let entry = self.note(Owned {
-            tx,
-            member,
-            link,
-            flag,
-        });
+        let flag = self.next(tx);
+        let entry = self.note(Owned { tx, member, flag });
         entry.written = entry.written.max(done);
         if flag == FALSE_AT_FIRST {
             entry.first = Some(member);
@@ -153,13 +140,12 @@ impl Chains for AfcEx {
         }
     }
 
-    fn found(&mut self, _: &mut Ftl, chain: &Chain) -> bool {
-        if !chain.members.iter().all(|owned| is_true(owned.flag)) {
-            for &owned in &chain.members {
+    fn found(&mut self, _: TxId, members: &[Owned]) {
+        if !members.iter().all(|owned| is_true(owned.flag)) {
+            for &owned in members {
                 self.note(owned);
             }
         }
-        false
     }
 
     fn flag_of_copy(&self, tx: TxId) -> u8 {
@@ -169,9 +155,15 @@ impl Chains for AfcEx {
         }
     }
 
-    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+    fn prepare(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        victim: Pbn,
+        _: &Versions,
+    ) -> Result<Nanos, FtlError> {
         let mut done = now;
-        for tx in self.in_block(victim) {
+        for tx in self.book.txs_in(victim) {
             let entry = &self.table[&tx];
             if !entry.aborted || self.flaws.lose_flags {
                 continue;

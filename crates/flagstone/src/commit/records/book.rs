@@ -1,12 +1,11 @@
 //! Which transactions have entries on flash, where, and what their flags say. The lists of entries
 //! lie behind the pages' images and not in the summary of their block (D2); without this table the
-//! collector had to read each dead page, and each page that it links to, before an erase (D11).
+//! collector had to read each dead page before an erase, and look for the other pages (D11).
 //!
 //! Recovery reads all lists anyway and fills it. `check` compares it with flash.
 
 use super::format::peek_version;
 use super::{Member, spare};
-use crate::commit::flag_chain::Link;
 use crate::ftl::{BlockState, Cause, Ftl, FtlError};
 use crate::nand::Geometry;
 use crate::units::{Nanos, Pbn, Ppn, TxId};
@@ -17,7 +16,6 @@ use std::collections::BTreeMap;
 pub(super) struct Owned {
     pub(super) tx: TxId,
     pub(super) member: Member,
-    pub(super) link: Option<Link>,
     pub(super) flag: u8,
 }
 
@@ -50,6 +48,14 @@ impl Book {
         let end = self.geometry.page(Pbn(block.0 + 1), 0);
         let here = self.entries.range((first, 0)..(end, 0));
         here.map(|(_, owned)| owned)
+    }
+
+    /// The transactions with entries in a block, each once.
+    pub(super) fn txs_in(&self, block: Pbn) -> Vec<TxId> {
+        let mut all: Vec<TxId> = self.in_block(block).map(|owned| owned.tx).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// The entries in a page.
@@ -126,7 +132,6 @@ impl Book {
                             seq: version.head.seq as u32,
                             index: index as u8,
                         },
-                        link: entry.link,
                         flag: version.tail.flags[index],
                     };
                     let kept = self.get(owned.member);

@@ -1,22 +1,23 @@
-//! CFC_ex ([FlagCommit] §3.1, §4.3): a commit sets the flag of each head of its transaction's
-//! chain.
+//! CFC_ex ([FlagCommit] §3.1, §4.3): a commit sets one flag of its transaction.
 //!
 //! ```text
-//! page of the victim      entry of               what happens to it       its link
-//! live                    a committed one        copied, flag TRUE        stays in the copy
-//! live                    one that is not        copied, flag FALSE       stays in the copy
-//! dead                    a committed one        reclaimed (cases 1, 2)   its target gets TRUE
-//! dead                    one in progress        reclaimed                its target is a head
-//! dead                    an aborted one         reclaimed                -
+//! page of the victim   entry of         what happens to it    what the transaction needs elsewhere
+//! live                 a committed one  copied, flag TRUE     -
+//! live                 one that is not  copied, flag FALSE    -
+//! dead                 a committed one  reclaimed             a TRUE flag, if the erase takes the
+//!                                                             last and a live page has an entry
+//! dead                 one that is not  reclaimed             -
 //! ```
 //!
-//! Every head of a committed transaction is TRUE, so that a page can be erased when what it links
-//! to is TRUE. No flag of a transaction that is not committed is TRUE. A flag is handed on once the
-//! commit of its transaction is durable, whatever others do.
+//! A transaction is committed if any flag of it is TRUE, wherever that is (`D5`). Where no live
+//! version has an entry of it, nobody asks whether it is: for each record of a dead version there
+//! is a newer committed copy, whose verdict is safe by the same rule (`D12`). Flags of a
+//! transaction that is not committed are all FALSE. A flag is handed on once the commit of its
+//! transaction is durable, whatever others do.
 
 use super::book::{Book, Owned};
-use super::{Chain, Chains, Flaws, Member, RecordInfo};
-use crate::commit::flag_chain::{Link, Waits};
+use super::versions::Versions;
+use super::{Flaws, Member, RecordInfo, Verdicts};
 use crate::commit::table_bytes;
 use crate::ftl::{Cause, Ftl, FtlError, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
@@ -24,7 +25,7 @@ use rustc_hash::FxHashMap;
 
 pub(super) const INFO: RecordInfo = RecordInfo {
     name: "cfc-ex",
-    idea: "records of several transactions share a page; a flag a transaction and chain commits",
+    idea: "records of several transactions share a page; a transaction's TRUE flag commits it",
     paper: "FlagCommit",
     section: "4",
 };
@@ -36,15 +37,22 @@ fn is_true(flag: u8) -> bool {
     flag.count_ones() < 4
 }
 
-/// The transaction table's entry; a transaction without one is committed, or has nothing on flash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    InProgress,
+    Aborted,
+    Committed,
+}
+
+/// The transaction table's entry. A transaction without one is committed and has no FALSE flag, or
+/// has nothing on flash.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Pages with an entry, dead or not, until they are erased (NPage).
-    pages: u32,
-    aborted: bool,
-    /// Of one in progress, the newest last.
-    heads: Vec<Member>,
-    /// When its pages are durable.
+    state: State,
+    /// Where it has entries, in pages that are dead or not, until they are erased.
+    members: Vec<Member>,
+    /// When its pages are durable, and its flags.
     written: Nanos,
 }
 
@@ -52,12 +60,8 @@ struct Entry {
 pub(super) struct CfcEx {
     flaws: Flaws,
     table: FxHashMap<TxId, Entry>,
-    /// The entries of these, and of committed ones until they are settled.
+    /// The entries of these.
     book: Book,
-    /// When commits are durable: no flag of them is handed on before.
-    waits: Waits,
-    /// Entries that are heads once the victim is erased.
-    exposed: Vec<(TxId, Member)>,
 }
 
 impl CfcEx {
@@ -66,39 +70,73 @@ impl CfcEx {
             flaws,
             table: FxHashMap::default(),
             book: Book::new(ftl),
-            waits: Waits::default(),
-            exposed: Vec::new(),
         }
     }
 
-    /// The entry that a link of a transaction leads to, if it still does and may matter.
-    fn follow(&self, tx: TxId, link: Link) -> Option<&Owned> {
-        let mut there = self.book.in_page(link.at);
-        // D6
-        there.find(|to| to.tx == tx && (to.member.seq == link.seq || self.flaws.trust_links))
+    fn note(&mut self, owned: Owned) -> &mut Entry {
+        self.book.note(owned);
+        let entry = self.table.entry(owned.tx).or_default();
+        entry.members.push(owned.member);
+        entry
     }
 
-    /// Whether an entry needs no place in the book: of a committed transaction, and neither it nor
-    /// what it links to needs a flag.
-    fn is_settled(&self, owned: &Owned) -> bool {
-        let target = owned.link.and_then(|link| self.follow(owned.tx, link));
-        !self.table.contains_key(&owned.tx)
-            && owned.flag != FALSE
-            && target.is_none_or(|target| target.flag != FALSE)
+    /// Forgets a transaction that needs nothing any more.
+    fn settle(&mut self, tx: TxId) {
+        let Some(entry) = self.table.get(&tx) else {
+            return;
+        };
+        let is_open = |member: &Member| self.book.flag(*member) == FALSE;
+        let settled = entry.state == State::Committed && !entry.members.iter().any(is_open);
+        if settled || entry.members.is_empty() {
+            let entry = self.table.remove(&tx).expect("looked up above");
+            for member in entry.members {
+                self.book.remove(member);
+            }
+        }
     }
 
-    fn settle(&mut self, member: Member) {
-        if self
-            .book
-            .get(member)
-            .is_some_and(|owned| self.is_settled(owned))
-        {
-            self.book.remove(member);
+    /// Before a victim is erased: when a committed transaction with an entry in it does not need
+    /// that any more.
+    fn hand_on(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        (tx, victim): (TxId, Pbn),
+        versions: &Versions,
+    ) -> Result<Nanos, FtlError> {
+        let book = &self.book;
+        let entry = self.table.get_mut(&tx).expect("it is in the book");
+        let (inside, outside): (Vec<Member>, Vec<Member>) =
+            (entry.members.iter()).partition(|member| book.block_of(member.at) == victim);
+        let is_live = |member: &&Member| ftl.is_live(member.at);
+        let is_true = |member: &Member| book.flag(*member) == TRUE;
+        // A live page in the victim has a copy that is TRUE.
+        if outside.iter().any(is_true) || inside.iter().any(|member| is_live(&member)) {
+            return Ok(now.max(entry.written));
+        }
+        // A torn flag is left alone: the pages of its transaction were written anew (D8).
+        let is_open = |member: &&Member| book.flag(**member) == FALSE;
+        let heir = outside.iter().filter(is_live).find(is_open).copied();
+        let one_is_dead = || outside.iter().any(|member| !is_live(&member));
+        let lost = self.flaws.lose_flags || (self.flaws.one_death && one_is_dead());
+        match heir {
+            Some(heir) if !lost => {
+                let start = ftl.sync(now, entry.written)?;
+                let done = self.book.set(ftl, start, heir, TRUE, Cause::Gc)?;
+                entry.written = entry.written.max(done);
+                Ok(done)
+            }
+            _ if self.flaws.trust_deaths => Ok(now),
+            // D12: nobody asks, once what made its versions dead is durable.
+            _ => Ok(outside
+                .iter()
+                .map(|member| versions.settled(book.block_of(member.at)))
+                .fold(now, Nanos::max)),
         }
     }
 }
 
-impl Chains for CfcEx {
+impl Verdicts for CfcEx {
     fn is_committed(&self, flags: &[u8]) -> bool {
         flags.iter().any(|&flag| is_true(flag))
     }
@@ -107,9 +145,8 @@ impl Chains for CfcEx {
         flag != FALSE && flag != TRUE
     }
 
-    fn next(&self, tx: TxId) -> (Option<Link>, u8) {
-        let last = self.table.get(&tx).and_then(|entry| entry.heads.last());
-        (last.map(Member::link), FALSE)
+    fn next(&self, _: TxId) -> u8 {
+        FALSE
     }
 
     fn earliest(&self, _: TxId) -> Nanos {
@@ -117,105 +154,68 @@ impl Chains for CfcEx {
     }
 
     fn wrote(&mut self, _: &mut Ftl, tx: TxId, member: Member, done: Nanos) {
-        let (link, flag) = self.next(tx);
-        self.book.note(Owned {
-            tx,
-            member,
-            link,
-            flag,
-        });
-        let entry = self.table.entry(tx).or_default();
-        entry.heads.pop();
-        entry.heads.push(member);
-        entry.pages += 1;
+        let flag = FALSE;
+        let entry = self.note(Owned { tx, member, flag });
         entry.written = entry.written.max(done);
     }
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        let Some(entry) = self.table.remove(&tx) else {
+        let Some(entry) = self.table.get_mut(&tx) else {
             return Ok(now);
         };
         let barrier = match self.flaws.no_barrier {
             true => now,
             false => ftl.sync(now, entry.written)?,
         };
+        // The newest page that somebody may ask for; what a cut has torn is left alone (D8).
+        let is_open = |member: &&Member| self.book.flag(**member) == FALSE;
+        let is_live = |member: &&Member| ftl.is_live(member.at);
+        let mut open = entry.members.iter().filter(is_open);
+        let flagged = open.clone().rfind(is_live).or(open.next_back()).copied();
         let mut done = barrier;
-        for &head in &entry.heads {
-            done = done.max(self.book.set(ftl, barrier, head, TRUE, Cause::Commit)?);
+        if let Some(member) = flagged {
+            done = self.book.set(ftl, barrier, member, TRUE, Cause::Commit)?;
         }
-        for head in entry.heads {
-            self.settle(head);
-        }
-        self.waits.commit(tx, done, std::iter::empty());
+        entry.state = State::Committed;
+        entry.written = entry.written.max(done);
+        self.settle(tx);
         ftl.sync(barrier, done)
     }
 
     fn abort(&mut self, _: &mut Ftl, tx: TxId) {
         if let Some(entry) = self.table.get_mut(&tx) {
-            entry.aborted = true;
-            entry.heads = Vec::new();
-            if entry.pages == 0 {
-                self.table.remove(&tx);
-            }
+            entry.state = State::Aborted;
         }
     }
 
-    fn found(&mut self, _: &mut Ftl, chain: &Chain) -> bool {
-        // Heads that a cut kept from being flagged (D5), but not those that it has torn (D8).
-        let heads = chain.heads.iter().map(|&head| chain.members[head]);
-        let heads = heads.filter(|head| head.flag == FALSE);
-        let heads: Vec<Member> = heads.map(|head| head.member).collect();
-        let committed = chain.members.iter().any(|owned| is_true(owned.flag));
-        for &owned in &chain.members {
-            self.book.note(owned);
+    fn found(&mut self, tx: TxId, members: &[Owned]) {
+        for &owned in members {
+            self.note(owned);
         }
-        if committed && heads.is_empty() {
-            for owned in &chain.members {
-                self.settle(owned.member);
-            }
-            return false;
+        if members.iter().any(|owned| is_true(owned.flag)) {
+            self.table.get_mut(&tx).expect("just noted").state = State::Committed;
+            self.settle(tx);
         }
-        let entry = Entry {
-            pages: chain.members.len() as u32,
-            aborted: false,
-            heads,
-            written: Nanos::ZERO,
-        };
-        self.table.insert(chain.tx, entry);
-        committed
     }
 
     fn flag_of_copy(&self, tx: TxId) -> u8 {
-        match self.table.contains_key(&tx) {
-            true => FALSE,
-            false => TRUE,
+        match self.table.get(&tx).map(|entry| entry.state) {
+            None | Some(State::Committed) => TRUE,
+            Some(_) => FALSE,
         }
     }
 
-    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        self.exposed.clear();
-        let here = self.book.in_block(victim);
-        let dead = here.filter(|owned| !ftl.is_live(owned.member.at));
-        let outside = |link: &Link| self.book.block_of(link.at) != victim;
-        let links = dead.filter_map(|owned| Some((owned.tx, owned.link.filter(outside)?)));
-        let links: Vec<(TxId, Link)> = links.collect();
+    fn prepare(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        victim: Pbn,
+        versions: &Versions,
+    ) -> Result<Nanos, FtlError> {
         let mut done = now;
-        for (tx, link) in links {
-            let Some(&target) = self.follow(tx, link) else {
-                continue;
-            };
-            match self.table.get(&tx) {
-                Some(entry) if entry.aborted => {}
-                Some(_) => self.exposed.push((tx, target.member)),
-                // A torn flag is left alone: the pages of its transaction were written anew.
-                None if target.flag == FALSE && !self.flaws.lose_flags => {
-                    let start = match self.flaws.move_early {
-                        true => now,
-                        false => ftl.sync(now, self.waits.ack_of(tx))?,
-                    };
-                    done = done.max(self.book.set(ftl, start, target.member, TRUE, Cause::Gc)?);
-                }
-                None => {}
+        for tx in self.book.txs_in(victim) {
+            if self.table[&tx].state == State::Committed {
+                done = done.max(self.hand_on(ftl, now, (tx, victim), versions)?);
             }
         }
         Ok(done)
@@ -226,60 +226,56 @@ impl Chains for CfcEx {
         for mut owned in entries {
             owned.member = owned.member.copied_to(to);
             owned.flag = self.flag_of_copy(owned.tx);
-            if let Some(entry) = self.table.get_mut(&owned.tx) {
-                entry.pages += 1;
-                if !entry.aborted {
-                    // The newest stays last, or the chain would fork for nothing.
-                    entry.heads.insert(0, owned.member);
-                    entry.written = entry.written.max(to.done);
-                }
-            }
-            if !self.is_settled(&owned) {
-                self.book.note(owned);
-            }
+            let entry = self.note(owned);
+            entry.written = entry.written.max(to.done);
         }
     }
 
     fn erased(&mut self, _: &mut Ftl, victim: Pbn) {
-        for (tx, head) in self.exposed.drain(..) {
-            if let Some(entry) = self.table.get_mut(&tx)
-                && !entry.heads.contains(&head)
-            {
-                entry.heads.insert(0, head);
-            }
+        let gone = self.book.erased(victim);
+        for owned in &gone {
+            let entry = self.table.get_mut(&owned.tx).expect("it is in the book");
+            entry.members.retain(|member| *member != owned.member);
         }
-        for owned in self.book.erased(victim) {
-            let Some(entry) = self.table.get_mut(&owned.tx) else {
-                continue;
-            };
-            entry.pages -= 1;
-            entry.heads.retain(|head| *head != owned.member);
-            if entry.pages == 0 {
-                self.table.remove(&owned.tx);
-            }
+        for owned in gone {
+            self.settle(owned.tx);
         }
     }
 
     fn is_aborted(&self, tx: TxId) -> bool {
-        self.table.get(&tx).is_some_and(|entry| entry.aborted)
+        self.table
+            .get(&tx)
+            .is_some_and(|entry| entry.state == State::Aborted)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
-        let heads = self.table.values().map(|entry| entry.heads.len());
-        let heads = heads.sum::<usize>() * size_of::<Member>();
+        let members = self.table.values().map(|entry| entry.members.len());
+        let members = members.sum::<usize>() * size_of::<Member>();
         let table = table_bytes::<TxId, Entry>(self.table.len());
         vec![
-            ("transaction_table", table + heads as u64),
+            ("transaction_table", table + members as u64),
             ("entries_on_flash", self.book.bytes()),
         ]
     }
 
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
         for (tx, entry) in &self.table {
-            if !entry.aborted && entry.heads.is_empty() != (entry.pages == 0) {
-                return Err(format!("{tx} has {} pages, no head", entry.pages));
+            let flags = || entry.members.iter().map(|&member| self.book.flag(member));
+            let asked =
+                |member: &Member| ftl.is_live(member.at) && self.book.flag(*member) == FALSE;
+            let wrong = match entry.state {
+                State::Committed => {
+                    entry.members.iter().any(asked) && !flags().any(|flag| flag == TRUE)
+                }
+                _ => flags().any(|flag| flag == TRUE),
+            };
+            if entry.members.is_empty() || (wrong && self.flaws == Flaws::default()) {
+                let state = entry.state;
+                return Err(format!("{tx} is {state:?} and its flags do not say so"));
             }
         }
-        self.book.check(ftl, |owned| self.is_settled(owned))
+        self.book.check(ftl, |owned| {
+            !self.table.contains_key(&owned.tx) && owned.flag != FALSE
+        })
     }
 }

@@ -4,7 +4,7 @@
 use super::format::{List, Tail, list_bytes};
 use super::merge::merge;
 use super::versions::{Held, Version, Versions};
-use super::{Chains, Live, Member};
+use super::{Live, Member, Verdicts};
 use crate::ftl::{Cause, Fate, Ftl, FtlError, Header, Kind, Owner, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub(super) struct Records {
     /// Transactions in progress and in doubt.
     pub(super) live: BTreeMap<TxId, Live>,
     pub(super) versions: Versions,
-    pub(super) chains: Box<dyn Chains>,
+    pub(super) verdicts: Box<dyn Verdicts>,
     /// When what the victim leaves behind is durable: merged pages and flags.
     pub(super) left: Nanos,
     /// Versions that a merge took the place of.
@@ -41,12 +41,10 @@ impl Records {
         let mut flags = [0xff; super::ENTRIES_MAX];
         let mut start = now;
         for (index, (tx, slots)) in pending.enumerate() {
-            let (link, flag) = self.chains.next(tx);
-            flags[index] = flag;
-            start = start.max(self.chains.earliest(tx));
+            flags[index] = self.verdicts.next(tx);
+            start = start.max(self.verdicts.earliest(tx));
             list.entries.push(super::format::Entry {
                 tx,
-                link,
                 slots: slots.clone(),
             });
             let index = index as u8;
@@ -63,7 +61,7 @@ impl Records {
                 seq: to.seq as u32,
                 index: index as u8,
             };
-            self.chains.wrote(ftl, *tx, member, to.done);
+            self.verdicts.wrote(ftl, *tx, member, to.done);
             self.live.get_mut(tx).expect("it is live").note(at);
         }
         let live = &self.live;
@@ -172,17 +170,17 @@ impl Owner for Records {
                 }
             }
         }
-        let flagged = self.chains.prepare(ftl, now, victim)?;
+        let flagged = self.verdicts.prepare(ftl, now, victim, &self.versions)?;
         self.left = self.left.max(flagged);
         Ok(now)
     }
 
     fn relocate(&mut self, _: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Fate {
         let mut says = Tail::parse(tail);
-        let committed = self.chains.flag_of_copy(TxId(0));
+        let committed = self.verdicts.flag_of_copy(TxId(0));
         says.flags[..usize::from(says.entries)].fill(committed);
         for held in self.versions.held(header.lpn, from) {
-            says.flags[usize::from(held.index)] = self.chains.flag_of_copy(held.tx);
+            says.flags[usize::from(held.index)] = self.verdicts.flag_of_copy(held.tx);
         }
         says.emit(tail);
         Fate::Renew
@@ -190,7 +188,7 @@ impl Owner for Records {
 
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
         self.versions.moved(ftl, header.lpn, from, to.at);
-        self.chains.relocated(from, &to);
+        self.verdicts.relocated(from, &to);
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
@@ -199,6 +197,6 @@ impl Owner for Records {
 
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, _: Nanos) {
         self.versions.forget(victim);
-        self.chains.erased(ftl, victim);
+        self.verdicts.erased(ftl, victim);
     }
 }

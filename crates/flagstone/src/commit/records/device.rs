@@ -34,18 +34,10 @@ pub struct RecordDevice {
     kind: RecordKind,
     max_c: u8,
     last_tx: TxId,
-    /// Until [`RecordDevice::resolve`].
-    unresolved: Option<Unresolved>,
+    /// Until [`RecordDevice::resolve`]: versions of transactions with torn flags (D8).
+    unresolved: Option<Vec<(Lpn, Ppn)>>,
     host: HostStats,
     recovered_at: Nanos,
-}
-
-/// What [`RecordDevice::resolve`] puts in order.
-struct Unresolved {
-    /// Transactions that are committed and have heads that do not say so.
-    to_flag: Vec<TxId>,
-    /// Versions of transactions with torn flags (D8).
-    torn: Vec<(Lpn, Ppn)>,
 }
 
 impl RecordDevice {
@@ -82,7 +74,6 @@ impl RecordDevice {
         let (mut ftl, mounted) = Ftl::mount(flash, config, options.format(), now)?;
         let Recovered {
             records,
-            to_flag,
             torn,
             last_tx,
             done,
@@ -93,7 +84,7 @@ impl RecordDevice {
             kind,
             max_c: options.max_c,
             last_tx,
-            unresolved: Some(Unresolved { to_flag, torn }),
+            unresolved: Some(torn),
             host: HostStats::default(),
             recovered_at: done,
         })
@@ -211,7 +202,7 @@ impl RecordDevice {
         let lists = lists.sum::<usize>() * size_of::<Lpn>();
         let live = self.records.live.len() * size_of::<(TxId, Live)>();
         all.push(("live_transactions", (lists + live) as u64));
-        all.extend(self.records.chains.memory());
+        all.extend(self.records.verdicts.memory());
         all
     }
 
@@ -227,9 +218,8 @@ impl RecordDevice {
     }
 
     /// Decides the transactions in doubt, once, after [`RecordDevice::open`]: these have committed,
-    /// as the host's log says, and their flags are set; the others are aborted. Flags of committed
-    /// transactions that a power cut kept from being set are set as well. The host keeps what says
-    /// so until the instant that is returned.
+    /// as the host's log says, and their flags are set; the others are aborted. The host keeps what
+    /// says so until the instant that is returned.
     ///
     /// # Errors
     /// A device that cannot go on.
@@ -238,13 +228,10 @@ impl RecordDevice {
         now: Nanos,
         committed: &BTreeSet<TxId>,
     ) -> Result<Nanos, DeviceError> {
-        let Some(Unresolved { to_flag, torn }) = self.unresolved.take() else {
+        let Some(torn) = self.unresolved.take() else {
             return Ok(now);
         };
         let mut done = now;
-        for tx in to_flag {
-            done = done.max(self.records.chains.commit(&mut self.ftl, now, tx)?);
-        }
         let in_doubt: Vec<TxId> = self.in_doubt().collect();
         for tx in in_doubt {
             if committed.contains(&tx) {
@@ -437,7 +424,7 @@ impl RecordDevice {
     }
 
     fn end_committed(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, DeviceError> {
-        let done = self.records.chains.commit(&mut self.ftl, now, tx)?;
+        let done = self.records.verdicts.commit(&mut self.ftl, now, tx)?;
         let ended = self.records.live.remove(&tx).expect("it is live");
         let live = &self.records.live;
         for at in ended.lpns {
@@ -464,7 +451,7 @@ impl RecordDevice {
     }
 
     fn end_aborted(&mut self, tx: TxId) {
-        self.records.chains.abort(&mut self.ftl, tx);
+        self.records.verdicts.abort(&mut self.ftl, tx);
         let ended = self.records.live.remove(&tx).expect("it is live");
         let live = &self.records.live;
         for at in ended.lpns {
@@ -490,7 +477,7 @@ impl RecordDevice {
     pub fn check(&self) -> Result<(), String> {
         self.ftl.check()?;
         let live = &self.records.live;
-        let table = &self.records.chains;
+        let table = &self.records.verdicts;
         self.records.versions.check(&self.ftl, |tx| {
             !live.contains_key(&tx) && !table.is_aborted(tx)
         })?;

@@ -1,7 +1,6 @@
 //! What a version of a page says on flash besides its image.
 
 use super::ENTRIES_MAX;
-use crate::commit::flag_chain::Link;
 use crate::ftl::{Cause, Ftl, FtlError, Header, TAIL_BYTES_MAX, header};
 use crate::layout;
 use crate::layout::{get, put};
@@ -21,11 +20,9 @@ layout! {
 
 layout! {
     /// One transaction's pending records in a version of a page; the slots follow, two bytes each.
-    pub entry_head: 16 => {
-        XID:      6, "the transaction";
-        LINK:     4, "a page with an entry that it wrote before; all ones for none";
-        LINK_SEQ: 4, "low half of the write sequence of that page";
-        SLOTS:    2, "how many records";
+    pub entry_head: 8 => {
+        XID:   6, "the transaction";
+        SLOTS: 2, "how many records";
     }
 }
 
@@ -73,7 +70,6 @@ impl Tail {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) tx: TxId,
-    pub(super) link: Option<Link>,
     pub(super) slots: Box<[SlotNo]>,
 }
 
@@ -98,15 +94,8 @@ impl List {
 
     pub(super) fn emit(&self, out: &mut Vec<u8>) {
         for entry in &self.entries {
-            let none = Link {
-                at: Ppn::NONE,
-                seq: u32::MAX,
-            };
-            let link = entry.link.unwrap_or(none);
             let mut head = [0; entry_head::SIZE];
             put(&mut head, entry_head::XID, entry.tx.0);
-            put(&mut head, entry_head::LINK, link.at.0.into());
-            put(&mut head, entry_head::LINK_SEQ, link.seq.into());
             put(&mut head, entry_head::SLOTS, entry.slots.len() as u64);
             out.extend_from_slice(&head);
             for slot in &entry.slots {
@@ -126,14 +115,11 @@ impl List {
         let mut list = List::default();
         for _ in 0..entries {
             let (head, rest) = bytes.split_at_checked(entry_head::SIZE)?;
-            let at = Ppn(get(head, entry_head::LINK) as u32);
-            let seq = get(head, entry_head::LINK_SEQ) as u32;
             let slots = get(head, entry_head::SLOTS) as usize;
             let (slots, rest) = rest.split_at_checked(slots * 2)?;
             let slot = |pair: &[u8]| SlotNo::from_le_bytes([pair[0], pair[1]]);
             list.entries.push(Entry {
                 tx: TxId(get(head, entry_head::XID)),
-                link: (at != Ppn::NONE).then_some(Link { at, seq }),
                 slots: slots.chunks_exact(2).map(slot).collect(),
             });
             bytes = rest;
@@ -225,30 +211,23 @@ mod tests {
         tail.emit(&mut bytes);
         assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 2, 0xff, 0x0b, 0x0c]);
         assert_eq!(Tail::parse(&bytes), tail);
-        let entry = |link, slots: &[SlotNo]| Entry {
+        let entry = |slots: &[SlotNo]| Entry {
             tx: TxId(0x0605_0403_0201),
-            link,
             slots: slots.into(),
         };
         let list = List {
-            entries: vec![
-                entry(Some(Link::to(Ppn(0x0a09_0807), 0x0e0d_0c0b)), &[0x1211]),
-                entry(None, &[7, 9]),
-            ],
+            entries: vec![entry(&[0x1211]), entry(&[7, 9])],
             restored: vec![(3, 400)],
         };
         let mut bytes = Vec::new();
         list.emit(&mut bytes);
         assert_eq!(bytes.len(), list.bytes());
-        let first = [
-            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 1, 0, 0x11, 0x12,
-        ];
-        assert_eq!(bytes[..18], first);
+        assert_eq!(bytes[..10], [1, 2, 3, 4, 5, 6, 1, 0, 0x11, 0x12]);
         assert_eq!(List::parse(&bytes, 2), Some(list));
         for cut in 1..bytes.len() {
             let _ = List::parse(&bytes[..cut], 2);
         }
-        assert_eq!(List::parse(&bytes[..40], 2), None);
+        assert_eq!(List::parse(&bytes[..20], 2), None);
     }
 
     #[test]

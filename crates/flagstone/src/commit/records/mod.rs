@@ -3,17 +3,17 @@
 //! Paper       [FlagCommit] §4: On, Xu, Choi, Hu, He. IEEE TKDE 24(9), 2012.
 //! Idea        A page goes to flash with the pending records of several transactions in it. For
 //!             each of them it has an entry with a commit flag; what is not pending is committed.
-//! Cost        A program a write; a reprogram for each subchain (CFC_ex) or one (AFC_ex) a commit,
-//!             none for a transaction of which nothing is on flash. A page with aborted records
-//!             takes a read more for each version that they are restored from. A collection reads
-//!             the summary and the live pages, nothing else (D11).
-//! Symbols     paper: LBA, Ver#, RID, Link, XID, Flag    here: lpn, version, slot, link, xid, flag
+//! Cost        A program a write; a reprogram a commit, none for a transaction of which nothing is
+//!             on flash. A page with aborted records takes a read more for each version that they
+//!             are restored from. A collection reads the summary and the live pages, nothing else
+//!             (D11), and sets a flag where an erase takes the last one that is needed (D12).
+//! Symbols     paper: LBA, Ver#, RID, XID, Flag    here: lpn, version, slot, xid, flag
 //!
 //! ```text
 //! spare  0      11        17     19        20 ..
 //!        | head | version | list | entries | a flag for each entry |
 //!                                           outside of the ECC and of summary pages
-//! data   | image of the page | entry: xid, link, link seq, slots; slot.. | .. | slot, lsn | .. |
+//! data   | image of the page | entry: xid, slots; slot.. | .. | slot, lsn | .. |
 //! ```
 //!
 //! Invariants  1. The newest version of a page is in the mapping table; older ones are live as long
@@ -22,8 +22,10 @@
 //!                often than once and once for each entry.
 //!             3. All pages of a transaction are durable before the first flag that commits it.
 //!             4. The erase of a block is issued after what made its versions dead is durable, and
-//!                after the flags and merged pages that it leaves behind are. Erases need no order:
-//!                what comes back of a transaction meets all its other flags (D5).
+//!                after the flags and merged pages that it leaves behind are; if it takes the last
+//!                TRUE flag of a transaction, also after what made its other versions dead is.
+//!                Erases need no order: what comes back of a transaction meets all its other flags
+//!                (D5).
 //!
 //! Recovery    facts                                            verdict
 //!   @A        the flags of a transaction say committed         committed
@@ -39,24 +41,27 @@
 //!             D4. Records that are not pending count as committed when a version is to be
 //!                 reclaimed. As printed, a version whose pending records are all aborted goes, and
 //!                 with it what others had committed there.
-//!             D5. A transaction is committed if any of its flags says so, Definition 3.1 taken at
-//!                 its word; recovery then flags the other subchains. As printed, the flags that
-//!                 were set before a cut count for nothing, and must not outlive the others.
-//!             D6. A link also names the write sequence of its target, and the target must have an
-//!                 entry of the transaction.
+//!             D5. A transaction is committed if any of its flags says so (AFC_ex: if none says
+//!                 otherwise), Definitions 3.1 and 3.3 taken at their word: one flag commits. As
+//!                 printed each subchain has its own, and those that were set before a cut count
+//!                 for nothing and must not outlive the others.
+//!             D6. Flags are looked for by XID, not along a chain: entries have no links. Recovery
+//!                 has read all of them, and the collector has them in memory (D11).
 //!             D7. When a page is collected and none of its records is pending, its versions are
 //!                 merged into one. It notes the LSN of records that come from an older one.
 //!             D8. Flags that a cut has torn are not touched again: `resolve` writes the pages of
 //!                 such a transaction anew.
 //!             D9. Devices on which flags cannot be changed in place are refused.
-//!             D10. AFC_ex looks for FALSE flags by XID, not along a chain: it has no links, keeps
-//!                 one FALSE flag of an aborted transaction, and pins the block of one page of one
-//!                 that is in progress.
+//!             D10. AFC_ex keeps one FALSE flag of an aborted transaction, and pins the block of
+//!                 one page of one that is in progress.
 //!             D11. The collector knows the entries of a block from a table in memory ([`book`]),
 //!                 which recovery fills from the lists. The paper has XID and Link in the spare
 //!                 area, so that the collector meets them there; D2 would cost it a read of each
 //!                 dead page. The table has entries of transactions that are not committed, and,
-//!                 under CFC_ex, of committed ones as long as a flag may have to be handed on.
+//!                 under CFC_ex, of committed ones as long as one of their flags is FALSE.
+//!             D12. CFC_ex keeps one TRUE flag of a committed transaction, as long as a live
+//!                 version has an entry of it. As printed, the page before each dead one gets the
+//!                 flag that goes with it, also where it is dead itself.
 //!             As published: D4 and invariant 3 are left out.
 
 mod afc_ex;
@@ -75,7 +80,7 @@ pub use device::{MergedPage, RecordDevice};
 pub(super) use format::{entry_head, restored, spare};
 
 use self::book::Owned;
-use super::flag_chain::Link;
+use self::versions::Versions;
 use crate::ftl::{Format, Ftl, FtlError, Written};
 use crate::page::SlotNo;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -176,10 +181,10 @@ struct Flaws {
     no_barrier: bool,
     /// The collector does not hand on the flags of what it erases.
     lose_flags: bool,
-    /// The collector hands flags on before the commit is durable.
-    move_early: bool,
-    /// D6: a link leads to whatever the transaction has where it points to.
-    trust_links: bool,
+    /// D12: CFC_ex takes a version for dead before what made it so is durable.
+    trust_deaths: bool,
+    /// D12: CFC_ex takes all versions of a transaction for dead once one is.
+    one_death: bool,
 }
 
 /// An entry of a transaction in a version on flash.
@@ -193,13 +198,6 @@ struct Member {
 }
 
 impl Member {
-    fn link(&self) -> Link {
-        Link {
-            at: self.at,
-            seq: self.seq,
-        }
-    }
-
     /// The same entry of a copy of the page.
     fn copied_to(&self, to: &Written) -> Member {
         Member {
@@ -210,25 +208,16 @@ impl Member {
     }
 }
 
-/// What the flags of one transaction's members at a restart say, and where they are.
-struct Chain {
-    tx: TxId,
-    /// Its entries with their flags as they were read, oldest version first.
-    members: Vec<Owned>,
-    /// Members that no link leads to, by place in `members`.
-    heads: Vec<usize>,
-}
-
 /// How flags say which transactions are committed: what CFC_ex and AFC_ex differ in.
-trait Chains {
+trait Verdicts {
     /// Whether a transaction with these flags is committed.
     fn is_committed(&self, flags: &[u8]) -> bool;
 
     /// Whether a flag is none that is ever written: a cut has torn it.
     fn is_torn(&self, flag: u8) -> bool;
 
-    /// The link of the next entry of a transaction in progress, and its flag.
-    fn next(&self, tx: TxId) -> (Option<Link>, u8);
+    /// The flag of the next entry of a transaction in progress.
+    fn next(&self, tx: TxId) -> u8;
 
     /// The earliest instant at which a page with an entry of a transaction may be issued.
     fn earliest(&self, tx: TxId) -> Nanos;
@@ -242,16 +231,22 @@ trait Chains {
     /// A transaction in progress is rolled back.
     fn abort(&mut self, ftl: &mut Ftl, tx: TxId);
 
-    /// A transaction was found on flash. Says whether flags have to be set although it is
-    /// committed; then, and if it is not committed, it is in progress from now on.
-    fn found(&mut self, ftl: &mut Ftl, chain: &Chain) -> bool;
+    /// A transaction was found on flash, with these entries. If it is not committed, it is in
+    /// progress from now on.
+    fn found(&mut self, tx: TxId, members: &[Owned]);
 
     /// The flag that a copy of an entry has.
     fn flag_of_copy(&self, tx: TxId) -> u8;
 
     /// Before a victim is erased: puts the flags in order that its dead pages leave behind. Returns
     /// when that is done.
-    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError>;
+    fn prepare(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        victim: Pbn,
+        versions: &Versions,
+    ) -> Result<Nanos, FtlError>;
 
     /// A page has a copy.
     fn relocated(&mut self, from: Ppn, to: &Written);

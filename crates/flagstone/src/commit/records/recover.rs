@@ -5,7 +5,7 @@ use super::book::Owned;
 use super::collect::Records;
 use super::format::{List, Tail, read_version};
 use super::versions::{Held, Version, Versions};
-use super::{Chain, Flaws, Live, Member, RecordKind, afc_ex::AfcEx, cfc_ex::CfcEx};
+use super::{Flaws, Live, Member, RecordKind, afc_ex::AfcEx, cfc_ex::CfcEx};
 use crate::ftl::{Cause, Ftl, FtlError, Mounted, Slot};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 use rustc_hash::FxHashMap;
@@ -24,8 +24,6 @@ struct Page {
 /// What a device knows after recovery.
 pub(super) struct Recovered {
     pub(super) records: Records,
-    /// Transactions that are committed and have heads that do not say so.
-    pub(super) to_flag: Vec<TxId>,
     /// Versions of transactions with torn flags (D8).
     pub(super) torn: Vec<(Lpn, Ppn)>,
     pub(super) last_tx: TxId,
@@ -69,12 +67,12 @@ pub(super) fn recover(
         }
     }
 
-    let chains = chains(&pages, &lists, flaws.trust_links);
-    let last_tx = chains.last().map_or(TxId(0), |chain| chain.tx);
+    let found = transactions(&pages, &lists);
+    let last_tx = found.last_key_value().map_or(TxId(0), |(&tx, _)| tx);
     let mut records = Records {
         live: BTreeMap::new(),
         versions: Versions::default(),
-        chains: match kind {
+        verdicts: match kind {
             RecordKind::CfcEx => Box::new(CfcEx::new(ftl, flaws)),
             RecordKind::AfcEx => Box::new(AfcEx::new(ftl, flaws)),
         },
@@ -82,23 +80,19 @@ pub(super) fn recover(
         merged: 0,
     };
     records.versions.flaws = flaws;
-    let mut to_flag = Vec::new();
     let mut torn_txs = BTreeSet::new();
-    for chain in &chains {
-        let flags: Vec<u8> = chain.members.iter().map(|owned| owned.flag).collect();
-        if flags.iter().any(|&flag| records.chains.is_torn(flag)) {
-            torn_txs.insert(chain.tx);
+    for (tx, members) in found {
+        let flags: Vec<u8> = members.iter().map(|owned| owned.flag).collect();
+        if flags.iter().any(|&flag| records.verdicts.is_torn(flag)) {
+            torn_txs.insert(tx);
         }
-        let committed = records.chains.is_committed(&flags);
-        if records.chains.found(ftl, chain) && committed {
-            to_flag.push(chain.tx);
-        }
-        if !committed {
+        records.verdicts.found(tx, &members);
+        if !records.verdicts.is_committed(&flags) {
             let in_doubt = Live {
                 lpns: Vec::new(),
                 in_doubt: true,
             };
-            records.live.insert(chain.tx, in_doubt);
+            records.live.insert(tx, in_doubt);
         }
     }
     let torn = pages
@@ -114,53 +108,37 @@ pub(super) fn recover(
     ftl.finish_mount();
     Ok(Recovered {
         records,
-        to_flag,
         torn,
         last_tx,
         done,
     })
 }
 
-/// The entries of each transaction, and which of them no link leads to; by transaction. Links that
-/// are `trusted` lead to whatever entry of it there is.
-fn chains(pages: &[Page], lists: &[(List, Tail)], trusted: bool) -> Vec<Chain> {
-    debug_assert!(pages.is_sorted_by_key(|page| page.at));
-    let mut members: BTreeMap<TxId, Vec<(u64, Owned)>> = BTreeMap::new();
-    let mut linked: BTreeSet<(TxId, Ppn)> = BTreeSet::new();
+/// The entries of each transaction, oldest version first.
+fn transactions(pages: &[Page], lists: &[(List, Tail)]) -> BTreeMap<TxId, Vec<Owned>> {
+    let mut all: BTreeMap<TxId, Vec<(u64, Owned)>> = BTreeMap::new();
     for page in pages {
         let Some((list, tail)) = page.list.map(|list| &lists[list as usize]) else {
             continue;
         };
         for (index, entry) in list.entries.iter().enumerate() {
-            let owned = Owned {
-                tx: entry.tx,
-                member: Member {
-                    at: page.at,
-                    seq: page.seq as u32,
-                    index: index as u8,
-                },
-                link: entry.link,
-                flag: tail.flags[index],
+            let member = Member {
+                at: page.at,
+                seq: page.seq as u32,
+                index: index as u8,
             };
-            let chain = members.entry(entry.tx).or_default();
-            chain.push((page.version, owned));
-            let Some(link) = entry.link else { continue };
-            let target = pages.binary_search_by_key(&link.at, |page| page.at);
-            let target = target.ok().map(|target| &pages[target]);
-            // D6
-            if target.is_some_and(|target| target.seq as u32 == link.seq || trusted) {
-                linked.insert((entry.tx, link.at));
-            }
+            let (tx, flag) = (entry.tx, tail.flags[index]);
+            let owned = Owned { tx, member, flag };
+            all.entry(tx).or_default().push((page.version, owned));
         }
     }
-    let chain = |(tx, mut members): (TxId, Vec<(u64, Owned)>)| {
+    let oldest_first = |mut members: Vec<(u64, Owned)>| {
         members.sort_by_key(|&(version, owned)| (version, owned.member.seq));
-        let is_head = |&i: &usize| !linked.contains(&(tx, members[i].1.member.at));
-        let heads = (0..members.len()).filter(is_head).collect();
-        let members = members.into_iter().map(|(_, owned)| owned).collect();
-        Chain { tx, members, heads }
+        members.into_iter().map(|(_, owned)| owned).collect()
     };
-    members.into_iter().map(chain).collect()
+    let each = all.into_iter();
+    each.map(|(tx, members)| (tx, oldest_first(members)))
+        .collect()
 }
 
 /// Points the mapping table at the newest version of each page, and lists older ones where records

@@ -376,7 +376,7 @@ fn r11_what_an_uncommitted_delete_frees_is_not_given_to_others() {
         let (one, two) = (small.begin(), small.begin());
         small.write(one, rid(0, 0), None);
         let now = small.now;
-        let full = small.host().write(now, two, rid(0, 1), Some(&[2; 110]));
+        let full = small.host().write(now, two, rid(0, 1), Some(&[2; 126]));
         assert!(matches!(full, Err(HostError::PageFull { .. })), "{full:?}");
         let taken = small.host().write(now, two, rid(0, 0), Some(&[2; 1]));
         assert_eq!(taken, Ok(Step::Waits));

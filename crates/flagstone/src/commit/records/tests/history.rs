@@ -521,4 +521,9 @@ fn steps_that_are_left_out_are_noticed() {
             assert!(losses(kind, flaws) > 0, "{kind}, {flaws:?}");
         }
     }
+    let one_death = Flaws {
+        one_death: true,
+        ..none
+    };
+    assert!(losses(RecordKind::CfcEx, one_death) > 0);
 }

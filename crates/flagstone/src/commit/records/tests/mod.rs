@@ -1,7 +1,7 @@
 //! Record-level devices: random histories under power cuts, and titled scenarios.
 
+mod flags;
 mod history;
-mod links;
 mod scenarios;
 
 use super::*;

@@ -313,8 +313,8 @@ fn requests_that_make_no_sense_are_errors() {
         assert_eq!(unknown, Err(DeviceError::NoTransaction(TxId(99))));
         let beyond = device.write(now, Lpn(PAGES), &[], &[]);
         assert!(matches!(beyond, Err(DeviceError::OutOfRange { .. })));
-        let long = device.write(now, Lpn(0), &[0; 239], &pending(tx));
-        let (bytes, page_bytes) = (239, 256 - 16 - 2);
+        let long = device.write(now, Lpn(0), &[0; 247], &pending(tx));
+        let (bytes, page_bytes) = (247, 256 - 8 - 2);
         assert_eq!(long, Err(DeviceError::TooLong { bytes, page_bytes }));
         let other = device.write(now, Lpn(0), &[1, 2, 3], &pending(tx));
         assert_eq!(other, Err(DeviceError::NoRecords(Lpn(0))));
@@ -420,7 +420,7 @@ fn failing_programs_and_erases_lose_nothing() {
     }
 }
 
-/// Pages that are lost are lost for good, also dead ones whose links the collector needs; what they
+/// Pages that are lost are lost for good, also dead ones; what they
 /// do not hold stays right.
 #[test]
 fn pages_beyond_their_ecc_are_errors_and_harm_no_others() {

@@ -1,0 +1,153 @@
+//! Flags of CFC_ex when blocks are collected, and the table of entries, each with the control that
+//! has to fail.
+
+use super::super::book::{Book, Owned};
+use super::*;
+use crate::ftl::{BlockState, Cause, Operation};
+use crate::units::Pbn;
+
+/// A committed transaction of two pages: the one with the flag is dead, the other one is about to
+/// be written anew. There are so many other writes between the pages and after both. Also says
+/// where the flag is.
+fn one_dead_page(flaws: Flaws, others: [u64; 2], cut: Option<Cut>) -> (Bench, Pbn) {
+    let mut bench = Bench::new(RecordKind::CfcEx, 3, flaws);
+    bench.resolve(&[]);
+    bench.restart(2, cut).expect("it opens");
+    bench.resolve(&[]);
+    let mut dice = Dice(1);
+    let mut write_others = |bench: &mut Bench, count| {
+        for _ in 0..count {
+            bench.write(20 + dice.below(40) as u32, 4, &[99], &[]);
+        }
+    };
+    bench.churn(3);
+    let tx = bench.begin();
+    bench.write(0, 1, &[9], &[(tx, &[0])]);
+    write_others(&mut bench, others[0]);
+    bench.write(1, 2, &[9], &[(tx, &[0])]);
+    bench.commit(tx);
+    let ftl = bench.device().ftl();
+    let flagged = ftl.slot(Lpn(1)).ppn().expect("it was written");
+    let flagged = ftl.geometry().block_of(flagged);
+    bench.write(1, 3, &[9], &[]);
+    write_others(&mut bench, others[1]);
+    (bench, flagged)
+}
+
+/// Writes the other page, a little later as one that waits for a commit, and others meanwhile,
+/// until the power fails.
+fn supersede(bench: &mut Bench) {
+    let (mut page, mut image) = (Page::default(), Vec::new());
+    page.set_lsn(5);
+    page.put(0, &[9], 200).expect("it fits");
+    page.emit(200, &mut image).expect("it fits");
+    let mut now = bench.now;
+    let later = now + Nanos::from_micros(600);
+    let mut going = bench.device().write(later, Lpn(0), &image, &[]).is_ok();
+    for other in 20..24 {
+        going = going && bench.device().write(now, Lpn(other), &[], &[]).is_ok();
+        now += Nanos::from_micros(50);
+    }
+}
+
+/// How many cuts there are while the block with the flag is collected and the other page is in
+/// flight, and how many of them lose a committed record.
+fn losses(flaws: Flaws) -> (usize, usize) {
+    let (mut cuts, mut lost) = (0, 0);
+    for others in (0..12).flat_map(|between| (0..80).map(move |after| [between, after])) {
+        let (mut bench, flagged) = one_dead_page(flaws, others, None);
+        let issued = bench.flash.look(PowerCut::issued);
+        let is_there = |bench: &mut Bench| {
+            let state = bench.device().ftl().block_state(flagged);
+            state == BlockState::Full
+        };
+        let before = is_there(&mut bench);
+        supersede(&mut bench);
+        if !before || is_there(&mut bench) {
+            continue;
+        }
+        for at in issued..bench.flash.look(PowerCut::issued) {
+            for dice in 0..12 {
+                let torn = false;
+                let cut = Cut { at, dice, torn };
+                let (mut bench, _) = one_dead_page(flaws, others, Some(cut));
+                supersede(&mut bench);
+                bench.restart(2, None).expect("there is no cut");
+                bench.resolve(&[]);
+                cuts += 1;
+                lost += usize::from([0, 1].map(|page| bench.values(page, 1)[0]) != [9; 2]);
+            }
+        }
+    }
+    (cuts, lost)
+}
+
+#[test]
+fn d12_the_last_flag_goes_after_what_superseded_the_other_pages_is_durable() {
+    let right = Flaws::default();
+    let (cuts, lost) = losses(right);
+    assert!(cuts > 500 && lost == 0, "{lost} of {cuts} cuts");
+    let trust_deaths = true;
+    let (_, lost) = losses(Flaws {
+        trust_deaths,
+        ..right
+    });
+    assert!(
+        lost > 0,
+        "a version that is believed dead too early does no harm"
+    );
+}
+
+#[test]
+fn d12_a_flag_is_handed_on_to_a_live_page_and_to_no_other() {
+    let handed_on = |superseded: bool| {
+        let flags = |others| {
+            let (mut bench, _) = one_dead_page(Flaws::default(), [others, 0], None);
+            if superseded {
+                bench.write(0, 5, &[9], &[]);
+            }
+            bench.churn(30);
+            let stats = bench.device().stats();
+            stats.count(Operation::Reprogram, Cause::Gc)
+        };
+        (0..12).map(flags).sum::<u64>()
+    };
+    assert!(handed_on(false) > 0, "no flag is handed on");
+    assert_eq!(handed_on(true), 0);
+}
+
+#[test]
+fn d11_a_table_that_differs_from_flash_is_noticed() {
+    for kind in RecordKind::ALL {
+        let mut bench = Bench::new(kind, 3, Flaws::default());
+        bench.resolve(&[]);
+        let tx = bench.begin();
+        bench.write(0, 1, &[1], &[(tx, &[0])]);
+        let ftl = bench.device().ftl();
+        let mut book = Book::new(ftl);
+        assert_eq!(book.check(ftl, |_| true), Ok(()));
+        assert!(book.check(ftl, |_| false).is_err(), "an entry is missing");
+        let at = ftl.slot(Lpn(0)).ppn().expect("it was written");
+        let seq = ftl.last_seq() as u32;
+        let right = Owned {
+            tx,
+            member: Member { at, seq, index: 0 },
+            flag: 0xff,
+        };
+        book.note(right);
+        assert_eq!(book.check(ftl, |_| false), Ok(()));
+        book.note(Owned { flag: 0, ..right });
+        assert!(book.check(ftl, |_| true).is_err(), "a flag differs");
+        let index = 1;
+        let member = Member {
+            index,
+            ..right.member
+        };
+        book.note(right);
+        book.note(Owned { member, ..right });
+        assert!(
+            book.check(ftl, |_| true).is_err(),
+            "an entry is not on flash"
+        );
+    }
+}
