@@ -46,7 +46,7 @@ impl Draw {
         Draw {
             fresh: Keys::new(plan.keys, seed),
             dice: Pcg64Mcg::seed_from_u64(seed ^ 0x6f70_6572),
-            present: Vec::new(),
+            present: Vec::with_capacity(plan.most_keys() as usize),
             mask: u64::MAX >> (64 - 8 * value_bytes),
             written: 0,
             uniform: plan.keys == KeyKind::Uniform,

@@ -107,7 +107,8 @@ impl Place {
                 let spec = fitted(device, pages);
                 let options = Options::default();
                 let kept = header::SIZE + protocol.info().format.tail_bytes;
-                let chip = Box::new(spec.chip(kept));
+                // No run of an index on this device has a power cut.
+                let chip = Box::new(spec.chip(kept).with_forgetting());
                 let device = Device::open(chip, *protocol, spec.config, &options, Nanos::ZERO);
                 let device = device.map_err(|error| error.to_string())?;
                 Ok(Box::new(DeviceStore::new(device)))

@@ -428,6 +428,26 @@ impl Device {
         tx: Option<TxId>,
         at: Lpn,
     ) -> Result<(Nanos, Option<&[u8]>), DeviceError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(self.ftl.geometry().page_bytes as usize, 0);
+        let read = self.read_into(now, tx, at, &mut buffer);
+        self.buffer = buffer;
+        let (done, bytes) = read?;
+        Ok((done, bytes.map(|bytes| &self.buffer[..bytes])))
+    }
+
+    /// As [`Device::read`], into a buffer of a page: the result says how many bytes of it were
+    /// filled.
+    ///
+    /// # Errors
+    /// As [`Device::read`].
+    pub fn read_into(
+        &mut self,
+        now: Nanos,
+        tx: Option<TxId>,
+        at: Lpn,
+        into: &mut [u8],
+    ) -> Result<(Nanos, Option<usize>), DeviceError> {
         let pages = self.ftl.logical_pages();
         if at.0 >= pages {
             return Err(DeviceError::OutOfRange { at, pages });
@@ -441,17 +461,13 @@ impl Device {
         match self.protocol.find(&self.ftl, tx, at) {
             Found::Nothing => Ok((now, None)),
             Found::Held(bytes) => {
-                self.buffer.clear();
-                self.buffer.extend_from_slice(bytes);
-                Ok((now, Some(&self.buffer)))
+                into[..bytes.len()].copy_from_slice(bytes);
+                Ok((now, Some(bytes.len())))
             }
             Found::Flash(page) => {
-                self.buffer
-                    .resize(self.ftl.geometry().page_bytes as usize, 0);
                 let cause = self.ftl.host_cause(at);
-                let read = self.ftl.read(now, page, &mut self.buffer, &mut [], cause);
-                match read {
-                    Ok(read) => Ok((read.done, Some(&self.buffer[..read.data_bytes]))),
+                match self.ftl.read(now, page, into, &mut [], cause) {
+                    Ok(read) => Ok((read.done, Some(read.data_bytes))),
                     Err(FlashError::Uncorrectable { .. }) => Err(DeviceError::Unreadable(at)),
                     Err(other) => Err(FtlError::from(other).into()),
                 }

@@ -146,7 +146,7 @@ mod tests {
     use super::super::{Config, Device};
     use super::*;
     use crate::ftl::{Cause, Operation, Stats};
-    use crate::nand::{Cell, Chip, Geometry, Timing};
+    use crate::nand::{Cell, Chip, Geometry, Timing, small};
 
     #[test]
     fn a_commit_waits_for_its_own_writes_only() {
@@ -161,6 +161,40 @@ mod tests {
         let early = device.commit(now, one).unwrap().unwrap();
         let late = device.commit(now, two).unwrap().unwrap();
         assert!(now < early && early < later && later < late);
+    }
+
+    #[test]
+    fn a_flash_that_forgets_dead_pages_gives_the_same_answers_in_less_memory() {
+        let run = |chip: Chip| {
+            let config = Config {
+                over_provision: 0.4,
+                ..Config::default()
+            };
+            let (flash, options) = (Box::new(chip), Options::default());
+            let opened = Device::open(flash, Kind::Plain, config, &options, Nanos::ZERO);
+            let mut device = opened.unwrap();
+            let (mut now, mut answers) = (device.recovered_at(), Vec::new());
+            let pages = device.pages() / 4;
+            for n in 0..20_000u32 {
+                let at = Lpn(n.wrapping_mul(2_654_435_761) % pages);
+                let tx = device.begin(now).unwrap();
+                device.write(now, tx, at, &[n as u8; 256]).unwrap();
+                now = device.commit(now, tx).unwrap().expect("nothing is grouped");
+                let (done, bytes) = device.read(now, None, Lpn(n % pages)).unwrap();
+                answers.push((done, bytes.map(<[u8]>::to_vec)));
+                now = done;
+            }
+            device.check().unwrap();
+            let stats = device.stats().clone();
+            assert!(stats.collections > 0);
+            let flash: &dyn std::any::Any = device.ftl().flash();
+            let chip: &Chip = flash.downcast_ref().expect("the chip");
+            (answers, stats, chip.memory_bytes() / u64::from(pages))
+        };
+        let chip = || small::chip(small::GEOMETRY);
+        let (all, live) = (run(chip()), run(chip().with_forgetting()));
+        assert_eq!((&all.0, &all.1), (&live.0, &live.1));
+        assert!(live.2 * 2 < all.2, "{} and {} bytes a page", live.2, all.2);
     }
 
     #[test]

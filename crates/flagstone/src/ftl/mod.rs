@@ -450,6 +450,7 @@ impl Ftl {
         if block.state == BlockState::Full && block.pins == 0 {
             self.victims.lose_page(id, live);
         }
+        self.flash.forget(at);
     }
 
     /// Says, while mounting, that a page found on flash is live.

@@ -43,6 +43,20 @@ pub(super) fn address(hash: u64, buckets: u32) -> u32 {
     }
 }
 
+/// Counts a page of a list that names a next one: no list has more overflow pages than there are.
+///
+/// # Errors
+/// It has, so it goes round in a circle.
+#[inline]
+pub(super) fn pass(passed: &mut u64, overflow: u64, at: Lpn) -> Result<(), IndexError> {
+    *passed += 1;
+    if *passed > overflow {
+        let why = "its list of overflow pages has no end".to_string();
+        return Err(IndexError::Damaged { at, why });
+    }
+    Ok(())
+}
+
 /// The position of a key among records of `BYTES` bytes. It looks at eight at a time, without a
 /// branch among them, which the compiler turns into vector instructions.
 #[inline]

@@ -14,7 +14,7 @@
 //! A bucket's page is the head of a doubly linked list; behind it are overflow pages, each with a
 //! record at least.
 
-use super::bucket::Shape;
+use super::bucket::{Shape, pass};
 use super::meta::Meta;
 use super::space::Space;
 use super::{Cache, IndexError, Info, Key, Settings, Store, Value};
@@ -174,6 +174,7 @@ impl Buckets {
             room: None,
             last: self.page(bucket),
         };
+        let mut passed = 0;
         loop {
             let at = found.last;
             let (page, done) = self.cache.read(now, at)?;
@@ -189,7 +190,10 @@ impl Buckets {
             self.cache
                 .compared(slot.map_or(len, |slot| slot + 1) as u64);
             match next {
-                Some(next) if slot.is_none() => found.last = next,
+                Some(next) if slot.is_none() => {
+                    pass(&mut passed, self.overflow, at)?;
+                    found.last = next;
+                }
                 _ => return Ok((found, now)),
             }
         }
@@ -444,103 +448,4 @@ fn first_of(run: usize) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::bucket::address;
-    use super::super::{IndexKind, MemStore};
-    use super::*;
-
-    #[test]
-    fn runs_follow_each_other_without_gaps() {
-        let mut expected = (0, 0);
-        for bucket in 0..5000 {
-            let (run, offset, pages) = run_of(bucket);
-            assert_eq!((run, offset), expected, "bucket {bucket}");
-            assert_eq!(first_of(run) + offset, bucket);
-            let waiting = pages - offset - 1;
-            assert!(pages.is_power_of_two() && (bucket < 8 || waiting * 5 <= bucket + waiting));
-            expected = if offset + 1 == pages {
-                (run + 1, 0)
-            } else {
-                (run, offset + 1)
-            };
-        }
-    }
-
-    #[test]
-    fn a_hash_has_an_address_among_any_number_of_buckets() {
-        // Six buckets: three bits, but for those that would be 6 and 7.
-        let addresses: Vec<u32> = (0..16).map(|hash| address(hash, 6)).collect();
-        assert_eq!(addresses, [0, 1, 2, 3, 4, 5, 2, 3, 0, 1, 2, 3, 4, 5, 2, 3]);
-        assert_eq!(address(u64::MAX, 1), 0);
-        assert_eq!(address(u64::MAX, u32::MAX), u32::MAX >> 1);
-        for (hash, buckets) in (0..4000u64).zip(1..) {
-            let bits = u32::BITS - (buckets - 1u32).leading_zeros();
-            let mut wanted = hash % (1 << bits);
-            if wanted >= u64::from(buckets) {
-                wanted -= 1 << (bits - 1);
-            }
-            assert_eq!(u64::from(address(hash, buckets)), wanted);
-        }
-    }
-
-    /// Pages of ones say that they have more records than fit, and go on where there is no page.
-    #[test]
-    fn a_page_that_is_no_bucket_is_an_error_for_every_hash_index() {
-        const PAGES: u32 = 4096;
-        for kind in [
-            IndexKind::Linear,
-            IndexKind::Extendible,
-            IndexKind::LazySplit,
-            IndexKind::Sal,
-        ] {
-            let settings = kind.info().tiny().with("memory", 8192);
-            let blank: Box<dyn Store> = Box::new(MemStore::new(256, PAGES));
-            let mut index = kind.open(blank, &settings, Nanos::ZERO).expect("blank").0;
-            let mut now = Nanos::ZERO;
-            for key in 0..1500 {
-                now = index.insert(now, key, key).expect("there is room");
-            }
-            index.flush(now).expect("there is room");
-            let mut whole = index.into_store();
-            let mut damaged = 0;
-            for ruined in (1..PAGES).map(Lpn) {
-                let mut store: Box<dyn Store> = Box::new(MemStore::new(256, PAGES));
-                let mut page = vec![0; 256];
-                let mut is_written = false;
-                for at in (0..PAGES).map(Lpn) {
-                    whole.read(now, at, &mut page).expect("it is there");
-                    let holds = page.iter().any(|byte| *byte != 0);
-                    if holds && at == ruined {
-                        page.fill(0xFF);
-                        is_written = true;
-                    }
-                    if holds {
-                        store.write(now, &[(at, &page)]).expect("there is room");
-                    }
-                }
-                if !is_written {
-                    continue;
-                }
-                let Ok((mut index, mut now)) = kind.open(store, &settings, Nanos::ZERO) else {
-                    continue;
-                };
-                // Whatever follows, the error is told and nothing panics.
-                for key in (0..1500).step_by(7) {
-                    match index.get(now, key) {
-                        Ok((_, done)) => now = done,
-                        Err(error) => {
-                            damaged += 1;
-                            assert!(matches!(error, IndexError::Damaged { .. }), "{error}");
-                        }
-                    }
-                    let changed = match key % 3 {
-                        0 => index.delete(now, key),
-                        _ => index.insert(now, key + 10_000, key),
-                    };
-                    now = changed.unwrap_or(now);
-                }
-            }
-            assert!(damaged > 100, "{kind:?}: {damaged}");
-        }
-    }
-}
+mod tests;

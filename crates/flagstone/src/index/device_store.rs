@@ -79,19 +79,16 @@ impl Store for DeviceStore {
     }
 
     fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
-        let mut done = now;
         let own = self.open.as_ref().and_then(|waiting| waiting.get(&at));
-        let data = match own {
-            Some(data) => data.as_deref(),
-            None => {
-                let (when, data) = self.device.read(now, None, at)?;
-                done = when;
-                data
+        let (done, bytes) = match own {
+            Some(data) => {
+                let data = data.as_deref().unwrap_or_default();
+                into[..data.len()].copy_from_slice(data);
+                (now, Some(data.len()))
             }
+            None => self.device.read_into(now, None, at, into)?,
         };
-        let data = data.unwrap_or_default();
-        into[..data.len()].copy_from_slice(data);
-        into[data.len()..].fill(0);
+        into[bytes.unwrap_or(0)..].fill(0);
         Ok(done)
     }
 

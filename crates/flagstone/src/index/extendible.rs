@@ -14,7 +14,7 @@
 //! Departures  D1. Buckets never merge and the directory never halves: deleted records leave room
 //!                 for others. The paper's load factor does not drive it either.
 
-use super::bucket::{Shape, hash};
+use super::bucket::{Shape, hash, pass};
 use super::meta::Meta;
 use super::space::Space;
 use super::{Cache, Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
@@ -111,6 +111,7 @@ impl Extendible {
     /// Where a key is, or would be.
     fn seek(&mut self, mut now: Nanos, key: Key) -> Result<(Seat, Nanos), IndexError> {
         let mut at = self.bucket(key);
+        let mut passed = 0;
         loop {
             let (page, done) = self.cache.read(now, at)?;
             self.shape.check_read(page, at)?;
@@ -121,7 +122,10 @@ impl Extendible {
             self.cache
                 .compared(slot.map_or(len, |slot| slot + 1) as u64);
             match next {
-                Some(next) if slot.is_none() => at = next,
+                Some(next) if slot.is_none() => {
+                    pass(&mut passed, self.space.used().into(), at)?;
+                    at = next;
+                }
                 _ => return Ok(((at, slot.zip(value)), now)),
             }
         }
@@ -231,8 +235,10 @@ impl Index for Extendible {
     fn check(&mut self) -> Result<(), String> {
         let mut used = self.meta.pages().to_vec();
         for (i, &first) in self.directory.iter().enumerate() {
-            let mut next = Some(first);
+            let (mut next, mut passed) = (Some(first), 0);
             while let Some(at) = next {
+                let counted = pass(&mut passed, self.space.used().into(), at);
+                counted.map_err(|error| error.to_string())?;
                 let page = self.cache.inspect(at).map_err(|error| error.to_string())?;
                 self.shape.check(&page)?;
                 let depth = u32::from(self.shape.tag(&page));

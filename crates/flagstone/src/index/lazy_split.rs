@@ -6,8 +6,8 @@
 //!             record may also lie in the bucket that had to split for it, or in that one's.
 //!             When there are four times as many buckets as after the last split, all are split.
 //! Cost        One to three lists of pages a search: the newest bucket and those before it. An
-//!             insertion looks through the same lists for room. A global split reads and writes
-//!             every page once.
+//!             insertion looks through the same lists for room, an update for the key. A global
+//!             split reads and writes every page once.
 //! Symbols     paper: split cursor     here: cursor, the last bucket at the last global split
 //!
 //!   pages     buckets.rs: buckets in runs of consecutive pages, doubly linked overflow pages
@@ -21,7 +21,8 @@
 //!
 //! Departures  D1. An insertion ends at the first bucket that has the key or room. Older values
 //!                 may stay further down the list, where no search sees them; they count as
-//!                 records until the next global split drops them.
+//!                 records until the next global split drops them. An update, of a key that is
+//!                 there, goes to the record where it is and leaves none.
 //!             D2. If no bucket of a list has room, the newest gets an overflow page.
 //!             D3. Buckets are never taken back: deleted records leave room for others.
 
@@ -188,6 +189,14 @@ impl Index for LazySplit {
             return self.append(now);
         }
         Ok(now)
+    }
+
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+        let (found, now) = self.seek(now, key, false)?;
+        match found.record {
+            Some(_) => self.buckets.put(now, found, key, value),
+            None => self.insert(now, key, value),
+        }
     }
 
     fn delete(&mut self, mut now: Nanos, key: Key) -> Result<Nanos, IndexError> {
@@ -408,6 +417,28 @@ mod tests {
         assert_eq!(figure(index.as_ref(), "records"), 0.0);
         // D3.
         assert!(figure(index.as_ref(), "buckets") > 300.0);
+        assert_eq!(index.check(), Ok(()));
+    }
+
+    #[test]
+    fn an_update_goes_to_the_record_where_it_is() {
+        let (mut index, mut now) = small(0.75);
+        for key in 0..2800 {
+            now = index.insert(now, key, 1).expect("room");
+        }
+        let counts = |index: &dyn Index| {
+            ["records", "buckets", "overflow_pages"].map(|name| figure(index, name))
+        };
+        let before = counts(index.as_ref());
+        for key in (0..2800).rev() {
+            now = index.update(now, key, 2).expect("room");
+        }
+        assert_eq!(counts(index.as_ref()), before);
+        // Of keys that are not there it is an insertion.
+        now = index.update(now, 5000, 3).expect("room");
+        for (key, value) in [(0, Some(2)), (2799, Some(2)), (5000, Some(3)), (5001, None)] {
+            assert_eq!(index.get(now, key).expect("a good store").0, value);
+        }
         assert_eq!(index.check(), Ok(()));
     }
 

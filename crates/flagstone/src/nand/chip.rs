@@ -4,12 +4,14 @@
 //! spare record and a counter a page. A block's summary page repeats the spare areas beside it: the
 //! chip notices that, checks it byte by byte, and keeps a mark instead of a second copy.
 
+mod pages;
 #[cfg(test)]
 mod tests;
 
 use super::timing::Timelines;
 use super::{Addresses, Contents, Flash, FlashError, Geometry, Read, Timing};
 use crate::units::{Nanos, Pbn, Ppn};
+use pages::{BlockData, Pages};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What befell a page, beyond what it holds.
@@ -19,22 +21,6 @@ pub enum Damage {
     Unreadable,
     /// It looks blank, but what is programmed into it will not be readable.
     Weak,
-}
-
-/// Data bytes of the pages of one block, for those that have any.
-type BlockData = Box<[Option<Box<[u8]>>]>;
-
-/// Memory of whole pages whose block was erased, for the next ones.
-#[derive(Debug, Default)]
-struct Emptied(Vec<Box<[u8]>>);
-
-/// No more of it than a few blocks' worth.
-const EMPTIED_MAX: usize = 1024;
-
-impl Clone for Emptied {
-    fn clone(&self) -> Self {
-        Emptied::default()
-    }
 }
 
 /// A simulated NAND device without faults.
@@ -50,8 +36,9 @@ pub struct Chip {
     programs: Vec<u8>,
     /// Spare areas, `spare_kept` bytes a page.
     spare: Vec<u8>,
-    data: Vec<Option<BlockData>>,
-    emptied: Emptied,
+    data: Pages,
+    /// Whether what nobody will read again is dropped at once.
+    forgets: bool,
     /// Bytes a page that the last page of the block repeats of the spare areas before it; 0 for
     /// blocks whose last page is anything else.
     summary: Vec<u16>,
@@ -85,8 +72,8 @@ impl Chip {
             spare_kept,
             programs: vec![0; pages],
             spare: vec![0xff; pages * spare_kept],
-            data: vec![None; blocks],
-            emptied: Emptied::default(),
+            data: Pages::new(&geometry),
+            forgets: false,
             summary: vec![0; blocks],
             erases: vec![0; blocks],
             next_page: vec![0; blocks],
@@ -126,6 +113,15 @@ impl Chip {
         self
     }
 
+    /// Drops the bytes of a page as soon as the layer above says that it will not read them again,
+    /// and not only when the block is erased: for runs without power cuts, whose memory is then
+    /// that of what is live, however large the device.
+    #[must_use]
+    pub fn with_forgetting(mut self) -> Self {
+        self.forgets = true;
+        self
+    }
+
     /// Latencies of this device.
     pub fn timing(&self) -> &Timing {
         self.time.timing()
@@ -144,32 +140,23 @@ impl Chip {
     /// Bytes of memory that this model occupies.
     pub fn memory_bytes(&self) -> u64 {
         let blocks = self.geometry.blocks() as u64;
-        let data: u64 = self
-            .data
-            .iter()
-            .flatten()
-            .map(|pages| {
-                let held: usize = pages.iter().flatten().map(|d| d.len()).sum();
-                (held + pages.len() * size_of::<Option<Box<[u8]>>>()) as u64
-            })
-            .sum();
-        self.programs.len() as u64 + self.spare.len() as u64 + blocks * (8 + 2 + 4 + 2) + data
+        self.programs.len() as u64
+            + self.spare.len() as u64
+            + blocks * (8 + 2 + 4 + 2)
+            + self.data.memory()
     }
 
     /// A copy of everything that the cells hold.
     pub fn contents(&self) -> Contents {
-        let pages_per_block = self.geometry.pages_per_block as usize;
-        let page_of = |block: usize, page: usize| Ppn((block * pages_per_block + page) as u32);
-        let blocks = self.data.iter().enumerate();
-        let pages = blocks.flat_map(|(block, pages)| {
-            let pages = pages.iter().flatten().enumerate();
-            pages.filter_map(move |(page, data)| Some((page_of(block, page), data.clone()?)))
-        });
+        let at = |block: Pbn, page: usize| Ppn(self.geometry.page(block, 0).0 + page as u32);
+        let pages = self.data.iter();
         Contents {
             spare_kept: self.spare_kept,
             programs: self.programs.clone(),
             spare: self.spare.clone(),
-            data: pages.collect(),
+            data: pages
+                .map(|(block, page, data)| (at(block, page), data.into()))
+                .collect(),
             summary: self.summary.clone(),
             erases: self.erases.clone(),
             next_page: self.next_page.clone(),
@@ -185,12 +172,9 @@ impl Chip {
 
     /// Takes contents over that were checked against the geometry.
     pub(super) fn set_contents(&mut self, contents: Contents) {
-        let pages_per_block = self.geometry.pages_per_block as usize;
         for (at, bytes) in contents.data {
             let (block, page) = self.addresses.split(at);
-            let pages =
-                self.data[block.index()].get_or_insert_with(|| vec![None; pages_per_block].into());
-            pages[page as usize] = Some(bytes);
+            self.data.put(block, page, &bytes);
         }
         self.programs = contents.programs;
         self.spare = contents.spare;
@@ -242,9 +226,7 @@ impl Chip {
         self.programs[at.index()] = 0;
         let start = at.index() * self.spare_kept;
         self.spare[start..start + self.spare_kept].fill(0xff);
-        if let Some(data) = &mut self.data[block.index()] {
-            data[page as usize] = None;
-        }
+        self.data.forget(block, page);
         if page + 1 == self.geometry.pages_per_block {
             self.summary[block.index()] = 0;
         }
@@ -269,7 +251,7 @@ impl Chip {
             block,
             programs: self.programs[pages.clone()].to_vec(),
             spare: self.spare[pages.start * self.spare_kept..pages.end * self.spare_kept].to_vec(),
-            data: self.data[block.index()].clone(),
+            data: self.data.block(block).cloned(),
             summary: self.summary[block.index()],
             next_page: self.next_page[block.index()],
             damage: self
@@ -286,7 +268,7 @@ impl Chip {
         self.programs[pages.clone()].copy_from_slice(&saved.programs);
         self.spare[pages.start * self.spare_kept..pages.end * self.spare_kept]
             .copy_from_slice(&saved.spare);
-        self.data[block.index()] = saved.data;
+        self.data.set_block(block, saved.data);
         self.summary[block.index()] = saved.summary;
         self.next_page[block.index()] = saved.next_page;
         self.clear_damage(block);
@@ -328,30 +310,7 @@ impl Chip {
                 return;
             }
         }
-        let pages = self.geometry.pages_per_block as usize;
-        let data = self.data[block.index()].get_or_insert_with(|| vec![None; pages].into());
-        data[page as usize] = Some(
-            match self.emptied.0.pop_if(|kept| kept.len() == bytes.len()) {
-                Some(mut kept) => {
-                    kept.copy_from_slice(bytes);
-                    kept
-                }
-                None => bytes.into(),
-            },
-        );
-    }
-
-    /// Drops the data of a block, and keeps the memory of whole pages for the next ones.
-    fn drop_data(&mut self, block: Pbn) {
-        let Some(pages) = self.data[block.index()].take() else {
-            return;
-        };
-        let page_bytes = self.geometry.page_bytes as usize;
-        for page in pages.into_iter().flatten() {
-            if page.len() == page_bytes && self.emptied.0.len() < EMPTIED_MAX {
-                self.emptied.0.push(page);
-            }
-        }
+        self.data.put(block, page, bytes);
     }
 
     /// Replaces a summary's mark by its bytes: the spare areas that it repeats are about to change.
@@ -362,9 +321,7 @@ impl Chip {
             let mut bytes = vec![0; stride * last as usize];
             self.copy_data(self.geometry.page(block, last), block, last, &mut bytes);
             self.summary[block.index()] = 0;
-            let pages = last as usize + 1;
-            let data = self.data[block.index()].get_or_insert_with(|| vec![None; pages].into());
-            data[last as usize] = Some(bytes.into());
+            self.data.put(block, last, &bytes);
         }
     }
 
@@ -380,17 +337,10 @@ impl Chip {
             }
             return len;
         }
-        match &self.data[block.index()] {
-            Some(pages) => match &pages[page as usize] {
-                Some(bytes) => {
-                    let len = bytes.len().min(into.len());
-                    into[..len].copy_from_slice(&bytes[..len]);
-                    len
-                }
-                None => 0,
-            },
-            None => 0,
-        }
+        let bytes = self.data.get(block, page).unwrap_or_default();
+        let len = bytes.len().min(into.len());
+        into[..len].copy_from_slice(&bytes[..len]);
+        len
     }
 }
 
@@ -553,7 +503,7 @@ impl Flash for Chip {
         let pages = self.pages_of(block);
         self.programs[pages.clone()].fill(0);
         self.spare[pages.start * self.spare_kept..pages.end * self.spare_kept].fill(0xff);
-        self.drop_data(block);
+        self.data.drop_block(block);
         self.summary[block.index()] = 0;
         self.next_page[block.index()] = 0;
         self.erases[block.index()] += 1;
@@ -567,6 +517,13 @@ impl Flash for Chip {
 
     fn is_factory_bad(&self, block: Pbn) -> bool {
         !self.factory_bad.is_empty() && self.factory_bad.binary_search(&block).is_ok()
+    }
+
+    fn forget(&mut self, at: Ppn) {
+        if self.forgets {
+            let (block, page) = self.addresses.split(at);
+            self.data.forget(block, page);
+        }
     }
 
     fn copy_back(&mut self, on: bool) -> bool {

@@ -144,6 +144,12 @@ pub trait Flash: Any {
     /// Whether the manufacturer marked the block as bad.
     fn is_factory_bad(&self, block: Pbn) -> bool;
 
+    /// Says that nobody will read the bytes of a page again unless the power fails. What simulates
+    /// a device need not keep them; what simulates power cuts must.
+    fn forget(&mut self, at: Ppn) {
+        let _ = at;
+    }
+
     /// Whether pages can be copied within a plane. If so, and until it is called with `false`, what
     /// is read and programmed does not cross the channel.
     fn copy_back(&mut self, on: bool) -> bool {

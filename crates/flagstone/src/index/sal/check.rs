@@ -2,7 +2,7 @@
 
 use super::Sal;
 use super::region::region_head;
-use crate::index::bucket::hash;
+use crate::index::bucket::{hash, pass};
 use crate::layout::get;
 use crate::units::Lpn;
 
@@ -121,9 +121,11 @@ impl Sal {
         let starts = [(Some(self.bucket_page(bucket)), false), (half, true)];
         let mut keys = Vec::new();
         for (start, second) in starts {
-            let mut next = start;
+            let (mut next, mut passed) = (start, 0);
             let mut full = true;
             while let Some(at) = next {
+                let counted = pass(&mut passed, self.space.used().into(), at);
+                counted.map_err(|error| error.to_string())?;
                 let page = self.inspect(at)?;
                 self.shape.check(&page)?;
                 if !full {

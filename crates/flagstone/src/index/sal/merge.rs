@@ -3,7 +3,7 @@
 
 use super::logs::Log;
 use super::{Sal, set_of};
-use crate::index::bucket::hash;
+use crate::index::bucket::{hash, pass};
 use crate::index::{IndexError, Key, Value};
 use crate::units::{Lpn, Nanos};
 
@@ -204,7 +204,7 @@ impl Sal {
         let halves = buckets.filter_map(|bucket| self.overflows.remove(bucket));
         gathered.pages.extend(halves);
         pages.extend(&gathered.pages);
-        let mut bytes = Vec::new();
+        let (mut bytes, mut passed) = (Vec::new(), 0);
         while !pages.is_empty() {
             bytes.resize(pages.len() * size, 0);
             now = self.cache.read_past(now, &pages, &mut bytes)?;
@@ -213,9 +213,16 @@ impl Sal {
                 self.shape.check_read(page, at)?;
                 for (key, value) in self.shape.records(page) {
                     let target = self.target(set, hash(key));
-                    gathered.records[target].push((key, value));
+                    let Some(own) = gathered.records.get_mut(target) else {
+                        let why = format!("key {key} is in set {set}, whose it is not");
+                        return Err(IndexError::Damaged { at, why });
+                    };
+                    own.push((key, value));
                 }
-                next.extend(self.shape.next(page));
+                if let Some(behind) = self.shape.next(page) {
+                    pass(&mut passed, self.space.used().into(), at)?;
+                    next.push(behind);
+                }
             }
             gathered.pages.extend(&next);
             pages = next;

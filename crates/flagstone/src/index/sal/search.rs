@@ -4,7 +4,7 @@
 use super::options::Split;
 use super::region::FILTERS;
 use super::{Sal, analysis};
-use crate::index::bucket::{Shape, hash};
+use crate::index::bucket::{Shape, hash, pass};
 use crate::index::{IndexError, Key, Value};
 use crate::units::{Lpn, Nanos};
 
@@ -105,6 +105,7 @@ impl Sal {
             None
         };
         let mut at = half.unwrap_or_else(|| self.bucket_page(bucket));
+        let mut passed = 0;
         loop {
             let (page, done) = self.cache.read(now, at)?;
             self.shape.check_read(page, at)?;
@@ -114,7 +115,10 @@ impl Sal {
             now = done;
             self.cache.compared(compared);
             match next {
-                Some(next) if slot.is_none() => at = next,
+                Some(next) if slot.is_none() => {
+                    pass(&mut passed, self.space.used().into(), at)?;
+                    at = next;
+                }
                 _ => return Ok((value, now)),
             }
         }

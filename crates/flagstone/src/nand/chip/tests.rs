@@ -55,6 +55,18 @@ fn a_summary_page_is_kept_as_a_mark_and_reads_back_the_same() {
 }
 
 #[test]
+fn what_is_forgotten_goes_only_where_that_was_asked_for() {
+    for (mut chip, left) in [(chip(), 3), (chip().with_forgetting(), 0)] {
+        chip.program(Nanos::ZERO, Ppn(0), &[1, 2, 3], &[7]).unwrap();
+        chip.forget(Ppn(0));
+        let (mut data, mut spare) = ([0; 64], [0; 1]);
+        let read = chip.read(Nanos::ZERO, Ppn(0), &mut data, &mut spare);
+        assert_eq!((read.unwrap().data_bytes, spare), (left, [7]));
+        assert!(chip.is_programmed(Ppn(0)), "it is not erased");
+    }
+}
+
+#[test]
 #[should_panic(expected = "program of page 0, which is not blank")]
 fn a_page_is_programmed_once() {
     let mut chip = chip();

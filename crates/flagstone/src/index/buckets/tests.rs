@@ -1,0 +1,197 @@
+//! Tests of buckets, and of what every hash index makes of pages that are none.
+
+use super::*;
+use crate::index::bucket::address;
+use crate::index::{IndexKind, MemStore, StoreError};
+
+#[test]
+fn runs_follow_each_other_without_gaps() {
+    let mut expected = (0, 0);
+    for bucket in 0..5000 {
+        let (run, offset, pages) = run_of(bucket);
+        assert_eq!((run, offset), expected, "bucket {bucket}");
+        assert_eq!(first_of(run) + offset, bucket);
+        let waiting = pages - offset - 1;
+        assert!(pages.is_power_of_two() && (bucket < 8 || waiting * 5 <= bucket + waiting));
+        expected = if offset + 1 == pages {
+            (run + 1, 0)
+        } else {
+            (run, offset + 1)
+        };
+    }
+}
+
+#[test]
+fn a_hash_has_an_address_among_any_number_of_buckets() {
+    // Six buckets: three bits, but for those that would be 6 and 7.
+    let addresses: Vec<u32> = (0..16).map(|hash| address(hash, 6)).collect();
+    assert_eq!(addresses, [0, 1, 2, 3, 4, 5, 2, 3, 0, 1, 2, 3, 4, 5, 2, 3]);
+    assert_eq!(address(u64::MAX, 1), 0);
+    assert_eq!(address(u64::MAX, u32::MAX), u32::MAX >> 1);
+    for (hash, buckets) in (0..4000u64).zip(1..) {
+        let bits = u32::BITS - (buckets - 1u32).leading_zeros();
+        let mut wanted = hash % (1 << bits);
+        if wanted >= u64::from(buckets) {
+            wanted -= 1 << (bits - 1);
+        }
+        assert_eq!(u64::from(address(hash, buckets)), wanted);
+    }
+}
+
+/// Pages of ones say that they have more records than fit, and go on where there is no page.
+#[test]
+fn a_page_that_is_no_bucket_is_an_error_for_every_hash_index() {
+    const PAGES: u32 = 4096;
+    for kind in [
+        IndexKind::Linear,
+        IndexKind::Extendible,
+        IndexKind::LazySplit,
+        IndexKind::Sal,
+    ] {
+        let settings = kind.info().tiny().with("memory", 8192);
+        let blank: Box<dyn Store> = Box::new(MemStore::new(256, PAGES));
+        let mut index = kind.open(blank, &settings, Nanos::ZERO).expect("blank").0;
+        let mut now = Nanos::ZERO;
+        for key in 0..1500 {
+            now = index.insert(now, key, key).expect("there is room");
+        }
+        index.flush(now).expect("there is room");
+        let mut whole = index.into_store();
+        let mut damaged = 0;
+        for ruined in (1..PAGES).map(Lpn) {
+            let mut store: Box<dyn Store> = Box::new(MemStore::new(256, PAGES));
+            let mut page = vec![0; 256];
+            let mut is_written = false;
+            for at in (0..PAGES).map(Lpn) {
+                whole.read(now, at, &mut page).expect("it is there");
+                let holds = page.iter().any(|byte| *byte != 0);
+                if holds && at == ruined {
+                    page.fill(0xFF);
+                    is_written = true;
+                }
+                if holds {
+                    store.write(now, &[(at, &page)]).expect("there is room");
+                }
+            }
+            if !is_written {
+                continue;
+            }
+            let Ok((mut index, mut now)) = kind.open(store, &settings, Nanos::ZERO) else {
+                continue;
+            };
+            // Whatever follows, the error is told and nothing panics.
+            for key in (0..1500).step_by(7) {
+                match index.get(now, key) {
+                    Ok((_, done)) => now = done,
+                    Err(error) => {
+                        damaged += 1;
+                        assert!(matches!(error, IndexError::Damaged { .. }), "{error}");
+                    }
+                }
+                let changed = match key % 3 {
+                    0 => index.delete(now, key),
+                    _ => index.insert(now, key + 10_000, key),
+                };
+                now = changed.unwrap_or(now);
+            }
+        }
+        assert!(damaged > 100, "{kind:?}: {damaged}");
+    }
+}
+
+/// A store that fails after so many reads, where an index would read for ever.
+struct Patient {
+    store: MemStore,
+    reads: u32,
+}
+
+impl Store for Patient {
+    fn page_bytes(&self) -> usize {
+        self.store.page_bytes()
+    }
+
+    fn pages(&self) -> u32 {
+        self.store.pages()
+    }
+
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+        self.reads = self
+            .reads
+            .checked_sub(1)
+            .ok_or_else(|| StoreError::Io("too many reads".into()))?;
+        self.store.read(now, at, into)
+    }
+
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+        self.store.write(now, pages)
+    }
+
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+        self.store.trim(now, at)
+    }
+
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        Ok(now)
+    }
+}
+
+/// Every bucket page names another one as its next, and the last of them the first.
+#[test]
+fn a_list_without_an_end_is_an_error_for_every_hash_index() {
+    const PAGES: u32 = 4096;
+    const KEYS: u64 = 1500;
+    let shape = Shape::new(256, 8);
+    for kind in [
+        IndexKind::Linear,
+        IndexKind::Extendible,
+        IndexKind::LazySplit,
+        IndexKind::Sal,
+    ] {
+        let settings = kind.info().tiny().with("memory", 4096);
+        let blank: Box<dyn Store> = Box::new(MemStore::new(256, PAGES));
+        let mut index = kind.open(blank, &settings, Nanos::ZERO).expect("blank").0;
+        let mut now = Nanos::ZERO;
+        for key in 0..KEYS {
+            now = index.insert(now, key, !key).expect("there is room");
+        }
+        now = index.flush(now).expect("there is room");
+        let mut whole = index.into_store();
+        let mut pages = vec![vec![0; 256]; PAGES as usize];
+        for (at, page) in (0..).map(Lpn).zip(&mut pages) {
+            whole.read(now, at, page).expect("it is there");
+        }
+        let is_bucket = |page: &[u8]| {
+            let ours = |(key, value): (Key, Value)| key < KEYS && value == !key;
+            shape.check(page).is_ok() && shape.len(page) > 3 && shape.records(page).all(ours)
+        };
+        let (all, mut ring) = (0..PAGES, Vec::new());
+        ring.extend(all.filter(|&at| is_bucket(&pages[at as usize])).map(Lpn));
+        assert!(ring.len() > 32, "{kind:?}: {ring:?}");
+        for (i, at) in ring.iter().enumerate() {
+            let next = ring[(i + 1) % ring.len()];
+            shape.set_next(&mut pages[at.index()], Some(next));
+        }
+        let open = || {
+            let mut store = MemStore::new(256, PAGES);
+            for (at, page) in (0..).map(Lpn).zip(&pages) {
+                store.write(now, &[(at, page)]).expect("there is room");
+            }
+            let reads = 2_000_000;
+            let store = Box::new(Patient { store, reads });
+            kind.open(store, &settings, Nanos::ZERO).expect("whole").0
+        };
+        let damaged = |result: Result<Nanos, IndexError>| match result {
+            Ok(_) => false,
+            Err(IndexError::Damaged { .. }) => true,
+            Err(error) => panic!("{kind:?}: {error}"),
+        };
+        let mut index = open();
+        let searched = (0..2 * KEYS).filter(|&key| damaged(index.get(now, key).map(|got| got.1)));
+        assert!(searched.count() > 100, "{kind:?}");
+        let mut index = open();
+        let changed = (0..KEYS).filter(|&key| damaged(index.insert(now, key + KEYS, key)));
+        assert!(changed.count() > 0, "{kind:?}");
+        let said = open().check().expect_err("the lists have no end");
+        assert!(!said.contains("too many reads"), "{kind:?}: {said}");
+    }
+}
