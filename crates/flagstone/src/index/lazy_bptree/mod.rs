@@ -60,8 +60,7 @@ mod tests;
 use super::bptree::{Change, ORDER, Shape, Span, Tree};
 use super::{Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
 use crate::units::Nanos;
-use pool::{BlockId, CancelOut, Pool, Request, Rules, Waiting};
-use select::Policy;
+use pool::{BlockId, CancelOut, Policy, Pool, Request, Rules, Waiting};
 use super_group::SuperGroups;
 
 pub(super) const INFO: Info = Info {

@@ -25,11 +25,10 @@ mod requests;
 
 use super::super::Key;
 use super::super::bptree::{Shape, Span};
-use super::select::Policy;
 use crate::units::Lpn;
 use blocks::{Below, Seat, UNKNOWN};
 pub(super) use blocks::{Block, BlockId, Child};
-pub(super) use least::{Least, Rank, Score};
+pub(super) use least::{Least, Policy, Rank, Score};
 use requests::{List, Place, Requests};
 pub(super) use requests::{Request, Waiting};
 use rustc_hash::FxHashMap;

@@ -2,23 +2,10 @@
 
 use super::super::IndexError;
 use super::LazyTree;
-use super::pool::{BlockId, Least, Rank};
+use super::pool::{BlockId, Least, Policy, Rank};
 use super::super_group::SuperGroups;
 use crate::units::Nanos;
 use std::cmp::Ordering;
-
-/// A commit policy. Among groups that are as good, the least recently hit one is chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Policy {
-    /// The group of most requests.
-    Big,
-    /// The group with the least leaf writes for each request.
-    Cost,
-    /// The group that was least recently hit.
-    Lru,
-    /// The group whose first request is the oldest.
-    Fifo,
-}
 
 /// Of victims the best so far.
 #[derive(Debug, Clone, Copy)]

@@ -8,8 +8,7 @@
 
 use super::super::IndexError;
 use super::LazyTree;
-use super::pool::{Block, BlockId, Least, Rank, Score};
-use super::select::Policy;
+use super::pool::{Block, BlockId, Least, Policy, Rank, Score};
 use crate::units::{Lpn, Nanos};
 
 /// How super groups are used.

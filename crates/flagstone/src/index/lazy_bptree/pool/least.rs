@@ -1,9 +1,21 @@
 //! How good groups are as victims, and the best of them below each block: kept while requests come
 //! and go, so that a victim selection asks blocks instead of groups.
 
-use super::super::select::Policy;
 use super::{Block, BlockId, Pool};
 use std::cmp::Ordering;
+
+/// A commit policy. Among groups that are as good, the least recently hit one is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Policy {
+    /// The group of most requests.
+    Big,
+    /// The group with the least leaf writes for each request.
+    Cost,
+    /// The group that was least recently hit.
+    Lru,
+    /// The group whose first request is the oldest.
+    Fifo,
+}
 
 /// How good a victim is: the lower `gain / size`, the better.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

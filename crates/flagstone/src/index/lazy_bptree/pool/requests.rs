@@ -176,24 +176,21 @@ impl Requests {
     pub(super) fn unlink_where(
         &mut self,
         list: &mut List,
-        mut goes: impl FnMut(Place, Key, Waiting) -> bool,
+        goes: impl FnMut(Place, Key, Waiting) -> bool,
     ) {
-        let (mut before, mut at) = (NOWHERE, list.0);
-        while at != NOWHERE {
-            let slot = self.slots[at as usize];
-            if !goes(Place(at), slot.key, slot.waiting()) {
-                before = at;
-            } else if before == NOWHERE {
-                list.0 = slot.next;
-            } else {
-                self.slots[before as usize].next = slot.next;
-            }
-            at = slot.next;
-        }
+        self.take_where::<false>(list, goes);
     }
 
     /// Removes requests of a list that a test holds for.
     pub(super) fn remove_where(
+        &mut self,
+        list: &mut List,
+        goes: impl FnMut(Place, Key, Waiting) -> bool,
+    ) {
+        self.take_where::<true>(list, goes);
+    }
+
+    fn take_where<const FREE: bool>(
         &mut self,
         list: &mut List,
         mut goes: impl FnMut(Place, Key, Waiting) -> bool,
@@ -206,8 +203,10 @@ impl Requests {
                     NOWHERE => list.0 = slot.next,
                     _ => self.slots[before as usize].next = slot.next,
                 }
-                self.at.remove(&slot.key);
-                self.slots[at as usize].next = std::mem::replace(&mut self.free, at);
+                if FREE {
+                    self.at.remove(&slot.key);
+                    self.slots[at as usize].next = std::mem::replace(&mut self.free, at);
+                }
             } else {
                 before = at;
             }
