@@ -306,10 +306,7 @@ impl Judge<'_> {
                 high <= low * self.tolerances.order.alike
             })
         });
-        part.verdict = match (
-            on_average || (everywhere && rows.len() == 1),
-            everywhere && alike,
-        ) {
+        part.verdict = match (on_average, everywhere && alike) {
             (true, true) => Verdict::Holds,
             (true, false) => Verdict::Direction,
             (false, _) => Verdict::Differs,
