@@ -71,6 +71,9 @@ impl Tree<()> {
             let Some(parent) = parent.filter(|_| at_once > 1) else {
                 return self.range_from(done, leaf, (from, to), into);
             };
+            if self.path.last().is_some_and(|step| step.span.high >= to) {
+                return self.collect_all(done, &[leaf], (from, to), into);
+            }
             let (leaves, done) = self.look(done, parent.span.at, |_, page, shape| {
                 let len = shape.inner_len(page)?;
                 let last = Shape::route(page, len, to);
