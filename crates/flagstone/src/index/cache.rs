@@ -196,8 +196,8 @@ impl Cache {
         Ok((page, done))
     }
 
-    /// Pages to look at, in their order: an access each. Those that are in no frame are read side by
-    /// side, and have frames afterwards, as far as there are enough.
+    /// Pages to look at, in their order: an access each. Those that are in no frame are read side
+    /// by side, and have frames afterwards, as far as there are enough.
     ///
     /// # Errors
     /// A store that cannot go on.
