@@ -48,7 +48,8 @@ pub struct Args {
     /// Break the protocols as printed, where these differ from the repaired ones, instead.
     #[arg(long)]
     as_published: bool,
-    /// Let the flash lie, or an index on `plain` make a mistake: a control that must fail.
+    /// Let the flash lie, or an index on `plain` or CFC_ex make a mistake: a control that must
+    /// fail.
     #[arg(long, value_parser = Sabotage::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
     sabotage: String,
     /// Print one JSON object a protocol, one a line.
@@ -60,11 +61,15 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let subjects = subjects_of(args)?;
     let cuts = match args.cuts.as_str() {
         "exhaustive" => Cuts::Exhaustive,
-        number => Cuts::Sampled(number.replace('_', "").parse().map_err(|_| {
-            Failure::Usage(format!(
-                "--cuts takes a number or `exhaustive`, not `{number}`"
-            ))
-        })?),
+        text => match text.replace('_', "").parse() {
+            Ok(number @ 1..) => Cuts::Sampled(number),
+            _ => {
+                return Err(Failure::Usage(format!(
+                    "--cuts takes a number from 1 to {} or `exhaustive`, not `{text}`",
+                    u64::MAX
+                )));
+            }
+        },
     };
     let faults = faults_of(&args.faults)?;
     let sabotage = Sabotage::ALL
@@ -73,9 +78,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let sabotage = sabotage.expect("clap has checked it").0;
     if let Some(subject) = subjects.iter().find(|&&subject| !sabotage.suits(subject)) {
         return Err(Failure::Usage(format!(
-            "{} is a mistake of an index that recovers itself, which {subject} is not: name \
-             --index sal --on plain",
-            args.sabotage
+            "--sabotage {} is not for {subject}, but for {}",
+            args.sabotage,
+            sabotage.wants()
         )));
     }
     let mut violated = false;

@@ -60,7 +60,8 @@ pub struct Args {
     #[arg(long, conflicts_with = "trace")]
     workload: Option<Pattern>,
     /// Requests of the workload.
-    #[arg(long, default_value_t = 200_000, requires = "workload")]
+    #[arg(long, default_value_t = 200_000, requires = "workload",
+          value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
     /// Share of them that read.
     #[arg(long, default_value_t = 0.0, requires = "workload", value_parser = share)]
@@ -118,10 +119,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         .iter()
         .map(|&kind| setup(args, &device, kind))
         .collect();
-    let smallest = || {
-        let capacities = setups.iter().filter_map(|setup| setup.capacity().ok());
-        capacities.min()
-    };
+    let smallest = || least_of(setups.iter().map(Setup::capacity));
     let (script, source) = match input_of(args, smallest)? {
         (Input::Trace(trace), source) => {
             let page_bytes = device.geometry.page_bytes;
@@ -184,12 +182,28 @@ enum Input {
     Workload(Script),
 }
 
+/// The least capacity of devices, or why none has any.
+fn least_of<E: std::fmt::Display>(
+    capacities: impl Iterator<Item = Result<u32, E>>,
+) -> Result<u32, String> {
+    let (mut least, mut refused) = (None, Vec::new());
+    for capacity in capacities {
+        match capacity {
+            Ok(pages) => least = Some(least.map_or(pages, |least: u32| least.min(pages))),
+            Err(error) => refused.push(error.to_string()),
+        }
+    }
+    refused.dedup();
+    least.ok_or_else(|| refused.join("\n"))
+}
+
 /// The trace, or the workload over the pages that are filled on the smallest of the devices.
-fn input_of(args: &Args, smallest: impl Fn() -> Option<u32>) -> Result<(Input, Source), Failure> {
+fn input_of(
+    args: &Args,
+    smallest: impl Fn() -> Result<u32, String>,
+) -> Result<(Input, Source), Failure> {
     if let Some(pattern) = args.workload {
-        let Some(least) = smallest() else {
-            return Err(Failure::Usage("no protocol can work on this device".into()));
-        };
+        let least = smallest().map_err(Failure::Usage)?;
         let filled = (f64::from(least) * args.fill) as u32;
         let workload = Workload {
             pattern,

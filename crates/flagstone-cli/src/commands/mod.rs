@@ -13,7 +13,7 @@ pub mod reproduce;
 pub mod trace;
 
 use progress::{progress, progress_bar};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 /// Why a command ended without doing its work.
@@ -68,15 +68,20 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Prints a line to stdout; a reader that has gone away is no failure.
+/// Prints a line to stdout. A reader that has gone away is no failure; a result that is lost is.
 pub fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    if out
+    let written = out
         .write_all(line.as_bytes())
         .and_then(|()| out.write_all(b"\n"))
-        .is_err()
-    {
-        std::process::exit(0);
+        .and_then(|()| out.flush());
+    match written {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            eprintln!("error: the result cannot be written to standard output: {error}");
+            std::process::exit(1);
+        }
     }
 }
 

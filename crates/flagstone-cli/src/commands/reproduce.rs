@@ -81,8 +81,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     bar.finish_and_clear();
     let outcomes = outcomes.map_err(|error| Failure::Failed(miette::miette!("{error}")))?;
     let results = catalogue.judge(&selection, mode, plan, &outcomes);
-    let page = report::write(&args.out, &catalogue, &results)
-        .map_err(|error| Failure::Failed(miette::miette!("{}: {error}", args.out.display())))?;
+    let page = report::write(&args.out, &catalogue, &results);
     if args.json {
         for judged in &results.claims {
             say(&report::json(judged).to_string());
@@ -90,6 +89,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else {
         table(&results);
     }
+    // What was measured is told in any case.
+    let page = page.map_err(|error| {
+        let out = args.out.display();
+        Failure::Failed(miette::miette!(
+            "the report cannot be written to {out}: {error}; make room there, or name another \
+             folder with --out"
+        ))
+    })?;
     eprintln!("report: {}", page.display());
     Ok(ExitCode::SUCCESS)
 }

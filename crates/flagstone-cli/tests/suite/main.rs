@@ -1,3 +1,4 @@
 //! The command as its users run it.
 
+mod bad_input;
 mod trace;

@@ -12,23 +12,23 @@ rmgr: Heap        len (rec/tot):     54/    54, tx:        702, lsn: 0/04, prev 
 rmgr: Transaction len (rec/tot):     34/    34, tx:        702, lsn: 0/05, prev 0/04, desc: ABORT 2026-11-21 21:28:08.661433 UTC
 ";
 
-struct Place(PathBuf);
+pub(crate) struct Place(PathBuf);
 
 impl Place {
-    fn new(name: &str) -> Place {
+    pub(crate) fn new(name: &str) -> Place {
         let place =
             std::env::temp_dir().join(format!("flagstone-cli-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();
         Place(place)
     }
 
-    fn file(&self, name: &str, text: &str) -> String {
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
         std::fs::write(&path, text).unwrap();
         path
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_string()
     }
 }
@@ -39,7 +39,7 @@ impl Drop for Place {
     }
 }
 
-fn flagstone(args: &[&str], input: &str) -> Output {
+pub(crate) fn flagstone(args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_flagstone"))
         .args(args)
         .env("NO_COLOR", "1")
@@ -60,7 +60,7 @@ fn good(args: &[&str], input: &str) -> (String, String) {
     (out, err)
 }
 
-fn bad(args: &[&str], input: &str, code: i32) -> String {
+pub(crate) fn bad(args: &[&str], input: &str, code: i32) -> String {
     let output = flagstone(args, input);
     let (out, err) = texts(&output);
     assert_eq!(
@@ -75,7 +75,7 @@ fn bad(args: &[&str], input: &str, code: i32) -> String {
         .join(" ")
 }
 
-fn texts(output: &Output) -> (String, String) {
+pub(crate) fn texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (text(&output.stdout), text(&output.stderr))
 }

@@ -144,7 +144,7 @@ pub struct Campaign {
     pub faults: Faults,
     /// Seed of everything.
     pub seed: u64,
-    /// A lie of the flash, or a mistake of the index; only for controls.
+    /// A lie of the flash, or a mistake above it; only for controls.
     pub sabotage: Sabotage,
     /// Stop at the first violation instead of counting all.
     pub stop_early: bool,

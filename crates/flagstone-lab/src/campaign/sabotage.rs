@@ -1,13 +1,15 @@
-//! Devices that lie, and recovery with mistakes: the controls of a campaign. On each such device
-//! every protocol must fail, or the campaign would not notice the fault that the lie is about.
+//! Devices that lie, and mistakes in collection and recovery: the controls of a campaign. On each
+//! such device every protocol must fail, or the campaign would not notice the fault that the lie is
+//! about.
 
-use super::Subject;
+use super::{Below, Subject};
+use flagstone::host::{self, Stack};
 use flagstone::index::sal::Flaw;
 use flagstone::nand::{Faulty, PowerCut, Shared};
 use flagstone::nand::{Flash, FlashError, Geometry, Read};
 use flagstone::units::{Nanos, Pbn, Ppn};
 
-/// How the flash lies, or what an index that recovers itself does wrong.
+/// How the flash lies, or what is done wrong above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sabotage {
     /// It does not.
@@ -25,13 +27,15 @@ pub enum Sabotage {
     BlankNotErased,
     /// Bit errors reach the reader.
     BitErrorsSilent,
-    /// The flash is honest, and the index makes a mistake.
+    /// The flash is honest, and the index, which recovers itself, makes a mistake.
     Index(Flaw),
+    /// The flash is honest, and CFC_ex makes a mistake.
+    CfcEx(host::Sabotage),
 }
 
 impl Sabotage {
     /// All lies, with the name that commands use.
-    pub const ALL: [(Sabotage, &'static str); 17] = [
+    pub const ALL: [(Sabotage, &'static str); 20] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
         (Sabotage::EccIgnored, "ecc-ignored"),
@@ -50,11 +54,39 @@ impl Sabotage {
         (Sabotage::Index(Flaw::CoversAll), "covers-all"),
         (Sabotage::Index(Flaw::RemovedAlone), "removed-alone"),
         (Sabotage::Index(Flaw::UndoneFirst), "undone-first"),
+        // Without D12 of `flagstone::commit::records`.
+        (Sabotage::CfcEx(host::Sabotage::FlagLost), "flag-lost"),
+        (
+            Sabotage::CfcEx(host::Sabotage::DeathsTrusted),
+            "deaths-trusted",
+        ),
+        (Sabotage::CfcEx(host::Sabotage::OneDeath), "one-death"),
     ];
 
     /// Whether it can be done to a subject.
     pub fn suits(self, subject: Subject) -> bool {
-        !matches!(self, Sabotage::Index(_)) || subject.recovers_itself()
+        match self {
+            Sabotage::Index(_) => subject.recovers_itself(),
+            Sabotage::CfcEx(_) => subject.below() == Below::Stack(Stack::CfcEx),
+            _ => true,
+        }
+    }
+
+    /// What it can be done to, and how that is named.
+    pub fn wants(self) -> &'static str {
+        match self {
+            Sabotage::Index(_) => "an index that recovers itself: name --index sal --on plain",
+            Sabotage::CfcEx(_) => "CFC_ex: name --stack cfc-ex",
+            _ => "anything",
+        }
+    }
+
+    /// The mistake of the database.
+    pub(super) fn of_host(self) -> Option<host::Sabotage> {
+        match self {
+            Sabotage::CfcEx(mistake) => Some(mistake),
+            _ => None,
+        }
     }
 
     /// The mistake of an index that recovers itself.

@@ -75,8 +75,21 @@ pub(super) struct Scene {
     pub(super) geometry: Geometry,
     pub(super) config: Config,
     pub(super) sabotage: Sabotage,
+    timing: Timing,
     /// Whether log regions of the index grow until they are full.
     fills_regions: bool,
+}
+
+/// Whether a database of records is on a device of many planes and slow programs, with hardly any
+/// frames: pages that supersede others are still in flight when those are collected. Some of the
+/// aged devices are like that, and all where the mistake is one that only shows there.
+fn is_wide(id: &RunId, sabotage: Sabotage) -> bool {
+    let records = matches!(
+        id.subject,
+        Subject::Stack(host::Stack::CfcEx | host::Stack::AfcEx)
+    );
+    let needed = sabotage == Sabotage::CfcEx(host::Sabotage::DeathsTrusted);
+    records && (needed || id.base % 4 == 3)
 }
 
 /// Pages of the log of a database.
@@ -113,10 +126,11 @@ impl Scene {
             zone_blocks: 6,
             log_heads: 2,
         };
+        let wide = is_wide(id, sabotage);
         // So small that pages are evicted, checkpoints taken, and the log comes round, all the
         // time.
         let host = HostConfig {
-            frames: 3 + (id.seed % 6) as usize,
+            frames: if wide { 2 } else { 3 + (id.seed % 6) as usize },
             policy: PolicyKind::ALL[(id.seed % PolicyKind::ALL.len() as u64) as usize],
             log_pages: LOG_PAGES,
             log_buffer_bytes: 300,
@@ -127,6 +141,7 @@ impl Scene {
                 Subject::Stack(host::Stack::Wal) if id.seed % 3 == 2 => Nanos::from_micros(500),
                 _ => Nanos::ZERO,
             },
+            sabotage: sabotage.of_host(),
             ..HostConfig::default()
         };
         let host = match id.subject {
@@ -160,7 +175,7 @@ impl Scene {
         let mut geometry = Geometry {
             channels: 1,
             packages_per_channel: 1,
-            planes_per_package: 2,
+            planes_per_package: if wide { 8 } else { 2 },
             blocks_per_plane: 4,
             pages_per_block: 6,
             page_bytes: 256,
@@ -187,7 +202,11 @@ impl Scene {
             .subject
             .protocol()
             .is_some_and(|kind| kind.info().format.zoned);
-        geometry.blocks_per_plane += if zoned { 12 } else { 5 };
+        geometry.blocks_per_plane += match (zoned, wide) {
+            (true, _) => 12,
+            (_, true) => 1,
+            _ => 5,
+        };
         geometry.blocks_per_plane += 2 * u32::from(id.faults.bits() != 0);
         Scene {
             subject: id.subject,
@@ -196,6 +215,10 @@ impl Scene {
             geometry,
             config,
             sabotage,
+            timing: Timing {
+                program: Nanos::from_micros(if wide { 1000 } else { 200 }),
+                ..TIMING
+            },
             fills_regions: id.subject.recovers_itself() && id.base % 3 == 1,
         }
     }
@@ -211,7 +234,7 @@ impl Scene {
     }
 
     pub(super) fn blank(&self) -> Chip {
-        Chip::new(self.geometry, TIMING, 64)
+        Chip::new(self.geometry, self.timing, 64)
     }
 
     /// Puts the middleware around a chip and starts the device on it.

@@ -24,7 +24,7 @@ pub use plan::{Access, LoadOrder, Mix, Options, Plan, Step, WORKLOADS};
 pub use record::{IndexRecord, Window};
 
 use crate::stopwatch::Stopwatch;
-use flagstone::index::{Index, IndexError, IndexKind, Key, Settings, Value};
+use flagstone::index::{Index, IndexError, IndexKind, Key, MemStore, Settings, Value};
 use flagstone::units::Nanos;
 
 /// An index, where it lies, and what is done to it.
@@ -94,6 +94,7 @@ impl Bench {
             let error = IndexError::Unordered(info.name);
             return Err(BenchError::Setup(format!("{}: {error}", self.plan.name)));
         }
+        self.check_memory()?;
         let page_bytes = self.place.page_bytes() as u64;
         // Half full pages, and as much again to collect in: what a store needs at the most.
         let pair = self.most_bytes("key_bytes", 8) + self.most_bytes("record_bytes", 0);
@@ -162,6 +163,29 @@ impl Bench {
 }
 
 impl Bench {
+    /// An index that is given no memory takes what it cannot do without. Whether that is more than
+    /// what it is to have is asked before a file is made.
+    fn check_memory(&self) -> Result<(), BenchError> {
+        let (info, page_bytes) = (self.index.info(), self.place.page_bytes());
+        let given = self.settings.memory(info);
+        let given = given.map_err(|error| BenchError::Setup(error.to_string()))?;
+        let store = Box::new(MemStore::new(page_bytes, 1 << 16));
+        let nothing = self.settings.clone().with("memory", 0);
+        // One that refuses says itself what it wants.
+        let Ok((index, _)) = self.index.open(store, &nothing, Nanos::ZERO) else {
+            return Ok(());
+        };
+        let least: u64 = index.memory().iter().map(|(_, bytes)| bytes).sum();
+        if given >= least {
+            return Ok(());
+        }
+        Err(BenchError::Setup(format!(
+            "memory is {given} bytes, and {} on pages of {page_bytes} takes {least} at least: give \
+             it that much, or smaller pages",
+            info.name
+        )))
+    }
+
     /// The longest of an index's byte strings, by the setting that says so, if it has that.
     fn most_bytes(&self, name: &str, otherwise: u64) -> u64 {
         let info = self.index.info();
@@ -348,6 +372,27 @@ mod tests {
         let pages = |bench: &Bench| bench.run(&|_, _| {}).unwrap().windows[0].reads;
         let (small, large) = (pages(&small), pages(&large));
         assert!(small.abs_diff(large) <= small / 50, "{small} {large}");
+    }
+
+    /// What each index says that it needs is enough, and a byte less is not.
+    #[test]
+    fn a_memory_that_is_too_small_is_refused_with_the_least_there_can_be() {
+        for &index in IndexKind::ALL {
+            let run = |memory: u64| {
+                let mut bench = bench("B", 100);
+                bench.index = index;
+                bench.settings = Settings::new().with("memory", memory);
+                bench.run(&|_, _| {}).map_err(|error| error.to_string())
+            };
+            let refused = run(10).unwrap_err();
+            let numbers = refused.split(|c: char| !c.is_ascii_digit());
+            let numbers: Vec<u64> = numbers.filter_map(|word| word.parse().ok()).collect();
+            assert_eq!(numbers[..2], [10, 4096], "{refused}");
+            let least = numbers[2];
+            assert!(least >= 2 * 4096, "{refused}");
+            assert!(run(least).is_ok(), "{index}: {:?}", run(least));
+            assert!(run(least - 1).is_err(), "{index} with {least} less one");
+        }
     }
 
     #[test]

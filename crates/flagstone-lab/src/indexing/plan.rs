@@ -4,6 +4,9 @@
 use super::keys::KeyKind;
 use crate::nearest::nearest;
 
+/// Records that a workload can have: their keys are in memory.
+const RECORDS_MAX: u64 = 1 << 30;
+
 /// What one operation of a window is, by weights; they need not add up to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mix {
@@ -205,8 +208,11 @@ impl Plan {
         {
             return Err(format!("{share} is no share: use a number from 0 to 1"));
         }
-        if options.records == 0 {
-            return Err("a workload needs records: at least 1".into());
+        if !(1..=RECORDS_MAX).contains(&options.records) {
+            return Err(format!(
+                "a workload has from 1 to {RECORDS_MAX} records, not {}",
+                options.records
+            ));
         }
         let mut plan = Plan {
             name: name.into(),

@@ -38,7 +38,13 @@ pub fn execute(
     folder: &Path,
     watch: &(dyn Fn(&Run, Step) + Sync),
 ) -> Result<BTreeMap<String, Outcome>, String> {
-    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let unwritten = |path: &Path, error: std::io::Error| {
+        format!(
+            "results cannot be kept in {}: {error}; name a folder that can be written, with room",
+            path.display()
+        )
+    };
+    fs::create_dir_all(folder).map_err(|error| unwritten(folder, error))?;
     let mut words = BTreeSet::new();
     let again = |word: String| (!words.insert(word.clone())).then_some(word);
     let shared = runs.values().map(Run::starts_from).filter_map(again);
@@ -55,7 +61,7 @@ pub fn execute(
         }
         watch(run, Step::Started);
         let made = run.outcome(&library).and_then(|outcome| {
-            save(&path, run, &outcome).map_err(|error| format!("{}: {error}", path.display()))?;
+            save(&path, run, &outcome).map_err(|error| unwritten(&path, error))?;
             Ok((hash.clone(), outcome))
         });
         stop.fetch_or(made.is_err(), Ordering::Relaxed);

@@ -194,6 +194,26 @@ fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
 }
 
 #[test]
+fn wrong_versions_of_how_cfc_ex_hands_its_flags_on_are_found() {
+    let cfc_ex = Subject::Stack(Stack::CfcEx);
+    let mistakes = Sabotage::ALL.iter().filter(|(sabotage, _)| {
+        !sabotage.suits(Subject::Stack(Stack::AfcEx)) && sabotage.suits(cfc_ex)
+    });
+    assert_eq!(mistakes.clone().count(), 3);
+    for &(sabotage, name) in mistakes {
+        let findings = run(&Campaign {
+            cuts: Cuts::Sampled(20_000),
+            depth: 2,
+            faults: Faults::default(),
+            sabotage,
+            stop_early: true,
+            ..campaign_on(cfc_ex)
+        });
+        assert!(findings.violations_total > 0, "{name} passes");
+    }
+}
+
+#[test]
 fn an_index_that_loses_pages_says_so_and_makes_nothing_up() {
     for subject in indexes() {
         loses_pages_and_says_so(Campaign {

@@ -157,18 +157,36 @@ impl Writes {
     }
 }
 
+/// What ended transactions leave behind, emptied, box and all: the next ones allocate nothing.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Spare<T>(Vec<Box<T>>);
+
+impl<T: Default> Spare<T> {
+    /// One to use again, or a new one.
+    #[inline]
+    pub(super) fn take(&mut self) -> Box<T> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// Gives an emptied one back.
+    #[inline]
+    pub(super) fn give(&mut self, emptied: Box<T>) {
+        self.0.push(emptied);
+    }
+}
+
 /// One entry for each live transaction that has written something.
 #[derive(Debug, Clone)]
 pub(super) struct TxTable<T> {
     live: FxHashMap<TxId, Box<T>>,
-    spare: Vec<Box<T>>,
+    spare: Spare<T>,
 }
 
 impl<T: Default> TxTable<T> {
     pub(super) fn new() -> Self {
         TxTable {
             live: FxHashMap::default(),
-            spare: Vec::new(),
+            spare: Spare::default(),
         }
     }
 
@@ -181,9 +199,7 @@ impl<T: Default> TxTable<T> {
     #[inline]
     pub(super) fn open(&mut self, tx: TxId) -> &mut T {
         let spare = &mut self.spare;
-        self.live
-            .entry(tx)
-            .or_insert_with(|| spare.pop().unwrap_or_default())
+        self.live.entry(tx).or_insert_with(|| spare.take())
     }
 
     /// Takes the entry of a transaction that ends.
@@ -195,7 +211,7 @@ impl<T: Default> TxTable<T> {
     /// Gives an emptied entry back to be used again.
     #[inline]
     pub(super) fn reuse(&mut self, entry: Box<T>) {
-        self.spare.push(entry);
+        self.spare.give(entry);
     }
 
     /// All entries, in no order that may matter.

@@ -38,6 +38,7 @@ mod g_mixsl;
 mod records;
 
 pub use device::{Device, DeviceError, HostStats};
+pub(crate) use records::Flaws;
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
 
 use crate::ftl::{Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot};

@@ -1,10 +1,10 @@
 //! A bucket page of the hash indexes: records in any order, and the page with those that found no
 //! room. And the hash that all of them use.
 
-use super::{IndexError, Key, Value};
+use super::{Cache, IndexError, Key, Value};
 use crate::layout;
 use crate::layout::{Record, get, put};
-use crate::units::Lpn;
+use crate::units::{Lpn, Nanos};
 
 layout! {
     /// The head of a bucket page; the records follow, each a key of 8 bytes and a value of as many
@@ -55,6 +55,42 @@ pub(super) fn pass(passed: &mut u64, overflow: u64, at: Lpn) -> Result<(), Index
         return Err(IndexError::Damaged { at, why });
     }
     Ok(())
+}
+
+/// What was found along a list of bucket pages: the page that has it, or the last one; and the slot
+/// there, with its value.
+pub(super) type Seat = (Lpn, Option<(usize, Value)>);
+
+/// Looks along a list of at most so many overflow pages, from the page `at` on. `find` gives the
+/// slot of what is looked for in a page, and how many keys it has compared.
+///
+/// # Errors
+/// A page that could not be a bucket, a list without an end, a store that cannot go on.
+#[inline]
+pub(super) fn walk(
+    (cache, shape): (&mut Cache, Shape),
+    mut now: Nanos,
+    mut at: Lpn,
+    overflow: u64,
+    mut find: impl FnMut(Lpn, &[u8]) -> (Option<usize>, u64),
+) -> Result<(Seat, Nanos), IndexError> {
+    let mut passed = 0;
+    loop {
+        let (page, done) = cache.read(now, at)?;
+        shape.check_read(page, at)?;
+        let (slot, compared) = find(at, page);
+        let record = slot.map(|slot| (slot, shape.record(page, slot).1));
+        let next = shape.next(page);
+        now = done;
+        cache.compared(compared);
+        match next {
+            Some(next) if record.is_none() => {
+                pass(&mut passed, overflow, at)?;
+                at = next;
+            }
+            _ => return Ok(((at, record), now)),
+        }
+    }
 }
 
 /// The position of a key among records of `BYTES` bytes. It looks at eight at a time, without a
@@ -151,6 +187,14 @@ impl Shape {
                     .position(|record| record[..8] == wanted)
             }
         }
+    }
+
+    /// The same, and how many keys were looked at.
+    #[inline]
+    pub(super) fn search(self, page: &[u8], key: Key) -> (Option<usize>, u64) {
+        let slot = self.find(page, key);
+        let compared = slot.map_or(self.len(page), |slot| slot + 1);
+        (slot, compared as u64)
     }
 
     /// The key in a slot.

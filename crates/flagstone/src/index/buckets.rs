@@ -14,7 +14,7 @@
 //! A bucket's page is the head of a doubly linked list; behind it are overflow pages, each with a
 //! record at least.
 
-use super::bucket::{Shape, pass};
+use super::bucket::{Shape, walk};
 use super::meta::Meta;
 use super::space::Space;
 use super::{Cache, IndexError, Info, Key, Settings, Store, Value};
@@ -164,39 +164,26 @@ impl Buckets {
     #[inline]
     pub(super) fn seek(
         &mut self,
-        mut now: Nanos,
+        now: Nanos,
         bucket: u32,
         key: Key,
     ) -> Result<(Found, Nanos), IndexError> {
-        let shape = self.shape;
-        let mut found = Found {
-            record: None,
-            room: None,
-            last: self.page(bucket),
-        };
-        let mut passed = 0;
-        loop {
-            let at = found.last;
-            let (page, done) = self.cache.read(now, at)?;
-            shape.check_read(page, at)?;
-            now = done;
-            let slot = shape.find(page, key);
-            let len = shape.len(page);
-            let next = shape.next(page);
-            found.record = slot.map(|slot| (at, slot, shape.record(page, slot).1));
-            if found.room.is_none() && len < shape.capacity() {
-                found.room = Some(at);
-            }
-            self.cache
-                .compared(slot.map_or(len, |slot| slot + 1) as u64);
-            match next {
-                Some(next) if slot.is_none() => {
-                    pass(&mut passed, self.overflow, at)?;
-                    found.last = next;
+        let (shape, first, overflow) = (self.shape, self.page(bucket), self.overflow);
+        let mut room = None;
+        let ((last, record), now) = walk(
+            (&mut self.cache, shape),
+            now,
+            first,
+            overflow,
+            |at, page| {
+                if room.is_none() && !shape.is_full(page) {
+                    room = Some(at);
                 }
-                _ => return Ok((found, now)),
-            }
-        }
+                shape.search(page, key)
+            },
+        )?;
+        let record = record.map(|(slot, value)| (last, slot, value));
+        Ok((Found { record, room, last }, now))
     }
 
     /// Gives a key a value where it was found, or where there is room, or in a new overflow page

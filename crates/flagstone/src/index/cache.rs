@@ -1,7 +1,8 @@
 //! Pages of an index in memory, over a store; and what was read and written below.
 //!
 //! Nodes that are used one at a time go through the frames ([`Cache::read`], [`Cache::change`],
-//! [`Cache::fill`]). What is read or written in one go, side by side, goes past them
+//! [`Cache::fill`]), and so do those that are known to be next, which are read side by side
+//! ([`Cache::read_together`]). What else is read or written in one go goes past them
 //! ([`Cache::read_past`], [`Cache::write_past`]): the frames' copies are used and kept right, and
 //! no frame is taken.
 
@@ -193,6 +194,47 @@ impl Cache {
         let page = self.pool.peek_mut(at).expect("it has a frame");
         page.fill(0);
         Ok((page, done))
+    }
+
+    /// Pages to look at, in their order: an access each. Those that are in no frame are read side
+    /// by side, and have frames afterwards, as far as there are enough.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn read_together(
+        &mut self,
+        now: Nanos,
+        pages: &[Lpn],
+        mut look: impl FnMut(Lpn, &[u8]),
+    ) -> Result<Nanos, StoreError> {
+        let missing: Vec<Lpn> = pages
+            .iter()
+            .copied()
+            .filter(|&at| self.pool.get(at, false).is_none())
+            .collect();
+        let mut bytes = vec![0; missing.len() * self.page_bytes];
+        let mut done = now;
+        if !missing.is_empty() {
+            done = self.store.read_many(now, &missing, &mut bytes)?;
+            self.count_reads(missing.len());
+        }
+        let mut read = bytes.chunks(self.page_bytes);
+        for &at in pages {
+            match self.pool.peek(at) {
+                Some(page) => look(at, page),
+                None => look(at, read.next().expect("it was missing, and read")),
+            }
+        }
+        for (&at, bytes) in missing.iter().zip(bytes.chunks(self.page_bytes)) {
+            // A damaged node can name a page twice.
+            if !self.pool.contains(at) {
+                let (mut page, when) = self.make_room(done)?;
+                done = when;
+                page.copy_from_slice(bytes);
+                self.pool.insert(at, page, false);
+            }
+        }
+        Ok(done)
     }
 
     /// Reads pages side by side, one after the other into `into`. What frames have is copied from

@@ -14,7 +14,7 @@
 //! Departures  D1. Buckets never merge and the directory never halves: deleted records leave room
 //!                 for others. The paper's load factor does not drive it either.
 
-use super::bucket::{Shape, hash, pass};
+use super::bucket::{Seat, Shape, hash, pass, walk};
 use super::meta::Meta;
 use super::space::Space;
 use super::{Cache, Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
@@ -35,9 +35,6 @@ pub(super) const INFO: Info = Info {
     tiny: &[("depth_max", "4")],
     costs: ["1 read", "1 read, 1 program", "2 programs"],
 };
-
-/// The page of a key's bucket that has it, with its slot and value; or the last page.
-type Seat = (Lpn, Option<(usize, Value)>);
 
 struct Extendible {
     cache: Cache,
@@ -109,26 +106,12 @@ impl Extendible {
     }
 
     /// Where a key is, or would be.
-    fn seek(&mut self, mut now: Nanos, key: Key) -> Result<(Seat, Nanos), IndexError> {
-        let mut at = self.bucket(key);
-        let mut passed = 0;
-        loop {
-            let (page, done) = self.cache.read(now, at)?;
-            self.shape.check_read(page, at)?;
-            let (slot, len) = (self.shape.find(page, key), self.shape.len(page));
-            let value = slot.map(|slot| self.shape.record(page, slot).1);
-            let next = self.shape.next(page);
-            now = done;
-            self.cache
-                .compared(slot.map_or(len, |slot| slot + 1) as u64);
-            match next {
-                Some(next) if slot.is_none() => {
-                    pass(&mut passed, self.space.used().into(), at)?;
-                    at = next;
-                }
-                _ => return Ok(((at, slot.zip(value)), now)),
-            }
-        }
+    fn seek(&mut self, now: Nanos, key: Key) -> Result<(Seat, Nanos), IndexError> {
+        let (shape, first, used) = (self.shape, self.bucket(key), self.space.used());
+        let list = (&mut self.cache, shape);
+        walk(list, now, first, used.into(), |_, page| {
+            shape.search(page, key)
+        })
     }
 
     /// Splits the bucket of a key, which is full, by one more bit.

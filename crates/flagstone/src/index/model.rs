@@ -236,3 +236,51 @@ pub(super) fn assert_recovers(kind: IndexKind, settings: &Settings, seed: u64, t
         }
     }
 }
+
+/// Ranges of a tree that asks for several leaves at once: they find what those do that ask for one
+/// by one, read no leaf more, and take less time.
+pub(super) fn assert_reads_ahead(kind: IndexKind) {
+    for (keys, levels) in [(20, 1), (400, 2), (3000, 3)] {
+        let mut store = small_device(Kind::Plain);
+        let mut now = Nanos::ZERO;
+        let mut dice = Dice(keys);
+        let all: Vec<(Key, Value)> = (0..keys).map(|n| (n * 7, n)).collect();
+        let (mut index, mut done) = kind.open(store, &Settings::new(), now).expect("blank");
+        for &(key, value) in &all {
+            done = index.insert(done, key, value).expect("room");
+        }
+        now = index.flush(done).expect("room");
+        store = index.into_store();
+        let mut times = [0; 2];
+        for round in 0..40 {
+            let from = dice.below(keys * 7);
+            let to = match round {
+                0 => Key::MAX,
+                _ => from + dice.below(keys * 7 / 2),
+            };
+            let within = |&(key, _): &(Key, Value)| (from..=to).contains(&key);
+            let wanted: Vec<(Key, Value)> = all.iter().copied().filter(within).collect();
+            let mut reads = [0; 2];
+            for (i, read_ahead) in [1, 8].into_iter().enumerate() {
+                // A memory with nothing in it.
+                let settings = Settings::new().with("read_ahead", read_ahead);
+                let (mut index, opened) = kind.open(store, &settings, now).expect("a tree");
+                index.reset_stats();
+                let mut found = Vec::new();
+                now = index.range(opened, from, to, &mut found).expect("a range");
+                assert_eq!(found, wanted, "{from}..={to} with {read_ahead}");
+                times[i] += now.0 - opened.0;
+                reads[i] = index.stats().reads;
+                store = index.into_store();
+            }
+            let what = format!("{from}..={to} of {keys} reads {reads:?} pages");
+            // What only follows links looks into the leaf behind the last one at times.
+            assert!(reads[1] + 1 >= reads[0], "{what}");
+            // The nodes above the leaves, where links lead past them.
+            let above = if levels < 3 { 0 } else { reads[0].div_ceil(8) };
+            assert!(reads[1] <= reads[0] + above, "{what}");
+        }
+        let least = if levels == 1 { times[0] } else { times[0] / 2 };
+        assert!(times[1] <= least, "{keys} keys: {times:?}");
+    }
+}

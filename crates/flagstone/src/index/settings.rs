@@ -154,7 +154,7 @@ impl Settings {
     /// # Errors
     /// No number.
     pub fn memory(&self, info: &Info) -> Result<u64, IndexError> {
-        self.number(info, "memory", 0, u64::MAX)
+        self.number(info, "memory", 0, 1 << 38)
     }
 
     /// Bytes of a value.

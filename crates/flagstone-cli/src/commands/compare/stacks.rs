@@ -1,6 +1,7 @@
 //! `flagstone compare --stack`: the same transactions on databases, side by side.
 
-use super::{Args, Failure, Input, conclude, device_of, input_of, progress_bar, say, table};
+use super::{Args, Failure, Input, conclude, device_of, input_of, least_of};
+use super::{progress_bar, say, table};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{DeviceError, Options};
 use flagstone::ftl::{Cause, Operation};
@@ -58,7 +59,7 @@ pub fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     let page_bytes = device.geometry.page_bytes;
     let smallest = || {
         let setups = stacks.iter().map(|stack| closed(args, &device, *stack, ""));
-        setups.filter_map(|setup| setup.capacity().ok()).min()
+        least_of(setups.map(|setup| setup.capacity()))
     };
     let (input, source) = input_of(args, smallest)?;
     let kept = match input {
@@ -142,6 +143,15 @@ fn print(
         .iter()
         .filter_map(|(_, run)| run.as_ref().ok())
         .collect();
+    let warm_up = args.host.warm_up;
+    let counted = |record: &&ClosedRecord| record.committed + record.rolled_back > 0;
+    if warm_up > 0 && !records.is_empty() && !records.iter().any(counted) {
+        return Err(Failure::Usage(format!(
+            "--warm-up {warm_up}: {} has no more transactions than that, and nothing is left to be \
+             counted; use fewer",
+            source.name
+        )));
+    }
     let mut order = records.clone();
     order.sort_by(|a, b| b.throughput_tps.total_cmp(&a.throughput_tps));
     let best = order.first().copied();

@@ -57,6 +57,7 @@ mod recover;
 #[cfg(test)]
 mod tests;
 
+use super::active::Spare;
 use super::flag_chain::{
     Before, Carriers, DirtyPages, FLAG_BYTES, Link, Shadow, Tail, Waits, copy_in_place_of,
     read_shadow, spare,
@@ -145,15 +146,12 @@ struct Cfc {
     /// Pages found at recovery whose links others have as well.
     covered: FxHashSet<Ppn>,
     collector: collect::Collector,
-    /// What ended transactions leave behind is used again, box and all: the next one allocates
-    /// nothing.
-    #[expect(clippy::vec_box)]
-    emptied: Vec<Box<Open>>,
+    emptied: Spare<Open>,
 }
 
 impl Protocol for Cfc {
     fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
-        let state = State::InProgress(self.emptied.pop().unwrap_or_default());
+        let state = State::InProgress(self.emptied.take());
         self.table.insert(tx, Entry { pages: 0, state });
         Ok(())
     }
@@ -223,7 +221,7 @@ impl Protocol for Cfc {
         });
         self.waits.commit(tx, done, obsolete);
         open.clear();
-        self.emptied.push(open);
+        self.emptied.give(open);
         Ok(Some(done))
     }
 
@@ -241,7 +239,7 @@ impl Protocol for Cfc {
             ftl.kill(never_was);
         }
         open.clear();
-        self.emptied.push(open);
+        self.emptied.give(open);
         Ok(now)
     }
 

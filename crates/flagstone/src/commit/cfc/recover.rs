@@ -2,6 +2,7 @@
 //! committed.
 
 use super::{Cfc, Entry, FALSE, Mixed, State, collect::Collector, is_true};
+use crate::commit::active::Spare;
 use crate::commit::flag_chain::{self, Carriers, DirtyPages, Shadow, Units, Waits, is_before};
 use crate::commit::{Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Mounted};
@@ -104,7 +105,7 @@ pub(in crate::commit) fn recover(
         dirty: DirtyPages::default(),
         carriers: Carriers::default(),
         waits: Waits::default(),
-        emptied: Vec::new(),
+        emptied: Spare::default(),
         covered,
         collector: Collector::default(),
     };

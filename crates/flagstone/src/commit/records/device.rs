@@ -53,15 +53,10 @@ impl RecordDevice {
         options: &RecordOptions,
         now: Nanos,
     ) -> Result<RecordDevice, DeviceError> {
-        let flaws = Flaws {
-            pending_only: options.as_published,
-            no_barrier: options.as_published,
-            ..Flaws::default()
-        };
-        RecordDevice::start(flash, kind, config, options, flaws, now)
+        RecordDevice::start(flash, kind, config, options, Flaws::of(options), now)
     }
 
-    pub(super) fn start(
+    pub(crate) fn start(
         flash: Box<dyn Flash>,
         kind: RecordKind,
         config: Config,

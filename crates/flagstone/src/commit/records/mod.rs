@@ -174,17 +174,28 @@ pub struct Pending {
 
 /// Steps that are left out, for what is printed and for tests that must fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Flaws {
+pub(crate) struct Flaws {
     /// D4: only pending records of a version count.
-    pending_only: bool,
+    pub(crate) pending_only: bool,
     /// Flags are set before the pages are durable.
-    no_barrier: bool,
+    pub(crate) no_barrier: bool,
     /// The collector does not hand on the flags of what it erases.
-    lose_flags: bool,
+    pub(crate) lose_flags: bool,
     /// D12: CFC_ex takes a version for dead before what made it so is durable.
-    trust_deaths: bool,
+    pub(crate) trust_deaths: bool,
     /// D12: CFC_ex takes all versions of a transaction for dead once one is.
-    one_death: bool,
+    pub(crate) one_death: bool,
+}
+
+impl Flaws {
+    /// Those of the protocol as printed, if that is wanted.
+    pub(crate) fn of(options: &RecordOptions) -> Flaws {
+        Flaws {
+            pending_only: options.as_published,
+            no_barrier: options.as_published,
+            ..Flaws::default()
+        }
+    }
 }
 
 /// An entry of a transaction in a version on flash.

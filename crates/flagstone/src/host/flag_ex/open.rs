@@ -2,11 +2,11 @@
 //! master is written when they no longer are.
 
 use super::super::HostError;
-use super::super::config::HostConfig;
+use super::super::config::{HostConfig, Sabotage};
 use super::super::engine::Manager;
 use super::super::log::{Log, PAGES_MIN, Place, Store};
 use super::{FlagEx, Held, checkpoint};
-use crate::commit::{MergedPage, Options, RecordDevice, RecordKind, RecordOptions};
+use crate::commit::{Flaws, MergedPage, Options, RecordDevice, RecordKind, RecordOptions};
 use crate::ftl::Config;
 use crate::nand::Flash;
 use crate::units::{Lpn, Nanos};
@@ -57,7 +57,14 @@ pub(in crate::host) fn open(
         max_c: config.max_c,
         as_published: options.as_published,
     };
-    let mut device = RecordDevice::open(flash, kind, device, &records, now)?;
+    let has = |flaw| config.sabotage == Some(flaw);
+    let flaws = Flaws {
+        lose_flags: has(Sabotage::FlagLost),
+        trust_deaths: has(Sabotage::DeathsTrusted),
+        one_death: has(Sabotage::OneDeath),
+        ..Flaws::of(&records)
+    };
+    let mut device = RecordDevice::start(flash, kind, device, &records, flaws, now)?;
     let buffer = config.log_buffer_bytes as u64;
     let needed = checkpoint::log_pages_min(buffer, page_bytes).max(PAGES_MIN);
     if config.log_pages < needed || config.log_pages >= device.pages() {

@@ -8,7 +8,8 @@
 //!             a merge.
 //!
 //!   node.rs     nodes in pages            tree.rs      searches and changes
-//!   balance.rs  splits, merges            check.rs     the check of the whole
+//!   balance.rs  splits, merges            range.rs     ranges
+//!   check.rs    the check of the whole
 //!
 //! Invariants  1. A leaf has d to 2d entries, an inner node d to 2d keys and one child more; the
 //!                root may have fewer, an inner root has a key.
@@ -20,10 +21,13 @@
 //!                 and both leaves have the same number afterwards.
 //!             D2. A split leaves the odd entry on the left; with a batch of changes a leaf splits
 //!                 in as many as it takes at once.
+//!             D3. A range asks for several leaves at once where their parent names them
+//!                 (`read_ahead`); with 1 it follows the links, as the textbooks do.
 
 mod balance;
 mod check;
 mod node;
+mod range;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -45,6 +49,18 @@ pub(super) const ORDER: Setting = Setting {
     what: "d: a node has d to 2d entries; 0 for as many as fit its page",
 };
 
+/// The setting of trees whose ranges ask for several leaves at once.
+pub(super) const READ_AHEAD: Setting = Setting {
+    name: "read_ahead",
+    default: "16",
+    what: "leaves that a range asks for at once, half of those in memory at most; 1: one by one",
+};
+
+/// Leaves that a range asks for at once.
+pub(super) fn read_ahead(settings: &Settings, info: &Info) -> Result<usize, IndexError> {
+    settings.number(info, READ_AHEAD.name, 1, 1 << 16)
+}
+
 pub(super) const INFO: Info = Info {
     name: "bptree",
     idea: "a B+-tree: entries in order in leaves that are linked both ways",
@@ -52,12 +68,15 @@ pub(super) const INFO: Info = Info {
     ordered: true,
     buffers: false,
     recovers: false,
-    settings: &[ORDER],
+    settings: &[ORDER, READ_AHEAD],
     tiny: &[("order", "2")],
     costs: ["height reads", "height reads, 1 program", "3 to 4 programs"],
 };
 
-struct BPlusTree(Tree<()>);
+struct BPlusTree {
+    tree: Tree<()>,
+    read_ahead: usize,
+}
 
 /// A tree with nothing above it.
 fn open_tree(
@@ -84,8 +103,9 @@ pub(super) fn open(
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+    let read_ahead = read_ahead(settings, &INFO)?;
     let (tree, now) = open_tree(store, settings, &INFO, now)?;
-    Ok((Box::new(BPlusTree(tree)), now))
+    Ok((Box::new(BPlusTree { tree, read_ahead }), now))
 }
 
 impl Index for BPlusTree {
@@ -94,19 +114,19 @@ impl Index for BPlusTree {
     }
 
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
-        self.0.insert(now, key, value)
+        self.tree.insert(now, key, value)
     }
 
     fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos, IndexError> {
-        self.0.build(now, pairs)
+        self.tree.build(now, pairs)
     }
 
     fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
-        self.0.delete(now, key)
+        self.tree.delete(now, key)
     }
 
     fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
-        self.0.get(now, key)
+        self.tree.get(now, key)
     }
 
     fn range(
@@ -119,12 +139,11 @@ impl Index for BPlusTree {
         if from > to {
             return Ok(now);
         }
-        let (leaf, now) = self.0.descend(now, from)?;
-        self.0.range_from(now, leaf, (from, to), into)
+        self.tree.range(now, (from, to), self.read_ahead, into)
     }
 
     fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        self.0.settle(now)
+        self.tree.settle(now)
     }
 
     fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
@@ -132,31 +151,31 @@ impl Index for BPlusTree {
     }
 
     fn check(&mut self) -> Result<(), String> {
-        self.0.check().map(|_| ())
+        self.tree.check().map(|_| ())
     }
 
     fn stats(&self) -> IndexStats {
-        self.0.cache.stats()
+        self.tree.cache.stats()
     }
 
     fn reset_stats(&mut self) {
-        self.0.cache.reset_stats();
-        self.0.counts = tree::Counts::default();
+        self.tree.cache.reset_stats();
+        self.tree.counts = tree::Counts::default();
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
-        self.0.memory()
+        self.tree.memory()
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        self.0.counts.figures().to_vec()
+        self.tree.counts.figures().to_vec()
     }
 
     fn store(&mut self) -> &mut dyn Store {
-        self.0.cache.store()
+        self.tree.cache.store()
     }
 
     fn into_store(self: Box<Self>) -> Box<dyn Store> {
-        self.0.cache.into_store()
+        self.tree.cache.into_store()
     }
 }

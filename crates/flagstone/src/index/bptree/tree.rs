@@ -235,7 +235,7 @@ impl<A: Above> Tree<A> {
 
     /// Comparisons of a bisection.
     #[inline]
-    fn bisected(&mut self, len: usize) {
+    pub(super) fn bisected(&mut self, len: usize) {
         self.cache
             .compared(u64::from(usize::BITS - len.leading_zeros()));
     }
@@ -320,33 +320,6 @@ impl<A: Above> Tree<A> {
         let (leaf, now) = self.descend(now, key)?;
         let (value, _, now) = self.get_in(now, leaf, key)?;
         Ok((value, now))
-    }
-
-    /// Appends the pairs of `from..=to` to `into`, along the leaves from the one that has `from`.
-    pub(in super::super) fn range_from(
-        &mut self,
-        mut now: Nanos,
-        leaf: Lpn,
-        (from, to): (Key, Key),
-        into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
-        let mut next = Some(leaf);
-        while let Some(at) = next {
-            let ((len, right), done) = self.look(now, at, |_, page, shape| {
-                let len = shape.leaf_len(page)?;
-                let first = shape.find(page, len, from).unwrap_or_else(|slot| slot);
-                let wanted = (first..len)
-                    .map(|slot| (shape.leaf_key(page, slot), shape.value(page, slot)))
-                    .take_while(|&(key, _)| key <= to);
-                into.extend(wanted);
-                let ended = len > 0 && shape.leaf_key(page, len - 1) >= to;
-                Some((len, Shape::links(page).1.filter(|_| !ended)))
-            })?;
-            now = done;
-            self.bisected(len);
-            next = right;
-        }
-        Ok(now)
     }
 
     /// Gives a key a value.

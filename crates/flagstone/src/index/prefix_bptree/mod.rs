@@ -11,9 +11,10 @@
 //!             value of more than a quarter of a page has pages of its own, that are written in
 //!             one request and read in one.
 //!
-//!   node.rs     nodes in pages            tree.rs      searches, changes, ranges, long values
+//!   node.rs     nodes in pages            tree.rs      searches, changes, long values
 //!   apart.rs    cutting a node in two     balance.rs   splits, merges
-//!   numbers.rs  numbers as byte strings   check.rs     the check of the whole
+//!   range.rs    ranges                    check.rs     the check of the whole
+//!   numbers.rs  numbers as byte strings
 //!
 //! Invariants  1. No entry takes more than a quarter of a node; a key has half of that at most.
 //!             2. The entries of a node other than the root would fill a quarter of a page or more
@@ -22,7 +23,8 @@
 //!             4. The pages of a long value are named by its entry, and by nothing else.
 //!
 //! Departures  D1. Leaves do not name their neighbours. A range finds the next leaf from above,
-//!                 where the nodes are in memory; a split or merge has a page less to write.
+//!                 where the nodes are in memory, and asks for as many at once as it needs and may
+//!                 (`read_ahead`); a split or merge has a page less to write.
 //!             D2. What happens to nodes with too little is our own: one that would not fill a
 //!                 quarter of a page without prefixes merges with a sibling or takes from one.
 //!             D3. A prefix is not made longer when keys go, and shorter only by a key without it:
@@ -36,10 +38,12 @@ mod balance;
 mod check;
 mod node;
 mod numbers;
+mod range;
 #[cfg(test)]
 mod tests;
 mod tree;
 
+use super::bptree::READ_AHEAD;
 use super::{ByteIndex, Index, IndexError, IndexStats, Info, Key, Limits};
 use super::{Setting, Settings, Store, Value};
 use crate::layout::Record;
@@ -58,6 +62,7 @@ pub(super) const INFO: Info = Info {
     buffers: false,
     recovers: false,
     settings: &[
+        READ_AHEAD,
         Setting {
             name: "key_bytes",
             default: "8",
@@ -185,15 +190,18 @@ impl Index for PrefixBPlusTree {
         }
         let to = beyond.map(|_| &self.value[..]);
         let mut sound = true;
-        let now = self.tree.range(now, &self.key, to, &mut |key, value| {
-            let pair = numbers.key_of(key, scratch).and_then(|key| {
-                let value = numbers.value_of(key, value, scratch)?;
-                Some((key, value))
-            });
-            sound = pair.is_some();
-            into.extend(pair);
-            sound
-        })?;
+        let first = self.tree.read_ahead;
+        let now = self
+            .tree
+            .range(now, &self.key, to, first, &mut |key, value| {
+                let pair = numbers.key_of(key, scratch).and_then(|key| {
+                    let value = numbers.value_of(key, value, scratch)?;
+                    Some((key, value))
+                });
+                sound = pair.is_some();
+                into.extend(pair);
+                sound
+            })?;
         if sound { Ok(now) } else { self.strange() }
     }
 
@@ -286,6 +294,7 @@ impl ByteIndex for Tree {
         to: Option<&[u8]>,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Nanos, IndexError> {
-        Tree::range(self, now, from, to, each)
+        // `each` may have seen enough long before `to`: no more than half is read in vain.
+        Tree::range(self, now, from, to, 1, each)
     }
 }

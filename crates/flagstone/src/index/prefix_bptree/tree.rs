@@ -1,6 +1,7 @@
-//! The tree itself, without the traits: searches, changes, ranges, and values in pages of their
+//! The tree itself, without the traits: searches, changes, and values in pages of their
 //! own.
 
+use super::super::bptree::read_ahead;
 use super::super::meta::Meta;
 use super::super::space::Space;
 use super::super::{Cache, IndexError, Limits, Settings, Store};
@@ -108,6 +109,8 @@ pub(super) struct Tree {
     pub(super) space: Space,
     pub(super) sizes: Sizes,
     value_bytes: usize,
+    /// Leaves that a range asks for at once.
+    pub(super) read_ahead: usize,
     pub(super) root: Lpn,
     /// Levels.
     pub(super) height: u32,
@@ -177,6 +180,7 @@ impl Tree {
             space,
             sizes,
             value_bytes,
+            read_ahead: read_ahead(settings, &INFO)?,
             root,
             height,
             len,
@@ -257,7 +261,7 @@ impl Tree {
     }
 
     /// Appends a value from its own pages, which are read side by side.
-    fn read_large(
+    pub(super) fn read_large(
         &mut self,
         now: Nanos,
         leaf: Lpn,
@@ -406,76 +410,6 @@ impl Tree {
     pub(super) fn drop_page(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, IndexError> {
         self.space.give(at);
         Ok(self.cache.forget(now, at)?)
-    }
-
-    /// Shows the pairs from `from` to before `to`, as long as `each` wants more.
-    pub(super) fn range(
-        &mut self,
-        mut now: Nanos,
-        from: &[u8],
-        to: Option<&[u8]>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<Nanos, IndexError> {
-        let beyond = |key: &[u8]| to.is_some_and(|to| key >= to);
-        let mut from = from.to_vec();
-        let (mut page, mut key, mut large) = (Vec::new(), Vec::new(), Vec::new());
-        while !beyond(&from) {
-            let (leaf, done) = self.descend(now, &from)?;
-            let (image, done) = self.cache.read(done, leaf)?;
-            // `each` may take long, and values of their own pages are read in between.
-            page.clear();
-            page.extend_from_slice(image);
-            now = done;
-            let Some(node) = Node::of(&page, Kind::Leaf) else {
-                return damaged(leaf, "it is not the node that its parent names");
-            };
-            let (Ok(first) | Err(first)) = node.find(&from);
-            key.clear();
-            key.extend_from_slice(node.prefix());
-            for slot in first..node.len {
-                key.truncate(node.prefix().len());
-                key.extend_from_slice(node.suffix(slot));
-                if beyond(&key) {
-                    return Ok(now);
-                }
-                let value = node.value(slot);
-                let more = match value.pages() {
-                    None => each(&key, value.bytes),
-                    Some((bytes, pages)) => {
-                        large.clear();
-                        now = self.read_large(now, leaf, bytes, &pages, &mut large)?;
-                        each(&key, &large)
-                    }
-                };
-                if !more {
-                    return Ok(now);
-                }
-            }
-            let (end, done) = self.end_of_leaf(now)?;
-            now = done;
-            match end {
-                Some(end) if end > from => from = end,
-                Some(_) => return damaged(leaf, "it has keys that are not its own"),
-                None => break,
-            }
-        }
-        Ok(now)
-    }
-
-    /// The key that the leaf at the end of the path ends before: that of the nearest node above it
-    /// that has one.
-    fn end_of_leaf(&mut self, mut now: Nanos) -> Result<(Option<Vec<u8>>, Nanos), IndexError> {
-        for depth in (0..self.path.len() - 1).rev() {
-            let Step { at, slot } = self.path[depth];
-            let (end, done) = self.look(now, at, Kind::Inner, |node| {
-                (slot < node.len).then(|| node.key(slot))
-            })?;
-            now = done;
-            if end.is_some() {
-                return Ok((end, now));
-            }
-        }
-        Ok((None, now))
     }
 
     /// Writes what changed.

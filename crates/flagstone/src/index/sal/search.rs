@@ -4,7 +4,7 @@
 use super::options::Split;
 use super::region::FILTERS;
 use super::{Sal, analysis};
-use crate::index::bucket::{Shape, hash, pass};
+use crate::index::bucket::{Shape, hash, walk};
 use crate::index::{IndexError, Key, Value};
 use crate::units::{Lpn, Nanos};
 
@@ -104,24 +104,12 @@ impl Sal {
         } else {
             None
         };
-        let mut at = half.unwrap_or_else(|| self.bucket_page(bucket));
-        let mut passed = 0;
-        loop {
-            let (page, done) = self.cache.read(now, at)?;
-            self.shape.check_read(page, at)?;
-            let (slot, compared) = find(self.shape, page, hash);
-            let value = slot.map(|slot| self.shape.record(page, slot).1);
-            let next = self.shape.next(page);
-            now = done;
-            self.cache.compared(compared);
-            match next {
-                Some(next) if slot.is_none() => {
-                    pass(&mut passed, self.space.used().into(), at)?;
-                    at = next;
-                }
-                _ => return Ok((value, now)),
-            }
-        }
+        let first = half.unwrap_or_else(|| self.bucket_page(bucket));
+        let (shape, used) = (self.shape, self.space.used());
+        let list = (&mut self.cache, shape);
+        let found = |_, page: &[u8]| find(shape, page, hash);
+        let ((_, record), now) = walk(list, now, first, used.into(), found)?;
+        Ok((record.map(|(_, value)| value), now))
     }
 }
 

@@ -1,0 +1,92 @@
+//! Bad input of all commands but `trace`: an exit code, and a message that says what, where, and
+//! what to do. Nothing panics, and no result is lost without a word.
+
+use super::trace::{Place, bad, flagstone, texts};
+use std::fs::OpenOptions;
+use std::process::{Command, Stdio};
+
+const BENCH: [&str; 6] = ["index", "bench", "--index", "bptree", "--store", "mem"];
+
+#[test]
+fn numbers_that_cannot_be_are_refused_and_not_tried() {
+    let bench = |more: &[&str]| bad(&[&BENCH[..], more].concat(), "", 2);
+    let small = bench(&["--records", "1000", "--memory", "10"]);
+    assert!(
+        small.contains("memory is 10 bytes, and bptree on pages of 4096 takes 8192 at least"),
+        "{small}"
+    );
+    let most = u64::MAX.to_string();
+    let large = bench(&["--memory", &most]);
+    assert!(large.contains("use a number from 0 to"), "{large}");
+    for records in ["0", &most] {
+        let records = bench(&["--records", records]);
+        assert!(records.contains("from 1 to 1073741824"), "{records}");
+    }
+    let cuts = |cuts| bad(&["break", "--protocol", "cfc", "--cuts", cuts], "", 2);
+    assert!(cuts("0").contains("a number from 1 to"));
+    assert!(cuts("many").contains("or `exhaustive`, not `many`"));
+    let uniform = ["compare", "--workload", "uniform"];
+    let compare = |more: &[&str]| bad(&[&uniform[..], more].concat(), "", 2);
+    assert!(compare(&["--requests", "0"]).contains("0 is not in 1.."));
+    let full = compare(&["--gc-threshold", "0.99", "--protocols", "cfc"]);
+    assert!(full.contains("lower the gc threshold"), "{full}");
+}
+
+#[test]
+fn a_warm_up_that_leaves_nothing_to_count_is_refused() {
+    let wal = ["compare", "--workload", "uniform", "--stack", "wal"];
+    let few = ["--requests", "80", "--fill", "0.01", "--warm-up", "100"];
+    let refused = bad(&[&wal[..], &few[..]].concat(), "", 2);
+    assert!(
+        refused.contains("no more transactions than that"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_sabotage_of_something_else_is_refused() {
+    for (sabotage, name) in [("one-death", "--stack cfc-ex"), ("no-undo", "--index sal")] {
+        let of = ["break", "--protocol", "cfc", "--sabotage", sabotage];
+        let refused = bad(&of, "", 2);
+        assert!(refused.contains(name), "{refused}");
+    }
+}
+
+#[test]
+fn results_that_cannot_be_kept_are_told() {
+    let place = Place::new("no-folder");
+    let (file, out) = (place.file("file", ""), place.path("out"));
+    let inside = format!("{file}/x");
+    let refused = bad(&["reproduce", "sal.fig3", "--out", &inside], "", 1);
+    assert!(
+        refused.contains("name a folder that can be written"),
+        "{refused}"
+    );
+    // The page has no place, and what was measured is told nonetheless.
+    std::fs::create_dir_all(format!("{out}/index.html/x")).unwrap();
+    let output = flagstone(&["reproduce", "sal.fig3", "--out", &out], "");
+    let (told, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(
+        told.contains("sal.fig3") && err.contains("--out"),
+        "{told}{err}"
+    );
+}
+
+#[test]
+fn a_result_that_the_standard_output_does_not_take_is_an_error() {
+    let Ok(full) = OpenOptions::new().write(true).open("/dev/full") else {
+        return;
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flagstone"));
+    let output = command.args(["protocols"]).stdout(Stdio::from(full));
+    let output = output.output().unwrap();
+    let (_, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(
+        err.contains("cannot be written to standard output"),
+        "{err}"
+    );
+    // A reader that has seen enough is none.
+    assert_eq!(flagstone(&["protocols"], "").status.code(), Some(0));
+}

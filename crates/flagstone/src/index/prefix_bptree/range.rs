@@ -1,0 +1,181 @@
+//! Ranges: several leaves at once, where the node above names them.
+
+use super::super::IndexError;
+use super::node::{Kind, Node};
+use super::tree::{Step, Tree, damaged};
+use crate::units::{Lpn, Nanos};
+
+/// How a range goes on behind what it has shown.
+struct Next {
+    /// Leaves side by side under one node, those that the range needs.
+    leaves: Vec<Lpn>,
+    /// Whether it may need others behind them.
+    more: bool,
+}
+
+impl Tree {
+    /// Shows the pairs from `from` to before `to`, as long as `each` wants more. Reads so many
+    /// leaves at once: the first time `first` of them, then twice as many as before, up to
+    /// `read_ahead`. No leaf is read that lies beyond `to`.
+    pub(super) fn range(
+        &mut self,
+        mut now: Nanos,
+        from: &[u8],
+        to: Option<&[u8]>,
+        first: usize,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Nanos, IndexError> {
+        // What is read does not drive out all else, nor itself.
+        let most = self.read_ahead.min(self.cache.frames() / 2).max(1);
+        let mut at_once = first.min(most);
+        let mut from = from.to_vec();
+        let mut images = Vec::new();
+        while to.is_none_or(|to| &from[..] < to) {
+            let (leaf, done) = self.descend(now, &from)?;
+            let (next, done) = self.leaves_from(done, leaf, to)?;
+            now = done;
+            let mut rest = &next.leaves[..];
+            while !rest.is_empty() {
+                let some;
+                (some, rest) = rest.split_at(at_once.min(rest.len()));
+                at_once = (2 * at_once).min(most);
+                // `each` may take long, and values of their own pages are read in between.
+                images.clear();
+                now = self
+                    .cache
+                    .read_together(now, some, |_, page| images.extend_from_slice(page))?;
+                for (&leaf, page) in some.iter().zip(images.chunks(self.cache.page_bytes())) {
+                    let more;
+                    (more, now) = self.show(now, leaf, page, (&from, to), each)?;
+                    if !more {
+                        return Ok(now);
+                    }
+                }
+            }
+            let (end, done) = self.end_of_path(now)?;
+            now = done;
+            match end.filter(|_| next.more) {
+                Some(end) if end > from => from = end,
+                Some(_) => return damaged(leaf, "it has keys that are not its own"),
+                None => break,
+            }
+        }
+        Ok(now)
+    }
+
+    /// The leaf at the end of the path and those beside it under the same node, as far as they have
+    /// keys before `to`.
+    fn leaves_from(
+        &mut self,
+        now: Nanos,
+        leaf: Lpn,
+        to: Option<&[u8]>,
+    ) -> Result<(Next, Nanos), IndexError> {
+        let Some(&Step { at, slot }) = self.path.iter().nth_back(1) else {
+            let (leaves, more) = (vec![leaf], false);
+            return Ok((Next { leaves, more }, now));
+        };
+        self.look(now, at, Kind::Inner, |node| {
+            let last = match to.map(|to| node.find(to)) {
+                None => node.len,
+                Some(Ok(slot) | Err(slot)) => slot,
+            };
+            Next {
+                leaves: (slot..=last).map(|slot| node.child(slot)).collect(),
+                more: last == node.len,
+            }
+        })
+    }
+
+    /// Shows the pairs of a leaf that lie in a range; says whether more may be wanted.
+    fn show(
+        &mut self,
+        mut now: Nanos,
+        leaf: Lpn,
+        page: &[u8],
+        (from, to): (&[u8], Option<&[u8]>),
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(bool, Nanos), IndexError> {
+        let Some(node) = Node::of(page, Kind::Leaf) else {
+            return damaged(leaf, "it is not the node that its parent names");
+        };
+        let (Ok(first) | Err(first)) = node.find(from);
+        let (mut key, mut large) = (node.prefix().to_vec(), Vec::new());
+        for slot in first..node.len {
+            key.truncate(node.prefix().len());
+            key.extend_from_slice(node.suffix(slot));
+            if to.is_some_and(|to| &key[..] >= to) {
+                return Ok((false, now));
+            }
+            let value = node.value(slot);
+            let more = match value.pages() {
+                None => each(&key, value.bytes),
+                Some((bytes, pages)) => {
+                    large.clear();
+                    now = self.read_large(now, leaf, bytes, &pages, &mut large)?;
+                    each(&key, &large)
+                }
+            };
+            if !more {
+                return Ok((false, now));
+            }
+        }
+        Ok((true, now))
+    }
+
+    /// The key that the node above the leaf at the end of the path ends before: that of the nearest
+    /// node above it that has one.
+    fn end_of_path(&mut self, mut now: Nanos) -> Result<(Option<Vec<u8>>, Nanos), IndexError> {
+        for depth in (0..self.path.len().saturating_sub(2)).rev() {
+            let Step { at, slot } = self.path[depth];
+            let (end, done) = self.look(now, at, Kind::Inner, |node| {
+                (slot < node.len).then(|| node.key(slot))
+            })?;
+            now = done;
+            if end.is_some() {
+                return Ok((end, now));
+            }
+        }
+        Ok((None, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::open;
+    use crate::index::model::assert_reads_ahead;
+    use crate::index::{IndexKind, MemStore, Settings};
+    use crate::units::Nanos;
+
+    #[test]
+    fn a_range_asks_for_several_leaves_at_once_and_for_few_in_vain() {
+        assert_reads_ahead(IndexKind::PrefixBPlusTree);
+        let store = Box::new(MemStore::new(256, 1024));
+        let (mut index, now) = open(store, &Settings::new(), Nanos::ZERO).expect("a blank store");
+        (0..2000).for_each(|key| _ = index.insert(now, key, key).expect("room"));
+        index.flush(now).expect("room");
+        let mut store = index.into_store();
+        for wanted in [1, 30, 200] {
+            let reads = [1, 16].map(|read_ahead| {
+                let settings = Settings::new().with("read_ahead", read_ahead);
+                let blank = Box::new(MemStore::new(256, 1));
+                let opened = open(std::mem::replace(&mut store, blank), &settings, now);
+                let mut index = opened.expect("a tree").0;
+                index.reset_stats();
+                let (tree, mut left) = (index.bytes().expect("byte strings"), wanted);
+                let mut each = |_: &[u8], _: &[u8]| {
+                    left -= 1;
+                    left > 0
+                };
+                tree.range(now, b"", None, &mut each).expect("a range");
+                let reads = index.stats().reads;
+                store = index.into_store();
+                reads
+            });
+            assert!(
+                (reads[0]..=2 * reads[0]).contains(&reads[1]),
+                "{wanted}: {reads:?}"
+            );
+        }
+    }
+}
