@@ -12,6 +12,9 @@ pub(super) const ENTRY_BYTES: usize = 20;
 
 const NONE: u32 = (1 << 29) - 1;
 
+/// Sets side by side whose largest count is kept.
+const BLOCK: usize = 64;
+
 /// What happened to a key, and by how much that changes the number of records as far as anybody
 /// knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +92,9 @@ pub(super) struct Logs {
     lists: u32,
     /// Logs by set.
     counts: Vec<u32>,
+    /// The largest count of each [`BLOCK`] sets, so that nobody looks at all of them for the
+    /// largest.
+    tops: Vec<u32>,
     len: usize,
     /// Sets that have some.
     sets: usize,
@@ -117,6 +123,7 @@ impl Logs {
             heads: vec![NONE; table],
             lists: (table / sets.max(1)).max(1).next_power_of_two() as u32,
             counts: Vec::new(),
+            tops: Vec::new(),
             len: 0,
             sets: 0,
             capacity,
@@ -200,9 +207,14 @@ impl Logs {
         self.records += log.change.records();
         if self.counts.len() <= set as usize {
             self.counts.resize(set as usize + 1, 0);
+            self.tops.resize(set as usize / BLOCK + 1, 0);
         }
-        let count = &mut self.counts[set as usize];
+        let (count, top) = (
+            &mut self.counts[set as usize],
+            &mut self.tops[set as usize / BLOCK],
+        );
         *count += 1;
+        *top = (*top).max(*count);
         self.sets += usize::from(*count == 1);
         compared
     }
@@ -211,6 +223,35 @@ impl Logs {
     pub(super) fn remove(&mut self, set: u32, key: Key) {
         let slot = self.slot(set, self.part(hash(key)));
         self.unlink(slot, set, &mut |log| log.key == key, &mut |_| {});
+        self.lower(set);
+    }
+
+    /// After the count of a set went down.
+    fn lower(&mut self, set: u32) {
+        let block = set as usize / BLOCK;
+        if let Some(top) = self.tops.get_mut(block) {
+            let counts = self.counts[block * BLOCK..].iter().take(BLOCK);
+            *top = counts.copied().max().unwrap_or(0);
+        }
+    }
+
+    /// The set with the most logs among those with at least `least` of which `may` is true, the
+    /// first of equal ones.
+    pub(super) fn largest(&self, mut least: u32, may: impl Fn(u32) -> bool) -> Option<u32> {
+        let mut largest = None;
+        for (block, &top) in self.tops.iter().enumerate() {
+            if top < least {
+                continue;
+            }
+            let first = block * BLOCK;
+            for (i, &count) in self.counts[first..].iter().take(BLOCK).enumerate() {
+                let set = (first + i) as u32;
+                if count >= least && may(set) {
+                    (largest, least) = (Some(set), count + 1);
+                }
+            }
+        }
+        largest
     }
 
     /// Takes the entries of a list out for which it is `wanted`.
@@ -267,7 +308,22 @@ impl Logs {
                 break;
             }
         }
+        self.lower(set);
         into.sort_unstable_by_key(|log| log.key);
+    }
+
+    /// Whether the largest counts are those.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let largest = |counts: &[u32]| counts.iter().copied().max().unwrap_or(0);
+        if self
+            .counts
+            .chunks(BLOCK)
+            .map(largest)
+            .ne(self.tops.iter().copied())
+        {
+            return Err("the log buffer knows another largest set than it has".to_string());
+        }
+        Ok(())
     }
 
     /// All changes, for a check.
@@ -337,6 +393,7 @@ impl Logs {
     /// Bytes of memory.
     pub(super) fn memory(&self) -> u64 {
         let entries = self.keys.capacity() * ENTRY_BYTES;
-        (entries + (self.heads.len() + self.counts.capacity()) * 4) as u64
+        let words = self.heads.len() + self.counts.capacity() + self.tops.capacity();
+        (entries + words * 4) as u64
     }
 }
