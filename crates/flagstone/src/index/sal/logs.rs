@@ -397,3 +397,34 @@ impl Logs {
         (entries + words * 4) as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_set_is_the_one_that_a_scan_finds() {
+        const SETS: u32 = 300;
+        let set_of = |hash: u64| (hash % u64::from(SETS)) as u32;
+        let mut logs = Logs::new(4000, SETS as usize);
+        for key in 0..6000u64 {
+            let (hash, change) = (hash(key * 7), Change::Insert);
+            let (key, value) = (key * 7, 0);
+            logs.put(set_of(hash), hash, Log { key, value, change });
+            if key % 3 == 0 {
+                logs.take((key % 301) as u32, &set_of, &mut Vec::new());
+            }
+            if key % 11 == 0 {
+                logs.remove(set_of(hash), key);
+            }
+            logs.check().expect("counts by block");
+            let may = |set: u32| !set.is_multiple_of(3);
+            let least = (key % 40) as u32 + 1;
+            let scan = (0..logs.counts().len() as u32)
+                .filter(|&set| logs.count(set) >= least && may(set))
+                .max_by_key(|&set| (logs.count(set), std::cmp::Reverse(set)));
+            assert_eq!(logs.largest(least, may), scan);
+        }
+        assert!(logs.len() > 500, "{}", logs.len());
+    }
+}
