@@ -130,7 +130,7 @@ impl Sal {
         // A set with a log region and more logs than the average: the largest.
         let largest = self
             .logs
-            .largest(average, |set| self.groups.has_region(set));
+            .largest(average, &|set| self.groups.has_region(set));
         if let Some(set) = largest {
             return set;
         }
