@@ -6,12 +6,11 @@
 //!                                                   [--set name=value]... [--json]
 //! ```
 //!
-//! The index is filled in random order; that counts by halves, as insertions should cost no more in a
-//! large index than in a small one but for what does not fit into memory. Then each operation takes
-//! a uniformly random key: half look it up, half give it another value; and once more with lookups
-//! alone. The device is `lazybtree`
-//! with pages of 2 KB under the protocol `plain`. Rates are those of the best of several slices, by
-//! the thread's time on its processor where the system tells it, so that a busy machine counts
+//! The index is filled in random order; that counts by halves, as insertions should cost no more
+//! in a large index than in a small one but for what does not fit into memory. Then each operation
+//! takes a uniformly random key: half look it up, half give it another value; and once more with
+//! lookups alone. The device is `lazybtree` with pages of 2 KB under the protocol `plain`. Rates
+//! are those of the best of several slices, by the thread's time on its processor where the system tells it, so that a busy machine counts
 //! less. The hit ratio is that of accesses to pages; `--memory` sets it.
 
 use flagstone::commit::{Device, Kind, Options};
