@@ -10,8 +10,9 @@
 //! in a large index than in a small one but for what does not fit into memory. Then each operation
 //! takes a uniformly random key: half look it up, half give it another value; and once more with
 //! lookups alone. The device is `lazybtree` with pages of 2 KB under the protocol `plain`. Rates
-//! are those of the best of several slices, by the thread's time on its processor where the system tells it, so that a busy machine counts
-//! less. The hit ratio is that of accesses to pages; `--memory` sets it.
+//! of these are those of the best of several slices, by the thread's time on its processor where
+//! the system tells it, so that a busy machine counts less. The hit ratio is that of accesses to
+//! pages; `--memory` sets it.
 
 use flagstone::commit::{Device, Kind, Options};
 use flagstone::index::{DeviceStore, Index, IndexError, IndexKind, MemStore, Settings, Store};
