@@ -1,8 +1,9 @@
 //! Data bytes of a chip's pages, kept where someone wrote some; and the memory of those that went,
 //! for the next ones.
 //!
-//! Whole pages lie side by side in one array, so that reaching one is a look at its number and no
-//! pointer of its own. What is shorter has memory of its own.
+//! Whole pages lie side by side in a few large arrays, so that reaching one is a look at its number
+//! and no pointer of its own, and so that the system can give them large pages of memory. What is
+//! shorter has memory of its own.
 
 use crate::nand::Geometry;
 use crate::units::Pbn;
@@ -16,6 +17,9 @@ type Place = u32;
 
 const SHORT: u32 = 1 << 31;
 
+/// Pages of an array.
+const CHUNK: usize = 8192;
+
 /// Bytes of pages, by block.
 #[derive(Debug, Clone)]
 pub(super) struct Pages {
@@ -23,8 +27,10 @@ pub(super) struct Pages {
     blocks: Vec<Option<Box<[Place]>>>,
     pages_per_block: usize,
     page_bytes: usize,
+    /// Pages of an array: fewer on a small device.
+    chunk: usize,
     /// Whole pages, one behind the other, and those of them that are free.
-    whole: Vec<u8>,
+    whole: Vec<Vec<u8>>,
     free: Vec<u32>,
     short: Vec<Box<[u8]>>,
     free_short: Vec<u32>,
@@ -37,6 +43,7 @@ impl Pages {
             blocks: vec![None; geometry.blocks() as usize],
             pages_per_block: geometry.pages_per_block as usize,
             page_bytes: geometry.page_bytes as usize,
+            chunk: CHUNK.min(geometry.pages() as usize),
             whole: Vec::new(),
             free: Vec::new(),
             short: Vec::new(),
@@ -50,7 +57,8 @@ impl Pages {
         if place & SHORT != 0 {
             return Some(&self.short[at]);
         }
-        Some(&self.whole[at * self.page_bytes..][..self.page_bytes])
+        let start = at % CHUNK * self.page_bytes;
+        Some(&self.whole[at / CHUNK][start..start + self.page_bytes])
     }
 
     /// The bytes of a page, if it has any.
@@ -79,12 +87,20 @@ impl Pages {
             return SHORT | (at + 1);
         }
         if let Some(at) = self.free.pop() {
-            let start = at as usize * self.page_bytes;
-            self.whole[start..start + self.page_bytes].copy_from_slice(bytes);
+            let start = at as usize % CHUNK * self.page_bytes;
+            let chunk = &mut self.whole[at as usize / CHUNK];
+            chunk[start..start + self.page_bytes].copy_from_slice(bytes);
             return at + 1;
         }
-        self.whole.extend_from_slice(bytes);
-        (self.whole.len() / self.page_bytes) as u32
+        let full = CHUNK * self.page_bytes;
+        if self.whole.last().is_none_or(|chunk| chunk.len() == full) {
+            let room = self.chunk * self.page_bytes;
+            self.whole.push(Vec::with_capacity(room));
+        }
+        let before = (self.whole.len() - 1) * CHUNK;
+        let chunk = self.whole.last_mut().expect("there is one now");
+        chunk.extend_from_slice(bytes);
+        (before + chunk.len() / self.page_bytes) as u32
     }
 
     /// Drops the bytes of a page.
@@ -151,6 +167,7 @@ impl Pages {
         let blocks = self.blocks.iter().flatten();
         let places: usize = blocks.map(|places| size_of_val::<[Place]>(places)).sum();
         let short: usize = self.short.iter().map(|bytes| bytes.len()).sum();
-        (places + self.whole.len() + short) as u64
+        let whole: usize = self.whole.iter().map(Vec::len).sum();
+        (places + whole + short) as u64
     }
 }
