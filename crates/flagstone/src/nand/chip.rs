@@ -251,7 +251,7 @@ impl Chip {
             block,
             programs: self.programs[pages.clone()].to_vec(),
             spare: self.spare[pages.start * self.spare_kept..pages.end * self.spare_kept].to_vec(),
-            data: self.data.block(block).cloned(),
+            data: self.data.block(block),
             summary: self.summary[block.index()],
             next_page: self.next_page[block.index()],
             damage: self

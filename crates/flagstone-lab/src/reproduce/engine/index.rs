@@ -28,6 +28,10 @@ pub struct IndexRun {
     records: u64,
     /// Operations of each window; the workload's if left out.
     operations: Option<u64>,
+    /// What records, operations and the index's memory are multiplied by: sizes are the paper's,
+    /// and a run is a part of it.
+    #[serde(default = "whole")]
+    scale: f64,
     /// Traces D, E: shares of searches, a window each.
     #[serde(default)]
     search_shares: Vec<f64>,
@@ -66,6 +70,10 @@ pub struct IndexRun {
     seed: u64,
 }
 
+fn whole() -> f64 {
+    1.0
+}
+
 fn sim() -> String {
     "sim".into()
 }
@@ -86,13 +94,14 @@ fn one_seed() -> u64 {
 const RATIOS: [f64; 8] = [0.5, 1.0, 2.0, 2.5, 4.0, 6.0, 8.0, 10.0];
 
 impl IndexRun {
-    pub(super) const KEYS: [&str; 18] = [
+    pub(super) const KEYS: [&str; 19] = [
         "index",
         "set",
         "workload",
         "keys",
         "records",
         "operations",
+        "scale",
         "search_shares",
         "localities",
         "sizes",
@@ -114,24 +123,42 @@ impl IndexRun {
         Ok(run)
     }
 
+    /// A number of the paper's at the scale of this run.
+    fn scaled(&self, number: u64) -> u64 {
+        (number as f64 * self.scale).round() as u64
+    }
+
+    /// Settings of the index with the memory of this scale.
+    fn at_scale(&self, table: &Table) -> Table {
+        let mut table = table.clone();
+        if let Some(Value::Integer(memory)) = table.get_mut("memory") {
+            *memory = self.scaled((*memory).max(0) as u64) as i64;
+        }
+        table
+    }
+
     fn bench(&self) -> Result<Bench, RunError> {
+        if !(self.scale > 0.0 && self.scale <= 1.0) {
+            let why = format!("scale = {}: a part of the whole, above 0 to 1", self.scale);
+            return Err(RunError::of("scale", why));
+        }
         let of = |kind: &IndexKind| (*kind, kind.info().name);
         let kinds: Vec<(IndexKind, &str)> = IndexKind::ALL.iter().map(of).collect();
         let index = by_name("index", &self.index, &kinds)?;
-        let settings = settings(index, &self.set)?;
+        let settings = settings(index, &self.at_scale(&self.set))?;
         let load = match self.load.is_empty() {
             true => None,
             false => {
                 let mut table = self.set.clone();
                 table.extend(self.load.clone());
-                Some(self::settings(index, &table)?)
+                Some(self::settings(index, &self.at_scale(&table))?)
             }
         };
         let keys = self.keys.as_deref().map(KeyKind::by_name).transpose();
         let keys = keys.map_err(|why| RunError::of("keys", why))?;
         let options = Options {
-            records: self.records,
-            operations: self.operations,
+            records: self.scaled(self.records),
+            operations: self.operations.map(|operations| self.scaled(operations)),
             search_shares: self.search_shares.clone(),
             localities: self.localities.clone(),
             sizes: self.sizes.clone(),
@@ -141,7 +168,8 @@ impl IndexRun {
         let plan = Plan::new(&self.workload, &options);
         let mut plan = plan.map_err(|why| RunError::of("workload", why))?;
         plan.load_order = by_name("load_order", &self.load_order, &LoadOrder::ALL)?;
-        plan.warm_up = self.warm_up.unwrap_or(plan.warm_up);
+        let warm_up = self.warm_up.map(|operations| self.scaled(operations));
+        plan.warm_up = warm_up.unwrap_or(plan.warm_up);
         if let Some(last) = plan.steps.last_mut() {
             last.flush |= self.flush;
         }
@@ -179,7 +207,9 @@ impl IndexRun {
         let policy = policy.map_or(String::new(), |policy| format!(" {policy}"));
         format!(
             "{}{policy}, {}, {} keys",
-            self.index, self.workload, self.records
+            self.index,
+            self.workload,
+            self.scaled(self.records)
         )
     }
 
@@ -260,4 +290,33 @@ fn metrics(record: &IndexRecord) -> BTreeMap<String, f64> {
         put(&format!(".to.{}", window.name), &record.windows[..=nth]);
     }
     metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(more: &str) -> Result<IndexRun, RunError> {
+        let text = format!(
+            "index = \"linear\"\nworkload = \"D\"\nrecords = 80_000\nstore = \"mem\"\n\
+             set = {{ memory = 1_048_576 }}\nload = {{ memory = 4_194_304 }}\n{more}"
+        );
+        IndexRun::parse(toml::from_str(&text).unwrap())
+    }
+
+    #[test]
+    fn a_part_of_the_papers_sizes_is_as_if_all_of_them_were_smaller() {
+        let bench = |more: &str| run(more).unwrap().bench().unwrap();
+        let (whole, part) = (bench(""), bench("operations = 8000\nscale = 0.25"));
+        assert_eq!((whole.plan.load, part.plan.load), (80_000, 20_000));
+        let operations = |bench: &Bench| bench.plan.steps[0].operations;
+        assert_eq!((operations(&whole), operations(&part)), (10_000, 2000));
+        assert_eq!(part.settings, Settings::new().with("memory", 262_144));
+        let load = Settings::new().with("memory", 1_048_576);
+        assert_eq!(part.load, Some(load));
+        for scale in ["0.0", "1.5", "nan"] {
+            let error = run(&format!("scale = {scale}")).unwrap_err();
+            assert_eq!(error.key.as_deref(), Some("scale"));
+        }
+    }
 }

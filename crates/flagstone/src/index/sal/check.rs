@@ -42,6 +42,7 @@ impl Sal {
     }
 
     fn check_logs(&self) -> Result<(), String> {
+        self.logs.check(&|set| self.groups.has_region(set))?;
         let all = self.logs.all();
         let mut counts = vec![0; self.logs.counts().len()];
         for log in &all {

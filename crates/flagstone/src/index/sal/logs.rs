@@ -12,6 +12,9 @@ pub(super) const ENTRY_BYTES: usize = 20;
 
 const NONE: u32 = (1 << 29) - 1;
 
+/// Sets side by side whose largest count is kept.
+const BLOCK: usize = 64;
+
 /// What happened to a key, and by how much that changes the number of records as far as anybody
 /// knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +92,9 @@ pub(super) struct Logs {
     lists: u32,
     /// Logs by set.
     counts: Vec<u32>,
+    /// The largest count of each [`BLOCK`] sets, of those with a log region: nobody has to look at
+    /// all of them for the largest. A set gets and loses its region when no logs of it wait.
+    tops: Vec<u32>,
     len: usize,
     /// Sets that have some.
     sets: usize,
@@ -117,6 +123,7 @@ impl Logs {
             heads: vec![NONE; table],
             lists: (table / sets.max(1)).max(1).next_power_of_two() as u32,
             counts: Vec::new(),
+            tops: Vec::new(),
             len: 0,
             sets: 0,
             capacity,
@@ -164,9 +171,9 @@ impl Logs {
         }
     }
 
-    /// Adds a change of a key of a set; an earlier one goes.
+    /// Adds a change of a key of a set, with a log region or without; an earlier one goes.
     #[inline]
-    pub(super) fn put(&mut self, set: u32, hash: u64, log: Log) -> u64 {
+    pub(super) fn put(&mut self, set: u32, region: bool, hash: u64, log: Log) -> u64 {
         let slot = self.slot(set, self.part(hash));
         let mut compared = 0;
         let mut at = self.heads[slot];
@@ -200,17 +207,50 @@ impl Logs {
         self.records += log.change.records();
         if self.counts.len() <= set as usize {
             self.counts.resize(set as usize + 1, 0);
+            self.tops.resize(set as usize / BLOCK + 1, 0);
         }
-        let count = &mut self.counts[set as usize];
+        let (count, top) = (
+            &mut self.counts[set as usize],
+            &mut self.tops[set as usize / BLOCK],
+        );
         *count += 1;
+        *top = (*top).max(if region { *count } else { 0 });
         self.sets += usize::from(*count == 1);
         compared
     }
 
-    /// Takes the change of a key out, if one waits.
-    pub(super) fn remove(&mut self, set: u32, key: Key) {
-        let slot = self.slot(set, self.part(hash(key)));
+    /// Takes the change of a key out, if one waits; `region` says which sets have a log region.
+    pub(super) fn remove(&mut self, set: u32, region: &dyn Fn(u32) -> bool, key: Key) {
+        let (slot, before) = (self.slot(set, self.part(hash(key))), self.count(set));
         self.unlink(slot, set, &mut |log| log.key == key, &mut |_| {});
+        self.lower(set, before, region);
+    }
+
+    /// After the count of a set went down from `before`.
+    fn lower(&mut self, set: u32, before: u32, region: &dyn Fn(u32) -> bool) {
+        let block = set as usize / BLOCK;
+        if self.tops.get(block).is_some_and(|&top| top <= before) {
+            self.tops[block] = self.top(block, region);
+        }
+    }
+
+    fn top(&self, block: usize, region: &dyn Fn(u32) -> bool) -> u32 {
+        let first = block * BLOCK;
+        let counts = self.counts[first..].iter().take(BLOCK).enumerate();
+        counts.fold(0, |top, (i, &count)| match count > top {
+            true if region((first + i) as u32) => count,
+            _ => top,
+        })
+    }
+
+    /// The set with the most logs among those with a log region and at least `least`, the first of
+    /// equal ones.
+    pub(super) fn largest(&self, least: u32, region: &dyn Fn(u32) -> bool) -> Option<u32> {
+        let tops = self.tops.iter().enumerate();
+        let largest = tops.max_by_key(|&(block, &top)| (top, std::cmp::Reverse(block)));
+        let (block, &top) = largest.filter(|&(_, &top)| top >= least.max(1))?;
+        let mut sets = (block * BLOCK) as u32..self.counts.len() as u32;
+        sets.find(|&set| self.count(set) == top && region(set))
     }
 
     /// Takes the entries of a list out for which it is `wanted`.
@@ -248,9 +288,17 @@ impl Logs {
         }
     }
 
-    /// Takes all changes of a set out, by ascending key; `set_of` gives the set of a hash.
-    pub(super) fn take(&mut self, set: u32, set_of: &dyn Fn(u64) -> u32, into: &mut Vec<Log>) {
-        if self.count(set) == 0 {
+    /// Takes all changes of a set out, by ascending key; `set_of` gives the set of a hash, `region`
+    /// says which sets have a log region.
+    pub(super) fn take(
+        &mut self,
+        set: u32,
+        set_of: &dyn Fn(u64) -> u32,
+        region: &dyn Fn(u32) -> bool,
+        into: &mut Vec<Log>,
+    ) {
+        let before = self.count(set);
+        if before == 0 {
             return;
         }
         for part in 0..self.lists {
@@ -267,7 +315,18 @@ impl Logs {
                 break;
             }
         }
+        self.lower(set, before, region);
         into.sort_unstable_by_key(|log| log.key);
+    }
+
+    /// Whether the largest counts are those.
+    pub(super) fn check(&self, region: &dyn Fn(u32) -> bool) -> Result<(), String> {
+        match (0..self.tops.len()).find(|&block| self.tops[block] != self.top(block, region)) {
+            Some(block) => Err(format!(
+                "the log buffer knows another largest set than there is in block {block}"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// All changes, for a check.
@@ -284,12 +343,19 @@ impl Logs {
     }
 
     /// The same changes in a buffer of another size, or with lists for another number of sets.
-    pub(super) fn rebuild(&mut self, capacity: usize, sets: usize, set_of: &dyn Fn(u64) -> u32) {
+    pub(super) fn rebuild(
+        &mut self,
+        capacity: usize,
+        sets: usize,
+        set_of: &dyn Fn(u64) -> u32,
+        region: &dyn Fn(u32) -> bool,
+    ) {
         let mut new = Logs::new(capacity.max(self.len), sets);
         new.capacity = capacity.max(4);
         for log in self.all() {
             let hash = hash(log.key);
-            new.put(set_of(hash), hash, log);
+            let set = set_of(hash);
+            new.put(set, region(set), hash, log);
         }
         *self = new;
     }
@@ -337,6 +403,39 @@ impl Logs {
     /// Bytes of memory.
     pub(super) fn memory(&self) -> u64 {
         let entries = self.keys.capacity() * ENTRY_BYTES;
-        (entries + (self.heads.len() + self.counts.capacity()) * 4) as u64
+        let words = self.heads.len() + self.counts.capacity() + self.tops.capacity();
+        (entries + words * 4) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_set_is_the_one_that_a_scan_finds() {
+        const SETS: u32 = 300;
+        let set_of = |hash: u64| (hash % u64::from(SETS)) as u32;
+        let region = |set: u32| !set.is_multiple_of(3);
+        let mut logs = Logs::new(4000, SETS as usize);
+        for key in 0..6000u64 {
+            let (key, value, change) = (key * 7, 0, Change::Insert);
+            let hash = hash(key);
+            let set = set_of(hash);
+            logs.put(set, region(set), hash, Log { key, value, change });
+            if key % 3 == 0 {
+                logs.take((key % 301) as u32, &set_of, &region, &mut Vec::new());
+            }
+            if key % 11 == 0 {
+                logs.remove(set, &region, key);
+            }
+            logs.check(&region).expect("counts by block");
+            let least = (key % 40) as u32 + 1;
+            let scan = (0..logs.counts().len() as u32)
+                .filter(|&set| logs.count(set) >= least && region(set))
+                .max_by_key(|&set| (logs.count(set), std::cmp::Reverse(set)));
+            assert_eq!(logs.largest(least, &region), scan);
+        }
+        assert!(logs.len() > 500, "{}", logs.len());
     }
 }

@@ -90,7 +90,8 @@ impl Sal {
         let mut logs = Vec::with_capacity(self.logs.count(set) as usize);
         let (groups, bits) = (&self.groups, self.options.group_bits);
         let of = |hash| set_of(groups, bits, hash);
-        self.logs.take(set, &of, &mut logs);
+        let region = |set| groups.has_region(set);
+        self.logs.take(set, &of, &region, &mut logs);
         if self.tells {
             self.drained.push(set);
         }

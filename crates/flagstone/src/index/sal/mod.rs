@@ -311,14 +311,16 @@ impl Sal {
     fn rebuild_logs(&mut self, capacity: usize) {
         let (groups, bits) = (&self.groups, self.options.group_bits);
         let of = |hash| set_of(groups, bits, hash);
-        self.logs.rebuild(capacity, groups.sets(), &of);
+        let region = |set| groups.has_region(set);
+        self.logs.rebuild(capacity, groups.sets(), &of, &region);
     }
 
     /// Takes a change into the log buffer.
     fn log(&mut self, mut now: Nanos, log: Log) -> Result<Nanos, IndexError> {
         let hash = hash(log.key);
         let set = self.set_of(hash);
-        let compared = self.logs.put(set, hash, log);
+        let region = self.groups.has_region(set);
+        let compared = self.logs.put(set, region, hash, log);
         self.cache.compared(compared);
         while self.logs.is_full() {
             now = self.make_room(now)?;

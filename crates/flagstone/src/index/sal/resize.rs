@@ -125,13 +125,12 @@ impl Sal {
 
     /// The set whose logs go to its log region.
     pub(super) fn victim(&mut self) -> u32 {
-        let counts = self.logs.counts();
+        // No more than the largest has.
         let average = self.logs.len().div_ceil(self.logs.sets().max(1)).max(1) as u32;
-        let average = average.min(counts.iter().copied().max().unwrap_or(1));
         // A set with a log region and more logs than the average: the largest.
-        let largest = (0..counts.len() as u32)
-            .filter(|&set| counts[set as usize] >= average && self.groups.has_region(set))
-            .max_by_key(|&set| (counts[set as usize], std::cmp::Reverse(set)));
+        let largest = self
+            .logs
+            .largest(average, &|set| self.groups.has_region(set));
         if let Some(set) = largest {
             return set;
         }

@@ -1,5 +1,9 @@
 //! Data bytes of a chip's pages, kept where someone wrote some; and the memory of those that went,
 //! for the next ones.
+//!
+//! Whole pages lie side by side in a few large arrays, so that reaching one is a look at its number
+//! and no pointer of its own, and so that the system can give them large pages of memory. What is
+//! shorter has memory of its own.
 
 use crate::nand::Geometry;
 use crate::units::Pbn;
@@ -7,26 +11,29 @@ use crate::units::Pbn;
 /// Data bytes of the pages of one block.
 pub(super) type BlockData = Box<[Option<Box<[u8]>>]>;
 
+/// Where the bytes of a page are: 0 for nowhere, else one more than a number among the whole pages,
+/// or with the highest bit among the short ones.
+type Place = u32;
+
+const SHORT: u32 = 1 << 31;
+
+/// Pages of an array.
+const CHUNK: usize = 8192;
+
 /// Bytes of pages, by block.
 #[derive(Debug, Clone)]
 pub(super) struct Pages {
-    blocks: Vec<Option<BlockData>>,
+    /// A place for each page of the blocks that have any bytes.
+    blocks: Vec<Option<Box<[Place]>>>,
     pages_per_block: usize,
     page_bytes: usize,
-    emptied: Emptied,
-}
-
-/// Memory of whole pages whose bytes went.
-#[derive(Debug, Default)]
-struct Emptied(Vec<Box<[u8]>>);
-
-/// No more of it than a few blocks' worth.
-const EMPTIED_MAX: usize = 1024;
-
-impl Clone for Emptied {
-    fn clone(&self) -> Self {
-        Emptied::default()
-    }
+    /// Pages of an array: fewer on a small device.
+    chunk: usize,
+    /// Whole pages, one behind the other, and those of them that are free.
+    whole: Vec<Vec<u8>>,
+    free: Vec<u32>,
+    short: Vec<Box<[u8]>>,
+    free_short: Vec<u32>,
 }
 
 impl Pages {
@@ -36,81 +43,131 @@ impl Pages {
             blocks: vec![None; geometry.blocks() as usize],
             pages_per_block: geometry.pages_per_block as usize,
             page_bytes: geometry.page_bytes as usize,
-            emptied: Emptied::default(),
+            chunk: CHUNK.min(geometry.pages() as usize),
+            whole: Vec::new(),
+            free: Vec::new(),
+            short: Vec::new(),
+            free_short: Vec::new(),
         }
+    }
+
+    #[inline]
+    fn bytes(&self, place: Place) -> Option<&[u8]> {
+        let at = (place & !SHORT).checked_sub(1)? as usize;
+        if place & SHORT != 0 {
+            return Some(&self.short[at]);
+        }
+        let start = at % CHUNK * self.page_bytes;
+        Some(&self.whole[at / CHUNK][start..start + self.page_bytes])
     }
 
     /// The bytes of a page, if it has any.
     #[inline]
     pub(super) fn get(&self, block: Pbn, page: u32) -> Option<&[u8]> {
-        self.blocks[block.index()].as_ref()?[page as usize].as_deref()
+        self.bytes(self.blocks[block.index()].as_ref()?[page as usize])
     }
 
     /// Gives a page its bytes.
     #[inline]
     pub(super) fn put(&mut self, block: Pbn, page: u32, bytes: &[u8]) {
+        self.forget(block, page);
+        let place = self.keep(bytes);
         let pages = self.pages_per_block;
-        let data = self.blocks[block.index()].get_or_insert_with(|| vec![None; pages].into());
-        let kept = self
-            .emptied
-            .0
-            .pop_if(|kept| kept.len() == bytes.len())
-            .map(|mut kept| {
-                kept.copy_from_slice(bytes);
-                kept
-            });
-        data[page as usize] = Some(kept.unwrap_or_else(|| bytes.into()));
+        let places = self.blocks[block.index()].get_or_insert_with(|| vec![0; pages].into());
+        places[page as usize] = place;
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Place {
+        if bytes.len() < self.page_bytes {
+            let at = self.free_short.pop().unwrap_or(self.short.len() as u32);
+            match self.short.get_mut(at as usize) {
+                Some(free) => *free = bytes.into(),
+                None => self.short.push(bytes.into()),
+            }
+            return SHORT | (at + 1);
+        }
+        if let Some(at) = self.free.pop() {
+            let start = at as usize % CHUNK * self.page_bytes;
+            let chunk = &mut self.whole[at as usize / CHUNK];
+            chunk[start..start + self.page_bytes].copy_from_slice(bytes);
+            return at + 1;
+        }
+        let full = CHUNK * self.page_bytes;
+        if self.whole.last().is_none_or(|chunk| chunk.len() == full) {
+            let room = self.chunk * self.page_bytes;
+            self.whole.push(Vec::with_capacity(room));
+        }
+        let before = (self.whole.len() - 1) * CHUNK;
+        let chunk = self.whole.last_mut().expect("there is one now");
+        chunk.extend_from_slice(bytes);
+        (before + chunk.len() / self.page_bytes) as u32
     }
 
     /// Drops the bytes of a page.
     #[inline]
     pub(super) fn forget(&mut self, block: Pbn, page: u32) {
-        if let Some(pages) = &mut self.blocks[block.index()] {
-            let bytes = pages[page as usize].take();
-            self.empty(bytes);
+        if let Some(places) = &mut self.blocks[block.index()] {
+            let place = std::mem::take(&mut places[page as usize]);
+            self.empty(place);
         }
     }
 
     /// Drops the bytes of a block.
     pub(super) fn drop_block(&mut self, block: Pbn) {
-        for bytes in self.blocks[block.index()].take().into_iter().flatten() {
-            self.empty(bytes);
+        for place in self.blocks[block.index()].take().into_iter().flatten() {
+            self.empty(place);
         }
     }
 
-    fn empty(&mut self, bytes: Option<Box<[u8]>>) {
-        let whole = bytes.filter(|bytes| bytes.len() == self.page_bytes);
-        if self.emptied.0.len() < EMPTIED_MAX {
-            self.emptied.0.extend(whole);
+    #[inline]
+    fn empty(&mut self, place: Place) {
+        let Some(at) = (place & !SHORT).checked_sub(1) else {
+            return;
+        };
+        if place & SHORT != 0 {
+            self.short[at as usize] = Box::default();
+            self.free_short.push(at);
+        } else {
+            self.free.push(at);
         }
     }
 
     /// All bytes of a block.
-    pub(super) fn block(&self, block: Pbn) -> Option<&BlockData> {
-        self.blocks[block.index()].as_ref()
+    pub(super) fn block(&self, block: Pbn) -> Option<BlockData> {
+        let places = self.blocks[block.index()].as_ref()?;
+        Some(
+            places
+                .iter()
+                .map(|&at| self.bytes(at).map(Box::from))
+                .collect(),
+        )
     }
 
     /// Puts all bytes of a block back.
     pub(super) fn set_block(&mut self, block: Pbn, data: Option<BlockData>) {
-        self.blocks[block.index()] = data;
+        self.drop_block(block);
+        for (page, bytes) in data.into_iter().flatten().enumerate() {
+            if let Some(bytes) = bytes {
+                self.put(block, page as u32, &bytes);
+            }
+        }
     }
 
     /// Every page that has bytes.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Pbn, usize, &[u8])> + '_ {
         let blocks = self.blocks.iter().enumerate();
-        blocks.flat_map(|(block, pages)| {
-            let pages = pages.iter().flatten().enumerate();
-            pages.filter_map(move |(page, data)| Some((Pbn(block as u32), page, data.as_deref()?)))
+        blocks.flat_map(move |(block, places)| {
+            let places = places.iter().flatten().enumerate();
+            places.filter_map(move |(page, &at)| Some((Pbn(block as u32), page, self.bytes(at)?)))
         })
     }
 
     /// Bytes of memory.
     pub(super) fn memory(&self) -> u64 {
         let blocks = self.blocks.iter().flatten();
-        let bytes = |pages: &BlockData| -> usize {
-            let held: usize = pages.iter().flatten().map(|data| data.len()).sum();
-            held + pages.len() * size_of::<Option<Box<[u8]>>>()
-        };
-        blocks.map(|pages| bytes(pages) as u64).sum()
+        let places: usize = blocks.map(|places| size_of_val::<[Place]>(places)).sum();
+        let short: usize = self.short.iter().map(|bytes| bytes.len()).sum();
+        let whole: usize = self.whole.iter().map(Vec::len).sum();
+        (places + whole + short) as u64
     }
 }

@@ -67,6 +67,49 @@ fn what_is_forgotten_goes_only_where_that_was_asked_for() {
 }
 
 #[test]
+fn bytes_of_any_length_come_back_from_a_chip_of_many_pages() {
+    let geometry = Geometry {
+        blocks_per_plane: 3000,
+        ..*chip().geometry()
+    };
+    let mut chip = Chip::new(geometry, TIMING, 8).with_forgetting();
+    // Whole pages, shorter ones, and none.
+    let bytes = |page: u32, lap: u32| -> Vec<u8> {
+        let len = match (page + lap) % 5 {
+            0 => 0,
+            1 => 7,
+            _ => 64,
+        };
+        (0..len).map(|i| (page * 31 + lap * 7 + i) as u8).collect()
+    };
+    let mut memory = Vec::new();
+    for lap in 0..3 {
+        for page in 0..geometry.pages() {
+            let data = bytes(page, lap);
+            chip.program(Nanos::ZERO, Ppn(page), &data, &[]).unwrap();
+        }
+        for page in (0..geometry.pages()).step_by(3) {
+            chip.forget(Ppn(page));
+        }
+        let copy = chip.clone();
+        for page in 0..geometry.pages() {
+            let mut into = [0; 64];
+            let length = copy.peek(Ppn(page), &mut into, &mut []).unwrap();
+            let kept = match page % 3 {
+                0 => Vec::new(),
+                _ => bytes(page, lap),
+            };
+            assert_eq!(&into[..length], kept, "page {page}");
+        }
+        memory.push(chip.memory_bytes());
+        for block in 0..geometry.blocks() {
+            chip.erase(Nanos::ZERO, Pbn(block)).unwrap();
+        }
+    }
+    assert!(memory[2] < memory[0] + memory[0] / 20, "{memory:?}");
+}
+
+#[test]
 #[should_panic(expected = "program of page 0, which is not blank")]
 fn a_page_is_programmed_once() {
     let mut chip = chip();

@@ -481,7 +481,8 @@ impl Transactions {
         }
         if in_buffer && (!update.buffered || self.flaw == Flaw::RemovedAlone) {
             self.rolled.0 += 1;
-            self.index.logs.remove(set, update.key);
+            let (groups, logs) = (&self.index.groups, &mut self.index.logs);
+            logs.remove(set, &|set| groups.has_region(set), update.key);
             return Ok(now);
         }
         self.rolled.1 += u64::from(!in_buffer);
