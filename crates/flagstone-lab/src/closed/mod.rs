@@ -203,11 +203,15 @@ impl Closed {
             &self.host,
             Nanos::ZERO,
         );
-        host.map_err(|error| ClosedError::Open {
+        host.map_err(|error| self.not_open(error))
+    }
+
+    fn not_open(&self, error: HostError) -> ClosedError {
+        ClosedError::Open {
             stack: self.stack,
             device: self.device.name.clone(),
             error,
-        })
+        }
     }
 
     /// Makes the run: on a device that it fills.
@@ -242,7 +246,14 @@ impl Closed {
             device: self.device.name.clone(),
             error,
         };
-        let mut driver = Driver::new(self.plan, host.recovered_at());
+        // A device that was only filled has had time to prepare the blocks that are left.
+        let start = match self.overwrite {
+            true => host.recovered_at(),
+            false => host
+                .erase_ahead(host.recovered_at())
+                .map_err(|error| self.not_open(error))?,
+        };
+        let mut driver = Driver::new(self.plan, start);
         let simulated = Instant::now();
         driver
             .run(&mut host, source, self.warm_up)
