@@ -230,11 +230,11 @@ mod tests {
     }
 
     #[test]
-    fn copies_that_stay_are_in_the_plane_of_what_they_copy() {
-        let (strayed_when_free, _) = strayed(false);
+    fn copies_that_stay_are_in_the_plane_of_what_they_copy_if_it_has_room() {
+        let (anywhere, copied_anywhere) = strayed(false);
+        assert!(u64::from(anywhere) * 3 > copied_anywhere);
         let (strayed, copied) = strayed(true);
-        assert!(strayed_when_free > 0 && copied > 0);
-        assert_eq!(strayed, 0);
+        assert!(u64::from(strayed) * 20 < copied, "{strayed} of {copied}");
     }
 
     #[test]
