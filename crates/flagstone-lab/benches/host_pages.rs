@@ -82,6 +82,7 @@ fn config(kind: Kind, summary_pages: bool) -> Config {
         gc_threshold: if zoned { 0.017 } else { 0.001 },
         victims: VictimPolicy::Greedy,
         static_wear_gap: None,
+        copies_stay: false,
         summary_pages,
     }
 }

@@ -39,6 +39,7 @@ fn open(flash: &Shared<PowerCut>) -> Result<Device, DeviceError> {
         gc_threshold: 0.0,
         victims: VictimPolicy::Greedy,
         static_wear_gap: None,
+        copies_stay: false,
         summary_pages: false,
     };
     let options = Options::default();

@@ -170,6 +170,7 @@ impl Scene {
             gc_threshold: 0.0,
             victims: VictimPolicy::WearAware { margin: 3 },
             static_wear_gap: Some(6),
+            copies_stay: false,
             summary_pages: true,
         };
         let mut geometry = Geometry {

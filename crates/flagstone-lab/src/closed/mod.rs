@@ -11,6 +11,7 @@
 
 mod driver;
 mod engine;
+mod history;
 mod oracle;
 mod plan;
 mod record;
@@ -19,6 +20,7 @@ mod source;
 
 pub use driver::Driver;
 pub use engine::Engine;
+pub use history::{History, Past};
 pub use oracle::{Oracle, Violation};
 pub use plan::{Counted, Driven, DriverError, Plan, Span};
 pub use record::ClosedRecord;
@@ -32,6 +34,7 @@ use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{Granularity, Host, HostConfig, HostError, Stack, Step};
 use flagstone::nand::{Chip, Flash};
 use flagstone::units::{Lpn, Nanos};
+use history::Ring;
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -145,18 +148,26 @@ impl Closed {
     }
 
     /// A device that holds `fill` of its pages and has been overwritten until the collector is at
-    /// work, with the power off. Runs with the same device, protocol, fill and seed start from the
-    /// same.
+    /// work, and to which a history has happened, with the power off. Runs with the same device,
+    /// protocol, fill, seed and history start from the same.
     ///
     /// # Errors
     /// A device that does not suit the protocol, or is too full.
-    pub fn filled(&self) -> Result<Chip, ClosedError> {
+    pub fn filled(&self, history: &History) -> Result<Chip, ClosedError> {
         let setup = self.setup();
+        // The log of the run will be behind these pages.
+        let log = |pages: u32| Ring {
+            first: pages.saturating_sub(2 * self.host.log_pages),
+            pages: self.host.log_pages,
+        };
         let records = match self.stack {
             Stack::CfcEx => RecordKind::CfcEx,
             Stack::AfcEx => RecordKind::AfcEx,
             Stack::Force(_) | Stack::Wal => {
-                let (device, _) = setup.filled()?;
+                let (mut device, now) = setup.filled()?;
+                let log = (self.stack == Stack::Wal).then(|| log(device.pages()));
+                let happened = history.on_pages(&mut device, now, log);
+                happened.map_err(|error| setup.failed(error))?;
                 return Ok(power_off(device.into_flash()));
             }
         };
@@ -175,9 +186,11 @@ impl Closed {
                 device.ftl().free_blocks()
             });
             // Each page is a version by itself; the next need not wait for it.
-            order.write(&mut device, |device, now, page| {
+            let now = order.write(&mut device, |device, now, page| {
                 device.write(now, Lpn(page), &[], &[]).map(|_| now)
             })?;
+            let log = log(device.pages());
+            history.on_records(&mut device, now, log)?;
             Ok(power_off(device.into_flash()))
         };
         fill().map_err(|error| setup.failed(error).into())
@@ -203,19 +216,23 @@ impl Closed {
             &self.host,
             Nanos::ZERO,
         );
-        host.map_err(|error| ClosedError::Open {
+        host.map_err(|error| self.not_open(error))
+    }
+
+    fn not_open(&self, error: HostError) -> ClosedError {
+        ClosedError::Open {
             stack: self.stack,
             device: self.device.name.clone(),
             error,
-        })
+        }
     }
 
-    /// Makes the run: on a device that it fills.
+    /// Makes the run: on a device that it fills, without a history.
     ///
     /// # Errors
     /// A device or a database that cannot, a read that is wrong.
     pub fn run(&self, source: &mut impl Source) -> Result<ClosedRecord, ClosedError> {
-        self.run_on(self.filled()?, source)
+        self.run_on(self.filled(&History::default())?, source)
     }
 
     /// Makes the run on a device that [`Closed::filled`] gave.
@@ -242,7 +259,14 @@ impl Closed {
             device: self.device.name.clone(),
             error,
         };
-        let mut driver = Driver::new(self.plan, host.recovered_at());
+        // A device that was only filled has had time to prepare the blocks that are left.
+        let start = match self.overwrite {
+            true => host.recovered_at(),
+            false => host
+                .erase_ahead(host.recovered_at())
+                .map_err(|error| self.not_open(error))?,
+        };
+        let mut driver = Driver::new(self.plan, start);
         let simulated = Instant::now();
         driver
             .run(&mut host, source, self.warm_up)

@@ -210,7 +210,9 @@ fn drive_from(
     closed: &Closed,
     source: &mut impl Source,
 ) -> Result<Counted, DriverError> {
-    let host = closed.open(closed.filled().unwrap()).unwrap();
+    let host = closed
+        .open(closed.filled(&History::default()).unwrap())
+        .unwrap();
     let start = host.recovered_at();
     let mut host = Mistaken {
         host,
@@ -222,6 +224,45 @@ fn drive_from(
     let counted = driver.run(&mut host, source, Span::Transactions(2_000))?;
     driver.drain(&mut host, source)?;
     Ok(counted)
+}
+
+/// Erases of the counted transactions, and how many of them were collections.
+fn erases(closed: &Closed, pages: u64) -> (u64, u64) {
+    let mut source = tpcc(closed);
+    let past = Past {
+        pages,
+        clients: closed.plan.clients,
+        frames: closed.host.frames,
+        abort_ratio: 0.2,
+        seed: 3,
+    };
+    let history = History::of(&mut source, &past).unwrap();
+    assert!(history.pages() >= pages);
+    let chip = closed.filled(&history).unwrap();
+    let record = closed.run_on(chip, &mut source).unwrap();
+    let erases = record.flash_operations(Operation::Erase, Cause::Gc);
+    (erases, record.collections)
+}
+
+#[test]
+fn a_device_with_a_history_collects_from_the_first_transaction_on() {
+    for stack in ["force:afc", "force:bpcc", "force:g-mixsl", "wal", "afc-ex"] {
+        let mut closed = closed(stack.parse().unwrap());
+        (closed.fill, closed.overwrite) = (0.5, false);
+        (closed.warm_up, closed.measured) = (Span::Transactions(0), Span::Transactions(60));
+        assert_eq!(erases(&closed, 0), (0, 0), "{stack}");
+        // Free blocks were erased while nobody ran.
+        let (all, collections) = erases(&closed, 40_000);
+        assert!(collections > 0, "{stack}");
+        assert_eq!(all, collections, "{stack}");
+    }
+}
+
+#[test]
+fn the_free_blocks_of_a_device_that_was_at_work_are_erased_when_they_are_used() {
+    let closed = closed("force:afc".parse().unwrap());
+    let (all, collections) = erases(&closed, 0);
+    assert!(all > collections, "{all} erases, {collections} collections");
 }
 
 #[test]

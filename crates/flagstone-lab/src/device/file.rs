@@ -90,11 +90,11 @@ impl DeviceFile {
         let base = base.as_ref();
         let geometry = self.geometry(base)?;
         let timing = self.timing(base)?;
-        let inherited = base.is_some_and(|spec| spec.reads_in_gaps);
-        let reads_in_gaps = self.timing.reads_in_gaps.unwrap_or(inherited);
-        if reads_in_gaps && geometry.planes() != geometry.channels {
-            let why = "reads_in_gaps needs a channel for each plane";
-            return wrong("reads_in_gaps", why.into());
+        let inherited = base.is_some_and(|spec| spec.fills_gaps);
+        let fills_gaps = self.timing.fills_gaps.unwrap_or(inherited);
+        if fills_gaps && geometry.planes() != geometry.channels {
+            let why = "fills_gaps needs a channel for each plane";
+            return wrong("fills_gaps", why.into());
         }
         let inherited = base.is_some_and(|spec| spec.copy_back);
         let copy_back = self.timing.copy_back.unwrap_or(inherited);
@@ -122,7 +122,7 @@ impl DeviceFile {
             }),
             geometry,
             timing,
-            reads_in_gaps,
+            fills_gaps,
             copy_back,
             config,
             ecc_bits: table
@@ -269,6 +269,7 @@ impl DeviceFile {
                 Some(gap) => Some(gap),
                 None => base.static_wear_gap,
             },
+            copies_stay: table.copies_stay.unwrap_or(base.copies_stay),
             summary_pages: table.summary_pages.unwrap_or(base.summary_pages),
         })
     }

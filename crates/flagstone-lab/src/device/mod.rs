@@ -33,7 +33,7 @@ pub struct DeviceSpec {
     /// Latencies.
     pub timing: Timing,
     /// Whether reads are made in the gaps of a plane's timeline.
-    pub reads_in_gaps: bool,
+    pub fills_gaps: bool,
     /// Whether the collector copies within a plane, past the channel.
     pub copy_back: bool,
     /// How the FTL is set up.
@@ -76,8 +76,8 @@ impl DeviceSpec {
     pub fn chip(&self, spare_kept: usize) -> Chip {
         let chip = Chip::new(self.geometry, self.timing, spare_kept)
             .with_factory_bad(self.factory_bad.clone());
-        let chip = match self.reads_in_gaps {
-            true => chip.with_reads_in_gaps(),
+        let chip = match self.fills_gaps {
+            true => chip.with_filled_gaps(),
             false => chip,
         };
         match self.copy_back {

@@ -49,7 +49,7 @@ impl DeviceSpec {
         put("erase_us", micros(timing.erase));
         let transfer = timing.transfer_ps_per_byte as f64 / 1000.0;
         put("transfer_ns_per_byte", transfer.to_string());
-        put("reads_in_gaps", self.reads_in_gaps.to_string());
+        put("fills_gaps", self.fills_gaps.to_string());
         put("copy_back", self.copy_back.to_string());
         put("over_provision", config.over_provision.to_string());
         put("gc_threshold", config.gc_threshold.to_string());
@@ -64,6 +64,7 @@ impl DeviceSpec {
             "static_wear_gap",
             config.static_wear_gap.unwrap_or(0).to_string(),
         );
+        put("copies_stay", config.copies_stay.to_string());
         put("summary_pages", config.summary_pages.to_string());
         put("ecc_bits", self.ecc_bits.to_string());
         put("endurance", self.endurance.to_string());

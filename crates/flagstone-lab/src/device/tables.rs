@@ -80,9 +80,9 @@ pub struct TimingTable {
     pub erase_us: Option<f64>,
     /// Bus time of one byte, in nanoseconds; 0 leaves transfers out.
     pub transfer_ns_per_byte: Option<f64>,
-    /// Whether a read goes before what its plane was asked for and cannot begin yet; needs a
+    /// Whether an operation goes before what its plane was asked for and cannot begin yet; needs a
     /// channel for each plane.
-    pub reads_in_gaps: Option<bool>,
+    pub fills_gaps: Option<bool>,
     /// Whether the collector's copies stay in their plane and do not cross the channel.
     pub copy_back: Option<bool>,
 }
@@ -101,6 +101,8 @@ pub struct FtlTable {
     pub wear_margin: Option<u32>,
     /// Static wear levelling moves a block that is this many erases behind the mean; 0 never does.
     pub static_wear_gap: Option<u32>,
+    /// Whether the collector's copies stay in the plane of their victim; they do with `copy_back`.
+    pub copies_stay: Option<bool>,
     /// Whether the last page of each block repeats the spare areas of the others.
     pub summary_pages: Option<bool>,
 }

@@ -39,6 +39,7 @@ pub(crate) fn config(kind: Kind, summary_pages: bool) -> Config {
         gc_threshold: if zoned { 0.05 } else { 0.01 },
         victims: VictimPolicy::Greedy,
         static_wear_gap: None,
+        copies_stay: false,
         summary_pages,
     }
 }

@@ -197,6 +197,46 @@ mod tests {
         assert!(live.2 * 2 < all.2, "{} and {} bytes a page", live.2, all.2);
     }
 
+    /// Pages that moved to another plane while others were written, and pages that were copied.
+    fn strayed(copies_stay: bool) -> (u32, u64) {
+        let config = Config {
+            over_provision: 0.4,
+            copies_stay,
+            ..Config::default()
+        };
+        let (flash, options) = (Box::new(small::chip(small::GEOMETRY)), Options::default());
+        let opened = Device::open(flash, Kind::Plain, config, &options, Nanos::ZERO);
+        let mut device = opened.unwrap();
+        let (mut now, mut strayed, mut dice) = (device.recovered_at(), 0, 1u32);
+        let pages = device.pages() * 3 / 4;
+        let mut planes = vec![None; pages as usize];
+        for _ in 0..6_000 {
+            dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let at = (dice >> 8) % pages;
+            let tx = device.begin(now).unwrap();
+            device.write(now, tx, Lpn(at), &[]).unwrap();
+            now = device.commit(now, tx).unwrap().expect("nothing is grouped");
+            for page in 0..pages {
+                let ppn = device.ftl().slot(Lpn(page)).ppn();
+                let plane = ppn.map(|ppn| {
+                    let geometry = device.geometry();
+                    geometry.plane_of(geometry.block_of(ppn))
+                });
+                let was = std::mem::replace(&mut planes[page as usize], plane);
+                strayed += u32::from(page != at && was != plane);
+            }
+        }
+        (strayed, device.stats().relocated)
+    }
+
+    #[test]
+    fn copies_that_stay_are_in_the_plane_of_what_they_copy_if_it_has_room() {
+        let (anywhere, copied_anywhere) = strayed(false);
+        assert!(u64::from(anywhere) * 3 > copied_anywhere);
+        let (strayed, copied) = strayed(true);
+        assert!(u64::from(strayed) * 20 < copied, "{strayed} of {copied}");
+    }
+
     #[test]
     fn on_one_plane_the_time_of_all_operations_is_the_time_that_passes() {
         // What is copied within the plane is not transferred, but the summary of a block that such

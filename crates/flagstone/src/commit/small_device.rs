@@ -44,6 +44,7 @@ impl Small {
             gc_threshold: 0.0,
             victims: VictimPolicy::Greedy,
             static_wear_gap: Some(3),
+            copies_stay: false,
             summary_pages: true,
         };
         let flash = Shared::new(power);

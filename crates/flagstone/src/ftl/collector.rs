@@ -176,7 +176,9 @@ fn relocate(
     let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
     let mut data = std::mem::take(&mut ftl.page_buffer);
     let plane = ftl.geometry.plane_of(ftl.addresses.block_of(from));
-    let inside = ftl.may_open(Stream::Gc, plane) && ftl.flash.copy_back(true);
+    let room = ftl.may_open(Stream::Gc, plane);
+    let inside = room && ftl.flash.copy_back(true);
+    let stays = inside || (room && ftl.config.copies_stay);
     ftl.stats.add_read(Cause::Gc, false);
     let read = ftl.flash.read(now, from, &mut data, &mut spare[..record]);
     if inside {
@@ -198,7 +200,7 @@ fn relocate(
                 );
                 let bytes = &data[..read.data_bytes];
                 ftl.inside = inside.then_some(plane);
-                let gc = (Stream::Gc, ftl.inside);
+                let gc = (Stream::Gc, stays.then_some(plane));
                 let copied = ftl.append_with(read.done, gc, page, bytes, Cause::Gc, |to, copy| {
                     copy.copy_from_slice(tail);
                     owner.place(to, copy);

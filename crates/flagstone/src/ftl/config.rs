@@ -18,6 +18,9 @@ pub struct Config {
     pub victims: VictimPolicy,
     /// Static wear levelling moves a block that is this many erases behind the mean.
     pub static_wear_gap: Option<u32>,
+    /// Whether the collector's copies stay in the plane of their victim while it has room for them,
+    /// also on a device whose planes cannot copy by themselves.
+    pub copies_stay: bool,
     /// Whether the last page of each block repeats the spare areas of the others, so that a restart
     /// reads one page a block.
     pub summary_pages: bool,
@@ -31,6 +34,7 @@ impl Default for Config {
             gc_threshold: 0.05,
             victims: VictimPolicy::WearAware { margin: 16 },
             static_wear_gap: Some(64),
+            copies_stay: false,
             summary_pages: true,
         }
     }

@@ -4,7 +4,7 @@ use super::HostError;
 use super::log;
 use crate::buffer::{PolicyKind, PolicyOptions};
 use crate::commit::{Kind, RecordKind};
-use crate::units::Nanos;
+use crate::units::{Lpn, Nanos};
 use std::fmt;
 use std::str::FromStr;
 
@@ -108,6 +108,9 @@ pub struct HostConfig {
     pub group_wait: Nanos,
     /// Transactions that may have pending records in a page at once ([FlagCommit] §4.3).
     pub max_c: u8,
+    /// Force, with `steal`, above a protocol that takes each page once: pages that are kept until
+    /// commit from the start. Others join them as they turn out to change again.
+    pub kept: Vec<Lpn>,
     /// Whether pages of live transactions may be written out; nothing for wherever the protocol
     /// takes a page more than once in a transaction.
     pub steal: Option<bool>,
@@ -159,6 +162,7 @@ impl Default for HostConfig {
             checkpoint_every: 0,
             group_wait: Nanos::ZERO,
             max_c: 3,
+            kept: Vec::new(),
             steal: None,
             sabotage: None,
         }

@@ -120,6 +120,9 @@ pub(super) trait Manager {
     /// Forgets what the device and the log have counted.
     fn reset_stats(&mut self);
 
+    /// See [`Ftl::erase_ahead`].
+    fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, HostError>;
+
     fn ftl(&self) -> &Ftl;
 
     fn check(&self) -> Result<(), String>;

@@ -80,11 +80,13 @@ pub(super) fn open(
 ) -> Result<(Box<dyn Manager>, Nanos), HostError> {
     let device = Device::open(flash, kind, device, options, now)?;
     let opened = device.recovered_at();
+    let takes_once = !kind.info().rewrites;
+    let kept = config.kept.iter().filter(|_| takes_once).take(KEPT);
     let force = Force {
         places: device.live_max().map(|live| live.min(255) as u8),
         steals: config.steal.unwrap_or(kind.info().rewrites),
-        takes_once: !kind.info().rewrites,
-        kept: FxHashSet::default(),
+        takes_once,
+        kept: kept.copied().collect(),
         sabotage: config.sabotage,
         device,
         txs: FxHashMap::default(),
@@ -347,6 +349,10 @@ impl Manager for Force {
 
     fn reset_stats(&mut self) {
         self.device.reset_stats();
+    }
+
+    fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, HostError> {
+        Ok(self.device.erase_ahead(now)?)
     }
 
     fn ftl(&self) -> &Ftl {

@@ -435,6 +435,15 @@ impl Host {
         all
     }
 
+    /// Erases free blocks before they are needed, as an idle device does; see
+    /// [`Ftl::erase_ahead`].
+    ///
+    /// # Errors
+    /// The power fails.
+    pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, HostError> {
+        self.manager.erase_ahead(now)
+    }
+
     /// The layer below the device's protocol, to look at.
     pub fn ftl(&self) -> &Ftl {
         self.manager.ftl()

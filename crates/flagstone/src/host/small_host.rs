@@ -59,6 +59,7 @@ pub(super) fn device() -> Config {
         gc_threshold: 0.0,
         victims: VictimPolicy::Greedy,
         static_wear_gap: Some(3),
+        copies_stay: false,
         summary_pages: true,
     }
 }

@@ -178,6 +178,7 @@ mod tests {
             gc_threshold: 0.0,
             victims: VictimPolicy::Greedy,
             static_wear_gap: None,
+            copies_stay: false,
             summary_pages: true,
         };
         let host = HostConfig {

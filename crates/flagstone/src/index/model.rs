@@ -173,6 +173,7 @@ pub(super) fn small_device(kind: Kind) -> Box<dyn Store> {
         gc_threshold: 0.0,
         victims: VictimPolicy::Greedy,
         static_wear_gap: None,
+        copies_stay: false,
         summary_pages: true,
     };
     let device = Device::open(

@@ -95,14 +95,15 @@ impl Chip {
         self
     }
 
-    /// Lets a read go before what its plane was asked for and cannot begin yet. Else a plane does
-    /// everything in the order in which it was asked.
+    /// Lets an operation go before what its plane was asked for and cannot begin yet: a plane is
+    /// not idle while there is something that it could do. Else it does everything in the order in
+    /// which it was asked.
     ///
     /// # Panics
     /// When planes share a channel.
     #[must_use]
-    pub fn with_reads_in_gaps(mut self) -> Self {
-        self.time.reads_in_gaps();
+    pub fn with_filled_gaps(mut self) -> Self {
+        self.time.fill_gaps();
         self
     }
 

@@ -4,9 +4,10 @@
 //! bytes of one page at a time, or of its spare area alone where only that is read. Planes work
 //! side by side. On a plane, an operation that is asked for later does not slip into a gap before
 //! one that was asked for earlier. On a channel it does: a transfer that has to wait for its plane,
-//! or for an instant to come, does not keep those of other planes from the wires. Where reads may
-//! ([`Chip::with_reads_in_gaps`](super::Chip)), a read that fits is made in a gap of its plane.
-//! What it reads may be among what is still to come; the controller has it in memory until then.
+//! or for an instant to come, does not keep those of other planes from the wires. Where it may
+//! ([`Chip::with_filled_gaps`](super::Chip)), an operation that fits is made in a gap of its plane.
+//! What a read is for may be among what is still to come; the controller has it in memory until
+//! then.
 
 use super::Geometry;
 use crate::units::Nanos;
@@ -43,7 +44,7 @@ pub(super) struct Timelines {
     spare_transfer: Nanos,
     planes: Vec<Nanos>,
     channels: Vec<Channel>,
-    /// Idle times before what each plane was asked for, if reads are made in them.
+    /// Idle times before what each plane was asked for, if they are used.
     gaps: Option<Vec<Gaps>>,
 }
 
@@ -127,8 +128,8 @@ impl Timelines {
         };
     }
 
-    /// Reads are made in gaps from here on. Each plane has a channel to itself.
-    pub(super) fn reads_in_gaps(&mut self) {
+    /// Gaps are used from here on. Each plane has a channel to itself.
+    pub(super) fn fill_gaps(&mut self) {
         assert_eq!(self.planes.len(), self.channels.len());
         self.gaps = Some(vec![Gaps::default(); self.planes.len()]);
     }
@@ -145,9 +146,7 @@ impl Timelines {
             true => self.spare_transfer,
             false => self.page_transfer,
         };
-        if let Some(gaps) = &mut self.gaps
-            && let Some(done) = gaps[plane as usize].take(now, self.timing.read + transfer)
-        {
+        if let Some(done) = self.take_gap(now, plane, self.timing.read + transfer) {
             return done;
         }
         let mut done = self.occupy(now, plane, self.timing.read);
@@ -162,6 +161,9 @@ impl Timelines {
     #[inline]
     pub(super) fn program(&mut self, geometry: &Geometry, now: Nanos, plane: u32) -> Nanos {
         let mut start = now;
+        if let Some(done) = self.take_gap(now, plane, self.page_transfer + self.timing.program) {
+            return done;
+        }
         if self.page_transfer > Nanos::ZERO {
             let ready = now.max(self.planes[plane as usize]);
             let channel = &mut self.channels[geometry.channel_of(plane) as usize];
@@ -174,12 +176,16 @@ impl Timelines {
 
     #[inline]
     pub(super) fn reprogram(&mut self, now: Nanos, plane: u32) -> Nanos {
-        self.occupy(now, plane, self.timing.reprogram)
+        let span = self.timing.reprogram;
+        let filled = self.take_gap(now, plane, span);
+        filled.unwrap_or_else(|| self.occupy(now, plane, span))
     }
 
     #[inline]
     pub(super) fn erase(&mut self, now: Nanos, plane: u32) -> Nanos {
-        self.occupy(now, plane, self.timing.erase)
+        let span = self.timing.erase;
+        let filled = self.take_gap(now, plane, span);
+        filled.unwrap_or_else(|| self.occupy(now, plane, span))
     }
 
     pub(super) fn timing(&self) -> &Timing {
@@ -192,6 +198,12 @@ impl Timelines {
         if let Some(gaps) = &mut self.gaps {
             gaps.fill(Gaps::default());
         }
+    }
+
+    /// Makes an operation in a gap of its plane. Returns its end, or nothing if it fits in none.
+    #[inline]
+    fn take_gap(&mut self, now: Nanos, plane: u32, span: Nanos) -> Option<Nanos> {
+        self.gaps.as_mut()?[plane as usize].take(now, span)
     }
 
     /// The plane is idle until `start`, when it does the next that it was asked for.
@@ -216,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_is_made_in_a_gap_that_is_long_enough_and_nowhere_else() {
+    fn an_operation_is_made_in_a_gap_that_is_long_enough_and_nowhere_else() {
         let mut gaps = Gaps::default();
         gaps.add(Nanos(0), Nanos(100));
         gaps.add(Nanos(150), Nanos(150));
@@ -230,6 +242,43 @@ mod tests {
         assert_eq!(take(206, 10), None);
         assert_eq!(take(0, 15), Some(215));
         assert_eq!(take(0, 1), None);
+    }
+
+    #[test]
+    fn a_plane_with_filled_gaps_goes_on_before_what_it_must_wait_for() {
+        let geometry = Geometry {
+            channels: 1,
+            packages_per_channel: 1,
+            planes_per_package: 1,
+            blocks_per_plane: 1,
+            pages_per_block: 1,
+            page_bytes: 0,
+            spare_bytes: 0,
+            cell: crate::nand::Cell::Mlc,
+            strict_order: false,
+        };
+        let timing = Timing {
+            read: Nanos(1),
+            program: Nanos(2),
+            reprogram: Nanos(3),
+            erase: Nanos(4),
+            transfer_ps_per_byte: 0,
+        };
+        let done = |fills: bool| {
+            let mut time = Timelines::new(&geometry, timing);
+            if fills {
+                time.fill_gaps();
+            }
+            // Nothing else can be done before 10; the erase does not fit behind the others.
+            let first = time.program(&geometry, Nanos(10), 0);
+            let read = time.read(&geometry, Nanos(0), 0, false);
+            let program = time.program(&geometry, Nanos(0), 0);
+            let reprogram = time.reprogram(Nanos(0), 0);
+            let erase = time.erase(Nanos(8), 0);
+            [first, read, program, reprogram, erase].map(|at| at.0)
+        };
+        assert_eq!(done(false), [12, 13, 15, 18, 22]);
+        assert_eq!(done(true), [12, 1, 3, 6, 16]);
     }
 
     #[test]

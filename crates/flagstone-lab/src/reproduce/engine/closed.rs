@@ -2,9 +2,9 @@
 
 use super::replay::{by_name, device_of};
 use super::{Library, Outcome, RunError};
-use crate::closed::{Closed, ClosedRecord, Plan, Span};
+use crate::closed::{Closed, ClosedRecord, Past, Plan, Span};
 use crate::tpcc::Scale;
-use crate::tpcc::pages::{self, Pages, Sizes};
+use crate::tpcc::pages::{self, Sizes};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{Group, Options};
 use flagstone::host::{Granularity, HostConfig, Stack};
@@ -75,6 +75,9 @@ pub struct ClosedRun {
     fill: f64,
     /// Whether these are then overwritten at random until the collector works all the time.
     overwrite: bool,
+    /// Pages that the workload has written before the run, with nothing else of what it does.
+    #[serde(default)]
+    history_pages: u64,
     /// Transactions before anything is counted, and those that are.
     warm_up: u64,
     /// See `warm_up`.
@@ -121,7 +124,7 @@ fn one_seed() -> u64 {
 }
 
 impl ClosedRun {
-    pub(super) const KEYS: [&str; 25] = [
+    pub(super) const KEYS: [&str; 26] = [
         "stack",
         "device",
         "clients",
@@ -144,6 +147,7 @@ impl ClosedRun {
         "abort_ratio",
         "fill",
         "overwrite",
+        "history_pages",
         "warm_up",
         "transactions",
         "seed",
@@ -249,24 +253,61 @@ impl ClosedRun {
         )
     }
 
-    /// See [`Closed::filled_by`].
-    pub(super) fn filled_by(&self) -> String {
-        self.setup()
-            .map_or_else(|error| error.why, |setup| setup.filled_by())
-    }
-
-    pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
-        let setup = self.setup().map_err(|error| error.to_string())?;
+    /// The workload.
+    fn options(&self, setup: &Closed) -> Result<pages::Options, RunError> {
         let mut options = pages::Options::new(Scale::standard(self.warehouses.into()), self.seed);
         options.page_bytes = setup.device.geometry.page_bytes;
         options.hot_fill = self.hot_fill;
         options.versions = self.versions;
         options.reads_first = self.reads_first;
         options.insert_targets = self.insert_targets;
-        options.sizes = self.sizes().map_err(|error| error.to_string())?;
+        options.sizes = self.sizes()?;
+        Ok(options)
+    }
+
+    /// What has happened before the run. What transactions were rolled back matters only to a
+    /// page-level protocol on which pages of live transactions are written out.
+    fn past(&self, setup: &Closed) -> Past {
+        let (frames, abort_ratio) = match setup.stack {
+            Stack::Force(kind) if setup.host.steal.unwrap_or(kind.info().rewrites) => {
+                (setup.host.frames, self.abort_ratio)
+            }
+            _ => (usize::MAX, 0.0),
+        };
+        Past {
+            pages: self.history_pages,
+            clients: self.clients,
+            frames,
+            abort_ratio,
+            seed: self.seed,
+        }
+    }
+
+    /// See [`Closed::filled_by`]; and the history.
+    pub(super) fn filled_by(&self) -> String {
+        let by = || {
+            let setup = self.setup()?;
+            let history = match self.history_pages {
+                0 => None,
+                _ => Some((self.options(&setup)?, self.past(&setup))),
+            };
+            Ok(format!("{} {history:?}", setup.filled_by()))
+        };
+        by().unwrap_or_else(|error: RunError| error.why)
+    }
+
+    pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
+        let mut setup = self.setup().map_err(|error| error.to_string())?;
+        let options = self.options(&setup).map_err(|error| error.to_string())?;
         let failed = |error: String| format!("{}: {error}", self.name());
-        let mut source = Pages::new(&options).map_err(|error| failed(error.to_string()))?;
-        let chip = library.filled(&setup).map_err(failed)?;
+        let lived = library.lived(&options, &self.past(&setup));
+        let lived = lived.get().expect("it was made");
+        let (history, source) = lived.as_ref().map_err(|error| failed(error.clone()))?;
+        let mut source = source.clone();
+        let chip = library
+            .filled(self.filled_by(), &setup, history)
+            .map_err(failed)?;
+        setup.host.kept = history.kept();
         let record = setup.run_on(chip, &mut source);
         let record = record.map_err(|error| failed(error.to_string()))?;
         Ok(Outcome::Done {

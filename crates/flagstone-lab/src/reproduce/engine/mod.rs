@@ -12,9 +12,10 @@ pub use formula::FormulaRun;
 pub use index::IndexRun;
 pub use replay::ReplayRun;
 
-use crate::closed::Closed;
+use crate::closed::{Closed, History, Past};
 use crate::nearest::nearest;
 use crate::replay::Script;
+use crate::tpcc::pages::{self, Pages};
 use flagstone::nand::Chip;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -234,7 +235,9 @@ pub struct Library {
     scripts: Mutex<BTreeMap<(PathBuf, u32), Arc<Script>>>,
     /// By what decides how they are filled, the last used first.
     devices: Mutex<Vec<(String, Filled)>>,
-    /// Devices that are kept.
+    /// By what decides them, the last used first.
+    histories: Mutex<Vec<(String, Lived)>>,
+    /// Devices and histories that are kept.
     devices_max: usize,
     /// What several runs start from.
     shared: BTreeSet<String>,
@@ -243,12 +246,16 @@ pub struct Library {
 /// A device that is being filled, or was.
 type Filled = Arc<OnceLock<Result<Chip, String>>>;
 
+/// What happened to devices before runs, and the source of transactions as it was left.
+type Lived = Arc<OnceLock<Result<(History, Pages), String>>>;
+
 impl Library {
     /// For runs of which so many are made at a time.
     pub fn new(jobs: usize) -> Library {
         Library {
             scripts: Mutex::default(),
             devices: Mutex::default(),
+            histories: Mutex::default(),
             // One for each, and one that is left for another.
             devices_max: jobs + 1,
             shared: BTreeSet::new(),
@@ -265,26 +272,39 @@ impl Library {
         self.shared.contains(by)
     }
 
-    /// A device that is filled as a closed loop wants it.
+    /// A device that is filled as a closed loop wants it, and to which a history has happened.
     ///
     /// # Errors
     /// As [`Closed::filled`].
-    fn filled(&self, closed: &Closed) -> Result<Chip, String> {
-        let by = closed.filled_by();
-        let device = {
-            let mut devices = self.devices.lock().expect("no thread has panicked with it");
-            let known = devices.iter().position(|(known, _)| *known == by);
-            let device = match known {
-                Some(i) => devices.remove(i),
-                None => (by, Filled::default()),
-            };
-            let filled = device.1.clone();
-            devices.insert(0, device);
-            devices.truncate(self.devices_max);
-            filled
-        };
-        let filled = device.get_or_init(|| closed.filled().map_err(|error| error.to_string()));
+    fn filled(&self, by: String, closed: &Closed, history: &History) -> Result<Chip, String> {
+        let filled: Filled = self.last_used(&self.devices, by);
+        let filled = filled.get_or_init(|| closed.filled(history).map_err(|e| e.to_string()));
         filled.clone()
+    }
+
+    /// A history, and the source of transactions as it is after it.
+    fn lived(&self, options: &pages::Options, past: &Past) -> Lived {
+        let lived: Lived = self.last_used(&self.histories, format!("{options:?} {past:?}"));
+        lived.get_or_init(|| {
+            let mut source = Pages::new(options).map_err(|error| error.to_string())?;
+            let history = History::of(&mut source, past).map_err(|error| error.to_string())?;
+            Ok((history, source))
+        });
+        lived
+    }
+
+    /// What is known by a word, or what is to become so; few are kept.
+    fn last_used<T: Clone + Default>(&self, all: &Mutex<Vec<(String, T)>>, by: String) -> T {
+        let mut all = all.lock().expect("no thread has panicked with it");
+        let known = all.iter().position(|(known, _)| *known == by);
+        let entry = match known {
+            Some(i) => all.remove(i),
+            None => (by, T::default()),
+        };
+        let last = entry.1.clone();
+        all.insert(0, entry);
+        all.truncate(self.devices_max);
+        last
     }
 
     /// A trace as a script for a device with such pages.

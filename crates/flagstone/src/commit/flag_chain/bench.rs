@@ -94,6 +94,7 @@ impl Bench {
             gc_threshold: 0.0,
             victims: VictimPolicy::Greedy,
             static_wear_gap: Some(2),
+            copies_stay: false,
             summary_pages: true,
         };
         let opened = Device::open(Box::new(flash.clone()), kind, config, &options, Nanos::ZERO);

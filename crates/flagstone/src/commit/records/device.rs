@@ -162,6 +162,14 @@ impl RecordDevice {
         &self.host
     }
 
+    /// Erases free blocks before they are needed; see [`Ftl::erase_ahead`].
+    ///
+    /// # Errors
+    /// The power fails.
+    pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, DeviceError> {
+        Ok(self.ftl.erase_ahead(now)?)
+    }
+
     /// Forgets what was counted so far: the end of a warm-up.
     pub fn reset_stats(&mut self) {
         self.ftl.reset_stats();

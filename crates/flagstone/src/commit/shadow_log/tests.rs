@@ -34,6 +34,7 @@ const CONFIG: Config = Config {
     gc_threshold: 0.0,
     victims: VictimPolicy::Greedy,
     static_wear_gap: None,
+    copies_stay: false,
     summary_pages: true,
 };
 

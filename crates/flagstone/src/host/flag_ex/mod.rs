@@ -486,6 +486,10 @@ impl Manager for FlagEx {
         self.log.reset_stats();
     }
 
+    fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, HostError> {
+        Ok(self.device.erase_ahead(now)?)
+    }
+
     fn ftl(&self) -> &Ftl {
         self.device.ftl()
     }

@@ -65,6 +65,7 @@ impl Bench {
             gc_threshold: 0.0,
             victims: VictimPolicy::Greedy,
             static_wear_gap: Some(3),
+            copies_stay: false,
             summary_pages: true,
         }
     }

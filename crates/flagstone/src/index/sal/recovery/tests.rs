@@ -22,6 +22,7 @@ fn store(flash: &Shared<PowerCut>) -> Result<Box<dyn Store>, IndexError> {
         gc_threshold: 0.0,
         victims: VictimPolicy::Greedy,
         static_wear_gap: None,
+        copies_stay: false,
         summary_pages: true,
     };
     let flash = Box::new(flash.clone());

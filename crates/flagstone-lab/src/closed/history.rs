@@ -1,0 +1,275 @@
+//! What a device has behind it when a run begins: the page writes of a workload that has been
+//! running for long.
+//!
+//! A device that was filled in order has blocks that hold nothing but dead pages where the database
+//! lies, and collects nothing at first. Until collection costs as much as it will in the long run,
+//! the database must be overwritten several times. Clients that read, wait and log take most of
+//! the time of a simulation, and none of that decides where pages lie; so here only the pages are
+//! written that transactions change, one transaction after the other, with the protocol's own
+//! commits and rollbacks. What is left out: restarts, the order in which transactions interleave,
+//! versions with pending records, and what the host's log says (it is written, to pages beside
+//! it).
+//!
+//! A rolled back transaction leaves what the pool had to write out before its end. The pool is
+//! taken to be shared evenly: a page is written out once its client has asked for its share of the
+//! frames in other pages.
+
+use super::source::Source;
+use crate::tpcc::pages::{Access, PagesError, Transaction};
+use flagstone::commit::{Device, DeviceError, RecordDevice};
+use flagstone::units::{Lpn, Nanos};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeSet;
+
+/// What decides a history, beside the source of its transactions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Past {
+    /// Pages that are written, about.
+    pub pages: u64,
+    /// Clients that take turns.
+    pub clients: u32,
+    /// Frames of the pool that they share.
+    pub frames: usize,
+    /// Share of transactions that are rolled back.
+    pub abort_ratio: f64,
+    /// Seed of which these are.
+    pub seed: u64,
+}
+
+/// Transactions, by the pages that they leave on the device.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    pages: Vec<u32>,
+    /// Where the pages of each transaction end, and whether it commits.
+    transactions: Vec<(u32, bool)>,
+    /// Pages that a transaction would have changed again after they had been written out.
+    kept: BTreeSet<Lpn>,
+}
+
+/// Pages of a log that are written in turn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ring {
+    pub(super) first: u32,
+    pub(super) pages: u32,
+}
+
+impl History {
+    /// Takes transactions from a source until they have written enough. The source goes on from
+    /// there.
+    ///
+    /// # Errors
+    /// A database that cannot grow.
+    pub fn of(source: &mut impl Source, past: &Past) -> Result<History, PagesError> {
+        let mut history = History::default();
+        let mut dice = Pcg64Mcg::seed_from_u64(past.seed ^ 0x9a57);
+        let share = past.frames / past.clients.max(1) as usize;
+        let (mut transaction, mut seen) = (Transaction::default(), Vec::new());
+        let mut client = 0;
+        while (history.pages.len() as u64) < past.pages {
+            let roll_back = dice.random_bool(past.abort_ratio.clamp(0.0, 1.0));
+            if !source.deal(client, roll_back, &mut transaction)? {
+                break;
+            }
+            client = (client + 1) % past.clients.max(1);
+            let from = history.pages.len();
+            let left = asked_for(&transaction, share, &mut seen, &mut history.kept);
+            if transaction.commits {
+                transaction.distinct_pages(Access::writes, &mut seen);
+                history.pages.extend_from_slice(&seen);
+            } else {
+                history.pages.extend(left);
+            }
+            if history.pages.len() > from {
+                let end = history.pages.len() as u32;
+                history.transactions.push((end, transaction.commits));
+            }
+        }
+        Ok(history)
+    }
+
+    /// Pages that it writes.
+    pub fn pages(&self) -> u64 {
+        self.pages.len() as u64
+    }
+
+    /// Pages that a host which writes each page once in a transaction has learnt to keep
+    /// ([`HostConfig::kept`](flagstone::host::HostConfig)).
+    pub fn kept(&self) -> Vec<Lpn> {
+        self.kept.iter().copied().collect()
+    }
+
+    fn each(&self) -> impl Iterator<Item = (&[u32], bool)> {
+        let mut from = 0;
+        self.transactions.iter().map(move |&(end, commits)| {
+            let pages = &self.pages[from..end as usize];
+            from = end as usize;
+            (pages, commits)
+        })
+    }
+
+    /// Has it happen to a device.
+    pub(super) fn on_pages(
+        &self,
+        device: &mut Device,
+        mut now: Nanos,
+        log: Option<Ring>,
+    ) -> Result<Nanos, DeviceError> {
+        // Commits that wait for their group.
+        let mut waiting = 0;
+        for (n, (pages, commits)) in self.each().enumerate() {
+            let tx = match device.begin(now) {
+                Err(DeviceError::TooManyLive { .. }) if waiting > 0 => {
+                    now = acknowledged(device, now, true, &mut waiting)?;
+                    device.begin(now)?
+                }
+                begun => begun?,
+            };
+            for &page in pages {
+                let mut written = device.write(now, tx, Lpn(page), &[]);
+                if waiting > 0 && matches!(written, Err(DeviceError::Conflict { .. })) {
+                    now = acknowledged(device, now, true, &mut waiting)?;
+                    written = device.write(now, tx, Lpn(page), &[]);
+                }
+                now = written?;
+            }
+            if !commits {
+                now = device.abort(now, tx)?;
+                continue;
+            }
+            match device.commit(now, tx)? {
+                Some(done) => now = done,
+                None => waiting += 1,
+            }
+            if waiting > 0 {
+                now = acknowledged(device, now, false, &mut waiting)?;
+            }
+            if let Some(ring) = log {
+                let tx = device.begin(now)?;
+                now = device.write(now, tx, ring.at(n), &[])?;
+                now = device.commit(now, tx)?.unwrap_or(now);
+            }
+        }
+        acknowledged(device, now, true, &mut waiting)
+    }
+
+    /// Has it happen to a device whose pages transactions share. A rolled back transaction leaves
+    /// nothing there: its records are taken out of the versions that others write.
+    pub(super) fn on_records(
+        &self,
+        device: &mut RecordDevice,
+        mut now: Nanos,
+        log: Ring,
+    ) -> Result<Nanos, DeviceError> {
+        for (n, (pages, commits)) in self.each().enumerate() {
+            for &page in pages.iter().filter(|_| commits) {
+                now = now.max(device.write(now, Lpn(page), &[], &[])?);
+            }
+            now = now.max(device.write(now, log.at(n), &[], &[])?);
+        }
+        Ok(now)
+    }
+}
+
+impl Ring {
+    fn at(self, n: usize) -> Lpn {
+        Lpn(self.first + (n % self.pages as usize) as u32)
+    }
+}
+
+fn acknowledged(
+    device: &mut Device,
+    now: Nanos,
+    flush: bool,
+    waiting: &mut usize,
+) -> Result<Nanos, DeviceError> {
+    let done = device.acknowledged(now, flush)?;
+    *waiting -= done.len();
+    Ok(done.into_iter().map(|(_, at)| at).fold(now, Nanos::max))
+}
+
+/// Lets a transaction ask for its pages. Adds those to `kept` that it changes again after `share`
+/// others have pushed them out, and says which of those that it changed are out in the end.
+fn asked_for(
+    transaction: &Transaction,
+    share: usize,
+    lately: &mut Vec<u32>,
+    kept: &mut BTreeSet<Lpn>,
+) -> Vec<u32> {
+    // The pages that were asked for, the last one behind all others, and those that have changed.
+    lately.clear();
+    let mut changed: Vec<u32> = Vec::new();
+    for access in &transaction.accesses {
+        let page = access.at.page.0;
+        let known = lately.iter().rposition(|&other| other == page);
+        if let Some(place) = known {
+            let out = lately.len() - 1 - place >= share;
+            if out && access.writes() && changed.contains(&page) {
+                kept.insert(Lpn(page));
+            }
+            lately.remove(place);
+        }
+        lately.push(page);
+        if access.writes() && !changed.contains(&page) {
+            changed.push(page);
+        }
+    }
+    let out = lately.len().saturating_sub(share);
+    let is_out = |page: &u32| lately[..out].contains(page) && !kept.contains(&Lpn(*page));
+    changed.retain(is_out);
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tpcc::pages::Verb;
+    use flagstone::host::Rid;
+
+    fn transaction(commits: bool, accesses: &[(Verb, u32)]) -> Transaction {
+        let at = |page| Rid {
+            page: Lpn(page),
+            slot: 0,
+        };
+        let accesses = accesses
+            .iter()
+            .map(|&(verb, page)| Access { verb, at: at(page) });
+        Transaction {
+            commits,
+            accesses: accesses.collect(),
+            ..Transaction::default()
+        }
+    }
+
+    #[test]
+    fn a_rollback_leaves_the_changed_pages_that_were_not_asked_for_lately() {
+        use Verb::{Read, Touch, Update};
+        let mut accesses = vec![
+            (Update, 1),
+            (Update, 2),
+            (Touch, 3),
+            (Update, 4),
+            (Read, 1),
+            (Read, 5),
+            (Read, 5),
+        ];
+        let mut kept = BTreeSet::new();
+        let left = |share, accesses: &[(Verb, u32)], kept: &mut BTreeSet<Lpn>| {
+            let rolled_back = transaction(false, accesses);
+            asked_for(&rolled_back, share, &mut Vec::new(), kept)
+        };
+        assert_eq!(left(0, &accesses, &mut kept), [1, 2, 4]);
+        assert_eq!(left(2, &accesses, &mut kept), [2, 4]);
+        assert_eq!(left(4, &accesses, &mut kept), [2]);
+        assert_eq!(left(5, &accesses, &mut kept), [0; 0]);
+        assert!(kept.is_empty());
+        // What changes again after so many others is kept from then on.
+        accesses.push((Update, 2));
+        assert_eq!(left(5, &accesses, &mut kept), [0; 0]);
+        assert!(kept.is_empty());
+        assert_eq!(left(4, &accesses, &mut kept), [0; 0]);
+        assert_eq!(kept, BTreeSet::from([Lpn(2)]));
+        accesses.pop();
+        assert_eq!(left(2, &accesses, &mut kept), [4]);
+    }
+}
