@@ -96,14 +96,14 @@ impl Chip {
     }
 
     /// Lets an operation go before what its plane was asked for and cannot begin yet: a plane is
-    /// not idle while there is something that it could do. Else it does everything in the order in
-    /// which it was asked.
+    /// not idle while there is something that it could do. Changes of one block stay in order. Else
+    /// a plane does everything in the order in which it was asked.
     ///
     /// # Panics
     /// When planes share a channel.
     #[must_use]
     pub fn with_filled_gaps(mut self) -> Self {
-        self.time.fill_gaps();
+        self.time.fill_gaps(&self.geometry);
         self
     }
 
@@ -443,7 +443,7 @@ impl Flash for Chip {
             self.damage.insert(at, Damage::Unreadable);
         }
         let plane = self.addresses.plane_of(block);
-        Ok(self.time.program(&self.geometry, now, plane))
+        Ok(self.time.program(&self.geometry, now, plane, block))
     }
 
     fn reprogram(
@@ -485,7 +485,7 @@ impl Flash for Chip {
             *old = new;
         }
         self.programs[at.index()] = programs + 1;
-        Ok(self.time.reprogram(now, self.geometry.plane_of(block)))
+        Ok(self.time.reprogram(&self.geometry, now, block))
     }
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
@@ -498,7 +498,7 @@ impl Flash for Chip {
             "erase of block {block}, bad from the factory"
         );
         if !self.worn_out.is_empty() && self.worn_out.contains(&block) {
-            let done = self.time.erase(now, self.geometry.plane_of(block));
+            let done = self.time.erase(&self.geometry, now, block);
             return Err(FlashError::EraseFailed { block, done });
         }
         let pages = self.pages_of(block);
@@ -509,7 +509,7 @@ impl Flash for Chip {
         self.next_page[block.index()] = 0;
         self.erases[block.index()] += 1;
         self.clear_damage(block);
-        Ok(self.time.erase(now, self.geometry.plane_of(block)))
+        Ok(self.time.erase(&self.geometry, now, block))
     }
 
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {

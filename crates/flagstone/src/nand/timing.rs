@@ -5,12 +5,12 @@
 //! side by side. On a plane, an operation that is asked for later does not slip into a gap before
 //! one that was asked for earlier. On a channel it does: a transfer that has to wait for its plane,
 //! or for an instant to come, does not keep those of other planes from the wires. Where it may
-//! ([`Chip::with_filled_gaps`](super::Chip)), an operation that fits is made in a gap of its plane.
-//! What a read is for may be among what is still to come; the controller has it in memory until
-//! then.
+//! ([`Chip::with_filled_gaps`](super::Chip)), an operation that fits is made in a gap of its plane,
+//! but nothing changes a block before what changed it last is done. What a read is for may be among
+//! what is still to come; the controller has it in memory until then.
 
 use super::Geometry;
-use crate::units::Nanos;
+use crate::units::{Nanos, Pbn};
 
 /// Latencies of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub(super) struct Timelines {
     channels: Vec<Channel>,
     /// Idle times before what each plane was asked for, if they are used.
     gaps: Option<Vec<Gaps>>,
+    /// When each block's last change is done, if gaps are used.
+    changed: Vec<Nanos>,
 }
 
 /// So many gaps are remembered; the oldest is forgotten first.
@@ -117,6 +119,7 @@ impl Timelines {
             planes: vec![Nanos::ZERO; geometry.planes() as usize],
             channels: vec![Channel::default(); geometry.channels as usize],
             gaps: None,
+            changed: Vec::new(),
         }
     }
 
@@ -129,9 +132,10 @@ impl Timelines {
     }
 
     /// Gaps are used from here on. Each plane has a channel to itself.
-    pub(super) fn fill_gaps(&mut self) {
+    pub(super) fn fill_gaps(&mut self, geometry: &Geometry) {
         assert_eq!(self.planes.len(), self.channels.len());
         self.gaps = Some(vec![Gaps::default(); self.planes.len()]);
+        self.changed = vec![Nanos::ZERO; geometry.blocks() as usize];
     }
 
     #[inline]
@@ -159,33 +163,62 @@ impl Timelines {
     }
 
     #[inline]
-    pub(super) fn program(&mut self, geometry: &Geometry, now: Nanos, plane: u32) -> Nanos {
-        let mut start = now;
-        if let Some(done) = self.take_gap(now, plane, self.page_transfer + self.timing.program) {
-            return done;
-        }
-        if self.page_transfer > Nanos::ZERO {
-            let ready = now.max(self.planes[plane as usize]);
-            let channel = &mut self.channels[geometry.channel_of(plane) as usize];
-            start = channel.take(ready, self.page_transfer);
-            self.leave_gap(plane, Nanos(start.0 - self.page_transfer.0));
-            self.planes[plane as usize] = start;
-        }
-        self.occupy(start, plane, self.timing.program)
+    pub(super) fn program(
+        &mut self,
+        geometry: &Geometry,
+        now: Nanos,
+        plane: u32,
+        block: Pbn,
+    ) -> Nanos {
+        let now = self.after_changes(block, now);
+        let filled = self.take_gap(now, plane, self.page_transfer + self.timing.program);
+        let done = filled.unwrap_or_else(|| {
+            let mut start = now;
+            if self.page_transfer > Nanos::ZERO {
+                let ready = now.max(self.planes[plane as usize]);
+                let channel = &mut self.channels[geometry.channel_of(plane) as usize];
+                start = channel.take(ready, self.page_transfer);
+                self.leave_gap(plane, Nanos(start.0 - self.page_transfer.0));
+                self.planes[plane as usize] = start;
+            }
+            self.occupy(start, plane, self.timing.program)
+        });
+        self.change(block, done)
     }
 
     #[inline]
-    pub(super) fn reprogram(&mut self, now: Nanos, plane: u32) -> Nanos {
-        let span = self.timing.reprogram;
-        let filled = self.take_gap(now, plane, span);
-        filled.unwrap_or_else(|| self.occupy(now, plane, span))
+    pub(super) fn reprogram(&mut self, geometry: &Geometry, now: Nanos, block: Pbn) -> Nanos {
+        self.in_plane(geometry, now, block, self.timing.reprogram)
     }
 
     #[inline]
-    pub(super) fn erase(&mut self, now: Nanos, plane: u32) -> Nanos {
-        let span = self.timing.erase;
+    pub(super) fn erase(&mut self, geometry: &Geometry, now: Nanos, block: Pbn) -> Nanos {
+        self.in_plane(geometry, now, block, self.timing.erase)
+    }
+
+    /// A change of a block that needs no transfer.
+    #[inline]
+    fn in_plane(&mut self, geometry: &Geometry, now: Nanos, block: Pbn, span: Nanos) -> Nanos {
+        let plane = geometry.plane_of(block);
+        let now = self.after_changes(block, now);
         let filled = self.take_gap(now, plane, span);
-        filled.unwrap_or_else(|| self.occupy(now, plane, span))
+        let done = filled.unwrap_or_else(|| self.occupy(now, plane, span));
+        self.change(block, done)
+    }
+
+    /// From when on a block can be changed.
+    #[inline]
+    fn after_changes(&self, block: Pbn, now: Nanos) -> Nanos {
+        let changed = self.changed.get(block.index());
+        changed.map_or(now, |&changed| changed.max(now))
+    }
+
+    #[inline]
+    fn change(&mut self, block: Pbn, done: Nanos) -> Nanos {
+        if let Some(changed) = self.changed.get_mut(block.index()) {
+            *changed = done;
+        }
+        done
     }
 
     pub(super) fn timing(&self) -> &Timing {
@@ -198,6 +231,7 @@ impl Timelines {
         if let Some(gaps) = &mut self.gaps {
             gaps.fill(Gaps::default());
         }
+        self.changed.fill(Nanos::ZERO);
     }
 
     /// Makes an operation in a gap of its plane. Returns its end, or nothing if it fits in none.
@@ -250,7 +284,7 @@ mod tests {
             channels: 1,
             packages_per_channel: 1,
             planes_per_package: 1,
-            blocks_per_plane: 1,
+            blocks_per_plane: 5,
             pages_per_block: 1,
             page_bytes: 0,
             spare_bytes: 0,
@@ -267,18 +301,30 @@ mod tests {
         let done = |fills: bool| {
             let mut time = Timelines::new(&geometry, timing);
             if fills {
-                time.fill_gaps();
+                time.fill_gaps(&geometry);
             }
             // Nothing else can be done before 10; the erase does not fit behind the others.
-            let first = time.program(&geometry, Nanos(10), 0);
+            let first = time.program(&geometry, Nanos(10), 0, Pbn(0));
             let read = time.read(&geometry, Nanos(0), 0, false);
-            let program = time.program(&geometry, Nanos(0), 0);
-            let reprogram = time.reprogram(Nanos(0), 0);
-            let erase = time.erase(Nanos(8), 0);
-            [first, read, program, reprogram, erase].map(|at| at.0)
+            let program = time.program(&geometry, Nanos(0), 0, Pbn(1));
+            let reprogram = time.reprogram(&geometry, Nanos(0), Pbn(2));
+            let erase = time.erase(&geometry, Nanos(8), Pbn(3));
+            // Blocks that were changed: not before that is done, though there is a gap.
+            let after_erase = time.program(&geometry, Nanos(0), 0, Pbn(3));
+            let after_program = time.program(&geometry, Nanos(0), 0, Pbn(1));
+            [
+                first,
+                read,
+                program,
+                reprogram,
+                erase,
+                after_erase,
+                after_program,
+            ]
+            .map(|at| at.0)
         };
-        assert_eq!(done(false), [12, 13, 15, 18, 22]);
-        assert_eq!(done(true), [12, 1, 3, 6, 16]);
+        assert_eq!(done(false), [12, 13, 15, 18, 22, 24, 26]);
+        assert_eq!(done(true), [12, 1, 3, 6, 16, 18, 8]);
     }
 
     #[test]
@@ -305,7 +351,7 @@ mod tests {
         let mut copy = |inside, now| {
             time.inside(inside);
             let read = time.read(&geometry, Nanos(now), 0, false);
-            time.program(&geometry, read, 0).0 - now
+            time.program(&geometry, read, 0, Pbn(0)).0 - now
         };
         assert_eq!(copy(false, 0), 1 + 100 + 100 + 2);
         assert_eq!(copy(true, 1_000), 1 + 2);
