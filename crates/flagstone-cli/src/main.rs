@@ -4,7 +4,6 @@
 //! violated or failed; 2: wrong use.
 
 mod commands;
-mod huge_pages;
 
 use clap::{Parser, Subcommand};
 use commands::Failure;
@@ -31,11 +30,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
-    if matches!(command, Command::Reproduce(_) | Command::Index(_)) {
-        huge_pages::ask();
-    }
-    let outcome = match command {
+    let outcome = match Cli::parse().command {
         Command::Compare(args) => commands::compare::run(&args),
         Command::Break(args) => commands::break_::run(&args),
         Command::Replay(args) => commands::replay::run(&args),
