@@ -261,6 +261,21 @@ impl Timelines {
 mod tests {
     use super::*;
 
+    /// A device of one plane.
+    fn plane(blocks_per_plane: u32, page_bytes: u32) -> Geometry {
+        Geometry {
+            channels: 1,
+            packages_per_channel: 1,
+            planes_per_package: 1,
+            blocks_per_plane,
+            pages_per_block: 1,
+            page_bytes,
+            spare_bytes: 0,
+            cell: crate::nand::Cell::Mlc,
+            strict_order: false,
+        }
+    }
+
     #[test]
     fn an_operation_is_made_in_a_gap_that_is_long_enough_and_nowhere_else() {
         let mut gaps = Gaps::default();
@@ -280,17 +295,7 @@ mod tests {
 
     #[test]
     fn a_plane_with_filled_gaps_goes_on_before_what_it_must_wait_for() {
-        let geometry = Geometry {
-            channels: 1,
-            packages_per_channel: 1,
-            planes_per_package: 1,
-            blocks_per_plane: 5,
-            pages_per_block: 1,
-            page_bytes: 0,
-            spare_bytes: 0,
-            cell: crate::nand::Cell::Mlc,
-            strict_order: false,
-        };
+        let geometry = plane(5, 0);
         let timing = Timing {
             read: Nanos(1),
             program: Nanos(2),
@@ -329,17 +334,7 @@ mod tests {
 
     #[test]
     fn what_stays_inside_a_plane_is_not_transferred() {
-        let geometry = Geometry {
-            channels: 1,
-            packages_per_channel: 1,
-            planes_per_package: 1,
-            blocks_per_plane: 1,
-            pages_per_block: 1,
-            page_bytes: 10,
-            spare_bytes: 0,
-            cell: crate::nand::Cell::Mlc,
-            strict_order: false,
-        };
+        let geometry = plane(1, 10);
         let timing = Timing {
             read: Nanos(1),
             program: Nanos(2),
