@@ -403,7 +403,9 @@ impl Manager for FlagEx {
             done = now;
         }
         for page in known.pages {
-            self.not_before.insert(page, done);
+            // What an earlier commit has in it may take longer: flags are not in the order of logs.
+            let ready = self.not_before.entry(page).or_default();
+            *ready = done.max(*ready);
             let Some(frame) = engine.pool.peek_mut(page) else {
                 continue;
             };
