@@ -35,7 +35,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All lies, with the name that commands use.
-    pub const ALL: [(Sabotage, &'static str); 20] = [
+    pub const ALL: [(Sabotage, &'static str); 19] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
         (Sabotage::EccIgnored, "ecc-ignored"),
@@ -56,10 +56,6 @@ impl Sabotage {
         (Sabotage::Index(Flaw::UndoneFirst), "undone-first"),
         // Without D12 of `flagstone::commit::records`.
         (Sabotage::CfcEx(host::Sabotage::FlagLost), "flag-lost"),
-        (
-            Sabotage::CfcEx(host::Sabotage::DeathsTrusted),
-            "deaths-trusted",
-        ),
         (Sabotage::CfcEx(host::Sabotage::OneDeath), "one-death"),
     ];
 

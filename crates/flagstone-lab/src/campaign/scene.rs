@@ -82,14 +82,13 @@ pub(super) struct Scene {
 
 /// Whether a database of records is on a device of many planes and slow programs, with hardly any
 /// frames: pages that supersede others are still in flight when those are collected. Some of the
-/// aged devices are like that, and all where the mistake is one that only shows there.
-fn is_wide(id: &RunId, sabotage: Sabotage) -> bool {
+/// aged devices are like that.
+fn is_wide(id: &RunId) -> bool {
     let records = matches!(
         id.subject,
         Subject::Stack(host::Stack::CfcEx | host::Stack::AfcEx)
     );
-    let needed = sabotage == Sabotage::CfcEx(host::Sabotage::DeathsTrusted);
-    records && (needed || id.base % 4 == 3)
+    records && id.base % 4 == 3
 }
 
 /// Pages of the log of a database.
@@ -126,7 +125,7 @@ impl Scene {
             zone_blocks: 6,
             log_heads: 2,
         };
-        let wide = is_wide(id, sabotage);
+        let wide = is_wide(id);
         // So small that pages are evicted, checkpoints taken, and the log comes round, all the
         // time.
         let host = HostConfig {

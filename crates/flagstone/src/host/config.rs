@@ -143,8 +143,6 @@ pub enum Sabotage {
     EarlyCheckpoint,
     /// `cfc-ex`: a collection does not hand on the last TRUE flag of a transaction.
     FlagLost,
-    /// `cfc-ex`: it does not wait until what superseded a transaction's other pages is durable.
-    DeathsTrusted,
     /// `cfc-ex`: it hands no flag on where any page of the transaction is dead.
     OneDeath,
 }

@@ -60,7 +60,6 @@ pub(in crate::host) fn open(
     let has = |flaw| config.sabotage == Some(flaw);
     let flaws = Flaws {
         lose_flags: has(Sabotage::FlagLost),
-        trust_deaths: has(Sabotage::DeathsTrusted),
         one_death: has(Sabotage::OneDeath),
         ..Flaws::of(&records)
     };
