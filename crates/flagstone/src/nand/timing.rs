@@ -276,6 +276,16 @@ mod tests {
         }
     }
 
+    fn latencies(transfer_ps_per_byte: u64) -> Timing {
+        Timing {
+            read: Nanos(1),
+            program: Nanos(2),
+            reprogram: Nanos(3),
+            erase: Nanos(4),
+            transfer_ps_per_byte,
+        }
+    }
+
     #[test]
     fn an_operation_is_made_in_a_gap_that_is_long_enough_and_nowhere_else() {
         let mut gaps = Gaps::default();
@@ -296,15 +306,8 @@ mod tests {
     #[test]
     fn a_plane_with_filled_gaps_goes_on_before_what_it_must_wait_for() {
         let geometry = plane(5, 0);
-        let timing = Timing {
-            read: Nanos(1),
-            program: Nanos(2),
-            reprogram: Nanos(3),
-            erase: Nanos(4),
-            transfer_ps_per_byte: 0,
-        };
         let done = |fills: bool| {
-            let mut time = Timelines::new(&geometry, timing);
+            let mut time = Timelines::new(&geometry, latencies(0));
             if fills {
                 time.fill_gaps(&geometry);
             }
@@ -335,14 +338,7 @@ mod tests {
     #[test]
     fn what_stays_inside_a_plane_is_not_transferred() {
         let geometry = plane(1, 10);
-        let timing = Timing {
-            read: Nanos(1),
-            program: Nanos(2),
-            reprogram: Nanos(2),
-            erase: Nanos(4),
-            transfer_ps_per_byte: 10_000,
-        };
-        let mut time = Timelines::new(&geometry, timing);
+        let mut time = Timelines::new(&geometry, latencies(10_000));
         let mut copy = |inside, now| {
             time.inside(inside);
             let read = time.read(&geometry, Nanos(now), 0, false);

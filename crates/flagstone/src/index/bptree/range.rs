@@ -2,7 +2,7 @@
 
 use super::super::{IndexError, Key, Value};
 use super::node::Shape;
-use super::tree::{Above, Tree, damaged};
+use super::tree::{Above, Tree, bisection, damaged};
 use crate::units::{Lpn, Nanos};
 
 /// What a range finds in a leaf.
@@ -107,7 +107,7 @@ impl Tree<()> {
         let mut strange = None;
         let now = self.cache.read_together(now, leaves, |at, page| {
             match shape.collect(page, range, into) {
-                Some(seen) => compared += u64::from(usize::BITS - seen.len.leading_zeros()),
+                Some(seen) => compared += bisection(seen.len),
                 None => strange = Some(at),
             }
         })?;

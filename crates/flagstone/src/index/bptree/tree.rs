@@ -115,6 +115,12 @@ pub(in super::super) struct Tree<A> {
     scratch: Vec<(Key, Value)>,
 }
 
+/// Comparisons of a bisection of so many keys.
+#[inline]
+pub(super) fn bisection(len: usize) -> u64 {
+    u64::from(usize::BITS - len.leading_zeros())
+}
+
 pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T, IndexError> {
     let why = why.to_string();
     Err(IndexError::Damaged { at, why })
@@ -233,11 +239,9 @@ impl<A: Above> Tree<A> {
         Ok(self.cache.fill(now, at)?)
     }
 
-    /// Comparisons of a bisection.
     #[inline]
     pub(super) fn bisected(&mut self, len: usize) {
-        self.cache
-            .compared(u64::from(usize::BITS - len.leading_zeros()));
+        self.cache.compared(bisection(len));
     }
 
     /// Goes from the root to the leaf that has a key, along `path`.

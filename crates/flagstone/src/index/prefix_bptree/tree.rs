@@ -1,5 +1,4 @@
-//! The tree itself, without the traits: searches, changes, and values in pages of their
-//! own.
+//! The tree itself, without the traits: searches, changes, and values in pages of their own.
 
 use super::super::bptree::read_ahead;
 use super::super::meta::Meta;
