@@ -1,4 +1,9 @@
 //! The command as its users run it.
 
+mod bad_files;
 mod bad_input;
+mod numbers;
+mod outputs;
+mod run;
 mod trace;
+mod useless;
