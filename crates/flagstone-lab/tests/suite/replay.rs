@@ -91,8 +91,31 @@ fn an_open_loop_measures_from_the_arrival() {
     };
     // 2,400 transactions in 2.4 ms are more than the device can take; in 24 s they are not.
     let (rushed, calm) = (open(1.0), open(0.0001));
-    assert!(rushed.execution_ns.mean > 10.0 * calm.execution_ns.mean);
+    assert!(rushed.response_ns.mean > 10.0 * calm.response_ns.mean);
     assert!(calm.virtual_ns > 20_000_000_000);
+    let load = |record: &Record| (record.saturated, record.arrivals_tps.unwrap().round());
+    assert_eq!(load(&rushed), (Some(true), 1_000_000.0));
+    assert_eq!(load(&calm), (Some(false), 100.0));
+    assert!(rushed.backlog_after.unwrap() > 1_500.0);
+}
+
+#[test]
+fn a_client_waits_for_isolation_too() {
+    for &kind in Kind::ALL {
+        let record = run(&Setup {
+            abort_ratio: 0.0,
+            ..setup(kind)
+        });
+        // Six clients have something to wait for all the time, whatever keeps them from beginning.
+        let waiting = record.throughput_tps * record.response_ns.mean / 1e9;
+        assert!((5.9..=6.0).contains(&waiting), "{kind}: {waiting}");
+        let parts = record.isolation_wait_ns.mean + record.commit_ns.mean;
+        assert!(parts <= record.response_ns.mean, "{kind}");
+        let waits = record.isolation_wait_ns.mean > 0.0;
+        let overlaps = kind.info().isolation == Isolation::Serializable;
+        assert_eq!(waits, !overlaps, "{kind}");
+        assert_eq!((record.arrivals_tps, record.saturated), (None, None));
+    }
 }
 
 #[test]

@@ -15,8 +15,8 @@ const COLUMNS: [Column; 14] = [
     ("relative", |r, best| {
         format!("{:.2}", r.throughput_tps / best.throughput_tps)
     }),
-    ("tx ms", |r, _| millis(r.execution_ns.mean)),
-    ("p99", |r, _| millis(r.execution_ns.p99 as f64)),
+    ("tx ms", |r, _| millis(r.response_ns.mean)),
+    ("p99", |r, _| millis(r.response_ns.p99 as f64)),
     ("commit ms", |r, _| millis(r.commit_ns.mean)),
     ("host", |r, _| {
         format!("{:.1}", r.programs_per_transaction(Cause::Host))
