@@ -13,6 +13,7 @@
 //! (4), then page (4) and kind (1: 1 unreadable, 2 weak); pages with data, a count (4), then page
 //! (4), bytes (4) and the bytes.
 
+use crate::output::{self, Output};
 use flagstone::commit::{Device, DeviceError, Kind, Options};
 use flagstone::ftl::Config;
 use flagstone::nand::{Cell, Chip, Contents, Damage, Geometry, Timing};
@@ -78,6 +79,7 @@ enum Why {
     /// What, in the file, as asked for.
     Mismatch(&'static str, String, String),
     Device(DeviceError),
+    Output(output::Why),
     NoChip,
 }
 
@@ -98,6 +100,7 @@ impl fmt::Display for ImageError {
                 f,
                 "{path} holds a device of another {what}: {found} in the file, {asked} asked for"
             ),
+            Why::Output(why) => write!(f, "{path} cannot be written: {why}"),
             Why::Device(error) => write!(f, "the device in {path} does not start: {error}"),
             Why::NoChip => write!(
                 f,
@@ -116,13 +119,13 @@ impl ImageError {
     }
 }
 
-/// Saves a device that runs directly on a [`Chip`]. The file appears whole or not at all.
+/// Saves a device that runs directly on a [`Chip`]. Returns the length of the file.
 ///
 /// # Errors
 /// The file cannot be written, or the device is not on a chip.
-pub fn save(path: &Path, device: &Device, setup: &Setup) -> Result<(), ImageError> {
+pub fn save(output: &Output, device: &Device, setup: &Setup) -> Result<u64, ImageError> {
     let fail = |why| ImageError {
-        path: path.into(),
+        path: output.path().into(),
         why,
     };
     let flash: &dyn Any = device.ftl().flash();
@@ -141,10 +144,9 @@ pub fn save(path: &Path, device: &Device, setup: &Setup) -> Result<(), ImageErro
     file.extend_from_slice(&head);
     let written = |error| fail(Why::Io("written", error));
     zstd::stream::copy_encode(&payload[..], &mut file, 3).map_err(written)?;
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".tmp");
-    std::fs::write(&aside, &file).map_err(written)?;
-    std::fs::rename(&aside, path).map_err(written)
+    let saved = output.write(&file);
+    saved.map_err(|error| fail(Why::Output(error.why)))?;
+    Ok(file.len() as u64)
 }
 
 /// Starts a device from a file that [`save`] wrote: the protocol recovers from the flash. `timing`

@@ -6,11 +6,13 @@
 //! keeps that state in a file; [`bare`] is the loop that the FTL is held against. [`replay`] plays
 //! transactions and counts what they cost; [`closed`] drives clients over a whole database; a
 //! [`campaign`] cuts the power under them; [`indexing`] runs indexes under workloads of keys.
-//! [`reproduce`] holds what the papers publish against runs of the same experiments. A
+//! [`reproduce`] holds what the papers publish against runs of the same experiments. An [`output`]
+//! is a file that a result goes to, whole or not at all. A
 //! [`stopwatch`] tells what our own code takes.
 #![forbid(unsafe_code)]
 
 mod nearest;
+pub mod output;
 pub mod stopwatch;
 pub mod device;
 pub mod trace;
@@ -25,4 +27,4 @@ pub mod campaign;
 pub mod indexing;
 pub mod reproduce;
 
-pub use nearest::nearest;
+pub use nearest::{nearest, no_such};

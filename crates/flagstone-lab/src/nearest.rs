@@ -9,9 +9,21 @@ pub fn nearest<S: AsRef<str>>(name: &str, known: &[S]) -> Option<String> {
     (likeness(best) > 0.7).then(|| best.as_ref().to_string())
 }
 
+/// Says that there is no `what` called `name`: the one that was probably meant, and all there are.
+pub fn no_such<S: AsRef<str>>(what: &str, name: &str, known: &[S]) -> String {
+    let names: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
+    let names = names.join(", ");
+    match nearest(name, known) {
+        Some(meant) => {
+            format!("there is no {what} `{name}`, did you mean `{meant}`? There are {names}")
+        }
+        None => format!("there is no {what} `{name}`; there are {names}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::{nearest, no_such};
 
     #[test]
     fn what_is_spelt_alike_is_named_and_nothing_else() {
@@ -19,5 +31,18 @@ mod tests {
         assert_eq!(nearest("troughput", &known).as_deref(), Some("throughput"));
         assert_eq!(nearest("zzz", &known), None);
         assert_eq!(nearest::<&str>("fig7", &[]), None);
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_all_that_there_are() {
+        let known = ["scc", "bpcc"];
+        assert_eq!(
+            no_such("protocol", "ssc", &known),
+            "there is no protocol `ssc`, did you mean `scc`? There are scc, bpcc"
+        );
+        assert_eq!(
+            no_such("protocol", "x", &known),
+            "there is no protocol `x`; there are scc, bpcc"
+        );
     }
 }

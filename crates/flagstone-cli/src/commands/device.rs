@@ -1,12 +1,13 @@
 //! `flagstone device`: which devices there are, what one is, what a device file may say; and filled
 //! ones for later.
 
-use super::{Failure, say, share};
+use super::{Failure, note, say, share};
 use flagstone::commit::{Kind, Options};
 use flagstone_lab::device::{DEFAULT, DeviceSpec, DeviceSpecError, presets, schema};
 use flagstone_lab::image;
+use flagstone_lab::output::Output;
 use flagstone_lab::replay::Setup;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// List devices, show one as a file, print the schema of device files, fill one and keep it.
@@ -85,17 +86,17 @@ fn fill(args: &Fill) -> Result<(), Failure> {
         false => error.into(),
     };
     setup.capacity().map_err(refused)?;
+    let output = Output::new(&args.out, &[Path::new(&args.device)])?;
     let (device, _) = setup.filled().map_err(refused)?;
-    image::save(&args.out, &device, &setup.saved())?;
-    let bytes = std::fs::metadata(&args.out).map_or(0, |meta| meta.len());
-    eprintln!(
+    let bytes = image::save(&output, &device, &setup.saved())?;
+    note(&format!(
         "{}: {} on {}, {:.0} % full, {:.1} MiB",
         args.out.display(),
         setup.kind,
         setup.device.name,
         args.fill * 100.0,
         bytes as f64 / f64::from(1 << 20)
-    );
+    ));
     Ok(())
 }
 

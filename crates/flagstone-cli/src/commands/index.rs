@@ -1,6 +1,6 @@
 //! `flagstone index`: which indexes there are, and what one costs under a workload.
 
-use super::{Failure, device, progress_bar, protocols_of, say};
+use super::{Failure, device, progress_bar, protocol_of, say, unknown};
 use clap::builder::PossibleValuesParser;
 use flagstone::index::{IndexKind, Info, Settings};
 use flagstone_lab::indexing::{
@@ -152,12 +152,7 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
 fn index_of(name: &str) -> Result<IndexKind, Failure> {
     IndexKind::by_name(name).ok_or_else(|| {
         let names: Vec<&str> = IndexKind::ALL.iter().map(|kind| kind.info().name).collect();
-        let meant = flagstone_lab::nearest(name, &names);
-        let meant = meant.map_or(String::new(), |name| format!(", did you mean `{name}`"));
-        Failure::Usage(format!(
-            "there is no index `{name}`{meant}; there are {}",
-            names.join(", ")
-        ))
+        unknown("index", name, &names)
     })
 }
 
@@ -168,10 +163,7 @@ fn place_of(args: &BenchArgs) -> Result<Place, Failure> {
             page_bytes: args.page_bytes as usize,
         }),
         "sim" => {
-            let protocols = protocols_of(&args.protocol)?;
-            let [protocol] = protocols[..] else {
-                return Err(Failure::Usage("--protocol: one protocol at a time".into()));
-            };
+            let protocol = protocol_of(&args.protocol)?;
             let device = Box::new(device::load(&args.device)?);
             Ok(Place::Sim { device, protocol })
         }

@@ -3,6 +3,7 @@
 pub mod break_;
 pub mod compare;
 pub mod device;
+mod failure;
 pub mod index;
 mod notes;
 mod progress;
@@ -12,95 +13,42 @@ pub mod replay;
 pub mod reproduce;
 pub mod trace;
 
+pub use failure::{Failure, say};
+
+use failure::{excerpt, note, unless_closed};
+use flagstone::commit::Kind;
+use flagstone::host::Stack;
+use flagstone_lab::no_such;
 use progress::{progress, progress_bar};
-use std::io::{ErrorKind, Write};
-use std::process::ExitCode;
 
-/// Why a command ended without doing its work.
-#[derive(Debug)]
-pub enum Failure {
-    /// The command was used wrongly: exit code 2.
-    Usage(String),
-    /// A file that the user wrote is wrong, and the report shows where: exit code 2.
-    Input(miette::Report),
-    /// It failed on the way: exit code 1.
-    Failed(miette::Report),
+/// There is no `what` called `name`: which one was probably meant, and all there are.
+pub fn unknown<S: AsRef<str>>(what: &str, name: &str, known: &[S]) -> Failure {
+    Failure::Usage(no_such(what, name, known))
 }
 
-impl Failure {
-    /// Says why on stderr and gives the exit code.
-    pub fn report(self) -> ExitCode {
-        match self {
-            Failure::Usage(text) => {
-                eprintln!("error: {text}");
-                ExitCode::from(2)
-            }
-            Failure::Input(report) => {
-                eprintln!("{report:?}");
-                ExitCode::from(2)
-            }
-            Failure::Failed(report) => {
-                eprintln!("{report:?}");
-                ExitCode::FAILURE
-            }
-        }
-    }
+/// The protocol of that name.
+pub fn protocol_of(name: &str) -> Result<Kind, Failure> {
+    Kind::by_name(name).ok_or_else(|| {
+        let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.info().name).collect();
+        unknown("protocol", name, &names)
+    })
 }
 
-impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Failure::Failed(miette::miette!("{}", chain(&error)))
-    }
-}
-
-/// An error and its causes in one line; a cause that the text names already is left out.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let what = cause.to_string();
-        if !text.contains(&what) {
-            text.push_str(": ");
-            text.push_str(&what);
-        }
-        source = cause.source();
-    }
-    text
-}
-
-/// Prints a line to stdout. A reader that has gone away is no failure; a result that is lost is.
-pub fn say(line: &str) {
-    let mut out = std::io::stdout().lock();
-    let written = out
-        .write_all(line.as_bytes())
-        .and_then(|()| out.write_all(b"\n"))
-        .and_then(|()| out.flush());
-    match written {
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
-        Err(error) => {
-            eprintln!("error: the result cannot be written to standard output: {error}");
-            std::process::exit(1);
-        }
-    }
+/// The stack of that name.
+pub fn stack_of(name: &str) -> Result<Stack, Failure> {
+    name.parse().map_err(|_| {
+        let names: Vec<String> = Stack::all().iter().map(Stack::to_string).collect();
+        unknown("stack", name, &names)
+    })
 }
 
 /// The protocols of a list like `cfc,afc` or `all`.
-pub fn protocols_of(list: &str) -> Result<Vec<flagstone::commit::Kind>, Failure> {
-    use flagstone::commit::Kind;
+pub fn protocols_of(list: &str) -> Result<Vec<Kind>, Failure> {
     if list == "all" {
         return Ok(Kind::ALL.to_vec());
     }
     list.split(',')
-        .map(|name| {
-            Kind::by_name(name.trim()).ok_or_else(|| {
-                let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.info().name).collect();
-                Failure::Usage(format!(
-                    "there is no protocol `{name}`; there are {} and `all`",
-                    names.join(", ")
-                ))
-            })
-        })
+        .map(|name| protocol_of(name.trim()))
         .collect()
 }
 

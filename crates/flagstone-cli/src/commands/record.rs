@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
+use flagstone_lab::output::Output;
 use flagstone_lab::tpcc::mix::{Count, Kind};
 use flagstone_lab::tpcc::postgres::Isolation;
 use flagstone_lab::tpcc::record::{self, Import, Limit, Observer, Options, Recording};
 use flagstone_lab::trace::file;
 use indicatif::ProgressBar;
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
 
 use super::notes::{self, command_line};
-use super::progress;
+use super::{Failure, note as remark, progress, say};
 
 /// What to record from.
 #[derive(Debug, Subcommand)]
@@ -104,23 +104,15 @@ impl From<IsolationArg> for Isolation {
 }
 
 /// Runs the command.
-pub fn run(source: Source) -> Result<()> {
+pub fn run(source: Source) -> Result<(), Failure> {
     match source {
         Source::Postgres(args) => postgres(args),
     }
 }
 
-fn postgres(args: Postgres) -> Result<()> {
+fn postgres(args: Postgres) -> Result<(), Failure> {
     // Found out now rather than after the run.
-    if let Some(parent) = args
-        .output
-        .parent()
-        .filter(|path| !path.as_os_str().is_empty())
-    {
-        std::fs::metadata(parent)
-            .into_diagnostic()
-            .wrap_err_with(|| format!("cannot write to {}", parent.display()))?;
-    }
+    let output = Output::new(&args.output, &[])?;
     let options = Options {
         url: args.url,
         load: args.load.then(|| args.warehouses.unwrap_or(5)),
@@ -138,46 +130,46 @@ fn postgres(args: Postgres) -> Result<()> {
     let terminal = Terminal::new(options.limit);
     let recording = record::record(&options, &command_line(), &terminal);
     terminal.bar.finish_and_clear();
-    let recording = recording.into_diagnostic()?;
-    file::write(&recording.trace, &args.output).map_err(|error| miette!("cannot write {error}"))?;
+    let recording = recording?;
+    file::write(&recording.trace, &output)?;
     print(&recording);
-    println!("written to {}", args.output.display());
+    say(&format!("written to {}", args.output.display()));
     Ok(())
 }
 
 fn print(recording: &Recording) {
     let seconds = recording.elapsed.as_secs_f64();
     let line = |name: &str, count: &Count| {
-        println!(
+        say(&format!(
             "{name:<13}{:>10}{:>13}{:>13}",
             count.committed, count.rolled_back, count.conflicts
-        );
+        ));
     };
-    println!(
+    say(&format!(
         "{:<13}{:>10}{:>13}{:>13}",
         "", "committed", "rolled back", "tried again"
-    );
+    ));
     for (kind, _) in Kind::DECK {
         line(kind.name(), recording.counts.of(kind));
     }
     let total = recording.counts.total();
     line("all", &total);
-    println!(
+    say(&format!(
         "{:.1} s, warehouses: {}, {:.0} transactions a second; all consistency conditions hold",
         seconds,
         recording.scale.warehouses,
         (total.committed + total.rolled_back) as f64 / seconds,
-    );
+    ));
     let which = match recording.import {
         Import::Log(_) => "that write",
         Import::Probes(_) => "that read or write",
     };
-    println!(
+    say(&format!(
         "trace: {} transactions {which}, {} pages, {} events",
         recording.trace.transactions,
         recording.trace.pages,
         recording.trace.events.len(),
-    );
+    ));
     let notes = match &recording.import {
         Import::Log(report) => notes::of_waldump(report),
         Import::Probes(report) => report
@@ -186,13 +178,13 @@ fn print(recording: &Recording) {
             .collect(),
     };
     for note in notes {
-        println!("{note}");
+        say(&note);
     }
     if total.passed_over > 0 {
-        println!(
+        say(&format!(
             "deliveries passed over {} districts without an order",
             total.passed_over
-        );
+        ));
     }
 }
 
@@ -220,7 +212,7 @@ impl Terminal {
 
     /// A line that stays, also where no bar is drawn.
     fn line(&self, text: &str) {
-        self.bar.suspend(|| eprintln!("{text}"));
+        self.bar.suspend(|| remark(text));
     }
 }
 

@@ -1,11 +1,13 @@
 //! `flagstone reproduce`: the papers' evaluations, claim by claim.
 
-use super::{Failure, progress_bar, say};
+use super::{Failure, excerpt, note, progress_bar, say};
+use flagstone_lab::output::OutputError;
 use flagstone_lab::reproduce::engine::Run;
 use flagstone_lab::reproduce::execute::{Step, execute};
 use flagstone_lab::reproduce::figures::{Experiment, Mode};
+use flagstone_lab::reproduce::report::{self, Report};
 use flagstone_lab::reproduce::verdict::Verdict;
-use flagstone_lab::reproduce::{Catalogue, Results, report, runs};
+use flagstone_lab::reproduce::{Catalogue, Results, runs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -50,10 +52,6 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         own.push(experiment.paper.clone());
         catalogue.add(experiment);
     }
-    if args.list {
-        catalogue.names().iter().for_each(|name| say(name));
-        return Ok(ExitCode::SUCCESS);
-    }
     // With a file of one's own, and nothing named, that file is meant.
     let all = args.names.len() == 1 && args.names[0] == "all";
     let names = if all && !own.is_empty() {
@@ -62,9 +60,30 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         &args.names
     };
     let selection = catalogue.select(names).map_err(Failure::Usage)?;
+    if args.list {
+        let names = match all {
+            true => catalogue.names(),
+            false => selection.names(),
+        };
+        names.iter().for_each(|name| say(name));
+        return Ok(ExitCode::SUCCESS);
+    }
     let mode = if args.full { Mode::Full } else { Mode::Quick };
     let plan = catalogue.plan(&selection, mode);
     let runs = runs(&plan);
+    runs.values()
+        .try_for_each(Run::ready)
+        .map_err(Failure::Failed)?;
+    let unwritten = |error: OutputError| {
+        let failure = Failure::from(error);
+        failure.tip("make room there, or name another folder with --out")
+    };
+    let figures = plan.iter().map(|(paper, spec, _)| (&**paper, &*spec.id));
+    let traces = runs.values().filter_map(Run::input);
+    let inputs: Vec<&Path> = traces
+        .chain(args.experiment.iter().map(|path| &**path))
+        .collect();
+    let report = Report::new(&args.out, figures, &inputs).map_err(unwritten)?;
     let bar = progress_bar(runs.len() as u64, "reproducing");
     let watch = |run: &Run, step: Step| match step {
         Step::Started => bar.set_message(run.name()),
@@ -79,9 +98,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let jobs = jobs.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
     let outcomes = execute(&runs, jobs.unwrap_or(1), &args.out.join("runs"), &watch);
     bar.finish_and_clear();
-    let outcomes = outcomes.map_err(|error| Failure::Failed(miette::miette!("{error}")))?;
+    let outcomes = outcomes.map_err(Failure::Failed)?;
     let results = catalogue.judge(&selection, mode, plan, &outcomes);
-    let page = report::write(&args.out, &catalogue, &results);
+    let page = report.write(&catalogue, &results);
     if args.json {
         for judged in &results.claims {
             say(&report::json(judged).to_string());
@@ -90,14 +109,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         table(&results);
     }
     // What was measured is told in any case.
-    let page = page.map_err(|error| {
-        let out = args.out.display();
-        Failure::Failed(miette::miette!(
-            "the report cannot be written to {out}: {error}; make room there, or name another \
-             folder with --out"
-        ))
-    })?;
-    eprintln!("report: {}", page.display());
+    let page = page.map_err(unwritten)?;
+    note(&format!("report: {}", page.display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -108,11 +121,12 @@ fn read(path: &Path) -> Result<Experiment, Failure> {
         let Some(at) = error.at.clone() else {
             return Failure::Usage(format!("{}: {error}", path.display()));
         };
-        let mut diagnostic =
-            miette::MietteDiagnostic::new(error.why).with_label(miette::LabeledSpan::underline(at));
-        diagnostic.help = error.help;
-        let source = miette::NamedSource::new(path.display().to_string(), text);
-        Failure::Input(miette::Report::new(diagnostic).with_source_code(source))
+        let (place, shown) = (path.display(), excerpt(&text, at));
+        let failure = Failure::Usage(format!("{place}: {}\n{shown}", error.without_help()));
+        match error.help {
+            Some(help) => failure.tip(help),
+            None => failure,
+        }
     })
 }
 

@@ -1,12 +1,12 @@
 //! `flagstone trace`: import, describe and export traces.
 
-use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind, Read, Write};
+use std::io::{self, BufWriter, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use flagstone_lab::output::Output;
 use flagstone_lab::trace::block::blkparse::Action;
 use flagstone_lab::trace::block::time::TimeUnit;
 use flagstone_lab::trace::block::{self, blkparse, disksim, fio, msr};
@@ -15,10 +15,9 @@ use flagstone_lab::trace::input::{ImportError, Input};
 use flagstone_lab::trace::waldump::{self, Forks};
 use flagstone_lab::trace::{Trace, csv, file};
 use indicatif::ProgressBar;
-use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
 use serde::Serialize;
 
-use super::{notes, progress, record};
+use super::{Failure, note, notes, progress, record, say, unless_closed};
 
 /// Make, describe and export traces of transactions.
 #[derive(Args)]
@@ -182,7 +181,7 @@ impl BlockArgs {
 }
 
 /// Runs `flagstone trace`.
-pub fn run(args: TraceArgs) -> Result<ExitCode> {
+pub fn run(args: TraceArgs) -> Result<ExitCode, Failure> {
     match args.command {
         TraceCommand::Import(from) => import(from),
         TraceCommand::Record(from) => record::run(from),
@@ -192,7 +191,7 @@ pub fn run(args: TraceArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn import(from: Import) -> Result<()> {
+fn import(from: Import) -> Result<(), Failure> {
     match from {
         Import::Waldump(args) => {
             let options = waldump::Options {
@@ -239,7 +238,7 @@ fn import(from: Import) -> Result<()> {
 fn import_block(
     args: &BlockArgs,
     importer: impl FnOnce(&mut Input, &block::Options) -> Result<(Trace, block::Report), ImportError>,
-) -> Result<()> {
+) -> Result<(), Failure> {
     let options = args.options();
     import_with(&args.files, |input| {
         let (trace, report) = importer(input, &options)?;
@@ -251,20 +250,21 @@ fn import_block(
 fn import_with(
     files: &Files,
     importer: impl FnOnce(&mut Input) -> Result<(Trace, Vec<String>), ImportError>,
-) -> Result<()> {
+) -> Result<(), Failure> {
     let name = files.file.display();
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        Failure::Failed(format!("{name}{what}: {error}"))
+    };
+    let output = Output::new(&files.output, &[&files.file])?;
     let bar = progress("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
     bar.set_message("bytes read:");
     let mut input = Input::open(&files.file, |raw, length| watched(&bar, raw, length))
-        .into_diagnostic()
-        .wrap_err_with(|| format!("cannot open {name}"))?;
+        .map_err(|error| failed(" cannot be read", &error))?;
     let imported = importer(&mut input);
     bar.finish_and_clear();
-    let (mut trace, notes) = imported.map_err(|error| miette!("{name}: {error}"))?;
-    let print = input
-        .finish()
-        .into_diagnostic()
-        .wrap_err_with(|| format!("cannot read {name}"))?;
+    let (mut trace, notes) = imported.map_err(|error| failed("", &error))?;
+    let print = input.finish();
+    let print = print.map_err(|error| failed(" cannot be read", &error))?;
     let source = files
         .file
         .file_name()
@@ -285,17 +285,17 @@ fn import_with(
             env!("CARGO_PKG_VERSION").to_string(),
         ),
     ]);
-    file::write(&trace, &files.output).map_err(|error| miette!("cannot write {error}"))?;
-    eprintln!(
+    file::write(&trace, &output)?;
+    note(&format!(
         "{}: {} transactions, {} events, {} pages of {} bytes",
         files.output.display(),
         trace.transactions,
         trace.events.len(),
         trace.pages,
         trace.page_bytes
-    );
-    for note in notes {
-        eprintln!("  {note}");
+    ));
+    for line in notes {
+        note(&format!("  {line}"));
     }
     Ok(())
 }
@@ -317,48 +317,40 @@ struct Described {
     info: Info,
 }
 
-fn info(args: &InfoArgs) -> Result<()> {
-    let trace = read(&args.file)?;
+fn info(args: &InfoArgs) -> Result<(), Failure> {
+    let trace = file::read(&args.file)?;
     let info = Info::of(&trace);
-    let sha256 = file::sha256(&args.file).map_err(|error| miette!("cannot read {error}"))?;
-    let text = if args.json {
+    let sha256 = file::sha256(&args.file)?;
+    if args.json {
         let trace = args.file.display().to_string();
         let object = Described {
             trace,
             trace_sha256: sha256,
             info,
         };
-        serde_json::to_string(&object).into_diagnostic()? + "\n"
+        say(&serde_json::to_string(&object)?);
     } else {
-        format!("{}\n\nsha256 {sha256}\n", info.tables(args.relations))
+        say(&format!(
+            "{}\n\nsha256 {sha256}",
+            info.tables(args.relations)
+        ));
+    }
+    Ok(())
+}
+
+fn export_csv(args: &CsvArgs) -> Result<(), Failure> {
+    let path = args
+        .output
+        .as_deref()
+        .filter(|path| *path != Path::new("-"));
+    let output = path.map(|path| Output::new(path, &[&args.file]));
+    let output = output.transpose()?;
+    let trace = file::read(&args.file)?;
+    let Some(output) = output else {
+        return unless_closed(csv::write(&trace, BufWriter::new(io::stdout().lock())));
     };
-    unless_closed(io::stdout().write_all(text.as_bytes()))
-}
-
-fn export_csv(args: &CsvArgs) -> Result<()> {
-    let trace = read(&args.file)?;
-    match args.output.as_deref() {
-        None => unless_closed(csv::write(&trace, BufWriter::new(io::stdout().lock()))),
-        Some(path) if path == Path::new("-") => {
-            unless_closed(csv::write(&trace, BufWriter::new(io::stdout().lock())))
-        }
-        Some(path) => File::create(path)
-            .and_then(|file| csv::write(&trace, BufWriter::new(file)))
-            .into_diagnostic()
-            .wrap_err_with(|| format!("cannot write {}", path.display())),
-    }
-}
-
-fn read(path: &Path) -> Result<Trace> {
-    file::read(path).map_err(|error| miette!("cannot read {error}"))
-}
-
-/// A reader of standard output that has seen enough, like `head`, is no error.
-fn unless_closed(done: io::Result<()>) -> Result<()> {
-    match done {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        done => done
-            .map_err(Report::from_err)
-            .wrap_err("cannot write to standard output"),
-    }
+    let mut draft = output.draft()?;
+    let written = csv::write(&trace, BufWriter::new(&mut draft));
+    written.map_err(|error| output.failed(error))?;
+    Ok(draft.finish()?)
 }

@@ -14,7 +14,7 @@ pub use tables::{
     schema,
 };
 
-use crate::nearest::nearest;
+use crate::nearest::no_such;
 use flagstone::ftl::Config;
 use flagstone::nand::{Chip, Geometry, Timing};
 use flagstone::units::Pbn;
@@ -108,15 +108,12 @@ fn round(size: f64) -> f64 {
 pub enum DeviceSpecError {
     /// No preset has this name.
     #[error(
-        "there is no device `{name}`{}; presets are {}; a file is given by a name that ends in .toml",
-        .nearest.as_ref().map_or_else(String::new, |name| format!(", did you mean `{name}`")),
-        .known.join(", ")
+        "{}, and files, by names that end in .toml",
+        no_such("device", name, known)
     )]
     Unknown {
         /// What was asked for.
         name: String,
-        /// The preset spelt most like it, if any is.
-        nearest: Option<String>,
         /// All presets.
         known: Vec<String>,
     },
@@ -142,7 +139,6 @@ impl DeviceSpecError {
     fn unknown(name: &str) -> DeviceSpecError {
         let known: Vec<String> = presets().into_iter().map(|spec| spec.name).collect();
         DeviceSpecError::Unknown {
-            nearest: nearest(name, &known),
             name: name.into(),
             known,
         }

@@ -11,7 +11,7 @@
 //! after the point, to the base 27. The number is scaled to 64 bits; a key that is there already
 //! takes the next one.
 
-use crate::nearest::nearest;
+use crate::nearest::no_such;
 use flagstone::index::Key;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
@@ -44,14 +44,9 @@ impl KeyKind {
     pub fn by_name(name: &str) -> Result<KeyKind, String> {
         let names = KeyKind::ALL.map(|(_, name)| name);
         let found = KeyKind::ALL.iter().find(|(_, known)| *known == name);
-        found.map(|(kind, _)| *kind).ok_or_else(|| {
-            let meant = nearest(name, &names);
-            let meant = meant.map_or(String::new(), |name| format!(", did you mean `{name}`"));
-            format!(
-                "there are no keys `{name}`{meant}; there are {}",
-                names.join(", ")
-            )
-        })
+        found
+            .map(|(kind, _)| *kind)
+            .ok_or_else(|| no_such("kind of keys", name, &names))
     }
 }
 

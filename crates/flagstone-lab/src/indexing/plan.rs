@@ -2,7 +2,7 @@
 //! other.
 
 use super::keys::KeyKind;
-use crate::nearest::nearest;
+use crate::nearest::no_such;
 
 /// Records that a workload can have: their keys are in memory.
 const RECORDS_MAX: u64 = 1 << 30;
@@ -190,12 +190,7 @@ impl Plan {
     pub fn new(name: &str, options: &Options) -> Result<Plan, String> {
         let names: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
         if !names.contains(&name) {
-            let meant = nearest(name, &names);
-            let meant = meant.map_or(String::new(), |name| format!(", did you mean `{name}`"));
-            return Err(format!(
-                "there is no workload `{name}`{meant}; there are {}",
-                names.join(", ")
-            ));
+            return Err(no_such("workload", name, &names));
         }
         let shares = options
             .search_shares

@@ -2,6 +2,7 @@
 //! was stopped goes on where it was.
 
 use super::engine::{Library, Outcome, Run};
+use crate::output::{Output, OutputError, make_folder};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,13 +39,12 @@ pub fn execute(
     folder: &Path,
     watch: &(dyn Fn(&Run, Step) + Sync),
 ) -> Result<BTreeMap<String, Outcome>, String> {
-    let unwritten = |path: &Path, error: std::io::Error| {
-        format!(
-            "results cannot be kept in {}: {error}; name a folder that can be written, with room",
-            path.display()
-        )
+    // Before a folder is made: what cannot be run leaves nothing behind.
+    runs.values().try_for_each(Run::ready)?;
+    let unwritten = |error: OutputError| {
+        format!("{error}; results are kept there, name a folder that can be written, with room")
     };
-    fs::create_dir_all(folder).map_err(|error| unwritten(folder, error))?;
+    make_folder(folder).map_err(unwritten)?;
     let mut words = BTreeSet::new();
     let again = |word: String| (!words.insert(word.clone())).then_some(word);
     let shared = runs.values().map(Run::starts_from).filter_map(again);
@@ -61,7 +61,7 @@ pub fn execute(
         }
         watch(run, Step::Started);
         let made = run.outcome(&library).and_then(|outcome| {
-            save(&path, run, &outcome).map_err(|error| unwritten(&path, error))?;
+            save(&path, run, &outcome).map_err(unwritten)?;
             Ok((hash.clone(), outcome))
         });
         stop.fetch_or(made.is_err(), Ordering::Relaxed);
@@ -89,16 +89,14 @@ fn load(path: &Path, run: &Run) -> Option<Outcome> {
     (kept.settings == run.settings()).then_some(kept.outcome)
 }
 
-/// The file appears whole or not at all.
-fn save(path: &Path, run: &Run, outcome: &Outcome) -> std::io::Result<()> {
+fn save(path: &Path, run: &Run, outcome: &Outcome) -> Result<(), OutputError> {
     let kept = Kept {
         settings: run.settings(),
         version: env!("CARGO_PKG_VERSION").into(),
         outcome: outcome.clone(),
     };
-    let unfinished = path.with_extension("part");
-    fs::write(&unfinished, serde_json::to_vec_pretty(&kept)?)?;
-    fs::rename(unfinished, path)
+    let text = serde_json::to_vec_pretty(&kept).expect("a result is plain JSON");
+    Output::new(path, &[])?.write(&text)
 }
 
 #[cfg(test)]

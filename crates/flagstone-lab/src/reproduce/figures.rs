@@ -348,12 +348,19 @@ impl ParseError {
     }
 }
 
+impl ParseError {
+    /// Where it is and what is wrong, without what was probably meant.
+    pub fn without_help(&self) -> String {
+        match self.place {
+            Some((line, column)) => format!("line {line}, column {column}: {}", self.why),
+            None => self.why.clone(),
+        }
+    }
+}
+
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((line, column)) = self.place {
-            write!(f, "line {line}, column {column}: ")?;
-        }
-        f.write_str(&self.why)?;
+        f.write_str(&self.without_help())?;
         self.help
             .as_ref()
             .map_or(Ok(()), |help| write!(f, "; {help}"))

@@ -99,6 +99,18 @@ pub struct Selection {
     figures: BTreeSet<(String, String)>,
 }
 
+impl Selection {
+    /// Its figures (`paper.figure`) and claims.
+    pub fn names(&self) -> Vec<String> {
+        let figures = self.figures.iter();
+        let mut names: Vec<String> = figures.map(|(paper, id)| format!("{paper}.{id}")).collect();
+        names.extend(self.claims.iter().cloned());
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
 impl Catalogue {
     /// What comes with the program.
     ///

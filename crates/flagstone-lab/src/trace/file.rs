@@ -13,7 +13,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +33,7 @@ use thiserror::Error;
 use super::check::Flaw;
 use super::input::hex;
 use super::{Event, Op, Trace};
+use crate::output::{Output, OutputError, Why};
 pub use read::read;
 
 /// The version of the format, in the metadata as `flagstone.version`. A reader refuses others.
@@ -86,6 +87,9 @@ pub enum Problem {
     /// The operating system refused.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// It cannot be written there.
+    #[error("cannot be written: {0}")]
+    Output(Why),
     /// It is damaged, or not Parquet at all.
     #[error("not a Parquet file, or cut short or damaged: {0}")]
     Damaged(String),
@@ -114,6 +118,12 @@ impl Problem {
     }
 }
 
+impl From<OutputError> for Problem {
+    fn from(error: OutputError) -> Problem {
+        Problem::Output(error.why)
+    }
+}
+
 impl From<ParquetError> for Problem {
     fn from(error: ParquetError) -> Problem {
         match error {
@@ -126,37 +136,23 @@ impl From<ParquetError> for Problem {
     }
 }
 
-/// Writes `trace` to `path`: into a file beside it first, which takes its place once it is whole
-/// and synced. The same trace gives the same bytes.
+/// Writes `trace`. The same trace gives the same bytes.
 ///
 /// # Errors
-/// [`Problem::Flaw`] if the trace breaks a rule that its readers rely on, [`Problem::Io`]
+/// [`Problem::Flaw`] if the trace breaks a rule that its readers rely on, [`Problem::Output`]
 /// otherwise.
-pub fn write(trace: &Trace, path: &Path) -> Result<(), FileError> {
-    write_or(trace, path).map_err(|problem| problem.of(path))
+pub fn write(trace: &Trace, output: &Output) -> Result<(), FileError> {
+    write_or(trace, output).map_err(|problem| problem.of(output.path()))
 }
 
-fn write_or(trace: &Trace, path: &Path) -> Result<(), Problem> {
+fn write_or(trace: &Trace, output: &Output) -> Result<(), Problem> {
     trace.validate()?;
-    let Some(name) = path.file_name() else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file").into());
-    };
-    let mut partial = std::ffi::OsString::from(".");
-    partial.push(name);
-    partial.push(format!(".{}.partial", std::process::id()));
-    let partial = path.with_file_name(partial);
-    let done = File::create_new(&partial)
-        .map_err(Problem::from)
-        .and_then(|file| {
-            write_to(trace, &file)?;
-            file.sync_all()?;
-            Ok(fs::rename(&partial, path)?)
-        });
-    if done.is_err() {
-        // Best effort: the error that led here is the one to tell.
-        let _ = fs::remove_file(&partial);
-    }
-    done
+    let mut draft = output.draft()?;
+    write_to(trace, &mut draft).map_err(|problem| match problem {
+        Problem::Io(error) => Problem::Output(Why::Io(error)),
+        problem => problem,
+    })?;
+    Ok(draft.finish()?)
 }
 
 fn write_to(trace: &Trace, file: impl Write + Send) -> Result<(), Problem> {

@@ -5,6 +5,7 @@ use flagstone::commit::{Device, Kind, Options};
 use flagstone::nand::Geometry;
 use flagstone::units::{Lpn, Nanos};
 use flagstone_lab::image::{self, ImageError, Setup};
+use flagstone_lab::output::Output;
 use flagstone_lab::steady;
 use flagstone_lab::workload::Workload;
 use std::path::PathBuf;
@@ -15,6 +16,10 @@ impl File {
     fn new(name: &str) -> File {
         let name = format!("flagstone-{}-{name}.image", std::process::id());
         File(std::env::temp_dir().join(name))
+    }
+
+    fn output(&self) -> Output {
+        Output::new(&self.0, &[]).unwrap()
     }
 }
 
@@ -69,7 +74,7 @@ fn a_loaded_device_holds_what_it_held_and_goes_on() {
             };
         }
         let file = File::new(kind.info().name);
-        image::save(&file.0, &first, &setup).unwrap();
+        image::save(&file.output(), &first, &setup).unwrap();
         let expected = contents(&mut first, now);
         let mut loaded = load(&file, &setup).unwrap();
         let now = loaded.recovered_at();
@@ -87,7 +92,7 @@ fn a_file_that_is_not_this_device_is_refused_with_the_reason() {
     let file = File::new("refused");
     let mut device = device(Kind::Plain, right.config);
     steady::age(&mut device, 100, 0.0, 3, Nanos::ZERO).unwrap();
-    image::save(&file.0, &device, &right).unwrap();
+    image::save(&file.output(), &device, &right).unwrap();
     let whole = std::fs::read(&file.0).unwrap();
     let refuse = |bytes: &[u8], setup: &Setup| {
         std::fs::write(&file.0, bytes).unwrap();

@@ -13,14 +13,14 @@ pub use index::IndexRun;
 pub use replay::ReplayRun;
 
 use crate::closed::{Closed, History, Past};
-use crate::nearest::nearest;
+use crate::nearest::no_such;
 use crate::replay::Script;
 use crate::tpcc::pages::{self, Pages};
 use flagstone::nand::Chip;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use toml::{Table, Value};
 
@@ -151,15 +151,7 @@ impl Settings {
     fn known(&self, keys: &[&str]) -> Result<(), RunError> {
         match self.0.keys().find(|key| !keys.contains(&key.as_str())) {
             None => Ok(()),
-            Some(key) => {
-                let meant = nearest(key, keys);
-                let meant = meant.map_or(String::new(), |key| format!(", did you mean `{key}`"));
-                let why = format!(
-                    "there is no setting `{key}`{meant}; there are {}",
-                    keys.join(", ")
-                );
-                Err(RunError::of(key, why))
-            }
+            Some(key) => Err(RunError::of(key, no_such("setting", key, keys))),
         }
     }
 }
@@ -183,7 +175,7 @@ impl Run {
         let mut hash = Sha256::new();
         hash.update(self.settings().to_string());
         if let Run::Replay(run) = self {
-            hash.update(run.input());
+            hash.update(run.checksum());
         }
         hash.update(env!("FLAGSTONE_MODEL"));
         let digest = hash.finalize();
@@ -210,6 +202,29 @@ impl Run {
             Run::Closed(run) => run.filled_by(),
             Run::Replay(run) => run.filled_by(),
             Run::Index(_) | Run::Formula(_) => String::new(),
+        }
+    }
+
+    /// The file that the run reads.
+    pub fn input(&self) -> Option<&Path> {
+        match self {
+            Run::Replay(run) => Some(run.trace()),
+            Run::Closed(_) | Run::Index(_) | Run::Formula(_) => None,
+        }
+    }
+
+    /// Whether the file that the run reads is there.
+    ///
+    /// # Errors
+    /// It is not: where to look.
+    pub fn ready(&self) -> Result<(), String> {
+        match self.input() {
+            Some(path) if !path.exists() => Err(format!(
+                "the trace {} is not here: run this from the root of a clone, or name another in \
+                 the experiment file (setting.trace)",
+                path.display()
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -316,12 +331,6 @@ impl Library {
         let key = (PathBuf::from(path), page_bytes);
         if let Some(script) = scripts.get(&key) {
             return Ok(script.clone());
-        }
-        if !key.0.exists() {
-            return Err(format!(
-                "the trace {path} is not here: run this from the root of a clone, or name another in \
-                 the experiment file (setting.trace)"
-            ));
         }
         let trace = crate::trace::file::read(&key.0).map_err(|error| error.to_string())?;
         let script = Script::from_trace(&trace, page_bytes).map_err(|error| error.to_string())?;

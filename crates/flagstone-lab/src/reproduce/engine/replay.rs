@@ -2,13 +2,14 @@
 
 use super::{Library, Outcome, RunError};
 use crate::device::DeviceSpec;
-use crate::nearest::nearest;
+use crate::nearest::no_such;
 use crate::replay::{Record, ReplayError, Setup, Source};
 use flagstone::commit::{Device, Isolation, Kind, Options};
 use flagstone::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 use toml::Table;
 
 /// Settings of a replay, with the keys of an experiment file.
@@ -64,13 +65,7 @@ pub(super) fn by_name<T: Copy>(key: &str, name: &str, all: &[(T, &str)]) -> Resu
         return Ok(*found);
     }
     let names: Vec<&str> = all.iter().map(|(_, name)| *name).collect();
-    let meant = nearest(name, &names);
-    let meant = meant.map_or(String::new(), |name| format!(", did you mean `{name}`"));
-    let why = format!(
-        "{key} `{name}` is unknown{meant}; there are {}",
-        names.join(", ")
-    );
-    Err(RunError::of(name, why))
+    Err(RunError::of(name, no_such(key, name, &names)))
 }
 
 /// The device that a table describes.
@@ -163,9 +158,14 @@ impl ReplayRun {
         })
     }
 
-    /// Checksum of the trace; nothing if there is none, which the run will say.
-    pub(super) fn input(&self) -> String {
-        crate::trace::file::sha256(std::path::Path::new(&self.trace)).unwrap_or_default()
+    /// The trace.
+    pub(super) fn trace(&self) -> &Path {
+        Path::new(&self.trace)
+    }
+
+    /// Checksum of the trace; nothing if there is none, see [`super::Run::ready`].
+    pub(super) fn checksum(&self) -> String {
+        crate::trace::file::sha256(self.trace()).unwrap_or_default()
     }
 
     pub(super) fn name(&self) -> String {

@@ -7,10 +7,9 @@ mod sentence;
 
 use super::verdict::Judgement;
 use super::{Catalogue, Judged, Measured, Results};
+use crate::output::{Output, OutputError, make_folder};
 use serde_json::{Value, json};
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A claim in three short texts, for tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,25 +117,46 @@ pub fn json(judged: &Judged) -> Value {
     })
 }
 
-/// Writes the page and the data below `folder`. Returns where the page is.
-///
-/// # Errors
-/// A folder that cannot be written.
-pub fn write(folder: &Path, catalogue: &Catalogue, results: &Results) -> io::Result<PathBuf> {
-    fs::create_dir_all(folder)?;
-    for measured in &results.figures {
-        let name = format!("{}.{}.csv", measured.paper, measured.spec.id);
-        replace(&folder.join(name), &csv(measured))?;
-    }
-    let page = folder.join("index.html");
-    replace(&page, &page::page(catalogue, results))?;
-    Ok(page)
+/// The files of a report below a folder.
+#[derive(Debug)]
+pub struct Report {
+    page: Output,
+    /// A figure's data, in the order of the figures.
+    data: Vec<Output>,
 }
 
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let unfinished = path.with_extension("part");
-    fs::write(&unfinished, text)?;
-    fs::rename(unfinished, path)
+impl Report {
+    /// Makes the folder, and checks that the page and the data of so many figures, by paper and
+    /// id, can be written there. `inputs` are files that are not to be replaced.
+    ///
+    /// # Errors
+    /// The first file that cannot be written.
+    pub fn new<'a>(
+        folder: &Path,
+        figures: impl Iterator<Item = (&'a str, &'a str)>,
+        inputs: &[&Path],
+    ) -> Result<Report, OutputError> {
+        make_folder(folder)?;
+        let output = |name: String| Output::new(&folder.join(name), inputs);
+        Ok(Report {
+            page: output("index.html".into())?,
+            data: figures
+                .map(|(paper, figure)| output(format!("{paper}.{figure}.csv")))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Writes the page and the data. Returns where the page is.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write(&self, catalogue: &Catalogue, results: &Results) -> Result<&Path, OutputError> {
+        for (output, measured) in self.data.iter().zip(&results.figures) {
+            output.write(csv(measured).as_bytes())?;
+        }
+        self.page.write(page::page(catalogue, results).as_bytes())?;
+        Ok(self.page.path())
+    }
 }
 
 /// A figure's data: a line for each point.

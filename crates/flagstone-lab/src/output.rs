@@ -1,0 +1,305 @@
+//! Files that results are written to.
+//!
+//! A result is there whole or not at all. It is written to a file without a name, made durable, and
+//! only then given the name that the user chose; until then what was there before stays, whatever
+//! fails. A process that is killed leaves nothing behind. Where the file system has no files
+//! without a name, the draft is a hidden file beside the result, which a killed process leaves.
+//!
+//! What may be replaced is a regular file that is no input of the same command. A symbolic link
+//! stays: the file that it leads to is replaced. Pipes, sockets, devices and folders are refused.
+
+use rustix::fs::{AtFlags, CWD, OFlags};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+use thiserror::Error;
+
+/// Links that are followed, as many as the system follows.
+const LINKS_MAX: usize = 40;
+
+/// Where a result goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    path: PathBuf,
+    /// The same behind all symbolic links.
+    file: PathBuf,
+}
+
+/// Why a result was not written. What was there before is as it was.
+#[derive(Debug, Error)]
+#[error("{} cannot be written: {why}", path.display())]
+pub struct OutputError {
+    /// The file as the user named it.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub why: Why,
+}
+
+/// What is wrong with a file that a result was to go to.
+#[derive(Debug, Error)]
+pub enum Why {
+    /// `-`, for a result that standard output does not take.
+    #[error("this result does not go to standard output, name a file")]
+    StandardOutput,
+    /// There is something that is no regular file.
+    #[error("it is a {0}, and a result goes to a regular file")]
+    NoFile(&'static str),
+    /// The name is none of a file.
+    #[error("that is no name of a file")]
+    NoName,
+    /// The result is made from this file.
+    #[error("the result is made from {}, which is the same file; name another", .0.display())]
+    Input(PathBuf),
+    /// The folder is not there.
+    #[error("there is no folder {}", .0.display())]
+    NoFolder(PathBuf),
+    /// The system refused.
+    #[error("{0}")]
+    Io(io::Error),
+}
+
+impl Output {
+    /// Checks that a result can go to `path`, before it is made: nothing is changed yet. `inputs`
+    /// are the files that it is made from, `-` for standard input.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn new(path: &Path, inputs: &[&Path]) -> Result<Output, OutputError> {
+        let fail = |why| OutputError {
+            path: path.into(),
+            why,
+        };
+        if path == Path::new("-") {
+            return Err(fail(Why::StandardOutput));
+        }
+        let there = replaceable(path).map_err(fail)?;
+        if let Some(there) = &there {
+            let same = |input: &&&Path| {
+                let input = match **input == Path::new("-") {
+                    true => Path::new("/dev/stdin"),
+                    false => **input,
+                };
+                let input = fs::metadata(input);
+                input.is_ok_and(|input| (input.dev(), input.ino()) == (there.dev(), there.ino()))
+            };
+            if let Some(input) = inputs.iter().find(same) {
+                return Err(fail(Why::Input(input.to_path_buf())));
+            }
+            // A file that its owner has made read-only is not to be replaced either.
+            let opened = OpenOptions::new().write(true).open(path);
+            opened.map_err(|error| fail(Why::Io(error)))?;
+        }
+        let file = behind_links(path).map_err(|error| fail(Why::Io(error)))?;
+        let output = Output {
+            path: path.into(),
+            file,
+        };
+        if output.file.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/") {
+            return Err(fail(Why::NoName));
+        }
+        if !output.folder().is_dir() {
+            return Err(fail(Why::NoFolder(output.folder().into())));
+        }
+        // A folder that takes no file says so now and not when there is a result to lose.
+        output.draft()?;
+        Ok(output)
+    }
+
+    /// The file as the user named it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn folder(&self) -> &Path {
+        match self.file.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        }
+    }
+
+    /// An empty draft of the result.
+    ///
+    /// # Errors
+    /// The folder takes no file.
+    pub fn draft(&self) -> Result<Draft, OutputError> {
+        let kind = match unnamed(self.folder()) {
+            Ok(Some(file)) => Ok(Kind::Unnamed(file)),
+            Ok(None) => hidden(self.folder()).map(Kind::Hidden),
+            Err(error) => Err(error),
+        };
+        let kind = kind.map_err(|error| self.failed(error))?;
+        Ok(Draft {
+            output: self.clone(),
+            kind,
+        })
+    }
+
+    /// Writes a result that is in memory.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn write(&self, bytes: &[u8]) -> Result<(), OutputError> {
+        let mut draft = self.draft()?;
+        let written = draft.write_all(bytes);
+        written.map_err(|error| self.failed(error))?;
+        draft.finish()
+    }
+
+    /// The error that the system refused something.
+    pub fn failed(&self, error: io::Error) -> OutputError {
+        OutputError {
+            path: self.path.clone(),
+            why: Why::Io(error),
+        }
+    }
+}
+
+/// Makes a folder for results, and those that it is in.
+///
+/// # Errors
+/// [`OutputError`].
+pub fn make_folder(path: &Path) -> Result<(), OutputError> {
+    fs::create_dir_all(path).map_err(|error| OutputError {
+        path: path.into(),
+        why: Why::Io(error),
+    })
+}
+
+/// A result that is being written. Dropped, it is gone.
+#[derive(Debug)]
+pub struct Draft {
+    output: Output,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Unnamed(File),
+    Hidden(NamedTempFile<File>),
+}
+
+impl Draft {
+    fn file(&mut self) -> &mut File {
+        match &mut self.kind {
+            Kind::Unnamed(file) => file,
+            Kind::Hidden(file) => file.as_file_mut(),
+        }
+    }
+
+    /// Makes the draft durable and gives it its name.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn finish(mut self) -> Result<(), OutputError> {
+        let output = self.output.clone();
+        let there = replaceable(&output.file);
+        let there = there.map_err(|why| OutputError {
+            path: output.path.clone(),
+            why,
+        })?;
+        if let Some(there) = there {
+            let kept = self.file().set_permissions(there.permissions());
+            kept.map_err(|error| output.failed(error))?;
+        }
+        let synced = self.file().sync_all();
+        let named = synced.and_then(|()| self.name());
+        named.map_err(|error| output.failed(error))
+    }
+
+    fn name(self) -> io::Result<()> {
+        let (folder, target) = (self.output.folder(), &self.output.file);
+        let hidden = match self.kind {
+            Kind::Hidden(file) => file.into_temp_path(),
+            Kind::Unnamed(file) => {
+                let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+                let follow = AtFlags::SYMLINK_FOLLOW;
+                let link = |name: &Path| Ok(rustix::fs::linkat(CWD, &itself, CWD, name, follow)?);
+                builder().make_in(folder, link)?.into_temp_path()
+            }
+        };
+        hidden.persist(target).map_err(|refused| refused.error)?;
+        // The name is durable where the system can make it so; the result is whole in any case.
+        let _ = File::open(folder).and_then(|folder| folder.sync_all());
+        Ok(())
+    }
+}
+
+impl Write for Draft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file().flush()
+    }
+}
+
+/// What there is, if it may be replaced: a regular file, or nothing.
+fn replaceable(path: &Path) -> Result<Option<Metadata>, Why> {
+    let there = match fs::metadata(path) {
+        Ok(there) => there,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Why::Io(error)),
+    };
+    let kind = there.file_type();
+    match kind {
+        _ if kind.is_file() => Ok(Some(there)),
+        _ if kind.is_dir() => Err(Why::NoFile("folder")),
+        _ if kind.is_fifo() => Err(Why::NoFile("pipe")),
+        _ if kind.is_socket() => Err(Why::NoFile("socket")),
+        _ => Err(Why::NoFile("device")),
+    }
+}
+
+/// Where symbolic links lead to in the end, whether there is something or not.
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    let mut at = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        match fs::read_link(&at) {
+            Ok(to) => at = at.parent().unwrap_or(Path::new("")).join(to),
+            // No link, or nothing.
+            Err(_) => return Ok(at),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
+}
+
+/// A file without a name, where the file system has such and it can be named later.
+fn unnamed(folder: &Path) -> io::Result<Option<File>> {
+    if !Path::new("/proc/self/fd").exists() {
+        return Ok(None);
+    }
+    let opened = OpenOptions::new()
+        .write(true)
+        .mode(0o666)
+        .custom_flags(OFlags::TMPFILE.bits().cast_signed())
+        .open(folder);
+    match opened {
+        Ok(file) => Ok(Some(file)),
+        // What a file system answers that has none.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::Unsupported | io::ErrorKind::IsADirectory
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn hidden(folder: &Path) -> io::Result<NamedTempFile<File>> {
+    let create = |name: &Path| OpenOptions::new().write(true).create_new(true).open(name);
+    builder().make_in(folder, create)
+}
+
+fn builder() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".flagstone-").suffix(".partial");
+    builder
+}
