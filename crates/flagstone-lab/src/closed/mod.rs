@@ -134,12 +134,27 @@ impl Closed {
         }
     }
 
+    /// How a device that commits records is set up.
+    fn record_options(&self) -> RecordOptions {
+        RecordOptions {
+            max_c: self.host.max_c,
+            ..RecordOptions::default()
+        }
+    }
+
     /// Pages that the database has about: those of the device, less those of the log.
     ///
     /// # Errors
     /// A device that does not suit the stack.
     pub fn capacity(&self) -> Result<u32, ClosedError> {
         let pages = self.setup().capacity()?;
+        if let Some(kind) = self.stack.record_kind() {
+            let DeviceSpec {
+                geometry, config, ..
+            } = &self.device;
+            RecordDevice::suits(kind, geometry, config, &self.record_options())
+                .map_err(ReplayError::Refused)?;
+        }
         let log = match self.stack {
             Stack::Force(_) => 0,
             Stack::Wal | Stack::CfcEx | Stack::AfcEx => self.host.log_pages,
@@ -172,10 +187,7 @@ impl Closed {
             }
         };
         let fill = || {
-            let options = RecordOptions {
-                max_c: self.host.max_c,
-                ..RecordOptions::default()
-            };
+            let options = self.record_options();
             let chip = self.device.chip(self.device.geometry.spare_bytes as usize);
             let config = self.device.config;
             let mut device =

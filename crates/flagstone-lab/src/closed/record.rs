@@ -139,6 +139,16 @@ pub struct ClosedTiming {
 }
 
 impl ClosedRecord {
+    /// Structures in memory that only stacks have, besides [`Record::STRUCTURES`](crate::replay::Record::STRUCTURES).
+    pub const STRUCTURES: &[&str] = &[
+        "entries_on_flash",
+        "host_tx_table",
+        "live_transactions",
+        "live_versions",
+        "lock_table",
+        "log_buffer",
+    ];
+
     pub(super) fn new(
         setup: &Closed,
         host: &Host,

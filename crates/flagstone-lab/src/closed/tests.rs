@@ -1,7 +1,7 @@
 //! Runs on small devices with every stack, and databases that make mistakes, which must be noticed.
 
 use super::*;
-use crate::replay::{Latency, Script, script_of};
+use crate::replay::{Latency, Record, Script, script_of};
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Pages};
 use crate::workload::{Pattern, Workload};
@@ -70,6 +70,9 @@ fn every_stack_runs_every_transaction_to_its_end_and_the_same_twice() {
         assert!(first.records_checked > Some(1_000), "{stack}");
         assert!(first.recovery_ns > 0 && first.virtual_ns > 0, "{stack}");
         assert!(first.response_ns.mean >= first.attempt_ns.mean, "{stack}");
+        let known = [Record::STRUCTURES, ClosedRecord::STRUCTURES].concat();
+        let mut structures = first.memory_bytes.keys();
+        assert!(structures.all(|name| known.contains(name)), "{stack}");
         assert_eq!(
             run(&closed).without_wall_clock(),
             first.without_wall_clock(),

@@ -189,6 +189,28 @@ pub fn flash_by_cause(stats: &Stats) -> BTreeMap<&'static str, Causes> {
 }
 
 impl Record {
+    /// All structures in memory that a protocol may have, the names in
+    /// [`memory_bytes`](Record::memory_bytes).
+    pub const STRUCTURES: &[&str] = &[
+        "aborted_table",
+        "active_tx_table",
+        "bitmaps",
+        "block_tables",
+        "dirty_page_table",
+        "gates",
+        "group",
+        "heads",
+        "live_writes",
+        "mapping_log",
+        "mapping_table",
+        "straddle_responsibility_sets",
+        "transaction_table",
+        "uncommitted_pages",
+        "version_table",
+        "x_map",
+        "zones",
+    ];
+
     pub(super) fn new(
         setup: &Setup,
         isolation: Isolation,

@@ -6,6 +6,7 @@ use flagstone::nand::Cell;
 use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::replay::{Record, Setup, Source, by_cause, script_of};
 use flagstone_lab::workload::{Pattern, Workload};
+use std::collections::BTreeSet;
 
 fn setup(kind: Kind) -> Setup {
     let mut device = DeviceSpec::load("small").expect("a preset");
@@ -79,6 +80,20 @@ fn every_protocol_plays_every_transaction_and_counts_the_same_twice() {
         let json = |record: Record| serde_json::to_string(&record.without_wall_clock()).unwrap();
         assert_eq!(json(first), json(run(&setup(kind))), "{kind}");
     }
+}
+
+#[test]
+fn every_structure_in_memory_has_a_name_that_is_known() {
+    let mut found = BTreeSet::new();
+    for &kind in Kind::ALL {
+        for as_published in [false, kind.info().as_published] {
+            let mut setup = setup(kind);
+            setup.options.as_published = as_published;
+            let (device, _) = setup.filled().unwrap();
+            found.extend(device.memory().into_iter().map(|(name, _)| name));
+        }
+    }
+    assert_eq!(found, Record::STRUCTURES.iter().copied().collect());
 }
 
 #[test]
