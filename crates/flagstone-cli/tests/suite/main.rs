@@ -1,4 +1,5 @@
 //! The command as its users run it.
 
 mod bad_input;
+mod compare;
 mod trace;
