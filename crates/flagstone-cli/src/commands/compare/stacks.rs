@@ -237,7 +237,7 @@ pub const COLUMNS: &[Column<ClosedRecord>] = &[
         heading: "tx/s range",
         says: "least and most tx/s over the seeds",
         rank: 2,
-        cell: Cell::Range(Figure::Rate, whole),
+        cell: Cell::Range(Figure::Rate, tenths),
     },
     Column {
         heading: "keeps up",
