@@ -31,11 +31,13 @@ pub enum Sabotage {
     Index(Flaw),
     /// The flash is honest, and CFC_ex makes a mistake.
     CfcEx(host::Sabotage),
+    /// The flash is honest, and CFC_ex and AFC_ex make a mistake.
+    Records(host::Sabotage),
 }
 
 impl Sabotage {
     /// All lies, with the name that commands use.
-    pub const ALL: [(Sabotage, &'static str); 19] = [
+    pub const ALL: [(Sabotage, &'static str); 21] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
         (Sabotage::EccIgnored, "ecc-ignored"),
@@ -57,6 +59,15 @@ impl Sabotage {
         // Without D12 of `flagstone::commit::records`.
         (Sabotage::CfcEx(host::Sabotage::FlagLost), "flag-lost"),
         (Sabotage::CfcEx(host::Sabotage::OneDeath), "one-death"),
+        // Without D13 and D8 there.
+        (
+            Sabotage::Records(host::Sabotage::FlagInFlight),
+            "flag-in-flight",
+        ),
+        (
+            Sabotage::Records(host::Sabotage::TornFlagStays),
+            "torn-flag-stays",
+        ),
     ];
 
     /// Whether it can be done to a subject.
@@ -64,6 +75,9 @@ impl Sabotage {
         match self {
             Sabotage::Index(_) => subject.recovers_itself(),
             Sabotage::CfcEx(_) => subject.below() == Below::Stack(Stack::CfcEx),
+            Sabotage::Records(_) => {
+                matches!(subject.below(), Below::Stack(Stack::CfcEx | Stack::AfcEx))
+            }
             _ => true,
         }
     }
@@ -73,6 +87,7 @@ impl Sabotage {
         match self {
             Sabotage::Index(_) => "an index that recovers itself: name --index sal --on plain",
             Sabotage::CfcEx(_) => "CFC_ex: name --stack cfc-ex",
+            Sabotage::Records(_) => "CFC_ex or AFC_ex: name --stack cfc-ex or afc-ex",
             _ => "anything",
         }
     }
@@ -80,7 +95,7 @@ impl Sabotage {
     /// The mistake of the database.
     pub(super) fn of_host(self) -> Option<host::Sabotage> {
         match self {
-            Sabotage::CfcEx(mistake) => Some(mistake),
+            Sabotage::CfcEx(mistake) | Sabotage::Records(mistake) => Some(mistake),
             _ => None,
         }
     }

@@ -32,7 +32,8 @@ pub struct DeviceSpec {
     pub geometry: Geometry,
     /// Latencies.
     pub timing: Timing,
-    /// Whether reads are made in the gaps of a plane's timeline.
+    /// Whether operations are made in the gaps of a plane's timeline, see
+    /// [`Chip::with_filled_gaps`](flagstone::nand::Chip::with_filled_gaps).
     pub fills_gaps: bool,
     /// Whether the collector copies within a plane, past the channel.
     pub copy_back: bool,

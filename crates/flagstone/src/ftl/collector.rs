@@ -160,6 +160,21 @@ fn fetch_slots(ftl: &Ftl, victim: Pbn) {
     }
 }
 
+/// Copies a live page to where the collector would, outside of a collection. Returns when the copy
+/// is done, or nothing for a page that cannot be read.
+pub(crate) fn move_page(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    from: crate::units::Ppn,
+) -> Result<Option<Nanos>, FtlError> {
+    Ok(match relocate(ftl, owner, now, from)? {
+        Moved::To(done) => Some(done),
+        Moved::Dropped => Some(now),
+        Moved::Lost => None,
+    })
+}
+
 enum Moved {
     To(Nanos),
     Dropped,

@@ -35,7 +35,7 @@ pub use write::{Stream, Written};
 use crate::layout::Record;
 use crate::nand::{Addresses, Flash, FlashError, Geometry, Read};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
-pub(crate) use collector::{collect, make_room};
+pub(crate) use collector::{collect, make_room, move_page};
 use meta::MetaArea;
 use pool::{Pool, Zone};
 use std::fmt;

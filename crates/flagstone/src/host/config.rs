@@ -145,6 +145,10 @@ pub enum Sabotage {
     FlagLost,
     /// `cfc-ex`: it hands no flag on where any page of the transaction is dead.
     OneDeath,
+    /// `cfc-ex`, `afc-ex`: an erase does not wait for the flags that its own leave to others.
+    FlagInFlight,
+    /// `cfc-ex`, `afc-ex`: flags that a cut has torn stay where they are.
+    TornFlagStays,
 }
 
 impl Default for HostConfig {

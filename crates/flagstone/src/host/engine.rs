@@ -34,6 +34,9 @@ pub(super) struct Engine {
     pub(super) stats: HostStats,
     pub(super) last_tx: TxId,
     pub(super) page_bytes: usize,
+    /// The instant of the last call: no later one is for an earlier instant, though what a call
+    /// waits for lies behind it.
+    pub(super) clock: Nanos,
 }
 
 /// A recovery manager: what has to be written when, and what a restart makes of it. The engine has
@@ -142,6 +145,7 @@ impl Engine {
             stats: HostStats::default(),
             last_tx: TxId(0),
             page_bytes,
+            clock: Nanos::ZERO,
         }
     }
 
@@ -245,6 +249,7 @@ impl Engine {
 
     /// Releases what is due.
     pub(super) fn settle(&mut self, now: Nanos) {
+        self.clock = self.clock.max(now);
         while let Some(&(when, tx)) = self.endings.first()
             && when <= now
         {

@@ -10,6 +10,10 @@
 //! moved but the first, and of the pages that an aborted transaction leaves
 //! only one has to be FALSE (`D10`). Pages of a transaction in progress are issued once its first
 //! one is durable, or a cut could leave the others without it.
+//!
+//! A transaction is committed as soon as its last FALSE flag is gone. So the erase that takes a flag
+//! of an aborted one waits (`D13`): for the FALSE flag that takes its place, or for the erases of all
+//! other entries.
 
 use super::book::{Book, Owned};
 use super::versions::Versions;
@@ -46,9 +50,11 @@ struct Entry {
     aborted: bool,
     /// The entry that is FALSE until commit; its block stays.
     first: Option<Member>,
-    /// When its pages are durable, and when the first one is.
+    /// When its pages and flags are durable, and when the first page is.
     written: Nanos,
     begun: Nanos,
+    /// When the erases are durable that took entries of it.
+    erased: Nanos,
 }
 
 #[derive(Debug)]
@@ -164,7 +170,7 @@ impl Verdicts for AfcEx {
     ) -> Result<Nanos, FtlError> {
         let mut done = now;
         for tx in self.book.txs_in(victim) {
-            let entry = &self.table[&tx];
+            let entry = self.table.get_mut(&tx).expect("it is in the book");
             if !entry.aborted || self.flaws.lose_flags {
                 continue;
             }
@@ -172,10 +178,18 @@ impl Verdicts for AfcEx {
             let left = left.filter(|member| self.book.block_of(member.at) != victim);
             let left: Vec<(Member, u8)> = left.map(|m| (m, self.book.flag(m))).collect();
             let says_so = left.iter().any(|&(_, flag)| !is_true(flag));
-            // Where the cut has torn a flag, the pages of the transaction were written anew.
             let candidate = left.iter().find(|&&(_, flag)| flag == TRUE);
-            if let Some(&(member, _)) = candidate.filter(|_| !says_so) {
-                done = done.max(self.book.set(ftl, now, member, FALSE, Cause::Gc)?);
+            let safe = match candidate {
+                _ if says_so => entry.written,
+                Some(&(member, _)) => {
+                    let set = self.book.set(ftl, now, member, FALSE, Cause::Gc)?;
+                    entry.written = entry.written.max(set);
+                    set
+                }
+                None => entry.erased,
+            };
+            if !self.flaws.issued_is_safe || candidate.is_some() && !says_so {
+                done = done.max(safe);
             }
         }
         Ok(done)
@@ -191,10 +205,11 @@ impl Verdicts for AfcEx {
         }
     }
 
-    fn erased(&mut self, _: &mut Ftl, victim: Pbn) {
+    fn erased(&mut self, victim: Pbn, done: Nanos) {
         for owned in self.book.erased(victim) {
             let entry = self.table.get_mut(&owned.tx).expect("it is in the book");
             entry.members.retain(|member| *member != owned.member);
+            entry.erased = entry.erased.max(done);
             if entry.members.is_empty() {
                 self.table.remove(&owned.tx);
             }

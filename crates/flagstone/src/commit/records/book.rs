@@ -6,9 +6,11 @@
 
 use super::format::peek_version;
 use super::{Member, spare};
+use crate::commit::table_bytes;
 use crate::ftl::{BlockState, Cause, Ftl, FtlError};
 use crate::nand::Geometry;
 use crate::units::{Nanos, Pbn, Ppn, TxId};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 /// An entry on flash.
@@ -147,6 +149,33 @@ impl Book {
             true => Ok(()),
             false => Err(format!("{kept} entries are in the table, {met} on flash")),
         }
+    }
+}
+
+/// Instants before which blocks are not erased, because a verdict needs what is in them until then.
+#[derive(Debug, Default)]
+pub(super) struct Deadlines(FxHashMap<Pbn, Nanos>);
+
+impl Deadlines {
+    /// A block is not erased before `until`.
+    pub(super) fn note(&mut self, block: Pbn, until: Nanos) {
+        if until > Nanos::ZERO {
+            let latest = self.0.entry(block).or_default();
+            *latest = until.max(*latest);
+        }
+    }
+
+    pub(super) fn get(&self, block: Pbn) -> Nanos {
+        self.0.get(&block).copied().unwrap_or_default()
+    }
+
+    /// A block was erased.
+    pub(super) fn forget(&mut self, block: Pbn) {
+        self.0.remove(&block);
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        table_bytes::<Pbn, Nanos>(self.0.len())
     }
 }
 

@@ -14,8 +14,11 @@
 //! is a newer committed copy, whose verdict is safe by the same rule (`D12`). Flags of a
 //! transaction that is not committed are all FALSE. A flag is handed on once the commit of its
 //! transaction is durable, whatever others do.
+//!
+//! A committed transaction whose flags are all TRUE is forgotten. A flag of it may still be in
+//! flight then, so the blocks with its entries are erased once all of them are durable (`D13`).
 
-use super::book::{Book, Owned};
+use super::book::{Book, Deadlines, Owned};
 use super::versions::Versions;
 use super::{Flaws, Member, RecordInfo, Verdicts};
 use crate::commit::table_bytes;
@@ -62,6 +65,8 @@ pub(super) struct CfcEx {
     table: FxHashMap<TxId, Entry>,
     /// The entries of these.
     book: Book,
+    /// When the flags of forgotten transactions are durable that have entries in a block.
+    kept: Deadlines,
 }
 
 impl CfcEx {
@@ -70,6 +75,7 @@ impl CfcEx {
             flaws,
             table: FxHashMap::default(),
             book: Book::new(ftl),
+            kept: Deadlines::default(),
         }
     }
 
@@ -91,6 +97,9 @@ impl CfcEx {
             let entry = self.table.remove(&tx).expect("looked up above");
             for member in entry.members {
                 self.book.remove(member);
+                if !self.flaws.issued_is_safe {
+                    self.kept.note(self.book.block_of(member.at), entry.written);
+                }
             }
         }
     }
@@ -212,7 +221,7 @@ impl Verdicts for CfcEx {
         victim: Pbn,
         versions: &Versions,
     ) -> Result<Nanos, FtlError> {
-        let mut done = now;
+        let mut done = now.max(self.kept.get(victim));
         for tx in self.book.txs_in(victim) {
             if self.table[&tx].state == State::Committed {
                 done = done.max(self.hand_on(ftl, now, (tx, victim), versions)?);
@@ -231,7 +240,8 @@ impl Verdicts for CfcEx {
         }
     }
 
-    fn erased(&mut self, _: &mut Ftl, victim: Pbn) {
+    fn erased(&mut self, victim: Pbn, _: Nanos) {
+        self.kept.forget(victim);
         let gone = self.book.erased(victim);
         for owned in &gone {
             let entry = self.table.get_mut(&owned.tx).expect("it is in the book");
@@ -255,6 +265,7 @@ impl Verdicts for CfcEx {
         vec![
             ("transaction_table", table + members as u64),
             ("entries_on_flash", self.book.bytes()),
+            ("flags_in_flight", self.kept.bytes()),
         ]
     }
 

@@ -195,8 +195,8 @@ impl Owner for Records {
         ftl.sync(now, self.left.max(self.versions.settled(victim)))
     }
 
-    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, _: Nanos) {
+    fn erased(&mut self, _: &mut Ftl, victim: Pbn, done: Nanos) {
         self.versions.forget(victim);
-        self.verdicts.erased(ftl, victim);
+        self.verdicts.erased(victim, done);
     }
 }

@@ -4,14 +4,14 @@
 use super::collect::Records;
 use super::format::list_bytes;
 use super::merge::merge;
-use super::recover::{Recovered, recover};
+use super::recover::{Recovered, Torn, recover};
 use super::versions::Version;
 use super::{ENTRIES_MAX, Flaws, Live, Pending, RecordInfo, RecordKind, RecordOptions};
 use crate::commit::{DeviceError, HostStats};
-use crate::ftl::{Cause, Config, Ftl, FtlError, Stats, Stream, make_room};
+use crate::ftl::{BlockState, Config, Ftl, FtlError, Stats, collect, make_room, move_page};
 use crate::nand::{Flash, Geometry};
 use crate::page::{self, SlotNo};
-use crate::units::{Lpn, Nanos, Ppn, TxId};
+use crate::units::{Lpn, Nanos, Pbn, TxId};
 use std::collections::BTreeSet;
 
 /// A page as [`RecordDevice::read`] finds it. Its buffers can be used again.
@@ -32,10 +32,11 @@ pub struct RecordDevice {
     ftl: Ftl,
     records: Records,
     kind: RecordKind,
+    flaws: Flaws,
     max_c: u8,
     last_tx: TxId,
-    /// Until [`RecordDevice::resolve`]: versions of transactions with torn flags (D8).
-    unresolved: Option<Vec<(Lpn, Ppn)>>,
+    /// Until [`RecordDevice::resolve`]: the flags that cuts have torn.
+    unresolved: Option<Torn>,
     host: HostStats,
     recovered_at: Nanos,
 }
@@ -77,6 +78,7 @@ impl RecordDevice {
             ftl,
             records,
             kind,
+            flaws,
             max_c: options.max_c,
             last_tx,
             unresolved: Some(torn),
@@ -243,30 +245,47 @@ impl RecordDevice {
                 self.end_aborted(tx);
             }
         }
-        // D8. Blocks with versions of such transactions stay until all have been replaced, or what
-        // is left of the transaction could pass for something else.
-        let block = |at: Ppn| self.ftl.geometry().block_of(at);
-        let blocks: Vec<_> = torn.iter().map(|&(_, at)| block(at)).collect();
-        for &block in &blocks {
-            self.ftl.pin(block);
+        self.mend(done, torn)
+    }
+
+    /// Makes torn flags disappear (D8): live pages with one are copied, and the copies have the
+    /// flags that their transactions should have; then the blocks with such pages are erased. Until
+    /// that is over, the collector keeps off all blocks with entries of these transactions. Returns
+    /// when it is durable.
+    fn mend(&mut self, now: Nanos, torn: Torn) -> Result<Nanos, DeviceError> {
+        let Torn { pages, blocks } = torn;
+        if self.flaws.keep_torn {
+            return Ok(now);
         }
-        let mut written = done;
-        for (lpn, at) in torn {
-            if self.ftl.is_live(at) {
-                make_room(&mut self.ftl, &mut self.records, done)?;
-                let to = (Stream::Host, Cause::Recovery);
-                match self.records.rewrite(&mut self.ftl, done, lpn, to) {
-                    Ok(end) => written = written.max(end.unwrap_or_default()),
-                    Err(FtlError::Unreadable { .. }) => {}
-                    Err(other) => return Err(other.into()),
-                }
+        let (ftl, records) = (&mut self.ftl, &mut self.records);
+        for &block in &blocks {
+            ftl.pin(block);
+        }
+        let mut copied = now;
+        for &page in &pages {
+            if ftl.is_live(page) {
+                make_room(ftl, records, now)?;
+                // A page that cannot be read stays as it is, and so does its block.
+                copied = copied.max(move_page(ftl, records, now, page)?.unwrap_or_default());
             }
         }
-        done = self.ftl.sync(done, written)?;
-        for block in blocks {
-            self.ftl.unpin(block);
+        let now = ftl.sync(now, copied)?;
+        let flags: BTreeSet<Pbn> = pages
+            .iter()
+            .map(|&page| ftl.geometry().block_of(page))
+            .collect();
+        let mut erased = now;
+        for &block in &flags {
+            make_room(ftl, records, now)?;
+            ftl.unpin(block);
+            if ftl.block_state(block) == BlockState::Full {
+                erased = erased.max(collect(ftl, records, now, block)?);
+            }
         }
-        Ok(done)
+        for &block in blocks.difference(&flags) {
+            ftl.unpin(block);
+        }
+        Ok(ftl.sync(now, erased)?)
     }
 
     fn ready(&self) -> Result<(), DeviceError> {
@@ -437,6 +456,17 @@ impl RecordDevice {
                 .commit(&mut self.ftl, at, (tx, done), undecided);
         }
         Ok(done)
+    }
+
+    /// Collects the block of a page, which is closed if it is being written.
+    #[cfg(test)]
+    pub(super) fn collect(&mut self, now: Nanos, at: crate::units::Ppn) -> Result<(), DeviceError> {
+        let block = self.ftl.geometry().block_of(at);
+        self.ftl.seal_block(block);
+        if self.ftl.block_state(block) == BlockState::Full {
+            collect(&mut self.ftl, &mut self.records, now, block)?;
+        }
+        Ok(())
     }
 
     /// Rolls a transaction back. Returns when the device is done with it.

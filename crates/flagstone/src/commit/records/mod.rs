@@ -24,8 +24,7 @@
 //!             4. The erase of a block is issued after what made its versions dead is durable, and
 //!                after the flags and merged pages that it leaves behind are; if it takes the last
 //!                TRUE flag of a transaction, also after what made its other versions dead is.
-//!                Erases need no order: what comes back of a transaction meets all its other flags
-//!                (D5).
+//!             5. What a verdict relies on when a flag is erased is durable then (D13).
 //!
 //! Recovery    facts                                            verdict
 //!   @A        the flags of a transaction say committed         committed
@@ -49,8 +48,9 @@
 //!                 has read all of them, and the collector has them in memory (D11).
 //!             D7. When a page is collected and none of its records is pending, its versions are
 //!                 merged into one. It notes the LSN of records that come from an older one.
-//!             D8. Flags that a cut has torn are not touched again: `resolve` writes the pages of
-//!                 such a transaction anew.
+//!             D8. Flags that a cut has torn are not touched again. `resolve` copies live pages with
+//!                 such a flag, and erases the blocks of all pages with one, before the host's log
+//!                 may forget the transaction.
 //!             D9. Devices on which flags cannot be changed in place are refused.
 //!             D10. AFC_ex keeps one FALSE flag of an aborted transaction, and pins the block of
 //!                 one page of one that is in progress.
@@ -62,6 +62,12 @@
 //!             D12. CFC_ex keeps one TRUE flag of a committed transaction, as long as a live
 //!                 version has an entry of it. As printed, the page before each dead one gets the
 //!                 flag that goes with it, also where it is dead itself.
+//!             D13. The paper collects one block at a time. Where several are collected at once, an
+//!                 erase that takes a flag waits until the flags that speak for the transaction
+//!                 afterwards are durable: also those of a transaction that CFC_ex has forgotten.
+//!                 Under CFC_ex, entries that an undone erase brings back are dead, and no reader
+//!                 asks for them. Under AFC_ex they could pass for committed, so the last FALSE
+//!                 flag of an aborted transaction waits for the erases of its other entries.
 //!             As published: D4 and invariant 3 are left out.
 
 mod afc_ex;
@@ -185,6 +191,10 @@ pub(crate) struct Flaws {
     pub(crate) trust_deaths: bool,
     /// D12: CFC_ex takes all versions of a transaction for dead once one is.
     pub(crate) one_death: bool,
+    /// D13: what a verdict needs in a block is taken for durable once it was issued.
+    pub(crate) issued_is_safe: bool,
+    /// D8: torn flags stay where they are.
+    pub(crate) keep_torn: bool,
 }
 
 impl Flaws {
@@ -262,8 +272,8 @@ trait Verdicts {
     /// A page has a copy.
     fn relocated(&mut self, from: Ppn, to: &Written);
 
-    /// The victim is erased.
-    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn);
+    /// The erase of the victim is issued and will be done at `done`.
+    fn erased(&mut self, victim: Pbn, done: Nanos);
 
     /// Whether a transaction is known to be aborted.
     fn is_aborted(&self, tx: TxId) -> bool;

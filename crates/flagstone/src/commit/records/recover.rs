@@ -7,7 +7,7 @@ use super::format::{List, Tail, read_version};
 use super::versions::{Held, Version, Versions};
 use super::{Flaws, Live, Member, RecordKind, afc_ex::AfcEx, cfc_ex::CfcEx};
 use crate::ftl::{Cause, Ftl, FtlError, Mounted, Slot};
-use crate::units::{Lpn, Nanos, Ppn, TxId};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,11 +21,19 @@ struct Page {
     list: Option<u32>,
 }
 
+/// What cuts have left of flags (D8).
+#[derive(Debug, Default)]
+pub(super) struct Torn {
+    /// Pages with a torn flag.
+    pub(super) pages: Vec<Ppn>,
+    /// Blocks with entries of the transactions whose flags are torn.
+    pub(super) blocks: BTreeSet<Pbn>,
+}
+
 /// What a device knows after recovery.
 pub(super) struct Recovered {
     pub(super) records: Records,
-    /// Versions of transactions with torn flags (D8).
-    pub(super) torn: Vec<(Lpn, Ppn)>,
+    pub(super) torn: Torn,
     pub(super) last_tx: TxId,
     pub(super) done: Nanos,
 }
@@ -80,11 +88,17 @@ pub(super) fn recover(
         merged: 0,
     };
     records.versions.flaws = flaws;
-    let mut torn_txs = BTreeSet::new();
+    let mut torn = Torn::default();
     for (tx, members) in found {
         let flags: Vec<u8> = members.iter().map(|owned| owned.flag).collect();
-        if flags.iter().any(|&flag| records.verdicts.is_torn(flag)) {
-            torn_txs.insert(tx);
+        let is_torn = |owned: &&Owned| records.verdicts.is_torn(owned.flag);
+        let pages = members.iter().filter(is_torn).map(|owned| owned.member.at);
+        let before = torn.pages.len();
+        torn.pages.extend(pages);
+        if torn.pages.len() > before {
+            let blocks = members.iter().map(|owned| owned.member.at);
+            let block_of = |at| ftl.geometry().block_of(at);
+            torn.blocks.extend(blocks.map(block_of));
         }
         records.verdicts.found(tx, &members);
         if !records.verdicts.is_committed(&flags) {
@@ -95,15 +109,6 @@ pub(super) fn recover(
             records.live.insert(tx, in_doubt);
         }
     }
-    let torn = pages
-        .iter()
-        .filter(|page| {
-            let list = page.list.map(|list| &lists[list as usize].0);
-            let mut entries = list.into_iter().flat_map(|list| &list.entries);
-            entries.any(|entry| torn_txs.contains(&entry.tx))
-        })
-        .map(|page| (page.lpn, page.at))
-        .collect();
     restore_versions(ftl, &mut records, &pages, &lists);
     ftl.finish_mount();
     Ok(Recovered {

@@ -67,14 +67,19 @@ impl FlagEx {
         if self.log.room() >= needed {
             return Ok(None);
         }
-        engine.pool.pin(here);
-        let taken = self.checkpoint(engine, now, Lsn::MAX);
-        engine.pool.unpin(here);
-        taken?;
-        if self.log.room() >= needed {
+        // A checkpoint writes out what has changed, and what live transactions keep stays. Its own
+        // records come out of what a restart needs, so it is taken where it makes room, and not
+        // each time that somebody asks again.
+        let kept_by = self.oldest_before();
+        let oldest = kept_by.map_or(self.log.end(), |(since, _)| since);
+        if self.log.room_from(oldest) >= needed + 2 * BARE {
+            engine.pool.pin(here);
+            let taken = self.checkpoint(engine, now, Lsn::MAX);
+            engine.pool.unpin(here);
+            taken?;
             return Ok(None);
         }
-        match self.oldest_before() {
+        match kept_by {
             Some((_, victim)) => Ok(Some(Step::Abort {
                 victim,
                 why: Why::LogFull,
@@ -130,7 +135,7 @@ impl FlagEx {
             Some(Sabotage::EarlyCheckpoint) => now,
             _ => ready.max(self.written).max(self.flagged),
         };
-        self.not_before.retain(|_, when| *when > now);
+        self.not_before.retain(|_, when| *when > engine.clock);
         let begin = self
             .log
             .append(&Entry::mark(What::CheckpointBegin, TxId(0), 0, &[]))?;

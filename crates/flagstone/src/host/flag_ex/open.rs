@@ -61,6 +61,8 @@ pub(in crate::host) fn open(
     let flaws = Flaws {
         lose_flags: has(Sabotage::FlagLost),
         one_death: has(Sabotage::OneDeath),
+        issued_is_safe: has(Sabotage::FlagInFlight),
+        keep_torn: has(Sabotage::TornFlagStays),
         ..Flaws::of(&records)
     };
     let mut device = RecordDevice::start(flash, kind, device, &records, flaws, now)?;

@@ -472,3 +472,36 @@ fn a_log_that_an_old_commit_keeps_full_costs_the_transaction_over_it() {
         assert_eq!(small.value(reader, rid(0, 0)), Some(vec![1; 5]));
     }
 }
+
+/// A live transaction keeps the log from being shortened, and others are told to abort it. Each of
+/// them that asked again took a checkpoint, until the log had no room left for a restart.
+#[test]
+fn asking_again_for_a_full_log_takes_nothing_of_it() {
+    for stack in stacks() {
+        let mut small = SmallHost::new(stack, config());
+        let first = [Write(1, 0, 0, 1), Commit(1), Write(2, 0, 0, 2)];
+        let mut story = play(&mut small, &first);
+        let full = |small: &mut SmallHost, tx, value: u8| {
+            let now = small.now;
+            let asked = small.host().write(now, tx, rid(1, 0), Some(&[value; 5]));
+            match asked.clone().expect("it is an answer") {
+                Step::Done((), done) => small.now = done,
+                Step::Abort { why, .. } => assert_eq!(why, Why::LogFull),
+                Step::Waits => panic!("nobody has the lock"),
+            }
+            matches!(asked, Ok(Step::Abort { .. }))
+        };
+        let now = small.now;
+        let tx = small.host().begin(now).expect("it begins");
+        let writes = (0..1000u32).take_while(|n| !full(&mut small, tx, *n as u8));
+        assert!(writes.count() < 999, "{stack}: the log never fills");
+        let written = small.host().stats().log.bytes;
+        for _ in 0..1000 {
+            assert!(full(&mut small, tx, 7), "{stack}: it is full");
+        }
+        assert_eq!(small.host().stats().log.bytes, written, "{stack}");
+        small.restart(None);
+        story.committed.retain(|by| *by == 1);
+        assert_eq!(small.contents(), story.right(&story.committed), "{stack}");
+    }
+}

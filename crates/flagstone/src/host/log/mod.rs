@@ -150,6 +150,9 @@ pub(super) struct Log {
     forced: Lsn,
     /// Up to here it was durable when the log was opened.
     opened: Lsn,
+    /// The end of the last whole record that was found then. Behind `opened` there may be a
+    /// checkpoint that never counted.
+    found: Lsn,
     /// The ends of recent forces, and when each was durable; instants ascend.
     recent: VecDeque<(Lsn, Nanos)>,
     /// When all that is older than what `recent` knows was durable.
@@ -182,6 +185,7 @@ impl Log {
             buffer: Vec::new(),
             forced: payload,
             opened: payload,
+            found: payload,
             recent: VecDeque::new(),
             settled: Nanos::ZERO,
             oldest: payload,
@@ -230,6 +234,7 @@ impl Log {
             .extend_from_slice(&bytes[(tail - start) as usize..(end - start) as usize]);
         log.forced = end;
         log.opened = end;
+        log.found = start + at as u64;
         log.epoch += 1;
         done = log.write_master(store, done, checkpoint, last_tx)?;
         let tape = Tape {
@@ -317,12 +322,12 @@ impl Log {
         }
     }
 
-    /// Leaves a gap in the stream: the next record has this LSN, or one that is a little higher. A
-    /// restart finds what follows once the master points behind the gap.
-    pub(super) fn skip_to(&mut self, lsn: Lsn) {
-        let number = lsn
-            .div_ceil(self.payload)
-            .max(self.end() / self.payload + 2);
+    /// Leaves a gap in the stream: no record that was ever durable, nor one that was so many bytes
+    /// ahead of it, has an LSN as high as the next one. A restart finds what follows once the master
+    /// points behind the gap.
+    pub(super) fn skip(&mut self, ahead: u64) {
+        let highest = self.end().max(self.found) + ahead;
+        let number = (highest / self.payload + 1).max(self.end() / self.payload + 2);
         self.start = number * self.payload;
         self.buffer.clear();
         self.forced = self.start;

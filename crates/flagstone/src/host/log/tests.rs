@@ -103,6 +103,31 @@ fn a_gap_ends_the_log_though_the_page_behind_it_is_new() {
     assert_eq!(ids(&open(&mut pages).1), [0, 1, 3]);
 }
 
+/// A page on flash may have the LSN that lies just as far ahead of the durable log as is allowed. A
+/// record behind the gap that had the same LSN was not redone there. A checkpoint that never counted
+/// is durable too, though the log goes on before it.
+#[test]
+fn a_gap_is_wider_than_what_pages_can_be_ahead_of_what_was_durable() {
+    for (records, ahead) in (1..6).flat_map(|n| (0..300).map(move |ahead| (n, ahead))) {
+        for checkpoint in [false, true] {
+            let mut pages = Pages::default();
+            let (mut log, _) = open(&mut pages);
+            append(&mut log, &mut pages, 0..records, 40);
+            if checkpoint {
+                for what in [What::CheckpointBegin, What::CheckpointEnd] {
+                    log.append(&Entry::mark(what, TxId(0), 0, &[])).unwrap();
+                }
+                let end = log.end();
+                log.force(&mut pages, Nanos::ZERO, end).unwrap();
+            }
+            let durable = log.end();
+            let (mut log, _) = open(&mut pages);
+            log.skip(ahead);
+            assert!(log.end() > durable + ahead, "{records} records, {ahead}");
+        }
+    }
+}
+
 #[test]
 fn forces_end_in_the_order_of_the_stream() {
     let mut pages = Pages::default();

@@ -68,8 +68,8 @@ struct World {
 type Wrong = String;
 
 impl World {
-    fn new(kind: RecordKind, max_c: u8, flaws: Flaws, seed: u64) -> World {
-        let mut bench = Bench::new(kind, max_c, flaws);
+    fn new(kind: RecordKind, (max_c, planes): (u8, u32), flaws: Flaws, seed: u64) -> World {
+        let mut bench = Bench::on(Bench::chip_of(max_c, planes), kind, max_c, flaws);
         bench.resolve(&[]);
         for page in 0..PAGES {
             bench.write(page, 0, &[], &[]);
@@ -450,8 +450,8 @@ struct Run {
 }
 
 /// Lives of a device, each ended by a cut.
-fn run(kind: RecordKind, max_c: u8, flaws: Flaws, seed: u64, lives: u64) -> Run {
-    let mut world = World::new(kind, max_c, flaws, seed);
+fn run(kind: RecordKind, (max_c, planes): (u8, u32), flaws: Flaws, seed: u64, lives: u64) -> Run {
+    let mut world = World::new(kind, (max_c, planes), flaws, seed);
     let (mut merged, mut collections) = (0, 0);
     let mut outcome = Ok(());
     for _ in 0..lives {
@@ -476,9 +476,10 @@ fn histories_under_cuts_keep_what_has_committed() {
         let (mut merged, mut collections) = (0, 0);
         for seed in 0..SEEDS {
             let max_c = 1 + seed as u8 % 4;
-            let run = run(kind, max_c, Flaws::default(), seed, 60);
+            let planes = 2 << (seed % 3);
+            let run = run(kind, (max_c, planes), Flaws::default(), seed, 60);
             if let Err(wrong) = run.outcome {
-                panic!("{kind}, max_c {max_c}, seed {seed}: {wrong}");
+                panic!("{kind}, max_c {max_c}, {planes} planes, seed {seed}: {wrong}");
             }
             merged += run.merged;
             collections += run.collections;
@@ -494,7 +495,7 @@ const SEEDS: u64 = 40;
 /// How many of some seeds end in a loss.
 fn losses(kind: RecordKind, flaws: Flaws) -> usize {
     let lost = |&seed: &u64| {
-        let run = || run(kind, 2, flaws, seed, 60).outcome;
+        let run = || run(kind, (2, 2 << (seed % 3)), flaws, seed, 60).outcome;
         let caught = std::panic::catch_unwind(run);
         !matches!(caught, Ok(Ok(())))
     };

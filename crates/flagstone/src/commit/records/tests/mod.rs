@@ -2,6 +2,7 @@
 
 mod flags;
 mod history;
+mod losses;
 mod scenarios;
 
 use super::*;
@@ -26,10 +27,15 @@ struct Bench {
 
 impl Bench {
     fn chip(max_c: u8) -> Chip {
+        Bench::chip_of(max_c, 2)
+    }
+
+    /// On more planes more blocks are open.
+    fn chip_of(max_c: u8, planes: u32) -> Chip {
         small::chip(Geometry {
-            channels: 1,
-            packages_per_channel: 2,
-            blocks_per_plane: 22,
+            channels: planes,
+            packages_per_channel: 1,
+            blocks_per_plane: 4 + 36 / planes,
             pages_per_block: 5,
             spare_bytes: 40,
             cell: Cell::Slc {
@@ -41,11 +47,15 @@ impl Bench {
     }
 
     fn new(kind: RecordKind, max_c: u8, flaws: Flaws) -> Bench {
+        Bench::on(Bench::chip(max_c), kind, max_c, flaws)
+    }
+
+    fn on(chip: Chip, kind: RecordKind, max_c: u8, flaws: Flaws) -> Bench {
         let options = RecordOptions {
             max_c,
             as_published: false,
         };
-        let power = PowerCut::new(Bench::chip(max_c));
+        let power = PowerCut::new(chip);
         let mut bench = Bench {
             kind,
             options,

@@ -1,0 +1,195 @@
+//! Losses of acknowledged data, each with the story of what was on flash, and the switch that puts
+//! the mistake back.
+
+use super::*;
+
+/// Page 0 has so many committed records. One transaction changes all of them but the first and is
+/// rolled back. Another changes the first and is about to commit. The power fails with `cut`.
+fn about_to_commit(
+    kind: RecordKind,
+    flaws: Flaws,
+    records: u16,
+    cut: Option<Cut>,
+) -> (Bench, TxId) {
+    let mut bench = Bench::new(kind, 3, flaws);
+    bench.resolve(&[]);
+    bench.write(0, 1, &vec![1; records.into()], &[]);
+    bench.restart(2, cut).expect("it opens");
+    bench.resolve(&[]);
+    let (rolled_back, kept) = (bench.begin(), bench.begin());
+    let others: Vec<SlotNo> = (1..records).collect();
+    let pending = [(rolled_back, &others[..]), (kept, &[0])];
+    bench.write(0, 2, &vec![2; records.into()], &pending);
+    bench.abort(rolled_back);
+    (bench, kept)
+}
+
+/// Tears the flag of the commit in many ways. Its log is there at the first restart and gone at the
+/// second. Says after how many of these the commit was lost.
+fn torn_losses(kind: RecordKind, flaws: Flaws, records: u16) -> usize {
+    let (bench, _) = about_to_commit(kind, flaws, records, None);
+    let at = bench.flash.look(PowerCut::issued);
+    let mut right = vec![1; records.into()];
+    right[0] = 2;
+    let mut lost = 0;
+    for dice in 0..64 {
+        let torn = true;
+        let cut = Some(Cut { at, dice, torn });
+        let (mut bench, kept) = about_to_commit(kind, flaws, records, cut);
+        let now = bench.now;
+        assert!(bench.device().commit(now, kept).is_err(), "no cut");
+        let mut found = |log: &[TxId]| {
+            bench.restart(2, None).expect("there is no cut");
+            let (now, log) = (bench.now, log.iter().copied().collect());
+            bench.now = bench.device().resolve(now, &log).expect("it resolves");
+            bench.values(0, records)
+        };
+        assert_eq!(found(&[kept]), right, "{kind}, {records} records, {dice}");
+        lost += usize::from(found(&[]) != right);
+    }
+    lost
+}
+
+/// A page with many records that were rolled back is larger when it is merged: each restored record
+/// is listed with its LSN. Where that does not fit, a restart left the torn flag of another
+/// transaction in the page and took it for mended. The host's log forgot the commit, and the next
+/// restart believed the flag.
+#[test]
+fn d8_torn_flags_go_also_where_a_merged_page_would_be_too_large() {
+    for kind in RecordKind::ALL {
+        for records in [2, 8, 18, 20, 24] {
+            let lost = torn_losses(kind, Flaws::default(), records);
+            assert_eq!(lost, 0, "{kind}, {records} records");
+            let keep_torn = Flaws {
+                keep_torn: true,
+                ..Flaws::default()
+            };
+            assert!(torn_losses(kind, keep_torn, records) > 0, "{kind}");
+        }
+    }
+}
+
+/// What happened to the first pages of a device. Gives the physical pages whose blocks are collected
+/// then, all at one instant and in this order, and what the first record of the logical pages must
+/// be after a power cut in the midst of that.
+type Scene = fn(&mut Bench) -> (Vec<Ppn>, Vec<u8>);
+
+/// Plays a scene on a device of four planes whose power fails with `cut`, up to the collections.
+fn played(
+    (kind, flaws): (RecordKind, Flaws),
+    scene: Scene,
+    cut: Option<Cut>,
+) -> (Bench, Vec<Ppn>, Vec<u8>) {
+    let mut bench = Bench::on(Bench::chip_of(3, 4), kind, 3, flaws);
+    bench.resolve(&[]);
+    bench.restart(2, cut).expect("it opens");
+    bench.resolve(&[]);
+    let (victims, right) = scene(&mut bench);
+    (bench, victims, right)
+}
+
+fn collect_all(bench: &mut Bench, victims: &[Ppn]) {
+    let now = bench.now;
+    for &at in victims {
+        let collected = bench.device().collect(now, at);
+        collected.expect("the power is on");
+    }
+}
+
+/// Cuts the power a little after the collections of a scene have begun, with many outcomes of what
+/// is in flight. Says how many of them are followed by something that is wrong.
+fn scene_losses(kind: RecordKind, flaws: Flaws, scene: Scene) -> usize {
+    let (mut bench, victims, right) = played((kind, flaws), scene, None);
+    collect_all(&mut bench, &victims);
+    let at = bench.flash.look(PowerCut::issued);
+    let lost = |&dice: &u64| {
+        let torn = dice % 2 == 0;
+        let cut = Some(Cut { at, dice, torn });
+        let (mut bench, victims, _) = played((kind, flaws), scene, cut);
+        collect_all(&mut bench, &victims);
+        let soon = bench.now + Nanos::from_micros(400);
+        let written = bench.device().write(soon, Lpn(30), &[], &[]);
+        assert!(written.is_err(), "no cut");
+        bench.restart(2, None).expect("there is no cut");
+        bench.resolve(&[]);
+        let mut pages = right.iter().enumerate();
+        pages.any(|(page, &right)| bench.values(page as u32, 1)[0] != right)
+    };
+    (0..256).filter(lost).count()
+}
+
+fn holds_and_is_noticed(kind: RecordKind, scene: Scene) {
+    assert_eq!(scene_losses(kind, Flaws::default(), scene), 0, "{kind}");
+    let issued_is_safe = Flaws {
+        issued_is_safe: true,
+        ..Flaws::default()
+    };
+    let lost = scene_losses(kind, issued_is_safe, scene);
+    assert!(lost > 0, "{kind}: the mistake does no harm");
+}
+
+impl Bench {
+    /// Where the newest version of a page is.
+    fn place(&mut self, page: u32) -> Ppn {
+        let slot = self.device().ftl().slot(Lpn(page));
+        slot.ppn().expect("it was written")
+    }
+}
+
+/// A committed transaction has a TRUE flag in a dead page and a FALSE one in a live page. A
+/// collection copies the live page with TRUE. The transaction was forgotten then, and another
+/// collection erased the dead page while the copy was still in flight.
+#[test]
+fn d13_cfc_ex_remembers_flags_in_flight_of_what_it_forgets() {
+    holds_and_is_noticed(RecordKind::CfcEx, |bench| {
+        let (tx, other) = (bench.begin(), bench.begin());
+        bench.write(0, 1, &[1, 1], &[(tx, &[0]), (other, &[1])]);
+        bench.write(1, 2, &[1, 1], &[(tx, &[0])]);
+        let victims = vec![bench.place(0), bench.place(1)];
+        bench.commit(tx);
+        bench.write(1, 3, &[1, 1], &[]);
+        (victims, vec![1, 1])
+    });
+}
+
+/// A transaction has been rolled back, and its page that says FALSE is dead. Another page of it,
+/// which says TRUE, is live, because another transaction is in it. A collection copies that with
+/// FALSE. Another collection erased the dead page while the copy was still in flight.
+#[test]
+fn d13_afc_ex_waits_for_the_false_flag_of_a_copy() {
+    holds_and_is_noticed(RecordKind::AfcEx, |bench| {
+        for page in 0..2 {
+            bench.write(page, 1, &[1, 1], &[]);
+        }
+        let (tx, other) = (bench.begin(), bench.begin());
+        bench.write(2, 1, &[2], &[(other, &[0])]);
+        for page in 0..2 {
+            bench.write(page, 2, &[2, 2], &[(tx, &[0]), (other, &[1])]);
+        }
+        let victims = vec![bench.place(1), bench.place(0)];
+        bench.abort(tx);
+        bench.write(0, 3, &[1, 2], &[(other, &[1])]);
+        (victims, vec![1, 1])
+    });
+}
+
+/// A transaction has been rolled back and both its pages are dead: one says FALSE, the other TRUE.
+/// A collection erases the latter, another one the former. Both erases were in flight, and the cut
+/// undid only that of the page that says TRUE.
+#[test]
+fn d13_afc_ex_erases_the_last_false_flag_after_all_others() {
+    holds_and_is_noticed(RecordKind::AfcEx, |bench| {
+        for page in 0..2 {
+            bench.write(page, 1, &[1], &[]);
+        }
+        let (tx, other) = (bench.begin(), bench.begin());
+        for page in 0..2 {
+            bench.write(page, 2, &[2], &[(tx, &[0])]);
+        }
+        let victims = vec![bench.place(1), bench.place(0)];
+        bench.abort(tx);
+        bench.write(0, 3, &[1], &[]);
+        bench.write(1, 4, &[3], &[(other, &[0])]);
+        (victims, vec![1, 1])
+    });
+}
