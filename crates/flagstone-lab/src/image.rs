@@ -13,6 +13,7 @@
 //! (4), then page (4) and kind (1: 1 unreadable, 2 weak); pages with data, a count (4), then page
 //! (4), bytes (4) and the bytes.
 
+use crate::inputs;
 use crate::output::{self, Output};
 use flagstone::commit::{Device, DeviceError, Kind, Options};
 use flagstone::ftl::Config;
@@ -164,7 +165,7 @@ pub fn load(
         path: path.into(),
         why,
     };
-    let bytes = std::fs::read(path).map_err(|error| fail(Why::Io("read", error)))?;
+    let bytes = inputs::bytes(path).map_err(|error| fail(Why::Io("read", error)))?;
     let contents = read(&bytes, geometry, setup).map_err(fail)?;
     let chip = Chip::with_contents(*geometry, timing, contents);
     let chip = chip.map_err(|what| fail(Why::Damaged(what)))?;
@@ -186,7 +187,7 @@ pub fn protocol(path: &Path) -> Result<Kind, ImageError> {
         path: path.into(),
         why,
     };
-    let bytes = std::fs::read(path).map_err(|error| fail(Why::Io("read", error)))?;
+    let bytes = inputs::bytes(path).map_err(|error| fail(Why::Io("read", error)))?;
     let (head, _) = read_head(&bytes).map_err(fail)?;
     let unknown = || fail(Why::Damaged(format!("no protocol `{}`", head.protocol)));
     Kind::by_name(&head.protocol).ok_or_else(unknown)
@@ -221,7 +222,7 @@ fn read(bytes: &[u8], geometry: &Geometry, setup: &Setup) -> Result<Contents, Wh
     let mut payload = Vec::new();
     let unpacked = zstd::stream::Decoder::new(rest).and_then(|unpack| {
         unpack
-            .take(head.payload_bytes + 1)
+            .take(head.payload_bytes.saturating_add(1))
             .read_to_end(&mut payload)
     });
     match unpacked {

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod nearest;
+pub mod inputs;
 pub mod output;
 pub mod stopwatch;
 pub mod device;

@@ -48,6 +48,9 @@ pub enum Why {
     /// There is something that is no regular file.
     #[error("it is a {0}, and a result goes to a regular file")]
     NoFile(&'static str),
+    /// A folder was wanted.
+    #[error("it is no folder")]
+    NotAFolder,
     /// The name is none of a file.
     #[error("that is no name of a file")]
     NoName,
@@ -165,7 +168,10 @@ impl Output {
 pub fn make_folder(path: &Path) -> Result<(), OutputError> {
     fs::create_dir_all(path).map_err(|error| OutputError {
         path: path.into(),
-        why: Why::Io(error),
+        why: match path.exists() && !path.is_dir() {
+            true => Why::NotAFolder,
+            false => Why::Io(error),
+        },
     })
 }
 
@@ -302,4 +308,87 @@ fn builder() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".flagstone-").suffix(".partial");
     builder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with a file that is there, and what is in the folder by name.
+    fn place() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "before").unwrap();
+        (folder, file)
+    }
+
+    fn names(folder: &Path) -> Vec<std::ffi::OsString> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_result_takes_its_place_when_it_is_whole_and_a_draft_that_is_dropped_is_gone() {
+        let (folder, file) = place();
+        for path in [file.clone(), folder.path().join("new")] {
+            let was = fs::read(&path).ok();
+            let output = Output::new(&path, &[]).unwrap();
+            let mut draft = output.draft().unwrap();
+            draft.write_all(b"half").unwrap();
+            assert_eq!(fs::read(&path).ok(), was);
+            drop(draft);
+            assert_eq!(fs::read(&path).ok(), was);
+            output.write(b"whole").unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"whole");
+        }
+        assert_eq!(names(folder.path()), ["file", "new"]);
+    }
+
+    /// What is used where a file system has no files without a name.
+    #[test]
+    fn a_hidden_draft_does_the_same() {
+        let (folder, file) = place();
+        let draft = || Draft {
+            output: Output::new(&file, &[]).unwrap(),
+            kind: Kind::Hidden(hidden(folder.path()).unwrap()),
+        };
+        let mut half = draft();
+        half.write_all(b"half").unwrap();
+        assert_eq!(names(folder.path()).len(), 2);
+        drop(half);
+        assert_eq!(names(folder.path()), ["file"]);
+        assert_eq!(fs::read(&file).unwrap(), b"before");
+        let mut whole = draft();
+        whole.write_all(b"whole").unwrap();
+        whole.finish().unwrap();
+        assert_eq!(names(folder.path()), ["file"]);
+        assert_eq!(fs::read(&file).unwrap(), b"whole");
+    }
+
+    /// The check is made again: what became a folder or a pipe meanwhile stays one.
+    #[test]
+    fn what_the_place_has_become_meanwhile_stays() {
+        let (folder, file) = place();
+        let output = Output::new(&file, &[]).unwrap();
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        let error = output.write(b"whole").unwrap_err();
+        assert!(matches!(error.why, Why::NoFile("folder")), "{error}");
+        assert!(file.is_dir());
+        assert_eq!(names(folder.path()), ["file"]);
+    }
+
+    #[test]
+    fn a_name_without_a_folder_is_one_of_this_folder() {
+        let name = format!("flagstone-output-{}", std::process::id());
+        let output = Output::new(Path::new(&name), &[]).unwrap();
+        output.write(b"whole").unwrap();
+        assert_eq!(fs::read(&name).unwrap(), b"whole");
+        fs::remove_file(&name).unwrap();
+        for name in ["", ".", "..", "/"] {
+            assert!(Output::new(Path::new(name), &[]).is_err(), "{name:?}");
+        }
+    }
 }

@@ -66,8 +66,8 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody has it open.
-    #[error("{path} is in use by another process: stop that first")]
+    /// Somebody has it open, or it is mounted.
+    #[error("{path} is in use: unmount it, or stop the process that has it open")]
     InUse {
         /// The file.
         path: PathBuf,
@@ -97,6 +97,16 @@ impl FileStore {
     /// # Errors
     /// [`OpenError`].
     pub fn open(path: &Path, options: &FileOptions) -> Result<FileStore, OpenError> {
+        let was_there = path.exists();
+        let opened = FileStore::open_or(path, options);
+        if matches!(opened, Err(OpenError::NotDirect { .. })) && !was_there {
+            // Made by the attempt, and empty.
+            let _ = std::fs::remove_file(path);
+        }
+        opened
+    }
+
+    fn open_or(path: &Path, options: &FileOptions) -> Result<FileStore, OpenError> {
         let FileOptions {
             page_bytes,
             in_flight,
@@ -118,15 +128,23 @@ impl FileStore {
             path: path.clone(),
             error,
         };
-        let flags = if direct {
-            OFlags::DIRECT
-        } else {
-            OFlags::empty()
-        };
+        // Asked for before it is opened: opening a pipe waits, opening some devices does things.
+        let kind = std::fs::metadata(&path).ok().map(|meta| meta.file_type());
+        let is_device = kind.is_some_and(|kind| kind.is_block_device());
+        if kind.is_some_and(|kind| !kind.is_file() && !is_device) {
+            return Err(OpenError::Options(format!(
+                "{} is neither a file nor a block device",
+                path.display()
+            )));
+        }
+        let mut flags = OFlags::empty();
+        flags.set(OFlags::DIRECT, direct);
+        // A block device that is mounted, or part of one that is, is busy.
+        flags.set(OFlags::EXCL, is_device);
         let opened = OpenOptions::new()
             .read(true)
             .write(true)
-            .create(true)
+            .create(!is_device)
             .truncate(false)
             .custom_flags(flags.bits().cast_signed())
             .open(&path);
@@ -134,14 +152,16 @@ impl FileStore {
             Err(error) if direct && error.kind() == io::ErrorKind::InvalidInput => {
                 return Err(OpenError::NotDirect { path });
             }
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                return Err(OpenError::InUse { path });
+            }
             other => other.map_err(failed)?,
         };
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(OpenError::InUse { path });
         }
-        let kind = file.metadata().map_err(failed)?.file_type();
         let end = file.seek(SeekFrom::End(0)).map_err(failed)?;
-        let most = if kind.is_block_device() {
+        let most = if is_device {
             end / page_bytes as u64
         } else {
             1 << 31
@@ -391,6 +411,11 @@ mod tests {
                 FileStore::open(path, &odd),
                 Err(OpenError::Options(_))
             ));
+            let folder = path.parent().expect("it is in one");
+            for other in [folder, Path::new("/dev/null")] {
+                let refused = FileStore::open(other, options);
+                assert!(matches!(refused, Err(OpenError::Options(_))), "{other:?}");
+            }
             let mut page = vec![0; options.page_bytes];
             let beyond = store.read(Nanos::ZERO, Lpn(u32::MAX), &mut page);
             assert!(matches!(beyond, Err(StoreError::OutOfRange { .. })));

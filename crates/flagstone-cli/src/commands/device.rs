@@ -85,6 +85,12 @@ fn fill(args: &Fill) -> Result<(), Failure> {
         true => Failure::Usage(error.to_string()),
         false => error.into(),
     };
+    if args.as_published && !setup.kind.info().as_published {
+        return Err(Failure::Usage(format!(
+            "{} has no form as printed that differs: leave --as-published out",
+            setup.kind
+        )));
+    }
     setup.capacity().map_err(refused)?;
     let output = Output::new(&args.out, &[Path::new(&args.device)])?;
     let (device, _) = setup.filled().map_err(refused)?;

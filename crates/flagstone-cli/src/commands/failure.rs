@@ -35,7 +35,7 @@ impl Failure {
     /// Says why on stderr and gives the exit code.
     pub fn report(self) -> ExitCode {
         let (Failure::Usage(text) | Failure::Failed(text)) = self;
-        note(&format!("error: {text}"));
+        note(&format!("error: {}", printable(&text)));
         ExitCode::from(NOT_DONE)
     }
 }
@@ -44,6 +44,13 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Failure::Failed(chain(&error))
     }
+}
+
+/// A message may quote a file that is no text: nothing of that is to reach a terminal as a command.
+fn printable(text: &str) -> String {
+    let odd = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    let shown = |c: char| if odd(c) { '\u{fffd}' } else { c };
+    text.chars().map(shown).collect()
 }
 
 /// An error and its causes in one line; a cause that the text names already is left out.
@@ -91,10 +98,17 @@ pub fn unless_closed(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
+/// Characters of a line that is shown.
+const EXCERPT_MAX: usize = 200;
+
 /// The first line of a part of a text with its number, and the part underlined.
 pub fn excerpt(text: &str, part: Range<usize>) -> String {
     let start = text[..part.start].rfind('\n').map_or(0, |end| end + 1);
     let line = text[start..].lines().next().unwrap_or_default();
+    // A line that no editor shows whole would fill the screen.
+    if line.chars().count() > EXCERPT_MAX {
+        return format!("  in a line of {} characters", line.chars().count());
+    }
     let number = text[..start].matches('\n').count() + 1;
     let before = text[start..part.start].chars().count();
     let end = part.end.min(start + line.len()).max(part.start);
@@ -127,6 +141,15 @@ mod tests {
         let inner = io::Error::other("no room");
         let outer: Failure = io::Error::new(ErrorKind::Other, inner).into();
         assert_eq!(outer, Failure::Failed("no room".into()));
+    }
+
+    #[test]
+    fn what_is_quoted_cannot_command_a_terminal() {
+        let text = "a\u{1b}[2J\r\0b\n\tc\u{9b}";
+        assert_eq!(
+            printable(text),
+            "a\u{fffd}[2J\u{fffd}\u{fffd}b\n\tc\u{fffd}"
+        );
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use super::{Failure, device, progress_bar, protocol_of, say, unknown};
 use clap::builder::PossibleValuesParser;
-use flagstone::index::{IndexKind, Info, Settings};
+use flagstone::index::{COMMON, IndexError, IndexKind, Info, Settings};
 use flagstone_lab::indexing::{
-    Bench, BenchError, IndexRecord, KeyKind, Options, Place, Plan, WORKLOADS,
+    Access, Bench, BenchError, IndexRecord, KeyKind, Options, Place, Plan, Step, WORKLOADS,
 };
 use flagstone_store::FileOptions;
 use serde_json::json;
@@ -41,17 +41,17 @@ struct BenchArgs {
     /// file that is not there yet, or a block device; time is then what requests take).
     #[arg(long, default_value = "sim")]
     store: String,
-    /// sim: a preset (see `flagstone device list`) or a TOML file. As many of its blocks are
-    /// simulated as the workload needs.
-    #[arg(long, default_value = "sal-high-end")]
-    device: String,
-    /// sim: the commit protocol of the device.
-    #[arg(long, default_value = "plain")]
-    protocol: String,
+    /// sim: a preset (see `flagstone device list`) or a TOML file [default: sal-high-end]. As many
+    /// of its blocks are simulated as the workload needs.
+    #[arg(long)]
+    device: Option<String>,
+    /// sim: the commit protocol of the device [default: plain].
+    #[arg(long)]
+    protocol: Option<String>,
     /// Keys: those loaded, or those at the end of a workload that inserts them.
     #[arg(long, default_value_t = 1_000_000)]
     records: u64,
-    /// Operations of each window [default: the workload's].
+    /// Operations of each window [default: the workload's]. A and G have as many as records.
     #[arg(long)]
     operations: Option<u64>,
     /// Which keys: uniform, names or ascending [default: the workload's].
@@ -60,24 +60,25 @@ struct BenchArgs {
     /// D, E: shares of searches, a window each.
     #[arg(long, value_delimiter = ',')]
     searches: Vec<f64>,
-    /// C: a window for each of these localities; D, E, H: the one. 0.8 is 80-20.
+    /// C: a window for each of these localities; D, E, H: the one. 0.8 is 80-20, 0.5 uniform.
     #[arg(long, value_delimiter = ',')]
     locality: Vec<f64>,
-    /// C, E: the hot buckets of a hash index lie anywhere, not side by side.
+    /// C, and D, E, H with a locality: the hot buckets of a hash index lie anywhere, not side by
+    /// side.
     #[arg(long)]
     scattered: bool,
-    /// Bytes of memory for page frames and the index's own buffers.
-    #[arg(long, default_value_t = 1 << 20)]
-    memory: u64,
+    /// Bytes of memory for page frames and the index's own buffers [default: 1048576].
+    #[arg(long)]
+    memory: Option<u64>,
     /// A setting of the index; several times for several.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
-    /// mem, file: bytes of a page.
-    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(256..=65536))]
-    page_bytes: u32,
-    /// file: requests in flight at once.
-    #[arg(long, default_value_t = 8)]
-    in_flight: usize,
+    /// mem, file: bytes of a page [default: 4096].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(256..=65536))]
+    page_bytes: Option<u32>,
+    /// file: requests in flight at once [default: 8].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+    in_flight: Option<u16>,
     /// file: go through the system's page cache.
     #[arg(long)]
     buffered: bool,
@@ -88,6 +89,8 @@ struct BenchArgs {
     #[arg(long)]
     json: bool,
 }
+
+const MORE_ROOM: &str = "use fewer --records, a larger --device, or --store mem";
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.action {
@@ -103,6 +106,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             bar.finish_and_clear();
             let record = outcome.map_err(|error| match error {
                 BenchError::Setup(why) => Failure::Usage(why),
+                BenchError::Index {
+                    source: IndexError::Full { .. },
+                    ..
+                } => Failure::from(error).tip(MORE_ROOM),
                 error => error.into(),
             })?;
             if args.json {
@@ -117,18 +124,25 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
     let kind = index_of(&args.index)?;
-    let mut settings = Settings::new().with("memory", args.memory);
+    let mut settings = Settings::new().with("memory", args.memory.unwrap_or(1 << 20));
     for pair in &args.set {
         let Some((name, value)) = pair.split_once('=') else {
             return Err(Failure::Usage(format!(
                 "--set {pair}: it must be NAME=VALUE"
             )));
         };
+        if name.trim() == "memory" && args.memory.is_some() {
+            return Err(Failure::Usage(
+                "--memory and --set memory say the same: give one of them".into(),
+            ));
+        }
         settings.set(name.trim(), value.trim());
     }
-    settings
-        .check(kind.info())
-        .map_err(|error| Failure::Usage(format!("--set: {error}")))?;
+    let known = || COMMON.iter().chain(kind.info().settings);
+    let names: Vec<&str> = known().map(|setting| setting.name).collect();
+    if let Some((name, _)) = settings.given().find(|(name, _)| !names.contains(name)) {
+        return Err(unknown(&format!("setting of {kind}"), name, &names));
+    }
     let keys = args.keys.as_deref().map(KeyKind::by_name).transpose();
     let options = Options {
         records: args.records,
@@ -139,14 +153,80 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
         keys: keys.map_err(Failure::Usage)?,
         scattered: args.scattered,
     };
+    let plan = Plan::new(&args.workload, &options).map_err(Failure::Usage)?;
+    let place = place_of(args)?;
+    check_use(args, &plan, kind.info())?;
     Ok(Bench {
         index: kind,
         settings,
         load: None,
-        place: place_of(args)?,
-        plan: Plan::new(&args.workload, &options).map_err(Failure::Usage)?,
+        place,
+        plan,
         seed: args.seed,
     })
+}
+
+/// Refuses options that would change nothing.
+fn check_use(args: &BenchArgs, plan: &Plan, info: &Info) -> Result<(), Failure> {
+    let hot = |step: &Step| matches!(step.access, Access::Hot(share) if share > 0.5);
+    let hash_places = !info.ordered && plan.steps.iter().any(hot);
+    let is = |names: &[&str]| names.contains(&args.workload.as_str());
+    let sim = args.store == "sim";
+    let file = args.store.starts_with("file:");
+    for (given, option, used, of) in [
+        (args.device.is_some(), "--device", sim, "--store sim"),
+        (args.protocol.is_some(), "--protocol", sim, "--store sim"),
+        (
+            args.page_bytes.is_some(),
+            "--page-bytes",
+            !sim,
+            "--store mem and file; a simulated device has its own",
+        ),
+        (
+            args.in_flight.is_some(),
+            "--in-flight",
+            file,
+            "--store file",
+        ),
+        (args.buffered, "--buffered", file, "--store file"),
+        (
+            !args.searches.is_empty(),
+            "--searches",
+            is(&["D", "E"]),
+            "the workloads D and E",
+        ),
+        (
+            !args.locality.is_empty(),
+            "--locality",
+            is(&["C", "D", "E", "H"]),
+            "the workloads C, D, E and H",
+        ),
+        (
+            args.locality.len() > 1,
+            "--locality with several",
+            is(&["C"]),
+            "the workload C",
+        ),
+        (
+            args.operations.is_some(),
+            "--operations",
+            !is(&["A", "G"]),
+            "other workloads than A and G, which have an insertion a record",
+        ),
+        (
+            args.scattered,
+            "--scattered",
+            hash_places,
+            "hash indexes under a workload with a locality above 0.5",
+        ),
+    ] {
+        if given && !used {
+            return Err(Failure::Usage(format!(
+                "{option} is for {of}, and would change nothing here: leave it out"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn index_of(name: &str) -> Result<IndexKind, Failure> {
@@ -158,28 +238,26 @@ fn index_of(name: &str) -> Result<IndexKind, Failure> {
 
 /// A further kind of store is an arm here and a variant of [`Place`].
 fn place_of(args: &BenchArgs) -> Result<Place, Failure> {
+    let page_bytes = args.page_bytes.unwrap_or(4096) as usize;
     match args.store.as_str() {
-        "mem" => Ok(Place::Mem {
-            page_bytes: args.page_bytes as usize,
-        }),
+        "mem" => Ok(Place::Mem { page_bytes }),
         "sim" => {
-            let protocol = protocol_of(&args.protocol)?;
-            let device = Box::new(device::load(&args.device)?);
+            let protocol = protocol_of(args.protocol.as_deref().unwrap_or("plain"))?;
+            let device = device::load(args.device.as_deref().unwrap_or("sal-high-end"))?;
+            let device = Box::new(device);
             Ok(Place::Sim { device, protocol })
         }
         other => match other.strip_prefix("file:") {
             Some(path) if !path.is_empty() => Ok(Place::File {
                 path: path.into(),
                 options: FileOptions {
-                    page_bytes: args.page_bytes as usize,
+                    page_bytes,
                     direct: !args.buffered,
-                    in_flight: args.in_flight,
+                    in_flight: args.in_flight.unwrap_or(8).into(),
                     ..FileOptions::default()
                 },
             }),
-            _ => Err(Failure::Usage(format!(
-                "there is no store `{other}`; there are sim, mem and file:PATH"
-            ))),
+            _ => Err(unknown("store", other, &["sim", "mem", "file:PATH"])),
         },
     }
 }
@@ -226,7 +304,7 @@ fn list(json: bool) {
     let mut add = |index: &str, setting: &flagstone::index::Setting| {
         settings.add_row([index, setting.name, setting.default, setting.what]);
     };
-    for setting in flagstone::index::COMMON {
+    for setting in COMMON {
         add("all", setting);
     }
     for info in infos {

@@ -41,7 +41,11 @@ pub(super) fn of_block(report: &block::Report) -> Vec<String> {
     let seconds = report.duration_ns as f64 / 1e9;
     match report.requests_per_s {
         Some(rate) => notes.push(format!("{seconds:.3} s, {rate:.1} requests/s")),
-        None => notes.push("all requests at one time".to_string()),
+        None if report.times > 1 => notes.push(format!(
+            "{seconds:.3} s, {} requests at {} times: the log has waits, and no rate of requests",
+            report.requests, report.times
+        )),
+        None => notes.push("all requests at one time: for a closed loop".to_string()),
     }
     for (what, count) in &report.skipped {
         notes.push(format!("skipped: {count} × {what}"));

@@ -1,6 +1,7 @@
 //! `flagstone reproduce`: the papers' evaluations, claim by claim.
 
 use super::{Failure, excerpt, note, progress_bar, say};
+use flagstone_lab::inputs;
 use flagstone_lab::output::OutputError;
 use flagstone_lab::reproduce::engine::Run;
 use flagstone_lab::reproduce::execute::{Step, execute};
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 /// Run the papers' experiments and hold what comes out against what they publish.
 ///
 /// A run that was stopped goes on where it was: results are kept below DIR. Exit code 0 whatever
-/// the verdicts are; they are the result.
+/// the verdicts are: they are the result, and no reason for alarm.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Papers (lighttx), figures (lighttx.fig7, or fig7 of every paper), claims, or all.
@@ -39,8 +40,8 @@ pub struct Args {
     /// Print one JSON object a claim, one a line.
     #[arg(long)]
     json: bool,
-    /// List papers, figures and claims, and run nothing.
-    #[arg(long)]
+    /// List papers, figures and claims, or those of what is named, and run nothing.
+    #[arg(long, conflicts_with_all = ["json", "jobs", "out", "quick", "full"])]
     list: bool,
 }
 
@@ -115,7 +116,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn read(path: &Path) -> Result<Experiment, Failure> {
-    let text = std::fs::read_to_string(path)
+    let text = inputs::text(path)
         .map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", path.display())))?;
     Experiment::parse(&text).map_err(|error| {
         let Some(at) = error.at.clone() else {

@@ -8,6 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use flagstone_lab::output::Output;
 use flagstone_lab::trace::block::blkparse::Action;
+use flagstone_lab::trace::block::fio::Waits;
 use flagstone_lab::trace::block::time::TimeUnit;
 use flagstone_lab::trace::block::{self, blkparse, disksim, fio, msr};
 use flagstone_lab::trace::info::Info;
@@ -128,6 +129,11 @@ struct BlkparseArgs {
 struct FioArgs {
     #[command(flatten)]
     block: BlockArgs,
+    /// Version 2: what the number of a `wait` counts, which the file does not say: until-ms,
+    /// milliseconds after the start (as fio replays it), or for-us, microseconds since the wait
+    /// before (as fio's manual has it).
+    #[arg(long, value_parser = waits())]
+    waits: Option<Waits>,
 }
 
 #[derive(Args)]
@@ -137,8 +143,8 @@ struct InfoArgs {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// How many relations to list.
-    #[arg(long, default_value_t = 20, value_name = "N")]
+    /// How many relations to list; JSON has them all.
+    #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "json")]
     relations: usize,
 }
 
@@ -160,6 +166,12 @@ struct CsvArgs {
 fn time_unit() -> impl TypedValueParser<Value = TimeUnit> {
     PossibleValuesParser::new(TimeUnit::ALL.map(TimeUnit::name))
         .try_map(|name| TimeUnit::from_name(&name).ok_or("unknown unit"))
+}
+
+fn waits() -> impl TypedValueParser<Value = Waits> {
+    let named = |name: String| Waits::ALL.into_iter().find(|(_, known)| *known == name);
+    PossibleValuesParser::new(Waits::ALL.map(|(_, name)| name))
+        .try_map(move |name| named(name).map(|(waits, _)| waits).ok_or("unknown"))
 }
 
 fn page_bytes(text: &str) -> Result<u32, String> {
@@ -229,8 +241,8 @@ fn import(from: Import) -> Result<(), Failure> {
                 blkparse::import(input, options, action)
             })
         }
-        Import::Fio(FioArgs { block }) => {
-            import_block(&block, |input, options| fio::import(input, options))
+        Import::Fio(FioArgs { block, waits }) => {
+            import_block(&block, |input, options| fio::import(input, options, waits))
         }
     }
 }
@@ -251,7 +263,10 @@ fn import_with(
     files: &Files,
     importer: impl FnOnce(&mut Input) -> Result<(Trace, Vec<String>), ImportError>,
 ) -> Result<(), Failure> {
-    let name = files.file.display();
+    let name = match files.file == Path::new("-") {
+        true => "standard input".to_string(),
+        false => files.file.display().to_string(),
+    };
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         Failure::Failed(format!("{name}{what}: {error}"))
     };
@@ -265,16 +280,8 @@ fn import_with(
     let (mut trace, notes) = imported.map_err(|error| failed("", &error))?;
     let print = input.finish();
     let print = print.map_err(|error| failed(" cannot be read", &error))?;
-    let source = files
-        .file
-        .file_name()
-        .map_or("standard input".into(), |name| {
-            if name == "-" {
-                "standard input".into()
-            } else {
-                name.to_string_lossy()
-            }
-        });
+    let source = files.file.file_name().filter(|name| *name != "-");
+    let source = source.map_or("standard input".into(), |name| name.to_string_lossy());
     trace.provenance.extend([
         ("command".to_string(), notes::command_line()),
         ("source".to_string(), source.into_owned()),

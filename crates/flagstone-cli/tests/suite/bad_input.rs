@@ -1,9 +1,7 @@
 //! Bad input of all commands but `trace`: an exit code, and a message that says what, where, and
 //! what to do. Nothing panics, and no result is lost without a word.
 
-use super::trace::{Place, bad, flagstone, texts};
-use std::fs::OpenOptions;
-use std::process::{Command, Stdio};
+use super::run::bad;
 
 const BENCH: [&str; 6] = ["index", "bench", "--index", "bptree", "--store", "mem"];
 
@@ -50,43 +48,4 @@ fn a_sabotage_of_something_else_is_refused() {
         let refused = bad(&of, "", 2);
         assert!(refused.contains(name), "{refused}");
     }
-}
-
-#[test]
-fn results_that_cannot_be_kept_are_told() {
-    let place = Place::new("no-folder");
-    let (file, out) = (place.file("file", ""), place.path("out"));
-    let inside = format!("{file}/x");
-    let refused = bad(&["reproduce", "sal.fig3", "--out", &inside], "", 1);
-    assert!(
-        refused.contains("name a folder that can be written"),
-        "{refused}"
-    );
-    // The page has no place, and what was measured is told nonetheless.
-    std::fs::create_dir_all(format!("{out}/index.html/x")).unwrap();
-    let output = flagstone(&["reproduce", "sal.fig3", "--out", &out], "");
-    let (told, err) = texts(&output);
-    assert_eq!(output.status.code(), Some(1), "{err}");
-    assert!(
-        told.contains("sal.fig3") && err.contains("--out"),
-        "{told}{err}"
-    );
-}
-
-#[test]
-fn a_result_that_the_standard_output_does_not_take_is_an_error() {
-    let Ok(full) = OpenOptions::new().write(true).open("/dev/full") else {
-        return;
-    };
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flagstone"));
-    let output = command.args(["protocols"]).stdout(Stdio::from(full));
-    let output = output.output().unwrap();
-    let (_, err) = texts(&output);
-    assert_eq!(output.status.code(), Some(1), "{err}");
-    assert!(
-        err.contains("cannot be written to standard output"),
-        "{err}"
-    );
-    // A reader that has seen enough is none.
-    assert_eq!(flagstone(&["protocols"], "").status.code(), Some(0));
 }

@@ -1,7 +1,7 @@
 //! `flagstone compare`: what it prints does not depend on threads or protocols, says no more than
 //! was measured, and nothing that it is told does nothing.
 
-use super::trace::{bad, flagstone, texts};
+use super::run::{bad, good};
 use std::collections::BTreeMap;
 
 const SMALL: [&str; 6] = [
@@ -19,10 +19,7 @@ const TRACE: &str = concat!(
 );
 
 fn compare(args: &[&str]) -> (String, String) {
-    let output = flagstone(&[&["compare"], args].concat(), "");
-    let (out, err) = texts(&output);
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {err}");
-    (out, err)
+    good(&[&["compare"], args].concat(), "")
 }
 
 /// A comparison of generated transactions.

@@ -1,5 +1,10 @@
 //! The command as its users run it.
 
+mod bad_files;
 mod bad_input;
 mod compare;
+mod numbers;
+mod outputs;
+mod run;
 mod trace;
+mod useless;

@@ -194,9 +194,7 @@ impl Closed {
                 RecordDevice::open(Box::new(chip), records, config, &options, Nanos::ZERO)?;
             let now = device.recovered_at();
             device.resolve(now, &BTreeSet::new())?;
-            let order = setup.order(device.pages(), |device: &RecordDevice| {
-                device.ftl().free_blocks()
-            });
+            let order = setup.order(device.pages(), RecordDevice::ftl);
             // Each page is a version by itself; the next need not wait for it.
             let now = order.write(&mut device, |device, now, page| {
                 device.write(now, Lpn(page), &[], &[]).map(|_| now)

@@ -210,7 +210,7 @@ impl DeviceFile {
         let table = &self.timing;
         let base = base.map(|spec| &spec.timing);
         let latency = |key: &'static str, given: Option<f64>, of: Option<Nanos>| match (given, of) {
-            (Some(micros), _) => nanos(key, micros).map(Nanos),
+            (Some(micros), _) => thousandths(key, micros, 1e7).map(Nanos),
             (None, Some(inherited)) => Ok(inherited),
             (None, None) => missing("timing", key),
         };
@@ -226,7 +226,7 @@ impl DeviceFile {
             reprogram: latency("reprogram_us", table.reprogram_us, reprogram)?,
             erase: latency("erase_us", table.erase_us, base.map(|t| t.erase))?,
             transfer_ps_per_byte: match table.transfer_ns_per_byte {
-                Some(nanoseconds) => nanos("transfer_ns_per_byte", nanoseconds)?,
+                Some(nanoseconds) => thousandths("transfer_ns_per_byte", nanoseconds, 1e4)?,
                 None => base.map_or(0, |t| t.transfer_ps_per_byte),
             },
         })
@@ -294,12 +294,16 @@ fn check(geometry: &Geometry) -> Result<(), Wrong> {
     })
 }
 
-/// Microseconds to nanoseconds, or nanoseconds to picoseconds.
-fn nanos(key: &'static str, value: f64) -> Result<u64, Wrong> {
-    if value.is_finite() && (0.0..=1e9).contains(&value) {
+/// Microseconds to nanoseconds, or nanoseconds to picoseconds. With more than the `most` that is
+/// sensible, virtual time would run over in a long run.
+fn thousandths(key: &'static str, value: f64, most: f64) -> Result<u64, Wrong> {
+    if (0.0..=most).contains(&value) {
         Ok((value * 1000.0).round() as u64)
     } else {
-        wrong(key, format!("{key} is {value}, it must be from 0 to 1e9"))
+        wrong(
+            key,
+            format!("{key} is {value}, it must be from 0 to {most}"),
+        )
     }
 }
 

@@ -14,6 +14,7 @@ pub use tables::{
     schema,
 };
 
+use crate::inputs;
 use crate::nearest::no_such;
 use flagstone::ftl::Config;
 use flagstone::nand::{Chip, Geometry, Timing};
@@ -65,7 +66,7 @@ impl DeviceSpec {
             return Err(DeviceSpecError::unknown(name_or_path));
         }
         let path = PathBuf::from(name_or_path);
-        let text = match std::fs::read_to_string(&path) {
+        let text = match inputs::text(&path) {
             Ok(text) => text,
             Err(source) => return Err(DeviceSpecError::Read { path, source }),
         };

@@ -24,7 +24,7 @@ pub use plan::{Access, LoadOrder, Mix, Options, Plan, Step, WORKLOADS};
 pub use record::{IndexRecord, Window};
 
 use crate::stopwatch::Stopwatch;
-use flagstone::index::{Index, IndexError, IndexKind, Key, MemStore, Settings, Value};
+use flagstone::index::{Index, IndexError, IndexKind, Key, MemStore, Settings, Store, Value};
 use flagstone::units::Nanos;
 
 /// An index, where it lies, and what is done to it.
@@ -87,20 +87,32 @@ impl Bench {
     /// Settings that make no sense, a store that is full, an index that loses a key.
     pub fn run(&self, progress: &dyn Fn(u64, u64)) -> Result<IndexRecord, BenchError> {
         let info = self.index.info();
-        let refused = |error: IndexError| BenchError::Setup(error.to_string());
-        let value_bytes = self.settings.value_bytes(info).map_err(refused)?;
+        let value_bytes = self.settings.value_bytes(info);
+        let value_bytes = value_bytes.map_err(|error| BenchError::Setup(error.to_string()))?;
         let scans = self.plan.steps.iter().any(|step| step.mix.scan > 0.0);
         if scans && !info.ordered {
             let error = IndexError::Unordered(info.name);
             return Err(BenchError::Setup(format!("{}: {error}", self.plan.name)));
         }
         self.check_memory()?;
-        let page_bytes = self.place.page_bytes() as u64;
-        // Half full pages, and as much again to collect in: what a store needs at the most.
-        let pair = self.most_bytes("key_bytes", 8) + self.most_bytes("record_bytes", 0);
-        let bytes = self.plan.most_keys() * (pair + value_bytes as u64) * 4;
-        let store = self.place.open(bytes.div_ceil(page_bytes) + 2048);
+        let before = self.place.found();
+        let store = self.place.open(self.most_pages(value_bytes));
         let store = store.map_err(BenchError::Setup)?;
+        let measured = self.measure(store, value_bytes, progress);
+        if measured.is_err() {
+            self.place.restore(before);
+        }
+        measured
+    }
+
+    fn measure(
+        &self,
+        store: Box<dyn Store>,
+        value_bytes: usize,
+        progress: &dyn Fn(u64, u64),
+    ) -> Result<IndexRecord, BenchError> {
+        let info = self.index.info();
+        let refused = |error: IndexError| BenchError::Setup(error.to_string());
         let settings = self.load.as_ref().unwrap_or(&self.settings);
         let opened = self.index.open(store, settings, Nanos::ZERO);
         let (index, now) = opened.map_err(refused)?;
@@ -186,6 +198,33 @@ impl Bench {
         )))
     }
 
+    /// Pages that a store needs at the most.
+    fn most_pages(&self, value_bytes: usize) -> u64 {
+        let keys = self.plan.most_keys();
+        let pair = self.most_bytes("key_bytes", 8) + self.most_bytes("record_bytes", 0);
+        // Half full pages, and as much again to collect in.
+        let bytes = keys * (pair + value_bytes as u64) * 4;
+        let full = bytes.div_ceil(self.place.page_bytes() as u64);
+        // A setting may have pages hold less than half of what fits.
+        let emptier = match self.number("load_factor") {
+            Some(load) if load > 0.0 => (0.5 / load).max(1.0),
+            _ => 1.0,
+        };
+        let nodes = match self.number("order") {
+            // A node has so many entries at least, and a level of inner nodes half of those below.
+            Some(order) if order >= 1.0 => 2 * keys.div_ceil(order as u64),
+            _ => 0,
+        };
+        nodes.max((full as f64 * emptier) as u64) + 2048
+    }
+
+    /// The value of a setting, if the index has it and it is a number.
+    fn number(&self, name: &str) -> Option<f64> {
+        let info = self.index.info();
+        info.settings.iter().find(|setting| setting.name == name)?;
+        self.settings.text(info, name).parse().ok()
+    }
+
     /// The longest of an index's byte strings, by the setting that says so, if it has that.
     fn most_bytes(&self, name: &str, otherwise: u64) -> u64 {
         let info = self.index.info();
@@ -193,8 +232,9 @@ impl Bench {
             return otherwise;
         }
         let lengths = self.settings.text(info, name).rsplit("..").next();
-        let most = lengths.and_then(|most| most.trim().parse().ok());
-        most.unwrap_or(otherwise)
+        let most = lengths.and_then(|most| most.trim().parse::<u64>().ok());
+        // What no index takes is refused when it is opened.
+        most.unwrap_or(otherwise).min(1 << 28)
     }
 }
 
@@ -295,6 +335,7 @@ mod tests {
     use super::*;
     use crate::device::DeviceSpec;
     use flagstone::commit::Kind;
+    use flagstone_store::FileOptions;
 
     fn bench(workload: &str, records: u64) -> Bench {
         let options = Options {
@@ -393,6 +434,57 @@ mod tests {
             assert!(run(least).is_ok(), "{index}: {:?}", run(least));
             assert!(run(least - 1).is_err(), "{index} with {least} less one");
         }
+    }
+
+    #[test]
+    fn nodes_of_any_order_and_buckets_of_any_load_have_room() {
+        for (index, name, values) in [
+            (IndexKind::BPlusTree, "order", ["1", "2", "100"]),
+            (IndexKind::LazyBPlusTree, "order", ["1", "2", "100"]),
+            (IndexKind::Linear, "load_factor", ["0.1", "0.5", "4"]),
+            (IndexKind::LazySplit, "load_factor", ["0.1", "0.5", "4"]),
+        ] {
+            for value in values {
+                for workload in ["A", "ycsb-d"] {
+                    let mut bench = bench(workload, 20_000);
+                    bench.index = index;
+                    bench.settings.set(name, value);
+                    if name == "load_factor" && index == IndexKind::Linear {
+                        bench.settings.set("contract_below", "0");
+                    }
+                    let done = bench.run(&|_, _| {});
+                    assert!(done.is_ok(), "{index} {name}={value}: {done:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_that_fails_leaves_the_file_as_it_was_found() {
+        let name = format!("flagstone-bench-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let options = FileOptions {
+            direct: false,
+            pages: Some(40),
+            ..FileOptions::default()
+        };
+        let mut bench = bench("A", 20_000);
+        bench.place = Place::File {
+            path: path.clone(),
+            options,
+        };
+        let full = bench.run(&|_, _| {}).unwrap_err();
+        assert!(matches!(full, BenchError::Index { .. }), "{full}");
+        assert!(!path.exists());
+        std::fs::write(&path, "").expect("a file");
+        bench.run(&|_, _| {}).unwrap_err();
+        assert_eq!(std::fs::metadata(&path).expect("it is kept").len(), 0);
+        // What was there is not touched.
+        std::fs::write(&path, "mine").expect("a file");
+        let refused = bench.run(&|_, _| {}).unwrap_err().to_string();
+        assert!(refused.contains("holds something already"), "{refused}");
+        assert_eq!(std::fs::read(&path).expect("it is kept"), b"mine");
+        std::fs::remove_file(&path).expect("the file");
     }
 
     #[test]

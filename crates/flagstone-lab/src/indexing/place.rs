@@ -6,9 +6,11 @@ use crate::device::DeviceSpec;
 use flagstone::commit::{Device, Kind, Options};
 use flagstone::ftl::header;
 use flagstone::index::{DeviceStore, MemStore, Store};
-use flagstone::units::{Lpn, Nanos};
+use flagstone::units::Nanos;
 use flagstone_store::{FileOptions, FileStore};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 
 /// What an index lies on.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +27,7 @@ pub enum Place {
         /// Bytes of a page.
         page_bytes: usize,
     },
-    /// A file that is not there yet, or a block device whose first page is zeros. Time is what its
+    /// A file that is not there yet, or a block device with zeros at both ends. Time is what its
     /// requests take on the clock.
     File {
         /// Where it is.
@@ -76,6 +78,30 @@ impl Place {
         }
     }
 
+    /// How long the file is before a run, if it is one and is there.
+    pub(super) fn found(&self) -> Option<u64> {
+        match self {
+            Place::File { path, .. } => std::fs::metadata(path).ok().map(|meta| meta.len()),
+            Place::Sim { .. } | Place::Mem { .. } => None,
+        }
+    }
+
+    /// Makes the file what it was before a run that failed: not there, or empty. One that held
+    /// something was never written.
+    pub(super) fn restore(&self, before: Option<u64>) {
+        let Place::File { path, .. } = self else {
+            return;
+        };
+        // Best effort: the error that the run ended with is the one to tell.
+        let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
+        let _ = match before {
+            _ if !is_file => Ok(()),
+            None => std::fs::remove_file(path),
+            Some(0) => File::create(path).map(drop),
+            Some(_) => Ok(()),
+        };
+    }
+
     /// A blank store with room for so many pages, or as many as the device has.
     ///
     /// # Errors
@@ -88,20 +114,16 @@ impl Place {
                 Ok(Box::new(MemStore::new(*page_bytes, pages)))
             }
             Place::File { path, options } => {
-                let used = std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0);
-                let opened = FileStore::open(path, options);
-                let mut store = opened.map_err(|error| error.to_string())?;
-                let mut first = vec![0; options.page_bytes];
-                let read = store.read(Nanos::ZERO, Lpn(0), &mut first);
-                read.map_err(|error| error.to_string())?;
-                // A block device has no length, and is blank if its first page is.
-                if used || first.iter().any(|&byte| byte != 0) {
-                    return Err(format!(
+                let store = FileStore::open(path, options);
+                let store = store.map_err(|error| error.to_string())?;
+                let blank = is_blank(path);
+                match blank.map_err(|error| format!("{}: {error}", path.display()))? {
+                    true => Ok(Box::new(store)),
+                    false => Err(format!(
                         "{} holds something already: remove it, or name another file",
                         path.display()
-                    ));
+                    )),
                 }
-                Ok(Box::new(store))
             }
             Place::Sim { device, protocol } => {
                 let spec = fitted(device, pages);
@@ -115,6 +137,33 @@ impl Place {
             }
         }
     }
+}
+
+/// Bytes at either end of a block device that must be zeros. The file systems, volume managers and
+/// partition tables of today keep what they are known by there, many of them not in the first page.
+const ENDS: u64 = 1 << 20;
+
+/// Whether nothing is lost if a file or block device is written. A file is blank if it is empty; a
+/// device has always a length.
+fn is_blank(path: &Path) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file.metadata()?.len() == 0);
+    }
+    ends_are_zeros(&mut file)
+}
+
+fn ends_are_zeros(file: &mut (impl Read + Seek)) -> io::Result<bool> {
+    let end = file.seek(SeekFrom::End(0))?;
+    for start in [0, end.saturating_sub(ENDS)] {
+        file.seek(SeekFrom::Start(start))?;
+        let mut bytes = Vec::new();
+        file.take(ENDS).read_to_end(&mut bytes)?;
+        if bytes.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The device with as many of its blocks as so many pages need, the same number on each plane.
@@ -154,5 +203,24 @@ mod tests {
         let refused = open().unwrap_err();
         std::fs::remove_file(&path).expect("the file");
         assert!(refused.contains("holds something already"), "{refused}");
+    }
+
+    /// Where ext4, MD, btrfs and the second partition table keep what they are known by.
+    #[test]
+    fn a_device_is_blank_only_if_no_file_system_may_be_on_it() {
+        let len = 4 << 20;
+        let blank = |at: Option<usize>| {
+            let mut bytes = vec![0u8; len];
+            if let Some(at) = at {
+                bytes[at] = 1;
+            }
+            ends_are_zeros(&mut std::io::Cursor::new(bytes)).expect("a read")
+        };
+        assert!(blank(None));
+        for at in [0, 1080, 4096, 65_600, len - 512, len - 1] {
+            assert!(!blank(Some(at)), "{at}");
+        }
+        let short = ends_are_zeros(&mut std::io::Cursor::new([0, 0, 7])).expect("a read");
+        assert!(!short);
     }
 }

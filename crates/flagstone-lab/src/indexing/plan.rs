@@ -7,6 +7,9 @@ use crate::nearest::no_such;
 /// Records that a workload can have: their keys are in memory.
 const RECORDS_MAX: u64 = 1 << 30;
 
+/// Operations that a window can have: some weeks of them.
+const OPERATIONS_MAX: u64 = 1 << 40;
+
 /// What one operation of a window is, by weights; they need not add up to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mix {
@@ -192,16 +195,25 @@ impl Plan {
         if !names.contains(&name) {
             return Err(no_such("workload", name, &names));
         }
-        let shares = options
-            .search_shares
-            .iter()
-            .chain(&options.localities)
-            .chain(&options.sizes);
+        let shares = options.search_shares.iter().chain(&options.sizes);
         if let Some(share) = shares
             .into_iter()
             .find(|share| !(0.0..=1.0).contains(*share))
         {
             return Err(format!("{share} is no share: use a number from 0 to 1"));
+        }
+        let mut localities = options.localities.iter();
+        if let Some(locality) = localities.find(|share| !(0.5..1.0).contains(*share)) {
+            return Err(format!(
+                "{locality} is no locality: use a number from 0.5 (uniform) to below 1"
+            ));
+        }
+        if let Some(operations) = options.operations
+            && !(1..=OPERATIONS_MAX).contains(&operations)
+        {
+            return Err(format!(
+                "a window has from 1 to {OPERATIONS_MAX} operations, not {operations}"
+            ));
         }
         if !(1..=RECORDS_MAX).contains(&options.records) {
             return Err(format!(
@@ -226,6 +238,19 @@ impl Plan {
             plan.sal(name, options);
         }
         plan.keys = options.keys.unwrap_or(plan.keys);
+        if plan.steps.iter().all(|step| step.operations == 0) {
+            return Err(format!(
+                "{name} has no operation on so few records: use more than {}",
+                options.records
+            ));
+        }
+        if plan.most_keys() > RECORDS_MAX {
+            return Err(format!(
+                "{name} would come to {} records, and a workload has {RECORDS_MAX} at the most: use \
+                 fewer operations",
+                plan.most_keys()
+            ));
+        }
         Ok(plan)
     }
 
@@ -446,6 +471,33 @@ mod tests {
         let error = Plan::new("ycsb-g", &options(1)).unwrap_err();
         assert!(error.contains("did you mean `ycsb-"), "{error}");
         assert!(Plan::new("A", &options(0)).is_err());
+    }
+
+    #[test]
+    fn numbers_that_nothing_comes_of_are_refused() {
+        let refused = |name: &str, change: fn(&mut Options)| {
+            let mut options = options(1000);
+            change(&mut options);
+            Plan::new(name, &options).unwrap_err()
+        };
+        for operations in [0, u64::MAX] {
+            let mut options = options(1000);
+            options.operations = Some(operations);
+            let error = Plan::new("ycsb-a", &options).unwrap_err();
+            assert!(error.contains("from 1 to"), "{error}");
+        }
+        let many = refused("ycsb-d", |options| options.operations = Some(1 << 40));
+        assert!(many.contains("fewer operations"), "{many}");
+        let few = refused("lazy-update-mix", |options| options.records = 1);
+        assert!(few.contains("no operation on so few records"), "{few}");
+        for locality in [0.0, 0.49, 1.0, f64::NAN, -1.0] {
+            let mut options = options(1000);
+            options.localities = vec![0.5, locality];
+            let error = Plan::new("C", &options).unwrap_err();
+            assert!(error.contains("is no locality"), "{error}");
+        }
+        let share = refused("D", |options| options.search_shares = vec![f64::NAN]);
+        assert!(share.contains("is no share"), "{share}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::image::{self, ImageError};
 use crate::workload::{Request, Workload, WorkloadError};
 use driver::{Play, Timings, play};
 use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options};
-use flagstone::ftl::{Cause, Operation};
+use flagstone::ftl::{Cause, Ftl, Operation};
 use flagstone::nand::{Chip, Flash};
 use flagstone::units::{Lpn, Nanos};
 use rand::{RngExt, SeedableRng};
@@ -150,7 +150,7 @@ impl Setup {
         self.kind
             .suits(&self.device.geometry, &self.device.config)
             .map_err(ReplayError::Refused)?;
-        flagstone::ftl::Ftl::capacity(&self.device.geometry, &self.device.config, &format)
+        Ftl::capacity(&self.device.geometry, &self.device.config, &format)
             .map_err(|error| ReplayError::Refused(error.0))
     }
 
@@ -201,21 +201,18 @@ impl Setup {
     fn fill(&self, device: &mut Device) -> Result<Nanos, DeviceError> {
         let mut batch = Batch::new();
         let all = device.pages();
-        let order = self.order(all, |device: &Device| device.ftl().free_blocks());
+        let order = self.order(all, Device::ftl);
         let now = order.write(device, |device, now, page| batch.write(device, now, page))?;
         batch.end(device, now)
     }
 
     /// What is to be written to a device of so many logical pages, of whatever kind.
-    pub(crate) fn order<D>(&self, pages: u32, free_blocks: fn(&D) -> u32) -> Order<D> {
-        let blocks = f64::from(self.device.geometry.blocks());
-        let threshold = (blocks * self.device.config.gc_threshold).ceil() as u32;
+    pub(crate) fn order<D>(&self, pages: u32, ftl: fn(&D) -> &Ftl) -> Order<D> {
         Order {
             pages: (f64::from(pages) * self.fill.clamp(0.0, 1.0)) as u32,
             overwrite: self.overwrite,
             seed: self.seed,
-            few: threshold + self.device.geometry.planes(),
-            free_blocks,
+            ftl,
         }
     }
 
@@ -391,10 +388,12 @@ pub(crate) struct Order<D> {
     pages: u32,
     overwrite: bool,
     seed: u64,
-    /// With so few free blocks the collector is at work.
-    few: u32,
-    free_blocks: fn(&D) -> u32,
+    ftl: fn(&D) -> &Ftl,
 }
+
+/// Overwrites, as a multiple of the pages of the flash, after which the collector is at work
+/// whatever the free blocks say.
+const PASSES_MAX: u64 = 4;
 
 impl<D> Order<D> {
     /// Has all pages written in order. Then overwrites at random, until the free blocks are used up
@@ -411,14 +410,26 @@ impl<D> Order<D> {
         }
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ 0xf111);
         let mut left = if self.overwrite { self.pages / 2 } else { 0 };
-        while left > 0 {
-            if (self.free_blocks)(device) <= self.few {
+        let few = few_blocks((self.ftl)(device));
+        let most = PASSES_MAX * u64::from((self.ftl)(device).geometry().pages());
+        let mut made = 0;
+        while left > 0 && made < most {
+            if (self.ftl)(device).free_blocks() <= few {
                 left -= 1;
             }
             now = write(device, now, dice.random_range(0..self.pages))?;
+            made += 1;
         }
         Ok(now)
     }
+}
+
+/// With so few free blocks the collector is at work. Zones set blocks aside on top of that: they
+/// count as used here.
+fn few_blocks(ftl: &Ftl) -> u32 {
+    let geometry = ftl.geometry();
+    let share = (f64::from(geometry.blocks()) * ftl.config().gc_threshold).ceil() as u32;
+    share.max(ftl.gc_least_blocks()) + geometry.planes()
 }
 
 /// Writes in transactions of a fixed size, for the fill.

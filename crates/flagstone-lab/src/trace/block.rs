@@ -5,7 +5,7 @@
 //! disksim  TIME DEVICE SECTOR SECTORS FLAGS (hex, bit 0 set: read)     stated by user  sectors
 //! msr      TIME,HOST,DISK,Read|Write,OFFSET,BYTES,RESPONSE             100 ns, 1601-   bytes
 //! blkparse MAJ,MIN CPU SEQ TIME PID ACTION RWBS SECTOR + SECTORS …     s               512 bytes
-//! fio v2   FILE ACTION OFFSET BYTES; `wait` moves the clock            us              bytes
+//! fio v2   FILE ACTION OFFSET BYTES; `wait` moves the clock            stated by user  bytes
 //! fio v3   TIME FILE ACTION OFFSET BYTES                               us              bytes
 //! ```
 //!
@@ -77,7 +77,9 @@ pub struct Report {
     pub cut_line: Option<u64>,
     /// From the first request to the last, in nanoseconds.
     pub duration_ns: u64,
-    /// Requests a second over that time, if it is not 0.
+    /// Times that differ.
+    pub times: u64,
+    /// Requests a second over the duration, if that is not 0 and each request has its own time.
     pub requests_per_s: Option<f64>,
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use super::block::fio::Waits;
 use super::block::time::TimeUnit;
 use super::block::{Options, blkparse, disksim, fio, msr};
 use super::input::ImportError;
@@ -58,7 +59,7 @@ const IMPORTS: [(&str, Import); 6] = [
     ),
     (
         "fio version 2 iolog\nf add\nf write 0 8192\nf wait 150\nf trim 0 99999999\n",
-        |text| Ok(fio::import(text, &Options::new(4096))?.0),
+        |text| Ok(fio::import(text, &Options::new(4096), Some(Waits::ForUs))?.0),
     ),
 ];
 

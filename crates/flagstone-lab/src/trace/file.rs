@@ -13,7 +13,6 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +32,7 @@ use thiserror::Error;
 use super::check::Flaw;
 use super::input::hex;
 use super::{Event, Op, Trace};
+use crate::inputs;
 use crate::output::{Output, OutputError, Why};
 pub use read::read;
 
@@ -85,13 +85,16 @@ pub struct FileError {
 #[derive(Debug, Error)]
 pub enum Problem {
     /// The operating system refused.
-    #[error("{0}")]
+    #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
     /// It cannot be written there.
     #[error("cannot be written: {0}")]
     Output(Why),
-    /// It is damaged, or not Parquet at all.
-    #[error("not a Parquet file, or cut short or damaged: {0}")]
+    /// It ends before what it says is in it.
+    #[error("cut short: it ends before its contents do; copy or make it again")]
+    Cut,
+    /// It is damaged.
+    #[error("a damaged Parquet file, copy or make it again: {0}")]
     Damaged(String),
     /// It is Parquet, but not a trace that this version reads.
     #[error("{0}")]
@@ -124,9 +127,17 @@ impl From<OutputError> for Problem {
     }
 }
 
+/// What a reader says that wanted more bytes than there are.
+fn is_early_end(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let cause = cause.downcast_ref::<io::Error>();
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::UnexpectedEof)
+}
+
 impl From<ParquetError> for Problem {
     fn from(error: ParquetError) -> Problem {
         match error {
+            ParquetError::External(cause) if is_early_end(&*cause) => Problem::Cut,
+            ParquetError::EOF(_) => Problem::Cut,
             ParquetError::External(cause) if cause.is::<io::Error>() => match cause.downcast() {
                 Ok(cause) => Problem::Io(*cause),
                 Err(cause) => Problem::Damaged(cause.to_string()),
@@ -236,7 +247,7 @@ fn properties(trace: &Trace) -> Result<WriterProperties, Problem> {
 /// [`Problem::Io`] if the file cannot be read.
 pub fn sha256(path: &Path) -> Result<String, FileError> {
     let hash = || -> io::Result<String> {
-        let mut file = File::open(path)?;
+        let mut file = inputs::open(path)?;
         let mut hash = Sha256::new();
         let mut buffer = vec![0; 1 << 16];
         loop {

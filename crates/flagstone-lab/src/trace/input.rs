@@ -234,6 +234,8 @@ impl<R: BufRead> Lines<R> {
             }
         }
         let text = match std::str::from_utf8(&self.buffer) {
+            // An editor of another system may have marked the text as UTF-8.
+            Ok(text) if self.number == 1 => text.strip_prefix('\u{feff}').unwrap_or(text),
             Ok(text) => text,
             Err(_) => {
                 self.text = String::from_utf8_lossy(&self.buffer).into_owned();
@@ -305,6 +307,12 @@ mod tests {
             assert_eq!(lines(Input::new(io::Cursor::new(bytes)).unwrap()), want);
         }
         assert_eq!(lines(Input::new(io::empty()).unwrap()), []);
+        let marked = format!("\u{feff}{text}\n\u{feff}four");
+        let read = lines(Input::new(io::Cursor::new(marked)).unwrap());
+        assert_eq!(
+            (read[0].1.as_str(), read[3].1.as_str()),
+            ("one", "\u{feff}four")
+        );
         assert_eq!(
             lines(Input::new(&b"a"[..]).unwrap()),
             [(1, "a".to_string(), false)]

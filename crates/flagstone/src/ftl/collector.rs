@@ -68,7 +68,7 @@ fn coldest(ftl: &mut Ftl) -> Option<Pbn> {
         let block = &ftl.blocks[id.index()];
         if block.state == BlockState::Full
             && block.pins == 0
-            && ftl.erases[id.index()] + gap < mean
+            && ftl.erases[id.index()].saturating_add(gap) < mean
             && ftl.writable_blocks() > ftl.gc_reserve_blocks
         {
             return Some(id);

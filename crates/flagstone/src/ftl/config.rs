@@ -73,6 +73,22 @@ const SPARE_ANCHORS: u32 = 3;
 /// Blocks that may fail between two collections, while one page is written.
 const FAILURES_AT_ONCE: u32 = 2;
 
+/// The least threshold of collection, whatever share of the blocks was asked for: the blocks that
+/// the collector's own copies may need, those that may fail meanwhile, and one for the host.
+pub(super) fn least_threshold(gc_reserve_blocks: u32) -> u32 {
+    gc_reserve_blocks + 1 + FAILURES_AT_ONCE
+}
+
+/// A share with four digits, not below this one.
+fn up(share: f64) -> f64 {
+    (share * 1e4).ceil() / 1e4
+}
+
+/// A share with four digits, not above this one.
+fn down(share: f64) -> f64 {
+    (share * 1e4).floor() / 1e4
+}
+
 /// How many pages and blocks go where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sizes {
@@ -127,6 +143,13 @@ impl Sizes {
         let logical_pages = config.logical_pages.unwrap_or(
             (f64::from(geometry.pages()) * (1.0 - config.over_provision)).floor() as u32,
         );
+        if logical_pages == 0 {
+            return fail(format!(
+                "an over-provisioning of {} leaves none of {} pages to address: lower it",
+                config.over_provision,
+                geometry.pages()
+            ));
+        }
         let entries_per_page = geometry.page_bytes / 4;
         let map_pages = if format.persist_map {
             logical_pages.div_ceil(entries_per_page)
@@ -165,15 +188,36 @@ impl Sizes {
         let gc_reserve_blocks = planes.min(data_pages) + 1;
         let gc_threshold_blocks = ((f64::from(geometry.blocks()) * config.gc_threshold).ceil()
             as u32)
-            .max(gc_reserve_blocks + 1 + FAILURES_AT_ONCE);
+            .max(least_threshold(gc_reserve_blocks));
         // Open blocks of both streams, the threshold, and one block to gain.
         let slack = gc_threshold_blocks + 2 * planes + 1;
         let room = u64::from(good_blocks.saturating_sub(meta + slack)) * u64::from(data_pages);
-        if logical_pages == 0 || u64::from(logical_pages) > room {
+        if u64::from(logical_pages) > room {
+            // What would do: less to keep free, or fewer pages on what is left.
+            let blocks = f64::from(geometry.blocks());
+            let needed = meta + logical_pages.div_ceil(data_pages.max(1)) + 2 * planes + 1;
+            let threshold = good_blocks.saturating_sub(needed);
+            // A hair less: a share times the blocks is rounded up.
+            let mut advice = Vec::new();
+            if room > 0 {
+                let spare = 1.0 - room as f64 / geometry.pages() as f64;
+                advice.push(format!(
+                    "raise the over-provisioning to {} or more",
+                    up(spare)
+                ));
+            }
+            if threshold >= least_threshold(gc_reserve_blocks) {
+                let share = down((f64::from(threshold) - 0.01) / blocks);
+                advice.push(format!("lower the gc threshold to {share} or less"));
+            }
+            let advice = match advice.is_empty() {
+                true => "use a larger device, or lower the gc threshold".into(),
+                false => advice.join(", or "),
+            };
             return fail(format!(
                 "{logical_pages} logical pages do not fit: of {good_blocks} good blocks {meta} hold \
                  roots, mapping and logs and {slack} must stay free, which leaves {room} pages; \
-                 raise the over-provisioning or lower the gc threshold"
+                 {advice}"
             ));
         }
         Ok(Sizes {
@@ -188,5 +232,77 @@ impl Sizes {
             map_lanes,
             log_blocks,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nand::Cell;
+
+    const GEOMETRY: Geometry = Geometry {
+        channels: 2,
+        packages_per_channel: 1,
+        planes_per_package: 2,
+        blocks_per_plane: 100,
+        pages_per_block: 32,
+        page_bytes: 4096,
+        spare_bytes: 128,
+        cell: Cell::Mlc,
+        strict_order: false,
+    };
+
+    /// The numbers after some words of an error.
+    fn advised(error: &str, words: &str) -> Option<f64> {
+        let (_, rest) = error.split_once(words)?;
+        rest.split_whitespace().next()?.parse().ok()
+    }
+
+    #[test]
+    fn what_an_error_advises_works_and_a_little_less_does_not() {
+        let persisted = Format {
+            persist_map: true,
+            logs: 1,
+            ..Format::default()
+        };
+        let mut seen = 0;
+        for format in [Format::default(), persisted] {
+            for over_provision in [0.0, 0.05, 0.1, 0.3] {
+                for gc_threshold in [0.0, 0.05, 0.2, 0.6, 0.99] {
+                    let config = Config {
+                        over_provision,
+                        gc_threshold,
+                        ..Config::default()
+                    };
+                    let fits = |config: &Config| {
+                        let sizes = Sizes::new(&GEOMETRY, config, &format, GEOMETRY.blocks());
+                        sizes.map(|_| ()).map_err(|error| error.0)
+                    };
+                    let Err(error) = fits(&config) else {
+                        continue;
+                    };
+                    if let Some(more) = advised(&error, "over-provisioning to ") {
+                        seen += 1;
+                        let with = |over_provision| Config {
+                            over_provision,
+                            ..config
+                        };
+                        assert_eq!(fits(&with(more)), Ok(()), "{error}");
+                        // Fewer pages have a smaller table, hence the margin.
+                        assert!(fits(&with(more - 0.02)).is_err(), "{error}");
+                    }
+                    if let Some(less) = advised(&error, "gc threshold to ") {
+                        seen += 1;
+                        let with = |gc_threshold| Config {
+                            gc_threshold,
+                            ..config
+                        };
+                        assert_eq!(fits(&with(less)), Ok(()), "{error}");
+                        assert!(fits(&with(less + 0.01)).is_err(), "{error}");
+                    }
+                }
+            }
+        }
+        assert!(seen > 10, "{seen}");
     }
 }

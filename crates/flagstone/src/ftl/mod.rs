@@ -316,6 +316,11 @@ impl Ftl {
         self.gc_threshold_blocks
     }
 
+    /// The least that [`Ftl::gc_threshold_blocks`] can be on this device.
+    pub fn gc_least_blocks(&self) -> u32 {
+        config::least_threshold(self.gc_reserve_blocks)
+    }
+
     /// The last free blocks, as many as this, are kept for the collector's copies.
     pub fn gc_reserve_blocks(&self) -> u32 {
         self.gc_reserve_blocks

@@ -151,7 +151,7 @@ impl VictimPolicy {
             VictimPolicy::WearAware { margin } => {
                 let mut few = gainful.take(8);
                 let (first, live) = few.next()?;
-                let limit = view.erases_mean + margin;
+                let limit = view.erases_mean.saturating_add(margin);
                 if view.erases[first.index()] <= limit {
                     return Some(first);
                 }

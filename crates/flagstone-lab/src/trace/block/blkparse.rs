@@ -138,7 +138,7 @@ pub fn import(
             action.letter()
         )));
     }
-    collector.finish("blkparse", Times::Known(TimeUnit::Seconds))
+    collector.finish("blkparse", Times::Fixed(TimeUnit::Seconds))
 }
 
 fn is_device(field: &str) -> bool {

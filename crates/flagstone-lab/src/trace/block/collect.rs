@@ -52,8 +52,12 @@ struct Run {
 pub enum Times {
     /// In this unit, as the user said.
     Stated(TimeUnit),
-    /// In this unit, as the format says.
+    /// In this unit, as the format says; the user may say otherwise.
     Known(TimeUnit),
+    /// In this unit, as the format says.
+    Fixed(TimeUnit),
+    /// Some lines move a clock; what lies between two of them has one time.
+    Waits(&'static str),
     /// The source has none.
     None,
 }
@@ -174,7 +178,10 @@ impl<'a> Collector<'a> {
         self.report.requests = u64::from(transactions);
         let times = match times {
             Times::Stated(unit) => format!("{}, as stated", unit.name()),
-            Times::Known(unit) => format!("{}, as the format has it", unit.name()),
+            Times::Known(unit) | Times::Fixed(unit) => {
+                format!("{}, as the format has it", unit.name())
+            }
+            Times::Waits(how) => how.to_string(),
             Times::None => "none in the source: all 0".to_string(),
         };
         let trace = Trace {
@@ -195,21 +202,24 @@ impl<'a> Collector<'a> {
         let duration_ns = last.time_ns - first.time_ns;
         if i64::try_from(duration_ns).is_err() {
             return Err(ImportError::Whole(
-                "the times span more than 292 years: state their unit with --time-unit".to_string(),
+                "the times span more than 292 years: their unit cannot be right".to_string(),
             ));
         }
+        self.report.duration_ns = duration_ns;
+        let apart = |pair: &[Pages]| pair[0].time_ns < pair[1].time_ns;
+        self.report.times = 1 + self.requests.windows(2).filter(|pair| apart(pair)).count() as u64;
+        let (unit, may_state) = match times {
+            Times::None | Times::Waits(_) => return Ok(()),
+            Times::Stated(unit) | Times::Known(unit) => (*unit, true),
+            Times::Fixed(unit) => (*unit, false),
+        };
         let gaps = (self.requests.len() - 1) as f64;
         let rate = gaps / (duration_ns as f64 / 1e9);
-        self.report.duration_ns = duration_ns;
         self.report.requests_per_s = (duration_ns > 0).then_some(rate);
         let plausible = (RATE_MIN..=RATE_MAX).contains(&rate);
-        let unit = match times {
-            Times::None => return Ok(()),
-            _ if plausible || self.options.any_rate || self.requests.len() < RATE_NEEDS => {
-                return Ok(());
-            }
-            Times::Stated(unit) | Times::Known(unit) => *unit,
-        };
+        if plausible || self.options.any_rate || self.requests.len() < RATE_NEEDS {
+            return Ok(());
+        }
         let mut problem = format!(
             "{} requests within {} s cannot be right (plausible are {:.4} to {:.0} a second): ",
             self.requests.len(),
@@ -221,14 +231,18 @@ impl<'a> Collector<'a> {
             problem += "all have the same time";
         } else {
             problem += &format!("with times in {} they are {rate:.3} a second", unit.name());
-            for other in TimeUnit::ALL.into_iter().filter(|other| *other != unit) {
+            let others = TimeUnit::ALL.into_iter().filter(|other| *other != unit);
+            for other in others.filter(|_| may_state) {
                 let other_rate = rate * unit.ns() as f64 / other.ns() as f64;
                 if (RATE_MIN..=RATE_MAX).contains(&other_rate) {
                     problem += &format!(", in {} {other_rate:.3}", other.name());
                 }
             }
         }
-        problem += ". State the unit with --time-unit, or take them as they are with --any-rate";
+        problem += match may_state {
+            true => ". State the unit with --time-unit, or take them as they are with --any-rate",
+            false => ". Take them as they are with --any-rate",
+        };
         Err(ImportError::Whole(problem))
     }
 

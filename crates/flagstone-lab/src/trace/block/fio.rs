@@ -1,8 +1,10 @@
 //! The I/O logs of fio (`write_iolog`), versions 2 and 3.
 //!
 //! Version 3 starts each line with microseconds since the start of the run. Version 2 has no times
-//! but `wait` lines, in microseconds since the wait before; without any, all are at time 0.
-//! fio itself passes over waits below 100 us on replay; they are taken as they are written here.
+//! but `wait` lines, which fio never wrote by itself. What their number counts is not in the file,
+//! and fio contradicts itself: its manual has microseconds since the wait before, its code sleeps
+//! until so many milliseconds after the start. So the user says which ([`Waits`]). Requests between
+//! two waits have one time, and such a log has no rate; without any wait all are at time 0.
 
 use std::io::BufRead;
 
@@ -12,11 +14,39 @@ use super::{Options, Report};
 use crate::trace::input::{ImportError, Lines};
 use crate::trace::{Op, Trace};
 
-/// Reads an I/O log of fio.
+/// What the number of a `wait` line in version 2 counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// Milliseconds after the start, until which fio sleeps on replay.
+    UntilMs,
+    /// Microseconds since the wait before, as fio's manual has it. By the manual waits below 100 us
+    /// are none; here they are taken as they are written.
+    ForUs,
+}
+
+impl Waits {
+    /// Each with its name on the command line.
+    pub const ALL: [(Waits, &'static str); 2] =
+        [(Waits::UntilMs, "until-ms"), (Waits::ForUs, "for-us")];
+
+    /// The clock after a wait, in nanoseconds.
+    fn advance(self, now_ns: u64, number: u64) -> Option<u64> {
+        match self {
+            Waits::UntilMs => Some(now_ns.max(number.checked_mul(1_000_000)?)),
+            Waits::ForUs => now_ns.checked_add(number.checked_mul(1_000)?),
+        }
+    }
+}
+
+/// Reads an I/O log of fio. `waits` is for a log of version 2 that has any.
 ///
 /// # Errors
 /// [`ImportError`], with the line where there is one.
-pub fn import(reader: impl BufRead, options: &Options) -> Result<(Trace, Report), ImportError> {
+pub fn import(
+    reader: impl BufRead,
+    options: &Options,
+    waits: Option<Waits>,
+) -> Result<(Trace, Report), ImportError> {
     let mut collector = Collector::new(options)?;
     let mut lines = Lines::new(reader);
     let timed = match lines.next()? {
@@ -32,8 +62,7 @@ pub fn import(reader: impl BufRead, options: &Options) -> Result<(Trace, Report)
             }
         },
     };
-    let mut waited_us = 0_u64;
-    let mut waits = false;
+    let (mut now_ns, mut waited) = (0_u64, false);
     while let Some(line) = lines.next()? {
         let fields: Vec<&str> = line.text.split_ascii_whitespace().collect();
         if fields.is_empty() {
@@ -62,13 +91,21 @@ pub fn import(reader: impl BufRead, options: &Options) -> Result<(Trace, Report)
                 continue;
             }
             "wait" => {
-                let moved = numbers.first().and_then(|wait| wait.parse().ok());
-                let Some(us) = moved.and_then(|wait| waited_us.checked_add(wait)) else {
-                    collector.wrong(&line, "a wait without its microseconds")?;
+                let Some(Ok(number)) = numbers.first().map(|number| number.parse()) else {
+                    collector.wrong(&line, "a wait without a number")?;
                     continue;
                 };
-                waited_us = us;
-                waits = true;
+                let Some(waits) = waits else {
+                    return Err(line.wrong(
+                        "a wait, and what its number counts is not in the file: state --waits \
+                         until-ms (milliseconds after the start, as fio replays it) or --waits \
+                         for-us (microseconds since the wait before, as fio's manual has it)",
+                    ));
+                };
+                let Some(later) = waits.advance(now_ns, number) else {
+                    return Err(line.wrong("a wait beyond the end of time"));
+                };
+                (now_ns, waited) = (later, true);
                 continue;
             }
             _ => {
@@ -83,7 +120,7 @@ pub fn import(reader: impl BufRead, options: &Options) -> Result<(Trace, Report)
         let time_ns = if timed {
             TimeUnit::Microseconds.nanoseconds(time)
         } else {
-            waited_us.checked_mul(TimeUnit::Microseconds.ns())
+            Some(now_ns)
         };
         let Some(time_ns) = time_ns else {
             return Err(line.wrong(format!("`{time}` is no time in microseconds")));
@@ -111,10 +148,16 @@ pub fn import(reader: impl BufRead, options: &Options) -> Result<(Trace, Report)
             },
         )?;
     }
-    let times = if timed || waits {
-        Times::Known(TimeUnit::Microseconds)
-    } else {
-        Times::None
+    if waits.is_some() && !waited {
+        return Err(ImportError::Whole(
+            "there is no wait in the log for --waits to be about: leave it out".to_string(),
+        ));
+    }
+    let times = match waits {
+        _ if timed => Times::Fixed(TimeUnit::Microseconds),
+        Some(Waits::UntilMs) => Times::Waits("waits until ms after the start, as stated"),
+        Some(Waits::ForUs) => Times::Waits("waits for us since the wait before, as stated"),
+        None => Times::None,
     };
     collector.finish("fio", times)
 }

@@ -1,5 +1,6 @@
 //! The block importers on small inputs: what a request becomes, and what each bad line says.
 
+use super::fio::Waits;
 use super::time::TimeUnit;
 use super::*;
 use crate::trace::{Op, Relation, Trace};
@@ -28,7 +29,11 @@ fn blkparse(text: &str) -> Imported {
 }
 
 fn fio(text: &str) -> Imported {
-    fio::import(text.as_bytes(), &Options::new(4096))
+    fio::import(text.as_bytes(), &Options::new(4096), None)
+}
+
+fn fio_waiting(text: &str, waits: Waits) -> Imported {
+    fio::import(text.as_bytes(), &Options::new(4096), Some(waits))
 }
 
 /// The events as `(microseconds, transaction, op, page)`.
@@ -336,11 +341,17 @@ fn blkparse_lines_that_are_none_say_why() {
 
 #[test]
 fn fio_logs_of_both_versions_are_read() {
-    let second = fio(
-        "fio version 2 iolog\n/dev/sdb add\n/dev/sdb open\n/dev/sdb write 0 8192\n\
-                      /dev/sdb wait 150\n/dev/sdb sync 0 0\n/dev/sdb wait 50\n\
-                      /dev/sdb trim 0 2147483648\n/dev/sdb close\n",
-    );
+    let waiting = |first: u64, second: u64| {
+        format!(
+            "fio version 2 iolog\n/dev/sdb add\n/dev/sdb open\n/dev/sdb write 0 8192\n\
+             /dev/sdb wait {first}\n/dev/sdb sync 0 0\n/dev/sdb wait {second} 0\n\
+             /dev/sdb trim 0 2147483648\n/dev/sdb close\n"
+        )
+    };
+    let second = fio_waiting(&waiting(150, 50), Waits::ForUs);
+    // 2 ms after the start are over once 3 are.
+    let until = fio_waiting(&waiting(3, 2), Waits::UntilMs);
+    assert_eq!(events(&until).last(), Some(&(3000, 1, Op::Commit, 0)));
     let third = fio(
         "fio version 3 iolog\n30 /dev/sdb add\n100 /dev/sdb write 0 8192\n\
                      120 /dev/sdb datasync 0 0\n300 /dev/sdb trim 0 2147483648\n",
@@ -366,6 +377,38 @@ fn fio_logs_of_both_versions_are_read() {
     );
 }
 
+/// 5,000 requests and a wait of `1000` before the last are no 4,999,000 requests a second.
+#[test]
+fn a_log_of_fio_without_times_has_no_rate() {
+    let requests = |count: usize| "f read 0 4096\n".repeat(count);
+    let text = format!(
+        "fio version 2 iolog\n{}f wait 1000\n{}",
+        requests(4999),
+        requests(1)
+    );
+    for (waits, duration_ns) in [(Waits::UntilMs, 1_000_000_000), (Waits::ForUs, 1_000_000)] {
+        let (trace, report) = fio_waiting(&text, waits).unwrap();
+        assert_eq!(report.requests_per_s, None);
+        assert_eq!((report.times, report.duration_ns), (2, duration_ns));
+        assert!(trace.provenance["times"].starts_with("waits "));
+    }
+    let unstated = failure(fio(&text));
+    assert!(unstated.starts_with("line 5001: a wait"), "{unstated}");
+    assert!(unstated.contains("--waits until-ms"), "{unstated}");
+    for text in [
+        "fio version 2 iolog\nf read 0 1\n",
+        "fio version 3 iolog\n0 f read 0 1\n",
+    ] {
+        let useless = failure(fio_waiting(text, Waits::ForUs));
+        assert!(useless.contains("leave it out"), "{useless}");
+    }
+    let end = failure(fio_waiting(
+        &text.replace("1000", &u64::MAX.to_string()),
+        Waits::UntilMs,
+    ));
+    assert!(end.contains("beyond the end of time"), "{end}");
+}
+
 #[test]
 fn fio_lines_that_are_none_say_why() {
     assert_eq!(failure(fio("")), "the input is empty");
@@ -383,7 +426,7 @@ fn fio_lines_that_are_none_say_why() {
     }
     let said = failure(fio("fio version 2 iolog\nf wait\n"));
     assert!(
-        said.starts_with("line 2: a wait without its microseconds"),
+        said.starts_with("line 2: a wait without a number"),
         "{said}"
     );
 }

@@ -3,6 +3,7 @@
 //! else.
 
 use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use parquet::basic::Compression;
@@ -12,6 +13,7 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
 use super::{FileError, Problem, RelationEntry, VERSION, key};
+use crate::inputs;
 use crate::trace::check::MAX_COUNT;
 use crate::trace::{Event, Op, Relation, Trace};
 
@@ -32,10 +34,8 @@ pub fn read(path: &Path) -> Result<Trace, FileError> {
 }
 
 fn read_or(path: &Path) -> Result<Trace, Problem> {
-    let file = File::open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(Problem::Foreign("not a regular file".to_string()));
-    }
+    let mut file = inputs::open(path)?;
+    check_ends(&mut file)?;
     let reader = SerializedFileReader::new(file)?;
     let mut trace = Trace::default();
     let declared = head(reader.metadata(), &mut trace)?;
@@ -52,6 +52,28 @@ fn read_or(path: &Path) -> Result<Trace, Problem> {
         .unwrap_or_else(|| largest(|event| event.transaction));
     trace.validate()?;
     Ok(trace)
+}
+
+/// What a Parquet file begins and ends with.
+const MAGIC: &[u8; 4] = b"PAR1";
+
+/// Tells apart what is no Parquet file, and what is only the beginning of one.
+fn check_ends(file: &mut File) -> Result<(), Problem> {
+    let mut ends = [[0; 4]; 2];
+    let len = file.seek(SeekFrom::End(0))?;
+    for (end, at) in ends.iter_mut().zip([0, len.saturating_sub(4)]) {
+        file.seek(SeekFrom::Start(at))?;
+        let short = file.read_exact(end).is_err();
+        if short && len >= 4 {
+            return Err(Problem::Cut);
+        }
+    }
+    match ends {
+        _ if len == 0 => Err(Problem::Foreign("it is empty".to_string())),
+        [first, _] if first != *MAGIC => Err(Problem::Foreign("not a Parquet file".to_string())),
+        [_, last] if last != *MAGIC => Err(Problem::Cut),
+        _ => Ok(()),
+    }
 }
 
 /// Counts that a file need not declare.

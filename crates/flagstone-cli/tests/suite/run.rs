@@ -1,0 +1,131 @@
+//! Running the command in a place of one's own.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// No command of a test takes longer, on however busy a machine: one that does has no end.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A device on which a fill is a matter of moments.
+pub(crate) const TINY: &str = "preset = \"small\"\n[geometry]\nblocks_per_plane = 64\n\
+                               pages_per_block = 8\n[ftl]\nover_provision = 0.4\n";
+
+pub(crate) struct Place(PathBuf);
+
+impl Place {
+    pub(crate) fn new(name: &str) -> Place {
+        let place =
+            std::env::temp_dir().join(format!("flagstone-cli-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        Place(place)
+    }
+
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_string()
+    }
+
+    /// The names of what is in it, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+        let mut names: Vec<String> = entries
+            .map(|entry| name(entry).into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The command, without colours and with plain panics.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flagstone"));
+    command.args(args).env("NO_COLOR", "1");
+    command
+}
+
+pub(crate) fn flagstone(args: &[&str], input: &str) -> Output {
+    let mut command = command(args);
+    command.stdin(Stdio::piped());
+    output(command, input)
+}
+
+/// Runs a command to its end, which must come.
+pub(crate) fn output(mut command: Command, input: &str) -> Output {
+    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    // A command that fails early does not read its input.
+    if let Some(mut stdin) = child.stdin.take() {
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let [out, err] = [reader(out), reader(err)];
+    let status = wait(&mut child, &command);
+    Output {
+        status,
+        stdout: out.join().unwrap(),
+        stderr: err.join().unwrap(),
+    }
+}
+
+fn reader(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        bytes
+    })
+}
+
+fn wait(child: &mut Child, command: &Command) -> std::process::ExitStatus {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if begun.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("{command:?} does not end");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn good(args: &[&str], input: &str) -> (String, String) {
+    let output = flagstone(args, input);
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {err}");
+    (out, err)
+}
+
+/// Runs a command that must fail with this exit code and one message, and gives that in one line.
+pub(crate) fn bad(args: &[&str], input: &str, code: i32) -> String {
+    let output = flagstone(args, input);
+    let (out, err) = texts(&output);
+    assert_eq!(
+        (output.status.code(), out.as_str()),
+        (Some(code), ""),
+        "{args:?}: {err}"
+    );
+    let errors = err.lines().filter(|line| line.starts_with("error: "));
+    assert_eq!(errors.count(), 1, "{args:?}: {err}");
+    assert!(!err.contains("panicked"), "{args:?}: {err}");
+    err.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+pub(crate) fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr))
+}
