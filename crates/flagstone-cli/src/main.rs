@@ -1,6 +1,6 @@
 //! The command `flagstone`: compare commit protocols, break them, reproduce papers, record traces.
 //!
-//! Results go to stdout, progress and advice to stderr. `commands/failure.rs` has the exit codes.
+//! Results go to stdout, progress and advice to stderr. [`Failure`] has the exit codes.
 
 mod commands;
 

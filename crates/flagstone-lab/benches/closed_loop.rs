@@ -87,12 +87,14 @@ fn main() -> ExitCode {
             Ok(record) => println!(
                 "{stack}: {:.0} transactions a minute of wall clock; {:.0} a second of virtual \
                  time, {:.3} restarts each, pool hits {:.1} %, collector {:.1} %, {:.1} s in all",
-                record.transactions_per_wall_minute,
+                record
+                    .timing
+                    .map_or(0.0, |t| t.transactions_per_wall_minute),
                 record.throughput_tps,
                 record.restart_ratio,
                 100.0 * record.pool_hit_ratio,
                 100.0 * record.gc_share,
-                record.wall_s,
+                record.timing.map_or(0.0, |t| t.wall_s),
             ),
             Err(error) => println!("{stack}: {error}"),
         }

@@ -1,36 +1,49 @@
 //! `flagstone compare`: the same transactions on every protocol, side by side.
 
+mod checks;
+mod replayed;
+mod report;
 mod stacks;
+mod standing;
 mod table;
 
-use super::{Failure, progress_bar, protocols_of, say, share};
+use super::{Failure, protocols_of, share};
 use flagstone::commit::{Isolation, Kind, Options};
-use flagstone_lab::device::DeviceSpec;
+use flagstone_lab::device::{DeviceSpec, presets};
 use flagstone_lab::image;
-use flagstone_lab::replay::{Record, ReplayError, Script, Setup, Source, script_of};
+use flagstone_lab::replay::{Record, Script, Setup, Source, script_of};
 use flagstone_lab::trace::{Trace, file};
 use flagstone_lab::workload::{Pattern, Workload};
-use rayon::prelude::*;
+use report::{Printed, report, run_all};
+use standing::Measured;
+use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Where the shipped trace is, from the root of a clone.
 const SHIPPED: &str = "data/tpcc-postgres.parquet";
 
+/// Clients where nothing else is asked for.
+const CLIENTS: u32 = 16;
+
+/// Share of the logical pages that are filled where nothing else is asked for.
+const FILL: f64 = 0.7;
+
 /// Replay transactions on commit protocols in virtual time, and compare what they cost.
 ///
 /// Without arguments: the shipped trace, recorded from PostgreSQL, on all protocols. With --stack:
 /// on databases that stand on them.
 #[derive(clap::Args)]
+#[command(after_help = "--help says what each column means", after_long_help = definitions())]
 pub struct Args {
     /// The trace to replay [default: the shipped one, from the root of a clone].
     trace: Option<PathBuf>,
     /// A preset (see `flagstone device list`) or a TOML file.
     #[arg(long, default_value = "small")]
     device: String,
-    /// Protocols, separated by commas, or `all`.
-    #[arg(long, default_value = "all")]
-    protocols: String,
+    /// Protocols, separated by commas, or `all` [default: all].
+    #[arg(long)]
+    protocols: Option<String>,
     /// How far transactions may overlap [default: as far as each protocol supports].
     #[arg(long, value_parser = Isolation::ALL.map(Isolation::name).to_vec())]
     isolation: Option<String>,
@@ -40,66 +53,122 @@ pub struct Args {
     /// Collect garbage when fewer than this share of the blocks are free [default: the device's].
     #[arg(long, value_parser = share)]
     gc_threshold: Option<f64>,
-    /// How full the device is before it starts: this share of its logical pages.
-    #[arg(long, default_value_t = 0.7, value_parser = share)]
-    fill: f64,
+    /// How full the device is before it starts: this share of its logical pages [default: 0.7].
+    #[arg(long, value_parser = share)]
+    fill: Option<f64>,
     /// Start from devices that `flagstone device fill` saved, each with its protocol, instead of
     /// filling them; may be given several times. --device is that of the images.
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["protocols", "fill", "stack"])]
     image: Vec<PathBuf>,
-    /// Clients, each of which starts its next transaction when its last has ended.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    clients: u32,
+    /// Clients, each of which starts its next transaction when its last has ended [default: 16].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    clients: Option<u32>,
     /// Open loop: transactions arrive at their recorded times, so many times faster.
-    #[arg(long, conflicts_with = "clients")]
+    #[arg(long, conflicts_with = "clients", value_parser = speedup)]
     speedup: Option<f64>,
-    /// Seed of the fill, of extra aborts and of the workload.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    /// Seed of the fill, of extra aborts, of back-off and of the workload [default: 1].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Run with so many seeds, one after the other: the table has their means, and rows whose ranges
+    /// overlap are said to tie [default: 1].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
     /// Generate transactions instead of replaying a trace: uniform, or zipf:THETA.
     #[arg(long, conflicts_with = "trace")]
     workload: Option<Pattern>,
-    /// Requests of the workload.
-    #[arg(long, default_value_t = 200_000, requires = "workload",
-          value_parser = clap::value_parser!(u64).range(1..))]
-    requests: u64,
-    /// Share of them that read.
-    #[arg(long, default_value_t = 0.0, requires = "workload", value_parser = share)]
-    read_share: f64,
-    /// Requests in one transaction of the workload.
-    #[arg(long, default_value_t = 8, requires = "workload")]
-    pages_per_transaction: u32,
+    /// Requests of the workload [default: 200000].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    requests: Option<u64>,
+    /// Share of them that read [default: 0].
+    #[arg(long, value_parser = share)]
+    read_share: Option<f64>,
+    /// Requests in one transaction of the workload [default: 8].
+    #[arg(long)]
+    pages_per_transaction: Option<u32>,
     /// Run the forms as printed where these differ, instead of the repaired ones.
     #[arg(long)]
     as_published: bool,
     #[command(flatten)]
     host: stacks::HostArgs,
     /// Threads to run on [default: one a core]. The figures do not depend on it.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    threads: Option<u64>,
+    /// Print all columns, however wide the terminal is. In a file or a pipe the table has those that
+    /// fit 100 characters.
     #[arg(long)]
-    threads: Option<usize>,
+    wide: bool,
     /// Print one JSON object a run, one a line.
     #[arg(long, group = "format")]
     json: bool,
-    /// Print comma-separated values.
+    /// Print comma-separated values, a line for each run.
     #[arg(long, group = "format")]
     csv: bool,
-    /// Print a Markdown table.
+    /// Print a Markdown table, with all columns.
     #[arg(long, group = "format")]
     markdown: bool,
+    /// Add what depends on the machine, wall-clock time and memory, to --json or --csv.
+    #[arg(long)]
+    timing: bool,
 }
 
-/// One run and how it ended.
-type Outcome = (Kind, Result<Record, ReplayError>);
+fn speedup(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(factor) if factor > 0.0 && f64::is_finite(factor) => Ok(factor),
+        _ => Err("it must be a number above 0".into()),
+    }
+}
+
+/// What the columns mean, for --help.
+fn definitions() -> String {
+    let mut lines = vec!["Columns for protocols:".to_string()];
+    lines.extend(table::definitions(replayed::COLUMNS));
+    lines.push("\nColumns for databases, --stack:".into());
+    lines.extend(table::definitions(stacks::COLUMNS));
+    lines.push("\nTimes are virtual. What fits is shown; --wide shows all.".into());
+    lines.join("\n")
+}
+
+/// The seeds of a comparison.
+#[derive(Debug, Clone, Copy)]
+struct Seeds {
+    first: u64,
+    count: u64,
+}
+
+impl Seeds {
+    fn of(args: &Args) -> Seeds {
+        Seeds {
+            first: args.seed.unwrap_or(1),
+            count: args.seeds.unwrap_or(1),
+        }
+    }
+
+    fn nth(self, nth: usize) -> u64 {
+        self.first.wrapping_add(nth as u64)
+    }
+
+    fn all(self) -> impl Iterator<Item = u64> {
+        (0..self.count as usize).map(move |nth| self.nth(nth))
+    }
+}
+
+/// A protocol that is compared, and the saved device that it starts from.
+#[derive(Debug, Clone, Copy)]
+struct Subject<'a> {
+    kind: Kind,
+    image: Option<&'a PathBuf>,
+}
+
+impl Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if args
-        .speedup
-        .is_some_and(|speedup| !(speedup > 0.0 && speedup.is_finite()))
-    {
-        return Err(Failure::Usage("--speedup takes a number above 0".into()));
-    }
+    checks::options(args)?;
     if let Some(threads) = args.threads {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads as usize);
         pool.build_global()
             .map_err(|error| Failure::Usage(format!("--threads: {error}")))?;
     }
@@ -107,41 +176,69 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         return stacks::run(args, list);
     }
     let kinds = match &args.image[..] {
-        [] => protocols_of(&args.protocols)?,
+        [] => protocols_of(args.protocols.as_deref().unwrap_or("all"))?,
         images => images
             .iter()
             .map(|path| image::protocol(path))
             .collect::<Result<_, _>>()
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
+    checks::protocols(args, &kinds)?;
     let device = device_of(args)?;
-    let setups: Vec<Setup> = kinds
-        .iter()
-        .map(|&kind| setup(args, &device, kind))
-        .collect();
-    let smallest = || least_of(setups.iter().map(Setup::capacity));
-    let (script, source) = match input_of(args, smallest)? {
-        (Input::Trace(trace), source) => {
-            let page_bytes = device.geometry.page_bytes;
-            (Script::from_trace(&trace, page_bytes)?, source)
-        }
-        (Input::Workload(script), source) => (script, source),
+    let seeds = Seeds::of(args);
+    let with = |kind: Kind, seed| setup(args, &device, kind, seed);
+    let capacity = |kind: &Kind, device: &DeviceSpec| {
+        let setup = setup(args, device, *kind, seeds.first);
+        setup.capacity()
     };
-    let bar = progress_bar(setups.len() as u64, "comparing");
-    let outcomes: Vec<Outcome> = setups
-        .par_iter()
-        .enumerate()
-        .map(|(index, setup)| {
-            let outcome = match args.image.get(index) {
-                Some(image) => setup.run_saved(image, &script, &source),
-                None => setup.run(&script, &source),
-            };
-            bar.inc(1);
-            (setup.kind, outcome)
-        })
+    let smallest = || {
+        least_of(kinds.iter().map(|kind| {
+            let elsewhere = || elsewhere(args, &device, |other| capacity(kind, other).is_ok());
+            capacity(kind, &device).map_err(|error| format!("{error}{}", elsewhere()))
+        }))
+    };
+    let (input, source) = input_of(args, smallest)?;
+    let input = match input {
+        Input::Trace(trace) => {
+            let page_bytes = device.geometry.page_bytes;
+            Input::Workloads(vec![Script::from_trace(&trace, page_bytes)?])
+        }
+        input @ Input::Workloads(_) => input,
+    };
+    let images = args.image.iter().map(Some).chain(std::iter::repeat(None));
+    let subjects = kinds.iter().zip(images);
+    let subjects: Vec<Subject> = subjects
+        .map(|(&kind, image)| Subject { kind, image })
         .collect();
-    bar.finish_and_clear();
-    print(args, &device, &source, &outcomes)
+    let outcomes = run_all(&subjects, seeds, |subject, nth| {
+        let (setup, script) = (with(subject.kind, seeds.nth(nth)), input.script(nth));
+        match subject.image {
+            Some(image) => setup.run_saved(image, script, &source),
+            None => setup.run(script, &source),
+        }
+    });
+    let suits =
+        |subject: &Subject<'_>, device: &DeviceSpec| capacity(&subject.kind, device).is_ok();
+    let about = |record: &Record| {
+        vec![
+            format!(
+                "{}: {} committed and {} rolled back transactions, {} page writes, {}",
+                source.name,
+                record.transactions_committed,
+                record.transactions_aborted,
+                record.host_pages_written,
+                arrivals(record.clients, record)
+            ),
+            about(&device, record.fill),
+        ]
+    };
+    let printed = Printed {
+        columns: replayed::COLUMNS,
+        structures: Record::STRUCTURES,
+        about: &about,
+        reasons: replayed::reasons,
+    };
+    report(args, &device, outcomes, &printed, "protocol", suits)
 }
 
 fn device_of(args: &Args) -> Result<DeviceSpec, Failure> {
@@ -152,7 +249,7 @@ fn device_of(args: &Args) -> Result<DeviceSpec, Failure> {
     Ok(device)
 }
 
-fn setup(args: &Args, device: &DeviceSpec, kind: Kind) -> Setup {
+fn setup(args: &Args, device: &DeviceSpec, kind: Kind, seed: u64) -> Setup {
     let by_name = |name: &String| {
         Isolation::ALL
             .into_iter()
@@ -166,35 +263,65 @@ fn setup(args: &Args, device: &DeviceSpec, kind: Kind) -> Setup {
         },
         device: device.clone(),
         isolation: args.isolation.as_ref().and_then(by_name),
-        clients: args.clients,
+        clients: args.clients.unwrap_or(CLIENTS),
         speedup: args.speedup,
         abort_ratio: args.abort_ratio,
-        fill: args.fill,
+        fill: args.fill.unwrap_or(FILL),
         overwrite: true,
         recorded_aborts: true,
-        seed: args.seed,
+        seed,
     }
 }
 
 /// What is to be played.
 enum Input {
     Trace(Trace),
-    Workload(Script),
+    /// A script for each seed, or one for all.
+    Workloads(Vec<Script>),
+}
+
+impl Input {
+    /// What is played with the nth seed.
+    fn script(&self, nth: usize) -> &Script {
+        match self {
+            Input::Workloads(scripts) => scripts.get(nth).unwrap_or(&scripts[0]),
+            Input::Trace(_) => unreachable!("a trace is made into what is played first"),
+        }
+    }
 }
 
 /// The least capacity of devices, or why none has any.
-fn least_of<E: std::fmt::Display>(
-    capacities: impl Iterator<Item = Result<u32, E>>,
-) -> Result<u32, String> {
+fn least_of(capacities: impl Iterator<Item = Result<u32, String>>) -> Result<u32, String> {
     let (mut least, mut refused) = (None, Vec::new());
     for capacity in capacities {
         match capacity {
             Ok(pages) => least = Some(least.map_or(pages, |least: u32| least.min(pages))),
-            Err(error) => refused.push(error.to_string()),
+            Err(error) => refused.push(error),
         }
     }
     refused.dedup();
     least.ok_or_else(|| refused.join("\n"))
+}
+
+/// Which presets suit what the device does not, as advice.
+fn elsewhere(args: &Args, device: &DeviceSpec, suits: impl Fn(&DeviceSpec) -> bool) -> String {
+    if suits(device) {
+        return String::new();
+    }
+    let mut others = presets();
+    for preset in &mut others {
+        let own = preset.config.gc_threshold;
+        preset.config.gc_threshold = args.gc_threshold.unwrap_or(own);
+    }
+    others.retain(|preset| suits(preset));
+    let names: Vec<&str> = others.iter().map(|preset| preset.name.as_str()).collect();
+    match names[..] {
+        [] => String::new(),
+        [one] => format!(" (--device {one} suits it)"),
+        [one, ref more @ ..] => {
+            format!(" (--device {one} suits it, and so do {})", more.join(", "))
+        }
+    }
 }
 
 /// The trace, or the workload over the pages that are filled on the smallest of the devices.
@@ -204,18 +331,21 @@ fn input_of(
 ) -> Result<(Input, Source), Failure> {
     if let Some(pattern) = args.workload {
         let least = smallest().map_err(Failure::Usage)?;
-        let filled = (f64::from(least) * args.fill) as u32;
-        let workload = Workload {
-            pattern,
-            pages: if filled == 0 { least } else { filled },
-            requests: args.requests,
-            read_share: args.read_share,
-            pages_per_transaction: args.pages_per_transaction,
-            seed: args.seed,
+        let filled = (f64::from(least) * args.fill.unwrap_or(FILL)) as u32;
+        let script = |seed| {
+            script_of(&Workload {
+                pattern,
+                pages: if filled == 0 { least } else { filled },
+                requests: args.requests.unwrap_or(200_000),
+                read_share: args.read_share.unwrap_or(0.0),
+                pages_per_transaction: args.pages_per_transaction.unwrap_or(8),
+                seed,
+            })
         };
-        let script = script_of(&workload).map_err(|error| Failure::Usage(error.to_string()))?;
+        let scripts: Result<Vec<Script>, _> = Seeds::of(args).all().map(script).collect();
+        let scripts = scripts.map_err(|error| Failure::Usage(error.to_string()))?;
         let name = pattern.to_string();
-        return Ok((Input::Workload(script), Source { name, sha256: None }));
+        return Ok((Input::Workloads(scripts), Source { name, sha256: None }));
     }
     let path = args.trace.as_deref().unwrap_or(Path::new(SHIPPED));
     if args.trace.is_none() && !path.exists() {
@@ -232,61 +362,25 @@ fn input_of(
     Ok((Input::Trace(trace), Source { name, sha256 }))
 }
 
-fn print(
-    args: &Args,
-    device: &DeviceSpec,
-    source: &Source,
-    outcomes: &[Outcome],
-) -> Result<ExitCode, Failure> {
-    let records: Vec<&Record> = outcomes
-        .iter()
-        .filter_map(|(_, run)| run.as_ref().ok())
-        .collect();
-    if args.json {
-        for record in &records {
-            say(&serde_json::to_string(record).expect("records have plain fields"));
-        }
-    } else if args.csv {
-        table::csv(&records).iter().for_each(|line| say(line));
-    } else if args.markdown {
-        table::markdown(&records).iter().for_each(|line| say(line));
-    } else {
-        table::text(device, source, &records)
-            .iter()
-            .for_each(|line| say(line));
+/// How transactions come, in words.
+fn arrivals(clients: Option<u32>, run: &impl Measured) -> String {
+    match (clients, run.arrivals()) {
+        (Some(clients), _) => format!("{clients} clients"),
+        (None, Some(rate)) => format!("{rate:.1} arriving in a second"),
+        (None, None) => "all arriving at once".into(),
     }
-    let not_made = outcomes.iter().filter_map(|(kind, outcome)| {
-        let error = outcome.as_ref().err()?;
-        Some((kind.to_string(), error.to_string(), error.is_refusal()))
-    });
-    conclude(not_made, outcomes.len(), "protocol")
 }
 
-/// Says which of `all` runs were not made, by whose name, why, and whether that was refused; gives
-/// the exit code.
-fn conclude(
-    not_made: impl Iterator<Item = (String, String, bool)>,
-    all: usize,
-    what: &str,
-) -> Result<ExitCode, Failure> {
-    let mut failed = false;
-    let mut refused = Vec::new();
-    for (name, why, is_refusal) in not_made {
-        if is_refusal {
-            refused.push(why);
-        } else {
-            failed = true;
-            eprintln!("error: {name}: {why}");
-        }
-    }
-    let none = refused.len() == all;
-    refused.sort();
-    refused.dedup();
-    for why in refused {
-        eprintln!("left out: {why}");
-    }
-    if none {
-        return Err(Failure::Usage(format!("no {what} supports what was asked")));
-    }
-    Ok(ExitCode::from(u8::from(failed)))
+/// A device in a line.
+fn about(device: &DeviceSpec, fill: f64) -> String {
+    let g = &device.geometry;
+    format!(
+        "device {}: {} MiB, pages of {} bytes, {} planes, {} cells, {:.0} % full before it starts",
+        device.name,
+        g.bytes() >> 20,
+        g.page_bytes,
+        g.planes(),
+        g.cell,
+        fill * 100.0
+    )
 }

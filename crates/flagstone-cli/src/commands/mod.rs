@@ -3,23 +3,19 @@
 pub mod break_;
 pub mod compare;
 pub mod device;
-mod failure;
 pub mod index;
-mod notes;
-mod progress;
 pub mod protocols;
 mod record;
 pub mod replay;
 pub mod reproduce;
 pub mod trace;
 
-pub use failure::{Failure, say};
+pub use flagstone_terminal::{Failure, say};
 
-use failure::{excerpt, note, unless_closed};
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
 use flagstone_lab::no_such;
-use progress::{progress, progress_bar};
+use flagstone_terminal::{NOT_DONE, excerpt, note, progress, progress_bar, unless_closed};
 
 /// There is no `what` called `name`: which one was probably meant, and all there are.
 pub fn unknown<S: AsRef<str>>(what: &str, name: &str, known: &[S]) -> Failure {
@@ -44,12 +40,33 @@ pub fn stack_of(name: &str) -> Result<Stack, Failure> {
 
 /// The protocols of a list like `cfc,afc` or `all`.
 pub fn protocols_of(list: &str) -> Result<Vec<Kind>, Failure> {
-    if list == "all" {
-        return Ok(Kind::ALL.to_vec());
+    each_once(list, Kind::ALL, protocol_of)
+}
+
+/// The stacks of a list like `wal,force:cfc` or `all`.
+pub fn stacks_of(list: &str) -> Result<Vec<Stack>, Failure> {
+    each_once(list, &Stack::all(), stack_of)
+}
+
+/// What a list names, `all` for all there is. What is named twice is taken once, with a word.
+fn each_once<T: Copy + PartialEq>(
+    list: &str,
+    all: &[T],
+    of: impl Fn(&str) -> Result<T, Failure>,
+) -> Result<Vec<T>, Failure> {
+    let mut found = Vec::new();
+    for name in list.split(',').map(str::trim) {
+        let named = match name {
+            "all" => all.to_vec(),
+            name => vec![of(name)?],
+        };
+        let (twice, new): (Vec<T>, Vec<T>) = named.iter().partition(|one| found.contains(*one));
+        if let (false, true) = (twice.is_empty(), new.is_empty()) {
+            note(&format!("note: `{name}` is named twice and taken once"));
+        }
+        found.extend(new);
     }
-    list.split(',')
-        .map(|name| protocol_of(name.trim()))
-        .collect()
+    Ok(found)
 }
 
 /// A share of something, as an argument.

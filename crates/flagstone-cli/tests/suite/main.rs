@@ -2,6 +2,7 @@
 
 mod bad_files;
 mod bad_input;
+mod compare;
 mod numbers;
 mod outputs;
 mod run;

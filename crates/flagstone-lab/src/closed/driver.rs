@@ -20,6 +20,7 @@ use super::Engine;
 use super::oracle::Oracle;
 use super::plan::{ATTEMPTS, Counted, Driven, DriverError, Plan, Span};
 use super::source::Source;
+use crate::replay::Load;
 use crate::tpcc::pages::{Access, Transaction, Verb};
 use flagstone::host::{Step, Why};
 use flagstone::units::{Nanos, TxId};
@@ -48,6 +49,12 @@ struct Client {
     begun: Nanos,
     attempted: Nanos,
     commit_asked: Option<Nanos>,
+    /// Since when it waits, for a lock, a place or a group.
+    waits_since: Option<Nanos>,
+    /// How long this transaction has waited for locks and places, in all attempts.
+    waited: Nanos,
+    /// How much of that since this attempt asked to commit.
+    waited_in_commit: Nanos,
     /// Attempts of this transaction that were aborted.
     restarts: u32,
     /// Counts what makes an event in the heap invalid.
@@ -83,6 +90,9 @@ pub struct Driver {
     oracle: Option<Oracle>,
     buffer: Vec<u8>,
     counted: Counted,
+    /// Open loop: when transactions arrived since the start, in order, and when they ended.
+    arrivals: Vec<u64>,
+    ends: Vec<u64>,
     issued: u64,
     completed: u64,
     /// No transaction begins any more.
@@ -114,6 +124,8 @@ impl Driver {
                 to: start,
                 ..Counted::default()
             },
+            arrivals: Vec::new(),
+            ends: Vec::new(),
             issued: 0,
             completed: 0,
             draining: false,
@@ -136,6 +148,11 @@ impl Driver {
     /// Transactions that began and that ended, since the start.
     pub fn issued_and_completed(&self) -> (u64, u64) {
         (self.issued, self.completed)
+    }
+
+    /// Of an open loop: whether what arrived from an instant on was served in time.
+    pub fn load(&self, since: Nanos) -> Load {
+        Load::of(&self.arrivals, &self.ends, since.0)
     }
 
     /// Runs on for a span, or until the source has no more. What was counted before is forgotten.
@@ -314,10 +331,13 @@ impl Driver {
             return Ok(());
         }
         self.issued += 1;
+        if self.plan.speedup.is_some() {
+            self.arrivals.push(now.0);
+        }
         // The next one may arrive before this one's requests are answered.
         self.plan_arrival(source);
         let own = &mut self.clients[client as usize];
-        (own.begun, own.restarts) = (now, 0);
+        (own.begun, own.restarts, own.waited) = (now, 0, Nanos::ZERO);
         self.attempt(engine, now, client)?;
         self.requests(engine, now, client)
     }
@@ -333,6 +353,7 @@ impl Driver {
         client.step = 0;
         client.attempted = now;
         client.commit_asked = None;
+        (client.waits_since, client.waited_in_commit) = (None, Nanos::ZERO);
         Ok(())
     }
 
@@ -402,7 +423,8 @@ impl Driver {
             Step::Done((), done) => return Ok(Some(done)),
             Step::Waits => {
                 self.counted.waits += 1;
-                self.clients[client as usize].state = State::Waits;
+                let own = &mut self.clients[client as usize];
+                (own.state, own.waits_since) = (State::Waits, Some(now));
             }
             Step::Abort { victim, why } => {
                 let loser = self.by_tx[&victim];
@@ -432,6 +454,7 @@ impl Driver {
         let most = self.plan.back_off.0.saturating_mul(2);
         let delay = Nanos(self.delays.random_range(0..=most));
         let own = &mut self.clients[client as usize];
+        own.has_waited(now);
         own.state = State::BacksOff;
         own.epoch = own.epoch.wrapping_add(1);
         own.restarts += 1;
@@ -474,7 +497,8 @@ impl Driver {
         self.wake(engine, now);
         if answer == Step::Waits {
             // Either for a group, which acknowledges it, or for a place, for which it is woken.
-            self.clients[client as usize].state = State::Grouped;
+            let own = &mut self.clients[client as usize];
+            (own.state, own.waits_since) = (State::Grouped, Some(now));
             let flush = self.heap.is_empty();
             return self.acknowledge(engine, now, flush);
         }
@@ -517,6 +541,8 @@ impl Driver {
             };
             let own = &mut self.clients[client as usize];
             if matches!(own.state, State::Waits | State::Grouped) {
+                // Who is woken has waited for a lock or a place, also where it asked to commit.
+                own.has_waited(now);
                 own.state = State::Runs;
                 self.push(now, client);
             }
@@ -527,12 +553,17 @@ impl Driver {
         let own = &mut self.clients[client as usize];
         own.state = State::Idle;
         self.completed += 1;
+        if self.plan.speedup.is_some() {
+            self.ends.push(now.0);
+        }
         if committed {
             let asked = own.commit_asked.expect("it asked to commit");
             self.counted.committed += 1;
-            self.counted.execution_ns.push(now.since(own.begun).0);
+            let commit = now.since(asked).since(own.waited_in_commit);
+            self.counted.response_ns.push(now.since(own.begun).0);
+            self.counted.isolation_wait_ns.push(own.waited.0);
             self.counted.attempt_ns.push(now.since(own.attempted).0);
-            self.counted.commit_ns.push(now.since(asked).0);
+            self.counted.commit_ns.push(commit.0);
         } else {
             self.counted.rolled_back += 1;
         }
@@ -557,6 +588,16 @@ impl Driver {
 }
 
 impl Client {
+    /// If it waited for a lock or a place, it does so no longer.
+    fn has_waited(&mut self, now: Nanos) {
+        let since = self.waits_since.take();
+        let waited = since.map_or(Nanos::ZERO, |since| now.since(since));
+        self.waited += waited;
+        if self.commit_asked.is_some() {
+            self.waited_in_commit += waited;
+        }
+    }
+
     fn idle() -> Client {
         Client {
             state: State::Idle,
@@ -566,6 +607,9 @@ impl Client {
             begun: Nanos::ZERO,
             attempted: Nanos::ZERO,
             commit_asked: None,
+            waits_since: None,
+            waited: Nanos::ZERO,
+            waited_in_commit: Nanos::ZERO,
             restarts: 0,
             epoch: 0,
         }

@@ -23,7 +23,7 @@ pub use engine::Engine;
 pub use history::{History, Past};
 pub use oracle::{Oracle, Violation};
 pub use plan::{Counted, Driven, DriverError, Plan, Span};
-pub use record::ClosedRecord;
+pub use record::{ClosedRecord, ClosedTiming};
 pub use recorded::{Recorded, Recording};
 pub use source::{Played, Source};
 
@@ -134,12 +134,27 @@ impl Closed {
         }
     }
 
+    /// How a device that commits records is set up.
+    fn record_options(&self) -> RecordOptions {
+        RecordOptions {
+            max_c: self.host.max_c,
+            ..RecordOptions::default()
+        }
+    }
+
     /// Pages that the database has about: those of the device, less those of the log.
     ///
     /// # Errors
     /// A device that does not suit the stack.
     pub fn capacity(&self) -> Result<u32, ClosedError> {
         let pages = self.setup().capacity()?;
+        if let Some(kind) = self.stack.record_kind() {
+            let DeviceSpec {
+                geometry, config, ..
+            } = &self.device;
+            RecordDevice::suits(kind, geometry, config, &self.record_options())
+                .map_err(ReplayError::Refused)?;
+        }
         let log = match self.stack {
             Stack::Force(_) => 0,
             Stack::Wal | Stack::CfcEx | Stack::AfcEx => self.host.log_pages,
@@ -172,10 +187,7 @@ impl Closed {
             }
         };
         let fill = || {
-            let options = RecordOptions {
-                max_c: self.host.max_c,
-                ..RecordOptions::default()
-            };
+            let options = self.record_options();
             let chip = self.device.chip(self.device.geometry.spare_bytes as usize);
             let config = self.device.config;
             let mut device =
@@ -277,7 +289,8 @@ impl Closed {
         let simulated_wall_s = simulated.elapsed().as_secs_f64();
         let (_, ended) = driver.issued_and_completed();
         let erases = Erases::between(&erased, chip_of(&host).erase_counts());
-        let mut record = ClosedRecord::new(self, &host, &host.stats(), &counted, erases);
+        let load = self.plan.speedup.map(|_| driver.load(counted.from));
+        let mut record = ClosedRecord::new(self, &host, &host.stats(), &counted, load, erases);
         driver.drain(&mut host, source).map_err(failed)?;
 
         let mut host = self.open(power_off(host.into_flash()))?;
@@ -287,9 +300,11 @@ impl Closed {
             record.records_checked = Some(check(&mut host, oracle).map_err(failed)?);
         }
         (record.issued, _) = driver.issued_and_completed();
-        record.simulated_wall_s = simulated_wall_s;
-        record.transactions_per_wall_minute = ended as f64 / simulated_wall_s.max(1e-9) * 60.0;
-        record.wall_s = wall.elapsed().as_secs_f64();
+        record.timing = Some(ClosedTiming {
+            wall_s: wall.elapsed().as_secs_f64(),
+            simulated_wall_s,
+            transactions_per_wall_minute: ended as f64 / simulated_wall_s.max(1e-9) * 60.0,
+        });
         Ok(record)
     }
 }

@@ -113,10 +113,13 @@ pub struct Counted {
     /// Requests that had to wait.
     pub waits: u64,
     /// Of committed transactions: from the begin of the first attempt, or the arrival, to the end.
-    pub execution_ns: Vec<u64>,
+    pub response_ns: Vec<u64>,
+    /// Of this, waits for locks and for a place among the transactions of the device, in all
+    /// attempts.
+    pub isolation_wait_ns: Vec<u64>,
     /// From the begin of the attempt that committed to the end.
     pub attempt_ns: Vec<u64>,
-    /// From the request to commit to the end.
+    /// From the request to commit to the end, a wait for a place left out.
     pub commit_ns: Vec<u64>,
     /// Accesses that were served.
     pub accesses: u64,

@@ -2,9 +2,9 @@
 
 use super::Closed;
 use super::plan::{Counted, cause};
-use crate::replay::{Causes, Erases, Latency, flash_by_cause};
+use crate::replay::{Causes, Erases, Latency, Load, flash_by_cause};
 use flagstone::ftl::{Cause, Operation};
-use flagstone::host::{Host, HostStats};
+use flagstone::host::{Host, HostStats, Why};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub struct ClosedRecord {
     pub committed: u64,
     /// Transactions that rolled back because they wanted to.
     pub rolled_back: u64,
-    /// Attempts that were aborted and started again, by cause.
+    /// Attempts that were aborted and started again, by each cause that there is.
     pub restarts: BTreeMap<&'static str, u64>,
     /// Restarts for each committed transaction.
     pub restart_ratio: f64,
@@ -55,12 +55,26 @@ pub struct ClosedRecord {
     pub virtual_ns: u64,
     /// Committed transactions a second of virtual time.
     pub throughput_tps: f64,
-    /// Of committed transactions, from the begin of the first attempt, or the arrival, to the end.
-    pub execution_ns: Latency,
-    /// The same, of the attempt that committed.
+    /// Response time: what a client waits for a transaction that commits, from the begin of its
+    /// first attempt, or the arrival, to the end.
+    pub response_ns: Latency,
+    /// Of the response time, waits for locks and for a place among the transactions of the device,
+    /// in all attempts.
+    pub isolation_wait_ns: Latency,
+    /// Of the response time, the attempt that committed.
     pub attempt_ns: Latency,
-    /// From the request to commit to the end.
+    /// Of the response time, what passes from the request to commit to the end, a wait for a place
+    /// left out.
     pub commit_ns: Latency,
+    /// Open loop: transactions that arrive in a second of virtual time.
+    pub arrivals_tps: Option<f64>,
+    /// Open loop: transactions that have arrived and not ended, as the arrivals of the window's
+    /// second quarter find them, the mean.
+    pub backlog_before: Option<f64>,
+    /// The same of the last quarter.
+    pub backlog_after: Option<f64>,
+    /// Open loop: whether more arrives than ends ([`Load`](crate::replay::Load)).
+    pub saturated: Option<bool>,
     /// Accesses served, those of aborted attempts included.
     pub accesses: u64,
     /// Share of the accesses to the buffer pool that found their page.
@@ -108,6 +122,14 @@ pub struct ClosedRecord {
     pub issued: u64,
     /// Version of the program.
     pub version: &'static str,
+    /// What depends on the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timing: Option<ClosedTiming>,
+}
+
+/// What a run took of the machine that it ran on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ClosedTiming {
     /// Wall-clock time of the whole run.
     pub wall_s: f64,
     /// Wall-clock time of warm-up and window.
@@ -117,19 +139,30 @@ pub struct ClosedRecord {
 }
 
 impl ClosedRecord {
+    /// Structures in memory that only stacks have, besides [`Record::STRUCTURES`](crate::replay::Record::STRUCTURES).
+    pub const STRUCTURES: &[&str] = &[
+        "entries_on_flash",
+        "host_tx_table",
+        "live_transactions",
+        "live_versions",
+        "lock_table",
+        "log_buffer",
+    ];
+
     pub(super) fn new(
         setup: &Closed,
         host: &Host,
         stats: &HostStats,
         counted: &Counted,
+        load: Option<Load>,
         erases: Erases,
     ) -> ClosedRecord {
         let flash = host.ftl().stats();
         let virtual_ns = counted.to.since(counted.from).0;
-        let restarts: BTreeMap<&str, u64> = counted
-            .restarts
+        let count = |why: &Why| counted.restarts.get(why).copied().unwrap_or(0);
+        let restarts: BTreeMap<&str, u64> = Why::ALL
             .iter()
-            .map(|(why, count)| (cause(*why), *count))
+            .map(|why| (cause(*why), count(why)))
             .collect();
         let restarted: u64 = restarts.values().sum();
         let evicted = stats.pool.evicted();
@@ -158,9 +191,14 @@ impl ClosedRecord {
             waits: counted.waits,
             virtual_ns,
             throughput_tps: counted.committed as f64 / (virtual_ns.max(1) as f64 / 1e9),
-            execution_ns: Latency::of(&counted.execution_ns),
+            response_ns: Latency::of(&counted.response_ns),
+            isolation_wait_ns: Latency::of(&counted.isolation_wait_ns),
             attempt_ns: Latency::of(&counted.attempt_ns),
             commit_ns: Latency::of(&counted.commit_ns),
+            arrivals_tps: load.and_then(|load| load.arrivals_tps),
+            backlog_before: load.map(|load| load.backlog_before),
+            backlog_after: load.map(|load| load.backlog_after),
+            saturated: load.map(|load| load.saturated),
             accesses: counted.accesses,
             pool_hit_ratio: hits,
             evicted_clean: evicted.clean,
@@ -186,18 +224,14 @@ impl ClosedRecord {
             records_checked: None,
             issued: 0,
             version: env!("CARGO_PKG_VERSION"),
-            wall_s: 0.0,
-            simulated_wall_s: 0.0,
-            transactions_per_wall_minute: 0.0,
+            timing: None,
         }
     }
 
     /// The record without what depends on the machine: equal for equal configurations.
     #[must_use]
     pub fn without_wall_clock(mut self) -> ClosedRecord {
-        self.wall_s = 0.0;
-        self.simulated_wall_s = 0.0;
-        self.transactions_per_wall_minute = 0.0;
+        self.timing = None;
         self
     }
 

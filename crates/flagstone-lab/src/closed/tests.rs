@@ -1,7 +1,7 @@
 //! Runs on small devices with every stack, and databases that make mistakes, which must be noticed.
 
 use super::*;
-use crate::replay::{Script, script_of};
+use crate::replay::{Latency, Record, Script, script_of};
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Pages};
 use crate::workload::{Pattern, Workload};
@@ -69,7 +69,10 @@ fn every_stack_runs_every_transaction_to_its_end_and_the_same_twice() {
         assert!(first.issued >= 350 && first.rolled_back > 0, "{stack}");
         assert!(first.records_checked > Some(1_000), "{stack}");
         assert!(first.recovery_ns > 0 && first.virtual_ns > 0, "{stack}");
-        assert!(first.execution_ns.mean >= first.attempt_ns.mean, "{stack}");
+        assert!(first.response_ns.mean >= first.attempt_ns.mean, "{stack}");
+        let known = [Record::STRUCTURES, ClosedRecord::STRUCTURES].concat();
+        let mut structures = first.memory_bytes.keys();
+        assert!(structures.all(|name| known.contains(name)), "{stack}");
         assert_eq!(
             run(&closed).without_wall_clock(),
             first.without_wall_clock(),
@@ -305,8 +308,8 @@ fn waits_deadlocks_and_restarts_happen_and_are_counted() {
     });
     assert!(record.waits > 100, "{}", record.waits);
     assert!(record.restarts["deadlock"] > 10, "{:?}", record.restarts);
-    assert!(record.execution_ns.mean > record.attempt_ns.mean);
-    let delay = |record: &ClosedRecord| record.execution_ns.mean - record.attempt_ns.mean;
+    assert!(record.response_ns.mean > record.attempt_ns.mean);
+    let delay = |record: &ClosedRecord| record.response_ns.mean - record.attempt_ns.mean;
     let mut closed = closed(Stack::Force(Kind::Cfc));
     closed.measured = Span::Transactions(2_000);
     closed.plan.back_off = Nanos::from_micros(500_000);
@@ -314,6 +317,37 @@ fn waits_deadlocks_and_restarts_happen_and_are_counted() {
         delay(&run(&closed)) > 2.0 * delay(&record),
         "back-off takes its time"
     );
+}
+
+#[test]
+fn a_wait_for_a_place_is_a_wait_for_isolation_and_not_the_commit() {
+    let run = |stack, clients| {
+        let mut closed = closed(Stack::Force(stack));
+        (closed.plan.clients, closed.plan.abort_ratio) = (clients, 0.0);
+        closed.measured = Span::Transactions(1_000);
+        run(&closed)
+    };
+    // One transaction at a time is on the device of Atomic-Write, any number on that of LightTx.
+    let (queued, alone, free) = (run(Kind::Aw, 6), run(Kind::Aw, 1), run(Kind::LightTx, 6));
+    assert_eq!(alone.isolation_wait_ns, Latency::default());
+    assert!(alone.commit_ns.mean > 0.0);
+    // Both wait for locks.
+    assert!(queued.isolation_wait_ns.mean > free.isolation_wait_ns.mean);
+    assert!(
+        queued.commit_ns.mean < 1.5 * alone.commit_ns.mean,
+        "{} beside {}",
+        queued.commit_ns.mean,
+        alone.commit_ns.mean
+    );
+    for record in [queued, alone, free] {
+        let parts = record.isolation_wait_ns.mean + record.commit_ns.mean;
+        assert!(parts <= record.response_ns.mean, "{}", record.stack);
+        // What begins after its client's last one has ended is waited for all the time.
+        let ended = (record.committed + record.rolled_back) as f64;
+        let busy = ended * record.response_ns.mean / record.virtual_ns as f64;
+        let clients = f64::from(record.clients.unwrap());
+        assert!((busy / clients - 1.0).abs() < 0.05, "{busy} of {clients}");
+    }
 }
 
 #[test]
@@ -369,9 +403,11 @@ fn an_open_loop_begins_transactions_when_they_arrive() {
     assert!(slow.virtual_ns >= 599_000_000);
     assert!(fast.virtual_ns < slow.virtual_ns);
     assert!(
-        fast.execution_ns.mean > 2.0 * slow.execution_ns.mean,
+        fast.response_ns.mean > 2.0 * slow.response_ns.mean,
         "they queue"
     );
+    assert_eq!((slow.saturated, fast.saturated), (Some(false), Some(true)));
+    assert!((slow.arrivals_tps.unwrap() - 1_000.0).abs() < 1.0);
 }
 
 #[test]

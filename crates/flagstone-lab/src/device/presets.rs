@@ -393,12 +393,19 @@ fn small() -> DeviceSpec {
     spec.about = "1 GB with the chips of [LightTx], for quick runs".into();
     spec.geometry.planes_per_package = 2;
     spec.geometry.blocks_per_plane = 256;
+    spec.geometry.cell = Cell::Slc {
+        partial_programs: 4,
+    };
     spec.sources.extend([
         (
             "planes_per_package",
             "two instead of eight, to keep blocks a plane in proportion",
         ),
         ("blocks_per_plane", "1 GB in all"),
+        (
+            "partial_programs",
+            "a page and three flags, so that cfc-ex and afc-ex run on it as well",
+        ),
     ]);
     spec
 }

@@ -9,20 +9,28 @@
 //!   current segment; it waits until the segment is over and opens the next ([LightTx] §4.2);
 //! - serializable: side by side, whatever they write; the order of the commits decides.
 
+use super::load::Load;
 use super::script::{Script, Transaction};
 use flagstone::commit::{Device, DeviceError, Isolation};
 use flagstone::units::{Lpn, Nanos, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 
 /// What a driver counted besides the device.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Timings {
-    /// From the begin (closed loop) or the arrival (open loop) to the acknowledgement.
-    pub(super) execution_ns: Vec<u64>,
-    /// From the request to commit to the acknowledgement.
+    /// Of committed transactions: what their clients waited for them, from the end of the client's
+    /// last one (closed loop) or the arrival (open loop) to the acknowledgement.
+    pub(super) response_ns: Vec<u64>,
+    /// Of this, until isolation and the protocol let the transaction begin.
+    pub(super) isolation_wait_ns: Vec<u64>,
+    /// Of this, from the request to commit to the acknowledgement.
     pub(super) commit_ns: Vec<u64>,
+    /// Open loop: when transactions arrived, in order.
+    pub(super) arrivals: Vec<u64>,
+    /// Open loop: when they ended, committed or not.
+    pub(super) ends: Vec<u64>,
     /// When the last transaction ended.
     pub(super) end: Nanos,
     /// Transactions that were begun, and those that ended.
@@ -30,6 +38,13 @@ pub(super) struct Timings {
     pub(super) completed: u64,
     /// The largest size of each structure in memory that was seen.
     pub(super) memory: Vec<(&'static str, u64)>,
+}
+
+impl Timings {
+    /// Whether an open loop kept up.
+    pub(super) fn load(&self) -> Load {
+        Load::of(&self.arrivals, &self.ends, 0)
+    }
 }
 
 /// How a script is played.
@@ -48,7 +63,9 @@ pub(super) struct Play<'a> {
 struct Running {
     index: usize,
     tx: TxId,
-    arrived: Nanos,
+    /// Since when its client waits for it.
+    asked: Nanos,
+    begun: Nanos,
     step: usize,
     commit_asked: Nanos,
     /// When what it has programmed is done.
@@ -61,9 +78,11 @@ struct Driver<'a, 'd> {
     start: Nanos,
     heap: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
     order: u64,
+    /// What each client does.
     slots: Vec<Option<Running>>,
-    idle: Vec<usize>,
-    /// Transactions that have arrived and not begun, by index.
+    /// Clients that do nothing, and since when: the one that has waited longest is the next.
+    idle: BTreeSet<(Nanos, usize)>,
+    /// Open loop: transactions that have arrived and not begun, by index.
     queue: VecDeque<(usize, Nanos)>,
     next: usize,
     live: usize,
@@ -98,7 +117,7 @@ pub(super) fn play(
         heap: BinaryHeap::new(),
         order: 0,
         slots: (0..slots).map(|_| None).collect(),
-        idle: (0..slots).rev().collect(),
+        idle: (0..slots).map(|slot| (start, slot)).collect(),
         queue: VecDeque::new(),
         next: 0,
         live: 0,
@@ -139,6 +158,7 @@ impl Driver<'_, '_> {
             };
             if slot == ARRIVAL {
                 self.queue.push_back((self.next, now));
+                self.timings.arrivals.push(now.0);
                 self.next += 1;
                 self.plan_arrival();
                 self.begin_what_can(now)?;
@@ -168,45 +188,24 @@ impl Driver<'_, '_> {
 
     /// Begins as many transactions as clients, isolation and the protocol allow.
     fn begin_what_can(&mut self, now: Nanos) -> Result<(), DeviceError> {
-        loop {
-            let open = self.play.speedup.is_some();
-            if !open && self.queue.is_empty() && self.next < self.play.script.transactions().len() {
-                if self.idle.is_empty() {
-                    return Ok(());
-                }
-                self.queue.push_back((self.next, now));
-                self.next += 1;
-            }
-            let Some(&(index, arrived)) = self.queue.front() else {
-                return Ok(());
-            };
+        while let Some((index, asked, slot)) = self.next_in_line() {
             let transaction = &self.play.script.transactions()[index];
             if !self.may_begin(transaction) {
                 return Ok(());
             }
-            let now = now.max(self.barrier);
-            let slot = match self.idle.pop() {
-                Some(slot) => slot,
-                None if open => {
-                    self.slots.push(None);
-                    self.slots.len() - 1
-                }
-                None => return Ok(()),
-            };
+            // A client of which the end is already known may still be busy until then.
+            let now = now.max(self.barrier).max(asked);
             let tx = match self.device.begin(now) {
                 Ok(tx) => tx,
-                Err(DeviceError::TooManyLive { .. }) if self.live > 0 => {
-                    self.idle.push(slot);
-                    return Ok(());
-                }
+                Err(DeviceError::TooManyLive { .. }) if self.live > 0 => return Ok(()),
                 Err(error) => return Err(error),
             };
-            self.queue.pop_front();
-            let arrived = if open { arrived } else { now };
+            self.take_up(slot);
             self.slots[slot] = Some(Running {
                 index,
                 tx,
-                arrived,
+                asked,
+                begun: now,
                 step: 0,
                 commit_asked: now,
                 written: now,
@@ -217,6 +216,35 @@ impl Driver<'_, '_> {
                 self.segment.extend(self.play.script.changes(transaction));
             }
             self.push(now, slot);
+        }
+        Ok(())
+    }
+
+    /// The next transaction, since when its client waits for it, and the place of the client: in
+    /// an open loop what has arrived, with a client of its own; in a closed one the script's next,
+    /// if a client does nothing.
+    fn next_in_line(&self) -> Option<(usize, Nanos, usize)> {
+        let idle = self.idle.first();
+        if self.play.speedup.is_some() {
+            let &(index, arrived) = self.queue.front()?;
+            let slot = idle.map_or(self.slots.len(), |&(_, slot)| slot);
+            return Some((index, arrived, slot));
+        }
+        let left = self.next < self.play.script.transactions().len();
+        idle.filter(|_| left)
+            .map(|&(since, slot)| (self.next, since, slot))
+    }
+
+    /// The next transaction in line begins in this place.
+    fn take_up(&mut self, slot: usize) {
+        self.idle.pop_first();
+        if slot == self.slots.len() {
+            self.slots.push(None);
+        }
+        if self.play.speedup.is_some() {
+            self.queue.pop_front();
+        } else {
+            self.next += 1;
         }
     }
 
@@ -307,13 +335,11 @@ impl Driver<'_, '_> {
         {
             return true;
         }
-        let next = self.queue.front().map(|(index, _)| *index).or_else(|| {
-            let open = self.play.speedup.is_some();
-            (!open && self.next < self.play.script.transactions().len()).then_some(self.next)
-        });
-        let Some(index) = next else { return false };
+        let Some((index, ..)) = self.next_in_line() else {
+            return false;
+        };
         let transaction = self.play.script.transactions()[index];
-        (self.play.speedup.is_some() || !self.idle.is_empty()) && self.may_begin(&transaction)
+        self.may_begin(&transaction)
     }
 
     fn acknowledge(&mut self, now: Nanos, flush: bool) -> Result<(), DeviceError> {
@@ -330,18 +356,21 @@ impl Driver<'_, '_> {
     fn end(&mut self, done: Nanos, slot: usize, committed: bool) -> Result<(), DeviceError> {
         let running = self.slots[slot].take().expect("it was running");
         self.live -= 1;
-        self.idle.push(slot);
-        self.timings.completed += 1;
-        self.timings.end = self.timings.end.max(done);
-        if committed {
-            self.timings
-                .execution_ns
-                .push(done.since(running.arrived).0);
-            self.timings
-                .commit_ns
-                .push(done.since(running.commit_asked).0);
+        self.idle.insert((done, slot));
+        let timings = &mut self.timings;
+        timings.completed += 1;
+        timings.end = timings.end.max(done);
+        if self.play.speedup.is_some() {
+            timings.ends.push(done.0);
         }
-        if self.timings.completed % MEMORY_EVERY == 1 {
+        if committed {
+            let waited = running.begun.since(running.asked);
+            timings.response_ns.push(done.since(running.asked).0);
+            timings.isolation_wait_ns.push(waited.0);
+            let commit = done.since(running.commit_asked);
+            timings.commit_ns.push(commit.0);
+        }
+        if timings.completed % MEMORY_EVERY == 1 {
             self.look_at_memory();
         }
         self.begin_what_can(done)

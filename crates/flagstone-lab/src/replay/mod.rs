@@ -2,14 +2,15 @@
 //! in the end the power is switched off to see how long a restart takes.
 //!
 //! Virtual time is exact: two runs with the same configuration and seed give the same figures, on
-//! every machine and for any number of threads; only `wall_s`, `host_pages_per_s` and
-//! `peak_rss_bytes` tell of the machine.
+//! every machine and for any number of threads; only `timing` tells of the machine.
 
 mod driver;
+mod load;
 mod record;
 mod script;
 
-pub use record::{Causes, Erases, Latency, Record, by_cause, flash_by_cause};
+pub use load::Load;
+pub use record::{Causes, Erases, Latency, Record, Timing, by_cause, flash_by_cause};
 pub(crate) use script::page_ratio;
 pub use script::{Script, ScriptError, Transaction};
 
@@ -329,10 +330,12 @@ impl Setup {
         let (recovery_ns, recovery_pages_read) = self.restart(device)?;
         record.recovery_ns = recovery_ns;
         record.recovery_pages_read = recovery_pages_read;
-        record.wall_s = wall.elapsed().as_secs_f64();
-        record.host_pages_per_s =
-            (host.pages_written + host.pages_read) as f64 / window_s.max(1e-9);
-        record.peak_rss_bytes = record::peak_rss_bytes();
+        let pages = host.pages_written + host.pages_read;
+        record.timing = Some(Timing {
+            wall_s: wall.elapsed().as_secs_f64(),
+            host_pages_per_s: pages as f64 / window_s.max(1e-9),
+            peak_rss_bytes: record::peak_rss_bytes(),
+        });
         Ok(record)
     }
 

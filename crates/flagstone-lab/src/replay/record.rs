@@ -101,10 +101,22 @@ pub struct Record {
     pub virtual_ns: u64,
     /// Committed transactions a second of virtual time.
     pub throughput_tps: f64,
-    /// From begin or arrival to acknowledgement.
-    pub execution_ns: Latency,
-    /// From the request to commit to its acknowledgement.
+    /// Response time: what a client waits for a transaction that commits, from the end of its last
+    /// one (closed loop) or the arrival (open loop) to the acknowledgement.
+    pub response_ns: Latency,
+    /// Of the response time, what passes until isolation and the protocol let the transaction begin.
+    pub isolation_wait_ns: Latency,
+    /// Of the response time, what passes from the request to commit to the acknowledgement.
     pub commit_ns: Latency,
+    /// Open loop: transactions that arrive in a second of virtual time.
+    pub arrivals_tps: Option<f64>,
+    /// Open loop: transactions that have arrived and not ended, as the arrivals of the second
+    /// quarter find them, the mean.
+    pub backlog_before: Option<f64>,
+    /// The same of the last quarter.
+    pub backlog_after: Option<f64>,
+    /// Open loop: whether more arrives than ends ([`Load`]).
+    pub saturated: Option<bool>,
     /// Flash operations: kind, then cause.
     pub flash: BTreeMap<&'static str, Causes>,
     /// Pages that the host wrote, trims included.
@@ -136,6 +148,14 @@ pub struct Record {
     pub erases: Erases,
     /// Version of the program.
     pub version: &'static str,
+    /// What depends on the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timing: Option<Timing>,
+}
+
+/// What a run took of the machine that it ran on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Timing {
     /// Wall-clock time of the run, fill and restart included.
     pub wall_s: f64,
     /// Host pages a second of wall clock in the measured window.
@@ -169,6 +189,28 @@ pub fn flash_by_cause(stats: &Stats) -> BTreeMap<&'static str, Causes> {
 }
 
 impl Record {
+    /// All structures in memory that a protocol may have, the names in
+    /// [`memory_bytes`](Record::memory_bytes).
+    pub const STRUCTURES: &[&str] = &[
+        "aborted_table",
+        "active_tx_table",
+        "bitmaps",
+        "block_tables",
+        "dirty_page_table",
+        "gates",
+        "group",
+        "heads",
+        "live_writes",
+        "mapping_log",
+        "mapping_table",
+        "straddle_responsibility_sets",
+        "transaction_table",
+        "uncommitted_pages",
+        "version_table",
+        "x_map",
+        "zones",
+    ];
+
     pub(super) fn new(
         setup: &Setup,
         isolation: Isolation,
@@ -183,6 +225,7 @@ impl Record {
         let mapping = stats.count(Operation::Program, Cause::Mapping)
             + stats.count(Operation::Program, Cause::Log);
         let virtual_ns = timings.end.since(start).0;
+        let load = setup.speedup.map(|_| timings.load());
         Record {
             protocol: setup.kind.info().name,
             as_published: setup.options.as_published,
@@ -200,8 +243,13 @@ impl Record {
             transactions_aborted: host.aborted,
             virtual_ns,
             throughput_tps: host.committed as f64 / (virtual_ns.max(1) as f64 / 1e9),
-            execution_ns: Latency::of(&timings.execution_ns),
+            response_ns: Latency::of(&timings.response_ns),
+            isolation_wait_ns: Latency::of(&timings.isolation_wait_ns),
             commit_ns: Latency::of(&timings.commit_ns),
+            arrivals_tps: load.and_then(|load| load.arrivals_tps),
+            backlog_before: load.map(|load| load.backlog_before),
+            backlog_after: load.map(|load| load.backlog_after),
+            saturated: load.map(|load| load.saturated),
             flash: flash_by_cause(stats),
             host_pages_written: host.pages_written,
             host_pages_read: host.pages_read,
@@ -219,18 +267,14 @@ impl Record {
             recovery_pages_read: 0,
             erases,
             version: env!("CARGO_PKG_VERSION"),
-            wall_s: 0.0,
-            host_pages_per_s: 0.0,
-            peak_rss_bytes: None,
+            timing: None,
         }
     }
 
     /// The record without what depends on the machine: equal for equal configurations.
     #[must_use]
     pub fn without_wall_clock(mut self) -> Record {
-        self.wall_s = 0.0;
-        self.host_pages_per_s = 0.0;
-        self.peak_rss_bytes = None;
+        self.timing = None;
         self
     }
 

@@ -6,6 +6,7 @@ use flagstone::nand::Cell;
 use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::replay::{Record, Setup, Source, by_cause, script_of};
 use flagstone_lab::workload::{Pattern, Workload};
+use std::collections::BTreeSet;
 
 fn setup(kind: Kind) -> Setup {
     let mut device = DeviceSpec::load("small").expect("a preset");
@@ -82,6 +83,20 @@ fn every_protocol_plays_every_transaction_and_counts_the_same_twice() {
 }
 
 #[test]
+fn every_structure_in_memory_has_a_name_that_is_known() {
+    let mut found = BTreeSet::new();
+    for &kind in Kind::ALL {
+        for as_published in [false, kind.info().as_published] {
+            let mut setup = setup(kind);
+            setup.options.as_published = as_published;
+            let (device, _) = setup.filled().unwrap();
+            found.extend(device.memory().into_iter().map(|(name, _)| name));
+        }
+    }
+    assert_eq!(found, Record::STRUCTURES.iter().copied().collect());
+}
+
+#[test]
 fn an_open_loop_measures_from_the_arrival() {
     let open = |speedup| {
         run(&Setup {
@@ -91,8 +106,31 @@ fn an_open_loop_measures_from_the_arrival() {
     };
     // 2,400 transactions in 2.4 ms are more than the device can take; in 24 s they are not.
     let (rushed, calm) = (open(1.0), open(0.0001));
-    assert!(rushed.execution_ns.mean > 10.0 * calm.execution_ns.mean);
+    assert!(rushed.response_ns.mean > 10.0 * calm.response_ns.mean);
     assert!(calm.virtual_ns > 20_000_000_000);
+    let load = |record: &Record| (record.saturated, record.arrivals_tps.unwrap().round());
+    assert_eq!(load(&rushed), (Some(true), 1_000_000.0));
+    assert_eq!(load(&calm), (Some(false), 100.0));
+    assert!(rushed.backlog_after.unwrap() > 1_500.0);
+}
+
+#[test]
+fn a_client_waits_for_isolation_too() {
+    for &kind in Kind::ALL {
+        let record = run(&Setup {
+            abort_ratio: 0.0,
+            ..setup(kind)
+        });
+        // Six clients have something to wait for all the time, whatever keeps them from beginning.
+        let waiting = record.throughput_tps * record.response_ns.mean / 1e9;
+        assert!((5.9..=6.0).contains(&waiting), "{kind}: {waiting}");
+        let parts = record.isolation_wait_ns.mean + record.commit_ns.mean;
+        assert!(parts <= record.response_ns.mean, "{kind}");
+        let waits = record.isolation_wait_ns.mean > 0.0;
+        let overlaps = kind.info().isolation == Isolation::Serializable;
+        assert_eq!(waits, !overlaps, "{kind}");
+        assert_eq!((record.arrivals_tps, record.saturated), (None, None));
+    }
 }
 
 #[test]

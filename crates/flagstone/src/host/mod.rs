@@ -78,6 +78,16 @@ pub enum Why {
     LogFull,
 }
 
+impl Why {
+    /// All causes.
+    pub const ALL: [Why; 4] = [
+        Why::Deadlock,
+        Why::PoolExhausted,
+        Why::WrittenOut,
+        Why::LogFull,
+    ];
+}
+
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<T> {

@@ -1,7 +1,10 @@
 //! `flagstone compare --stack`: the same transactions on databases, side by side.
 
-use super::{Args, Failure, Input, conclude, device_of, input_of, least_of};
-use super::{progress_bar, say, table};
+use super::report::{Outcome, Printed, Refusal, report, run_all};
+use super::standing::{Figure, Measured};
+use super::table::{Cell, Column, hundredths, millis, tenths, whole};
+use super::{Args, Failure, Input, Seeds, checks, device_of, elsewhere, input_of, least_of};
+use crate::commands::stacks_of;
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{DeviceError, Options};
 use flagstone::ftl::{Cause, Operation};
@@ -11,8 +14,7 @@ use flagstone_lab::closed::{
     Closed, ClosedError, ClosedRecord, Plan, Played, Recorded, Recording, Span,
 };
 use flagstone_lab::device::DeviceSpec;
-use flagstone_lab::replay::{Script, Source};
-use rayon::prelude::*;
+use flagstone_lab::replay::{Latency, Record};
 use std::process::ExitCode;
 
 /// The database above the device.
@@ -23,83 +25,122 @@ pub struct HostArgs {
     /// at a page, a write an update of a record in it.
     #[arg(long, conflicts_with_all = ["protocols", "isolation"])]
     pub stack: Option<String>,
-    /// Frames of the buffer pool.
-    #[arg(long, default_value_t = 512, requires = "stack",
-          value_parser = clap::value_parser!(u32).range(2..))]
-    frames: u32,
-    /// Which page leaves the pool.
-    #[arg(long, default_value = "lru", requires = "stack",
+    /// Frames of the buffer pool [default: 512].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..))]
+    pub frames: Option<u32>,
+    /// Which page leaves the pool [default: lru].
+    #[arg(long,
           value_parser = PolicyKind::ALL.iter().map(|kind| kind.info().name).collect::<Vec<_>>())]
-    policy: String,
-    /// Pages of the log.
-    #[arg(long, default_value_t = 1024, requires = "stack")]
-    log_pages: u32,
+    pub policy: Option<String>,
+    /// Pages of the log, of stacks that have one [default: 1024].
+    #[arg(long)]
+    pub log_pages: Option<u32>,
     /// `wal`: microseconds that a commit may wait for others, so that the log is forced once for
-    /// several. It waits only where others run and no log page is full.
-    #[arg(long, default_value_t = 0, requires = "stack", value_name = "US",
-          value_parser = clap::value_parser!(u64).range(..=1_000_000))]
-    group_wait: u64,
-    /// Transactions that run before anything is counted.
-    #[arg(long, default_value_t = 0, requires = "stack")]
-    warm_up: u64,
+    /// several. It waits only where others run and no log page is full [default: 0].
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    pub group_wait: Option<u64>,
+    /// Transactions that run before anything is counted [default: 0].
+    #[arg(long)]
+    pub warm_up: Option<u64>,
 }
 
-/// One run and how it ended.
-type Outcome = (Stack, Result<ClosedRecord, ClosedError>);
+impl HostArgs {
+    fn config(&self, stack: Stack) -> HostConfig {
+        let default = HostConfig::default();
+        let policy = self.policy.as_ref().map(|name| {
+            let mut all = PolicyKind::ALL.iter();
+            *all.find(|kind| kind.info().name == name)
+                .expect("clap has checked it")
+        });
+        HostConfig {
+            frames: self.frames.map_or(default.frames, |frames| frames as usize),
+            policy: policy.unwrap_or(default.policy),
+            log_pages: self.log_pages.unwrap_or(default.log_pages),
+            group_wait: match stack {
+                Stack::Wal => Nanos::from_micros(self.group_wait.unwrap_or(0)),
+                _ => Nanos::ZERO,
+            },
+            ..default
+        }
+    }
+}
 
 /// What is played.
 enum Kept {
     Trace(Recording),
-    Script(Script),
+    Scripts(Input),
 }
 
 pub fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     let stacks = stacks_of(list)?;
+    checks::stacks(args, &stacks)?;
     let device = device_of(args)?;
     let page_bytes = device.geometry.page_bytes;
+    let seeds = Seeds::of(args);
+    let capacity = |stack: &Stack, device: &DeviceSpec| {
+        let setup = closed(args, device, *stack, seeds.first, "");
+        setup.capacity()
+    };
     let smallest = || {
-        let setups = stacks.iter().map(|stack| closed(args, &device, *stack, ""));
-        least_of(setups.map(|setup| setup.capacity()))
+        least_of(stacks.iter().map(|stack| {
+            let elsewhere = || elsewhere(args, &device, |other| capacity(stack, other).is_ok());
+            capacity(stack, &device).map_err(|error| format!("{error}{}", elsewhere()))
+        }))
     };
     let (input, source) = input_of(args, smallest)?;
     let kept = match input {
         Input::Trace(trace) => Kept::Trace(Recording::from_trace(&trace, page_bytes)?),
-        Input::Workload(script) => Kept::Script(script),
+        input @ Input::Workloads(_) => Kept::Scripts(input),
     };
-    let bar = progress_bar(stacks.len() as u64, "comparing");
-    let outcomes: Vec<Outcome> = stacks
-        .par_iter()
-        .map(|&stack| {
-            let setup = closed(args, &device, stack, &source.name);
-            let outcome = match &kept {
-                Kept::Trace(recording) => {
-                    let mut played: Recorded = recording.source();
-                    setup.run(&mut played)
-                }
-                Kept::Script(script) => setup.run(&mut Played::new(script)),
-            };
-            bar.inc(1);
-            (stack, outcome)
-        })
-        .collect();
-    bar.finish_and_clear();
-    print(args, &device, &source, &outcomes)
-}
-
-fn stacks_of(list: &str) -> Result<Vec<Stack>, Failure> {
-    if list == "all" {
-        return Ok(Stack::all());
+    let outcomes = run_all(&stacks, seeds, |&stack, nth| {
+        let setup = closed(args, &device, stack, seeds.nth(nth), &source.name);
+        match &kept {
+            Kept::Trace(recording) => {
+                let mut played: Recorded = recording.source();
+                setup.run(&mut played)
+            }
+            Kept::Scripts(input) => setup.run(&mut Played::new(input.script(nth))),
+        }
+    });
+    if let Some(warm_up) = args.host.warm_up {
+        let mut ended = outcomes.iter().flat_map(Outcome::runs).peekable();
+        if ended.peek().is_some() && ended.all(|run| run.committed + run.rolled_back == 0) {
+            return Err(Failure::Usage(format!(
+                "--warm-up {warm_up}: {} has no more transactions than that, and nothing is left \
+                 to be counted; use fewer",
+                source.name
+            )));
+        }
     }
-    list.split(',')
-        .map(|name| name.trim().parse())
-        .collect::<Result<_, HostError>>()
-        .map_err(|error| Failure::Usage(error.to_string()))
+    let suits = |stack: &Stack, device: &DeviceSpec| capacity(stack, device).is_ok();
+    let about = |record: &ClosedRecord| {
+        let logs = stacks.iter().any(|stack| !matches!(stack, Stack::Force(_)));
+        let log = match logs {
+            true => format!(", {} log pages", args.host.config(Stack::Wal).log_pages),
+            false => String::new(),
+        };
+        vec![
+            format!(
+                "{}: {} committed and {} rolled back transactions, {}",
+                source.name,
+                record.committed,
+                record.rolled_back,
+                super::arrivals(record.clients, record)
+            ),
+            super::about(&device, record.fill),
+            format!("database: {} frames, {}{log}", record.frames, record.policy),
+        ]
+    };
+    let printed = Printed {
+        columns: COLUMNS,
+        structures: &[Record::STRUCTURES, ClosedRecord::STRUCTURES].concat(),
+        about: &about,
+        reasons: |_| Vec::new(),
+    };
+    report(args, &device, outcomes, &printed, "stack", suits)
 }
 
-fn closed(args: &Args, device: &DeviceSpec, stack: Stack, workload: &str) -> Closed {
-    let policy = PolicyKind::ALL
-        .iter()
-        .find(|kind| kind.info().name == args.host.policy);
+fn closed(args: &Args, device: &DeviceSpec, stack: Stack, seed: u64, workload: &str) -> Closed {
     Closed {
         stack,
         options: Options {
@@ -107,140 +148,203 @@ fn closed(args: &Args, device: &DeviceSpec, stack: Stack, workload: &str) -> Clo
             ..Options::default()
         },
         device: device.clone(),
-        host: HostConfig {
-            frames: args.host.frames as usize,
-            policy: *policy.expect("clap has checked it"),
-            log_pages: args.host.log_pages,
-            group_wait: Nanos::from_micros(args.host.group_wait),
-            ..HostConfig::default()
-        },
+        host: args.host.config(stack),
         plan: Plan {
-            clients: args.clients,
+            clients: args.clients.unwrap_or(super::CLIENTS),
             speedup: args.speedup,
             abort_ratio: args.abort_ratio,
             back_off: Nanos::from_micros(10_000),
-            seed: args.seed,
+            seed,
             check: false,
         },
-        fill: args.fill,
+        fill: args.fill.unwrap_or(super::FILL),
         overwrite: true,
-        warm_up: match args.host.warm_up {
-            0 => Span::NONE,
-            count => Span::Transactions(count),
-        },
+        warm_up: args.host.warm_up.map_or(Span::NONE, Span::Transactions),
         measured: Span::Transactions(u64::MAX),
         workload: workload.to_string(),
     }
 }
 
-fn print(
-    args: &Args,
-    device: &DeviceSpec,
-    source: &Source,
-    outcomes: &[Outcome],
-) -> Result<ExitCode, Failure> {
-    let records: Vec<&ClosedRecord> = outcomes
-        .iter()
-        .filter_map(|(_, run)| run.as_ref().ok())
-        .collect();
-    let warm_up = args.host.warm_up;
-    let counted = |record: &&ClosedRecord| record.committed + record.rolled_back > 0;
-    if warm_up > 0 && !records.is_empty() && !records.iter().any(counted) {
-        return Err(Failure::Usage(format!(
-            "--warm-up {warm_up}: {} has no more transactions than that, and nothing is left to be \
-             counted; use fewer",
-            source.name
-        )));
-    }
-    let mut order = records.clone();
-    order.sort_by(|a, b| b.throughput_tps.total_cmp(&a.throughput_tps));
-    let best = order.first().copied();
-    let rows: Vec<Vec<String>> = order
-        .iter()
-        .flat_map(|record| best.map(|best| row(record, best)))
-        .collect();
-    if args.json {
-        for record in &records {
-            say(&serde_json::to_string(record).expect("records have plain fields"));
+impl Refusal for ClosedError {
+    fn is_refusal(&self) -> bool {
+        match self {
+            ClosedError::Fill(error) => error.is_refusal(),
+            ClosedError::Open { error, .. } => matches!(
+                error,
+                HostError::Config(_) | HostError::Device(DeviceError::Unsuitable(_))
+            ),
+            ClosedError::TooLarge { .. } | ClosedError::Run { .. } => false,
         }
-    } else if args.csv {
-        table::csv(&records).iter().for_each(|line| say(line));
-    } else if args.markdown {
-        let lines = table::markdown_of(&HEADINGS, 1, &rows);
-        lines.iter().for_each(|line| say(line));
-    } else if let Some(best) = best {
-        let arrivals = match (best.clients, best.speedup) {
-            (Some(clients), _) => format!("{clients} clients"),
-            (None, speedup) => format!("arriving {} times as fast", speedup.unwrap_or(1.0)),
-        };
-        say(&format!(
-            "{}: {} committed and {} rolled back transactions, {arrivals}",
-            source.name, best.committed, best.rolled_back
-        ));
-        say(&table::about(device, best.fill));
-        say(&format!(
-            "database: {} frames, {}, {} log pages\n",
-            best.frames, best.policy, args.host.log_pages
-        ));
-        let lines = table::plain(&HEADINGS, 1, rows);
-        lines.iter().for_each(|line| say(line));
-        say("\nreads, writes, log: pages for each committed transaction; again: restarts for each");
-        say("of them; gc: pages copied; wa: pages programmed for each page that the host wrote");
-        say("times and rates are virtual, and exact for this seed");
     }
-    let not_made = outcomes.iter().filter_map(|(stack, outcome)| {
-        let error = outcome.as_ref().err()?;
-        Some((stack.to_string(), error.to_string(), is_refusal(error)))
-    });
-    conclude(not_made, outcomes.len(), "stack")
 }
 
-/// Whether a stack and a device do not go together, as opposed to a run that failed.
-fn is_refusal(error: &ClosedError) -> bool {
-    match error {
-        ClosedError::Fill(error) => error.is_refusal(),
-        ClosedError::Open { error, .. } => matches!(
-            error,
-            HostError::Config(_) | HostError::Device(DeviceError::Unsuitable(_))
+impl Measured for ClosedRecord {
+    fn name(&self) -> &str {
+        &self.stack
+    }
+
+    fn is_atomic(&self) -> bool {
+        self.stack != "force:plain"
+    }
+
+    fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    fn rate(&self) -> f64 {
+        self.throughput_tps
+    }
+
+    fn response(&self) -> &Latency {
+        &self.response_ns
+    }
+
+    fn is_open(&self) -> bool {
+        self.speedup.is_some()
+    }
+
+    fn arrivals(&self) -> Option<f64> {
+        self.arrivals_tps
+    }
+
+    fn is_saturated(&self) -> bool {
+        self.saturated == Some(true)
+    }
+
+    fn forget_timing(&mut self) {
+        self.timing = None;
+    }
+}
+
+fn each(record: &ClosedRecord, count: u64) -> f64 {
+    count as f64 / record.committed.max(1) as f64
+}
+
+pub const COLUMNS: &[Column<ClosedRecord>] = &[
+    Column {
+        heading: "stack",
+        says: "the recovery manager, and the protocol below it",
+        rank: 0,
+        cell: Cell::Word(|r| r.stack.clone()),
+    },
+    Column {
+        heading: "tx/s",
+        says: "transactions committed in a second",
+        rank: 1,
+        cell: Cell::Number(|r| r.throughput_tps, whole),
+    },
+    Column {
+        heading: "tx/s range",
+        says: "least and most tx/s over the seeds",
+        rank: 2,
+        cell: Cell::Range(Figure::Rate, tenths),
+    },
+    Column {
+        heading: "keeps up",
+        says: "whether as much ends as arrives",
+        rank: 2,
+        cell: Cell::KeepsUp,
+    },
+    Column {
+        heading: "relative",
+        says: "tx/s beside the first row's; at an arrival rate, p99 beside the first row's",
+        rank: 14,
+        cell: Cell::Relative,
+    },
+    Column {
+        heading: "tx ms",
+        says: "mean response time of committed transactions, all waits and restarts included",
+        rank: 3,
+        cell: Cell::Committed(|r| r.response_ns.mean, millis),
+    },
+    Column {
+        heading: "p50",
+        says: "median of the response times",
+        rank: 13,
+        cell: Cell::Committed(|r| r.response_ns.p50 as f64, millis),
+    },
+    Column {
+        heading: "p99",
+        says: "99th percentile of the response times",
+        rank: 1,
+        cell: Cell::Committed(|r| r.response_ns.p99 as f64, millis),
+    },
+    Column {
+        heading: "p99 range",
+        says: "least and most p99 over the seeds",
+        rank: 2,
+        cell: Cell::Range(Figure::Tail, millis),
+    },
+    Column {
+        heading: "p99.9",
+        says: "99.9th percentile of the response times",
+        rank: 12,
+        cell: Cell::Committed(|r| r.response_ns.p999 as f64, millis),
+    },
+    Column {
+        heading: "wait ms",
+        says: "of tx ms, waits for locks and for a place on the device",
+        rank: 4,
+        cell: Cell::Committed(|r| r.isolation_wait_ns.mean, millis),
+    },
+    Column {
+        heading: "commit ms",
+        says: "of tx ms, from the request to commit on, a wait for a place left out",
+        rank: 5,
+        cell: Cell::Committed(|r| r.commit_ns.mean, millis),
+    },
+    Column {
+        heading: "hits",
+        says: "share of the accesses to the buffer pool that find their page",
+        rank: 11,
+        cell: Cell::Number(
+            |r| r.pool_hit_ratio,
+            |share| format!("{:.1} %", share * 100.0),
         ),
-        ClosedError::TooLarge { .. } | ClosedError::Run { .. } => false,
-    }
-}
-
-const HEADINGS: [&str; 14] = [
-    "stack",
-    "tx/s",
-    "relative",
-    "tx ms",
-    "p99",
-    "commit ms",
-    "hits",
-    "reads",
-    "writes",
-    "log",
-    "again",
-    "gc",
-    "wa",
-    "restart ms",
+    },
+    Column {
+        heading: "reads",
+        says: "data pages that the host reads, a transaction",
+        rank: 10,
+        cell: Cell::Committed(|r| each(r, r.pages_read), tenths),
+    },
+    Column {
+        heading: "writes",
+        says: "data pages that the host writes, a transaction",
+        rank: 8,
+        cell: Cell::Committed(|r| each(r, r.pages_written), tenths),
+    },
+    Column {
+        heading: "log",
+        says: "log pages that the host writes, a transaction",
+        rank: 9,
+        cell: Cell::Committed(|r| each(r, r.log_pages), tenths),
+    },
+    Column {
+        heading: "again",
+        says: "restarts of transactions, for each that commits",
+        rank: 9,
+        cell: Cell::Committed(|r| r.restart_ratio, hundredths),
+    },
+    Column {
+        heading: "gc",
+        says: "pages that the collector copies, a transaction",
+        rank: 7,
+        cell: Cell::Committed(
+            |r| each(r, r.flash_operations(Operation::Program, Cause::Gc)),
+            tenths,
+        ),
+    },
+    Column {
+        heading: "wa",
+        says: "write amplification, pages programmed for each page that the host wrote",
+        rank: 6,
+        cell: Cell::Number(|r| r.write_amplification, hundredths),
+    },
+    Column {
+        heading: "restart ms",
+        says: "a restart after the run",
+        rank: 6,
+        cell: Cell::Number(|r| r.recovery_ns as f64, millis),
+    },
 ];
-
-fn row(record: &ClosedRecord, best: &ClosedRecord) -> Vec<String> {
-    let committed = record.committed.max(1) as f64;
-    let each = |count: u64| format!("{:.1}", count as f64 / committed);
-    vec![
-        record.stack.clone(),
-        format!("{:.0}", record.throughput_tps),
-        format!("{:.2}", record.throughput_tps / best.throughput_tps),
-        table::millis(record.execution_ns.mean),
-        table::millis(record.execution_ns.p99 as f64),
-        table::millis(record.commit_ns.mean),
-        format!("{:.1} %", record.pool_hit_ratio * 100.0),
-        each(record.pages_read),
-        each(record.pages_written),
-        each(record.log_pages),
-        format!("{:.2}", record.restart_ratio),
-        each(record.flash_operations(Operation::Program, Cause::Gc)),
-        format!("{:.2}", record.write_amplification),
-        table::millis(record.recovery_ns as f64),
-    ]
-}

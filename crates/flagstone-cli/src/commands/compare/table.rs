@@ -1,47 +1,38 @@
-//! The records of a comparison as a table: for people, for Markdown, for spreadsheets.
+//! Tables of a comparison: their columns, which of them fit, and what each says; for people, for
+//! Markdown, for spreadsheets.
 
-use flagstone::ftl::{Cause, Operation};
-use flagstone_lab::device::DeviceSpec;
-use flagstone_lab::replay::{Record, Source, by_cause};
+use super::standing::{Figure, Measured, Row, Standing};
 use serde::Serialize;
+use serde_json::Value;
 
-/// A column: its heading, and what a record has in it beside the best of all records.
-type Column = (&'static str, fn(&Record, &Record) -> String);
+/// Columns that a table may take where nothing tells how wide the terminal is: a file or a pipe.
+const WIDTH: usize = 100;
 
-const COLUMNS: [Column; 14] = [
-    ("protocol", |r, _| r.protocol.into()),
-    ("isolation", |r, _| r.isolation.into()),
-    ("tx/s", |r, _| format!("{:.0}", r.throughput_tps)),
-    ("relative", |r, best| {
-        format!("{:.2}", r.throughput_tps / best.throughput_tps)
-    }),
-    ("tx ms", |r, _| millis(r.execution_ns.mean)),
-    ("p99", |r, _| millis(r.execution_ns.p99 as f64)),
-    ("commit ms", |r, _| millis(r.commit_ns.mean)),
-    ("host", |r, _| {
-        format!("{:.1}", r.programs_per_transaction(Cause::Host))
-    }),
-    ("commit", |r, _| format!("{:.1}", commit_programs(r))),
-    ("gc", |r, _| {
-        format!("{:.1}", r.programs_per_transaction(Cause::Gc))
-    }),
-    ("map+log", |r, _| format!("{:.1}", upkeep(r))),
-    ("wa", |r, _| format!("{:.2}", r.write_amplification)),
-    ("RAM KiB", |r, _| {
-        format!("{}", r.protocol_memory_bytes().div_ceil(1024))
-    }),
-    ("restart ms", |r, _| millis(r.recovery_ns as f64)),
-];
+/// A column.
+pub struct Column<R> {
+    pub heading: &'static str,
+    /// What it says, in a few words, for the lines below the table and for --help.
+    pub says: &'static str,
+    /// Columns of lower rank go first where not all fit.
+    pub rank: u8,
+    pub cell: Cell<R>,
+}
 
-const HEADINGS: [&str; COLUMNS.len()] = {
-    let mut headings = [""; COLUMNS.len()];
-    let mut at = 0;
-    while at < COLUMNS.len() {
-        headings[at] = COLUMNS[at].0;
-        at += 1;
-    }
-    headings
-};
+/// What a column has in a row.
+pub enum Cell<R> {
+    /// A word, which all seeds have in common.
+    Word(fn(&R) -> String),
+    /// A number, the mean over the seeds, and how it is written.
+    Number(fn(&R) -> f64, fn(f64) -> String),
+    /// A number that is of what was committed.
+    Committed(fn(&R) -> f64, fn(f64) -> String),
+    /// The figure that rows are ranked by, as a multiple of the first row's.
+    Relative,
+    /// The least and the largest of that figure over the seeds, and how it is written.
+    Range(Figure, fn(f64) -> String),
+    /// Whether it keeps up with the arrivals.
+    KeepsUp,
+}
 
 /// Nanoseconds as milliseconds.
 pub fn millis(ns: f64) -> String {
@@ -53,197 +44,321 @@ pub fn millis(ns: f64) -> String {
     }
 }
 
-/// Pages programmed or reprogrammed to commit, for each committed transaction.
-fn commit_programs(record: &Record) -> f64 {
-    let reprograms = by_cause(record, Operation::Reprogram, Cause::Commit) as f64;
-    record.programs_per_transaction(Cause::Commit)
-        + reprograms / record.transactions_committed.max(1) as f64
+pub fn whole(number: f64) -> String {
+    format!("{number:.0}")
 }
 
-fn upkeep(record: &Record) -> f64 {
-    record.programs_per_transaction(Cause::Mapping) + record.programs_per_transaction(Cause::Log)
+pub fn tenths(number: f64) -> String {
+    format!("{number:.1}")
 }
 
-/// The records by throughput, the best atomic one first, and that one.
-fn ranked<'a>(records: &[&'a Record]) -> Option<(Vec<&'a Record>, &'a Record)> {
-    let mut order = records.to_vec();
-    order.sort_by(|a, b| b.throughput_tps.total_cmp(&a.throughput_tps));
-    let best = *order
-        .iter()
-        .find(|r| r.protocol != "plain")
-        .or(order.first())?;
-    Some((order, best))
+pub fn hundredths(number: f64) -> String {
+    format!("{number:.2}")
 }
 
-fn rows(records: &[&Record]) -> Vec<Vec<String>> {
-    let Some((order, best)) = ranked(records) else {
-        return Vec::new();
-    };
-    order
-        .iter()
-        .map(|r| COLUMNS.iter().map(|(_, cell)| cell(r, best)).collect())
-        .collect()
+/// How wide what is printed may be: as the terminal, if there is one.
+pub fn width() -> usize {
+    comfy_table::Table::new()
+        .width()
+        .map_or(WIDTH, |columns| usize::from(columns).max(40))
 }
 
-/// For people: the table, what its columns say, and why the two best are the best.
-pub fn text(device: &DeviceSpec, source: &Source, records: &[&Record]) -> Vec<String> {
-    let Some((order, best)) = ranked(records) else {
-        return Vec::new();
-    };
-    let mut lines = vec![
-        format!(
-            "{}: {} committed and {} rolled back transactions, {} page writes",
-            source.name,
-            best.transactions_committed,
-            best.transactions_aborted,
-            best.host_pages_written
-        ),
-        format!("{}\n", about(device, best.fill)),
-    ];
-    lines.extend(plain(&HEADINGS, 2, rows(records)));
-    lines.push(String::new());
-    lines.push(
-        "host, commit, gc, map+log: pages programmed (commit: and reprogrammed) for each committed \
-         transaction"
-            .into(),
-    );
-    lines.push(
-        "wa: pages programmed for each page that the host wrote; RAM: what this protocol needs \
-         besides the mapping"
-            .into(),
-    );
-    lines.push("times and rates are virtual, and exact for this seed".into());
-    lines.push(String::new());
-    let atomic: Vec<&&Record> = order.iter().filter(|r| r.protocol != "plain").collect();
-    if let [first, second, ..] = atomic[..] {
-        lines.push(format!("best:   {}", reasons(first)));
-        lines.push(format!(
-            "second: {}, {:.1} % behind",
-            reasons(second),
-            (1.0 - second.throughput_tps / first.throughput_tps) * 100.0
-        ));
+impl<R: Measured> Column<R> {
+    fn is_word(&self) -> bool {
+        matches!(self.cell, Cell::Word(_))
+    }
+
+    /// Whether it says something of rows like these.
+    fn applies(&self, standing: &Standing<'_, R>) -> bool {
+        match self.cell {
+            Cell::Range(by, _) => by == standing.by && standing.seeds() > 1,
+            Cell::KeepsUp => standing.by == Figure::Tail,
+            _ => true,
+        }
+    }
+
+    fn text(&self, row: &Row<R>, standing: &Standing<'_, R>) -> String {
+        let of_committed = matches!(
+            self.cell,
+            Cell::Committed(..) | Cell::Relative | Cell::Range(..)
+        );
+        if of_committed && !row.commits() {
+            return "-".into();
+        }
+        match self.cell {
+            Cell::Word(word) => word(&row.runs[0]),
+            Cell::Number(of, text) | Cell::Committed(of, text) => text(row.mean(of)),
+            Cell::Relative => {
+                let measure = standing.measure().expect("this row has committed");
+                let figure = |row: &Row<R>| row.mean(|run| standing.by.of(run));
+                hundredths(figure(row) / figure(measure))
+            }
+            Cell::Range(by, text) => {
+                let (least, most) = by.range(row);
+                format!("{}..{}", text(least), text(most))
+            }
+            Cell::KeepsUp => (if row.is_saturated() { "no" } else { "yes" }).into(),
+        }
+    }
+}
+
+/// A table with all the columns that say something of its rows.
+pub struct Table<R: 'static> {
+    columns: Vec<&'static Column<R>>,
+    /// By row, then column.
+    cells: Vec<Vec<String>>,
+}
+
+impl<R: Measured> Table<R> {
+    pub fn new(columns: &'static [Column<R>], standing: &Standing<'_, R>) -> Table<R> {
+        let columns: Vec<_> = columns.iter().filter(|c| c.applies(standing)).collect();
+        let cells = |row: &&Row<R>| columns.iter().map(|c| c.text(row, standing)).collect();
+        Table {
+            cells: standing.rows.iter().map(cells).collect(),
+            columns,
+        }
+    }
+
+    /// The same with the columns that fit so many characters, by their rank.
+    #[must_use]
+    pub fn fit(mut self, width: usize) -> Table<R> {
+        let taken = |at: usize| {
+            let cells = self.cells.iter().map(|row| row[at].chars().count());
+            // A blank on each side; the last one is cut off.
+            2 + cells.fold(self.columns[at].heading.chars().count(), usize::max)
+        };
+        let mut order: Vec<usize> = (0..self.columns.len()).collect();
+        order.sort_by_key(|&at| self.columns[at].rank);
+        let (mut left, mut kept) = (width + 1, vec![false; order.len()]);
+        for at in order {
+            if let Some(rest) = left.checked_sub(taken(at)) {
+                (left, kept[at]) = (rest, true);
+            }
+        }
+        let keep = |cells: &mut Vec<String>| {
+            let mut kept = kept.iter();
+            cells.retain(|_| *kept.next().expect("one for each column"));
+        };
+        self.cells.iter_mut().for_each(keep);
+        let mut kept = kept.iter();
+        self.columns
+            .retain(|_| *kept.next().expect("one for each column"));
+        self
+    }
+
+    /// For people.
+    pub fn lines(&self) -> Vec<String> {
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::presets::NOTHING);
+        table.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
+        table.set_header(self.columns.iter().map(|column| column.heading));
+        table.add_rows(self.cells.clone());
+        for (column, of) in table.column_iter_mut().zip(&self.columns) {
+            if !of.is_word() {
+                column.set_cell_alignment(comfy_table::CellAlignment::Right);
+            }
+        }
+        let text = table.to_string();
+        text.lines().map(|line| line.trim_end().into()).collect()
+    }
+
+    /// What its columns say, those that their headings do not.
+    pub fn legend(&self) -> String {
+        let said = self.columns.iter().filter(|column| !column.is_word());
+        let said = said.map(|column| format!("{}: {}", column.heading, column.says));
+        said.collect::<Vec<_>>().join("; ")
+    }
+
+    /// For Markdown.
+    pub fn markdown(&self) -> Vec<String> {
+        let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
+        let heads: Vec<String> = self.columns.iter().map(|c| c.heading.into()).collect();
+        let rule = self.columns.iter().map(|column| match column.is_word() {
+            true => "---".to_string(),
+            false => "---:".to_string(),
+        });
+        let mut lines = vec![line(&heads), line(&rule.collect::<Vec<_>>())];
+        lines.extend(self.cells.iter().map(|row| line(row)));
+        lines
+    }
+}
+
+/// Text in lines of at most so many characters, broken between words.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut taken = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        match lines.last_mut() {
+            Some(line) if taken + 1 + length <= width => {
+                line.push(' ');
+                line.push_str(word);
+                taken += 1 + length;
+            }
+            _ => {
+                lines.push(word.into());
+                taken = length;
+            }
+        }
     }
     lines
 }
 
-/// A device in a line.
-pub fn about(device: &DeviceSpec, fill: f64) -> String {
-    let g = &device.geometry;
-    format!(
-        "device {}: {} MiB, pages of {} bytes, {} planes, {} cells, {:.0} % full before it starts",
-        device.name,
-        g.bytes() >> 20,
-        g.page_bytes,
-        g.planes(),
-        g.cell,
-        fill * 100.0
-    )
-}
-
-/// A table for people, of which the first columns are words.
-pub fn plain(headings: &[&str], words: usize, rows: Vec<Vec<String>>) -> Vec<String> {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(headings);
-    table.add_rows(rows);
-    for column in table.column_iter_mut().skip(words) {
-        column.set_cell_alignment(comfy_table::CellAlignment::Right);
+/// The columns of a table and what they say, for --help and the documents.
+pub fn definitions<R>(columns: &[Column<R>]) -> Vec<String> {
+    const INDENT: usize = 14;
+    let mut lines = Vec::new();
+    for column in columns {
+        for (nth, part) in wrap(column.says, WIDTH - INDENT).iter().enumerate() {
+            let heading = if nth == 0 { column.heading } else { "" };
+            lines.push(format!("  {heading:<width$}{part}", width = INDENT - 2));
+        }
     }
-    let text = table.to_string();
-    text.lines().map(|line| line.trim_end().into()).collect()
-}
-
-/// What a transaction costs under a protocol, in words.
-fn reasons(record: &Record) -> String {
-    let commit = match (commit_programs(record), upkeep(record)) {
-        (c, u) if c + u < 0.05 => "nothing is programmed besides the pages themselves".to_string(),
-        (c, u) => format!("{c:.1} programs to commit and {u:.1} for mapping and log"),
-    };
-    format!(
-        "{} ({} isolation): for each transaction {commit}, {:.1} copied by the collector; the \
-         commit itself waits {} ms",
-        record.protocol,
-        record.isolation,
-        record.programs_per_transaction(Cause::Gc),
-        millis(record.commit_ns.mean)
-    )
-}
-
-/// A Markdown table of the records.
-pub fn markdown(records: &[&Record]) -> Vec<String> {
-    markdown_of(&HEADINGS, 2, &rows(records))
-}
-
-/// A Markdown table, of which the first columns are words.
-pub fn markdown_of(headings: &[&str], words: usize, rows: &[Vec<String>]) -> Vec<String> {
-    let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
-    let heads: Vec<String> = headings.iter().map(ToString::to_string).collect();
-    let rule = (0..heads.len()).map(|i| if i < words { "---" } else { "---:" });
-    let rule: Vec<String> = rule.map(String::from).collect();
-    let mut lines = vec![line(&heads), line(&rule)];
-    lines.extend(rows.iter().map(|row| line(row)));
     lines
 }
 
-/// Comma-separated values with full precision: the fields of the records, nested ones joined.
-pub fn csv<R: Serialize>(records: &[R]) -> Vec<String> {
+/// Comma-separated values with full precision: the fields of the records, nested ones joined. The
+/// columns are the same whatever was compared: `structures` names all that may take memory.
+pub fn csv<R: Serialize>(records: &[&R], structures: &[&str]) -> Vec<String> {
     let flat: Vec<Vec<(String, String)>> = records
         .iter()
         .map(|record| {
+            let mut value = serde_json::to_value(record).expect("records have plain fields");
+            let taken = value["memory_bytes"]
+                .as_object_mut()
+                .expect("records say what memory they take");
+            for name in structures {
+                taken.entry(*name).or_insert(Value::Null);
+            }
             let mut fields = Vec::new();
-            let value = serde_json::to_value(record).expect("records have plain fields");
             flatten("", &value, &mut fields);
+            fields.sort();
             fields
         })
         .collect();
-    let mut heads: Vec<&String> = Vec::new();
-    for (name, _) in flat.iter().flatten() {
-        if !heads.contains(&name) {
-            heads.push(name);
-        }
-    }
-    let find = |fields: &[(String, String)], head: &String| {
-        fields
-            .iter()
-            .find(|(name, _)| name == head)
-            .map_or(String::new(), |(_, v)| v.clone())
+    let line = |fields: &[(String, String)], part: fn(&(String, String)) -> &str| {
+        fields.iter().map(part).collect::<Vec<_>>().join(",")
     };
-    let mut lines = vec![
-        heads
-            .iter()
-            .map(|h| h.as_str())
-            .collect::<Vec<_>>()
-            .join(","),
-    ];
-    for fields in &flat {
-        lines.push(
-            heads
-                .iter()
-                .map(|head| find(fields, head))
-                .collect::<Vec<_>>()
-                .join(","),
-        );
-    }
+    let mut lines: Vec<String> = flat
+        .first()
+        .map(|f| line(f, |(n, _)| n))
+        .into_iter()
+        .collect();
+    lines.extend(flat.iter().map(|fields| line(fields, |(_, value)| value)));
     lines
 }
 
-fn flatten(prefix: &str, value: &serde_json::Value, fields: &mut Vec<(String, String)>) {
+fn flatten(prefix: &str, value: &Value, fields: &mut Vec<(String, String)>) {
     match value {
-        serde_json::Value::Object(map) => {
+        Value::Object(map) => {
             for (key, value) in map {
-                let name = if prefix.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{prefix}.{key}")
+                let name = match prefix {
+                    "" => key.clone(),
+                    prefix => format!("{prefix}.{key}"),
                 };
                 flatten(&name, value, fields);
             }
         }
-        serde_json::Value::Null => fields.push((prefix.into(), String::new())),
-        serde_json::Value::String(text) if text.contains([',', '"', '\n']) => {
+        Value::Null => fields.push((prefix.into(), String::new())),
+        Value::String(text) if text.contains([',', '"', '\n']) => {
             fields.push((prefix.into(), format!("\"{}\"", text.replace('"', "\"\""))));
         }
-        serde_json::Value::String(text) => fields.push((prefix.into(), text.clone())),
+        Value::String(text) => fields.push((prefix.into(), text.clone())),
         other => fields.push((prefix.into(), other.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::standing::tests::{Run, closed};
+    use super::*;
+
+    const COLUMNS: &[Column<Run>] = &[
+        Column {
+            heading: "name",
+            says: "",
+            rank: 0,
+            cell: Cell::Word(|run| run.name().into()),
+        },
+        Column {
+            heading: "seldom",
+            says: "told last",
+            rank: 9,
+            cell: Cell::Number(Run::rate, tenths),
+        },
+        Column {
+            heading: "tx/s",
+            says: "the rate",
+            rank: 1,
+            cell: Cell::Number(Run::rate, whole),
+        },
+        Column {
+            heading: "range",
+            says: "over the seeds",
+            rank: 2,
+            cell: Cell::Range(Figure::Rate, whole),
+        },
+        Column {
+            heading: "keeps up",
+            says: "of an open loop",
+            rank: 0,
+            cell: Cell::KeepsUp,
+        },
+        Column {
+            heading: "relative",
+            says: "",
+            rank: 9,
+            cell: Cell::Relative,
+        },
+    ];
+
+    #[test]
+    fn columns_that_fit_are_shown_by_their_rank() {
+        let rows = [closed("a", &[400.0]), closed("none", &[0.0])];
+        let standing = Standing::of(&rows);
+        let all = Table::new(COLUMNS, &standing).lines();
+        assert_eq!(
+            all,
+            [
+                " name  seldom  tx/s  relative",
+                " a      400.0   400      1.00",
+                " none     0.0     0         -"
+            ]
+        );
+        for (width, first) in [
+            (29, " name  seldom  tx/s  relative"),
+            (28, " name  seldom  tx/s"),
+            (19, " name  seldom  tx/s"),
+            (18, " name  tx/s"),
+            (10, " name"),
+        ] {
+            let table = Table::new(COLUMNS, &standing).fit(width);
+            assert_eq!(table.lines()[0], first, "{width}");
+        }
+        let table = Table::new(COLUMNS, &standing).fit(18);
+        assert_eq!(table.legend(), "tx/s: the rate");
+    }
+
+    #[test]
+    fn a_range_is_shown_of_several_seeds() {
+        let rows = [closed("a", &[400.0, 380.0]), closed("b", &[420.0, 410.0])];
+        let standing = Standing::of(&rows);
+        let table = Table::new(COLUMNS, &standing).fit(40);
+        assert_eq!(
+            table.markdown(),
+            [
+                "| name | seldom | tx/s | range | relative |",
+                "| --- | ---: | ---: | ---: | ---: |",
+                "| b | 415.0 | 415 | 410..420 | 1.00 |",
+                "| a | 390.0 | 390 | 380..400 | 0.94 |",
+            ]
+        );
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("one two three", 3), ["one", "two", "three"]);
+        assert!(wrap("", 7).is_empty());
     }
 }

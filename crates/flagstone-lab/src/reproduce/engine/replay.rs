@@ -204,7 +204,7 @@ impl ReplayRun {
         match outcome {
             Ok(record) => Ok(Outcome::Done {
                 metrics: metrics(&record),
-                seconds: record.wall_s,
+                seconds: record.timing.map_or(0.0, |timing| timing.wall_s),
             }),
             Err(ReplayError::Refused(why)) => Ok(Outcome::Refused(why)),
             Err(error) => Err(format!("{}: {error}", self.name())),
@@ -254,8 +254,9 @@ fn metrics(record: &Record) -> BTreeMap<String, f64> {
         ("committed", record.transactions_committed as f64),
         ("aborted", record.transactions_aborted as f64),
         ("virtual_s", record.virtual_ns as f64 / 1e9),
-        ("execution_ms", record.execution_ns.mean / 1e6),
-        ("execution_p99_ms", record.execution_ns.p99 as f64 / 1e6),
+        ("response_ms", record.response_ns.mean / 1e6),
+        ("response_p99_ms", record.response_ns.p99 as f64 / 1e6),
+        ("isolation_wait_ms", record.isolation_wait_ns.mean / 1e6),
         ("commit_ms", record.commit_ns.mean / 1e6),
         ("gc_elapsed_ms", record.gc_ns as f64 / 1e6),
         ("gc_busy_ms", gc_busy_ms),

@@ -1,0 +1,110 @@
+//! Options that would do nothing beside others: each is refused, so that nobody takes a result for
+//! what it is not.
+
+use super::Args;
+use crate::commands::Failure;
+use flagstone::commit::Kind;
+use flagstone::host::Stack;
+
+/// What does not go together whatever is compared.
+pub fn options(args: &Args) -> Result<(), Failure> {
+    let host = &args.host;
+    let database = [
+        ("--frames", host.frames.is_some()),
+        ("--policy", host.policy.is_some()),
+        ("--log-pages", host.log_pages.is_some()),
+        ("--group-wait", host.group_wait.is_some()),
+        ("--warm-up", host.warm_up.is_some()),
+    ];
+    if host.stack.is_none() {
+        refuse(
+            &database,
+            "is of databases, and bare devices are compared: name databases with --stack, or \
+             leave it out",
+        )?;
+    }
+    let workload = [
+        ("--requests", args.requests.is_some()),
+        ("--read-share", args.read_share.is_some()),
+        (
+            "--pages-per-transaction",
+            args.pages_per_transaction.is_some(),
+        ),
+    ];
+    if args.workload.is_none() {
+        refuse(
+            &workload,
+            "is of generated transactions, and a trace is replayed: generate them with \
+             --workload, or leave it out",
+        )?;
+    }
+    if args.workload.is_some() {
+        let speedup = [("--speedup", args.speedup.is_some())];
+        let why = "is of recorded times, which generated transactions do not have: replay a \
+                   trace, or leave it out";
+        refuse(&speedup, why)?;
+    }
+    if !args.image.is_empty() {
+        let seeds = [("--seeds", args.seeds.is_some())];
+        let why = "fills devices with one seed after the other, and an image is filled: leave it \
+                   out";
+        refuse(&seeds, why)?;
+        if args.workload.is_none() && args.abort_ratio == 0.0 {
+            let seed = [("--seed", args.seed.is_some())];
+            let why = "is of the fill, of --abort-ratio and of --workload, and an image is \
+                       filled: leave it out";
+            refuse(&seed, why)?;
+        }
+    }
+    let table = !(args.json || args.csv || args.markdown);
+    if !table {
+        let wide = [("--wide", args.wide)];
+        refuse(&wide, "is of the table on a terminal: leave it out")?;
+    }
+    if !(args.json || args.csv) {
+        let timing = [("--timing", args.timing)];
+        refuse(&timing, "adds fields to --json and --csv: use one of them")?;
+    }
+    Ok(())
+}
+
+/// What does nothing with these protocols.
+pub fn protocols(args: &Args, kinds: &[Kind]) -> Result<(), Failure> {
+    if kinds.iter().any(|kind| kind.info().as_published) {
+        return Ok(());
+    }
+    refuse(&[("--as-published", args.as_published)], ONE_FORM)
+}
+
+/// What does nothing with these stacks.
+pub fn stacks(args: &Args, stacks: &[Stack]) -> Result<(), Failure> {
+    let host = &args.host;
+    if !stacks.contains(&Stack::Wal) {
+        let why = "is of `wal`, which --stack does not name: leave it out";
+        refuse(&[("--group-wait", host.group_wait.is_some())], why)?;
+    }
+    let forms = |stack: &Stack| match stack {
+        Stack::Force(kind) => kind.info().as_published,
+        Stack::Wal | Stack::CfcEx | Stack::AfcEx => false,
+    };
+    if !stacks.iter().any(forms) {
+        refuse(&[("--as-published", args.as_published)], ONE_FORM)?;
+    }
+    if stacks.iter().all(|stack| matches!(stack, Stack::Force(_))) {
+        let why = "is of `wal`, `cfc-ex` and `afc-ex`, and --stack names none of them: leave it \
+                   out";
+        refuse(&[("--log-pages", host.log_pages.is_some())], why)?;
+    }
+    Ok(())
+}
+
+const ONE_FORM: &str = "makes no difference here: none of these has a form as printed that \
+                        differs; leave it out";
+
+/// Refuses the first of these options that was given.
+fn refuse(options: &[(&str, bool)], why: &str) -> Result<(), Failure> {
+    match options.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => Err(Failure::Usage(format!("{option} {why}"))),
+    }
+}

@@ -1,0 +1,202 @@
+//! What a comparison of protocols prints: its columns, and what a row costs in words.
+
+use super::standing::{Figure, Measured, Row, Standing};
+use super::table::{Cell, Column, hundredths, millis, tenths, whole};
+use flagstone::ftl::{Cause, Operation};
+use flagstone_lab::replay::{Latency, Record, by_cause};
+
+impl Measured for Record {
+    fn name(&self) -> &str {
+        self.protocol
+    }
+
+    fn is_atomic(&self) -> bool {
+        self.protocol != "plain"
+    }
+
+    fn committed(&self) -> u64 {
+        self.transactions_committed
+    }
+
+    fn rate(&self) -> f64 {
+        self.throughput_tps
+    }
+
+    fn response(&self) -> &Latency {
+        &self.response_ns
+    }
+
+    fn is_open(&self) -> bool {
+        self.speedup.is_some()
+    }
+
+    fn arrivals(&self) -> Option<f64> {
+        self.arrivals_tps
+    }
+
+    fn is_saturated(&self) -> bool {
+        self.saturated == Some(true)
+    }
+
+    fn forget_timing(&mut self) {
+        self.timing = None;
+    }
+}
+
+pub const COLUMNS: &[Column<Record>] = &[
+    Column {
+        heading: "protocol",
+        says: "the commit protocol",
+        rank: 0,
+        cell: Cell::Word(|r| r.protocol.into()),
+    },
+    Column {
+        heading: "isolation",
+        says: "how far transactions overlap: strict, no-page-conflict or serializable",
+        rank: 6,
+        cell: Cell::Word(|r| r.isolation.into()),
+    },
+    Column {
+        heading: "tx/s",
+        says: "transactions committed in a second",
+        rank: 1,
+        cell: Cell::Number(|r| r.throughput_tps, whole),
+    },
+    Column {
+        heading: "tx/s range",
+        says: "least and most tx/s over the seeds",
+        rank: 2,
+        cell: Cell::Range(Figure::Rate, tenths),
+    },
+    Column {
+        heading: "keeps up",
+        says: "whether as much ends as arrives",
+        rank: 2,
+        cell: Cell::KeepsUp,
+    },
+    Column {
+        heading: "relative",
+        says: "tx/s beside the first row's; at an arrival rate, p99 beside the first row's",
+        rank: 15,
+        cell: Cell::Relative,
+    },
+    Column {
+        heading: "tx ms",
+        says: "mean response time of committed transactions, all waits included",
+        rank: 3,
+        cell: Cell::Committed(|r| r.response_ns.mean, millis),
+    },
+    Column {
+        heading: "p50",
+        says: "median of the response times",
+        rank: 14,
+        cell: Cell::Committed(|r| r.response_ns.p50 as f64, millis),
+    },
+    Column {
+        heading: "p99",
+        says: "99th percentile of the response times",
+        rank: 1,
+        cell: Cell::Committed(|r| r.response_ns.p99 as f64, millis),
+    },
+    Column {
+        heading: "p99 range",
+        says: "least and most p99 over the seeds",
+        rank: 2,
+        cell: Cell::Range(Figure::Tail, millis),
+    },
+    Column {
+        heading: "p99.9",
+        says: "99.9th percentile of the response times",
+        rank: 13,
+        cell: Cell::Committed(|r| r.response_ns.p999 as f64, millis),
+    },
+    Column {
+        heading: "wait ms",
+        says: "of tx ms, until isolation lets a transaction begin",
+        rank: 4,
+        cell: Cell::Committed(|r| r.isolation_wait_ns.mean, millis),
+    },
+    Column {
+        heading: "commit ms",
+        says: "of tx ms, from the request to commit on",
+        rank: 5,
+        cell: Cell::Committed(|r| r.commit_ns.mean, millis),
+    },
+    Column {
+        heading: "host",
+        says: "pages programmed for the host, a transaction",
+        rank: 12,
+        cell: Cell::Committed(|r| r.programs_per_transaction(Cause::Host), tenths),
+    },
+    Column {
+        heading: "commit",
+        says: "pages programmed and reprogrammed to commit, a transaction",
+        rank: 11,
+        cell: Cell::Committed(commit_programs, tenths),
+    },
+    Column {
+        heading: "gc",
+        says: "pages that the collector copies, a transaction",
+        rank: 8,
+        cell: Cell::Committed(|r| r.programs_per_transaction(Cause::Gc), tenths),
+    },
+    Column {
+        heading: "map+log",
+        says: "pages programmed for mapping and log, a transaction",
+        rank: 10,
+        cell: Cell::Committed(upkeep, tenths),
+    },
+    Column {
+        heading: "wa",
+        says: "write amplification, pages programmed for each page that the host wrote",
+        rank: 7,
+        cell: Cell::Number(|r| r.write_amplification, hundredths),
+    },
+    Column {
+        heading: "RAM KiB",
+        says: "memory that the protocol needs besides the mapping",
+        rank: 11,
+        cell: Cell::Number(|r| r.protocol_memory_bytes() as f64, kib),
+    },
+    Column {
+        heading: "restart ms",
+        says: "a restart after the run",
+        rank: 9,
+        cell: Cell::Number(|r| r.recovery_ns as f64, millis),
+    },
+];
+
+fn kib(bytes: f64) -> String {
+    whole((bytes / 1024.0).ceil())
+}
+
+/// Pages programmed or reprogrammed to commit, for each committed transaction.
+fn commit_programs(record: &Record) -> f64 {
+    let reprograms = by_cause(record, Operation::Reprogram, Cause::Commit) as f64;
+    record.programs_per_transaction(Cause::Commit)
+        + reprograms / record.transactions_committed.max(1) as f64
+}
+
+fn upkeep(record: &Record) -> f64 {
+    record.programs_per_transaction(Cause::Mapping) + record.programs_per_transaction(Cause::Log)
+}
+
+/// What a transaction costs under the first two protocols, in words.
+pub fn reasons(standing: &Standing<'_, Record>) -> Vec<String> {
+    standing.contenders().take(2).map(reason).collect()
+}
+
+fn reason(row: &Row<Record>) -> String {
+    let besides = match (row.mean(commit_programs), row.mean(upkeep)) {
+        (c, u) if c + u < 0.05 => "nothing is programmed besides the pages themselves".to_string(),
+        (c, u) => format!("{c:.1} programs to commit and {u:.1} for mapping and log"),
+    };
+    format!(
+        "{} ({} isolation): for each transaction {besides}, {:.1} copied by the collector; the \
+         commit itself takes {} ms",
+        row.name(),
+        row.runs[0].isolation,
+        row.mean(|record| record.programs_per_transaction(Cause::Gc)),
+        millis(row.mean(|record| record.commit_ns.mean))
+    )
+}

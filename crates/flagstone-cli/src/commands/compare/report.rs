@@ -1,0 +1,168 @@
+//! How the runs of a comparison are made and printed: what came out on stdout, what was not made on
+//! stderr.
+
+use super::standing::{Measured, Row, Standing};
+use super::table::{self, Column, Table, wrap};
+use super::{Args, Seeds, elsewhere};
+use crate::commands::{Failure, NOT_DONE, note, progress_bar, say};
+use flagstone_lab::device::DeviceSpec;
+use flagstone_lab::replay::ReplayError;
+use rayon::prelude::*;
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// The runs of one protocol or stack, one a seed, and how they ended.
+pub struct Outcome<K, R, E> {
+    pub of: K,
+    pub ended: Vec<Result<R, E>>,
+}
+
+impl<K, R, E> Outcome<K, R, E> {
+    /// Those that were made.
+    pub fn runs(&self) -> impl Iterator<Item = &R> {
+        self.ended.iter().flatten()
+    }
+}
+
+/// Why a run was not made.
+pub trait Refusal: Display {
+    /// Whether what was asked for does not go together, as opposed to a run that failed.
+    fn is_refusal(&self) -> bool;
+}
+
+impl Refusal for ReplayError {
+    fn is_refusal(&self) -> bool {
+        ReplayError::is_refusal(self)
+    }
+}
+
+/// Makes all runs, on all threads; what comes out is in the order of the subjects.
+pub fn run_all<K: Clone + Sync, R: Send, E: Send>(
+    subjects: &[K],
+    seeds: Seeds,
+    run: impl Fn(&K, usize) -> Result<R, E> + Sync,
+) -> Vec<Outcome<K, R, E>> {
+    let nth = 0..seeds.count as usize;
+    let each = |at: usize| nth.clone().map(move |nth| (at, nth));
+    let all: Vec<(usize, usize)> = (0..subjects.len()).flat_map(each).collect();
+    let bar = progress_bar(all.len() as u64, "comparing");
+    let mut ended: Vec<Result<R, E>> = all
+        .par_iter()
+        .map(|&(at, nth)| {
+            let outcome = run(&subjects[at], nth);
+            bar.inc(1);
+            outcome
+        })
+        .collect();
+    bar.finish_and_clear();
+    subjects
+        .iter()
+        .map(|of| Outcome {
+            of: of.clone(),
+            ended: ended.drain(..nth.len()).collect(),
+        })
+        .collect()
+}
+
+/// How the runs of a kind are printed.
+pub struct Printed<'a, R: 'static> {
+    pub columns: &'static [Column<R>],
+    /// All names of structures in memory.
+    pub structures: &'a [&'a str],
+    /// What was compared, in lines.
+    pub about: &'a dyn Fn(&R) -> Vec<String>,
+    /// Why the first rows are ahead.
+    pub reasons: fn(&Standing<'_, R>) -> Vec<String>,
+}
+
+/// Prints what was measured, and says what was not; `suits` tells whether a device would do.
+pub fn report<K: Display, R: Measured, E: Refusal>(
+    args: &Args,
+    device: &DeviceSpec,
+    outcomes: Vec<Outcome<K, R, E>>,
+    printed: &Printed<'_, R>,
+    what: &str,
+    suits: impl Fn(&K, &DeviceSpec) -> bool,
+) -> Result<ExitCode, Failure> {
+    let all = outcomes.len();
+    let (mut rows, mut failed, mut refused) = (Vec::new(), false, Vec::new());
+    for Outcome { of, ended } in outcomes {
+        let ended: Result<Vec<R>, E> = ended.into_iter().collect();
+        match ended {
+            Ok(runs) => rows.push(Row { runs }),
+            Err(error) if error.is_refusal() => {
+                let elsewhere = elsewhere(args, device, |device| suits(&of, device));
+                refused.push(format!("left out: {error}{elsewhere}"));
+            }
+            Err(error) => {
+                failed = true;
+                note(&format!("error: {of}: {error}"));
+            }
+        }
+    }
+    if !args.timing {
+        let runs = rows.iter_mut().flat_map(|row| &mut row.runs);
+        runs.for_each(R::forget_timing);
+    }
+    print(args, &rows, printed);
+    let none = refused.len() == all;
+    refused.sort();
+    refused.dedup();
+    refused.iter().for_each(|why| note(why));
+    if none {
+        return Err(Failure::Usage(format!("no {what} supports what was asked")));
+    }
+    Ok(match failed {
+        true => ExitCode::from(NOT_DONE),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn print<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) {
+    let runs = || rows.iter().flat_map(|row| &row.runs);
+    if args.json {
+        for run in runs() {
+            say(&serde_json::to_string(run).expect("records have plain fields"));
+        }
+        return;
+    }
+    if args.csv {
+        let runs: Vec<&R> = runs().collect();
+        let lines = table::csv(&runs, printed.structures);
+        return lines.iter().for_each(|line| say(line));
+    }
+    let standing = Standing::of(rows);
+    let Some(measure) = standing.measure().or(standing.rows.first().copied()) else {
+        return;
+    };
+    let table = Table::new(printed.columns, &standing);
+    if args.markdown {
+        return table.markdown().iter().for_each(|line| say(line));
+    }
+    let width = table::width();
+    let text = |text: &str| wrap(text, width).iter().for_each(|line| say(line));
+    (printed.about)(&measure.runs[0])
+        .iter()
+        .for_each(|line| text(line));
+    say("");
+    let table = match args.wide {
+        true => table,
+        false => table.fit(width),
+    };
+    table.lines().iter().for_each(|line| say(line));
+    say("");
+    text(&table.legend());
+    let seeds = match args.seeds {
+        Some(count) if count > 1 => format!("means over {count} seeds"),
+        _ => "exact for this seed".to_string(),
+    };
+    text(&format!("Times and rates are virtual, and {seeds}."));
+    let verdict = standing.verdict();
+    let reasons = (printed.reasons)(&standing);
+    for (nth, line) in verdict.iter().chain(&reasons).enumerate() {
+        if nth == 0 {
+            say("");
+        }
+        text(line);
+    }
+}

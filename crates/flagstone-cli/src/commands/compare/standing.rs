@@ -1,0 +1,414 @@
+//! Which row is ahead, and whether that can be said: ranks, ties, and what does not keep up.
+//!
+//! In a closed loop rows are ranked by the transactions that they commit in a second; at an arrival
+//! rate, which all that keep up reach alike, by the 99th percentile of the response time.
+//!
+//! Rows tie with the first where their ranges over the seeds overlap. One seed shows no range; then
+//! what is less than [`Figure::margin`] behind is said to be so near that another seed can change
+//! it. A row that does not keep up with the arrivals ranks behind all that do.
+
+use flagstone_lab::replay::Latency;
+use serde::Serialize;
+
+/// What is compared: one run, of one protocol or stack with one seed.
+pub trait Measured: Serialize {
+    /// The protocol or stack.
+    fn name(&self) -> &str;
+    /// Whether it keeps transactions together at all; the control does not.
+    fn is_atomic(&self) -> bool;
+    /// Transactions that it committed.
+    fn committed(&self) -> u64;
+    /// These in a second of virtual time.
+    fn rate(&self) -> f64;
+    /// Their response times.
+    fn response(&self) -> &Latency;
+    /// Whether transactions arrive by themselves, and not when their clients are ready.
+    fn is_open(&self) -> bool;
+    /// How many arrive in a second, of an open loop in which they do not arrive at once.
+    fn arrivals(&self) -> Option<f64>;
+    /// Whether more arrives than ends.
+    fn is_saturated(&self) -> bool;
+    /// Leaves out what depends on the machine.
+    fn forget_timing(&mut self);
+}
+
+/// The runs of one protocol or stack, one a seed, and at least one.
+#[derive(Debug)]
+pub struct Row<R> {
+    pub runs: Vec<R>,
+}
+
+impl<R: Measured> Row<R> {
+    pub fn name(&self) -> &str {
+        self.runs[0].name()
+    }
+
+    /// The mean over the seeds.
+    pub fn mean(&self, of: impl Fn(&R) -> f64) -> f64 {
+        self.runs.iter().map(of).sum::<f64>() / self.runs.len() as f64
+    }
+
+    /// Whether it committed something with every seed.
+    pub fn commits(&self) -> bool {
+        self.runs.iter().all(|run| run.committed() > 0)
+    }
+
+    /// Whether it falls behind the arrivals with any seed.
+    pub fn is_saturated(&self) -> bool {
+        self.runs.iter().any(R::is_saturated)
+    }
+
+    fn contends(&self) -> bool {
+        self.runs[0].is_atomic() && self.commits() && !self.is_saturated()
+    }
+}
+
+/// What rows are ranked by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Figure {
+    /// Transactions committed in a second: in a closed loop.
+    Rate,
+    /// The 99th percentile of the response time: at an arrival rate.
+    Tail,
+}
+
+impl Figure {
+    pub fn of<R: Measured>(self, run: &R) -> f64 {
+        match self {
+            Figure::Rate => run.rate(),
+            Figure::Tail => run.response().p99 as f64,
+        }
+    }
+
+    /// The least and the largest over the seeds.
+    pub fn range<R: Measured>(self, row: &Row<R>) -> (f64, f64) {
+        let figures = row.runs.iter().map(|run| self.of(run));
+        let least = figures.clone().fold(f64::INFINITY, f64::min);
+        (least, figures.fold(0.0, f64::max))
+    }
+
+    /// The share by which a row has to be ahead for one seed to show it. Over six seeds rates
+    /// differed by up to 6 % on three workloads; over three, percentiles by up to 30 %, near
+    /// saturation most (docs/compare.md).
+    pub fn margin(self) -> f64 {
+        match self {
+            Figure::Rate => 0.10,
+            Figure::Tail => 0.30,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Figure::Rate => "tx/s",
+            Figure::Tail => "p99 response time",
+        }
+    }
+
+    /// How far a row is behind the first, as a share of the first.
+    fn behind<R: Measured>(self, row: &Row<R>, first: &Row<R>) -> f64 {
+        let ratio = row.mean(|run| self.of(run)) / first.mean(|run| self.of(run));
+        match self {
+            Figure::Rate => 1.0 - ratio,
+            Figure::Tail => ratio - 1.0,
+        }
+    }
+
+    /// Whether what one row reaches with some seed, the other reaches with some.
+    fn overlap<R: Measured>(self, one: &Row<R>, other: &Row<R>) -> bool {
+        let ((low, high), (least, most)) = (self.range(one), self.range(other));
+        low <= most && least <= high
+    }
+}
+
+/// Rows in their order.
+#[derive(Debug)]
+pub struct Standing<'a, R> {
+    pub by: Figure,
+    /// The best first.
+    pub rows: Vec<&'a Row<R>>,
+}
+
+impl<'a, R: Measured> Standing<'a, R> {
+    pub fn of(rows: &'a [Row<R>]) -> Standing<'a, R> {
+        let by = match rows.first().is_some_and(|row| row.runs[0].is_open()) {
+            false => Figure::Rate,
+            true => Figure::Tail,
+        };
+        let mut rows: Vec<&Row<R>> = rows.iter().collect();
+        let place = |row: &Row<R>| {
+            let figure = row.mean(|run| by.of(run));
+            let ascending = if by == Figure::Rate { -figure } else { figure };
+            ((!row.commits(), row.is_saturated()), ascending)
+        };
+        rows.sort_by(|a, b| {
+            let ((a, x), (b, y)) = (place(a), place(b));
+            a.cmp(&b).then(x.total_cmp(&y))
+        });
+        Standing { by, rows }
+    }
+
+    /// The first of those that can be: what commits, keeps transactions together and keeps up.
+    pub fn first(&self) -> Option<&'a Row<R>> {
+        self.contenders().next()
+    }
+
+    /// Those that can be first, in order.
+    pub fn contenders(&self) -> impl Iterator<Item = &'a Row<R>> {
+        self.rows.iter().copied().filter(|row| row.contends())
+    }
+
+    /// What the others are beside: the first, or the best of those that cannot be.
+    pub fn measure(&self) -> Option<&'a Row<R>> {
+        let any = || self.rows.iter().copied().find(|row| row.commits());
+        self.first().or_else(any)
+    }
+
+    /// How many runs a row has.
+    pub fn seeds(&self) -> usize {
+        self.rows.first().map_or(0, |row| row.runs.len())
+    }
+
+    /// Who is ahead, in sentences: as far as the seeds show it.
+    pub fn verdict(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.rows.iter().any(|row| row.commits()) {
+            return match self.rows.is_empty() {
+                true => lines,
+                false => vec!["Nothing was committed: there is nothing to rank.".into()],
+            };
+        }
+        let saturated: Vec<&str> = self.named(|row| row.is_saturated());
+        let rate = self.rows[0].runs[0].arrivals();
+        let rate = rate.map_or("all at once".to_string(), |rate| format!("{rate:.0} tx/s"));
+        let by = self.by.name();
+        let mut others = self.contenders();
+        match (others.next(), others.next()) {
+            (Some(first), Some(next)) => lines.push(self.lead(first, next)),
+            (Some(first), None) if !saturated.is_empty() => {
+                lines.push(format!("{} alone keeps up with {rate}.", first.name()));
+            }
+            (None, _) if !saturated.is_empty() => lines.push(format!(
+                "None keeps up with {rate}, so that none is first by {by}: use a lower --speedup."
+            )),
+            _ => {}
+        }
+        if !saturated.is_empty() {
+            lines.push(format!(
+                "Saturated at {rate}: {}. More arrives than ends, so that response times grow with \
+                 the length of the trace and say how far behind a row is, not how fast.",
+                list(&saturated)
+            ));
+        }
+        lines
+    }
+
+    fn named(&self, which: impl Fn(&Row<R>) -> bool) -> Vec<&'a str> {
+        let rows = self.rows.iter().filter(|row| which(row));
+        rows.map(|row| row.name()).collect()
+    }
+
+    /// Who is first, and who is not clearly behind.
+    fn lead(&self, first: &Row<R>, next: &Row<R>) -> String {
+        let (by, name) = (self.by.name(), first.name());
+        let behind = |row: &Row<R>| self.by.behind(row, first);
+        let others: Vec<&Row<R>> = self.contenders().skip(1).collect();
+        let ahead = format!("{:.1} % before {}", behind(next) * 100.0, next.name());
+        if self.seeds() > 1 {
+            let seeds = self.seeds();
+            let ties = |row: &&&Row<R>| self.by.overlap(first, row);
+            let ties: Vec<&str> = others.iter().filter(ties).map(|row| row.name()).collect();
+            return match ties.is_empty() {
+                true => format!(
+                    "First by {by}: {name}, {ahead} on the mean of {seeds} seeds; their ranges do \
+                     not overlap."
+                ),
+                false => format!(
+                    "Tied for the first place by {by}, as their ranges over {seeds} seeds overlap: \
+                     {}.",
+                    list(&[&[name], &ties[..]].concat())
+                ),
+            };
+        }
+        let margin = self.by.margin();
+        let near = |row: &&&Row<R>| behind(row) <= margin;
+        let near: Vec<&str> = others.iter().filter(near).map(|row| row.name()).collect();
+        let percent = margin * 100.0;
+        match near.is_empty() {
+            true => format!(
+                "First by {by}: {name}, {ahead}; {percent:.0} % or less could be the seed's doing."
+            ),
+            false => format!(
+                "First by {by} with this seed: {name}; within {percent:.0} % of it, which another \
+                 seed may change: {}. --seeds 5 shows which of them tie.",
+                list(&near)
+            ),
+        }
+    }
+}
+
+/// Names in a sentence.
+fn list(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [name] => (*name).to_string(),
+        [names @ .., last] => format!("{} and {last}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    #[derive(Debug, Clone, Serialize)]
+    pub struct Run {
+        name: &'static str,
+        rate: f64,
+        response: Latency,
+        arrivals: Option<f64>,
+        saturated: bool,
+    }
+
+    impl Measured for Run {
+        fn name(&self) -> &str {
+            self.name
+        }
+
+        fn is_atomic(&self) -> bool {
+            self.name != "plain"
+        }
+
+        fn committed(&self) -> u64 {
+            self.rate as u64
+        }
+
+        fn rate(&self) -> f64 {
+            self.rate
+        }
+
+        fn response(&self) -> &Latency {
+            &self.response
+        }
+
+        fn is_open(&self) -> bool {
+            self.arrivals.is_some()
+        }
+
+        fn arrivals(&self) -> Option<f64> {
+            self.arrivals
+        }
+
+        fn is_saturated(&self) -> bool {
+            self.saturated
+        }
+
+        fn forget_timing(&mut self) {}
+    }
+
+    pub fn closed(name: &'static str, rates: &[f64]) -> Row<Run> {
+        let run = |&rate| Run {
+            name,
+            rate,
+            response: Latency::default(),
+            arrivals: None,
+            saturated: false,
+        };
+        Row {
+            runs: rates.iter().map(run).collect(),
+        }
+    }
+
+    fn open(name: &'static str, rate: f64, p99: u64, saturated: bool) -> Row<Run> {
+        let response = Latency {
+            p99,
+            ..Latency::default()
+        };
+        let run = Run {
+            name,
+            rate,
+            response,
+            arrivals: Some(100.0),
+            saturated,
+        };
+        Row { runs: vec![run] }
+    }
+
+    fn names<'a>(standing: &Standing<'a, Run>) -> Vec<&'a str> {
+        standing.rows.iter().map(|row| row.name()).collect()
+    }
+
+    fn verdict(rows: &[Row<Run>]) -> String {
+        Standing::of(rows).verdict().join("\n")
+    }
+
+    #[test]
+    fn one_seed_does_not_tell_what_another_may_change() {
+        let rows = [
+            closed("plain", &[500.0]),
+            closed("b", &[380.0]),
+            closed("a", &[396.0]),
+            closed("c", &[350.0]),
+        ];
+        let standing = Standing::of(&rows);
+        assert_eq!(names(&standing), ["plain", "a", "b", "c"]);
+        assert_eq!(standing.first().map(Row::name), Some("a"));
+        let said = verdict(&rows);
+        assert!(said.contains("with this seed: a; within 10 %"), "{said}");
+        assert!(said.contains("change: b. --seeds 5"), "{said}");
+        let said = verdict(&rows[2..]);
+        assert!(
+            said.contains("First by tx/s: a, 11.6 % before c;"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn rows_whose_ranges_overlap_tie() {
+        let rows = [
+            closed("a", &[396.0, 383.0, 388.0]),
+            closed("b", &[387.0, 386.0, 387.0]),
+            closed("c", &[382.0, 382.0, 382.0]),
+        ];
+        let said = verdict(&rows);
+        assert!(said.contains("over 3 seeds overlap: a and b"), "{said}");
+        let said = verdict(&[
+            closed("a", &[396.0, 383.0, 388.0]),
+            closed("c", &[382.0; 3]),
+        ]);
+        assert!(said.contains("First by tx/s: a, 1.8 % before c"), "{said}");
+        assert!(said.contains("do not overlap"), "{said}");
+    }
+
+    #[test]
+    fn at_an_arrival_rate_the_slower_is_not_first_by_its_rate() {
+        let rows = [
+            open("slow", 101.0, 90, false),
+            open("fast", 99.0, 40, false),
+        ];
+        let standing = Standing::of(&rows);
+        assert_eq!(names(&standing), ["fast", "slow"]);
+        let said = verdict(&rows);
+        assert!(said.contains("First by p99 response time: fast"), "{said}");
+        assert!(said.contains("125.0 % before slow"), "{said}");
+    }
+
+    #[test]
+    fn what_does_not_keep_up_is_said_and_never_first() {
+        let rows = [open("a", 99.0, 10, true), open("b", 99.0, 40, false)];
+        let standing = Standing::of(&rows);
+        assert_eq!(names(&standing), ["b", "a"]);
+        let said = verdict(&rows);
+        assert!(said.contains("Saturated at 100 tx/s: a."), "{said}");
+        assert!(said.contains("b alone keeps up with 100 tx/s"), "{said}");
+        assert!(!said.contains("First"), "{said}");
+        let said = verdict(&rows[..1]);
+        assert!(said.contains("None keeps up with 100 tx/s"), "{said}");
+    }
+
+    #[test]
+    fn what_commits_nothing_is_not_ranked() {
+        let rows = [closed("a", &[0.0]), closed("b", &[0.0])];
+        assert_eq!(Standing::of(&rows).first().map(Row::name), None);
+        assert!(verdict(&rows).contains("Nothing was committed"));
+        assert_eq!(verdict(&[]), "");
+    }
+}

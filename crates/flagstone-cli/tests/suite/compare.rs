@@ -1,0 +1,292 @@
+//! `flagstone compare`: what it prints does not depend on threads or protocols, says no more than
+//! was measured, and nothing that it is told does nothing.
+
+use super::run::{bad, good};
+use std::collections::BTreeMap;
+
+const SMALL: [&str; 6] = [
+    "--workload",
+    "uniform",
+    "--requests",
+    "1600",
+    "--fill",
+    "0.05",
+];
+
+const TRACE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../data/tpcc-postgres.parquet"
+);
+
+fn compare(args: &[&str]) -> (String, String) {
+    good(&[&["compare"], args].concat(), "")
+}
+
+/// A comparison of generated transactions.
+fn small(args: &[&str]) -> (String, String) {
+    compare(&[&SMALL, args].concat())
+}
+
+fn refused(args: &[&str]) -> String {
+    bad(&[&["compare"], args].concat(), "", 2)
+}
+
+#[test]
+fn any_number_of_threads_and_any_further_run_give_the_same_bytes() {
+    let subjects = [
+        &["--protocols", "cfc,bpcc,plain"][..],
+        &["--stack", "wal,cfc-ex,force:aw"],
+    ];
+    let formats = [
+        &[][..],
+        &["--wide"],
+        &["--json"],
+        &["--csv"],
+        &["--markdown"],
+    ];
+    for subject in subjects {
+        for format in formats {
+            let run = |threads| {
+                let more = ["--seeds", "2", "--threads", threads];
+                small(&[subject, format, &more].concat()).0
+            };
+            let once = run("1");
+            assert!(!once.is_empty());
+            assert_eq!(once, run("2"), "{subject:?} {format:?}");
+        }
+    }
+}
+
+#[test]
+fn what_depends_on_the_machine_is_told_if_asked_for() {
+    for subject in [["--protocols", "cfc"], ["--stack", "wal"]] {
+        let with = |more: &[&str]| small(&[&subject, more].concat()).0;
+        assert!(!with(&["--json"]).contains("wall"));
+        assert!(with(&["--json", "--timing"]).contains("\"timing\":{\"wall_s\":"));
+        assert!(with(&["--csv", "--timing"]).contains("timing.wall_s"));
+    }
+}
+
+#[test]
+fn the_columns_of_csv_are_the_same_for_all() {
+    let heads = |args: &[&str]| {
+        let (out, _) = compare(&[args, &["--csv"]].concat());
+        let lines: Vec<String> = out.lines().map(String::from).collect();
+        let count = |line: &String| line.split(',').count();
+        assert!(lines.iter().all(|line| count(line) == count(&lines[0])));
+        lines[0].clone()
+    };
+    let of = |option: &'static str, subject: &'static str| {
+        heads(&[&SMALL[..], &[option, subject]].concat())
+    };
+    let protocols = of("--protocols", "plain");
+    assert_eq!(protocols, of("--protocols", "bpcc,mixsl,lighttx"));
+    let recorded = [
+        "--protocols",
+        "plain",
+        "--fill",
+        "0.1",
+        "--speedup",
+        "2",
+        TRACE,
+    ];
+    assert_eq!(protocols, heads(&recorded));
+    let stacks = of("--stack", "force:plain");
+    assert_eq!(stacks, of("--stack", "wal,afc-ex,force:scc"));
+}
+
+#[test]
+fn a_table_in_a_pipe_fits_a_hundred_characters() {
+    for subject in [["--protocols", "all"], ["--stack", "all"]] {
+        for more in [&[][..], &["--seeds", "2"]] {
+            let (out, _) = small(&[&subject, more].concat());
+            let widest = out.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(100), "{out}");
+        }
+    }
+    let (out, _) = small(&["--protocols", "cfc", "--wide"]);
+    assert!(out.contains("RAM KiB") && out.contains("p99.9"), "{out}");
+}
+
+/// The rows of a table: its cells by their headings.
+fn rows(markdown: &str) -> Vec<BTreeMap<String, String>> {
+    let cells = |line: &str| -> Vec<String> {
+        let cells = line.trim_matches('|').split('|');
+        cells.map(|cell| cell.trim().to_string()).collect()
+    };
+    let mut lines = markdown.lines();
+    let heads = cells(lines.next().expect("a head"));
+    lines
+        .skip(1)
+        .map(|line| heads.iter().cloned().zip(cells(line)).collect())
+        .collect()
+}
+
+#[test]
+fn at_an_arrival_rate_rows_are_ranked_by_their_latency() {
+    let with = |speedup, more: &[&str]| {
+        let args = ["--fill", "0.2", "--speedup", speedup, TRACE];
+        compare(&[&args[..], &["--protocols", "scc,mhl-d,aw"], more].concat()).0
+    };
+    let calm = rows(&with("0.5", &["--markdown"]));
+    let p99 = |row: &BTreeMap<String, String>| row["p99"].parse::<f64>().unwrap();
+    assert!(calm.iter().all(|row| row["keeps up"] == "yes"), "{calm:?}");
+    assert!(calm.is_sorted_by_key(p99), "{calm:?}");
+    assert_eq!(calm[0]["relative"], "1.00");
+    let rushed = with("5", &[]).replace('\n', " ");
+    assert!(rushed.contains("2196.2 arriving in a second"), "{rushed}");
+    assert!(rushed.contains("None keeps up with 2196 tx/s"), "{rushed}");
+    assert!(!rushed.contains("First"), "{rushed}");
+}
+
+#[test]
+fn one_seed_says_less_than_several() {
+    let of = ["--protocols", "scc,bpcc,cfc"];
+    let one = small(&of).0.replace('\n', " ");
+    assert!(one.contains("with this seed"), "{one}");
+    assert!(one.contains("--seeds 5 shows"), "{one}");
+    let several = small(&[&of[..], &["--seeds", "3"]].concat()).0;
+    let several = several.replace('\n', " ");
+    // Without collisions the two cyclic protocols do the same.
+    let tie =
+        "Tied for the first place by tx/s, as their ranges over 3 seeds overlap: scc and bpcc.";
+    assert!(several.contains(tie), "{several}");
+    assert!(several.contains("tx/s range"), "{several}");
+    // As many runs, each with its seed.
+    let (json, _) = small(&[&of[..], &["--seeds", "3", "--seed", "7", "--json"]].concat());
+    let seeds: Vec<&str> = json.lines().filter_map(seed_of).collect();
+    assert_eq!(seeds, ["7", "8", "9", "7", "8", "9", "7", "8", "9"]);
+}
+
+fn seed_of(json: &str) -> Option<&str> {
+    let rest = json.split_once("\"seed\":")?.1;
+    rest.split(',').next()
+}
+
+#[test]
+fn nothing_committed_is_no_number() {
+    for subject in [["--protocols", "cfc,afc"], ["--stack", "wal,force:cfc"]] {
+        let (out, _) = small(&[&subject[..], &["--abort-ratio", "1", "--wide"]].concat());
+        assert!(!out.contains("NaN") && !out.contains("inf"), "{out}");
+        assert!(out.contains("Nothing was committed"), "{out}");
+    }
+}
+
+#[test]
+fn what_is_named_twice_is_taken_once() {
+    let names = |args: &[&str]| {
+        let (out, err) = small(&[args, &["--csv"]].concat());
+        (out.lines().count() - 1, err)
+    };
+    let (runs, said) = names(&["--protocols", "cfc,cfc"]);
+    assert_eq!(runs, 1);
+    assert!(
+        said.contains("`cfc` is named twice and taken once"),
+        "{said}"
+    );
+    let (all, said) = names(&["--protocols", "cfc,all"]);
+    assert_eq!((all, said.contains("twice")), (11, false));
+    let (runs, said) = names(&["--stack", "wal,wal"]);
+    assert!(runs == 1 && said.contains("`wal` is named twice"), "{said}");
+    let unknown = refused(&["--stack", "wall"]);
+    assert!(unknown.contains("did you mean `wal`"), "{unknown}");
+    let unknown = refused(&["--protocols", "cfc,bpc"]);
+    assert!(unknown.contains("did you mean `bpcc`"), "{unknown}");
+}
+
+#[test]
+fn options_that_would_do_nothing_are_refused() {
+    let cases: [(&[&str], &str); 24] = [
+        (&["--frames", "9"], "name databases with --stack"),
+        (&["--policy", "clock"], "name databases with --stack"),
+        (&["--log-pages", "99"], "name databases with --stack"),
+        (&["--group-wait", "9"], "name databases with --stack"),
+        (&["--warm-up", "9"], "name databases with --stack"),
+        (&["--protocols", "cfc", "--warm-up", "9"], "with --stack"),
+        (&["--requests", "9"], "generate them with --workload"),
+        (&["--read-share", "0.5"], "generate them with --workload"),
+        (&["--pages-per-transaction", "9"], "with --workload"),
+        (&[TRACE, "--read-share", "0.5"], "with --workload"),
+        (&[TRACE, "--workload", "uniform"], "cannot be used with"),
+        (
+            &["--workload", "uniform", "--speedup", "2"],
+            "recorded times",
+        ),
+        (&["--clients", "2", "--speedup", "2"], "cannot be used with"),
+        (
+            &["--stack", "wal", "--protocols", "cfc"],
+            "cannot be used with",
+        ),
+        (
+            &["--stack", "wal", "--isolation", "strict"],
+            "cannot be used with",
+        ),
+        (&["--stack", "cfc-ex", "--group-wait", "9"], "is of `wal`"),
+        (
+            &["--stack", "force:cfc", "--log-pages", "99"],
+            "names none of them",
+        ),
+        (&["--stack", "wal", "--as-published"], "makes no difference"),
+        (
+            &["--protocols", "plain", "--as-published"],
+            "makes no difference",
+        ),
+        (&["--image", "x", "--fill", "0.5"], "cannot be used with"),
+        (&["--image", "x", "--seeds", "2"], "an image is filled"),
+        (&["--image", "x", "--seed", "2"], "an image is filled"),
+        (&["--json", "--wide"], "is of the table"),
+        (&["--timing"], "use one of them"),
+    ];
+    for (args, why) in cases {
+        let said = refused(args);
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+    for args in [["--fill", "-1"], ["--speedup", "0"], ["--threads", "0"]] {
+        let said = refused(&args);
+        assert!(said.contains("invalid value"), "{said}");
+    }
+}
+
+#[test]
+fn what_a_device_does_not_suit_is_told_where_it_runs() {
+    let device = ["--device", "mixsl-mlc"];
+    let (_, said) = small(&[&device[..], &["--stack", "wal,cfc-ex"]].concat());
+    assert!(said.contains("left out: cfc-ex"), "{said}");
+    assert!(said.contains("(--device small suits it)"), "{said}");
+    let refused = refused(&[&SMALL[..], &device, &["--protocols", "cfc"]].concat());
+    let where_else = "(--device small suits it, and so do lighttx, flagcommit-slc, lazybtree)";
+    assert!(refused.contains(where_else), "{refused}");
+    // The default device suits all.
+    let (out, said) = small(&["--stack", "all", "--csv"]);
+    assert_eq!((out.lines().count(), said.as_str()), (15, ""));
+}
+
+/// `FLAGSTONE_BLESS=1` writes the columns into the document.
+#[test]
+fn every_column_is_defined_in_help_and_in_the_document() {
+    let (help, _) = compare(&["--help"]);
+    let defined = help
+        .split_once("Columns for protocols:")
+        .expect("columns")
+        .1;
+    let defined = format!(
+        "```text\nColumns for protocols:{}\n```\n",
+        defined.trim_end()
+    );
+    for args in [["--protocols", "cfc"], ["--stack", "wal"]] {
+        let (table, _) = small(&[&args[..], &["--markdown"]].concat());
+        for heading in rows(&table)[0].keys() {
+            assert!(defined.contains(&format!("\n  {heading} ")), "{heading}");
+        }
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/compare.md");
+    let text = std::fs::read_to_string(path).expect("the document");
+    let (begin, end) = ("<!-- columns: begin -->\n", "<!-- columns: end -->");
+    let (before, rest) = text.split_once(begin).expect("where columns begin");
+    let (written, after) = rest.split_once(end).expect("where columns end");
+    if std::env::var_os("FLAGSTONE_BLESS").is_some() {
+        std::fs::write(path, [before, begin, &defined, end, after].concat()).expect("written");
+        return;
+    }
+    assert_eq!(written, defined, "run with FLAGSTONE_BLESS=1");
+}

@@ -1,0 +1,114 @@
+//! Whether a device keeps up with what arrives. In an open loop nobody waits before asking, so a
+//! device that is too slow shows in the transactions that have arrived and not ended: they become
+//! more and more.
+
+/// What arrives in an open loop, and how much of it is left waiting.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// Transactions that arrive in a second of virtual time; nothing if they all arrive at once.
+    pub arrivals_tps: Option<f64>,
+    /// Transactions that had arrived and not ended, as the arrivals of the second quarter found
+    /// them: the mean.
+    pub backlog_before: f64,
+    /// The same, as those of the last quarter found them.
+    pub backlog_after: f64,
+    /// Whether more arrives than ends, so that the backlog grows: from one quarter to the other by
+    /// more than one in a hundred of what arrives in between, and by more than chance.
+    pub saturated: bool,
+}
+
+impl Load {
+    /// From the instants of all arrivals, in order, and of all ends, in any. Counted are arrivals
+    /// from `since` on; what is there before belongs to their backlog.
+    pub fn of(arrivals: &[u64], ends: &[u64], since: u64) -> Load {
+        let mut ends = ends.to_vec();
+        ends.sort_unstable();
+        let first = arrivals.partition_point(|&at| at < since);
+        let counted = &arrivals[first..];
+        let backlog = |from: usize, to: usize| {
+            let (mut ended, mut sum) = (0, 0);
+            for (nth, &at) in arrivals
+                .iter()
+                .enumerate()
+                .take(first + to)
+                .skip(first + from)
+            {
+                while ends.get(ended).is_some_and(|&end| end <= at) {
+                    ended += 1;
+                }
+                // What takes no time has ended when it arrives.
+                sum += nth.saturating_sub(ended) as u64;
+            }
+            sum as f64 / to.saturating_sub(from).max(1) as f64
+        };
+        let all = counted.len();
+        let (before, after) = (backlog(all / 4, all / 2), backlog(all - all / 4, all));
+        let between = all as f64 / 2.0;
+        let span_ns = counted
+            .last()
+            .zip(counted.first())
+            .map_or(0, |(l, f)| l - f);
+        Load {
+            arrivals_tps: (span_ns > 0).then(|| (all - 1) as f64 / (span_ns as f64 / 1e9)),
+            backlog_before: before,
+            backlog_after: after,
+            // So many arrivals vary by their square root.
+            saturated: after - before > f64::max(between / 100.0, between.sqrt()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Arrivals every so many nanoseconds, each served in `service` after all before it.
+    fn queue(all: u64, every: u64, service: u64) -> Load {
+        let arrivals: Vec<u64> = (0..all).map(|n| n * every).collect();
+        let mut free = 0;
+        let end = |&at: &u64| {
+            free = free.max(at) + service;
+            free
+        };
+        let ends: Vec<u64> = arrivals.iter().map(end).collect();
+        Load::of(&arrivals, &ends, 0)
+    }
+
+    #[test]
+    fn a_server_that_is_too_slow_is_saturated_and_one_that_is_fast_enough_is_not() {
+        let keeps_up = queue(10_000, 1_000, 999);
+        assert!(!keeps_up.saturated, "{keeps_up:?}");
+        assert!((keeps_up.arrivals_tps.unwrap() - 1e6).abs() < 1.0);
+        // What arrived just before is still being served.
+        assert!(keeps_up.backlog_after <= 1.0, "{keeps_up:?}");
+        let too_slow = queue(10_000, 1_000, 1_050);
+        assert!(too_slow.saturated, "{too_slow:?}");
+        // Of 10,000 arrivals one in 21 is left; the last quarter finds seven eighths of that.
+        assert!((too_slow.backlog_after - 417.0).abs() < 2.0, "{too_slow:?}");
+        assert!(queue(100, 1_000, 2_000).saturated);
+    }
+
+    #[test]
+    fn a_backlog_that_stays_is_no_sign_of_a_server_that_is_too_slow() {
+        // Each waits for long and none for longer than the one before.
+        let arrivals: Vec<u64> = (0..10_000).map(|n| n * 1_000).collect();
+        let ends: Vec<u64> = arrivals.iter().map(|at| at + 2_000_000).collect();
+        let load = Load::of(&arrivals, &ends, 0);
+        assert!(!load.saturated && load.backlog_after > 1_900.0, "{load:?}");
+        // In a window that begins when the backlog is there, too; in one that sees it grow it is.
+        let windowed = Load::of(&arrivals, &ends, 3_000_000);
+        assert!(!windowed.saturated, "{windowed:?}");
+        let growing = Load::of(&arrivals[..2_000], &ends[..2_000], 0);
+        assert!(growing.saturated, "{growing:?}");
+    }
+
+    #[test]
+    fn few_arrivals_show_nothing() {
+        for all in 0..4 {
+            assert!(!queue(all, 1_000, 5_000).saturated, "{all}");
+        }
+        assert_eq!(queue(1, 1_000, 5_000).arrivals_tps, None);
+        let burst = Load::of(&[7; 500], &[9; 500], 0);
+        assert_eq!(burst.arrivals_tps, None);
+    }
+}
