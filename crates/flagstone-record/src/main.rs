@@ -20,7 +20,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use flagstone_lab::output::Output;
 use flagstone_lab::tpcc::mix::{Count, Kind};
 use flagstone_lab::trace::{file, notes};
-use flagstone_terminal::{Failure, note, progress, say};
+use flagstone_terminal::{Failure, arguments, note, progress, say};
 use indicatif::ProgressBar;
 
 use self::postgres::Isolation;
@@ -124,7 +124,7 @@ impl From<IsolationArg> for Isolation {
 }
 
 fn main() -> ExitCode {
-    let Source::Postgres(args) = Cli::parse().source;
+    let Source::Postgres(args) = arguments::<Cli>().source;
     match postgres(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

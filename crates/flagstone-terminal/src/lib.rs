@@ -2,9 +2,11 @@
 //! ([`say`]), how wide they may be ([`width`]), and errors ([`Failure`]) with their exit codes.
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod failure;
 mod progress;
 
+pub use arguments::arguments;
 pub use failure::{Failure, NOT_DONE, excerpt, note, say, unless_closed};
 pub use progress::{progress, progress_bar};
 

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use super::Failure;
+use super::{Failure, NOT_DONE};
 
 const PROGRAM: &str = "flagstone-record";
 
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     })?;
     // A program that a signal ended has no code.
     let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+    Ok(ExitCode::from(code.unwrap_or(NOT_DONE)))
 }
 
 /// The program as it was built or installed with this one.
