@@ -1,6 +1,7 @@
 //! Round trips of random traces, and every kind of file that is no trace.
 
 use std::collections::BTreeMap;
+use std::fs::{self, File};
 
 use parquet::data_type::{ByteArray, FixedLenByteArrayType};
 use rand::{RngExt, SeedableRng};
