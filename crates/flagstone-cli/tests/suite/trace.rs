@@ -256,7 +256,7 @@ fn a_saved_device_serves_a_comparison_and_a_wrong_one_is_refused() {
     };
     let (code, error) = compare(&image, &["--device", "flagcommit-slc"]);
     assert!(
-        code == Some(1) && error.contains("holds a device of another"),
+        code == Some(2) && error.contains("holds a device of another"),
         "{error}"
     );
     let mut bytes = std::fs::read(&image).unwrap();
@@ -265,7 +265,7 @@ fn a_saved_device_serves_a_comparison_and_a_wrong_one_is_refused() {
     std::fs::write(&image, &bytes).unwrap();
     let (code, error) = compare(&image, &[]);
     assert!(
-        code == Some(1) && error.contains("make the image again"),
+        code == Some(2) && error.contains("make the image again"),
         "{error}"
     );
     let (code, error) = compare(&input, &[]);

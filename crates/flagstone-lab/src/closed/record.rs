@@ -142,6 +142,7 @@ impl ClosedRecord {
     /// Structures in memory that only stacks have, besides [`Record::STRUCTURES`](crate::replay::Record::STRUCTURES).
     pub const STRUCTURES: &[&str] = &[
         "entries_on_flash",
+        "flags_in_flight",
         "host_tx_table",
         "live_transactions",
         "live_versions",
