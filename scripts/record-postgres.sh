@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Records TPC-C transactions from a throw-away PostgreSQL: makes a cluster in a temporary directory,
 # with the settings under which its log shows best what transactions do to pages, runs
-# `flagstone trace record postgres --load` against it, and removes it again.
+# `flagstone-record postgres --load` against it, and removes it again.
 #
 #   scripts/record-postgres.sh --warehouses 5 --clients 20 --seconds 60 -o trace.parquet
 #
-# All arguments go to `flagstone trace record postgres`; see its --help. Environment:
-#   PGBIN      directory of initdb, pg_ctl and pg_waldump (default: found by itself)
-#   FLAGSTONE  the command to run (default: cargo run --release --quiet --)
-#   TMPDIR     where the cluster is made: about 300 MB a warehouse (default: /tmp)
+# All arguments go to `flagstone-record postgres`; see its --help. Environment:
+#   PGBIN             directory of initdb, pg_ctl and pg_waldump (default: found by itself)
+#   FLAGSTONE_RECORD  the command to run (default: cargo run --quiet -p flagstone-record --)
+#   TMPDIR            where the cluster is made: about 300 MB a warehouse (default: /tmp)
 #
 # PostgreSQL does not run as root; started by root, this script runs the server (and only it) as the
 # user postgres.
@@ -46,7 +46,7 @@ bin=${PGBIN:-$(find_programs)}
 for program in initdb pg_ctl pg_waldump; do
     [ -x "$bin/$program" ] || die "$bin/$program is missing; set PGBIN to the directory that has it"
 done
-read -r -a flagstone <<<"${FLAGSTONE:-cargo run --release --quiet --}"
+read -r -a record <<<"${FLAGSTONE_RECORD:-cargo run --quiet -p flagstone-record --}"
 
 # As the user that runs the server.
 if [ "$(id -u)" -eq 0 ]; then
@@ -104,6 +104,6 @@ for argument in "$@"; do
         waldump=()
     fi
 done
-"${flagstone[@]}" trace record postgres \
+"${record[@]}" postgres \
     --url "host=$directory user=postgres dbname=postgres" \
     "${waldump[@]}" --load "$@"

@@ -1,10 +1,10 @@
 //! The command `flagstone`: compare commit protocols, break them, reproduce papers, record traces.
 //!
-//! Results go to stdout, progress and advice to stderr. `commands/failure.rs` has the exit codes.
+//! Results go to stdout, progress and advice to stderr. [`Failure`] has the exit codes.
 
 mod commands;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use commands::Failure;
 use std::process::ExitCode;
 
@@ -34,21 +34,8 @@ Exit codes:
   1  it is done, and the verdict is bad: break and replay found a violation
   2  it could not be done; standard error says why";
 
-/// Takes `--fill -1` for a share that is wrong, and not for an option `-1`.
-fn with_negative_numbers(command: clap::Command) -> clap::Command {
-    let negative = |arg: clap::Arg| match arg.is_positional() || !arg.get_action().takes_values() {
-        true => arg,
-        false => arg.allow_negative_numbers(true),
-    };
-    command
-        .mut_args(negative)
-        .mut_subcommands(with_negative_numbers)
-}
-
 fn main() -> ExitCode {
-    let matches = with_negative_numbers(Cli::command()).get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let outcome = match cli.command {
+    let outcome = match flagstone_terminal::arguments::<Cli>().command {
         Command::Compare(args) => commands::compare::run(&args),
         Command::Break(args) => commands::break_::run(&args),
         Command::Replay(args) => commands::replay::run(&args),

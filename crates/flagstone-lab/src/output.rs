@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 use thiserror::Error;
 
 /// Links that are followed, as many as the system follows.
@@ -27,6 +27,8 @@ pub struct Output {
     path: PathBuf,
     /// The same behind all symbolic links.
     file: PathBuf,
+    /// Whether a draft has no name.
+    unnamed: bool,
 }
 
 /// Why a result was not written. What was there before is as it was.
@@ -97,9 +99,10 @@ impl Output {
             opened.map_err(|error| fail(Why::Io(error)))?;
         }
         let file = behind_links(path).map_err(|error| fail(Why::Io(error)))?;
-        let output = Output {
+        let mut output = Output {
             path: path.into(),
             file,
+            unnamed: false,
         };
         if output.file.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/") {
             return Err(fail(Why::NoName));
@@ -107,7 +110,9 @@ impl Output {
         if !output.folder().is_dir() {
             return Err(fail(Why::NoFolder(output.folder().into())));
         }
-        // A folder that takes no file says so now and not when there is a result to lose.
+        // What does not work here is found out now, and not when there is a result to lose.
+        let folder = output.folder();
+        output.unnamed = unnamed(folder).is_ok_and(|file| link(&file, folder).is_ok());
         output.draft()?;
         Ok(output)
     }
@@ -129,10 +134,9 @@ impl Output {
     /// # Errors
     /// The folder takes no file.
     pub fn draft(&self) -> Result<Draft, OutputError> {
-        let kind = match unnamed(self.folder()) {
-            Ok(Some(file)) => Ok(Kind::Unnamed(file)),
-            Ok(None) => hidden(self.folder()).map(Kind::Hidden),
-            Err(error) => Err(error),
+        let kind = match self.unnamed {
+            true => unnamed(self.folder()).map(Kind::Unnamed),
+            false => hidden(self.folder()).map(Kind::Hidden),
         };
         let kind = kind.map_err(|error| self.failed(error))?;
         Ok(Draft {
@@ -220,12 +224,7 @@ impl Draft {
         let (folder, target) = (self.output.folder(), &self.output.file);
         let hidden = match self.kind {
             Kind::Hidden(file) => file.into_temp_path(),
-            Kind::Unnamed(file) => {
-                let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
-                let follow = AtFlags::SYMLINK_FOLLOW;
-                let link = |name: &Path| Ok(rustix::fs::linkat(CWD, &itself, CWD, name, follow)?);
-                builder().make_in(folder, link)?.into_temp_path()
-            }
+            Kind::Unnamed(file) => link(&file, folder)?,
         };
         hidden.persist(target).map_err(|refused| refused.error)?;
         // The name is durable where the system can make it so; the result is whole in any case.
@@ -274,29 +273,21 @@ fn behind_links(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many symbolic links"))
 }
 
-/// A file without a name, where the file system has such and it can be named later.
-fn unnamed(folder: &Path) -> io::Result<Option<File>> {
-    if !Path::new("/proc/self/fd").exists() {
-        return Ok(None);
-    }
-    let opened = OpenOptions::new()
+/// A file without a name, where the file system has such.
+fn unnamed(folder: &Path) -> io::Result<File> {
+    OpenOptions::new()
         .write(true)
         .mode(0o666)
         .custom_flags(OFlags::TMPFILE.bits().cast_signed())
-        .open(folder);
-    match opened {
-        Ok(file) => Ok(Some(file)),
-        // What a file system answers that has none.
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::Unsupported | io::ErrorKind::IsADirectory
-            ) =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
+        .open(folder)
+}
+
+/// Gives a file without a name a hidden one.
+fn link(file: &File, folder: &Path) -> io::Result<TempPath> {
+    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let follow = AtFlags::SYMLINK_FOLLOW;
+    let link = |name: &Path| Ok(rustix::fs::linkat(CWD, &itself, CWD, name, follow)?);
+    Ok(builder().make_in(folder, link)?.into_temp_path())
 }
 
 fn hidden(folder: &Path) -> io::Result<NamedTempFile<File>> {

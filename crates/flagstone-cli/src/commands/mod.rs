@@ -3,23 +3,19 @@
 pub mod break_;
 pub mod compare;
 pub mod device;
-mod failure;
 pub mod index;
-mod notes;
-mod progress;
 pub mod protocols;
 mod record;
 pub mod replay;
 pub mod reproduce;
 pub mod trace;
 
-pub use failure::{Failure, say};
+pub use flagstone_terminal::{Failure, say};
 
-use failure::{NOT_DONE, excerpt, note, unless_closed};
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
 use flagstone_lab::no_such;
-use progress::{progress, progress_bar};
+use flagstone_terminal::{NOT_DONE, excerpt, note, progress, progress_bar, unless_closed};
 
 /// There is no `what` called `name`: which one was probably meant, and all there are.
 pub fn unknown<S: AsRef<str>>(what: &str, name: &str, known: &[S]) -> Failure {

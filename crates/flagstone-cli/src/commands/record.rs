@@ -1,244 +1,81 @@
-//! `flagstone trace record`: run TPC-C on a server of the user's and keep what it did as a trace.
+//! `flagstone trace record`: hands its arguments to the program `flagstone-record`.
+//!
+//! That program brings a PostgreSQL client, with which a third of the time of a first build would
+//! go, so it is built when somebody wants it.
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
-use clap::{Args, Subcommand, ValueEnum};
-use flagstone_lab::output::Output;
-use flagstone_lab::tpcc::mix::{Count, Kind};
-use flagstone_lab::tpcc::postgres::Isolation;
-use flagstone_lab::tpcc::record::{self, Import, Limit, Observer, Options, Recording};
-use flagstone_lab::trace::file;
-use indicatif::ProgressBar;
+use super::{Failure, NOT_DONE};
 
-use super::notes::{self, command_line};
-use super::{Failure, note as remark, progress, say};
+const PROGRAM: &str = "flagstone-record";
 
-/// What to record from.
-#[derive(Debug, Subcommand)]
-pub enum Source {
-    /// Run TPC-C on PostgreSQL and import what its write-ahead log says of it.
-    ///
-    /// Needs a server on this machine whose data directory this user may read, the right to
-    /// CHECKPOINT, and pg_waldump of the same version. scripts/record-postgres.sh makes a
-    /// throw-away server that has all this.
-    ///
-    /// With --reads the trace comes from bpftrace instead of the log, and needs root.
-    Postgres(Postgres),
+/// What to record from, and how: `postgres --help` tells.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The arguments of flagstone-record.
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGUMENTS"
+    )]
+    arguments: Vec<OsString>,
 }
 
-#[derive(Debug, Args)]
-pub struct Postgres {
-    /// The server and database: postgres://user@host/database, or "host=/run/postgresql user=…
-    /// dbname=…". No TLS.
-    #[arg(long)]
-    url: String,
-
-    /// Populate the database first. It must not hold the tables yet.
-    #[arg(long)]
-    load: bool,
-
-    /// Warehouses to populate the database with (about 100 MB each); 5 if not given. Without --load
-    /// the transactions use all that are there.
-    #[arg(long, value_name = "W", requires = "load",
-          value_parser = clap::value_parser!(i64).range(1..=32_767))]
-    warehouses: Option<i64>,
-
-    /// Clients, each with a connection of its own.
-    #[arg(long, value_name = "N", default_value_t = 20,
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    clients: u32,
-
-    /// Let the clients run for this long (60 if neither this nor --transactions is given).
-    #[arg(long, value_name = "S", conflicts_with = "transactions",
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    seconds: Option<u64>,
-
-    /// Let the clients run this many transactions of all kinds.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    transactions: Option<u64>,
-
-    /// How far transactions that write are kept apart.
-    #[arg(long, value_enum, default_value = "read-committed")]
-    isolation: IsolationArg,
-
-    /// Fixes the population and what each client asks for. The order in which the server serves
-    /// the clients is not fixed by it: no two recordings are the same.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-
-    /// Record reads of pages as well, by tracing the server with bpftrace. Needs root, bpftrace,
-    /// and a server built with probes, as Debian's and PostgreSQL's own packages are. It keeps some
-    /// 50 bytes an access in TMPDIR until the end.
-    #[arg(long, conflicts_with = "waldump")]
-    reads: bool,
-
-    /// pg_waldump, where it is not found by itself.
-    #[arg(long, value_name = "PATH")]
-    waldump: Option<PathBuf>,
-
-    /// The server's data directory, where the server does not tell it.
-    #[arg(long, value_name = "PATH")]
-    pgdata: Option<PathBuf>,
-
-    /// The trace to write.
-    #[arg(short, long, value_name = "OUT.parquet")]
-    output: PathBuf,
+/// Runs the program, and ends as it ends.
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let this = std::env::current_exe().unwrap_or_default();
+    let program = beside(&this).unwrap_or_else(|| PROGRAM.into());
+    let status = Command::new(&program).args(&args.arguments).status();
+    let status = status.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => missing(&this),
+        _ => Failure::Failed(format!("{} cannot be run: {error}", program.display())),
+    })?;
+    // A program that a signal ended has no code.
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(NOT_DONE)))
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum IsolationArg {
-    ReadCommitted,
-    RepeatableRead,
-    Serializable,
+/// The program as it was built or installed with this one.
+fn beside(this: &Path) -> Option<PathBuf> {
+    let name = format!("{PROGRAM}{}", std::env::consts::EXE_SUFFIX);
+    Some(this.with_file_name(name)).filter(|path| path.is_file())
 }
 
-impl From<IsolationArg> for Isolation {
-    fn from(arg: IsolationArg) -> Self {
-        match arg {
-            IsolationArg::ReadCommitted => Isolation::ReadCommitted,
-            IsolationArg::RepeatableRead => Isolation::RepeatableRead,
-            IsolationArg::Serializable => Isolation::Serializable,
-        }
-    }
+/// How to get it where it is missing.
+fn missing(this: &Path) -> Failure {
+    let release = this
+        .parent()
+        .is_some_and(|folder| folder.ends_with("release"));
+    let release = if release { "--release " } else { "" };
+    Failure::Failed(format!(
+        "the program {PROGRAM} is missing; it brings a PostgreSQL client and is built apart"
+    ))
+    .tip(format!(
+        "`cargo build {release}-p {PROGRAM}` in a clone puts it beside this program"
+    ))
 }
 
-/// Runs the command.
-pub fn run(source: Source) -> Result<(), Failure> {
-    match source {
-        Source::Postgres(args) => postgres(args),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn postgres(args: Postgres) -> Result<(), Failure> {
-    // Found out now rather than after the run.
-    let output = Output::new(&args.output, &[])?;
-    let options = Options {
-        url: args.url,
-        load: args.load.then(|| args.warehouses.unwrap_or(5)),
-        clients: args.clients,
-        limit: match (args.transactions, args.seconds) {
-            (Some(count), _) => Limit::Transactions(count),
-            (None, seconds) => Limit::Time(Duration::from_secs(seconds.unwrap_or(60))),
-        },
-        seed: args.seed,
-        isolation: args.isolation.into(),
-        reads: args.reads,
-        waldump: args.waldump,
-        pgdata: args.pgdata,
-    };
-    let terminal = Terminal::new(options.limit);
-    let recording = record::record(&options, &command_line(), &terminal);
-    terminal.bar.finish_and_clear();
-    let recording = recording?;
-    file::write(&recording.trace, &output)?;
-    print(&recording);
-    say(&format!("written to {}", args.output.display()));
-    Ok(())
-}
-
-fn print(recording: &Recording) {
-    let seconds = recording.elapsed.as_secs_f64();
-    let line = |name: &str, count: &Count| {
-        say(&format!(
-            "{name:<13}{:>10}{:>13}{:>13}",
-            count.committed, count.rolled_back, count.conflicts
-        ));
-    };
-    say(&format!(
-        "{:<13}{:>10}{:>13}{:>13}",
-        "", "committed", "rolled back", "tried again"
-    ));
-    for (kind, _) in Kind::DECK {
-        line(kind.name(), recording.counts.of(kind));
-    }
-    let total = recording.counts.total();
-    line("all", &total);
-    say(&format!(
-        "{:.1} s, warehouses: {}, {:.0} transactions a second; all consistency conditions hold",
-        seconds,
-        recording.scale.warehouses,
-        (total.committed + total.rolled_back) as f64 / seconds,
-    ));
-    let which = match recording.import {
-        Import::Log(_) => "that write",
-        Import::Probes(_) => "that read or write",
-    };
-    say(&format!(
-        "trace: {} transactions {which}, {} pages, {} events",
-        recording.trace.transactions,
-        recording.trace.pages,
-        recording.trace.events.len(),
-    ));
-    let notes = match &recording.import {
-        Import::Log(report) => notes::of_waldump(report),
-        Import::Probes(report) => report
-            .skipped()
-            .map(|(what, count)| format!("skipped: {count} × {what}"))
-            .collect(),
-    };
-    for note in notes {
-        say(&note);
-    }
-    if total.passed_over > 0 {
-        say(&format!(
-            "deliveries passed over {} districts without an order",
-            total.passed_over
-        ));
-    }
-}
-
-/// Progress and advice, on standard error.
-struct Terminal {
-    bar: ProgressBar,
-    limit: Limit,
-    begun: Instant,
-}
-
-impl Terminal {
-    fn new(limit: Limit) -> Self {
-        Terminal {
-            bar: progress("{msg:40} {wide_bar} {percent:>3} %"),
-            limit,
-            begun: Instant::now(),
-        }
-    }
-
-    fn show(&self, at: u64, of: u64, message: String) {
-        self.bar.set_length(of);
-        self.bar.set_position(at.min(of));
-        self.bar.set_message(message);
-    }
-
-    /// A line that stays, also where no bar is drawn.
-    fn line(&self, text: &str) {
-        self.bar.suspend(|| remark(text));
-    }
-}
-
-impl Observer for Terminal {
-    fn loading(&self, table: &str, loaded: u64, expected: u64) {
-        self.show(loaded, expected, format!("loading {table}"));
-    }
-
-    fn running(&self, transactions: u64, elapsed: Duration) {
-        let message = format!("{transactions} transactions");
-        match self.limit {
-            Limit::Transactions(count) => self.show(transactions, count, message),
-            Limit::Time(time) => {
-                self.show(elapsed.as_millis() as u64, time.as_millis() as u64, message);
-            }
-        }
-    }
-
-    fn step(&self, what: &str) {
-        self.line(&format!(
-            "{:>6.1} s  {what}",
-            self.begun.elapsed().as_secs_f64()
-        ));
-    }
-
-    fn advice(&self, text: &str) {
-        self.line(&format!("warning: {text}"));
+    #[test]
+    fn a_missing_program_is_said_how_to_build_for_this_profile() {
+        let tip = |this: &str| {
+            let Failure::Failed(text) = missing(Path::new(this)) else {
+                panic!("not a matter of usage");
+            };
+            text
+        };
+        let said = tip("/clone/target/release/flagstone");
+        assert!(
+            said.contains("`cargo build --release -p flagstone-record`"),
+            "{said}"
+        );
+        let said = tip("/clone/target/debug/flagstone");
+        assert!(said.contains("`cargo build -p flagstone-record`"), "{said}");
     }
 }

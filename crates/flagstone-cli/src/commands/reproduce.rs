@@ -135,9 +135,7 @@ fn table(results: &Results) {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);
     table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
-    if !table.is_tty() {
-        table.set_width(160);
-    }
+    table.set_width(flagstone_terminal::width().unwrap_or(160));
     table.set_header([
         "claim",
         "published",

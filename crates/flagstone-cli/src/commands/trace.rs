@@ -14,11 +14,11 @@ use flagstone_lab::trace::block::{self, blkparse, disksim, fio, msr};
 use flagstone_lab::trace::info::Info;
 use flagstone_lab::trace::input::{ImportError, Input};
 use flagstone_lab::trace::waldump::{self, Forks};
-use flagstone_lab::trace::{Trace, csv, file};
+use flagstone_lab::trace::{Trace, csv, file, notes};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::{Failure, note, notes, progress, record, say, unless_closed};
+use super::{Failure, note, progress, record, say, unless_closed};
 
 /// Make, describe and export traces of transactions.
 #[derive(Args)]
@@ -32,9 +32,9 @@ enum TraceCommand {
     /// Make a trace from the log of a database or from a block trace.
     #[command(subcommand)]
     Import(Import),
-    /// Make a trace by running transactions on a database.
-    #[command(subcommand)]
-    Record(record::Source),
+    /// Make a trace by running transactions on a database; needs the program flagstone-record.
+    #[command(disable_help_flag = true)]
+    Record(record::Args),
     /// Describe a trace: transactions, their sizes, relations, provenance.
     Info(InfoArgs),
     /// Write a trace in another format.
@@ -196,7 +196,7 @@ impl BlockArgs {
 pub fn run(args: TraceArgs) -> Result<ExitCode, Failure> {
     match args.command {
         TraceCommand::Import(from) => import(from),
-        TraceCommand::Record(from) => record::run(from),
+        TraceCommand::Record(args) => return record::run(&args),
         TraceCommand::Info(args) => info(&args),
         TraceCommand::Export(Export::Csv(args)) => export_csv(&args),
     }?;
@@ -283,7 +283,7 @@ fn import_with(
     let source = files.file.file_name().filter(|name| *name != "-");
     let source = source.map_or("standard input".into(), |name| name.to_string_lossy());
     trace.provenance.extend([
-        ("command".to_string(), notes::command_line()),
+        ("command".to_string(), notes::command_line("flagstone")),
         ("source".to_string(), source.into_owned()),
         ("source_sha256".to_string(), print.sha256),
         ("source_bytes".to_string(), print.bytes.to_string()),

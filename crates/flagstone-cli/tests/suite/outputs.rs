@@ -30,26 +30,17 @@ impl Writers {
         }
     }
 
-    /// Each command that writes `to`, with the file that it reads if it reads one.
-    fn commands<'a>(&'a self, to: &'a str) -> Vec<(Vec<&'a str>, Option<&'a str>)> {
+    /// Each command that writes `to`, with the file that it reads.
+    fn commands<'a>(&'a self, to: &'a str) -> [(Vec<&'a str>, &'a str); 3] {
         let import = vec!["trace", "import", "waldump", &self.dump, "-o", to];
         let export = vec!["trace", "export", "csv", &self.trace, "-o", to];
         let device = ["device", "fill", &self.device, "--protocol", "plain"];
         let fill = [&device[..], &["--fill", "0.1", "-o", to]].concat();
-        let url = "host=/nowhere";
-        let record = vec!["trace", "record", "postgres", "--url", url, "-o", to];
-        vec![
-            (import, Some(&self.dump)),
-            (export, Some(&self.trace)),
-            (fill, Some(&self.device)),
-            (record, None),
+        [
+            (import, &self.dump),
+            (export, &self.trace),
+            (fill, &self.device),
         ]
-    }
-
-    /// Those of them that need nothing but their files.
-    fn sure<'a>(&'a self, to: &'a str) -> impl Iterator<Item = (Vec<&'a str>, &'a str)> {
-        let commands = self.commands(to).into_iter();
-        commands.filter_map(|(args, input)| Some((args, input?)))
     }
 }
 
@@ -143,7 +134,7 @@ fn an_input_is_never_replaced_by_whatever_name() {
         symlink(&soft, &far).unwrap();
         for name in [input, &hard, &soft, &far] {
             let same = |(_, read): &(Vec<&str>, &str)| read == input;
-            for (args, _) in writers.sure(name).filter(same) {
+            for (args, _) in writers.commands(name).into_iter().filter(same) {
                 let said = bad(&args, "", 2);
                 assert!(said.contains("which is the same file"), "{said}");
             }
@@ -171,7 +162,11 @@ fn a_link_stays_and_leads_to_the_result() {
     let [link, plain] = ["link", "plain"].map(|name| place.path(name));
     symlink("elsewhere/new", &link).unwrap();
     let target = format!("{folder}/new");
-    for ((through, _), (straight, _)) in writers.sure(&link).zip(writers.sure(&plain)) {
+    for ((through, _), (straight, _)) in writers
+        .commands(&link)
+        .into_iter()
+        .zip(writers.commands(&plain))
+    {
         // Dangling at first, then to what the command before has written.
         good(&through, "");
         let kind = fs::symlink_metadata(&link).unwrap().file_type();
@@ -208,7 +203,7 @@ fn what_was_there_stays_until_the_result_is_whole() {
         assert_eq!(fs::read_to_string(&old).unwrap(), "before");
     }
     assert_eq!(place.names(), before);
-    for (args, _) in writers.sure(&old) {
+    for (args, _) in writers.commands(&old) {
         good(&args, "");
         let meta = fs::metadata(&old).unwrap();
         assert_ne!(fs::read(&old).unwrap(), b"before");
@@ -219,7 +214,7 @@ fn what_was_there_stays_until_the_result_is_whole() {
     fs::set_permissions(&old, fs::Permissions::from_mode(0o400)).unwrap();
     let kept = fs::read(&old).unwrap();
     if OpenOptions::new().write(true).open(&old).is_err() {
-        for (args, _) in writers.sure(&old) {
+        for (args, _) in writers.commands(&old) {
             assert!(bad(&args, "", 2).contains("Permission denied"));
         }
         assert_eq!(fs::read(&old).unwrap(), kept);
@@ -432,7 +427,7 @@ fn a_result_that_the_standard_output_does_not_take_is_an_error() {
 fn a_new_result_may_be_read_by_whom_the_user_lets() {
     let writers = Writers::new("mode");
     let new = writers.place.path("new");
-    for (args, _) in writers.sure(&new) {
+    for (args, _) in writers.commands(&new) {
         let mut shell = Command::new("sh");
         shell.args(["-c", "umask 026; exec \"$@\"", "sh"]);
         shell.arg(env!("CARGO_BIN_EXE_flagstone")).args(&args);

@@ -119,8 +119,13 @@ impl Place {
                 let blank = is_blank(path);
                 match blank.map_err(|error| format!("{}: {error}", path.display()))? {
                     true => Ok(Box::new(store)),
-                    false => Err(format!(
+                    false if path.is_file() => Err(format!(
                         "{} holds something already: remove it, or name another file",
+                        path.display()
+                    )),
+                    false => Err(format!(
+                        "{} holds something already: if that can go, clear its first and last MiB \
+                         with dd or blkdiscard",
                         path.display()
                     )),
                 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use super::server::Server;
-use crate::trace::bpftrace;
+use crate::server::Server;
+use flagstone_lab::trace::bpftrace;
 
 /// Pages of the queue between kernel and bpftrace, on each processor.
 const QUEUE_PAGES: &str = "2048";

@@ -9,9 +9,9 @@ use ::postgres::types::private::BytesMut;
 use ::postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use ::postgres::{Client, Config, NoTls};
 
-use super::load::Loader;
-use super::schema::{Kind, Table};
-use super::session::{Access, Error, Row, Session, Statement, Value};
+use flagstone_lab::tpcc::load::Loader;
+use flagstone_lab::tpcc::schema::{Kind, Table};
+use flagstone_lab::tpcc::session::{Access, Error, Row, Session, Statement, Value};
 
 /// How far transactions that write are kept apart. Those that only read see one snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,7 +82,7 @@ impl PostgresSession {
 }
 
 /// What the server or the connection says, with its detail and hint; conflicts are told apart.
-pub(super) fn failure(statement: &str, error: &::postgres::Error) -> Error {
+pub(crate) fn failure(statement: &str, error: &::postgres::Error) -> Error {
     let statement = statement.to_owned();
     let Some(db) = error.as_db_error() else {
         // The outer text is a general one; the reason is what it carries.
@@ -135,6 +135,7 @@ impl Session for PostgresSession {
 
     fn execute(&mut self, statement: &'static Statement, params: &[Value]) -> Result<u64, Error> {
         let prepared = self.prepare(statement)?;
+        let params: Vec<Sent<'_>> = params.iter().map(Sent).collect();
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
         self.client
             .execute(&prepared, &params)
@@ -147,6 +148,7 @@ impl Session for PostgresSession {
         params: &[Value],
     ) -> Result<Vec<Row>, Error> {
         let prepared = self.prepare(statement)?;
+        let params: Vec<Sent<'_>> = params.iter().map(Sent).collect();
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
         let rows = self
             .client
@@ -177,7 +179,7 @@ impl Loader for PostgresSession {
         );
         let mut writer = BinaryCopyInWriter::new(self.client.copy_in(&sql).map_err(fail)?, &types);
         for row in rows {
-            writer.write_raw(row.iter()).map_err(fail)?;
+            writer.write_raw(row.iter().map(Sent)).map_err(fail)?;
         }
         writer.finish().map_err(fail)
     }
@@ -219,13 +221,17 @@ fn values(statement: &'static Statement, row: &::postgres::Row) -> Result<Row, E
         .collect()
 }
 
-impl ToSql for Value {
+/// A value on its way to the server.
+#[derive(Debug)]
+struct Sent<'a>(&'a Value);
+
+impl ToSql for Sent<'_> {
     fn to_sql(
         &self,
         ty: &Type,
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
-        match (self, ty) {
+        match (self.0, ty) {
             (Value::Null, _) => Ok(IsNull::Yes),
             (Value::Int(value), &Type::INT2) => i16::try_from(*value)?.to_sql(ty, out),
             (Value::Int(value), &Type::INT4) => i32::try_from(*value)?.to_sql(ty, out),

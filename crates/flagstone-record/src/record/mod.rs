@@ -20,21 +20,21 @@ use std::time::{Duration, SystemTime};
 use ::postgres::Config;
 use ::postgres::config::Host;
 
-use super::Scale;
-use super::consistency::{self, Condition, When};
-use super::load::{self, Population};
-use super::mix::{Counts, Kind};
-use super::postgres::{Isolation, PostgresSession};
-use super::probes::ProbeError;
-use super::random::Constants;
-use super::server::{self, Lsn, Server};
-use super::session::Error;
-use super::wal::WalError;
+use crate::postgres::{Isolation, PostgresSession};
+use crate::probes::ProbeError;
+use crate::server::{self, Lsn, Server};
+use crate::wal::WalError;
+use flagstone_lab::tpcc::Scale;
+use flagstone_lab::tpcc::consistency::{self, Condition, When};
+use flagstone_lab::tpcc::load::{self, Population};
+use flagstone_lab::tpcc::mix::{Counts, Kind};
+use flagstone_lab::tpcc::random::Constants;
+use flagstone_lab::tpcc::session::Error;
 use provenance::Facts;
 use source::Source;
 
-use crate::trace::input::ImportError;
-use crate::trace::{Op, Trace, bpftrace, waldump};
+use flagstone_lab::trace::input::ImportError;
+use flagstone_lab::trace::{Op, Trace, bpftrace, waldump};
 
 /// When the clients stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

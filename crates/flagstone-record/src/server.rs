@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ::postgres::Client;
 
-use super::postgres::failure;
-use super::session::Error;
+use crate::postgres::failure;
+use flagstone_lab::tpcc::session::Error;
 
 /// A position in the log, as the server writes it: `0/1634FA8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::server::{Lsn, Server};
+use crate::server::{Lsn, Server};
 
 /// Why the log cannot be read.
 #[derive(Debug, thiserror::Error)]

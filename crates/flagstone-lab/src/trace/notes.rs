@@ -1,10 +1,10 @@
 //! What is kept and said of an import beside its trace: the command that made it, and what was
 //! skipped or met with.
 
-use flagstone_lab::trace::{block, waldump};
+use super::{block, waldump};
 
 /// What an import of pg_waldump's output skipped or met with, a line each.
-pub(super) fn of_waldump(report: &waldump::Report) -> Vec<String> {
+pub fn of_waldump(report: &waldump::Report) -> Vec<String> {
     let skipped = report.skipped();
     let mut notes: Vec<String> = skipped
         .iter()
@@ -36,7 +36,7 @@ pub(super) fn of_waldump(report: &waldump::Report) -> Vec<String> {
 }
 
 /// What an import of a block trace skipped or met with, a line each.
-pub(super) fn of_block(report: &block::Report) -> Vec<String> {
+pub fn of_block(report: &block::Report) -> Vec<String> {
     let mut notes = Vec::new();
     let seconds = report.duration_ns as f64 / 1e9;
     match report.requests_per_s {
@@ -64,12 +64,12 @@ pub(super) fn of_block(report: &block::Report) -> Vec<String> {
     notes
 }
 
-/// The command as it could be typed again.
-pub(super) fn command_line() -> String {
+/// The command as it could be typed again, of this program's name.
+pub fn command_line(program: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
     let mut words = std::env::args();
     words.next();
-    words.fold("flagstone".to_string(), |line, word| {
+    words.fold(program.to_string(), |line, word| {
         if !word.is_empty() && word.chars().all(plain) {
             format!("{line} {word}")
         } else {

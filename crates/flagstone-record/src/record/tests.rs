@@ -1,9 +1,9 @@
 //! What needs no server, and one run on a server where `FLAGSTONE_TEST_POSTGRES` names one.
 
-use super::super::consistency::CONDITIONS;
-use super::super::load::Loader;
-use super::super::session::Session;
 use super::*;
+use flagstone_lab::tpcc::consistency::CONDITIONS;
+use flagstone_lab::tpcc::load::Loader;
+use flagstone_lab::tpcc::session::Session;
 
 struct Quiet;
 
@@ -245,7 +245,7 @@ fn the_shipped_trace_is_what_its_provenance_says() {
         std::fs::metadata(path).unwrap().len() <= 4 << 20,
         "at most 4 MiB"
     );
-    let trace = crate::trace::file::read(path).unwrap();
+    let trace = flagstone_lab::trace::file::read(path).unwrap();
     let count = |op| trace.events.iter().filter(|event| event.op == op).count();
     let (mut committed, mut rolled_back) = (0, 0);
     for kind in [Kind::NewOrder, Kind::Payment, Kind::Delivery] {

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use ::postgres::Config;
 
-use super::super::Scale;
-use super::super::input::Terminal;
-use super::super::mix::{Client, Counts};
-use super::super::postgres::PostgresSession;
-use super::super::random::Constants;
-use super::super::session::Error;
 use super::{Limit, Observer, Options, RecordError, now};
+use crate::postgres::PostgresSession;
+use flagstone_lab::tpcc::Scale;
+use flagstone_lab::tpcc::input::Terminal;
+use flagstone_lab::tpcc::mix::{Client, Counts};
+use flagstone_lab::tpcc::random::Constants;
+use flagstone_lab::tpcc::session::Error;
 
 /// What the clients did.
 pub(super) struct Run {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use ::postgres::Config;
 
-use super::super::Scale;
-use super::super::mix::{Counts, Kind};
-use super::super::server::Server;
 use super::Options;
+use crate::server::Server;
+use flagstone_lab::tpcc::Scale;
+use flagstone_lab::tpcc::mix::{Counts, Kind};
 
 /// What is known after a run, for the provenance.
 pub(super) struct Facts<'a> {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::super::postgres::PostgresSession;
-use super::super::probes::{Probes, Running};
-use super::super::server::{self, Lsn, Server};
-use super::super::wal::Wal;
 use super::{Import, Observer, Options, RecordError};
-use crate::trace::{Trace, bpftrace, waldump};
+use crate::postgres::PostgresSession;
+use crate::probes::{Probes, Running};
+use crate::server::{self, Lsn, Server};
+use crate::wal::Wal;
+use flagstone_lab::trace::{Trace, bpftrace, waldump};
 
 /// A source that has all it needs.
 pub(super) enum Source {

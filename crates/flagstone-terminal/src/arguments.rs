@@ -1,0 +1,44 @@
+//! The arguments of a program.
+
+use clap::{Arg, Command, Parser};
+
+/// What the user asked for. A mistake ends the program with what is wrong and exit code 2.
+pub fn arguments<T: Parser>() -> T {
+    let matches = with_negative_numbers(T::command()).get_matches();
+    T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Takes `--fill -1` for a share that is wrong, and not for an option `-1`.
+fn with_negative_numbers(command: Command) -> Command {
+    let negative = |arg: Arg| match arg.is_positional() || !arg.get_action().takes_values() {
+        true => arg,
+        false => arg.allow_negative_numbers(true),
+    };
+    command
+        .mut_args(negative)
+        .mut_subcommands(with_negative_numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::error::ErrorKind;
+
+    #[test]
+    fn a_negative_number_is_a_value_also_of_a_command_below() {
+        let number = || {
+            Arg::new("n")
+                .long("n")
+                .value_parser(clap::value_parser!(u8))
+        };
+        let below = Command::new("below").arg(number());
+        let command = with_negative_numbers(Command::new("above").arg(number()).subcommand(below));
+        for line in [
+            &["above", "--n", "-1"][..],
+            &["above", "below", "--n", "-1"],
+        ] {
+            let error = command.clone().try_get_matches_from(line).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ValueValidation, "{error}");
+        }
+    }
+}
