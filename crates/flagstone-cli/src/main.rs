@@ -18,7 +18,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Compare(commands::compare::Args),
+    Compare(Box<commands::compare::Args>),
     Break(commands::break_::Args),
     Replay(commands::replay::Args),
     Reproduce(commands::reproduce::Args),

@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_cause_is_told_once() {
         let inner = io::Error::other("no room");
-        let outer: Failure = io::Error::new(ErrorKind::Other, inner).into();
+        let outer: Failure = io::Error::other(inner).into();
         assert_eq!(outer, Failure::Failed("no room".into()));
     }
 

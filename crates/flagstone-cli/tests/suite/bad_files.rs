@@ -19,7 +19,7 @@ fn right(place: &Place) -> [String; 3] {
 }
 
 /// What reads each of the three.
-fn readers<'a>([trace, device, own]: [&'a str; 3]) -> [Vec<&'a str>; 5] {
+fn readers([trace, device, own]: [&str; 3]) -> [Vec<&str>; 5] {
     [
         vec!["trace", "info", trace],
         vec!["trace", "export", "csv", trace],
