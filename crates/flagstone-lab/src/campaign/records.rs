@@ -28,8 +28,8 @@ struct Client {
     writes: BTreeMap<Place, Contents>,
     nth: u16,
     intent: Intent,
-    /// The page that it wrote last.
-    page: u32,
+    /// The record that it asked for last.
+    last: Option<Place>,
     /// What it waits for, if it does, or has to ask for again.
     wish: Option<Wish>,
     parked: bool,
@@ -155,10 +155,12 @@ impl Client {
         if self.intent.writes == 0 {
             return Wish::Commit;
         }
-        if self.nth == 0 || dice.random_range(0..100) >= habits.stays {
-            self.page = known.some_page(dice);
-        }
-        let place = self.page * habits.slots + dice.random_range(0..habits.slots);
+        // One that stays on its page goes from record to record.
+        let place = match self.last.filter(|_| dice.random_range(0..100) < habits.stays) {
+            Some(last) => last / habits.slots * habits.slots + (last + 1) % habits.slots,
+            None => known.some_page(dice) * habits.slots + dice.random_range(0..habits.slots),
+        };
+        self.last = Some(place);
         if action >= 82 {
             return Wish::Read(place);
         }
@@ -211,7 +213,7 @@ impl Records {
             writes: BTreeMap::new(),
             nth: 0,
             intent: known.intent(dice),
-            page: 0,
+            last: None,
             wish: None,
             parked: false,
         });

@@ -217,17 +217,18 @@ impl Shape {
         match dice.random_range(0..10) {
             0..3 => self.clients = dice.random_range(2..8),
             3..6 if records => {
-                self.clients = dice.random_range(2..7);
-                self.pages = dice.random_range(2..9);
-                habits.writes = dice.random_range(6..24);
+                self.clients = dice.random_range(2..6);
+                self.pages = dice.random_range(4..10);
+                habits.writes = dice.random_range(12..32);
                 habits.aborts = dice.random_range(30..60);
-                habits.stays = dice.random_range(70..97);
+                habits.stays = dice.random_range(85..98);
                 habits.slots = dice.random_range(16..31);
                 habits.may_overflow = true;
+                self.database.frames = 2;
                 // What the records of a page take, of a hundred bytes, where all are there.
-                let fill = dice.random_range(60..115);
+                let fill = dice.random_range(50..110);
                 let room = self.device.page_bytes * fill / 100 - PAGE_HEAD;
-                let mean = (room / habits.slots).saturating_sub(RECORD_HEAD).max(2);
+                let mean = (room / habits.slots).saturating_sub(RECORD_HEAD).max(1);
                 habits.bytes = (1, (2 * mean - 1) as u16);
             }
             3..8 => {
@@ -249,10 +250,9 @@ impl Shape {
 
     fn draw_database(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {
         let database = &mut self.database;
-        database.frames = match dice.random_range(0..3) {
-            0 => 2,
-            _ => dice.random_range(2..9),
-        };
+        if !self.habits.may_overflow {
+            database.frames = [2, 2, 3, 4, 6, 8][dice.random_range(0..6)];
+        }
         database.policy = PolicyKind::ALL[dice.random_range(0..PolicyKind::ALL.len())];
         database.log_buffer_bytes = [300, 300, 80, 700][dice.random_range(0..4)];
         database.checkpoint_every = dice.random_range(2..6);
