@@ -147,7 +147,7 @@ impl World for Keys {
                 _ => self.begin(known, dice),
             };
         };
-        let Intent { writes, aborts } = self.clients[which].intent;
+        let Intent { writes, aborts, .. } = self.clients[which].intent;
         match roll {
             ..4 if most > 1 => self.read(known, None, key),
             ..20 => self.read(known, Some(which), key),

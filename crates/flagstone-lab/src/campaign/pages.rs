@@ -38,7 +38,7 @@ impl World for Pages {
             return self.begin(known, dice);
         }
         let which = dice.random_range(0..self.clients.len());
-        let Intent { writes, aborts } = self.clients[which].intent;
+        let Intent { writes, aborts, .. } = self.clients[which].intent;
         let page = known.some_page(dice);
         match action {
             97.. => self.abort(known, which),

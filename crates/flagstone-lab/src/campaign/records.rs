@@ -156,7 +156,8 @@ impl Client {
             return Wish::Commit;
         }
         // One that stays on its page goes from record to record.
-        let place = match self.last.filter(|_| dice.random_range(0..100) < habits.stays) {
+        let stays = self.intent.stays;
+        let place = match self.last.filter(|_| dice.random_range(0..100) < stays) {
             Some(last) => last / habits.slots * habits.slots + (last + 1) % habits.slots,
             None => known.some_page(dice) * habits.slots + dice.random_range(0..habits.slots),
         };

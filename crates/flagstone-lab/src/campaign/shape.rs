@@ -81,9 +81,11 @@ pub(super) struct DatabaseShape {
 pub(super) struct Habits {
     /// Writes of a transaction, from 1 to this many.
     pub(super) writes: u32,
-    /// Of a hundred transactions, those that have four times as many.
+    /// Of a hundred transactions, those that have up to three, wherever.
+    pub(super) brief: u32,
+    /// Of a hundred others, those that have four times as many.
     pub(super) patient: u32,
-    /// Of a hundred transactions, those that are rolled back.
+    /// Of a hundred that are not brief, those that are rolled back.
     pub(super) aborts: u32,
     /// Of a hundred writes, those to the page of the write before.
     pub(super) stays: u32,
@@ -153,6 +155,7 @@ impl Shape {
             },
             habits: Habits {
                 writes: 5,
+                brief: 0,
                 patient: 0,
                 aborts: 20,
                 stays: 0,
@@ -220,7 +223,8 @@ impl Shape {
                 self.clients = dice.random_range(2..6);
                 self.pages = dice.random_range(4..10);
                 habits.writes = dice.random_range(12..32);
-                habits.aborts = dice.random_range(30..60);
+                habits.brief = dice.random_range(50..90);
+                habits.aborts = dice.random_range(40..90);
                 habits.stays = dice.random_range(85..98);
                 habits.slots = dice.random_range(16..31);
                 habits.may_overflow = true;

@@ -138,18 +138,22 @@ impl Known {
     pub(super) fn intent(&self, dice: &mut Pcg64Mcg) -> Intent {
         let Habits {
             writes,
+            brief,
             patient,
             aborts,
             ..
         } = self.habits;
-        let times = if dice.random_range(0..100) < patient {
-            4
-        } else {
-            1
+        let mut of_hundred = |share| dice.random_range(0..100) < share;
+        let (brief, patient, aborts) = (of_hundred(brief), of_hundred(patient), of_hundred(aborts));
+        let (most, times) = match (brief, patient) {
+            (true, _) => (3, 1),
+            (_, true) => (writes, 4),
+            _ => (writes, 1),
         };
         Intent {
-            writes: times * dice.random_range(1..=writes),
-            aborts: dice.random_range(0..100) < aborts,
+            writes: times * dice.random_range(1..=most),
+            aborts: aborts && !brief,
+            stays: if brief { 0 } else { self.habits.stays },
         }
     }
 
@@ -170,6 +174,8 @@ pub(super) struct Intent {
     pub(super) writes: u32,
     /// Whether it is rolled back then.
     pub(super) aborts: bool,
+    /// Of a hundred writes, those to the page of the write before.
+    pub(super) stays: u32,
 }
 
 /// Whether a device has no block left to write to.
