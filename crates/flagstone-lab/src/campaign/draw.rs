@@ -1,9 +1,9 @@
 //! Which runs a campaign makes.
 
-use super::run_id::{BaseId, RunId};
+use super::run_id::{BaseId, Fall, RunId};
 use super::shape::Shape;
 use super::{Campaign, Cuts};
-use flagstone::nand::Cut;
+use flagstone::nand::{Aim, Cut};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -39,6 +39,9 @@ impl Campaign {
     /// The `n`th run of a sampled campaign that has so many bases.
     fn sample(&self, n: u64, bases: u64) -> RunId {
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let base = self.base(dice.random_range(0..bases));
+        let flags =
+            self.subject.sets_flags() && !Shape::of(base.shape, self.subject).device.strict_order;
         let cuts = (0..self.depth.max(1)).map(|phase| {
             // Later cuts fall early more often: into recovery, and into what comes right after it.
             let reach = match (phase, dice.random_range(0..3)) {
@@ -46,16 +49,22 @@ impl Campaign {
                 (0, _) | (_, 0) => 120,
                 _ => 12,
             };
-            Cut {
+            let aim = match dice.random_range(0..8) {
+                0 => Aim::Erase,
+                1..3 if flags => Aim::Reprogram,
+                _ => Aim::Any,
+            };
+            let cut = Cut {
                 at: dice.random_range(0..reach),
                 dice: dice.random_range(0..=0xffff),
                 torn: self.faults.torn && dice.random_bool(0.4),
-            }
+            };
+            Fall { cut, aim }
         });
         RunId {
             cuts: cuts.collect(),
             seed: dice.random_range(0..u64::from(u32::MAX)),
-            base: self.base(dice.random_range(0..bases)),
+            base,
         }
     }
 
@@ -115,7 +124,10 @@ impl Campaign {
                             let ats = [at, second, third];
                             id.cuts = ats[..self.depth.clamp(1, 3) as usize]
                                 .iter()
-                                .map(|&at| Cut { at, dice, torn })
+                                .map(|&at| Fall {
+                                    cut: Cut { at, dice, torn },
+                                    aim: Aim::Any,
+                                })
                                 .collect();
                             id.clone()
                         })

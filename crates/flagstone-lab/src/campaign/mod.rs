@@ -26,7 +26,7 @@ mod story;
 mod tests;
 
 pub use faults::Faults;
-pub use run_id::{BaseId, RunId, RunIdError};
+pub use run_id::{BaseId, Fall, RunId, RunIdError};
 pub use sabotage::Sabotage;
 pub use story::tell;
 pub use subject::{Below, Subject};

@@ -4,11 +4,11 @@
 use super::Subject;
 use super::bases::{Base, Made};
 use super::faults::fault_plan;
-use super::run_id::RunId;
+use super::run_id::{Fall, RunId};
 use super::scene::{NoStart, Scene};
 use super::work::Work;
 use super::world::{Known, Stop, Story, World};
-use flagstone::nand::{Chip, Cut, Entry, OpKind};
+use flagstone::nand::{Chip, Entry, OpKind};
 use flagstone::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -60,7 +60,7 @@ struct Run<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Until {
     /// They work until the power fails.
-    Cut(Cut),
+    Cut(Fall),
     /// They work for a while.
     Leisure,
     /// Nothing: the machine is switched off as soon as it is on.
@@ -113,7 +113,7 @@ impl<'a> Run<'a> {
             Until::Restart => "--- power on, and off at once ---".into(),
         });
         let cut = match until {
-            Until::Cut(cut) => Some(cut),
+            Until::Cut(fall) => Some(fall),
             _ => None,
         };
         let plan = fault_plan(self.id, phase, &mut self.dice);
@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
             Err(Stop::Damaged) => unreachable!("damage stops only runs of its own"),
             Err(Stop::Violation(what)) => return Err(what),
         }
-        if let Some(cut) = cut {
+        if let Some(Fall { cut, .. }) = cut {
             work.cuts += 1;
             work.cuts_in_recovery += u64::from(recovering);
             if power.is_off() {

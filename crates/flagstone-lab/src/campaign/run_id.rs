@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cfc.page-flags.published/g17/b2/w4x24/f1/s91/n2/c113-5f-t/c7-0-n
-//! |   |          |         |   |  |     |  |   |  one a cut: operation, dice (hex), torn or not
+//! |   |          |         |   |  |     |  |   |  one a cut: operation, dice (hex), torn or not;
+//! |   |          |         |   |  |     |  |   |  `e` and `r` fall on an erase or a reprogram from there on
 //! |   |          |         |   |  |     |  |   how many cuts
 //! |   |          |         |   |  |     |  seed of what the clients do
 //! |   |          |         |   |  |     faults, a bit each
@@ -18,7 +19,7 @@
 
 use super::{Faults, Sabotage, Subject};
 use crate::nearest::nearest;
-use flagstone::nand::Cut;
+use flagstone::nand::{Aim, Cut};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -46,6 +47,18 @@ pub struct BaseId {
     pub faults: Faults,
 }
 
+/// A power cut of a run, and what it falls on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fall {
+    /// Where it falls, and what it leaves.
+    pub cut: Cut,
+    /// On which operations.
+    pub aim: Aim,
+}
+
+/// Letters of the cuts.
+const AIMS: [(char, Aim); 3] = [('c', Aim::Any), ('e', Aim::Erase), ('r', Aim::Reprogram)];
+
 /// Everything that decides what a run does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunId {
@@ -54,7 +67,7 @@ pub struct RunId {
     /// Seed of what the clients do, and of the faults.
     pub seed: u64,
     /// The power cuts, one after the other.
-    pub cuts: Vec<Cut>,
+    pub cuts: Vec<Fall>,
 }
 
 impl fmt::Display for BaseId {
@@ -85,9 +98,12 @@ impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RunId { base, seed, cuts } = self;
         write!(f, "{base}/s{seed}/n{}", cuts.len())?;
-        for Cut { at, dice, torn } in cuts {
+        for Fall { cut, aim } in cuts {
+            let Cut { at, dice, torn } = cut;
+            let letter = AIMS.iter().find(|(_, other)| other == aim);
+            let letter = letter.expect("all have a letter").0;
             let torn = if *torn { 't' } else { 'n' };
-            write!(f, "/c{at}-{dice:x}-{torn}")?;
+            write!(f, "/{letter}{at}-{dice:x}-{torn}")?;
         }
         Ok(())
     }
@@ -179,16 +195,23 @@ fn names(text: &str) -> Result<BaseId, String> {
     Ok(id)
 }
 
-fn cut(text: &str) -> Result<Cut, String> {
-    let mut parts = text.split('-');
+fn fall(field: Option<&str>) -> Result<Fall, String> {
+    let field = field.ok_or("it ends before a cut: was it cut short?")?;
+    let aims = |(letter, aim): (char, Aim)| field.strip_prefix(letter).map(|rest| (rest, aim));
+    let Some((rest, aim)) = AIMS.into_iter().find_map(aims) else {
+        return Err(format!(
+            "`{field}` stands where a cut (`c`, `e` or `r`) belongs"
+        ));
+    };
+    let mut parts = rest.split('-');
     let (Some(at), Some(dice), Some(torn), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
         return Err(format!(
-            "the cut `c{text}` is not an operation, dice and `t` or `n`: was it cut short?"
+            "the cut `{field}` is not an operation, dice and `t` or `n`: was it cut short?"
         ));
     };
-    Ok(Cut {
+    let cut = Cut {
         at: in_range(at, "the operation of a cut", OPERATIONS)?,
         dice: u64::from_str_radix(dice, 16)
             .map_err(|_| format!("the dice of a cut are `{dice}`, not a hexadecimal number"))?,
@@ -197,7 +220,8 @@ fn cut(text: &str) -> Result<Cut, String> {
             "n" => false,
             _ => return Err(format!("a cut ends with `{torn}`, not with `t` or `n`")),
         },
-    })
+    };
+    Ok(Fall { cut, aim })
 }
 
 fn parse(word: &str) -> Result<RunId, String> {
@@ -215,7 +239,7 @@ fn parse(word: &str) -> Result<RunId, String> {
     base.faults = Faults::from_bits(bits).expect("in range");
     let seed = fields.number('s', "the seed", 0..=u64::MAX)?;
     let cuts = fields.number('n', "the number of cuts", CUTS)?;
-    let cuts = (0..cuts).map(|_| cut(fields.next('c', "a cut")?));
+    let cuts = (0..cuts).map(|_| fall(fields.0.next()));
     let id = RunId {
         base,
         seed,
@@ -250,7 +274,7 @@ mod tests {
     use super::*;
 
     const WHOLE: [&str; 6] = [
-        "scc.published/g0/b2/w4x24/f3/s91/n2/c113-5f-t/c7-0-n",
+        "scc.published/g0/b2/w4x24/f3/s91/n2/e113-5f-t/r7-0-n",
         "cfc.page-flags.published.sync-ignored/g17/b0/w1x2/f0/s0/n1/c0-0-n",
         "force:scc/g4294967295/b4294967295/w64x64/f15/s18446744073709551615/n1/c1000000-ffffffffffffffff-t",
         "cfc-ex.one-death/g3/b1/w32x24/f1/s7/n3/c3-5f-n/c4-1-n/c5-2-t",
@@ -350,7 +374,7 @@ mod tests {
             ),
             (
                 format!("scc/{}", rest.replace("n1", "n2")),
-                "ends before `c`, a cut",
+                "ends before a cut",
             ),
             (
                 format!("scc/{}", rest.replace("c113", "c1000001")),

@@ -6,7 +6,7 @@ use super::records::Records;
 use super::sabotage::{Sabotage, Sabotaged};
 use super::shape::{DatabaseShape, Shape};
 use super::world::{Story, World, is_damage};
-use super::{BaseId, Below, Subject};
+use super::{BaseId, Below, Fall, Subject};
 use flagstone::commit::{
     Device, DeviceError, Group, Kind, Options, RecordDevice, RecordKind, RecordOptions,
 };
@@ -16,9 +16,7 @@ use flagstone::index::sal::Transactions;
 use flagstone::index::{
     DeviceStore, HostStore, IndexError, IndexKind, Recoverable, Settings, Store, StoreError,
 };
-use flagstone::nand::{
-    Cell, Chip, Cut, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer,
-};
+use flagstone::nand::{Cell, Chip, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer};
 use flagstone::units::Nanos;
 use std::rc::Rc;
 use thiserror::Error;
@@ -228,7 +226,7 @@ impl Scene {
     pub(super) fn open(
         &self,
         chip: Chip,
-        cut: Option<Cut>,
+        cut: Option<Fall>,
         plan: FaultPlan,
         story: &Story,
     ) -> (Stack, Result<Box<dyn World>, NoStart>) {
@@ -236,8 +234,8 @@ impl Scene {
         if story.is_some() {
             power = power.telling();
         }
-        if let Some(cut) = cut {
-            power = power.arm(cut);
+        if let Some(Fall { cut, aim }) = cut {
+            power = power.arm(cut).aim(aim);
         }
         let stack = Shared::new(Faulty::new(power, plan));
         let flash = Sabotaged::new(stack.clone(), self.sabotage);

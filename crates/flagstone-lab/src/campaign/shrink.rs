@@ -38,7 +38,8 @@ pub(super) fn shrink(id: &RunId) -> RunId {
         if dice.random_bool(0.5) {
             next.base.pages = dice.random_range(*PAGES.start()..=next.base.pages);
         }
-        for cut in &mut next.cuts {
+        for fall in &mut next.cuts {
+            let cut = &mut fall.cut;
             if dice.random_bool(0.7) {
                 cut.at = dice.random_range(0..=cut.at);
             }

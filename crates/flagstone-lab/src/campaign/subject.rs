@@ -131,6 +131,12 @@ impl Subject {
         }
     }
 
+    /// Whether it sets flags in place where it can.
+    pub(super) fn sets_flags(self) -> bool {
+        let records = matches!(self.below(), Below::Stack(Stack::CfcEx | Stack::AfcEx));
+        records || self.may_reprogram()
+    }
+
     /// Its modes by name, the default first.
     pub fn modes(self) -> &'static [&'static str] {
         match self {

@@ -129,13 +129,18 @@ fn churn(kind: Kind, zone_blocks: u32) -> Result<Seen, DeviceError> {
         now += Nanos::from_micros(u64::from(dice >> 24));
     }
     drop(device);
-    Ok(Rc::into_inner(seen).expect("the device is gone").into_inner())
+    Ok(Rc::into_inner(seen)
+        .expect("the device is gone")
+        .into_inner())
 }
 
 #[test]
 fn a_table_names_no_page_that_is_still_in_flight() {
     let mut early = Vec::new();
-    for &kind in Kind::ALL.iter().filter(|kind| kind.info().format.persist_map) {
+    for &kind in Kind::ALL
+        .iter()
+        .filter(|kind| kind.info().format.persist_map)
+    {
         for zone_blocks in [0, 6, 12] {
             let seen = churn(kind, zone_blocks).unwrap();
             assert!(seen.named > 10_000, "{kind}: {seen:?}");
