@@ -13,6 +13,9 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How often a transaction that stays long ends once it has written everything.
+const LEAVES: f64 = 0.1;
+
 /// What a client asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
@@ -152,17 +155,33 @@ impl Client {
     /// What it asks for next.
     fn wishes(&mut self, known: &Known, dice: &mut Pcg64Mcg, action: u32) -> Wish {
         let habits = known.habits;
-        if self.intent.writes == 0 {
+        let Intent { stays, brief, .. } = self.intent;
+        let lingers = habits.brief > 0 && !brief && !dice.random_bool(LEAVES);
+        if self.intent.writes == 0 && !lingers {
             return Wish::Commit;
         }
+        // Those that stay long keep clear of the records that brief ones change, or these would do
+        // nothing but wait.
+        let slots = match (habits.brief, brief) {
+            (0, _) => 0..habits.slots,
+            (_, true) => habits.slots * 3 / 4..habits.slots,
+            (_, false) => 0..habits.slots * 3 / 4,
+        };
         // One that stays on its page goes from record to record.
-        let stays = self.intent.stays;
         let place = match self.last.filter(|_| dice.random_range(0..100) < stays) {
-            Some(last) => last / habits.slots * habits.slots + (last + 1) % habits.slots,
-            None => known.some_page(dice) * habits.slots + dice.random_range(0..habits.slots),
+            Some(last) => {
+                let (page, slot) = (last / habits.slots, last % habits.slots + 1);
+                page * habits.slots
+                    + if slots.contains(&slot) {
+                        slot
+                    } else {
+                        slots.start
+                    }
+            }
+            None => known.some_page(dice) * habits.slots + dice.random_range(slots),
         };
         self.last = Some(place);
-        if action >= 82 {
+        if action >= 82 || self.intent.writes == 0 {
             return Wish::Read(place);
         }
         self.intent.writes -= 1;

@@ -154,6 +154,7 @@ impl Known {
             writes: times * dice.random_range(1..=most),
             aborts: aborts && !brief,
             stays: if brief { 0 } else { self.habits.stays },
+            brief,
         }
     }
 
@@ -176,6 +177,7 @@ pub(super) struct Intent {
     pub(super) aborts: bool,
     /// Of a hundred writes, those to the page of the write before.
     pub(super) stays: u32,
+    pub(super) brief: bool,
 }
 
 /// Whether a device has no block left to write to.
