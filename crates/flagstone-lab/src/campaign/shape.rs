@@ -223,8 +223,8 @@ impl Shape {
                 self.clients = dice.random_range(2..6);
                 self.pages = dice.random_range(4..10);
                 habits.writes = dice.random_range(12..32);
-                habits.brief = dice.random_range(50..90);
-                habits.aborts = dice.random_range(40..90);
+                habits.brief = dice.random_range(40..80);
+                habits.aborts = dice.random_range(15..50);
                 habits.stays = dice.random_range(85..98);
                 habits.slots = dice.random_range(16..31);
                 habits.may_overflow = true;
