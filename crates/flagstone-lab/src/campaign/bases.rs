@@ -70,6 +70,12 @@ fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
         let (stack, world) = open(chip);
         let mut world = world?;
         known.now = world.recovered_at();
+        if steps == 0 {
+            match world.fill(&mut known, &mut dice) {
+                Ok(()) | Err(Stop::Full) => {}
+                outcome => outcome.map_err(stopped)?,
+            }
+        }
         while steps < STEPS {
             steps += 1;
             match world.step(&mut known, &mut dice) {

@@ -14,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How often a transaction that stays long ends once it has written everything.
-const LEAVES: f64 = 0.1;
+const LEAVES: f64 = 0.2;
 
 /// What a client asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +85,29 @@ impl World for Records {
             return self.abort(known, tx, "aborts");
         }
         self.ask(known, which, wish)
+    }
+
+    /// A transaction a page, which writes all its records.
+    fn fill(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
+        if !known.habits.may_overflow {
+            return Ok(());
+        }
+        for page in 0..known.pages {
+            self.begin(known, dice)?;
+            for slot in 0..known.habits.slots {
+                let place = page * known.habits.slots + slot;
+                let contents = payload(self.clients[0].name, place, slot as u16);
+                self.ask(known, 0, Wish::Write(place, Some(contents)))?;
+                if self.clients.is_empty() {
+                    // Rolled back: the log took no more.
+                    return Ok(());
+                }
+            }
+            self.ask(known, 0, Wish::Commit)?;
+            known.now += Nanos::from_micros(100_000);
+            self.hear(known, true)?;
+        }
+        Ok(())
     }
 
     fn read_all(

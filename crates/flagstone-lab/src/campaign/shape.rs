@@ -221,7 +221,7 @@ impl Shape {
             0..3 => self.clients = dice.random_range(2..8),
             3..6 if records => {
                 self.clients = dice.random_range(2..6);
-                self.pages = dice.random_range(4..10);
+                self.pages = dice.random_range(3..8);
                 habits.writes = dice.random_range(12..32);
                 habits.brief = dice.random_range(40..80);
                 habits.aborts = dice.random_range(15..50);

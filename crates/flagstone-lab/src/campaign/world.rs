@@ -38,6 +38,12 @@ pub(super) trait World {
     /// One step of some client.
     fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()>;
 
+    /// Fills pages that are to be full, before anything else happens.
+    fn fill(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
+        let _ = (known, dice);
+        Ok(())
+    }
+
     /// Reads every place. What bit errors destroyed is left out where they are allowed.
     fn read_all(
         &mut self,
