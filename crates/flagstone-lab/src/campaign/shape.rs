@@ -261,7 +261,7 @@ impl Shape {
         database.log_buffer_bytes = [300, 300, 80, 700][dice.random_range(0..4)];
         database.checkpoint_every = dice.random_range(2..6);
         database.max_c = match dice.random_range(0..2) {
-            0 => dice.random_range(2..4),
+            0 if !self.habits.may_overflow => dice.random_range(2..4),
             _ => dice.random_range(2..9),
         };
         let groups = dice.random_bool(0.3);
