@@ -79,7 +79,7 @@ impl World for Records {
             Some(wish) => wish,
             None => client.wishes(known, dice, action),
         };
-        let impatient = action >= 97 && wish != Wish::Commit;
+        let impatient = action >= 97 && wish != Wish::Commit && client.intent.stays == 0;
         if impatient || (wish == Wish::Commit && client.intent.aborts) {
             let tx = client.tx;
             return self.abort(known, tx, "aborts");

@@ -151,13 +151,14 @@ impl Known {
         } = self.habits;
         let mut of_hundred = |share| dice.random_range(0..100) < share;
         let (brief, patient, aborts) = (of_hundred(brief), of_hundred(patient), of_hundred(aborts));
-        let (most, times) = match (brief, patient) {
-            (true, _) => (3, 1),
-            (_, true) => (writes, 4),
-            _ => (writes, 1),
+        let (writes, times) = match (brief, patient) {
+            (true, _) => (1..=3, 1),
+            (_, true) => (1..=writes, 4),
+            _ if self.habits.brief > 0 => (writes / 2..=writes, 1),
+            _ => (1..=writes, 1),
         };
         Intent {
-            writes: times * dice.random_range(1..=most),
+            writes: times * dice.random_range(writes),
             aborts: aborts && !brief,
             stays: if brief { 0 } else { self.habits.stays },
             brief,
