@@ -51,13 +51,14 @@ impl Campaign {
             };
             let aim = match dice.random_range(0..8) {
                 0 => Aim::Erase,
-                1..3 if flags => Aim::Reprogram,
+                1..4 if flags => Aim::Reprogram,
                 _ => Aim::Any,
             };
+            let torn = if aim == Aim::Reprogram { 0.8 } else { 0.4 };
             let cut = Cut {
                 at: dice.random_range(0..reach),
                 dice: dice.random_range(0..=0xffff),
-                torn: self.faults.torn && dice.random_bool(0.4),
+                torn: self.faults.torn && dice.random_bool(torn),
             };
             Fall { cut, aim }
         });

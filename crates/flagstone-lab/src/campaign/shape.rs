@@ -218,8 +218,8 @@ impl Shape {
         habits.aborts = dice.random_range(5..40);
         habits.patient = dice.random_range(0..20);
         match dice.random_range(0..10) {
-            0..3 => self.clients = dice.random_range(2..8),
-            3..6 if records => {
+            0..2 => self.clients = dice.random_range(2..8),
+            2..7 if records => {
                 self.clients = dice.random_range(2..6);
                 self.pages = dice.random_range(3..8);
                 habits.writes = dice.random_range(12..32);
@@ -230,12 +230,12 @@ impl Shape {
                 habits.may_overflow = true;
                 self.database.frames = 2;
                 // What the records of a page take, of a hundred bytes, where all are there.
-                let fill = dice.random_range(50..110);
+                let fill = dice.random_range(60..105);
                 let room = self.device.page_bytes * fill / 100 - PAGE_HEAD;
                 let mean = (room / habits.slots).saturating_sub(RECORD_HEAD).max(1);
                 habits.bytes = (1, (2 * mean - 1) as u16);
             }
-            3..8 => {
+            2..8 => {
                 self.clients = dice.random_range(1..4);
                 self.pages = dice.random_range(16..49);
                 habits.writes = dice.random_range(12..60);

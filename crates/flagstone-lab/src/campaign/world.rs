@@ -152,7 +152,7 @@ impl Known {
         let mut of_hundred = |share| dice.random_range(0..100) < share;
         let (brief, patient, aborts) = (of_hundred(brief), of_hundred(patient), of_hundred(aborts));
         let (writes, times) = match (brief, patient) {
-            (true, _) => (1..=3, 1),
+            (true, _) => (2..=3, 1),
             (_, true) => (1..=writes, 4),
             _ if self.habits.brief > 0 => (writes / 2..=writes, 1),
             _ => (1..=writes, 1),
