@@ -72,10 +72,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         },
     };
     let faults = faults_of(&args.faults)?;
-    let sabotage = Sabotage::ALL
-        .iter()
-        .find(|(_, name)| *name == args.sabotage);
-    let sabotage = sabotage.expect("clap has checked it").0;
+    let sabotage = Sabotage::by_name(&args.sabotage).expect("clap has checked it");
     if let Some(subject) = subjects.iter().find(|&&subject| !sabotage.suits(subject)) {
         return Err(Failure::Usage(format!(
             "--sabotage {} is not for {subject}, but for {}",
@@ -256,7 +253,7 @@ fn one(campaign: &Campaign, json: bool) -> bool {
         say(&format!("  first: {first}: {what}"));
         say(&format!("  smallest found: {smallest}"));
         say("  its story, see `flagstone replay` for the reads as well:\n");
-        let (story, _) = tell(&smallest, campaign.sabotage, false);
+        let (story, _) = tell(&smallest, false);
         for line in story.lines() {
             say(&format!("    {line}"));
         }

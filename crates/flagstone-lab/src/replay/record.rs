@@ -115,7 +115,7 @@ pub struct Record {
     pub backlog_before: Option<f64>,
     /// The same of the last quarter.
     pub backlog_after: Option<f64>,
-    /// Open loop: whether more arrives than ends ([`Load`]).
+    /// Open loop: whether more arrives than ends ([`Load`](super::Load)).
     pub saturated: Option<bool>,
     /// Flash operations: kind, then cause.
     pub flash: BTreeMap<&'static str, Causes>,

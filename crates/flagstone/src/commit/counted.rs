@@ -270,6 +270,7 @@ impl Owner for Counted {
         );
         ftl.set_slot(header.lpn, Slot::of(header.kind, to.at));
         self.zones.note(ftl, Stream::Gc, to.at, 0);
+        self.zones.copied(to.done);
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {

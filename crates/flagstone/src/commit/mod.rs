@@ -20,6 +20,8 @@ mod zones;
 mod counted;
 #[cfg(test)]
 mod small_device;
+#[cfg(test)]
+mod tables;
 
 // A protocol each.
 mod plain;

@@ -82,6 +82,8 @@ pub(super) struct Zones {
     ready: Nanos,
     /// When all commits so far are durable: only then may what they made invalid be erased.
     durable: Nanos,
+    /// When all copies so far are: the mapping table names them.
+    copied: Nanos,
 }
 
 /// What the last slide said, as far as recovery needs it.
@@ -124,6 +126,7 @@ impl Zones {
             last_tx: TxId(0),
             ready: mounted.done,
             durable: mounted.done,
+            copied: mounted.done,
         };
         let mut last = LastSlide::default();
         // Before the first slide there is nothing, or a root that a bad block was the reason for.
@@ -216,6 +219,11 @@ impl Zones {
         self.durable = self.durable.max(done);
     }
 
+    /// A page was copied, which is done at `done`.
+    pub(super) fn copied(&mut self, done: Nanos) {
+        self.copied = self.copied.max(done);
+    }
+
     /// When a block may be erased: the slide that let it out of the zones, and the commits that
     /// made its pages invalid, are durable.
     pub(super) fn erasable(&self, ftl: &mut Ftl, now: Nanos) -> Result<Nanos, FtlError> {
@@ -243,7 +251,7 @@ impl Zones {
         live: &FxHashSet<Pbn>,
     ) -> Result<Nanos, FtlError> {
         // The table must not name a page that may yet be lost.
-        let now = ftl.sync(now.max(self.ready), self.durable)?;
+        let now = ftl.sync(now.max(self.ready), self.durable.max(self.copied))?;
         for place in 0..self.open.len() {
             // A program has failed in it and it was not written since.
             let block = self.open[place].block;

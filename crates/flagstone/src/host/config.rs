@@ -1,7 +1,6 @@
 //! What a user chooses about a host, and the names of the stacks.
 
-use super::HostError;
-use super::log;
+use super::{HostError, flag_ex, log, wal};
 use crate::buffer::{PolicyKind, PolicyOptions};
 use crate::commit::{Kind, RecordKind};
 use crate::units::{Lpn, Nanos};
@@ -172,6 +171,17 @@ impl Default for HostConfig {
 }
 
 impl HostConfig {
+    /// The least pages that the log of a stack takes; 0 for a stack that keeps none.
+    pub fn log_pages_min(&self, stack: Stack, page_bytes: usize) -> u32 {
+        match stack {
+            Stack::Force(_) => 0,
+            Stack::Wal => wal::log_pages_min(self, page_bytes),
+            Stack::CfcEx | Stack::AfcEx => {
+                flag_ex::log_pages_min(self.log_buffer_bytes as u64, page_bytes)
+            }
+        }
+    }
+
     /// Checks what does not depend on the device.
     ///
     /// # Errors

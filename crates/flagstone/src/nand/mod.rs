@@ -33,7 +33,7 @@ pub use chip::{Chip, Damage};
 pub use contents::Contents;
 pub use faulty::{Fault, FaultPlan, Faulty};
 pub use geometry::{Addresses, Cell, Geometry, GeometryError};
-pub use power_cut::{Cut, Fate, PowerCut};
+pub use power_cut::{Aim, Cut, Fate, PowerCut};
 pub use shared::Shared;
 pub use timing::Timing;
 pub use tracer::{Entry, OpKind, Tracer};

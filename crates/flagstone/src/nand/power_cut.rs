@@ -23,6 +23,19 @@ pub struct Cut {
     pub torn: bool,
 }
 
+/// Which operations a cut can fall on. One that is not on any falls on the first of its kind, from
+/// the operation [`Cut::at`] on, and if it is to tear one, that is the one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Aim {
+    /// Whichever comes.
+    #[default]
+    Any,
+    /// An erase: what a collection has left behind is in flight.
+    Erase,
+    /// A reprogram: a flag is being set.
+    Reprogram,
+}
+
 /// What an operation replaced.
 #[derive(Debug, Clone)]
 enum Undo {
@@ -79,6 +92,7 @@ pub struct Fate {
 pub struct PowerCut {
     chip: Chip,
     cut: Option<Cut>,
+    aim: Aim,
     issued: u64,
     off: bool,
     in_flight: Vec<InFlight>,
@@ -92,6 +106,7 @@ impl PowerCut {
         PowerCut {
             chip,
             cut: None,
+            aim: Aim::Any,
             issued: 0,
             off: false,
             in_flight: Vec::new(),
@@ -117,6 +132,13 @@ impl PowerCut {
     pub fn arm(mut self, cut: Cut) -> Self {
         self.issued = 0;
         self.cut = Some(cut);
+        self
+    }
+
+    /// Sets what the cut falls on.
+    #[must_use]
+    pub fn aim(mut self, aim: Aim) -> Self {
+        self.aim = aim;
         self
     }
 
@@ -150,8 +172,8 @@ impl PowerCut {
         &self.chip
     }
 
-    /// Called before an operation takes effect at `now`. True if the power fails with it.
-    fn fails(&mut self, now: Nanos) -> Result<bool, FlashError> {
+    /// Called before an operation of a kind takes effect at `now`. True if the power fails with it.
+    fn fails(&mut self, now: Nanos, kind: Aim) -> Result<bool, FlashError> {
         if self.off {
             return Err(FlashError::PowerLost);
         }
@@ -161,7 +183,10 @@ impl PowerCut {
         }
         let at = self.issued;
         self.issued += 1;
-        Ok(self.cut.is_some_and(|cut| cut.at == at))
+        Ok(self.cut.is_some_and(|cut| match self.aim {
+            Aim::Any => cut.at == at,
+            aim => cut.at <= at && aim == kind,
+        }))
     }
 
     /// Remembers an operation that has just been carried out, and cuts the power if it falls here.
@@ -232,8 +257,14 @@ impl PowerCut {
                         .any(|j| ops[j].block == ops[i].block && orders(&ops[i], &ops[j]))
             })
             .collect();
-        let victim = (torn && !candidates.is_empty())
-            .then(|| candidates[bits.next() as usize % candidates.len()]);
+        let aimed_at = || match self.aim {
+            Aim::Any => None,
+            _ => candidates.last().filter(|&&last| last + 1 == ops.len()),
+        };
+        let victim = (torn && !candidates.is_empty()).then(|| {
+            let any = candidates[bits.next() as usize % candidates.len()];
+            aimed_at().copied().unwrap_or(any)
+        });
         if self.tell {
             let fate = |(i, op): (usize, &InFlight)| Fate {
                 what: op.undo.describe(op.block),
@@ -357,7 +388,7 @@ impl Flash for PowerCut {
         data: &[u8],
         spare: &[u8],
     ) -> Result<Nanos, FlashError> {
-        let fails = self.fails(now)?;
+        let fails = self.fails(now, Aim::Any)?;
         let undo = Undo::Program {
             at,
             was: self.chip.damage(at),
@@ -374,7 +405,7 @@ impl Flash for PowerCut {
         offset: usize,
         bytes: &[u8],
     ) -> Result<Nanos, FlashError> {
-        let fails = self.fails(now)?;
+        let fails = self.fails(now, Aim::Reprogram)?;
         let old = self.chip.peek_spare(at)[offset..offset + bytes.len()].to_vec();
         let programs = self.chip.programs_of(at);
         let done = self.chip.reprogram(now, at, offset, bytes)?;
@@ -390,7 +421,7 @@ impl Flash for PowerCut {
     }
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
-        let fails = self.fails(now)?;
+        let fails = self.fails(now, Aim::Erase)?;
         let saved = Box::new(self.chip.save_block(block));
         let done = match self.chip.erase(now, block) {
             Err(_) if fails => {

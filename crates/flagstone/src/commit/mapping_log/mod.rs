@@ -178,6 +178,8 @@ impl MappingLog {
         if moved.is_empty() {
             return Ok(now);
         }
+        // The mapping table names the copies already: a checkpoint waits for them.
+        self.durable = self.durable.max(now);
         let issued = self.admit(ftl, begun)?;
         let issued = self.make_room(ftl, issued)?;
         let next = self.next_undurable(issued);

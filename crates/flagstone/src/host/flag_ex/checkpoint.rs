@@ -6,7 +6,7 @@
 
 use super::super::config::Sabotage;
 use super::super::engine::Engine;
-use super::super::log::{Entry, Lsn, PAGE_HEAD_BYTES, What};
+use super::super::log::{Entry, Lsn, PAGE_HEAD_BYTES, PAGES_MIN, What};
 use super::super::{HostError, Step, Why};
 use super::{BARE, FlagEx};
 use crate::units::{Lpn, Nanos, TxId};
@@ -17,9 +17,9 @@ fn kept(ahead: u64, payload: u64) -> u64 {
 }
 
 /// The least pages of a log with a buffer of so many bytes.
-pub(super) fn log_pages_min(buffer: u64, page_bytes: usize) -> u32 {
+pub(in crate::host) fn log_pages_min(buffer: u64, page_bytes: usize) -> u32 {
     let payload = (page_bytes - PAGE_HEAD_BYTES) as u64;
-    (2 * kept(buffer + payload, payload)).div_ceil(payload) as u32 + 2
+    ((2 * kept(buffer + payload, payload)).div_ceil(payload) as u32 + 2).max(PAGES_MIN)
 }
 
 impl FlagEx {

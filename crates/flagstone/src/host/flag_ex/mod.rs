@@ -46,6 +46,7 @@ mod restart;
 #[cfg(test)]
 mod tests;
 
+pub(super) use checkpoint::log_pages_min;
 pub(super) use open::open;
 
 use super::config::Sabotage;

@@ -4,7 +4,7 @@
 use super::super::HostError;
 use super::super::config::{HostConfig, Sabotage};
 use super::super::engine::Manager;
-use super::super::log::{Log, PAGES_MIN, Place, Store};
+use super::super::log::{Log, Place, Store};
 use super::{FlagEx, Held, checkpoint};
 use crate::commit::{Flaws, MergedPage, Options, RecordDevice, RecordKind, RecordOptions};
 use crate::ftl::Config;
@@ -67,7 +67,7 @@ pub(in crate::host) fn open(
     };
     let mut device = RecordDevice::start(flash, kind, device, &records, flaws, now)?;
     let buffer = config.log_buffer_bytes as u64;
-    let needed = checkpoint::log_pages_min(buffer, page_bytes).max(PAGES_MIN);
+    let needed = checkpoint::log_pages_min(buffer, page_bytes);
     if config.log_pages < needed || config.log_pages >= device.pages() {
         return Err(HostError::Config(format!(
             "log_pages is {}: a log with a buffer of {buffer} bytes needs at least {needed}, and \

@@ -45,7 +45,7 @@ pub(super) fn bytes(pages: usize, txs: usize) -> u64 {
 }
 
 /// The least pages of a log for a pool.
-pub(super) fn log_pages_min(config: &HostConfig, page_bytes: usize) -> u32 {
+pub(in crate::host) fn log_pages_min(config: &HostConfig, page_bytes: usize) -> u32 {
     let payload = (page_bytes - PAGE_HEAD_BYTES) as u64;
     let checkpoints = 4 * bytes(config.frames, 1);
     (checkpoints.div_ceil(payload) as u32 + 2).max(PAGES_MIN)

@@ -35,6 +35,8 @@ mod restart;
 #[cfg(test)]
 mod tests;
 
+pub(super) use checkpoint::log_pages_min;
+
 use super::config::{HostConfig, Sabotage};
 use super::engine::{Engine, Manager};
 use super::frame::Frame;

@@ -1,0 +1,153 @@
+//! Mapping tables on flash name nothing that may yet be lost: a test of all protocols that write
+//! them, on a device of many planes on which copies take longer than a checkpoint.
+
+use super::{Device, DeviceError, Kind, Options};
+use crate::ftl::{Config, Header, Kind as PageKind, VictimPolicy};
+use crate::nand::{Cell, Chip, Flash, FlashError, Geometry, Read, Timing, small};
+use crate::units::{Lpn, Nanos, Pbn, Ppn};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// What the table's pages named when they were programmed.
+#[derive(Debug, Default)]
+struct Seen {
+    named: u64,
+    /// Of these, pages whose programs were not over.
+    early: u64,
+}
+
+/// A device that knows when each of its pages is durable, and looks at the mapping tables.
+struct Watched {
+    chip: Chip,
+    done: BTreeMap<Ppn, Nanos>,
+    seen: Rc<RefCell<Seen>>,
+}
+
+impl Flash for Watched {
+    fn geometry(&self) -> &Geometry {
+        self.chip.geometry()
+    }
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        self.chip.read(now, at, data, spare)
+    }
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        if Header::parse(spare).is_some_and(|head| head.kind == PageKind::Map) {
+            let mut seen = self.seen.borrow_mut();
+            for entry in data.chunks_exact(4) {
+                let named = Ppn(u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]));
+                if let Some(&done) = self.done.get(&named) {
+                    seen.named += 1;
+                    seen.early += u64::from(done > now);
+                }
+            }
+        }
+        let done = self.chip.program(now, at, data, spare)?;
+        self.done.insert(at, done);
+        Ok(done)
+    }
+
+    fn reprogram(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        self.chip.reprogram(now, at, offset, bytes)
+    }
+
+    fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
+        self.chip.erase(now, block)
+    }
+
+    fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
+        self.chip.sync(now, until)
+    }
+
+    fn is_factory_bad(&self, block: Pbn) -> bool {
+        self.chip.is_factory_bad(block)
+    }
+}
+
+fn churn(kind: Kind, zone_blocks: u32) -> Result<Seen, DeviceError> {
+    const PAGES: u32 = 150;
+    let geometry = Geometry {
+        channels: 4,
+        planes_per_package: 2,
+        blocks_per_plane: if kind.info().format.zoned { 16 } else { 12 },
+        pages_per_block: 6,
+        cell: Cell::Mlc,
+        ..small::GEOMETRY
+    };
+    let timing = Timing {
+        program: Nanos::from_micros(1000),
+        ..small::TIMING
+    };
+    let seen = Rc::new(RefCell::new(Seen::default()));
+    let flash = Watched {
+        chip: Chip::new(geometry, timing, geometry.spare_bytes as usize),
+        done: BTreeMap::new(),
+        seen: Rc::clone(&seen),
+    };
+    let config = Config {
+        over_provision: 0.0,
+        logical_pages: Some(PAGES),
+        gc_threshold: 0.0,
+        victims: VictimPolicy::Greedy,
+        static_wear_gap: Some(3),
+        copies_stay: false,
+        summary_pages: true,
+    };
+    let options = Options {
+        zone_blocks,
+        ..Options::default()
+    };
+    let mut device = Device::open(Box::new(flash), kind, config, &options, Nanos::ZERO)?;
+    let mut now = device.recovered_at();
+    let mut dice = 1u32;
+    for i in 0..6_000 {
+        dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let at = if i < PAGES { i } else { (dice >> 16) % PAGES };
+        let tx = device.begin(now)?;
+        device.write(now, tx, Lpn(at), &[1])?;
+        device.commit(now, tx)?;
+        now += Nanos::from_micros(u64::from(dice >> 24));
+    }
+    drop(device);
+    Ok(Rc::into_inner(seen)
+        .expect("the device is gone")
+        .into_inner())
+}
+
+#[test]
+fn a_table_names_no_page_that_is_still_in_flight() {
+    let mut early = Vec::new();
+    for &kind in Kind::ALL
+        .iter()
+        .filter(|kind| kind.info().format.persist_map)
+    {
+        for zone_blocks in [0, 6, 12] {
+            let seen = churn(kind, zone_blocks).unwrap();
+            assert!(seen.named > 10_000, "{kind}: {seen:?}");
+            if seen.early > 0 {
+                early.push(format!("{kind}, zones of {zone_blocks}: {seen:?}"));
+            }
+        }
+    }
+    assert!(early.is_empty(), "{early:#?}");
+}
