@@ -88,8 +88,7 @@ impl Output {
                     true => Path::new("/dev/stdin"),
                     false => **input,
                 };
-                let input = fs::metadata(input);
-                input.is_ok_and(|input| (input.dev(), input.ino()) == (there.dev(), there.ino()))
+                fs::metadata(input).is_ok_and(|input| same_file(&input, there))
             };
             if let Some(input) = inputs.iter().find(same) {
                 return Err(fail(Why::Input(input.to_path_buf())));
@@ -99,6 +98,12 @@ impl Output {
             opened.map_err(|error| fail(Why::Io(error)))?;
         }
         let file = behind_links(path).map_err(|error| fail(Why::Io(error)))?;
+        // The name of an open file in /proc may lead to one that was removed since.
+        let found = fs::metadata(&file).ok();
+        let is_it = |there: &Metadata| found.as_ref().is_some_and(|found| same_file(found, there));
+        if !there.as_ref().is_none_or(is_it) {
+            return Err(fail(Why::NoName));
+        }
         let mut output = Output {
             path: path.into(),
             file,
@@ -260,6 +265,10 @@ fn replaceable(path: &Path) -> Result<Option<Metadata>, Why> {
     }
 }
 
+fn same_file(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
 /// Where symbolic links lead to in the end, whether there is something or not.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut at = path.to_path_buf();
@@ -369,6 +378,18 @@ mod tests {
         assert!(matches!(error.why, Why::NoFile("folder")), "{error}");
         assert!(file.is_dir());
         assert_eq!(names(folder.path()), ["file"]);
+    }
+
+    #[test]
+    fn the_name_of_a_removed_file_is_none() {
+        let (folder, file) = place();
+        let open = File::open(&file).unwrap();
+        let name = format!("/proc/self/fd/{}", open.as_raw_fd());
+        Output::new(Path::new(&name), &[]).unwrap();
+        fs::remove_file(&file).unwrap();
+        let removed = Output::new(Path::new(&name), &[]).unwrap_err();
+        assert!(matches!(removed.why, Why::NoName), "{removed}");
+        assert_eq!(names(folder.path()).len(), 0);
     }
 
     #[test]
