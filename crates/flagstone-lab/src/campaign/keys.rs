@@ -155,7 +155,7 @@ impl World for Keys {
             97.. => self.abort(known, which, "aborts"),
             _ if writes == 0 && aborts => self.abort(known, which, "aborts"),
             _ if writes == 0 => self.commit(known, which),
-            ..75 => self.change(known, which, key, false),
+            20..75 => self.change(known, which, key, false),
             _ => self.change(known, which, key, true),
         }
     }

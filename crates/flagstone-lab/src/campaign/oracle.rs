@@ -325,7 +325,7 @@ mod tests {
         let half = |place: Place| {
             (
                 place,
-                (place % 2 == 0).then(|| payload(place.into(), place, 0)),
+                (place.is_multiple_of(2)).then(|| payload(place.into(), place, 0)),
             )
         };
         assert_eq!(oracle.verify(0, &(1..=64).map(half).collect()), Ok(()));
