@@ -65,6 +65,11 @@ impl Faults {
         ]
     };
 
+    /// Whether all that goes wrong in `other` does here.
+    pub(super) fn has(self, other: Faults) -> bool {
+        self.and(other) == self
+    }
+
     /// All bits that there are.
     pub(super) const BITS_MAX: u8 = 31;
 

@@ -20,12 +20,14 @@ mod keys;
 mod bases;
 mod run;
 mod draw;
+mod long;
 mod shrink;
 mod story;
 #[cfg(test)]
 mod tests;
 
 pub use faults::Faults;
+pub use long::{CHUNK_CUTS, LongError, Plan, Record, Violation};
 pub use run_id::{BaseId, Fall, RunId, RunIdError};
 pub use sabotage::Sabotage;
 pub use story::tell;
