@@ -69,8 +69,8 @@ pub struct Args {
     /// Seed of the fill, of extra aborts, of back-off and of the workload [default: 1].
     #[arg(long)]
     seed: Option<u64>,
-    /// Run with so many seeds, one after the other: the table has their means, and rows whose ranges
-    /// overlap are said to tie [default: 1].
+    /// Run with so many seeds, one after the other: the table has their means, and rows whose
+    /// ranges overlap are said to tie [default: 1].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
     /// Generate transactions instead of replaying a trace: uniform, or zipf:THETA.
@@ -93,8 +93,8 @@ pub struct Args {
     /// Threads to run on [default: one a core]. The figures do not depend on it.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4096))]
     threads: Option<u64>,
-    /// Print all columns, however wide the terminal is. In a file or a pipe the table has those that
-    /// fit 100 characters.
+    /// Print all columns, however wide the terminal is. In a file or a pipe the table has those
+    /// that fit 100 characters.
     #[arg(long)]
     wide: bool,
     /// Print one JSON object a run, one a line.

@@ -2,31 +2,93 @@
 //! each.
 
 use super::Subject;
-use super::bases::{Base, Made};
-use super::faults::fault_plan;
-use super::run_id::{Fall, RunId};
-use super::scene::{NoStart, Scene};
+use super::oracle::Oracle;
+use super::run_id::RunId;
+use super::sabotage::Sabotage;
+use super::scene::{NoStart, Scene, fault_plan};
 use super::work::Work;
 use super::world::{Known, Stop, Story, World};
-use flagstone::nand::{Chip, Entry, OpKind};
+use flagstone::nand::{Chip, Cut, Entry, FaultPlan, OpKind};
 use flagstone::units::Nanos;
-use rand::{RngExt, SeedableRng};
+use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Steps of the clients after the last cut.
+/// A device that has seen some use, and what it holds.
+#[derive(Clone)]
+pub(super) struct Base {
+    chip: Chip,
+    oracle: Oracle,
+    next_name: u64,
+    /// What went wrong while it was aged, which is a violation like any other.
+    violation: Option<String>,
+}
+
+/// Steps of the clients after the last cut, and while a base is made.
 const STEPS_AFTER: u64 = 25;
+const STEPS_OF_BASE: u64 = 600;
 const STEPS_OF_DAMAGE: u64 = 400;
-/// How often a run restarts at once after a cut that is not the last.
-const RESTARTS: f64 = 0.3;
 /// After everything that was ever acknowledged.
 const AT_LEISURE: Nanos = Nanos(u64::MAX);
 /// Without a cut in reach a phase ends here: the operation that was to be cut does not come.
 const STEPS_MAX: u64 = 3_000;
 
+/// Ages a device: 0 leaves it blank.
+pub(super) fn make_base(id: &RunId, sabotage: Sabotage) -> Base {
+    let scene = Scene::new(id, sabotage);
+    let blank = Base {
+        chip: scene.blank(),
+        oracle: Oracle::default(),
+        next_name: 1,
+        violation: None,
+    };
+    if id.base == 0 {
+        return blank;
+    }
+    let aged = caught(|| age(id, &scene, blank.chip.clone()));
+    // A control may not come this far; it fails soon enough on a blank device.
+    let is_control = id.published || sabotage != Sabotage::None || !id.subject.is_atomic();
+    aged.unwrap_or_else(|what| Base {
+        violation: (!is_control).then(|| format!("while the device is aged: {what}")),
+        ..blank
+    })
+}
+
+fn age(id: &RunId, scene: &Scene, chip: Chip) -> Result<Base, String> {
+    let stopped = |stop| match stop {
+        Stop::Violation(what) => what,
+        Stop::PowerLost | Stop::Damaged => "the device stops by itself".into(),
+    };
+    let open = |chip| {
+        let (stack, world) = scene.open(chip, None, FaultPlan::default(), &None);
+        (stack, world.map_err(|error| error.to_string()))
+    };
+    let mut dice = Pcg64Mcg::seed_from_u64(u64::from(id.base) ^ 0xba5e_0000);
+    let mut known = Known::new(Oracle::default(), id.clients, id.pages, 1);
+    let (stack, world) = open(chip);
+    let mut world = world?;
+    for _ in 0..STEPS_OF_BASE {
+        world.step(&mut known, &mut dice).map_err(stopped)?;
+    }
+    drop(world);
+    let chip = stack.take().into_inner().pull(u64::from(id.base), false);
+    // Whatever was in doubt is settled by looking.
+    let (stack, world) = open(chip);
+    let mut world = world?;
+    let found = world.read_all(&mut known, &mut BTreeSet::new());
+    known.oracle.verify(u64::MAX, &found.map_err(stopped)?)?;
+    drop(world);
+    Ok(Base {
+        chip: stack.take().into_inner().into_chip(),
+        next_name: known.next_name(),
+        oracle: known.oracle,
+        violation: None,
+    })
+}
+
 /// Carries `run` out; a panic is an error like any other.
-pub(super) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let outcome = super::quietly(|| catch_unwind(AssertUnwindSafe(run)));
     outcome.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -36,18 +98,23 @@ pub(super) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, St
 }
 
 /// Carries a run out. Panics of the stack (a broken flash rule, a failed assertion) are violations.
-pub(super) fn execute(id: &RunId, base: &Made, story: &Story) -> (Work, Result<(), String>) {
+pub(super) fn execute(
+    id: &RunId,
+    sabotage: Sabotage,
+    base: &Base,
+    story: &Story,
+) -> (Work, Result<(), String>) {
     let mut work = Work::default();
-    let result = match base {
-        Err(what) => Err(what.clone()),
-        Ok(base) => caught(|| Run::new(id, base, story).phases(&mut work)),
+    let result = match &base.violation {
+        Some(what) => Err(what.clone()),
+        None => caught(|| Run::new(id, sabotage, base, story).phases(&mut work)),
     };
     (work, result)
 }
 
 struct Run<'a> {
     id: &'a RunId,
-    scene: &'a Scene,
+    scene: Scene,
     known: Known,
     dice: Pcg64Mcg,
     chip: Chip,
@@ -56,25 +123,13 @@ struct Run<'a> {
     story: &'a Story,
 }
 
-/// What the clients do between two power cuts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Until {
-    /// They work until the power fails.
-    Cut(Fall),
-    /// They work for a while.
-    Leisure,
-    /// Nothing: the machine is switched off as soon as it is on.
-    Restart,
-}
-
 impl<'a> Run<'a> {
-    fn new(id: &'a RunId, base: &'a Base, story: &'a Story) -> Run<'a> {
-        let scene = &base.scene;
-        let mut known = Known::new(&id.base, &scene.shape, base.oracle.clone(), base.next_name);
+    fn new(id: &'a RunId, sabotage: Sabotage, base: &Base, story: &'a Story) -> Run<'a> {
+        let mut known = Known::new(base.oracle.clone(), id.clients, id.pages, base.next_name);
         known.tell(story.clone());
         Run {
             id,
-            scene,
+            scene: Scene::new(id, sabotage),
             known,
             dice: Pcg64Mcg::seed_from_u64(id.seed),
             chip: base.chip.clone(),
@@ -84,38 +139,22 @@ impl<'a> Run<'a> {
     }
 
     fn phases(mut self, work: &mut Work) -> Result<(), String> {
-        if self.id.base.faults.bits_beyond {
+        if self.id.faults.bits_beyond {
             self.known.damage_allowed = true;
             return self.damage_phase(work);
         }
         for (phase, &cut) in self.id.cuts.iter().enumerate() {
-            // What a recovery has made of a cut must outlive a restart, also where nothing was done
-            // in between.
-            if phase > 0 && self.dice.random_bool(RESTARTS) {
-                self.phase(usize::MAX, Until::Restart, work)?;
-            }
-            self.phase(phase, Until::Cut(cut), work)?;
+            self.phase(phase, Some(cut), work)?;
         }
+        self.phase(self.id.cuts.len(), None, work)?;
         // A clean restart changes nothing.
-        let mut last = [Until::Leisure, Until::Restart];
-        if self.dice.random_bool(0.5) {
-            last.reverse();
-        }
-        last.into_iter()
-            .try_for_each(|until| self.phase(usize::MAX, until, work))
+        self.phase(self.id.cuts.len() + 1, None, work)
     }
 
     /// Starts the device, looks at it, and lets the clients work until the power fails.
-    fn phase(&mut self, phase: usize, until: Until, work: &mut Work) -> Result<(), String> {
-        self.known.note(|| match until {
-            Until::Cut(_) => format!("--- power on, until cut {} ---", phase + 1),
-            Until::Leisure => "--- power on ---".into(),
-            Until::Restart => "--- power on, and off at once ---".into(),
-        });
-        let cut = match until {
-            Until::Cut(fall) => Some(fall),
-            _ => None,
-        };
+    fn phase(&mut self, phase: usize, cut: Option<Cut>, work: &mut Work) -> Result<(), String> {
+        self.known
+            .note(|| format!("--- power on ({}) ---", ordinal(phase)));
         let plan = fault_plan(self.id, phase, &mut self.dice);
         let (stack, world) = self.scene.open(self.chip.clone(), cut, plan, self.story);
         let mut recovering = true;
@@ -124,7 +163,7 @@ impl<'a> Run<'a> {
                 let world = world.as_mut();
                 let outcome = self.looked_at(world, work);
                 recovering = outcome == Err(Stop::PowerLost);
-                let outcome = outcome.and_then(|()| self.work_on(world, until, work));
+                let outcome = outcome.and_then(|()| self.work_on(world, cut, work));
                 world.count(work);
                 outcome
             }
@@ -133,15 +172,12 @@ impl<'a> Run<'a> {
         };
         let power = stack.take().into_inner();
         work.operations += power.issued();
-        let ended = outcome.as_ref().err().filter(|stop| **stop == Stop::Full);
-        work.full += std::mem::take(&mut self.known.full) + u64::from(ended.is_some());
         match outcome {
-            // What has stopped on a full device has to go on after a restart.
-            Ok(()) | Err(Stop::PowerLost | Stop::Full) => {}
+            Ok(()) | Err(Stop::PowerLost) => {}
             Err(Stop::Damaged) => unreachable!("damage stops only runs of its own"),
             Err(Stop::Violation(what)) => return Err(what),
         }
-        if let Some(Fall { cut, .. }) = cut {
+        if let Some(cut) = cut {
             work.cuts += 1;
             work.cuts_in_recovery += u64::from(recovering);
             if power.is_off() {
@@ -179,17 +215,14 @@ impl<'a> Run<'a> {
     fn work_on(
         &mut self,
         world: &mut dyn World,
-        until: Until,
+        cut: Option<Cut>,
         work: &mut Work,
     ) -> Result<(), Stop> {
-        let steps = match until {
-            Until::Cut(_) => STEPS_MAX,
-            Until::Leisure => STEPS_AFTER,
-            Until::Restart => 0,
+        let steps = if cut.is_some() {
+            STEPS_MAX
+        } else {
+            STEPS_AFTER
         };
-        if until == Until::Leisure && self.known.may_fill {
-            world.prove(&mut self.known, &mut self.dice)?;
-        }
         for step in 0..steps {
             work.steps += 1;
             world.step(&mut self.known, &mut self.dice)?;
@@ -214,7 +247,7 @@ impl<'a> Run<'a> {
                     world.step(&mut self.known, &mut self.dice)
                 });
                 world.count(work);
-                let stopped = !matches!(self.id.base.subject, Subject::Protocol(_));
+                let stopped = !matches!(self.id.subject, Subject::Protocol(_));
                 match outcome {
                     Err(Stop::Violation(what)) => Err(what),
                     Err(_) if stopped => Ok(()),
@@ -271,5 +304,14 @@ impl<'a> Run<'a> {
                 });
             }
         }
+    }
+}
+
+fn ordinal(phase: usize) -> String {
+    match phase {
+        0 => "first".into(),
+        1 => "second".into(),
+        2 => "third".into(),
+        n => format!("{}th", n + 1),
     }
 }

@@ -70,21 +70,6 @@ impl Sabotage {
         ),
     ];
 
-    /// By the name that commands use.
-    pub fn by_name(name: &str) -> Option<Sabotage> {
-        let mut all = Sabotage::ALL.iter();
-        all.find(|(_, other)| *other == name)
-            .map(|(sabotage, _)| *sabotage)
-    }
-
-    /// The name that commands use.
-    pub fn name(self) -> &'static str {
-        let mut all = Sabotage::ALL.iter();
-        all.find(|(sabotage, _)| *sabotage == self)
-            .expect("all are named")
-            .1
-    }
-
     /// Whether it can be done to a subject.
     pub fn suits(self, subject: Subject) -> bool {
         match self {

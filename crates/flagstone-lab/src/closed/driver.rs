@@ -17,11 +17,12 @@
 //! somebody, and the run fails and says so.
 
 use super::Engine;
+use super::client::{Client, State};
 use super::oracle::Oracle;
 use super::plan::{ATTEMPTS, Counted, Driven, DriverError, Plan, Span};
 use super::source::Source;
 use crate::replay::Load;
-use crate::tpcc::pages::{Access, Transaction, Verb};
+use crate::tpcc::pages::{Access, Verb};
 use flagstone::host::{Step, Why};
 use flagstone::units::{Nanos, TxId};
 use rand::{RngExt, SeedableRng};
@@ -29,37 +30,6 @@ use rand_pcg::Pcg64Mcg;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Idle,
-    Runs,
-    Waits,
-    Grouped,
-    Ends { committed: bool },
-    BacksOff,
-}
-
-struct Client {
-    state: State,
-    transaction: Transaction,
-    tx: TxId,
-    /// Index of the next access.
-    step: usize,
-    begun: Nanos,
-    attempted: Nanos,
-    commit_asked: Option<Nanos>,
-    /// Since when it waits, for a lock, a place or a group.
-    waits_since: Option<Nanos>,
-    /// How long this transaction has waited for locks and places, in all attempts.
-    waited: Nanos,
-    /// How much of that since this attempt asked to commit.
-    waited_in_commit: Nanos,
-    /// Attempts of this transaction that were aborted.
-    restarts: u32,
-    /// Counts what makes an event in the heap invalid.
-    epoch: u32,
-}
 
 /// An event: instant, order, client, epoch.
 type Event = Reverse<(Nanos, u64, u32, u32)>;
@@ -583,35 +553,6 @@ impl Driver {
                 Some((_, most)) => *most = bytes.max(*most),
                 None => self.counted.memory.push((name, bytes)),
             }
-        }
-    }
-}
-
-impl Client {
-    /// If it waited for a lock or a place, it does so no longer.
-    fn has_waited(&mut self, now: Nanos) {
-        let since = self.waits_since.take();
-        let waited = since.map_or(Nanos::ZERO, |since| now.since(since));
-        self.waited += waited;
-        if self.commit_asked.is_some() {
-            self.waited_in_commit += waited;
-        }
-    }
-
-    fn idle() -> Client {
-        Client {
-            state: State::Idle,
-            transaction: Transaction::default(),
-            tx: TxId(0),
-            step: 0,
-            begun: Nanos::ZERO,
-            attempted: Nanos::ZERO,
-            commit_asked: None,
-            waits_since: None,
-            waited: Nanos::ZERO,
-            waited_in_commit: Nanos::ZERO,
-            restarts: 0,
-            epoch: 0,
         }
     }
 }

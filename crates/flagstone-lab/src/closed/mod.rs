@@ -9,6 +9,7 @@
 //! read and written through a buffer pool under locks, transactions wait for each other and are
 //! made to start again, and who meets whom depends on the stack.
 
+mod client;
 mod driver;
 mod engine;
 mod history;

@@ -139,7 +139,8 @@ pub struct ClosedTiming {
 }
 
 impl ClosedRecord {
-    /// Structures in memory that only stacks have, besides [`Record::STRUCTURES`](crate::replay::Record::STRUCTURES).
+    /// Structures in memory that only stacks have, besides
+    /// [`Record::STRUCTURES`](crate::replay::Record::STRUCTURES).
     pub const STRUCTURES: &[&str] = &[
         "entries_on_flash",
         "flags_in_flight",

@@ -104,7 +104,8 @@ pub struct Record {
     /// Response time: what a client waits for a transaction that commits, from the end of its last
     /// one (closed loop) or the arrival (open loop) to the acknowledgement.
     pub response_ns: Latency,
-    /// Of the response time, what passes until isolation and the protocol let the transaction begin.
+    /// Of the response time, what passes until isolation and the protocol let the transaction
+    /// begin.
     pub isolation_wait_ns: Latency,
     /// Of the response time, what passes from the request to commit to the acknowledgement.
     pub commit_ns: Latency,

@@ -13,9 +13,9 @@
 //! In reading order: [`session`] is what a transaction needs of a database, [`schema`] the tables,
 //! [`random`] the specification's random quantities, [`load`] the population, [`input`] what a
 //! terminal asks for; then a file for each transaction, [`mix`] which deals and retries
-//! them, and [`consistency`]. The program `flagstone-record` runs all this on PostgreSQL and makes a
-//! trace of it. [`pages`] needs no database: it derives what the transactions would do to pages and
-//! records.
+//! them, and [`consistency`]. The program `flagstone-record` runs all this on PostgreSQL and makes
+//! a trace of it. [`pages`] needs no database: it derives what the transactions would do to pages
+//! and records.
 
 #![allow(
     clippy::inconsistent_digit_grouping,

@@ -1,9 +1,9 @@
 //! A trace: what transactions did to pages, in the order in which it was seen.
 //!
 //! The types are here, and replay needs nothing else. The rest in the order in which a trace is
-//! used: it comes from [`waldump`], [`bpftrace`] or [`block`] through [`input`], with [`notes`] on what
-//! was met there, is kept in a [`file`](mod@file), and is looked at with [`info`] or exported with
-//! [`csv`].
+//! used: it comes from [`waldump`], [`bpftrace`] or [`block`] through [`input`], with [`notes`] on
+//! what was met there, is kept in a [`file`](mod@file), and is looked at with [`info`] or exported
+//! with [`csv`].
 
 pub mod block;
 pub mod bpftrace;

@@ -11,9 +11,9 @@
 //! only one has to be FALSE (`D10`). Pages of a transaction in progress are issued once its first
 //! one is durable, or a cut could leave the others without it.
 //!
-//! A transaction is committed as soon as its last FALSE flag is gone. So the erase that takes a flag
-//! of an aborted one waits (`D13`): for the FALSE flag that takes its place, or for the erases of all
-//! other entries.
+//! A transaction is committed as soon as its last FALSE flag is gone. So the erase that takes a
+//! flag of an aborted one waits (`D13`): for the FALSE flag that takes its place, or for the erases
+//! of all other entries.
 
 use super::book::{Book, Owned};
 use super::versions::Versions;

@@ -48,9 +48,9 @@
 //!                 has read all of them, and the collector has them in memory (D11).
 //!             D7. When a page is collected and none of its records is pending, its versions are
 //!                 merged into one. It notes the LSN of records that come from an older one.
-//!             D8. Flags that a cut has torn are not touched again. `resolve` copies live pages with
-//!                 such a flag, and erases the blocks of all pages with one, before the host's log
-//!                 may forget the transaction.
+//!             D8. Flags that a cut has torn are not touched again. `resolve` copies live pages
+//!                 with such a flag, and erases the blocks of all pages with one, before the host's
+//!                 log may forget the transaction.
 //!             D9. Devices on which flags cannot be changed in place are refused.
 //!             D10. AFC_ex keeps one FALSE flag of an aborted transaction, and pins the block of
 //!                 one page of one that is in progress.

@@ -323,8 +323,8 @@ impl Log {
     }
 
     /// Leaves a gap in the stream: no record that was ever durable, nor one that was so many bytes
-    /// ahead of it, has an LSN as high as the next one. A restart finds what follows once the master
-    /// points behind the gap.
+    /// ahead of it, has an LSN as high as the next one. A restart finds what follows once the
+    /// master points behind the gap.
     pub(super) fn skip(&mut self, ahead: u64) {
         let highest = self.end().max(self.found) + ahead;
         let number = (highest / self.payload + 1).max(self.end() / self.payload + 2);

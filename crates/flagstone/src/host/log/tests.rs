@@ -104,8 +104,8 @@ fn a_gap_ends_the_log_though_the_page_behind_it_is_new() {
 }
 
 /// A page on flash may have the LSN that lies just as far ahead of the durable log as is allowed. A
-/// record behind the gap that had the same LSN was not redone there. A checkpoint that never counted
-/// is durable too, though the log goes on before it.
+/// record behind the gap that had the same LSN was not redone there. A checkpoint that never
+/// counted is durable too, though the log goes on before it.
 #[test]
 fn a_gap_is_wider_than_what_pages_can_be_ahead_of_what_was_durable() {
     for (records, ahead) in (1..6).flat_map(|n| (0..300).map(move |ahead| (n, ahead))) {

@@ -69,9 +69,9 @@ fn d8_torn_flags_go_also_where_a_merged_page_would_be_too_large() {
     }
 }
 
-/// What happened to the first pages of a device. Gives the physical pages whose blocks are collected
-/// then, all at one instant and in this order, and what the first record of the logical pages must
-/// be after a power cut in the midst of that.
+/// What happened to the first pages of a device. Gives the physical pages whose blocks are
+/// collected then, all at one instant and in this order, and what the first record of the logical
+/// pages must be after a power cut in the midst of that.
 type Scene = fn(&mut Bench) -> (Vec<Ppn>, Vec<u8>);
 
 /// Plays a scene on a device of four planes whose power fails with `cut`, up to the collections.
