@@ -17,7 +17,7 @@
 use super::super::config::Sabotage;
 use super::super::engine::Engine;
 use super::super::log::{Entry, Lsn, Tape, What};
-use super::checkpoint::{dirty_page, live_tx};
+use super::checkpoint::{self, dirty_page, live_tx};
 use super::{HostError, Tx, Wal, redo};
 use crate::layout::get;
 use crate::units::{Lpn, Nanos, TxId};
@@ -60,7 +60,14 @@ pub(super) fn run(
         wal.log.append(&Entry::mark(What::End, tx, 0, &[]))?;
         wal.forget(tx);
     }
-    wal.checkpoint(engine, done, 0)
+    // The next restart takes room of the log as well: where little is left, pages are written out,
+    // so that the log is kept from here on.
+    let checkpoint = checkpoint::bytes(engine.config.frames, 1);
+    let older_than = match wal.log.room() < 4 * checkpoint {
+        true => Lsn::MAX,
+        false => 0,
+    };
+    wal.checkpoint(engine, done, older_than)
 }
 
 fn analyse(tape: &Tape) -> Found {

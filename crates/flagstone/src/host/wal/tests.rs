@@ -503,3 +503,19 @@ fn a_commit_that_waits_can_be_lost_and_a_checkpoint_does_not_undo_it() {
         assert_eq!(found, [checkpoint.then(|| b"x".to_vec()), None]);
     }
 }
+
+/// Each restart takes a checkpoint. None of them wrote pages out, so that the log could not be
+/// shortened, and one restart too many found it full.
+#[test]
+fn restarts_one_after_the_other_do_not_fill_the_least_log() {
+    let mut least = config();
+    least.log_pages = least.log_pages_min(Stack::Wal, 256);
+    let mut small = SmallHost::new(Stack::Wal, least);
+    for round in 0..40u8 {
+        put(&mut small, 1, &[round]);
+        for _ in 0..5 {
+            small.restart(None);
+            assert_eq!(values(&mut small, 1), all(&[round], 1));
+        }
+    }
+}
