@@ -18,6 +18,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Steps of the clients after the last cut.
 const STEPS_AFTER: u64 = 25;
 const STEPS_OF_DAMAGE: u64 = 400;
+/// The books are looked at after each recovery, and after so many steps.
+const CHECK_EVERY: u64 = 64;
 /// How often a run restarts at once after a cut that is not the last.
 const RESTARTS: f64 = 0.3;
 /// After everything that was ever acknowledged.
@@ -199,7 +201,7 @@ impl<'a> Run<'a> {
         for step in 0..steps {
             work.steps += 1;
             world.step(&mut self.known, &mut self.dice)?;
-            if step % 16 == 7 {
+            if step % CHECK_EVERY == CHECK_EVERY / 8 {
                 world.check().map_err(Stop::Violation)?;
             }
         }
