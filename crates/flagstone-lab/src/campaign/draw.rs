@@ -51,7 +51,8 @@ impl Campaign {
             };
             let aim = match dice.random_range(0..8) {
                 0 => Aim::Erase,
-                1..4 if flags => Aim::Reprogram,
+                1..3 => Aim::Overtaking,
+                3..5 if flags => Aim::Reprogram,
                 _ => Aim::Any,
             };
             let torn = if aim == Aim::Reprogram { 0.8 } else { 0.4 };

@@ -3,7 +3,8 @@
 //! ```text
 //! cfc.page-flags.published/g17/b2/w4x24/f1/s91/n2/c113-5f-t/c7-0-n
 //! |   |          |         |   |  |     |  |   |  one a cut: operation, dice (hex), torn or not;
-//! |   |          |         |   |  |     |  |   |  `e` and `r` fall on an erase or a reprogram from there on
+//! |   |          |         |   |  |     |  |   |  `e`, `r` and `o` fall on an erase, a reprogram, or
+//! |   |          |         |   |  |     |  |   |  an erase that overtakes programs, from there on
 //! |   |          |         |   |  |     |  |   how many cuts
 //! |   |          |         |   |  |     |  seed of what the clients do
 //! |   |          |         |   |  |     faults, a bit each
@@ -57,7 +58,12 @@ pub struct Fall {
 }
 
 /// Letters of the cuts.
-const AIMS: [(char, Aim); 3] = [('c', Aim::Any), ('e', Aim::Erase), ('r', Aim::Reprogram)];
+const AIMS: [(char, Aim); 4] = [
+    ('c', Aim::Any),
+    ('e', Aim::Erase),
+    ('r', Aim::Reprogram),
+    ('o', Aim::Overtaking),
+];
 
 /// Everything that decides what a run does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,7 +206,7 @@ fn fall(field: Option<&str>) -> Result<Fall, String> {
     let aims = |(letter, aim): (char, Aim)| field.strip_prefix(letter).map(|rest| (rest, aim));
     let Some((rest, aim)) = AIMS.into_iter().find_map(aims) else {
         return Err(format!(
-            "`{field}` stands where a cut (`c`, `e` or `r`) belongs"
+            "`{field}` stands where a cut (`c`, `e`, `r` or `o`) belongs"
         ));
     };
     let mut parts = rest.split('-');

@@ -6,8 +6,9 @@
 //!
 //! ```text
 //! device    small      two planes, a little room
-//!           wide       four or eight planes with slow programs, hardly any room: several
-//!                      collections at one instant, and copies in flight while others begin
+//!           wide       four or eight planes with slow programs, hardly any room, and wear levelling
+//!                      that hardly rests: several collections at one instant, and copies in flight
+//!                      while others begin
 //!           full       as few blocks as the protocol takes
 //!           odd        other planes, channels, blocks and pages, with and without summary pages
 //! habits    even       four clients, transactions of a few writes
@@ -93,6 +94,9 @@ pub(super) struct Habits {
     pub(super) slots: u32,
     /// Bytes of a record, from and to.
     pub(super) bytes: (u16, u16),
+    /// Of a hundred steps, those that come at the instant of the step before: the more there are,
+    /// the more is in flight at a time.
+    pub(super) at_once: u32,
     /// Whether a page may have no room for a record.
     pub(super) may_overflow: bool,
     /// Whether log regions of an index grow until they are full.
@@ -161,6 +165,7 @@ impl Shape {
                 stays: 0,
                 slots: 4,
                 bytes: (12, 12),
+                at_once: 50,
                 may_overflow: false,
                 fills_regions: false,
             },
@@ -169,6 +174,7 @@ impl Shape {
 
     fn draw_device(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {
         let device = &mut self.device;
+        let mut several_at_once = false;
         match dice.random_range(0..10) {
             0..3 => {}
             3..6 => {
@@ -177,6 +183,7 @@ impl Shape {
                 device.program = Nanos::from_micros(1000);
                 device.spare_blocks = u32::from(dice.random_bool(0.5));
                 device.may_fill = true;
+                several_at_once = true;
             }
             6..8 => {
                 device.planes_per_channel = dice.random_range(1..5);
@@ -205,7 +212,12 @@ impl Shape {
         if dice.random_bool(0.3) {
             device.victims = VictimPolicy::Greedy;
         }
-        device.static_wear_gap = [Some(6), Some(2), None][dice.random_range(0..3)];
+        // Each collection for room is followed by one for wear, at the same instant.
+        let gaps = match several_at_once {
+            true => [Some(0), Some(1), Some(2)],
+            false => [Some(6), Some(2), None],
+        };
+        device.static_wear_gap = gaps[dice.random_range(0..3)];
         device.zone_blocks = [6, 6, 0, 5, 12][dice.random_range(0..5)];
         device.group = Group::Count(dice.random_range(2..6));
         device.group_timeout = Nanos::from_micros(dice.random_range(300..3_000));
@@ -250,6 +262,7 @@ impl Shape {
         if records && habits.slots == 4 && dice.random_bool(0.5) {
             habits.bytes = (1, dice.random_range(2..40));
         }
+        habits.at_once = [50, 80, 95, 99][dice.random_range(0..4)];
     }
 
     fn draw_database(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {

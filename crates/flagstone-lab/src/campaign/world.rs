@@ -129,12 +129,14 @@ impl Known {
         }
     }
 
-    /// Mostly a little time passes, now and then enough for everything in flight to end.
+    /// Time passes, or does not: a little, or enough for everything in flight to end.
     pub(super) fn pass_time(&mut self, dice: &mut Pcg64Mcg) {
-        let micros = match dice.random_range(0..10) {
-            0..5 => 0,
-            5..8 => dice.random_range(0..300),
-            8 => dice.random_range(0..2_000),
+        if dice.random_range(0..100) < self.habits.at_once {
+            return;
+        }
+        let micros = match dice.random_range(0..5) {
+            0..3 => dice.random_range(0..300),
+            3 => dice.random_range(0..2_000),
             _ => 10_000,
         };
         self.now += Nanos::from_micros(micros);
