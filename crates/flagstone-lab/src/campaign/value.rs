@@ -78,6 +78,9 @@ mod tests {
             bytes.push(0);
             assert_eq!(parse(&bytes, 9, (1, 12)), None);
         }
-        assert!(lengths.len() > 8, "{lengths:?}");
+        // A name and a number take two bytes.
+        let ends = (lengths.first().copied(), lengths.last().copied());
+        assert_eq!(ends, (Some(2), Some(12)), "{lengths:?}");
+        assert!(lengths.len() > 4, "{lengths:?}");
     }
 }
