@@ -4,8 +4,11 @@ use super::{Failure, progress_bar, protocols_of, say};
 use flagstone::commit::Kind;
 use flagstone::host::{HostError, Stack};
 use flagstone::index::IndexKind;
-use flagstone_lab::campaign::{Below, Campaign, Cuts, Faults, Findings, Sabotage, Subject, tell};
+use flagstone_lab::campaign::{
+    Below, CHUNK_CUTS, Campaign, Cuts, Faults, Findings, Plan, Record, Sabotage, Subject, tell,
+};
 use serde_json::json;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -32,9 +35,15 @@ pub struct Args {
         default_value = "lighttx,wal,cfc-ex,afc-ex,force:cfc,plain"
     )]
     on: String,
-    /// Cut points a protocol, or `exhaustive` for every operation of a few small runs.
-    #[arg(long, default_value = "20000")]
-    cuts: String,
+    /// Cut points a protocol, or `exhaustive` for every operation of a few small runs; with --long
+    /// cut points in all [default: 20000, with --long 10000000].
+    #[arg(long)]
+    cuts: Option<String>,
+    /// A campaign of hours: one seed after the other on all that is named, or on protocols, databases
+    /// and indexes where nothing is. It keeps its record in this folder, so that it can be stopped at
+    /// any time and goes on when it is called again, also with more --cuts.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "as_published")]
+    long: Option<PathBuf>,
     /// Power cuts of one run, one after the other, recovery included.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
     depth: u32,
@@ -58,8 +67,16 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let subjects = subjects_of(args)?;
-    let cuts = match args.cuts.as_str() {
+    let subjects = match &args.long {
+        Some(_) if args.names_nothing() => everything(args)?,
+        _ => subjects_of(args)?,
+    };
+    let cuts = match (args.cuts.as_deref(), &args.long) {
+        (None, None) => "20000",
+        (None, Some(_)) => "10000000",
+        (Some(cuts), _) => cuts,
+    };
+    let cuts = match cuts {
         "exhaustive" => Cuts::Exhaustive,
         text => match text.replace('_', "").parse() {
             Ok(number @ 1..) => Cuts::Sampled(number),
@@ -72,16 +89,34 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         },
     };
     let faults = faults_of(&args.faults)?;
-    let sabotage = Sabotage::ALL
-        .iter()
-        .find(|(_, name)| *name == args.sabotage);
-    let sabotage = sabotage.expect("clap has checked it").0;
+    let sabotage = Sabotage::by_name(&args.sabotage).expect("clap has checked it");
     if let Some(subject) = subjects.iter().find(|&&subject| !sabotage.suits(subject)) {
         return Err(Failure::Usage(format!(
             "--sabotage {} is not for {subject}, but for {}",
             args.sabotage,
             sabotage.wants()
         )));
+    }
+    if let Some(folder) = &args.long {
+        let Cuts::Sampled(cuts) = cuts else {
+            let why = "--long takes a number of --cuts: exhaustive campaigns end by themselves";
+            return Err(Failure::Usage(why.into()));
+        };
+        let each = |subject| {
+            variants(subject)
+                .into_iter()
+                .map(move |mode| (subject, mode))
+        };
+        let plan = Plan {
+            subjects: subjects.into_iter().flat_map(each).collect(),
+            cuts,
+            chunk_cuts: CHUNK_CUTS,
+            depth: args.depth,
+            faults,
+            seed: args.seed,
+            sabotage,
+        };
+        return long(&plan, folder, args.json);
     }
     let mut violated = false;
     for subject in subjects {
@@ -101,6 +136,52 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::from(u8::from(violated)))
+}
+
+impl Args {
+    fn names_nothing(&self) -> bool {
+        self.protocol == "all" && self.stack.is_none() && self.index.is_none()
+    }
+}
+
+/// Protocols, databases and indexes.
+fn everything(args: &Args) -> Result<Vec<Subject>, Failure> {
+    let protocols = Kind::ALL.iter().map(|&kind| Subject::Protocol(kind));
+    let stacks = Stack::all().into_iter().map(Subject::Stack);
+    let mut all: Vec<Subject> = protocols.chain(stacks).collect();
+    all.extend(indexes_of("all", &args.on)?);
+    all.retain(|subject| subject.is_atomic());
+    Ok(all)
+}
+
+/// Goes on with a long campaign, and prints what all of it has found so far.
+fn long(plan: &Plan, folder: &Path, json: bool) -> Result<ExitCode, Failure> {
+    let bar = progress_bar(plan.cuts, "long campaign");
+    let records = plan.run(folder, &|cuts| bar.inc(cuts))?;
+    bar.finish_and_clear();
+    let mut total = Record {
+        subject: "all".into(),
+        ..Record::default()
+    };
+    for record in records {
+        print_record(&record, json);
+        total.add(record);
+    }
+    print_record(&total, json);
+    Ok(ExitCode::from(u8::from(total.violations > 0)))
+}
+
+fn print_record(record: &Record, json: bool) {
+    if json {
+        return say(&json!(record).to_string());
+    }
+    say(&format!(
+        "{:26} {:>9} cuts ({} in recovery)  {:>6} violations",
+        record.subject, record.cuts, record.cuts_in_recovery, record.violations
+    ));
+    for violation in record.first.iter().filter(|_| record.subject != "all") {
+        say(&format!("  {}: {}", violation.run_id, violation.what));
+    }
 }
 
 /// What is to be broken.
@@ -256,7 +337,7 @@ fn one(campaign: &Campaign, json: bool) -> bool {
         say(&format!("  first: {first}: {what}"));
         say(&format!("  smallest found: {smallest}"));
         say("  its story, see `flagstone replay` for the reads as well:\n");
-        let (story, _) = tell(&smallest, campaign.sabotage, false);
+        let (story, _) = tell(&smallest, false);
         for line in story.lines() {
             say(&format!("    {line}"));
         }

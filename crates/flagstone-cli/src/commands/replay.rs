@@ -1,7 +1,7 @@
 //! `flagstone replay`: repeat one run of a campaign, step by step.
 
 use super::{Failure, say};
-use flagstone_lab::campaign::{RunId, Sabotage, tell};
+use flagstone_lab::campaign::{RunId, tell};
 use std::process::ExitCode;
 
 /// Repeat a run of `flagstone break` and tell it operation by operation.
@@ -14,9 +14,6 @@ pub struct Args {
     /// Leave page reads out.
     #[arg(long)]
     no_reads: bool,
-    /// The lie of the flash, or mistake of the index, that the run was made with.
-    #[arg(long, value_parser = Sabotage::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
-    sabotage: String,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -24,11 +21,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         .run_id
         .parse()
         .map_err(|error: flagstone_lab::campaign::RunIdError| Failure::Usage(error.to_string()))?;
-    let sabotage = Sabotage::ALL
-        .iter()
-        .find(|(_, name)| *name == args.sabotage);
-    let sabotage = sabotage.expect("clap has checked it").0;
-    let (story, violated) = tell(&id, sabotage, !args.no_reads);
+    let (story, violated) = tell(&id, !args.no_reads);
     for line in story.lines() {
         say(line);
     }

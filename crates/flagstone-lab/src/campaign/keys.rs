@@ -3,7 +3,8 @@
 
 use super::oracle::{Contents, Payload, Place, payload, show};
 use super::work::Work;
-use super::world::{self, Done, Known, Stop, World};
+use super::world::{self, Done, Intent, Known, Stop, World};
+use flagstone::commit::DeviceError;
 use flagstone::host::HostError;
 use flagstone::index::sal::{SalTx, Transactions};
 use flagstone::index::{self, IndexError, Key, Recoverable, Store, StoreError, Value};
@@ -105,6 +106,7 @@ struct Client {
     tx: Tx,
     writes: BTreeMap<Place, Contents>,
     nth: u16,
+    intent: Intent,
 }
 
 /// An index and its clients.
@@ -139,16 +141,22 @@ impl World for Keys {
             1 if most == 1 => Some(0),
             live => Some(dice.random_range(0..live)),
         };
-        match (roll, which) {
-            (..8, None) => self.read(known, None, key),
-            (_, None) => self.begin(known),
-            (..4, _) if most > 1 => self.read(known, None, key),
-            (..20, which) => self.read(known, which, key),
-            (20..30, _) if self.clients.len() < most => self.begin(known),
-            (..60, Some(which)) => self.change(known, which, key, false),
-            (60..75, Some(which)) => self.change(known, which, key, true),
-            (75..93, Some(which)) => self.commit(known, which),
-            (_, Some(which)) => self.abort(known, which, "aborts"),
+        let Some(which) = which else {
+            return match roll {
+                ..8 => self.read(known, None, key),
+                _ => self.begin(known, dice),
+            };
+        };
+        let Intent { writes, aborts, .. } = self.clients[which].intent;
+        match roll {
+            ..4 if most > 1 => self.read(known, None, key),
+            ..20 => self.read(known, Some(which), key),
+            20..30 if self.clients.len() < most => self.begin(known, dice),
+            97.. => self.abort(known, which, "aborts"),
+            _ if writes == 0 && aborts => self.abort(known, which, "aborts"),
+            _ if writes == 0 => self.commit(known, which),
+            20..75 => self.change(known, which, key, false),
+            _ => self.change(known, which, key, true),
         }
     }
 
@@ -182,6 +190,18 @@ impl World for Keys {
             Err(_) if self.power_is_gone(known) => Err(Stop::PowerLost),
             Err(what) => Err(Stop::Violation(format!("the index: {what}"))),
         }
+    }
+
+    fn prove(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
+        known.may_fill = false;
+        self.begin(known, dice)?;
+        let keys = known.pages * self.index.keys();
+        self.change(known, 0, dice.random_range(0..keys), false)?;
+        if !self.clients.is_empty() {
+            self.commit(known, 0)?;
+        }
+        known.may_fill = true;
+        Ok(())
     }
 
     fn recovered_at(&self) -> Nanos {
@@ -222,7 +242,7 @@ impl Keys {
         matches!(outcome, Some(Err(error)) if error.is_power_loss())
     }
 
-    fn begin(&mut self, known: &mut Known) -> Done<()> {
+    fn begin(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         let name = known.name();
         known.note(|| format!("#{name} begins"));
         let begun = self.index.begin(known.now);
@@ -233,6 +253,7 @@ impl Keys {
             tx,
             writes: BTreeMap::new(),
             nth: 0,
+            intent: known.intent(dice),
         });
         Ok(())
     }
@@ -259,6 +280,7 @@ impl Keys {
 
     fn change(&mut self, known: &mut Known, which: usize, key: Place, delete: bool) -> Done<()> {
         let client = &mut self.clients[which];
+        client.intent.writes = client.intent.writes.saturating_sub(1);
         let written = payload(client.name, key, client.nth);
         let contents = (!delete).then_some(written);
         let name = client.name;
@@ -292,16 +314,23 @@ impl Keys {
                 known.oracle.withdraw(client.name);
                 self.abort(known, which, "has to be rolled back")
             }
+            Err(error) if known.may_fill && is_too_long(&error) => {
+                known.oracle.withdraw(client.name);
+                known.full += 1;
+                self.abort(known, which, "is too long for the log")
+            }
             Err(error) => Err(stop(known, error)),
         }
     }
 
-    /// What could not be done has the transaction rolled back: because what is below wants it, or
-    /// because a page was lost, where that is allowed.
+    /// What could not be done has the transaction rolled back: because what is below wants it,
+    /// because the log below does not take it, or because a page was lost, where that is allowed.
     fn refused(&mut self, known: &mut Known, which: Option<usize>, error: IndexError) -> Done<()> {
         let wanted = matches!(&error, IndexError::Store(error) if error.is_restart());
         let goes_on = matches!(self.index, Index::Store(_, true)) && known.damage_allowed;
-        if !(wanted || goes_on && is_damage(&error)) {
+        let too_long = known.may_fill && is_too_long(&error);
+        known.full += u64::from(too_long);
+        if !(wanted || too_long || goes_on && is_damage(&error)) {
             return Err(stop(known, error));
         }
         match which {
@@ -323,16 +352,32 @@ fn stop(known: &Known, error: IndexError) -> Stop {
     match error {
         IndexError::Store(error) if error.is_power_loss() => Stop::PowerLost,
         error if known.damage_allowed && is_damage(&error) => Stop::Damaged,
+        error if known.may_fill && is_full(&error) => Stop::Full,
         other => Stop::Violation(format!("the index refuses: {other}")),
     }
 }
 
 /// Whether a page was lost to bit errors, and the index says so.
 fn is_damage(error: &IndexError) -> bool {
+    of_device(error).is_some_and(world::is_damage)
+}
+
+fn is_full(error: &IndexError) -> bool {
+    of_device(error).is_some_and(world::is_full)
+}
+
+/// Whether the log of the database below does not take the transaction.
+fn is_too_long(error: &IndexError) -> bool {
+    let log = |error: &StoreError| matches!(error, StoreError::Host(HostError::LogFull { .. }));
+    matches!(error, IndexError::Store(error) if log(error))
+}
+
+/// The error of the device, if it is one.
+fn of_device(error: &IndexError) -> Option<&DeviceError> {
     match error {
         IndexError::Store(
             StoreError::Device(error) | StoreError::Host(HostError::Device(error)),
-        ) => world::is_damage(error),
-        _ => false,
+        ) => Some(error),
+        _ => None,
     }
 }

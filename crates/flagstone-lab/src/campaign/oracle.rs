@@ -1,7 +1,7 @@
 //! What may be found after a power cut: the acknowledged is there, what was asking to commit is all
 //! there or not at all, nothing else exists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a logical page holds: the bytes of one write, or nothing.
 pub(super) type Contents = Option<Payload>;
@@ -19,6 +19,13 @@ struct Asked {
     writes: BTreeMap<Place, Contents>,
     /// When the commit is acknowledged, once that is known.
     acknowledged: Option<u64>,
+}
+
+impl Asked {
+    /// Whether it was acknowledged by `now`.
+    fn is_certain(&self, now: u64) -> bool {
+        self.acknowledged.is_some_and(|at| at <= now)
+    }
 }
 
 /// The model of a device.
@@ -74,76 +81,74 @@ impl Oracle {
     /// Moves commits that were acknowledged by `now` into what is certain, as far as no earlier one
     /// is still in doubt.
     pub(super) fn settle(&mut self, now: u64) {
-        while self
-            .asked
-            .first()
-            .is_some_and(|a| a.acknowledged.is_some_and(|at| at <= now))
-        {
-            let first = self.asked.remove(0);
-            self.settled.extend(first.writes);
+        let certain = self.asked.iter().take_while(|asked| asked.is_certain(now));
+        for asked in self.asked.drain(..certain.count()) {
+            self.settled.extend(asked.writes);
         }
     }
 
     /// A power cut at `now` was recovered from, and this was found. On success what was found is
     /// what is certain from here on.
+    ///
+    /// # Errors
+    /// No subset of the commits in doubt explains it; says what is wrong under one that explains
+    /// most.
     pub(super) fn verify(
         &mut self,
         now: u64,
         found: &BTreeMap<Place, Contents>,
     ) -> Result<(), String> {
-        let in_doubt: Vec<usize> = (0..self.asked.len())
-            .filter(|&i| self.asked[i].acknowledged.is_none_or(|at| at > now))
-            .collect();
-        assert!(in_doubt.len() <= 16, "{} commits in doubt", in_doubt.len());
-        let mut nearest: Option<(usize, String)> = None;
-        for chosen in 0..1u32 << in_doubt.len() {
-            let holds = |i: usize| {
-                in_doubt
-                    .iter()
-                    .position(|&d| d == i)
-                    .is_none_or(|bit| chosen >> bit & 1 == 1)
-            };
-            let mut expected = self.settled.clone();
-            for (i, asked) in self.asked.iter().enumerate() {
-                if holds(i) {
-                    expected.extend(&asked.writes);
+        // No two writes are the same, so that the commits can be decided one by one, the last one
+        // first: a place shows the last commit that counts, and what is below it is hidden.
+        let mut hidden: BTreeSet<Place> = BTreeSet::new();
+        let mut wrong: BTreeMap<Place, Contents> = BTreeMap::new();
+        for asked in self.asked.iter().rev() {
+            let shown = asked.writes.iter().filter_map(|(place, contents)| {
+                let there = found.get(place).filter(|_| !hidden.contains(place))?;
+                Some((*place, *contents, there == contents))
+            });
+            let shown: Vec<(Place, Contents, bool)> = shown.collect();
+            let right = shown.iter().filter(|(.., right)| *right).count();
+            // Where all that it shows is there it may count, and then it hides most. Where a part
+            // is there it cannot, and need not where that is absence; else nothing is right, and
+            // whether it counts is a question of how much is wrong then.
+            let trace =
+                |(_, contents, right): &(Place, Contents, bool)| *right && contents.is_some();
+            let mostly = right * 2 > shown.len() && shown.iter().any(trace);
+            if !(asked.is_certain(now) || right == shown.len() || mostly) {
+                continue;
+            }
+            for (place, contents, right) in shown {
+                hidden.insert(place);
+                if !right {
+                    wrong.insert(place, contents);
                 }
             }
-            let wrong: Vec<String> = found
-                .iter()
-                .filter_map(|(page, contents)| {
-                    let right = expected.get(page).copied().flatten();
-                    (right != *contents).then(|| {
-                        format!("page {page} holds {}, not {}", show(contents), show(&right))
-                    })
-                })
-                .collect();
-            if wrong.is_empty() {
-                self.settled = found.clone();
-                self.visible = found.clone();
-                self.asked.clear();
-                return Ok(());
-            }
-            if nearest
-                .as_ref()
-                .is_none_or(|(count, _)| wrong.len() < *count)
-            {
-                nearest = Some((wrong.len(), wrong.join("; ")));
+        }
+        for (place, contents) in found.iter().filter(|(place, _)| !hidden.contains(place)) {
+            let right = self.settled.get(place).copied().flatten();
+            if right != *contents {
+                wrong.insert(*place, right);
             }
         }
-        let doubt: Vec<String> = in_doubt
-            .iter()
-            .map(|&i| format!("#{}", self.asked[i].name))
-            .collect();
-        Err(format!(
-            "{} (in doubt: {})",
-            nearest.map_or_else(String::new, |(_, text)| text),
-            if doubt.is_empty() {
-                "nothing".into()
-            } else {
-                doubt.join(", ")
-            }
-        ))
+        if wrong.is_empty() {
+            self.settled.clone_from(found);
+            self.visible.clone_from(found);
+            self.asked.clear();
+            return Ok(());
+        }
+        let wrong = wrong.iter().map(|(place, right)| {
+            let (contents, right) = (show(&found[place]), show(right));
+            format!("page {place} holds {contents}, not {right}")
+        });
+        let doubt = self.asked.iter().filter(|asked| !asked.is_certain(now));
+        let doubt: Vec<String> = doubt.map(|asked| format!("#{}", asked.name)).collect();
+        let doubt = match doubt.is_empty() {
+            true => "nothing".into(),
+            false => doubt.join(", "),
+        };
+        let wrong: Vec<String> = wrong.collect();
+        Err(format!("{} (in doubt: {doubt})", wrong.join("; ")))
     }
 }
 
@@ -176,6 +181,8 @@ pub(super) fn show(contents: &Contents) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
 
     fn found(pages: &[(Place, u64)]) -> BTreeMap<Place, Contents> {
         (0..3)
@@ -232,5 +239,95 @@ mod tests {
     fn before_its_acknowledgement_a_commit_may_still_be_lost() {
         assert!(oracle().verify(99, &found(&[])).is_ok());
         assert!(oracle().verify(99, &found(&[(0, 1)])).is_err());
+    }
+
+    /// As [`Oracle::verify`] does it, by trying all subsets.
+    fn is_explained(oracle: &Oracle, now: u64, found: &BTreeMap<Place, Contents>) -> bool {
+        let in_doubt: Vec<usize> = (0..oracle.asked.len())
+            .filter(|&i| !oracle.asked[i].is_certain(now))
+            .collect();
+        (0..1u32 << in_doubt.len()).any(|chosen| {
+            let mut expected = oracle.settled.clone();
+            for (i, asked) in oracle.asked.iter().enumerate() {
+                let bit = in_doubt.iter().position(|&d| d == i);
+                if bit.is_none_or(|bit| chosen >> bit & 1 == 1) {
+                    expected.extend(&asked.writes);
+                }
+            }
+            let right = |place| expected.get(place).copied().flatten();
+            found
+                .iter()
+                .all(|(place, contents)| right(place) == *contents)
+        })
+    }
+
+    #[test]
+    fn the_commits_are_decided_as_by_trying_all_subsets() {
+        let mut dice = Pcg64Mcg::seed_from_u64(5);
+        let mut verdicts = [0, 0];
+        for _ in 0..20_000 {
+            let mut oracle = Oracle::default();
+            for name in 1..=dice.random_range(1..=6) {
+                let write = |dice: &mut Pcg64Mcg| {
+                    let place = dice.random_range(0..4);
+                    let nth = dice.random_range(0..2);
+                    (
+                        place,
+                        dice.random_bool(0.6).then(|| payload(name, place, nth)),
+                    )
+                };
+                let writes = (0..dice.random_range(1..4))
+                    .map(|_| write(&mut dice))
+                    .collect();
+                oracle.ask(name, writes);
+                if dice.random_bool(0.5) {
+                    oracle.acknowledge(name, dice.random_range(0..10));
+                }
+                if dice.random_bool(0.2) {
+                    oracle.settle(dice.random_range(0..4));
+                }
+            }
+            // What some of the commits leave behind, and now and then something else.
+            let mut found: BTreeMap<Place, Contents> = (0..4).map(|place| (place, None)).collect();
+            found.extend(&oracle.settled);
+            for asked in &oracle.asked {
+                if dice.random_bool(0.6) {
+                    found.extend(&asked.writes);
+                }
+            }
+            if dice.random_bool(0.3) {
+                let other = dice.random_range(0..oracle.asked.len().max(1));
+                let writes = oracle.asked.get(other).map(|asked| asked.writes.clone());
+                found.extend(writes.into_iter().flatten().take(1));
+            }
+            let explained = is_explained(&oracle, 5, &found);
+            verdicts[usize::from(explained)] += 1;
+            let before = format!("{oracle:?}");
+            let verified = oracle.verify(5, &found);
+            assert_eq!(
+                verified.is_ok(),
+                explained,
+                "{before}: {found:?}: {verified:?}"
+            );
+        }
+        assert!(verdicts.iter().all(|&count| count > 2_000), "{verdicts:?}");
+    }
+
+    #[test]
+    fn as_many_commits_may_be_in_doubt_as_there_are_clients() {
+        let mut oracle = Oracle::default();
+        for name in 1..=64 {
+            oracle.ask(
+                name,
+                BTreeMap::from([(name as Place, Some(payload(name, name as Place, 0)))]),
+            );
+        }
+        let half = |place: Place| {
+            (
+                place,
+                (place.is_multiple_of(2)).then(|| payload(place.into(), place, 0)),
+            )
+        };
+        assert_eq!(oracle.verify(0, &(1..=64).map(half).collect()), Ok(()));
     }
 }

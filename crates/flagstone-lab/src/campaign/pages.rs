@@ -3,7 +3,7 @@
 
 use super::oracle::{Contents, Place, payload, show};
 use super::work::Work;
-use super::world::{Done, Known, Stop, World, show_bytes};
+use super::world::{Done, Intent, Known, Stop, World, is_full, show_bytes};
 use flagstone::commit::{Device, DeviceError, Isolation};
 use flagstone::ftl::FtlError;
 use flagstone::units::{Lpn, Nanos, TxId};
@@ -17,6 +17,7 @@ struct Client {
     tx: TxId,
     writes: BTreeMap<Place, Contents>,
     nth: u16,
+    intent: Intent,
 }
 
 /// A device and its clients.
@@ -34,17 +35,19 @@ impl World for Pages {
         known.oracle.settle(known.now.0);
         let action = dice.random_range(0..100);
         if self.clients.is_empty() || (action < 12 && self.clients.len() < known.clients) {
-            return self.begin(known);
+            return self.begin(known, dice);
         }
         let which = dice.random_range(0..self.clients.len());
+        let Intent { writes, aborts, .. } = self.clients[which].intent;
         let page = known.some_page(dice);
         match action {
-            ..60 => self.write(known, which, page, false),
-            60..65 => self.write(known, which, page, true),
-            65..75 => self.read(known, Some(which), page),
-            75..78 => self.read(known, None, page),
-            78..95 => self.commit(known, which),
-            _ => self.abort(known, which),
+            97.. => self.abort(known, which),
+            _ if writes == 0 && aborts => self.abort(known, which),
+            _ if writes == 0 => self.commit(known, which),
+            ..74 => self.write(known, which, page, false),
+            74..80 => self.write(known, which, page, true),
+            80..93 => self.read(known, Some(which), page),
+            _ => self.read(known, None, page),
         }
     }
 
@@ -76,6 +79,18 @@ impl World for Pages {
         Ok(found)
     }
 
+    fn prove(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
+        known.may_fill = false;
+        self.begin(known, dice)?;
+        self.write(known, 0, dice.random_range(0..known.pages), false)?;
+        self.commit(known, 0)?;
+        // One that waits for others waits no longer.
+        known.now += Nanos::from_micros(10_000);
+        self.collect_groups(known)?;
+        known.may_fill = true;
+        Ok(())
+    }
+
     fn recovered_at(&self) -> Nanos {
         self.device.recovered_at()
     }
@@ -98,7 +113,7 @@ impl Pages {
         }
     }
 
-    fn begin(&mut self, known: &mut Known) -> Done<()> {
+    fn begin(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         match self.device.begin(known.now) {
             Ok(tx) => {
                 let name = known.name();
@@ -108,6 +123,7 @@ impl Pages {
                     tx,
                     writes: BTreeMap::new(),
                     nth: 0,
+                    intent: known.intent(dice),
                 });
                 Ok(())
             }
@@ -117,6 +133,8 @@ impl Pages {
     }
 
     fn write(&mut self, known: &mut Known, which: usize, page: Place, trim: bool) -> Done<()> {
+        let intent = &mut self.clients[which].intent;
+        intent.writes = intent.writes.saturating_sub(1);
         let (name, tx, nth) = {
             let client = &self.clients[which];
             (client.name, client.tx, client.nth)
@@ -151,6 +169,7 @@ impl Pages {
                 }
             }
             Err(DeviceError::WrittenTwice { .. }) if own => Ok(()),
+            Err(error) if known.may_fill && is_full(&error) => self.give_up(known, which),
             Err(error) => Err(stop(known, error)),
         }
     }
@@ -182,22 +201,33 @@ impl Pages {
         )))
     }
 
+    /// What does not fit a full device is rolled back, and there is room again.
+    fn give_up(&mut self, known: &mut Known, which: usize) -> Done<()> {
+        known.full += 1;
+        known.note(|| "the device is full".into());
+        self.abort(known, which)
+    }
+
     fn commit(&mut self, known: &mut Known, which: usize) -> Done<()> {
-        let client = self.clients.swap_remove(which);
-        known.note(|| format!("#{} asks to commit", client.name));
-        known.oracle.ask(client.name, client.writes);
-        match self.device.commit(known.now, client.tx) {
+        let Client { name, tx, .. } = self.clients[which];
+        known.note(|| format!("#{name} asks to commit"));
+        known.oracle.ask(name, self.clients[which].writes.clone());
+        match self.device.commit(known.now, tx) {
             Ok(Some(done)) => {
-                known.note(|| format!("#{} is acknowledged at {done}", client.name));
-                known.oracle.acknowledge(client.name, done.0);
-                Ok(())
+                known.note(|| format!("#{name} is acknowledged at {done}"));
+                known.oracle.acknowledge(name, done.0);
             }
             Ok(None) => {
-                self.waiting.insert(client.tx, client.name);
-                Ok(())
+                self.waiting.insert(tx, name);
             }
-            Err(error) => Err(stop(known, error)),
+            Err(error) if known.may_fill && is_full(&error) => {
+                known.oracle.withdraw(name);
+                return self.give_up(known, which);
+            }
+            Err(error) => return Err(stop(known, error)),
         }
+        self.clients.swap_remove(which);
+        Ok(())
     }
 
     fn abort(&mut self, known: &mut Known, which: usize) -> Done<()> {
@@ -218,6 +248,10 @@ impl Pages {
         let flush = stuck && self.clients.is_empty();
         let done = match self.device.acknowledged(known.now, flush) {
             Ok(done) => done,
+            // The group asks again once there is room.
+            Err(error) if known.may_fill && is_full(&error) && !self.clients.is_empty() => {
+                return self.give_up(known, 0);
+            }
             Err(error) => return Err(stop(known, error)),
         };
         for (tx, at) in done {

@@ -2,8 +2,9 @@
 //! a slot of a page.
 
 use super::oracle::{Contents, Place, payload, show};
+use super::value;
 use super::work::Work;
-use super::world::{self, Done, Known, Stop, World, show_bytes};
+use super::world::{self, Done, Intent, Known, Stop, World, show_bytes};
 use flagstone::commit::DeviceError;
 use flagstone::ftl::FtlError;
 use flagstone::host::{Host, HostError, Rid, Step};
@@ -12,8 +13,8 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Records of a page.
-const SLOTS: u32 = 4;
+/// How often a transaction that stays long ends once it has written everything.
+const LEAVES: f64 = 0.2;
 
 /// What a client asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,9 @@ struct Client {
     tx: TxId,
     writes: BTreeMap<Place, Contents>,
     nth: u16,
+    intent: Intent,
+    /// The record that it asked for last.
+    last: Option<Place>,
     /// What it waits for, if it does, or has to ask for again.
     wish: Option<Wish>,
     parked: bool,
@@ -40,12 +44,15 @@ pub(super) struct Records {
     clients: Vec<Client>,
     /// Transactions that have asked to commit and are told later.
     committing: BTreeMap<TxId, u64>,
+    /// Where a record is made before it is written.
+    bytes: Vec<u8>,
 }
 
-fn rid(place: Place) -> Rid {
+fn rid(known: &Known, place: Place) -> Rid {
+    let slots = known.habits.slots;
     Rid {
-        page: Lpn(place / SLOTS),
-        slot: (place % SLOTS) as u16,
+        page: Lpn(place / slots),
+        slot: (place % slots) as u16,
     }
 }
 
@@ -60,7 +67,7 @@ impl World for Records {
         let full = self.clients.len() + self.committing.len() >= known.clients;
         let action = dice.random_range(0..100);
         if !full && (awake.is_empty() || action < 12) {
-            return self.begin(known);
+            return self.begin(known, dice);
         }
         let Some(&which) = awake.get(dice.random_range(0..awake.len().max(1))) else {
             // All wait: for a group, or for what ends at a later instant.
@@ -68,24 +75,39 @@ impl World for Records {
             return self.hear(known, true);
         };
         let client = &mut self.clients[which];
-        let wish = client.wish.take().unwrap_or_else(|| {
-            let place = known.some_page(dice) * SLOTS + dice.random_range(0..SLOTS);
-            match action {
-                ..65 => {
-                    client.nth += 1;
-                    let deletes = dice.random_bool(0.1);
-                    let contents = (!deletes).then(|| payload(client.name, place, client.nth));
-                    Wish::Write(place, contents)
-                }
-                65..80 => Wish::Read(place),
-                _ => Wish::Commit,
-            }
-        });
-        if action >= 96 && wish != Wish::Commit {
-            let tx = self.clients[which].tx;
+        let wish = match client.wish.take() {
+            Some(wish) => wish,
+            None => client.wishes(known, dice, action),
+        };
+        let impatient = action >= 97 && wish != Wish::Commit && client.intent.stays == 0;
+        if impatient || (wish == Wish::Commit && client.intent.aborts) {
+            let tx = client.tx;
             return self.abort(known, tx, "aborts");
         }
         self.ask(known, which, wish)
+    }
+
+    /// A transaction a page, which writes all its records.
+    fn fill(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
+        if !known.habits.may_overflow {
+            return Ok(());
+        }
+        for page in 0..known.pages {
+            self.begin(known, dice)?;
+            for slot in 0..known.habits.slots {
+                let place = page * known.habits.slots + slot;
+                let contents = payload(self.clients[0].name, place, slot as u16);
+                self.ask(known, 0, Wish::Write(place, Some(contents)))?;
+                if self.clients.is_empty() {
+                    // Rolled back: the log took no more.
+                    return Ok(());
+                }
+            }
+            self.ask(known, 0, Wish::Commit)?;
+            known.now += Nanos::from_micros(100_000);
+            self.hear(known, true)?;
+        }
+        Ok(())
     }
 
     fn read_all(
@@ -96,8 +118,8 @@ impl World for Records {
         self.leave(known)?;
         let tx = self.host.begin(known.now).map_err(|e| stop(known, e))?;
         let (mut found, mut bytes) = (BTreeMap::new(), Vec::new());
-        for place in 0..known.pages * SLOTS {
-            let step = match self.host.read(known.now, tx, rid(place), &mut bytes) {
+        for place in 0..known.pages * known.habits.slots {
+            let step = match self.host.read(known.now, tx, rid(known, place), &mut bytes) {
                 Err(error) if known.damage_allowed && is_damage(&error) => {
                     damaged.insert(place);
                     continue;
@@ -108,20 +130,35 @@ impl World for Records {
                 return Err(Stop::Violation("a reader that is alone has to wait".into()));
             };
             known.now = ready;
-            let contents = match is_there {
-                false => None,
-                true => match bytes.as_slice().try_into() {
-                    Ok(payload) => Some(payload),
-                    Err(_) => {
-                        let what = format!("record {place} is {}", show_bytes(Some(&bytes)));
-                        return Err(Stop::Violation(what));
-                    }
-                },
-            };
-            found.insert(place, contents);
+            let contents = is_there.then(|| value::parse(&bytes, place, known.habits.bytes));
+            if contents == Some(None) {
+                let what = format!("record {place} is {}", show_bytes(Some(&bytes)));
+                return Err(Stop::Violation(what));
+            }
+            found.insert(place, contents.flatten());
         }
         known.now = self.host.abort(known.now, tx).map_err(|e| stop(known, e))?;
         Ok(found)
+    }
+
+    fn prove(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
+        known.may_fill = false;
+        self.begin(known, dice)?;
+        // To delete a record always fits, and so does one where there is none.
+        let places = known.pages * known.habits.slots;
+        let first = dice.random_range(0..places);
+        let mut from = (0..places).map(|step| (first + step) % places);
+        let wish = match from.find(|&place| known.oracle.read(place).is_some()) {
+            Some(place) => Wish::Write(place, None),
+            None => Wish::Write(first, Some(payload(self.clients[0].name, first, 0))),
+        };
+        self.ask(known, 0, wish)?;
+        if !self.clients.is_empty() {
+            self.ask(known, 0, Wish::Commit)?;
+        }
+        self.hear(known, true)?;
+        known.may_fill = true;
+        Ok(())
     }
 
     fn recovered_at(&self) -> Nanos {
@@ -137,12 +174,54 @@ impl World for Records {
     }
 }
 
+impl Client {
+    /// What it asks for next.
+    fn wishes(&mut self, known: &Known, dice: &mut Pcg64Mcg, action: u32) -> Wish {
+        let habits = known.habits;
+        let Intent { stays, brief, .. } = self.intent;
+        let lingers = habits.brief > 0 && !brief && !dice.random_bool(LEAVES);
+        if self.intent.writes == 0 && !lingers {
+            return Wish::Commit;
+        }
+        // Those that stay long keep clear of the records that brief ones change, or these would do
+        // nothing but wait.
+        let slots = match (habits.brief, brief) {
+            (0, _) => 0..habits.slots,
+            (_, true) => habits.slots * 3 / 4..habits.slots,
+            (_, false) => 0..habits.slots * 3 / 4,
+        };
+        // One that stays on its page goes from record to record.
+        let place = match self.last.filter(|_| dice.random_range(0..100) < stays) {
+            Some(last) => {
+                let (page, slot) = (last / habits.slots, last % habits.slots + 1);
+                page * habits.slots
+                    + if slots.contains(&slot) {
+                        slot
+                    } else {
+                        slots.start
+                    }
+            }
+            None => known.some_page(dice) * habits.slots + dice.random_range(slots),
+        };
+        self.last = Some(place);
+        if action >= 82 || self.intent.writes == 0 {
+            return Wish::Read(place);
+        }
+        self.intent.writes -= 1;
+        self.nth += 1;
+        let deletes = dice.random_bool(0.1);
+        let contents = (!deletes).then(|| payload(self.name, place, self.nth));
+        Wish::Write(place, contents)
+    }
+}
+
 impl Records {
     pub(super) fn new(host: Host) -> Records {
         Records {
             host,
             clients: Vec::new(),
             committing: BTreeMap::new(),
+            bytes: Vec::new(),
         }
     }
 
@@ -164,7 +243,7 @@ impl Records {
         Ok(())
     }
 
-    fn begin(&mut self, known: &mut Known) -> Done<()> {
+    fn begin(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         let tx = self
             .host
             .begin(known.now)
@@ -176,6 +255,8 @@ impl Records {
             tx,
             writes: BTreeMap::new(),
             nth: 0,
+            intent: known.intent(dice),
+            last: None,
             wish: None,
             parked: false,
         });
@@ -186,27 +267,44 @@ impl Records {
         let (name, tx) = (self.clients[which].name, self.clients[which].tx);
         match wish {
             Wish::Read(place) => {
-                let mut bytes = Vec::new();
-                let step = self.host.read(known.now, tx, rid(place), &mut bytes);
+                let mut bytes = std::mem::take(&mut self.bytes);
+                let step = self.host.read(known.now, tx, rid(known, place), &mut bytes);
                 if let Some(is_there) = self.heed(known, which, wish, step)? {
                     let own = self.clients[which].writes.get(&place).copied();
                     let right = own.unwrap_or_else(|| known.oracle.read(place));
-                    let found = is_there.then_some(bytes.as_slice());
-                    if found != right.as_ref().map(|bytes| bytes.as_slice()) {
+                    let found = is_there.then(|| value::parse(&bytes, place, known.habits.bytes));
+                    if found != right.map(Some) {
+                        let found = match found {
+                            Some(Some(payload)) => show(&Some(payload)),
+                            _ => show_bytes(is_there.then_some(&bytes)),
+                        };
+                        let right = show(&right);
                         return Err(Stop::Violation(format!(
-                            "#{name} reads {} as record {place}, not {}",
-                            show_bytes(found),
-                            show(&right)
+                            "#{name} reads {found} as record {place}, not {right}"
                         )));
                     }
                 }
+                self.bytes = bytes;
             }
             Wish::Write(place, contents) => {
                 known.note(|| format!("#{name} writes record {place}: {}", show(&contents)));
-                let bytes = contents.as_ref().map(|bytes| bytes.as_slice());
-                let step = self.host.write(known.now, tx, rid(place), bytes);
-                if self.heed(known, which, wish, step)?.is_some() {
-                    self.clients[which].writes.insert(place, contents);
+                let mut bytes = std::mem::take(&mut self.bytes);
+                if let Some(payload) = &contents {
+                    value::emit(payload, known.habits.bytes, &mut bytes);
+                }
+                let record = contents.is_some().then_some(bytes.as_slice());
+                let step = self.host.write(known.now, tx, rid(known, place), record);
+                self.bytes = bytes;
+                match step {
+                    Err(HostError::PageFull { .. }) if known.habits.may_overflow => {}
+                    Err(HostError::LogFull { .. }) if known.least_log => {
+                        self.abort(known, tx, "is too long for the log")?;
+                    }
+                    step => {
+                        if self.heed(known, which, wish, step)?.is_some() {
+                            self.clients[which].writes.insert(place, contents);
+                        }
+                    }
                 }
             }
             Wish::Commit => {
@@ -302,6 +400,7 @@ fn stop(known: &Known, error: HostError) -> Stop {
     match error {
         HostError::Device(DeviceError::Ftl(FtlError::PowerLost)) => Stop::PowerLost,
         error if known.damage_allowed && is_damage(&error) => Stop::Damaged,
+        HostError::Device(error) if known.may_fill && world::is_full(&error) => Stop::Full,
         other => Stop::Violation(format!("the host refuses: {other}")),
     }
 }

@@ -2,93 +2,33 @@
 //! each.
 
 use super::Subject;
-use super::oracle::Oracle;
-use super::run_id::RunId;
-use super::sabotage::Sabotage;
-use super::scene::{NoStart, Scene, fault_plan};
+use super::bases::{Base, Made};
+use super::faults::fault_plan;
+use super::run_id::{Fall, RunId};
+use super::scene::{NoStart, Scene};
 use super::work::Work;
 use super::world::{Known, Stop, Story, World};
-use flagstone::nand::{Chip, Cut, Entry, FaultPlan, OpKind};
+use flagstone::nand::{Chip, Entry, OpKind};
 use flagstone::units::Nanos;
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A device that has seen some use, and what it holds.
-#[derive(Clone)]
-pub(super) struct Base {
-    chip: Chip,
-    oracle: Oracle,
-    next_name: u64,
-    /// What went wrong while it was aged, which is a violation like any other.
-    violation: Option<String>,
-}
-
-/// Steps of the clients after the last cut, and while a base is made.
+/// Steps of the clients after the last cut.
 const STEPS_AFTER: u64 = 25;
-const STEPS_OF_BASE: u64 = 600;
 const STEPS_OF_DAMAGE: u64 = 400;
+/// The books are looked at after each recovery, and after so many steps.
+const CHECK_EVERY: u64 = 64;
+/// How often a run restarts at once after a cut that is not the last.
+const RESTARTS: f64 = 0.3;
 /// After everything that was ever acknowledged.
 const AT_LEISURE: Nanos = Nanos(u64::MAX);
 /// Without a cut in reach a phase ends here: the operation that was to be cut does not come.
 const STEPS_MAX: u64 = 3_000;
 
-/// Ages a device: 0 leaves it blank.
-pub(super) fn make_base(id: &RunId, sabotage: Sabotage) -> Base {
-    let scene = Scene::new(id, sabotage);
-    let blank = Base {
-        chip: scene.blank(),
-        oracle: Oracle::default(),
-        next_name: 1,
-        violation: None,
-    };
-    if id.base == 0 {
-        return blank;
-    }
-    let aged = caught(|| age(id, &scene, blank.chip.clone()));
-    // A control may not come this far; it fails soon enough on a blank device.
-    let is_control = id.published || sabotage != Sabotage::None || !id.subject.is_atomic();
-    aged.unwrap_or_else(|what| Base {
-        violation: (!is_control).then(|| format!("while the device is aged: {what}")),
-        ..blank
-    })
-}
-
-fn age(id: &RunId, scene: &Scene, chip: Chip) -> Result<Base, String> {
-    let stopped = |stop| match stop {
-        Stop::Violation(what) => what,
-        Stop::PowerLost | Stop::Damaged => "the device stops by itself".into(),
-    };
-    let open = |chip| {
-        let (stack, world) = scene.open(chip, None, FaultPlan::default(), &None);
-        (stack, world.map_err(|error| error.to_string()))
-    };
-    let mut dice = Pcg64Mcg::seed_from_u64(u64::from(id.base) ^ 0xba5e_0000);
-    let mut known = Known::new(Oracle::default(), id.clients, id.pages, 1);
-    let (stack, world) = open(chip);
-    let mut world = world?;
-    for _ in 0..STEPS_OF_BASE {
-        world.step(&mut known, &mut dice).map_err(stopped)?;
-    }
-    drop(world);
-    let chip = stack.take().into_inner().pull(u64::from(id.base), false);
-    // Whatever was in doubt is settled by looking.
-    let (stack, world) = open(chip);
-    let mut world = world?;
-    let found = world.read_all(&mut known, &mut BTreeSet::new());
-    known.oracle.verify(u64::MAX, &found.map_err(stopped)?)?;
-    drop(world);
-    Ok(Base {
-        chip: stack.take().into_inner().into_chip(),
-        next_name: known.next_name(),
-        oracle: known.oracle,
-        violation: None,
-    })
-}
-
 /// Carries `run` out; a panic is an error like any other.
-fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(super) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let outcome = super::quietly(|| catch_unwind(AssertUnwindSafe(run)));
     outcome.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -98,72 +38,96 @@ fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
 }
 
 /// Carries a run out. Panics of the stack (a broken flash rule, a failed assertion) are violations.
-pub(super) fn execute(
-    id: &RunId,
-    sabotage: Sabotage,
-    base: &Base,
-    story: &Story,
-) -> (Work, Result<(), String>) {
+pub(super) fn execute(id: &RunId, base: &Made, story: &Story) -> (Work, Result<(), String>) {
     let mut work = Work::default();
-    let result = match &base.violation {
-        Some(what) => Err(what.clone()),
-        None => caught(|| Run::new(id, sabotage, base, story).phases(&mut work)),
+    let result = match base {
+        Err(what) => Err(what.clone()),
+        Ok(base) => caught(|| Run::new(id, base, story).phases(&mut work)),
     };
     (work, result)
 }
 
 struct Run<'a> {
     id: &'a RunId,
-    scene: Scene,
+    scene: &'a Scene,
     known: Known,
     dice: Pcg64Mcg,
-    chip: Chip,
+    /// The flash while the power is off.
+    chip: Option<Chip>,
     /// When the power failed last: what was acknowledged by then must be there.
     failed_at: Nanos,
     story: &'a Story,
 }
 
+/// What the clients do between two power cuts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// They work until the power fails.
+    Cut(Fall),
+    /// They work for a while.
+    Leisure,
+    /// Nothing: the machine is switched off as soon as it is on.
+    Restart,
+}
+
 impl<'a> Run<'a> {
-    fn new(id: &'a RunId, sabotage: Sabotage, base: &Base, story: &'a Story) -> Run<'a> {
-        let mut known = Known::new(base.oracle.clone(), id.clients, id.pages, base.next_name);
+    fn new(id: &'a RunId, base: &'a Base, story: &'a Story) -> Run<'a> {
+        let scene = &base.scene;
+        let mut known = Known::new(&id.base, &scene.shape, base.oracle.clone(), base.next_name);
         known.tell(story.clone());
         Run {
             id,
-            scene: Scene::new(id, sabotage),
+            scene,
             known,
             dice: Pcg64Mcg::seed_from_u64(id.seed),
-            chip: base.chip.clone(),
+            chip: Some(base.chip.clone()),
             failed_at: AT_LEISURE,
             story,
         }
     }
 
     fn phases(mut self, work: &mut Work) -> Result<(), String> {
-        if self.id.faults.bits_beyond {
+        if self.id.base.faults.bits_beyond {
             self.known.damage_allowed = true;
             return self.damage_phase(work);
         }
         for (phase, &cut) in self.id.cuts.iter().enumerate() {
-            self.phase(phase, Some(cut), work)?;
+            // What a recovery has made of a cut must outlive a restart, also where nothing was done
+            // in between.
+            if phase > 0 && self.dice.random_bool(RESTARTS) {
+                self.phase(usize::MAX, Until::Restart, work)?;
+            }
+            self.phase(phase, Until::Cut(cut), work)?;
         }
-        self.phase(self.id.cuts.len(), None, work)?;
         // A clean restart changes nothing.
-        self.phase(self.id.cuts.len() + 1, None, work)
+        let mut last = [Until::Leisure, Until::Restart];
+        if self.dice.random_bool(0.5) {
+            last.reverse();
+        }
+        last.into_iter()
+            .try_for_each(|until| self.phase(usize::MAX, until, work))
     }
 
     /// Starts the device, looks at it, and lets the clients work until the power fails.
-    fn phase(&mut self, phase: usize, cut: Option<Cut>, work: &mut Work) -> Result<(), String> {
-        self.known
-            .note(|| format!("--- power on ({}) ---", ordinal(phase)));
+    fn phase(&mut self, phase: usize, until: Until, work: &mut Work) -> Result<(), String> {
+        self.known.note(|| match until {
+            Until::Cut(_) => format!("--- power on, until cut {} ---", phase + 1),
+            Until::Leisure => "--- power on ---".into(),
+            Until::Restart => "--- power on, and off at once ---".into(),
+        });
+        let cut = match until {
+            Until::Cut(fall) => Some(fall),
+            _ => None,
+        };
         let plan = fault_plan(self.id, phase, &mut self.dice);
-        let (stack, world) = self.scene.open(self.chip.clone(), cut, plan, self.story);
+        let (stack, world) = self.scene.open(self.take_chip(), cut, plan, self.story);
         let mut recovering = true;
         let outcome = match world {
             Ok(mut world) => {
                 let world = world.as_mut();
                 let outcome = self.looked_at(world, work);
                 recovering = outcome == Err(Stop::PowerLost);
-                let outcome = outcome.and_then(|()| self.work_on(world, cut, work));
+                let outcome = outcome.and_then(|()| self.work_on(world, until, work));
                 world.count(work);
                 outcome
             }
@@ -172,12 +136,15 @@ impl<'a> Run<'a> {
         };
         let power = stack.take().into_inner();
         work.operations += power.issued();
+        let ended = outcome.as_ref().err().filter(|stop| **stop == Stop::Full);
+        work.full += std::mem::take(&mut self.known.full) + u64::from(ended.is_some());
         match outcome {
-            Ok(()) | Err(Stop::PowerLost) => {}
+            // What has stopped on a full device has to go on after a restart.
+            Ok(()) | Err(Stop::PowerLost | Stop::Full) => {}
             Err(Stop::Damaged) => unreachable!("damage stops only runs of its own"),
             Err(Stop::Violation(what)) => return Err(what),
         }
-        if let Some(cut) = cut {
+        if let Some(Fall { cut, .. }) = cut {
             work.cuts += 1;
             work.cuts_in_recovery += u64::from(recovering);
             if power.is_off() {
@@ -186,17 +153,22 @@ impl<'a> Run<'a> {
                     self.failed_at = self.known.now;
                 }
                 self.tell_fates(&power);
-                self.chip = power.into_chip();
+                self.chip = Some(power.into_chip());
             } else {
                 self.failed_at = AT_LEISURE;
-                self.chip = power.pull(cut.dice, cut.torn);
+                self.chip = Some(power.pull(cut.dice, cut.torn));
             }
         } else {
             // The machine is switched off at leisure: everything in flight lands.
             self.failed_at = AT_LEISURE;
-            self.chip = power.into_chip();
+            self.chip = Some(power.into_chip());
         }
         Ok(())
+    }
+
+    fn take_chip(&mut self) -> Chip {
+        let chip = self.chip.take();
+        chip.expect("a phase puts it back, or the run is over")
     }
 
     /// After recovery: the books agree, and what is there may be there.
@@ -215,18 +187,21 @@ impl<'a> Run<'a> {
     fn work_on(
         &mut self,
         world: &mut dyn World,
-        cut: Option<Cut>,
+        until: Until,
         work: &mut Work,
     ) -> Result<(), Stop> {
-        let steps = if cut.is_some() {
-            STEPS_MAX
-        } else {
-            STEPS_AFTER
+        let steps = match until {
+            Until::Cut(_) => STEPS_MAX,
+            Until::Leisure => STEPS_AFTER,
+            Until::Restart => 0,
         };
+        if until == Until::Leisure && self.known.may_fill {
+            world.prove(&mut self.known, &mut self.dice)?;
+        }
         for step in 0..steps {
             work.steps += 1;
             world.step(&mut self.known, &mut self.dice)?;
-            if step % 16 == 7 {
+            if step % CHECK_EVERY == CHECK_EVERY / 8 {
                 world.check().map_err(Stop::Violation)?;
             }
         }
@@ -239,7 +214,7 @@ impl<'a> Run<'a> {
     /// So has an index that cannot be started anew from its pages.
     fn damage_phase(&mut self, work: &mut Work) -> Result<(), String> {
         let plan = fault_plan(self.id, 0, &mut self.dice);
-        let (stack, world) = self.scene.open(self.chip.clone(), None, plan, self.story);
+        let (stack, world) = self.scene.open(self.take_chip(), None, plan, self.story);
         let outcome = match world {
             Ok(mut world) => {
                 let outcome = (0..STEPS_OF_DAMAGE).try_for_each(|_| {
@@ -247,7 +222,7 @@ impl<'a> Run<'a> {
                     world.step(&mut self.known, &mut self.dice)
                 });
                 world.count(work);
-                let stopped = !matches!(self.id.subject, Subject::Protocol(_));
+                let stopped = !matches!(self.id.base.subject, Subject::Protocol(_));
                 match outcome {
                     Err(Stop::Violation(what)) => Err(what),
                     Err(_) if stopped => Ok(()),
@@ -304,14 +279,5 @@ impl<'a> Run<'a> {
                 });
             }
         }
-    }
-}
-
-fn ordinal(phase: usize) -> String {
-    match phase {
-        0 => "first".into(),
-        1 => "second".into(),
-        2 => "third".into(),
-        n => format!("{}th", n + 1),
     }
 }

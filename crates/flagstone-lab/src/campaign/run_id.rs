@@ -1,46 +1,82 @@
 //! A run's whole configuration in one word, so that it can be repeated.
 //!
 //! ```text
-//! cfc.page-flags.published/s91/b2/w4x24/f0/c113-5f-t/c7-0-n
-//! |   |          |         |   |  |     |  one per cut: operation, dice (hex), torn or not
+//! cfc.page-flags.published/g17/b2/w4x24/f1/s91/n2/c113-5f-t/c7-0-n
+//! |   |          |         |   |  |     |  |   |  one a cut: operation, dice (hex), torn or not;
+//! |   |          |         |   |  |     |  |   |  `e`, `r` and `o` fall on an erase, a reprogram, or
+//! |   |          |         |   |  |     |  |   |  an erase that overtakes programs, from there on
+//! |   |          |         |   |  |     |  |   how many cuts
+//! |   |          |         |   |  |     |  seed of what the clients do
 //! |   |          |         |   |  |     faults, a bit each
 //! |   |          |         |   |  clients x logical pages
 //! |   |          |         |   base: 0 is a blank device, others are aged by that seed
-//! |   |          |         seed of the workload
-//! |   |          the form as printed
-//! |   variant
-//! protocol, or stack
+//! |   |          |         shape: 0 is the plain one, see `shape.rs`
+//! |   |          the form as printed, or the name of a sabotage
+//! |   mode
+//! protocol, stack, or index@either
 //! ```
+//!
+//! All fields are there, in this order: what is cut short is no run id.
 
-use super::{Faults, Subject};
-use flagstone::nand::Cut;
+use super::{Faults, Sabotage, Subject};
+use crate::nearest::nearest;
+use flagstone::nand::{Aim, Cut};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Everything that decides what a run does.
+/// What a run starts on: everything that an aged device depends on, and nothing else.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunId {
+pub struct BaseId {
     /// What is under test.
     pub subject: Subject,
     /// One of its modes, or none for the default.
     pub variant: Option<&'static str>,
     /// The form as printed.
     pub published: bool,
-    /// Seed of the workload.
-    pub seed: u64,
-    /// Which aged device it starts on; 0 is a blank one.
-    pub base: u32,
+    /// A lie of the flash, or a mistake above it; only for controls.
+    pub sabotage: Sabotage,
+    /// What the device, the database on it and the clients are like; 0 is the plain shape.
+    pub shape: u32,
+    /// The seed by which the device is aged; 0 leaves it blank.
+    pub age: u32,
     /// Transactions side by side.
     pub clients: u32,
     /// Logical pages that are used.
     pub pages: u32,
-    /// What goes wrong besides the cuts.
+    /// What goes wrong besides the cuts: blocks that faults take are added.
     pub faults: Faults,
-    /// The power cuts, one after the other.
-    pub cuts: Vec<Cut>,
 }
 
-impl fmt::Display for RunId {
+/// A power cut of a run, and what it falls on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fall {
+    /// Where it falls, and what it leaves.
+    pub cut: Cut,
+    /// On which operations.
+    pub aim: Aim,
+}
+
+/// Letters of the cuts.
+const AIMS: [(char, Aim); 4] = [
+    ('c', Aim::Any),
+    ('e', Aim::Erase),
+    ('r', Aim::Reprogram),
+    ('o', Aim::Overtaking),
+];
+
+/// Everything that decides what a run does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunId {
+    /// What it starts on.
+    pub base: BaseId,
+    /// Seed of what the clients do, and of the faults.
+    pub seed: u64,
+    /// The power cuts, one after the other.
+    pub cuts: Vec<Fall>,
+}
+
+impl fmt::Display for BaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.subject)?;
         if let Some(variant) = self.variant {
@@ -49,26 +85,31 @@ impl fmt::Display for RunId {
         if self.published {
             write!(f, ".published")?;
         }
-        let RunId {
-            seed,
-            base,
+        if self.sabotage != Sabotage::None {
+            write!(f, ".{}", self.sabotage.name())?;
+        }
+        let BaseId {
+            shape,
+            age,
             clients,
             pages,
             ..
         } = self;
-        write!(
-            f,
-            "/s{seed}/b{base}/w{clients}x{pages}/f{}",
-            self.faults.bits()
-        )?;
-        for cut in &self.cuts {
-            write!(
-                f,
-                "/c{}-{:x}-{}",
-                cut.at,
-                cut.dice,
-                if cut.torn { 't' } else { 'n' }
-            )?;
+        let faults = self.faults.bits();
+        write!(f, "/g{shape}/b{age}/w{clients}x{pages}/f{faults}")
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RunId { base, seed, cuts } = self;
+        write!(f, "{base}/s{seed}/n{}", cuts.len())?;
+        for Fall { cut, aim } in cuts {
+            let Cut { at, dice, torn } = cut;
+            let letter = AIMS.iter().find(|(_, other)| other == aim);
+            let letter = letter.expect("all have a letter").0;
+            let torn = if *torn { 't' } else { 'n' };
+            write!(f, "/{letter}{at}-{dice:x}-{torn}")?;
         }
         Ok(())
     }
@@ -76,75 +117,161 @@ impl fmt::Display for RunId {
 
 /// A word that is no run id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` is not a run id: {why}; a run id looks like cfc/s91/b2/w4x24/f0/c113-5f-t")]
+#[error(
+    "`{word}` is not a run id: {why}; a run id looks like cfc/g17/b2/w4x24/f1/s91/n1/c113-5f-t"
+)]
 pub struct RunIdError {
     word: String,
     why: String,
+}
+
+/// Transactions side by side that a run can have.
+pub(super) const CLIENTS: RangeInclusive<u32> = 1..=64;
+/// Logical pages that a run can use.
+pub(super) const PAGES: RangeInclusive<u32> = 2..=64;
+/// Power cuts of a run.
+pub(super) const CUTS: RangeInclusive<usize> = 1..=3;
+/// Operations after which a cut can fall: no run has more.
+const OPERATIONS: RangeInclusive<u64> = 0..=1_000_000;
+
+/// The fields of a word, one after the other.
+struct Fields<'a>(std::str::Split<'a, char>);
+
+impl<'a> Fields<'a> {
+    /// The next field, which begins with a letter.
+    fn next(&mut self, letter: char, what: &str) -> Result<&'a str, String> {
+        let Some(field) = self.0.next() else {
+            return Err(format!(
+                "it ends before `{letter}`, {what}: was it cut short?"
+            ));
+        };
+        let rest = field.strip_prefix(letter);
+        rest.ok_or_else(|| format!("`{field}` stands where `{letter}`, {what}, belongs"))
+    }
+
+    fn number<T>(&mut self, letter: char, what: &str, from: RangeInclusive<T>) -> Result<T, String>
+    where
+        T: FromStr + PartialOrd + fmt::Display,
+    {
+        in_range(self.next(letter, what)?, what, from)
+    }
+}
+
+fn in_range<T>(text: &str, what: &str, from: RangeInclusive<T>) -> Result<T, String>
+where
+    T: FromStr + PartialOrd + fmt::Display,
+{
+    let number = text.parse().ok().filter(|number| from.contains(number));
+    number.ok_or_else(|| {
+        let (low, high) = (from.start(), from.end());
+        format!("{what} is `{text}`, not a number from {low} to {high}")
+    })
+}
+
+/// Subject, mode, form and sabotage.
+fn names(text: &str) -> Result<BaseId, String> {
+    let mut names = text.split('.');
+    let name = names.next().unwrap_or_default();
+    let subject = Subject::by_name(name).ok_or_else(|| {
+        let meant = nearest(name, &Subject::names());
+        let meant = meant.map_or_else(String::new, |meant| format!(", did you mean `{meant}`?"));
+        format!("there is no protocol, stack or index on one `{name}`{meant}")
+    })?;
+    let mut id = BaseId {
+        subject,
+        variant: None,
+        published: false,
+        sabotage: Sabotage::None,
+        shape: 0,
+        age: 0,
+        clients: *CLIENTS.start(),
+        pages: *PAGES.start(),
+        faults: Faults::default(),
+    };
+    for extra in names {
+        let mode = subject.modes().iter().skip(1).find(|mode| **mode == extra);
+        let sabotage = Sabotage::by_name(extra).filter(|&sabotage| sabotage != Sabotage::None);
+        match (mode, sabotage) {
+            (Some(mode), _) => id.variant = Some(mode),
+            (_, Some(sabotage)) if sabotage.suits(subject) => id.sabotage = sabotage,
+            _ if extra == "published" && subject.is_as_published() => id.published = true,
+            _ => return Err(format!("{subject} has no mode, form or sabotage `{extra}`")),
+        }
+    }
+    Ok(id)
+}
+
+fn fall(field: Option<&str>) -> Result<Fall, String> {
+    let field = field.ok_or("it ends before a cut: was it cut short?")?;
+    let aims = |(letter, aim): (char, Aim)| field.strip_prefix(letter).map(|rest| (rest, aim));
+    let Some((rest, aim)) = AIMS.into_iter().find_map(aims) else {
+        return Err(format!(
+            "`{field}` stands where a cut (`c`, `e`, `r` or `o`) belongs"
+        ));
+    };
+    let mut parts = rest.split('-');
+    let (Some(at), Some(dice), Some(torn), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(format!(
+            "the cut `{field}` is not an operation, dice and `t` or `n`: was it cut short?"
+        ));
+    };
+    let cut = Cut {
+        at: in_range(at, "the operation of a cut", OPERATIONS)?,
+        dice: u64::from_str_radix(dice, 16)
+            .map_err(|_| format!("the dice of a cut are `{dice}`, not a hexadecimal number"))?,
+        torn: match torn {
+            "t" => true,
+            "n" => false,
+            _ => return Err(format!("a cut ends with `{torn}`, not with `t` or `n`")),
+        },
+    };
+    Ok(Fall { cut, aim })
+}
+
+fn parse(word: &str) -> Result<RunId, String> {
+    let mut fields = Fields(word.split('/'));
+    let mut base = names(fields.0.next().unwrap_or_default())?;
+    base.shape = fields.number('g', "the shape", 0..=u32::MAX)?;
+    base.age = fields.number('b', "the base", 0..=u32::MAX)?;
+    let used = fields.next('w', "clients and pages")?;
+    let (clients, pages) = used
+        .split_once('x')
+        .ok_or_else(|| format!("`w{used}` is not clients x pages"))?;
+    base.clients = in_range(clients, "the number of clients", CLIENTS)?;
+    base.pages = in_range(pages, "the number of pages", PAGES)?;
+    let bits = fields.number('f', "the faults", 0..=Faults::BITS_MAX)?;
+    base.faults = Faults::from_bits(bits).expect("in range");
+    let seed = fields.number('s', "the seed", 0..=u64::MAX)?;
+    let cuts = fields.number('n', "the number of cuts", CUTS)?;
+    let cuts = (0..cuts).map(|_| fall(fields.0.next()));
+    let id = RunId {
+        base,
+        seed,
+        cuts: cuts.collect::<Result<_, String>>()?,
+    };
+    if let Some(more) = fields.0.next() {
+        return Err(format!("`{more}` follows the last cut"));
+    }
+    // A mode or a form twice, a number with a sign or zeros before it.
+    let again = id.to_string();
+    if again != word {
+        return Err(format!("it would be written `{again}`"));
+    }
+    super::scene::Scene::new(&id.base)?;
+    Ok(id)
 }
 
 impl FromStr for RunId {
     type Err = RunIdError;
 
     fn from_str(word: &str) -> Result<Self, RunIdError> {
-        let fail = |why: String| RunIdError {
+        let word = word.trim();
+        parse(word).map_err(|why| RunIdError {
             word: word.into(),
             why,
-        };
-        let mut parts = word.trim().split('/');
-        let mut names = parts.next().unwrap_or_default().split('.');
-        let name = names.next().unwrap_or_default();
-        let subject = Subject::by_name(name);
-        let subject = subject.ok_or_else(|| fail(format!("no protocol or stack `{name}`")))?;
-        let (mut variant, mut published) = (None, false);
-        for extra in names {
-            if extra == "published" {
-                published = true;
-            } else {
-                let known = subject.modes().iter().find(|mode| **mode == extra);
-                variant = Some(*known.ok_or_else(|| fail(format!("no mode `{extra}`")))?);
-            }
-        }
-        let mut id = RunId {
-            subject,
-            variant,
-            published,
-            seed: 0,
-            base: 0,
-            clients: 4,
-            pages: 24,
-            faults: Faults::default(),
-            cuts: Vec::new(),
-        };
-        for part in parts {
-            let bad = || fail(format!("`{part}` is not understood"));
-            let (letter, rest) = part.split_at_checked(1).ok_or_else(bad)?;
-            match letter {
-                "s" => id.seed = rest.parse().map_err(|_| bad())?,
-                "b" => id.base = rest.parse().map_err(|_| bad())?,
-                "w" => {
-                    let (clients, pages) = rest.split_once('x').ok_or_else(bad)?;
-                    id.clients = clients.parse().map_err(|_| bad())?;
-                    id.pages = pages.parse().map_err(|_| bad())?;
-                    if !(1..=64).contains(&id.clients) || !(2..=64).contains(&id.pages) {
-                        return Err(bad());
-                    }
-                }
-                "f" => {
-                    let bits = rest.parse().map_err(|_| bad())?;
-                    id.faults = Faults::from_bits(bits).ok_or_else(bad)?;
-                }
-                "c" => {
-                    let mut fields = rest.split('-');
-                    let mut next = || fields.next().ok_or_else(bad);
-                    let at = next()?.parse().map_err(|_| bad())?;
-                    let dice = u64::from_str_radix(next()?, 16).map_err(|_| bad())?;
-                    let torn = next()? == "t";
-                    id.cuts.push(Cut { at, dice, torn });
-                }
-                _ => return Err(bad()),
-            }
-        }
-        Ok(id)
+        })
     }
 }
 
@@ -152,21 +279,128 @@ impl FromStr for RunId {
 mod tests {
     use super::*;
 
+    const WHOLE: [&str; 6] = [
+        "scc.published/g0/b2/w4x24/f3/s91/n2/e113-5f-t/r7-0-n",
+        "cfc.page-flags.published.sync-ignored/g17/b0/w1x2/f0/s0/n1/c0-0-n",
+        "force:scc/g4294967295/b4294967295/w64x64/f15/s18446744073709551615/n1/c1000000-ffffffffffffffff-t",
+        "cfc-ex.one-death/g3/b1/w32x24/f1/s7/n3/c3-5f-n/c4-1-n/c5-2-t",
+        "bptree@wal/g1/b1/w4x24/f16/s7/n1/c3-5f-n",
+        "sal@plain.no-undo/g1/b1/w4x24/f0/s7/n1/c3-5f-n",
+    ];
+
+    fn error(word: &str) -> String {
+        word.parse::<RunId>().expect_err(word).to_string()
+    }
+
     #[test]
     fn a_run_id_comes_back_from_its_word() {
-        for word in [
-            "plain.published/s91/b2/w4x24/f3/c113-5f-t/c7-0-n",
-            "force:scc/s7/b0/w4x24/f0/c3-5f-n",
-        ] {
+        for word in WHOLE {
             assert_eq!(word.parse::<RunId>().unwrap().to_string(), word);
         }
     }
 
     #[test]
+    fn what_is_cut_short_is_no_run_id() {
+        for word in WHOLE {
+            // The dice are the only field that a shorter one could pass for, and `t` or `n` follow.
+            for end in (0..word.len()).filter(|&end| word.is_char_boundary(end)) {
+                let _ = error(&word[..end]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_twice_one_that_is_missing_and_one_that_nobody_knows_are_refused() {
+        for word in WHOLE {
+            let fields: Vec<&str> = word.split('/').collect();
+            for at in 0..fields.len() {
+                let mut twice = fields.clone();
+                twice.insert(at, fields[at]);
+                let _ = error(&twice.join("/"));
+                let mut without = fields.clone();
+                without.remove(at);
+                let _ = error(&without.join("/"));
+                let mut other = fields.clone();
+                other.insert(at, "q1");
+                let _ = error(&other.join("/"));
+            }
+        }
+    }
+
+    #[test]
     fn a_wrong_word_says_what_is_wrong() {
-        let error = |word: &str| word.parse::<RunId>().unwrap_err().to_string();
-        assert!(error("nope/s1").contains("no protocol or stack `nope`"));
-        assert!(error("plain/q1").contains("`q1` is not understood"));
-        assert!(error("plain/c1-zz-t").contains("`c1-zz-t` is not understood"));
+        let rest = "g0/b2/w4x24/f3/s91/n1/c113-5f-t";
+        for (word, what) in [
+            ("scc".to_string(), "ends before `g`, the shape"),
+            (
+                "scc/s1".to_string(),
+                "`s1` stands where `g`, the shape, belongs",
+            ),
+            (format!("ssc/{rest}"), "did you mean `scc`?"),
+            (format!("cfc_ex/{rest}"), "did you mean `cfc-ex`?"),
+            (
+                format!("cfc.block-flags/{rest}"),
+                "has no mode, form or sabotage `block-flags`",
+            ),
+            (
+                format!("plain.published/{rest}"),
+                "has no mode, form or sabotage `published`",
+            ),
+            (
+                format!("afc-ex.one-death/{rest}"),
+                "has no mode, form or sabotage `one-death`",
+            ),
+            (
+                format!("scc.published.published/{rest}"),
+                "it would be written",
+            ),
+            (
+                format!("scc/{}", rest.replace("w4x24", "w0x24")),
+                "a number from 1 to 64",
+            ),
+            (
+                format!("scc/{}", rest.replace("w4x24", "w4x65")),
+                "a number from 2 to 64",
+            ),
+            (
+                format!("scc/{}", rest.replace("f3", "f32")),
+                "a number from 0 to 31",
+            ),
+            (
+                format!("scc/{}", rest.replace("g0", "g4294967296")),
+                "the shape is",
+            ),
+            (
+                format!("scc/{}", rest.replace("g0", "g+0")),
+                "it would be written",
+            ),
+            (
+                format!("scc/{}", rest.replace("n1", "n4")),
+                "a number from 1 to 3",
+            ),
+            (
+                format!("scc/{}", rest.replace("n1", "n2")),
+                "ends before a cut",
+            ),
+            (
+                format!("scc/{}", rest.replace("c113", "c1000001")),
+                "the operation of a cut",
+            ),
+            (
+                format!("scc/{}", rest.replace("5f", "zz")),
+                "not a hexadecimal number",
+            ),
+            (
+                format!("scc/{}", rest.replace("-t", "-x")),
+                "not with `t` or `n`",
+            ),
+            (
+                format!("scc/{rest}/c1-1-n"),
+                "`c1-1-n` follows the last cut",
+            ),
+        ] {
+            let error = error(&word);
+            assert!(error.contains(what), "{error}");
+        }
     }
 }

@@ -37,7 +37,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All lies, with the name that commands use.
-    pub const ALL: [(Sabotage, &'static str); 21] = [
+    pub const ALL: [(Sabotage, &'static str); 22] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
         (Sabotage::EccIgnored, "ecc-ignored"),
@@ -51,11 +51,12 @@ impl Sabotage {
         (Sabotage::Index(Flaw::CommitNotForced), "commit-not-forced"),
         (Sabotage::Index(Flaw::NoUndo), "no-undo"),
         (Sabotage::Index(Flaw::UndoNotLogged), "undo-not-logged"),
-        // Without R1 to R4 of `flagstone::index::sal::recovery`.
+        // Without R1 to R5 of `flagstone::index::sal::recovery`.
         (Sabotage::Index(Flaw::PagesFirst), "pages-first"),
         (Sabotage::Index(Flaw::CoversAll), "covers-all"),
         (Sabotage::Index(Flaw::RemovedAlone), "removed-alone"),
         (Sabotage::Index(Flaw::UndoneFirst), "undone-first"),
+        (Sabotage::Index(Flaw::NotCarried), "not-carried"),
         // Without D12 of `flagstone::commit::records`.
         (Sabotage::CfcEx(host::Sabotage::FlagLost), "flag-lost"),
         (Sabotage::CfcEx(host::Sabotage::OneDeath), "one-death"),
@@ -69,6 +70,21 @@ impl Sabotage {
             "torn-flag-stays",
         ),
     ];
+
+    /// By the name that commands use.
+    pub fn by_name(name: &str) -> Option<Sabotage> {
+        let mut all = Sabotage::ALL.iter();
+        all.find(|(_, other)| *other == name)
+            .map(|(sabotage, _)| *sabotage)
+    }
+
+    /// The name that commands use.
+    pub fn name(self) -> &'static str {
+        let mut all = Sabotage::ALL.iter();
+        all.find(|(sabotage, _)| *sabotage == self)
+            .expect("all are named")
+            .1
+    }
 
     /// Whether it can be done to a subject.
     pub fn suits(self, subject: Subject) -> bool {

@@ -4,22 +4,20 @@ use super::keys::{Index, Keys};
 use super::pages::Pages;
 use super::records::Records;
 use super::sabotage::{Sabotage, Sabotaged};
+use super::shape::{DatabaseShape, Shape};
 use super::world::{Story, World, is_damage};
-use super::{Below, RunId, Subject};
-use flagstone::buffer::PolicyKind;
-use flagstone::commit::{Device, DeviceError, Group, Options};
-use flagstone::ftl::{Config, FtlError, VictimPolicy};
+use super::{BaseId, Below, Fall, Subject};
+use flagstone::commit::{
+    Device, DeviceError, Group, Kind, Options, RecordDevice, RecordKind, RecordOptions,
+};
+use flagstone::ftl::{Config, FtlError};
 use flagstone::host::{self, Host, HostConfig, HostError};
 use flagstone::index::sal::Transactions;
 use flagstone::index::{
     DeviceStore, HostStore, IndexError, IndexKind, Recoverable, Settings, Store, StoreError,
 };
-use flagstone::nand::{
-    Cell, Chip, Cut, Fault, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer,
-};
+use flagstone::nand::{Cell, Chip, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer};
 use flagstone::units::Nanos;
-use rand::RngExt;
-use rand_pcg::Pcg64Mcg;
 use std::rc::Rc;
 use thiserror::Error;
 
@@ -74,25 +72,10 @@ pub(super) struct Scene {
     host: HostConfig,
     pub(super) geometry: Geometry,
     pub(super) config: Config,
-    pub(super) sabotage: Sabotage,
+    pub(super) shape: Shape,
+    sabotage: Sabotage,
     timing: Timing,
-    /// Whether log regions of the index grow until they are full.
-    fills_regions: bool,
 }
-
-/// Whether a database of records is on a device of many planes and slow programs, with hardly any
-/// frames: pages that supersede others are still in flight when those are collected. Some of the
-/// aged devices are like that.
-fn is_wide(id: &RunId) -> bool {
-    let records = matches!(
-        id.subject,
-        Subject::Stack(host::Stack::CfcEx | host::Stack::AfcEx)
-    );
-    records && id.base % 4 == 3
-}
-
-/// Pages of the log of a database.
-const LOG_PAGES: u32 = 32;
 
 /// Pages of an index, its journal and metadata included.
 const INDEX_PAGES: u32 = 96;
@@ -101,6 +84,15 @@ const INDEX_PAGES: u32 = 96;
 /// checkpoint.
 const INDEX_LOG_PAGES: u32 = 96;
 const INDEX_CHECKPOINT_EVERY: u64 = 5;
+
+/// Blocks of a plane, and bytes of a page at the most: what needs more has another reason not to
+/// work.
+const BLOCKS_MIN: u32 = 4;
+const BLOCKS_MAX: u32 = 512;
+const PAGE_BYTES_MAX: u32 = 1024;
+
+/// Blocks that program and erase failures may take in a run.
+const FAILING_BLOCKS: u32 = 6;
 
 const TIMING: Timing = Timing {
     read: Nanos::from_micros(25),
@@ -111,49 +103,25 @@ const TIMING: Timing = Timing {
 };
 
 impl Scene {
-    /// The smallest device on which the protocol works with a little room to spare, so that the
-    /// collector, checkpoints and zone slides never rest.
-    pub(super) fn new(id: &RunId, sabotage: Sabotage) -> Scene {
+    /// The smallest device of the shape on which the subject works, and what the shape adds.
+    ///
+    /// # Errors
+    /// Says why it does not work on any.
+    pub(super) fn new(id: &BaseId) -> Result<Scene, String> {
+        let shape = Shape::of(id.shape, id.subject);
+        let device = &shape.device;
         let options = Options {
             as_published: id.published,
             block_flags: id.variant != Some("page-flags"),
             group: match id.variant {
                 Some("page-full") => Group::PageFull,
-                _ => Group::Count(3),
+                _ => device.group,
             },
-            group_timeout: Nanos::from_micros(900),
-            zone_blocks: 6,
+            group_timeout: device.group_timeout,
+            zone_blocks: device.zone_blocks,
             log_heads: 2,
         };
-        let wide = is_wide(id);
-        // So small that pages are evicted, checkpoints taken, and the log comes round, all the
-        // time.
-        let host = HostConfig {
-            frames: if wide { 2 } else { 3 + (id.seed % 6) as usize },
-            policy: PolicyKind::ALL[(id.seed % PolicyKind::ALL.len() as u64) as usize],
-            log_pages: LOG_PAGES,
-            log_buffer_bytes: 300,
-            checkpoint_every: 3,
-            // A device is made for one, and runs share aged devices.
-            max_c: 2 + (id.base % 2) as u8,
-            group_wait: match id.subject {
-                Subject::Stack(host::Stack::Wal) if id.seed % 3 == 2 => Nanos::from_micros(500),
-                _ => Nanos::ZERO,
-            },
-            sabotage: sabotage.of_host(),
-            ..HostConfig::default()
-        };
-        let host = match id.subject {
-            // A transaction changes as many pages as the index likes. Where pages are to be lost,
-            // they have to be read.
-            Subject::Index(..) => HostConfig {
-                frames: host.frames + if id.faults.bits_beyond { 1 } else { 24 },
-                log_pages: 4 * LOG_PAGES,
-                checkpoint_every: 12,
-                ..host
-            },
-            _ => host,
-        };
+        let host = host(id, &shape);
         let log_pages = match id.subject.below() {
             Below::Protocol(_) | Below::Stack(host::Stack::Force(_)) => 0,
             Below::Stack(_) => host.log_pages,
@@ -167,67 +135,84 @@ impl Scene {
             over_provision: 0.0,
             logical_pages: Some(data_pages + log_pages),
             gc_threshold: 0.0,
-            victims: VictimPolicy::WearAware { margin: 3 },
-            static_wear_gap: Some(6),
-            copies_stay: false,
-            summary_pages: true,
+            victims: device.victims,
+            static_wear_gap: device.static_wear_gap,
+            copies_stay: device.copies_stay,
+            summary_pages: device.summary_pages,
         };
         let mut geometry = Geometry {
-            channels: 1,
+            channels: device.channels,
             packages_per_channel: 1,
-            planes_per_package: if wide { 8 } else { 2 },
-            blocks_per_plane: 4,
-            pages_per_block: 6,
-            page_bytes: 256,
+            planes_per_package: device.planes_per_channel,
+            blocks_per_plane: BLOCKS_MIN,
+            pages_per_block: device.pages_per_block,
+            page_bytes: device.page_bytes,
             spare_bytes: 64,
             cell: Cell::Slc {
                 // The page itself, and a flag for each transaction that has records in it.
-                partial_programs: 1 + u8::max(1, id.subject.protocol().map_or(host.max_c, |_| 1)),
+                partial_programs: 1 + id.subject.protocol().map_or(host.max_c, |_| 1),
             },
-            strict_order: is_strict(id),
+            strict_order: device.strict_order,
         };
-        let suits = |geometry: &Geometry| match id.subject.protocol() {
-            Some(kind) => kind.suits(geometry, &config).is_ok(),
-            // The same needs as the page-level form, and room for versions side by side.
-            None => {
-                let blocks = (data_pages + log_pages).div_ceil(geometry.pages_per_block);
-                geometry.blocks_per_plane > 12.max(blocks * 3 / 4)
+        let records = RecordOptions {
+            max_c: host.max_c,
+            as_published: id.published,
+        };
+        let suits = |geometry: &Geometry| match id.subject.below() {
+            Below::Protocol(kind) | Below::Stack(host::Stack::Force(kind)) => {
+                kind.suits(geometry, &config)
+            }
+            Below::Stack(host::Stack::Wal) => Kind::Plain.suits(geometry, &config),
+            Below::Stack(host::Stack::CfcEx) => {
+                RecordDevice::suits(RecordKind::CfcEx, geometry, &config, &records)
+            }
+            Below::Stack(host::Stack::AfcEx) => {
+                RecordDevice::suits(RecordKind::AfcEx, geometry, &config, &records)
             }
         };
-        while !suits(&geometry) {
+        while let Err(why) = suits(&geometry) {
             geometry.blocks_per_plane += 1;
+            if geometry.blocks_per_plane <= BLOCKS_MAX {
+                continue;
+            }
+            // The spare areas of a block may not fit its summary page.
+            geometry.page_bytes *= 2;
+            geometry.blocks_per_plane = BLOCKS_MIN;
+            if geometry.page_bytes > PAGE_BYTES_MAX {
+                let (shape, subject) = (id.shape, id.subject);
+                return Err(format!("no device of shape {shape} suits {subject}: {why}"));
+            }
         }
         // Pages of live transactions, uncommitted leftovers, zones; and blocks that faults take.
         let zoned = id
             .subject
             .protocol()
             .is_some_and(|kind| kind.info().format.zoned);
-        geometry.blocks_per_plane += match (zoned, wide) {
-            (true, _) => 12,
-            (_, true) => 1,
-            _ => 5,
-        };
-        geometry.blocks_per_plane += 2 * u32::from(id.faults.bits() != 0);
-        Scene {
+        geometry.blocks_per_plane += device.spare_blocks + if zoned { 7 } else { 0 };
+        if id.faults.program_fails || id.faults.erase_fails {
+            geometry.blocks_per_plane += FAILING_BLOCKS.div_ceil(geometry.planes());
+        }
+        Ok(Scene {
             subject: id.subject,
             options,
             host,
             geometry,
             config,
-            sabotage,
             timing: Timing {
-                program: Nanos::from_micros(if wide { 1000 } else { 200 }),
+                program: device.program,
+                transfer_ps_per_byte: device.transfer_ps_per_byte,
                 ..TIMING
             },
-            fills_regions: id.subject.recovers_itself() && id.base % 3 == 1,
-        }
+            sabotage: id.sabotage,
+            shape,
+        })
     }
 
     /// An index that recovers itself merges a log region when a search makes it, mostly. On some
     /// devices it does so when the region is full only, and regions are as short as can be.
     fn settings(&self, index: IndexKind) -> Settings {
         let tiny = index.info().tiny();
-        match self.fills_regions {
+        match self.shape.habits.fills_regions && self.subject.recovers_itself() {
             true => tiny.with("split", "lazy").with("false_positive", 0.0001),
             false => tiny,
         }
@@ -241,7 +226,7 @@ impl Scene {
     pub(super) fn open(
         &self,
         chip: Chip,
-        cut: Option<Cut>,
+        cut: Option<Fall>,
         plan: FaultPlan,
         story: &Story,
     ) -> (Stack, Result<Box<dyn World>, NoStart>) {
@@ -249,8 +234,8 @@ impl Scene {
         if story.is_some() {
             power = power.telling();
         }
-        if let Some(cut) = cut {
-            power = power.arm(cut);
+        if let Some(Fall { cut, aim }) = cut {
+            power = power.arm(cut).aim(aim);
         }
         let stack = Shared::new(Faulty::new(power, plan));
         let flash = Sabotaged::new(stack.clone(), self.sabotage);
@@ -298,41 +283,40 @@ impl Scene {
     }
 }
 
-/// Whether a run's device demands ascending order inside a block: some do, so that what a protocol
-/// does instead of reprogramming is broken as well.
-pub(super) fn is_strict(id: &RunId) -> bool {
-    id.subject.may_reprogram() && id.seed % 7 == 6
-}
-
-/// The faults of one phase of a run, by its seed.
-pub(super) fn fault_plan(id: &RunId, phase: usize, dice: &mut Pcg64Mcg) -> FaultPlan {
-    let mut faults = Vec::new();
-    let mut strike = |wanted: bool, fault: Fault, within: u64, dice: &mut Pcg64Mcg| {
-        if wanted && phase < 3 && dice.random_bool(0.7) {
-            faults.push((dice.random_range(0..within), fault));
-        }
+/// The database of a shape.
+fn host(id: &BaseId, shape: &Shape) -> HostConfig {
+    let DatabaseShape {
+        frames,
+        policy,
+        log_pages,
+        log_buffer_bytes,
+        checkpoint_every,
+        max_c,
+        group_wait,
+    } = shape.database;
+    let mut host = HostConfig {
+        frames,
+        policy,
+        log_buffer_bytes,
+        checkpoint_every,
+        max_c,
+        group_wait,
+        sabotage: id.sabotage.of_host(),
+        ..HostConfig::default()
     };
-    strike(id.faults.program_fails, Fault::ProgramFails, 150, dice);
-    strike(id.faults.erase_fails, Fault::EraseFails, 20, dice);
-    for _ in 0..4 {
-        strike(
-            id.faults.bits_correctable,
-            Fault::BitErrors { bits: 4 },
-            400,
-            dice,
-        );
+    if matches!(id.subject, Subject::Index(..)) {
+        // A transaction changes as many pages as the index likes. Where pages are to be lost, they
+        // have to be read.
+        host.frames += if id.faults.bits_beyond { 1 } else { 24 };
+        host.checkpoint_every *= 4;
     }
-    // An index reads little that it has not in memory.
-    let (times, within) = match id.subject {
-        Subject::Index(..) => (3, 200),
-        _ => (1, 900),
+    let Below::Stack(stack) = id.subject.below() else {
+        return host;
     };
-    for _ in 0..times {
-        let lost = Fault::BitErrors { bits: 40 };
-        strike(id.faults.bits_beyond, lost, within, dice);
+    let least = host.log_pages_min(stack, shape.device.page_bytes as usize);
+    host.log_pages = log_pages.unwrap_or(least).max(least);
+    if matches!(id.subject, Subject::Index(..)) {
+        host.log_pages *= 4;
     }
-    FaultPlan {
-        faults,
-        correctable_bits: 8,
-    }
+    host
 }

@@ -1,42 +1,45 @@
 //! Looks for a smaller run that fails, so that its story is short.
 
 use super::Work;
-use super::run::{execute, make_base};
-use super::run_id::RunId;
-use super::sabotage::Sabotage;
+use super::bases::Bases;
+use super::run::execute;
+use super::run_id::{CLIENTS, PAGES, RunId};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 /// Candidates that are tried.
 const TRIES: u64 = 6_000;
 
-/// The failing run with the fewest flash operations that a search finds: blank device, fewer
-/// clients and pages, fewer and earlier cuts, then by chance.
-pub(super) fn shrink(id: &RunId, sabotage: Sabotage) -> RunId {
-    let mut best = (size(id, sabotage).unwrap_or(u64::MAX), id.clone());
+/// The failing run with the fewest flash operations that a search finds: blank device, plain shape,
+/// fewer clients and pages, fewer and earlier cuts, then by chance.
+pub(super) fn shrink(id: &RunId) -> RunId {
+    let bases = Bases::default();
+    let mut best = (size(id, &bases).unwrap_or(u64::MAX), id.clone());
     let mut dice = Pcg64Mcg::seed_from_u64(id.seed);
     for attempt in 0..TRIES {
         let mut next = best.1.clone();
         match attempt % 4 {
-            0 => next.base = 0,
+            0 => next.base.age = 0,
             1 => {
-                let keep = dice.random_range(0..next.cuts.len().max(1));
+                let drop = dice.random_range(0..next.cuts.len());
                 if next.cuts.len() > 1 {
-                    next.cuts.remove(keep);
+                    next.cuts.remove(drop);
                 }
             }
+            2 => next.base.shape = 0,
             _ => {}
         }
         if attempt > 200 {
-            next.base = 0;
+            next.base.age = 0;
         }
         if dice.random_bool(0.5) {
-            next.clients = dice.random_range(1..=next.clients);
+            next.base.clients = dice.random_range(*CLIENTS.start()..=next.base.clients);
         }
         if dice.random_bool(0.5) {
-            next.pages = dice.random_range(2..=next.pages);
+            next.base.pages = dice.random_range(*PAGES.start()..=next.base.pages);
         }
-        for cut in &mut next.cuts {
+        for fall in &mut next.cuts {
+            let cut = &mut fall.cut;
             if dice.random_bool(0.7) {
                 cut.at = dice.random_range(0..=cut.at);
             }
@@ -48,7 +51,7 @@ pub(super) fn shrink(id: &RunId, sabotage: Sabotage) -> RunId {
         if dice.random_bool(0.8) {
             next.seed = dice.random_range(0..10_000);
         }
-        if let Some(size) = size(&next, sabotage)
+        if let Some(size) = size(&next, &bases)
             && size < best.0
         {
             best = (size, next);
@@ -58,12 +61,11 @@ pub(super) fn shrink(id: &RunId, sabotage: Sabotage) -> RunId {
 }
 
 /// Operations of a run that fails; nothing if it does not.
-fn size(id: &RunId, sabotage: Sabotage) -> Option<u64> {
-    let base = make_base(id, sabotage);
-    let (work, result) = execute(id, sabotage, &base, &None);
+fn size(id: &RunId, bases: &Bases) -> Option<u64> {
+    let (work, result) = execute(id, &bases.get(&id.base), &None);
     let Work {
         operations, steps, ..
     } = work;
-    let aged = if id.base == 0 { 0 } else { 1_000 };
+    let aged = if id.base.age == 0 { 0 } else { 1_000 };
     result.is_err().then_some(operations * 4 + steps + aged)
 }

@@ -1,8 +1,9 @@
 //! A run told operation by operation, in flash words.
 
-use super::run::{execute, make_base};
+use super::bases::Base;
+use super::run::execute;
 use super::run_id::RunId;
-use super::sabotage::Sabotage;
+use super::scene::Scene;
 use flagstone::ftl::{Header, Kind as PageKind, header};
 use flagstone::nand::{Entry, OpKind};
 use std::cell::RefCell;
@@ -10,14 +11,20 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 /// Repeats a run and tells it: one line an operation, notes of the host in between, the verdict
-/// last. The flag says whether the run ended in a violation.
-pub fn tell(id: &RunId, sabotage: Sabotage, with_reads: bool) -> (String, bool) {
+/// last. The flag says whether the run ended in a violation. Where one was met while the device was
+/// aged, that is told.
+pub fn tell(id: &RunId, with_reads: bool) -> (String, bool) {
     let story = Rc::new(RefCell::new(Vec::new()));
-    let base = make_base(id, sabotage);
-    let (_, result) = execute(id, sabotage, &base, &Some(Rc::clone(&story)));
-    let pages_per_block = super::scene::Scene::new(id, sabotage)
-        .geometry
-        .pages_per_block;
+    let telling = Some(Rc::clone(&story));
+    let mut base = Base::make(&id.base, &None);
+    if base.is_err() {
+        base = Base::make(&id.base, &telling);
+    }
+    let pages_per_block = match &base {
+        Ok(base) => base.scene.geometry.pages_per_block,
+        Err(_) => Scene::new(&id.base).map_or(1, |scene| scene.geometry.pages_per_block),
+    };
+    let (_, result) = execute(id, &base, &telling);
     let mut text = String::new();
     for entry in story.borrow().iter() {
         if let Some(line) = line(entry, pages_per_block, with_reads) {

@@ -64,6 +64,20 @@ impl Subject {
         })
     }
 
+    /// All names that [`Subject::by_name`] knows.
+    pub fn names() -> Vec<String> {
+        let protocols = Kind::ALL.iter().copied().map(Below::Protocol);
+        let below = protocols.chain(Stack::all().into_iter().map(Below::Stack));
+        let below: Vec<Below> = below.collect();
+        let on = |&index| below.iter().map(move |&on| Subject::Index(index, on));
+        let indexes = IndexKind::ALL.iter().flat_map(on);
+        let possible = indexes.filter(|subject| subject.is_possible());
+        let names = below.iter().map(Below::to_string);
+        names
+            .chain(possible.map(|subject| subject.to_string()))
+            .collect()
+    }
+
     /// The device or database that it is, or is on.
     pub(super) fn below(self) -> Below {
         match self {
@@ -107,6 +121,20 @@ impl Subject {
     /// Whether it reprograms flags in place, and can do without where the device forbids it.
     pub(super) fn may_reprogram(self) -> bool {
         self.protocol().is_some_and(|kind| kind.info().reprograms)
+    }
+
+    /// Whether there is a form as printed that differs from the repaired one.
+    pub fn is_as_published(self) -> bool {
+        match self {
+            Subject::Protocol(kind) => kind.info().as_published,
+            Subject::Stack(_) | Subject::Index(..) => false,
+        }
+    }
+
+    /// Whether it sets flags in place where it can.
+    pub(super) fn sets_flags(self) -> bool {
+        let records = matches!(self.below(), Below::Stack(Stack::CfcEx | Stack::AfcEx));
+        records || self.may_reprogram()
     }
 
     /// Its modes by name, the default first.

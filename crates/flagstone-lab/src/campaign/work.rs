@@ -19,6 +19,9 @@ pub struct Work {
     pub checkpoints: u64,
     /// Blocks retired.
     pub retired: u64,
+    /// Databases and indexes that stopped because their device was full, and transactions that were
+    /// rolled back for it.
+    pub full: u64,
     /// Flash operations issued (programs, reprograms, erases).
     pub operations: u64,
 }
@@ -42,6 +45,7 @@ impl std::ops::AddAssign for Work {
         self.collections += other.collections;
         self.checkpoints += other.checkpoints;
         self.retired += other.retired;
+        self.full += other.full;
         self.operations += other.operations;
     }
 }

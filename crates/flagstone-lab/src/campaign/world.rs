@@ -1,7 +1,9 @@
 //! What a run is about: something that transactions work on, the clients that do so at random by a
 //! seed, and what is known of what they may see.
 
+use super::BaseId;
 use super::oracle::{Contents, Oracle, Place, show};
+use super::shape::{Habits, Shape};
 use super::work::Work;
 use flagstone::commit::DeviceError;
 use flagstone::ftl::FtlError;
@@ -23,6 +25,8 @@ pub(super) enum Stop {
     PowerLost,
     /// A page that is needed was lost to bit errors; only where these are injected.
     Damaged,
+    /// The device is full, and what is on it cannot go on; only where it may be.
+    Full,
     /// Something that must not be.
     Violation(String),
 }
@@ -34,12 +38,22 @@ pub(super) trait World {
     /// One step of some client.
     fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()>;
 
+    /// Fills pages that are to be full, before anything else happens.
+    fn fill(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
+        let _ = (known, dice);
+        Ok(())
+    }
+
     /// Reads every place. What bit errors destroyed is left out where they are allowed.
     fn read_all(
         &mut self,
         known: &mut Known,
         damaged: &mut BTreeSet<Place>,
     ) -> Done<BTreeMap<Place, Contents>>;
+
+    /// A small transaction, alone on a device that was just started: it must commit, however full
+    /// the device is.
+    fn prove(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()>;
 
     /// When recovery was over.
     fn recovered_at(&self) -> Nanos;
@@ -59,20 +73,31 @@ pub(super) struct Known {
     pub(super) clients: usize,
     /// Logical pages that are used.
     pub(super) pages: u32,
+    pub(super) habits: Habits,
     /// Pages lost to bit errors are reported, not wrong.
     pub(super) damage_allowed: bool,
+    /// The device may be full.
+    pub(super) may_fill: bool,
+    /// The log may be too short for a transaction.
+    pub(super) least_log: bool,
+    /// How often something was given up because the device was full.
+    pub(super) full: u64,
     next_name: u64,
     story: Story,
 }
 
 impl Known {
-    pub(super) fn new(oracle: Oracle, clients: u32, pages: u32, first_name: u64) -> Known {
+    pub(super) fn new(id: &BaseId, shape: &Shape, oracle: Oracle, first_name: u64) -> Known {
         Known {
             oracle,
             now: Nanos::ZERO,
-            clients: clients as usize,
-            pages,
+            clients: id.clients as usize,
+            pages: id.pages,
+            habits: shape.habits,
             damage_allowed: false,
+            may_fill: shape.device.may_fill,
+            least_log: shape.database.log_pages.is_none(),
+            full: 0,
             next_name: first_name,
             story: None,
         }
@@ -104,15 +129,42 @@ impl Known {
         }
     }
 
-    /// Mostly a little time passes, now and then enough for everything in flight to end.
+    /// Time passes, or does not: a little, or enough for everything in flight to end.
     pub(super) fn pass_time(&mut self, dice: &mut Pcg64Mcg) {
-        let micros = match dice.random_range(0..10) {
-            0..5 => 0,
-            5..8 => dice.random_range(0..300),
-            8 => dice.random_range(0..2_000),
+        if dice.random_range(0..100) < self.habits.at_once {
+            return;
+        }
+        let micros = match dice.random_range(0..5) {
+            0..3 => dice.random_range(0..300),
+            3 => dice.random_range(0..2_000),
             _ => 10_000,
         };
         self.now += Nanos::from_micros(micros);
+    }
+
+    /// What a transaction that begins is going to do.
+    pub(super) fn intent(&self, dice: &mut Pcg64Mcg) -> Intent {
+        let Habits {
+            writes,
+            brief,
+            patient,
+            aborts,
+            ..
+        } = self.habits;
+        let mut of_hundred = |share| dice.random_range(0..100) < share;
+        let (brief, patient, aborts) = (of_hundred(brief), of_hundred(patient), of_hundred(aborts));
+        let (writes, times) = match (brief, patient) {
+            (true, _) => (2..=3, 1),
+            (_, true) => (1..=writes, 4),
+            _ if self.habits.brief > 0 => (writes / 2..=writes, 1),
+            _ => (1..=writes, 1),
+        };
+        Intent {
+            writes: times * dice.random_range(writes),
+            aborts: aborts && !brief,
+            stays: if brief { 0 } else { self.habits.stays },
+            brief,
+        }
     }
 
     /// Some pages are written far more often than others.
@@ -123,6 +175,23 @@ impl Known {
             dice.random_range(0..self.pages)
         }
     }
+}
+
+/// What a transaction is going to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Intent {
+    /// Writes that are left.
+    pub(super) writes: u32,
+    /// Whether it is rolled back then.
+    pub(super) aborts: bool,
+    /// Of a hundred writes, those to the page of the write before.
+    pub(super) stays: u32,
+    pub(super) brief: bool,
+}
+
+/// Whether a device has no block left to write to.
+pub(super) fn is_full(error: &DeviceError) -> bool {
+    matches!(error, DeviceError::Ftl(FtlError::Full { .. }))
 }
 
 /// Whether a page was lost to bit errors, and the device says so.

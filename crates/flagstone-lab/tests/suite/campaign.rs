@@ -180,7 +180,7 @@ fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
     let mistakes = Sabotage::ALL.iter().filter(|(sabotage, _)| {
         !sabotage.suits(Subject::Protocol(Kind::Plain)) && sabotage.suits(own)
     });
-    assert_eq!(mistakes.clone().count(), 10);
+    assert_eq!(mistakes.clone().count(), 11);
     for &(sabotage, name) in mistakes {
         let findings = run(&Campaign {
             depth: 2,
@@ -275,7 +275,7 @@ fn every_form_as_printed_loses_data_and_its_story_is_found() {
         };
         // The run id alone brings the same violation again.
         let again = id.to_string().parse().expect("a run id");
-        let (_, result) = replay(&again, Sabotage::None);
+        let (_, result) = replay(&again);
         assert_eq!(result.as_ref().err(), Some(what));
     }
 }
@@ -304,7 +304,7 @@ fn a_page_waits_for_all_commits_that_are_in_it_not_for_the_last_one() {
         "afc-ex/s1965289537/b23/w4x24/f15/c294-3d56-t/c21-2803-n/c51-8f7f-n",
         "afc-ex/s3549034621/b11/w4x24/f15/c101-1226-n/c117-ec90-t/c10-9363-n",
     ] {
-        let (_, result) = replay(&id.parse().expect("a run id"), Sabotage::None);
+        let (_, result) = replay(&id.parse().expect("a run id"));
         assert_eq!(result, Ok(()), "{id}");
     }
 }
@@ -347,7 +347,7 @@ fn a_database_that_loses_pages_says_so_and_makes_nothing_up() {
 fn a_violation_shrinks_to_a_shorter_story() {
     let campaign = campaign(Kind::Plain);
     let lines = |id| {
-        let (story, violated) = tell(id, Sabotage::None, false);
+        let (story, violated) = tell(id, false);
         assert!(violated, "{id} holds");
         assert!(story.lines().last().unwrap().starts_with("VIOLATED: "));
         story.lines().count()

@@ -142,6 +142,11 @@ pub enum IndexError {
         /// Pages of the store.
         pages: u32,
     },
+    /// A transaction or a flush takes more log than there is.
+    LogFull {
+        /// Pages of the log.
+        pages: u32,
+    },
     /// A page is not what the index wrote there.
     Damaged {
         /// The page.
@@ -170,6 +175,11 @@ impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             IndexError::Settings(why) => f.write_str(why),
+            IndexError::LogFull { pages } => write!(
+                f,
+                "a transaction or a flush needs more than the {pages} pages of the log: give it \
+                 more"
+            ),
             IndexError::Full { pages } => write!(
                 f,
                 "all {pages} pages of the store are in use: give it more pages or delete records"

@@ -24,7 +24,8 @@ pub struct Cut {
 }
 
 /// Which operations a cut can fall on. One that is not on any falls on the first of its kind, from
-/// the operation [`Cut::at`] on, and if it is to tear one, that is the one.
+/// the operation [`Cut::at`] on, and if it is to tear one, that is the one. If so many operations
+/// come and none of its kind, see [`PowerCut::aim`], it falls on whichever comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Aim {
     /// Whichever comes.
@@ -34,7 +35,13 @@ pub enum Aim {
     Erase,
     /// A reprogram: a flag is being set.
     Reprogram,
+    /// An erase that overtakes programs or reprograms of other blocks: they are in flight, and
+    /// nobody has waited for them. Half of these cuts keep the erase alone.
+    Overtaking,
 }
+
+/// Operations that a cut waits for one of its kind.
+const PATIENCE: u64 = 300;
 
 /// What an operation replaced.
 #[derive(Debug, Clone)]
@@ -135,7 +142,7 @@ impl PowerCut {
         self
     }
 
-    /// Sets what the cut falls on.
+    /// Sets what the cut falls on. It waits for one of that kind as long as 300 operations.
     #[must_use]
     pub fn aim(mut self, aim: Aim) -> Self {
         self.aim = aim;
@@ -186,7 +193,16 @@ impl PowerCut {
         Ok(self.cut.is_some_and(|cut| match self.aim {
             Aim::Any => cut.at == at,
             aim => cut.at <= at && aim == kind,
-        }))
+        } || cut.at + PATIENCE <= at))
+    }
+
+    /// Whether an erase at `now` overtakes what other blocks are programmed with.
+    fn overtakes(&self, now: Nanos, block: Pbn) -> bool {
+        self.in_flight.iter().any(|op| {
+            let is_program = !matches!(op.undo, Undo::Erase { .. });
+            let is_safe = op.waited.is_some_and(|end| end <= now);
+            is_program && op.block != block && op.issued <= now && !is_safe
+        })
     }
 
     /// Remembers an operation that has just been carried out, and cuts the power if it falls here.
@@ -227,12 +243,16 @@ impl PowerCut {
         ops.retain(|op| op.waited.is_none_or(|end| end > now));
         let mut bits = Dice(dice);
         // 0 and 1 mod 8: nothing or everything in flight has landed. Else each by the toss of a
-        // coin.
+        // coin; but for half of those that overtake, nothing except what did so.
         let bias = bits.next() % 8;
+        let alone = self.aim == Aim::Overtaking && bias >= 4;
+        let last = ops.len().wrapping_sub(1);
         let mut landed: Vec<bool> = ops
             .iter()
-            .map(|op| match bias {
+            .enumerate()
+            .map(|(i, op)| match bias {
                 _ if op.issued > now => false,
+                _ if alone => i == last,
                 0 => false,
                 1 => true,
                 _ => bits.next() & 1 == 1,
@@ -258,7 +278,7 @@ impl PowerCut {
             })
             .collect();
         let aimed_at = || match self.aim {
-            Aim::Any => None,
+            Aim::Any | Aim::Overtaking => None,
             _ => candidates.last().filter(|&&last| last + 1 == ops.len()),
         };
         let victim = (torn && !candidates.is_empty()).then(|| {
@@ -421,7 +441,11 @@ impl Flash for PowerCut {
     }
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
-        let fails = self.fails(now, Aim::Erase)?;
+        let kind = match self.aim {
+            Aim::Overtaking if self.overtakes(now, block) => Aim::Overtaking,
+            _ => Aim::Erase,
+        };
+        let fails = self.fails(now, kind)?;
         let saved = Box::new(self.chip.save_block(block));
         let done = match self.chip.erase(now, block) {
             Err(_) if fails => {

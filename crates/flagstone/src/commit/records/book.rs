@@ -4,7 +4,7 @@
 //!
 //! Recovery reads all lists anyway and fills it. `check` compares it with flash.
 
-use super::format::peek_version;
+use super::format::peek_entries;
 use super::{Member, spare};
 use crate::commit::table_bytes;
 use crate::ftl::{BlockState, Cause, Ftl, FtlError};
@@ -115,27 +115,18 @@ impl Book {
     /// what is there and not here `need_not` be.
     pub(super) fn check(&self, ftl: &Ftl, need_not: impl Fn(&Owned) -> bool) -> Result<(), String> {
         let mut met = 0;
+        let mut image = vec![0; self.geometry.page_bytes as usize];
         let mut blocks = ftl.data_blocks();
         // What a cut left in a block whose first page is blank.
         blocks.retain(|&block| ftl.block_state(block) != BlockState::Free);
         for block in blocks {
             for page in 0..self.geometry.pages_per_block {
                 let at = self.geometry.page(block, page);
-                let Some(version) = peek_version(ftl, at) else {
+                let Some(entries) = peek_entries(ftl, at, &mut image) else {
                     met += self.in_page(at).count();
                     continue;
                 };
-                let Some(version) = version else { continue };
-                for (index, entry) in version.list.entries.iter().enumerate() {
-                    let owned = Owned {
-                        tx: entry.tx,
-                        member: Member {
-                            at,
-                            seq: version.head.seq as u32,
-                            index: index as u8,
-                        },
-                        flag: version.tail.flags[index],
-                    };
+                for owned in entries {
                     let kept = self.get(owned.member);
                     if kept.map_or(!need_not(&owned), |kept| *kept != owned) {
                         return Err(format!("page {at} has {owned:?}, the table {kept:?}"));

@@ -265,6 +265,9 @@ impl RecordDevice {
         for &page in &pages {
             if ftl.is_live(page) {
                 make_room(ftl, records, now)?;
+            }
+            // What was collected to make room may have merged it away.
+            if ftl.is_live(page) {
                 // A page that cannot be read stays as it is, and so does its block.
                 copied = copied.max(move_page(ftl, records, now, page)?.unwrap_or_default());
             }

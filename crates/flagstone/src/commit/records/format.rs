@@ -1,6 +1,7 @@
 //! What a version of a page says on flash besides its image.
 
-use super::ENTRIES_MAX;
+use super::book::Owned;
+use super::{ENTRIES_MAX, Member};
 use crate::ftl::{Cause, Ftl, FtlError, Header, TAIL_BYTES_MAX, header};
 use crate::layout;
 use crate::layout::{get, put};
@@ -114,12 +115,10 @@ impl List {
     pub(super) fn parse(mut bytes: &[u8], entries: u8) -> Option<List> {
         let mut list = List::default();
         for _ in 0..entries {
-            let (head, rest) = bytes.split_at_checked(entry_head::SIZE)?;
-            let slots = get(head, entry_head::SLOTS) as usize;
-            let (slots, rest) = rest.split_at_checked(slots * 2)?;
+            let (tx, slots, rest) = split_entry(bytes)?;
             let slot = |pair: &[u8]| SlotNo::from_le_bytes([pair[0], pair[1]]);
             list.entries.push(Entry {
-                tx: TxId(get(head, entry_head::XID)),
+                tx,
                 slots: slots.chunks_exact(2).map(slot).collect(),
             });
             bytes = rest;
@@ -135,10 +134,17 @@ impl List {
     }
 }
 
+/// The first entry of a list: its transaction and the bytes of its slots, and what follows.
+fn split_entry(bytes: &[u8]) -> Option<(TxId, &[u8], &[u8])> {
+    let (head, rest) = bytes.split_at_checked(entry_head::SIZE)?;
+    let slots = get(head, entry_head::SLOTS) as usize;
+    let (slots, rest) = rest.split_at_checked(slots * 2)?;
+    Some((TxId(get(head, entry_head::XID)), slots, rest))
+}
+
 /// A version that was read.
 #[derive(Debug)]
 pub(super) struct Version {
-    pub(super) head: Header,
     pub(super) tail: Tail,
     pub(super) image: Vec<u8>,
     pub(super) list: List,
@@ -146,13 +152,12 @@ pub(super) struct Version {
 
 impl Version {
     fn parse(spare: &[u8], mut data: Vec<u8>) -> Option<Version> {
-        let head = Header::parse(spare).filter(Header::is_version)?;
+        Header::parse(spare).filter(Header::is_version)?;
         let tail = Tail::parse(&spare[header::SIZE..]);
         let bytes = data.len().checked_sub(tail.list.into())?;
         let list = List::parse(&data[bytes..], tail.entries)?;
         data.truncate(bytes);
         Some(Version {
-            head,
             tail,
             image: data,
             list,
@@ -180,19 +185,38 @@ pub(super) fn read_version(
     Ok((Version::parse(&spare[..record], image), read.done))
 }
 
-/// A version as it is on flash, without a read, where the device can tell; `None` says that it
-/// cannot, `Some(None)` that there is none.
-pub(super) fn peek_version(ftl: &Ftl, at: Ppn) -> Option<Option<Version>> {
+/// The entries of a page as they are on flash, without a read. Returns `None` where the device
+/// cannot tell. `image` is room for a page.
+pub(super) fn peek_entries(ftl: &Ftl, at: Ppn, image: &mut [u8]) -> Option<Vec<Owned>> {
     let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
     let spare = &mut spare[..ftl.record_bytes()];
     ftl.peek(at, &mut [], spare)?;
-    if Header::parse(spare).is_none() {
-        return Some(None);
+    let mut entries = Vec::new();
+    let Some(head) = Header::parse(spare).filter(Header::is_version) else {
+        return Some(entries);
+    };
+    let tail = Tail::parse(&spare[header::SIZE..]);
+    if tail.entries == 0 {
+        return Some(entries);
     }
-    let mut image = vec![0; ftl.geometry().page_bytes as usize];
-    let bytes = ftl.peek(at, &mut image, spare)?;
-    image.truncate(bytes);
-    Some(Version::parse(spare, image))
+    let bytes = ftl.peek(at, image, spare)?;
+    let mut list = match bytes.checked_sub(tail.list.into()) {
+        Some(start) => &image[start..bytes],
+        None => return Some(entries),
+    };
+    for index in 0..tail.entries {
+        let Some((tx, _, rest)) = split_entry(list) else {
+            break;
+        };
+        list = rest;
+        let seq = head.seq as u32;
+        entries.push(Owned {
+            tx,
+            member: Member { at, seq, index },
+            flag: tail.flags[usize::from(index)],
+        });
+    }
+    Some(entries)
 }
 
 #[cfg(test)]

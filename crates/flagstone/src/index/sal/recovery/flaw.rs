@@ -25,4 +25,6 @@ pub enum Flaw {
     RemovedAlone,
     /// Against R4: a restart undoes before it flushes what it has repeated.
     UndoneFirst,
+    /// A transaction that lives keeps the log from its first update on. Without R5.
+    NotCarried,
 }

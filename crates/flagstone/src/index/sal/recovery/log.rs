@@ -33,7 +33,7 @@ layout! {
     /// The head of a record of SAL-hashing's log.
     pub sal_log_record: 21 => {
         BYTES: 4, "of the whole record";
-        KIND:  1, "1 update, 2 and 3 undone in the buffer and beneath it, 4 commit, 5 end of a rollback, 6 begin and 7 end of a flush, 8 page, 9 checkpoint";
+        KIND:  1, "1 update, 2 and 3 undone in the buffer and beneath it, 4 commit, 5 end of a rollback, 6 begin and 7 end of a flush, 8 page, 9 checkpoint, 10 update carried on";
         TX:    8, "the transaction; of a flush its number";
         PREV:  8, "the transaction's record before; of an undo the next one to undo";
     }
@@ -77,8 +77,12 @@ pub(super) enum Entry {
     BeginFlush(Vec<u32>, Lsn),
     EndFlush,
     Page(Lpn, Vec<u8>),
-    /// Transactions with their first and last records; dirty sets with their first updates.
+    /// Transactions with their first records and what is to be undone first; dirty sets with their
+    /// first updates.
     Checkpoint(Vec<(u64, Lsn, Lsn)>, Vec<(u32, Lsn)>),
+    /// An update of a transaction that lives, and where it was logged. What lies before it is not
+    /// needed any more.
+    Carried(Lsn, Update),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +106,10 @@ impl Record {
             Entry::Update(update) => emit_update(1, *update, into),
             Entry::RollLogBuffer(update) => emit_update(2, *update, into),
             Entry::RollFlushedSet(update) => emit_update(3, *update, into),
+            Entry::Carried(lsn, update) => {
+                words(into, &[*lsn]);
+                emit_update(10, *update, into)
+            }
             Entry::Commit => 4,
             Entry::Ended => 5,
             Entry::BeginFlush(sets, covers) => {
@@ -158,6 +166,7 @@ impl Record {
                 let dirty = dirty.chunks_exact(2).map(|s| (s[0] as u32, s[1])).collect();
                 Entry::Checkpoint(live, dirty)
             }
+            10 => Entry::Carried(numbers().next()?, parse_update(&body[8..])?),
             _ => return None,
         };
         let (tx, prev) = (
@@ -318,8 +327,19 @@ impl Ring {
     }
 
     /// Pages between the first record that is needed and the last.
-    pub(super) fn used(&self) -> u64 {
+    fn used(&self) -> u64 {
         (self.end() - self.start) / self.room() as u64 + 2
+    }
+
+    /// Whether so many updates, carried on, take more than a quarter of the log.
+    pub(super) fn is_filled_by(&self, updates: usize) -> bool {
+        let each = sal_log_record::SIZE + size_of::<Lsn>() + sal_log_update::SIZE;
+        (updates * each) as u64 > self.room() as u64 * self.pages / 4
+    }
+
+    /// Whether half of the log is in use.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.used() > self.pages / 2
     }
 
     /// Adds a record; it is in memory until [`Ring::force`].
@@ -335,10 +355,8 @@ impl Ring {
             return Ok(now);
         }
         if self.used() > self.pages {
-            return Err(IndexError::Settings(format!(
-                "a transaction or a flush needs more than the {} pages of the log: give it more",
-                self.pages
-            )));
+            let pages = self.pages as u32;
+            return Err(IndexError::LogFull { pages });
         }
         let room = self.room();
         let mut images = Vec::new();

@@ -16,6 +16,9 @@
 //!                 lose an older change that waits too.
 //!             R4. A restart flushes what it has repeated before it undoes, so that each key's
 //!                 records have the set that it is in.
+//!             R5. Where half of the log is in use, what may have to be undone is carried on behind
+//!                 it, and transactions that live may fill a quarter of the log: one that stays
+//!                 long would keep the log from its end, and a restart from undoing it.
 
 mod below;
 mod flaw;
@@ -70,7 +73,7 @@ pub struct Transactions {
     index: Sal,
     below: Rc<RefCell<Below>>,
     ring: Ring,
-    /// First and last records of transactions.
+    /// First records of transactions, and the updates that are to be undone first.
     live: BTreeMap<u64, (Lsn, Lsn)>,
     /// The first update of a set that no flush has: the dirty set table.
     dirty: BTreeMap<u32, Lsn>,
@@ -229,6 +232,11 @@ impl Transactions {
     /// Takes a checkpoint: the tables of transactions and dirty sets.
     fn checkpoint(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
         let end = self.ring.end();
+        self.checkpoint_from(end, now)
+    }
+
+    /// Takes a checkpoint which needs nothing before `from`, but what the tables name.
+    fn checkpoint_from(&mut self, from: Lsn, now: Nanos) -> Result<Nanos, IndexError> {
         self.dirty.retain(|&set, _| self.index.logs.count(set) > 0);
         let live = self
             .live
@@ -241,22 +249,49 @@ impl Transactions {
         let needed = self.live.values().map(|&(first, _)| first);
         let needed = needed.chain(self.dirty.values().copied()).min();
         let now = self.force(now)?;
-        self.ring.start = needed.map_or(end, |needed| needed.min(end));
+        self.ring.start = needed.map_or(from, |needed| needed.min(from));
         self.ring.save(self.below.borrow_mut().store.as_mut(), now)
     }
 
-    /// Takes a checkpoint when it is time; where the log is half full, all sets are flushed before.
-    fn care(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
-        let full = self.ring.used() > u64::from(self.below.borrow().skip - 1) / 2;
-        if full {
-            let covers = self.ring.end() - 1;
-            now = self.index.flush(now)?;
-            now = self.bracket(now, covers)?;
+    /// Where half of the log is in use, flushes all sets and carries the updates on that may have
+    /// to be undone, so that nothing before them is needed.
+    fn make_room(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+        if !self.ring.is_half_full() {
+            return Ok(now);
         }
-        if full || self.flushes.is_multiple_of(self.checkpoint_every) {
-            now = self.checkpoint(now)?;
+        let covers = self.ring.end() - 1;
+        now = self.index.flush(now)?;
+        now = self.bracket(now, covers)?;
+        if self.flaw == Flaw::NotCarried {
+            return self.checkpoint(now);
         }
-        Ok(now)
+        let from = self.ring.end();
+        for (&tx, live) in &mut self.live {
+            live.0 = Lsn::MAX;
+            let mut at = live.1;
+            while let Some(&Record {
+                prev, ref entry, ..
+            }) = self.undo.get(&at)
+            {
+                if let Entry::Update(update) = *entry {
+                    let entry = Entry::Carried(at, update);
+                    live.0 = live.0.min(self.ring.append(&Record { tx, prev, entry }));
+                }
+                at = prev;
+            }
+        }
+        self.checkpoint_from(from, now)
+    }
+
+    /// Takes a checkpoint when it is time.
+    fn care(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        if self.ring.is_half_full() {
+            self.make_room(now)
+        } else if self.flushes.is_multiple_of(self.checkpoint_every) {
+            self.checkpoint(now)
+        } else {
+            Ok(now)
+        }
     }
 
     /// Does something, unless something went wrong before: a flush or a merge that could not be
@@ -298,8 +333,9 @@ impl Transactions {
     /// Gives a key a value, or deletes it with none.
     ///
     /// # Errors
-    /// Another transaction has the key: roll back. Or a store that cannot go on: the same is said
-    /// from then on, and the index has to be opened anew.
+    /// Another transaction has the key, or those that live have changed so much that the log has to
+    /// keep room for undoing it: roll back. Or a store that cannot go on: the same is said from
+    /// then on, and the index has to be opened anew.
     pub fn change(
         &mut self,
         now: Nanos,
@@ -317,6 +353,11 @@ impl Transactions {
         key: Key,
         new: Option<Value>,
     ) -> Result<Nanos, IndexError> {
+        let is_filled = self.ring.is_filled_by(self.undo.len() + 1);
+        if is_filled && self.flaw != Flaw::NotCarried {
+            let why = "transactions in progress take a quarter of the log";
+            return Err(StoreError::Restart(why.into()).into());
+        }
         self.lock(tx, key)?;
         let hash = hash(key);
         let waits = self.index.logs.find(self.index.set_of(hash), key, hash).0;
@@ -437,6 +478,7 @@ impl Transactions {
         while let Some(record) = self.undo.get(&at).cloned() {
             if let Entry::Update(update) = record.entry {
                 now = self.roll_back(now, tx.0, at, record.prev, update)?;
+                now = self.make_room(now)?;
             }
             at = record.prev;
         }
@@ -477,7 +519,7 @@ impl Transactions {
             _ => self.ring.append(&Record { tx, prev, entry }),
         };
         if let Some(live) = self.live.get_mut(&tx) {
-            live.1 = lsn;
+            live.1 = prev;
         }
         if in_buffer && (!update.buffered || self.flaw == Flaw::RemovedAlone) {
             self.rolled.0 += 1;

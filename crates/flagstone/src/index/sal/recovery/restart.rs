@@ -1,7 +1,7 @@
 //! Restarts of SAL-hashing's transactions: pages of closed flushes, analysis, redo, undo.
 //! [SAL] §3.6.
 
-use super::log::{Entry, Found, Lsn};
+use super::log::{Entry, Found, Lsn, Record};
 use super::{Flaw, Restart, SalTx, Transactions};
 use crate::index::bucket::hash;
 use crate::index::{Index, IndexError, Store};
@@ -17,6 +17,13 @@ impl Transactions {
         // Redo: what was done after the last flush that has it, in order.
         for (lsn, record) in &found {
             self.next = self.next.max(record.tx + 1);
+            if let (&Entry::Carried(at, update), true) =
+                (&record.entry, self.live.contains_key(&record.tx))
+            {
+                let (tx, prev, entry) = (record.tx, record.prev, Entry::Update(update));
+                self.undo.insert(at, Record { tx, prev, entry });
+                self.locks.insert(update.key, tx);
+            }
             let (Entry::Update(update)
             | Entry::RollLogBuffer(update)
             | Entry::RollFlushedSet(update)) = record.entry
@@ -49,21 +56,14 @@ impl Transactions {
             now = self.index.flush(now)?;
             self.index.drained.extend(self.dirty.keys());
             now = self.bracket(now, covers)?;
+            now = self.make_room(now)?;
         }
         self.restart.losers = self.live.len() as u64;
         if self.flaw == Flaw::NoUndo {
             self.live.clear();
         }
-        let losers: Vec<(u64, Lsn)> = self.live.iter().map(|(&tx, live)| (tx, live.1)).collect();
-        for (tx, last) in losers {
-            // An undo that was logged says what is to be undone next.
-            let record = found.binary_search_by_key(&last, |(lsn, _)| *lsn);
-            if let Ok(i) = record
-                && !matches!(found[i].1.entry, Entry::Update(_))
-                && let Some(live) = self.live.get_mut(&tx)
-            {
-                live.1 = found[i].1.prev;
-            }
+        let losers: Vec<u64> = self.live.keys().copied().collect();
+        for tx in losers {
             now = self.do_abort(now, SalTx(tx))?;
         }
         self.force(now)
@@ -89,7 +89,12 @@ impl Transactions {
                 | Entry::RollLogBuffer(update)
                 | Entry::RollFlushedSet(update) => {
                     let live = self.live.entry(tx).or_insert((lsn, lsn));
-                    *live = (live.0.min(lsn), lsn);
+                    // An undo that was logged says what is to be undone next.
+                    let last = match record.entry {
+                        Entry::Update(_) => lsn,
+                        _ => record.prev,
+                    };
+                    *live = (live.0.min(lsn), last);
                     self.dirty.entry(update.set).or_insert(lsn);
                 }
                 Entry::Commit | Entry::Ended => {
@@ -103,7 +108,7 @@ impl Transactions {
                         }
                     }
                 }
-                Entry::Checkpoint(..) | Entry::Page(..) | Entry::EndFlush => {}
+                Entry::Checkpoint(..) | Entry::Page(..) | Entry::EndFlush | Entry::Carried(..) => {}
             }
         }
     }

@@ -261,3 +261,69 @@ fn an_older_change_in_the_buffer_comes_back() {
     let now = db.abort(now, other).expect("abort");
     assert_eq!(db.get(now, None, 5).expect("free").0, Some(7));
 }
+
+/// A transaction that changes all that it may lives while others commit, until the log has come
+/// round many times; then the power goes, and each restart that would roll it back is cut as well.
+/// Returns how many updates it had.
+fn one_stays_while_others_commit(flaw: Flaw) -> Result<u64, String> {
+    let mut flash = Shared::new(PowerCut::new(small::chip(small::GEOMETRY)));
+    let say = |error: IndexError| error.to_string();
+    let (mut db, mut now) = open(&flash, flaw).map_err(say)?;
+    let mut oracle = Oracle::default();
+    let long = db.begin();
+    let mut updates = 0;
+    // Others have room as long as this one leaves some.
+    while updates < 60 {
+        let key = updates * 2 % KEYS;
+        now = db.change(now, long, key, Some(updates + 1)).map_err(say)?;
+        updates += 1;
+    }
+    for round in 0..2_000 {
+        let (tx, key) = (db.begin(), round * 2 % KEYS + 1);
+        now = db.change(now, tx, key, Some(round + 1)).map_err(say)?;
+        now = db.commit(now, tx).map_err(say)?;
+        oracle.sure.insert(key, round + 1);
+    }
+    let refused = loop {
+        match db.change(now, long, 0, Some(updates + 1)) {
+            Ok(done) => (now, updates) = (done, updates + 1),
+            Err(error) => break error,
+        }
+    };
+    let is_restart = matches!(&refused, IndexError::Store(error) if error.is_restart());
+    if !is_restart {
+        return Err(say(refused));
+    }
+    drop(db);
+    for at in 0..40 {
+        let (dice, torn) = (at * 77, false);
+        flash = switch_on(
+            flash,
+            Some(Cut {
+                at: at * 3,
+                dice,
+                torn,
+            }),
+        );
+        match open(&flash, flaw) {
+            Err(error) if !is_power_loss(&error) => return Err(say(error)),
+            _ => {}
+        }
+    }
+    flash = switch_on(flash, None);
+    let (mut db, now) = open(&flash, flaw).map_err(say)?;
+    judge(&mut db, now, &mut oracle)?;
+    Ok(updates)
+}
+
+/// R5.
+#[test]
+fn a_transaction_that_stays_does_not_keep_the_log_from_coming_round() {
+    let updates = one_stays_while_others_commit(Flaw::None).expect("it holds");
+    assert!(updates > 80, "{updates} updates");
+    let error = one_stays_while_others_commit(Flaw::NotCarried).expect_err("the control");
+    assert!(
+        error.contains("more than the 120 pages of the log"),
+        "{error}"
+    );
+}

@@ -1,0 +1,131 @@
+//! Aged devices, which runs start on.
+
+use super::BaseId;
+use super::oracle::Oracle;
+use super::run::caught;
+use super::sabotage::Sabotage;
+use super::scene::Scene;
+use super::world::{Known, Stop, Story};
+use flagstone::nand::{Chip, FaultPlan};
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// A device that has seen some use, and what it holds. It is a function of its [`BaseId`].
+pub(super) struct Base {
+    pub(super) scene: Scene,
+    pub(super) chip: Chip,
+    pub(super) oracle: Oracle,
+    pub(super) next_name: u64,
+}
+
+/// A base, or what went wrong while it was aged, which is a violation like any other.
+pub(super) type Made = Result<Base, String>;
+
+/// Steps of the clients while a device is aged.
+const STEPS: u64 = 600;
+
+impl Base {
+    /// Makes the device and ages it.
+    ///
+    /// # Errors
+    /// Something was violated meanwhile.
+    pub(super) fn make(id: &BaseId, story: &Story) -> Made {
+        let blank = |scene: Scene| Base {
+            chip: scene.blank(),
+            scene,
+            oracle: Oracle::default(),
+            next_name: 1,
+        };
+        let scene = Scene::new(id)?;
+        if id.age == 0 {
+            return Ok(blank(scene));
+        }
+        // A control may not come this far; it fails soon enough on a blank device.
+        let is_control = id.published || id.sabotage != Sabotage::None || !id.subject.is_atomic();
+        match caught(|| age(id, scene.clone(), story)) {
+            Err(_) if is_control => Ok(blank(scene)),
+            aged => aged.map_err(|what| format!("while the device is aged: {what}")),
+        }
+    }
+}
+
+fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
+    let stopped = |stop| match stop {
+        Stop::Violation(what) => what,
+        Stop::PowerLost | Stop::Damaged | Stop::Full => "the device stops by itself".into(),
+    };
+    let open = |chip| {
+        let (stack, world) = scene.open(chip, None, FaultPlan::default(), story);
+        (stack, world.map_err(|error| error.to_string()))
+    };
+    let mut dice = Pcg64Mcg::seed_from_u64(u64::from(id.age) ^ 0xba5e_0000);
+    let mut known = Known::new(id, &scene.shape, Oracle::default(), 1);
+    known.tell(story.clone());
+    let mut chip = scene.blank();
+    let mut steps = 0;
+    while steps < STEPS {
+        let (stack, world) = open(chip);
+        let mut world = world?;
+        known.now = world.recovered_at();
+        if steps == 0 {
+            match world.fill(&mut known, &mut dice) {
+                Ok(()) | Err(Stop::Full) => {}
+                outcome => outcome.map_err(stopped)?,
+            }
+        }
+        while steps < STEPS {
+            steps += 1;
+            match world.step(&mut known, &mut dice) {
+                // It goes on after a restart.
+                Err(Stop::Full) => break,
+                outcome => outcome.map_err(stopped)?,
+            }
+        }
+        drop(world);
+        chip = stack.take().into_inner().pull(id.age.into(), false);
+    }
+    // Whatever was in doubt is settled by looking.
+    let (stack, world) = open(chip);
+    let mut world = world?;
+    let found = world.read_all(&mut known, &mut BTreeSet::new());
+    known.oracle.verify(u64::MAX, &found.map_err(stopped)?)?;
+    drop(world);
+    let chip = stack.take().into_inner().into_chip();
+    Ok(Base {
+        scene,
+        chip,
+        next_name: known.next_name(),
+        oracle: known.oracle,
+    })
+}
+
+/// A base that was made.
+pub(super) struct Kept(Arc<OnceLock<Made>>);
+
+impl Deref for Kept {
+    type Target = Made;
+
+    fn deref(&self) -> &Made {
+        self.0.get().expect("it was made before it was handed out")
+    }
+}
+
+/// Bases, made once each.
+#[derive(Default)]
+pub(super) struct Bases {
+    /// By the words of their ids, which name all that they depend on.
+    made: Mutex<BTreeMap<String, Arc<OnceLock<Made>>>>,
+}
+
+impl Bases {
+    pub(super) fn get(&self, id: &BaseId) -> Kept {
+        let mut made = self.made.lock().expect("nothing panics here");
+        let kept = Arc::clone(made.entry(id.to_string()).or_default());
+        drop(made);
+        kept.get_or_init(|| Base::make(id, &None));
+        Kept(kept)
+    }
+}

@@ -1,0 +1,141 @@
+//! Which runs a campaign makes.
+
+use super::run_id::{BaseId, Fall, RunId};
+use super::shape::Shape;
+use super::{Campaign, Cuts};
+use flagstone::nand::{Aim, Cut};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// Bases of a sampled campaign: one for so many runs, within these bounds.
+const RUNS_A_BASE: u64 = 32;
+const BASES: (u64, u64) = (8, 64);
+/// Numbers of shapes and ages: short words for as many as anybody will draw.
+const NUMBERS: u32 = 100_000;
+
+const EXHAUSTIVE_RUNS: u64 = 4;
+const EXHAUSTIVE_OPERATIONS: u64 = 160;
+const EXHAUSTIVE_AGAIN: u64 = 10;
+const EXHAUSTIVE_OUTCOMES: usize = 4;
+/// Dice that let nothing and everything in flight land, and two that toss coins.
+const OUTCOMES: [u64; EXHAUSTIVE_OUTCOMES] = [NOTHING_LANDS, EVERYTHING_LANDS, 0x51, 0xa3];
+/// See [`flagstone::nand::PowerCut`]: what the first draw modulo 8 decides.
+const NOTHING_LANDS: u64 = 6;
+const EVERYTHING_LANDS: u64 = 1;
+
+impl Campaign {
+    /// All runs, in order.
+    pub(super) fn ids<'a>(&'a self) -> Box<dyn Iterator<Item = RunId> + 'a> {
+        match self.cuts {
+            Cuts::Sampled(cuts) => {
+                let runs = cuts.div_ceil(u64::from(self.depth.max(1)));
+                let bases = (runs / RUNS_A_BASE).clamp(BASES.0, BASES.1);
+                Box::new((0..runs).map(move |n| self.sample(n, bases)))
+            }
+            Cuts::Exhaustive => Box::new(self.every_operation()),
+        }
+    }
+
+    /// The `n`th run of a sampled campaign that has so many bases.
+    fn sample(&self, n: u64, bases: u64) -> RunId {
+        let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let base = self.base(dice.random_range(0..bases));
+        let flags =
+            self.subject.sets_flags() && !Shape::of(base.shape, self.subject).device.strict_order;
+        let cuts = (0..self.depth.max(1)).map(|phase| {
+            // Later cuts fall early more often: into recovery, and into what comes right after it.
+            let reach = match (phase, dice.random_range(0..3)) {
+                (0, 0) => 400,
+                (0, _) | (_, 0) => 120,
+                _ => 12,
+            };
+            let aim = match dice.random_range(0..8) {
+                0 => Aim::Erase,
+                1..3 => Aim::Overtaking,
+                3..5 if flags => Aim::Reprogram,
+                _ => Aim::Any,
+            };
+            let torn = if aim == Aim::Reprogram { 0.8 } else { 0.4 };
+            let cut = Cut {
+                at: dice.random_range(0..reach),
+                dice: dice.random_range(0..=0xffff),
+                torn: self.faults.torn && dice.random_bool(torn),
+            };
+            Fall { cut, aim }
+        });
+        RunId {
+            cuts: cuts.collect(),
+            seed: dice.random_range(0..u64::from(u32::MAX)),
+            base,
+        }
+    }
+
+    /// The `n`th base: the plain shape first, then others by the campaign's seed; one in eight is
+    /// blank.
+    fn base(&self, n: u64) -> BaseId {
+        let seed = self
+            .seed
+            .wrapping_mul(0xd134_2543_de82_ef95)
+            .wrapping_add(n);
+        let mut dice = Pcg64Mcg::seed_from_u64(seed);
+        let shape = match n {
+            0 => 0,
+            _ => dice.random_range(1..NUMBERS),
+        };
+        let age = match self.faults.bits_beyond || n % 8 == 7 {
+            true => 0,
+            false => dice.random_range(1..NUMBERS),
+        };
+        let Shape { clients, pages, .. } = Shape::of(shape, self.subject);
+        BaseId {
+            subject: self.subject,
+            variant: self.variant,
+            published: self.published,
+            sabotage: self.sabotage,
+            shape,
+            age,
+            clients,
+            pages,
+            faults: self.faults,
+        }
+    }
+
+    /// Every operation of a few small runs, with several outcomes of what was in flight; at depth 2
+    /// and 3 also every one of the first operations after each recovery.
+    fn every_operation<'a>(&'a self) -> impl Iterator<Item = RunId> + 'a {
+        let again = |depth: u32| {
+            if self.depth >= depth {
+                EXHAUSTIVE_AGAIN
+            } else {
+                1
+            }
+        };
+        (0..EXHAUSTIVE_RUNS).flat_map(move |run| {
+            let mut id = self.sample(run, 1);
+            id.base = self.base(run);
+            (0..EXHAUSTIVE_OPERATIONS).flat_map(move |at| {
+                let id = id.clone();
+                (0..again(2)).flat_map(move |second| {
+                    let id = id.clone();
+                    (0..again(3)).flat_map(move |third| {
+                        let mut id = id.clone();
+                        (0..EXHAUSTIVE_OUTCOMES).map(move |outcome| {
+                            let torn = self.faults.torn && outcome >= 2;
+                            let dice = OUTCOMES[outcome];
+                            let dice = if outcome >= 2 { dice + at } else { dice };
+                            let ats = [at, second, third];
+                            id.cuts = ats[..self.depth.clamp(1, 3) as usize]
+                                .iter()
+                                .map(|&at| Fall {
+                                    cut: Cut { at, dice, torn },
+                                    aim: Aim::Any,
+                                })
+                                .collect();
+                            id.clone()
+                        })
+                    })
+                })
+            })
+        })
+    }
+}

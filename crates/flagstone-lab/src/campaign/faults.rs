@@ -1,0 +1,133 @@
+//! What goes wrong besides power cuts, and when.
+
+use super::{RunId, Subject};
+use flagstone::nand::{Fault, FaultPlan};
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+
+/// What goes wrong besides power cuts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Faults {
+    /// A program in flight at the cut may be torn, and so may an erase or a reprogram.
+    pub torn: bool,
+    /// Programs fail.
+    pub program_fails: bool,
+    /// Erases fail.
+    pub erase_fails: bool,
+    /// Bits flip, within what the ECC corrects.
+    pub bits_correctable: bool,
+    /// Bits flip beyond that: pages are lost, which must be reported. Runs of their own, without
+    /// a restart.
+    pub bits_beyond: bool,
+}
+
+impl Faults {
+    /// The names that commands use, with what they switch on.
+    pub const NAMES: [(&'static str, Faults); 6] = {
+        let none = Faults {
+            torn: false,
+            program_fails: false,
+            erase_fails: false,
+            bits_correctable: false,
+            bits_beyond: false,
+        };
+        [
+            ("none", none),
+            ("torn", Faults { torn: true, ..none }),
+            (
+                "program-failure",
+                Faults {
+                    program_fails: true,
+                    ..none
+                },
+            ),
+            (
+                "erase-failure",
+                Faults {
+                    erase_fails: true,
+                    ..none
+                },
+            ),
+            (
+                "bit-errors",
+                Faults {
+                    bits_correctable: true,
+                    ..none
+                },
+            ),
+            (
+                "bit-errors-beyond-ecc",
+                Faults {
+                    bits_beyond: true,
+                    ..none
+                },
+            ),
+        ]
+    };
+
+    /// Whether all that goes wrong in `other` does here.
+    pub(super) fn has(self, other: Faults) -> bool {
+        self.and(other) == self
+    }
+
+    /// All bits that there are.
+    pub(super) const BITS_MAX: u8 = 31;
+
+    /// Both.
+    #[must_use]
+    pub fn and(self, other: Faults) -> Faults {
+        Faults::from_bits(self.bits() | other.bits()).expect("bits of faults")
+    }
+
+    /// A bit for each.
+    pub(super) fn bits(self) -> u8 {
+        u8::from(self.torn)
+            | u8::from(self.program_fails) << 1
+            | u8::from(self.erase_fails) << 2
+            | u8::from(self.bits_correctable) << 3
+            | u8::from(self.bits_beyond) << 4
+    }
+
+    pub(super) fn from_bits(bits: u8) -> Option<Faults> {
+        (bits <= Faults::BITS_MAX).then_some(Faults {
+            torn: bits & 1 != 0,
+            program_fails: bits & 2 != 0,
+            erase_fails: bits & 4 != 0,
+            bits_correctable: bits & 8 != 0,
+            bits_beyond: bits & 16 != 0,
+        })
+    }
+}
+
+/// The faults that strike in one phase of a run.
+pub(super) fn fault_plan(id: &RunId, phase: usize, dice: &mut Pcg64Mcg) -> FaultPlan {
+    let mut faults = Vec::new();
+    let mut strike = |wanted: bool, fault: Fault, within: u64, dice: &mut Pcg64Mcg| {
+        if wanted && phase < 3 && dice.random_bool(0.7) {
+            faults.push((dice.random_range(0..within), fault));
+        }
+    };
+    strike(id.base.faults.program_fails, Fault::ProgramFails, 150, dice);
+    strike(id.base.faults.erase_fails, Fault::EraseFails, 20, dice);
+    for _ in 0..4 {
+        strike(
+            id.base.faults.bits_correctable,
+            Fault::BitErrors { bits: 4 },
+            400,
+            dice,
+        );
+    }
+    // An index reads little that it has not in memory.
+    let (times, within) = match id.base.subject {
+        Subject::Index(..) => (3, 200),
+        _ => (1, 900),
+    };
+    for _ in 0..times {
+        let lost = Fault::BitErrors { bits: 40 };
+        strike(id.base.faults.bits_beyond, lost, within, dice);
+    }
+    FaultPlan {
+        faults,
+        correctable_bits: 8,
+    }
+}

@@ -1,0 +1,380 @@
+//! Long campaigns: many chunks over subjects and seeds. Each chunk is kept in a file of its own, so
+//! that a campaign can be stopped at any time, and goes on where it was.
+//!
+//! ```text
+//! DIR/plan.json       what the chunks have in common, and the version of the code
+//! DIR/000042.json     what chunk 42 did and found
+//! ```
+//!
+//! Chunk `n` of a plan with `k` subjects breaks subject `n` modulo `k` with the seed `n` divided by
+//! `k` behind the plan's. So the campaign gets as far with each subject, and can be made longer.
+//! Runs of a database take longer than those of a protocol, and runs of an index longer still:
+//! their chunks have fewer cuts, so that chunks of all kinds take about the same time.
+
+use super::{Campaign, Cuts, Faults, Findings, Sabotage, Subject, Work};
+use crate::output::{Output, OutputError};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Power cuts of a protocol's chunk: some seconds of work, which is what a stop can lose.
+pub const CHUNK_CUTS: u64 = 30_000;
+/// What a cut of a database and one of an index cost, in cuts of a protocol.
+const DATABASE_COSTS: u64 = 3;
+const INDEX_COSTS: u64 = 15;
+
+/// What a long campaign is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// What is broken, each in one of its modes or its default one.
+    pub subjects: Vec<(Subject, Option<&'static str>)>,
+    /// Power cuts in all, at the least; a campaign that has fewer goes on.
+    pub cuts: u64,
+    /// Power cuts of a protocol's chunk.
+    pub chunk_cuts: u64,
+    /// Power cuts of one run, one after the other.
+    pub depth: u32,
+    /// What goes wrong besides.
+    pub faults: Faults,
+    /// The first seed.
+    pub seed: u64,
+    /// A mistake on purpose; only for controls.
+    pub sabotage: Sabotage,
+}
+
+/// A violation that a chunk found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Violation {
+    /// The run that ended in it.
+    pub run_id: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What a chunk did and found, or several of one subject.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Record {
+    /// What was broken.
+    pub subject: String,
+    /// Runs carried out.
+    pub runs: u64,
+    /// Power cuts that fell.
+    pub cuts: u64,
+    /// Of these, cuts during recovery.
+    pub cuts_in_recovery: u64,
+    /// Recoveries that were checked.
+    pub recoveries: u64,
+    /// Flash operations issued.
+    pub flash_operations: u64,
+    /// Blocks collected.
+    pub collections: u64,
+    /// Runs that ended in a violation.
+    pub violations: u64,
+    /// The first few of them.
+    pub first: Vec<Violation>,
+}
+
+/// The settings that all chunks of a record share.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Settings {
+    /// A fingerprint of the sources.
+    version: String,
+    subjects: Vec<String>,
+    chunk_cuts: u64,
+    depth: u32,
+    faults: Vec<String>,
+    seed: u64,
+    sabotage: String,
+}
+
+/// Why a long campaign cannot go on.
+#[derive(Debug, Error)]
+pub enum LongError {
+    /// The folder cannot be used.
+    #[error("{}: {why}", path.display())]
+    Folder {
+        /// The folder or a file in it.
+        path: PathBuf,
+        /// What the system says.
+        why: io::Error,
+    },
+    /// A file of the record is damaged.
+    #[error("{} is no record of a campaign ({why}); remove it, and its chunk is carried out anew",
+        path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The folder holds the record of another campaign.
+    #[error("{} holds a campaign with another {what}; name another folder, or remove this one",
+        path.display())]
+    Another {
+        /// The folder.
+        path: PathBuf,
+        /// Which setting differs.
+        what: &'static str,
+    },
+    /// A result could not be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
+
+impl Record {
+    fn of(subject: String, findings: &Findings) -> Record {
+        let Work {
+            cuts,
+            cuts_in_recovery,
+            recoveries,
+            operations,
+            collections,
+            ..
+        } = findings.work;
+        let first = findings.violations.iter().map(|(id, what)| Violation {
+            run_id: id.to_string(),
+            what: what.clone(),
+        });
+        Record {
+            subject,
+            runs: findings.runs,
+            cuts,
+            cuts_in_recovery,
+            recoveries,
+            flash_operations: operations,
+            collections,
+            violations: findings.violations_total,
+            first: first.collect(),
+        }
+    }
+
+    /// Adds what others did and found.
+    pub fn add(&mut self, other: Record) {
+        self.runs += other.runs;
+        self.cuts += other.cuts;
+        self.cuts_in_recovery += other.cuts_in_recovery;
+        self.recoveries += other.recoveries;
+        self.flash_operations += other.flash_operations;
+        self.collections += other.collections;
+        self.violations += other.violations;
+        self.first.extend(other.first);
+    }
+}
+
+impl Plan {
+    fn name(&self, index: usize) -> String {
+        match self.subjects[index] {
+            (subject, Some(variant)) => format!("{subject}.{variant}"),
+            (subject, None) => subject.to_string(),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        let all = Faults::NAMES.iter();
+        let faults = all.filter(|(_, one)| *one != Faults::default() && self.faults.has(*one));
+        Settings {
+            version: env!("FLAGSTONE_MODEL").into(),
+            subjects: (0..self.subjects.len()).map(|at| self.name(at)).collect(),
+            chunk_cuts: self.chunk_cuts,
+            depth: self.depth,
+            faults: faults.map(|(name, _)| (*name).into()).collect(),
+            seed: self.seed,
+            sabotage: format!("{:?}", self.sabotage),
+        }
+    }
+
+    fn campaign(&self, chunk: u64) -> (usize, u64, Campaign) {
+        let subjects = self.subjects.len() as u64;
+        let index = (chunk % subjects) as usize;
+        let (subject, variant) = self.subjects[index];
+        let costs = match subject {
+            Subject::Protocol(_) => 1,
+            Subject::Stack(_) => DATABASE_COSTS,
+            Subject::Index(..) => INDEX_COSTS,
+        };
+        let cuts = self.chunk_cuts.div_ceil(costs);
+        let campaign = Campaign {
+            subject,
+            variant,
+            published: false,
+            cuts: Cuts::Sampled(cuts),
+            depth: self.depth,
+            faults: self.faults,
+            seed: self.seed.wrapping_add(chunk / subjects),
+            sabotage: self.sabotage,
+            stop_early: false,
+        };
+        (index, cuts, campaign)
+    }
+
+    /// Carries out what the record in a folder, which may be new, still lacks. Returns what all
+    /// chunks did and found, a record a subject. `progress` hears of cuts, those that are in the
+    /// record already at once.
+    ///
+    /// # Errors
+    /// [`LongError`]. Chunks that were carried out are kept.
+    pub fn run(
+        &self,
+        folder: &Path,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Vec<Record>, LongError> {
+        self.open(folder)?;
+        let subjects = 0..self.subjects.len();
+        let mut all: Vec<Record> = subjects
+            .map(|index| Record {
+                subject: self.name(index),
+                ..Record::default()
+            })
+            .collect();
+        let (mut chunk, mut drawn) = (0, 0);
+        while drawn < self.cuts {
+            let path = folder.join(format!("{chunk:06}.json"));
+            let (index, cuts, campaign) = self.campaign(chunk);
+            (chunk, drawn) = (chunk + 1, drawn + cuts);
+            let record = match read(&path)? {
+                Some(record) => {
+                    progress(cuts);
+                    record
+                }
+                None => {
+                    let record = Record::of(self.name(index), &campaign.run(progress));
+                    write(&path, &record)?;
+                    record
+                }
+            };
+            all[index].add(record);
+        }
+        Ok(all)
+    }
+
+    /// Makes the folder of a new campaign, or checks that it holds this one.
+    fn open(&self, folder: &Path) -> Result<(), LongError> {
+        fs::create_dir_all(folder).map_err(|why| LongError::Folder {
+            path: folder.into(),
+            why,
+        })?;
+        let path = folder.join("plan.json");
+        let ours = self.settings();
+        let Some(theirs) = read::<Settings>(&path)? else {
+            return write(&path, &ours);
+        };
+        let differs = [
+            (theirs.version != ours.version, "version of the code"),
+            (theirs.subjects != ours.subjects, "list of subjects"),
+            (theirs.depth != ours.depth, "depth"),
+            (theirs.faults != ours.faults, "list of faults"),
+            (theirs.seed != ours.seed, "seed"),
+            (theirs.sabotage != ours.sabotage, "sabotage"),
+            (theirs.chunk_cuts != ours.chunk_cuts, "size of chunks"),
+        ];
+        match differs.iter().find(|(differs, _)| *differs) {
+            Some(&(_, what)) => Err(LongError::Another {
+                path: folder.into(),
+                what,
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reads a file of the record, if it is there.
+fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>, LongError> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(why) => {
+            let path = path.into();
+            return Err(LongError::Folder { path, why });
+        }
+    };
+    let parsed = serde_json::from_slice(&text);
+    parsed.map(Some).map_err(|error| LongError::Damaged {
+        path: path.into(),
+        why: error.to_string(),
+    })
+}
+
+/// Writes a file of the record, whole or not at all.
+fn write(path: &Path, what: &impl Serialize) -> Result<(), LongError> {
+    let text = serde_json::to_vec_pretty(what).expect("records are JSON");
+    Ok(Output::new(path, &[])?.write(&text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flagstone::commit::Kind;
+    use flagstone::host::Stack;
+
+    fn plan(cuts: u64) -> Plan {
+        Plan {
+            subjects: vec![
+                (Subject::Protocol(Kind::by_name("scc").unwrap()), None),
+                (Subject::Stack(Stack::CfcEx), None),
+            ],
+            cuts,
+            chunk_cuts: 60,
+            depth: 3,
+            faults: Faults::default(),
+            seed: 7,
+            sabotage: Sabotage::None,
+        }
+    }
+
+    #[test]
+    fn a_campaign_that_was_stopped_goes_on_and_ends_as_one_that_was_not() {
+        let [one, two] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        let whole = plan(400).run(one.path(), &|_| ()).expect("it runs");
+        plan(70).run(two.path(), &|_| ()).expect("it begins");
+        let kept = |name: &str| two.path().join(name).exists();
+        assert!(kept("000001.json") && !kept("000002.json"));
+        let resumed = plan(400).run(two.path(), &|_| ()).expect("it goes on");
+        assert_eq!(whole, resumed);
+        assert!(whole.iter().all(|record| record.cuts >= 60));
+        assert!(whole.iter().all(|record| record.violations == 0));
+    }
+
+    #[test]
+    fn what_is_kept_is_of_this_campaign_and_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let small = plan(60);
+        small.run(folder.path(), &|_| ()).expect("it runs");
+        let other = Plan {
+            seed: 8,
+            ..plan(60)
+        };
+        let refused = other.run(folder.path(), &|_| ()).expect_err("another seed");
+        assert!(refused.to_string().contains("another seed"), "{refused}");
+        let chunk = folder.path().join("000000.json");
+        let text = fs::read(&chunk).expect("it is there");
+        fs::write(&chunk, &text[..text.len() / 2]).expect("it is cut short");
+        let refused = small.run(folder.path(), &|_| ()).expect_err("half a file");
+        assert!(refused.to_string().contains("000000.json"), "{refused}");
+        fs::remove_file(&chunk).expect("it can be removed");
+        small.run(folder.path(), &|_| ()).expect("it is made anew");
+        assert_eq!(fs::read(&chunk).expect("it is there"), text);
+    }
+
+    /// The control: violations are kept, and counted again by who goes on.
+    #[test]
+    fn violations_stay_in_the_record() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let lying = Plan {
+            sabotage: Sabotage::SyncIgnored,
+            ..plan(600)
+        };
+        let found = lying.run(folder.path(), &|_| ()).expect("it runs");
+        assert!(found.iter().any(|record| record.violations > 0));
+        let again = lying.run(folder.path(), &|_| ()).expect("it is there");
+        assert_eq!(found, again);
+        let first = found.iter().find_map(|record| record.first.first());
+        let id = first
+            .expect("a violation")
+            .run_id
+            .parse()
+            .expect("a run id");
+        assert!(super::super::replay(&id).1.is_err());
+    }
+}

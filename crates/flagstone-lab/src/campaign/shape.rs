@@ -1,0 +1,285 @@
+//! What the device of a run, the database on it and its clients are like.
+//!
+//! A shape is drawn from its number, which the run id has, and from nothing else; number 0 is the
+//! plain one. It is made of a device, a database and habits, each of one of a few characters, so
+//! that what belongs together comes together often:
+//!
+//! ```text
+//! device    small      two planes, a little room
+//!           wide       four or eight planes with slow programs, hardly any room, and wear levelling
+//!                      that hardly rests: several collections at one instant, and copies in flight
+//!                      while others begin
+//!           full       as few blocks as the protocol takes
+//!           odd        other planes, channels, blocks and pages, with and without summary pages
+//! habits    even       four clients, transactions of a few writes
+//!           dense      a few pages full of small records, which long transactions share and often
+//!                      roll back (databases)
+//!           sprawling  transactions larger than a block, and than what is free
+//!           crowded    up to 32 clients, on the smallest log (databases)
+//! ```
+
+use super::Subject;
+use flagstone::buffer::PolicyKind;
+use flagstone::commit::Group;
+use flagstone::ftl::VictimPolicy;
+use flagstone::host::Stack;
+use flagstone::units::Nanos;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// A shape.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Shape {
+    /// Transactions side by side, and logical pages, that a campaign gives its runs.
+    pub(super) clients: u32,
+    pub(super) pages: u32,
+    pub(super) device: DeviceShape,
+    pub(super) database: DatabaseShape,
+    pub(super) habits: Habits,
+}
+
+/// Of the device.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct DeviceShape {
+    pub(super) channels: u32,
+    pub(super) planes_per_channel: u32,
+    pub(super) pages_per_block: u32,
+    pub(super) page_bytes: u32,
+    /// Blocks of each plane beyond the least that the protocol takes.
+    pub(super) spare_blocks: u32,
+    /// Whether a transaction may find the device full.
+    pub(super) may_fill: bool,
+    /// Whether pages of a block have to be programmed in ascending order, where the protocol can do
+    /// without reprograms.
+    pub(super) strict_order: bool,
+    pub(super) program: Nanos,
+    pub(super) transfer_ps_per_byte: u64,
+    pub(super) summary_pages: bool,
+    pub(super) copies_stay: bool,
+    pub(super) victims: VictimPolicy,
+    pub(super) static_wear_gap: Option<u32>,
+    pub(super) zone_blocks: u32,
+    /// How many transactions make a group of G-MixSL.
+    pub(super) group: Group,
+    pub(super) group_timeout: Nanos,
+}
+
+/// Of the database, if there is one.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct DatabaseShape {
+    pub(super) frames: usize,
+    pub(super) policy: PolicyKind,
+    /// Pages of the log; nothing for as few as the database takes.
+    pub(super) log_pages: Option<u32>,
+    pub(super) log_buffer_bytes: usize,
+    pub(super) checkpoint_every: u32,
+    pub(super) max_c: u8,
+    pub(super) group_wait: Nanos,
+}
+
+/// What clients do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Habits {
+    /// Writes of a transaction, from 1 to this many.
+    pub(super) writes: u32,
+    /// Of a hundred transactions, those that have up to three, wherever.
+    pub(super) brief: u32,
+    /// Of a hundred others, those that have four times as many.
+    pub(super) patient: u32,
+    /// Of a hundred that are not brief, those that are rolled back.
+    pub(super) aborts: u32,
+    /// Of a hundred writes, those to the page of the write before.
+    pub(super) stays: u32,
+    /// Records of a page.
+    pub(super) slots: u32,
+    /// Bytes of a record, from and to.
+    pub(super) bytes: (u16, u16),
+    /// Of a hundred steps, those that come at the instant of the step before: the more there are,
+    /// the more is in flight at a time.
+    pub(super) at_once: u32,
+    /// Whether a page may have no room for a record.
+    pub(super) may_overflow: bool,
+    /// Whether log regions of an index grow until they are full.
+    pub(super) fills_regions: bool,
+}
+
+/// Pages of the log of a plain database.
+const LOG_PAGES: u32 = 32;
+
+/// Bytes of a page before its records, and of a record before its bytes.
+const PAGE_HEAD: u32 = 10;
+const RECORD_HEAD: u32 = 4;
+
+impl Shape {
+    /// The shape of a number.
+    pub(super) fn of(number: u32, subject: Subject) -> Shape {
+        let mut shape = Shape::plain();
+        if number > 0 {
+            let mut dice = Pcg64Mcg::seed_from_u64(0x5a9e_0000_0000 + u64::from(number));
+            let dice = &mut dice;
+            shape.draw_device(dice, subject);
+            shape.draw_habits(dice, subject);
+            shape.draw_database(dice, subject);
+        }
+        shape
+    }
+
+    /// So small that the collector, checkpoints and zone slides never rest, pages are evicted, and
+    /// the log comes round, all the time.
+    fn plain() -> Shape {
+        Shape {
+            clients: 4,
+            pages: 24,
+            device: DeviceShape {
+                channels: 1,
+                planes_per_channel: 2,
+                pages_per_block: 6,
+                page_bytes: 256,
+                spare_blocks: 5,
+                may_fill: false,
+                strict_order: false,
+                program: Nanos::from_micros(200),
+                transfer_ps_per_byte: 0,
+                summary_pages: true,
+                copies_stay: false,
+                victims: VictimPolicy::WearAware { margin: 3 },
+                static_wear_gap: Some(6),
+                zone_blocks: 6,
+                group: Group::Count(3),
+                group_timeout: Nanos::from_micros(900),
+            },
+            database: DatabaseShape {
+                frames: 4,
+                policy: PolicyKind::Lru,
+                log_pages: Some(LOG_PAGES),
+                log_buffer_bytes: 300,
+                checkpoint_every: 3,
+                max_c: 2,
+                group_wait: Nanos::ZERO,
+            },
+            habits: Habits {
+                writes: 5,
+                brief: 0,
+                patient: 0,
+                aborts: 20,
+                stays: 0,
+                slots: 4,
+                bytes: (12, 12),
+                at_once: 50,
+                may_overflow: false,
+                fills_regions: false,
+            },
+        }
+    }
+
+    fn draw_device(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {
+        let device = &mut self.device;
+        let mut several_at_once = false;
+        match dice.random_range(0..10) {
+            0..3 => {}
+            3..6 => {
+                (device.channels, device.planes_per_channel) =
+                    [(1, 4), (2, 2), (4, 1), (1, 8), (4, 2)][dice.random_range(0..5)];
+                device.program = Nanos::from_micros(1000);
+                device.spare_blocks = u32::from(dice.random_bool(0.5));
+                device.may_fill = true;
+                several_at_once = true;
+            }
+            6..8 => {
+                device.planes_per_channel = dice.random_range(1..5);
+                device.spare_blocks = 0;
+                device.may_fill = true;
+            }
+            _ => {
+                device.channels = dice.random_range(1..4);
+                device.planes_per_channel = dice.random_range(1..3);
+                device.pages_per_block = dice.random_range(4..13);
+                device.page_bytes = match (device.pages_per_block, subject) {
+                    (..7, Subject::Protocol(_)) => [128, 256, 512][dice.random_range(0..3)],
+                    (..7, _) => [256, 512][dice.random_range(0..2)],
+                    _ => 512,
+                };
+                device.summary_pages = dice.random_bool(0.5);
+                device.spare_blocks = dice.random_range(1..6);
+            }
+        }
+        device.strict_order = subject.may_reprogram() && dice.random_bool(0.15);
+        device.copies_stay = dice.random_bool(0.2);
+        if dice.random_bool(0.3) {
+            // A page of 256 bytes and its spare area take 80 us.
+            device.transfer_ps_per_byte = 250_000;
+        }
+        if dice.random_bool(0.3) {
+            device.victims = VictimPolicy::Greedy;
+        }
+        // Each collection for room is followed by one for wear, at the same instant.
+        let gaps = match several_at_once {
+            true => [Some(0), Some(1), Some(2)],
+            false => [Some(6), Some(2), None],
+        };
+        device.static_wear_gap = gaps[dice.random_range(0..3)];
+        device.zone_blocks = [6, 6, 0, 5, 12][dice.random_range(0..5)];
+        device.group = Group::Count(dice.random_range(2..6));
+        device.group_timeout = Nanos::from_micros(dice.random_range(300..3_000));
+    }
+
+    fn draw_habits(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {
+        let records = matches!(subject, Subject::Stack(_));
+        let habits = &mut self.habits;
+        habits.fills_regions = dice.random_bool(0.3);
+        habits.aborts = dice.random_range(5..40);
+        habits.patient = dice.random_range(0..20);
+        match dice.random_range(0..10) {
+            0..2 => self.clients = dice.random_range(2..8),
+            2..7 if records => {
+                self.clients = dice.random_range(2..6);
+                self.pages = dice.random_range(3..8);
+                habits.writes = dice.random_range(12..32);
+                habits.brief = dice.random_range(40..80);
+                habits.aborts = dice.random_range(15..50);
+                habits.stays = dice.random_range(85..98);
+                habits.slots = dice.random_range(16..31);
+                habits.may_overflow = true;
+                self.database.frames = 2;
+                // What the records of a page take, of a hundred bytes, where all are there.
+                let fill = dice.random_range(60..105);
+                let room = self.device.page_bytes * fill / 100 - PAGE_HEAD;
+                let mean = (room / habits.slots).saturating_sub(RECORD_HEAD).max(1);
+                habits.bytes = (1, (2 * mean - 1) as u16);
+            }
+            2..8 => {
+                self.clients = dice.random_range(1..4);
+                self.pages = dice.random_range(16..49);
+                habits.writes = dice.random_range(12..60);
+                self.device.may_fill = true;
+            }
+            _ => {
+                self.clients = dice.random_range(12..33);
+                self.database.log_pages = None;
+                self.device.may_fill = true;
+            }
+        }
+        if records && habits.slots == 4 && dice.random_bool(0.5) {
+            habits.bytes = (1, dice.random_range(2..40));
+        }
+        habits.at_once = [50, 80, 95, 99][dice.random_range(0..4)];
+    }
+
+    fn draw_database(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {
+        let database = &mut self.database;
+        if !self.habits.may_overflow {
+            database.frames = [2, 2, 3, 4, 6, 8][dice.random_range(0..6)];
+        }
+        database.policy = PolicyKind::ALL[dice.random_range(0..PolicyKind::ALL.len())];
+        database.log_buffer_bytes = [300, 300, 80, 700][dice.random_range(0..4)];
+        database.checkpoint_every = dice.random_range(2..6);
+        database.max_c = match dice.random_range(0..2) {
+            0 if !self.habits.may_overflow => dice.random_range(2..4),
+            _ => dice.random_range(2..9),
+        };
+        let groups = dice.random_bool(0.3);
+        if groups && matches!(subject.below(), super::Below::Stack(Stack::Wal)) {
+            database.group_wait = Nanos::from_micros(500);
+        }
+    }
+}

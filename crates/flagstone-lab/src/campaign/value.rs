@@ -1,0 +1,86 @@
+//! What stands in a record for what a client wrote there: the writer and which of its writes it is,
+//! and as many bytes more as the record is to have.
+
+use super::oracle::{Payload, Place, payload};
+
+/// Bytes from and to.
+pub(super) type Lengths = (u16, u16);
+
+/// The writer and the number of a write.
+fn writer(payload: &Payload) -> (u64, u16) {
+    let mut name = [0; 8];
+    name[..6].copy_from_slice(&payload[..6]);
+    let nth = u16::from_le_bytes([payload[10], payload[11]]);
+    (u64::from_le_bytes(name), nth)
+}
+
+/// Seven bits a byte, the lowest first; all but the last have the highest bit set.
+fn put(mut number: u64, into: &mut Vec<u8>) {
+    while number >= 0x80 {
+        into.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    into.push(number as u8);
+}
+
+fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Writes the record of a payload.
+pub(super) fn emit(payload: &Payload, (from, to): Lengths, into: &mut Vec<u8>) {
+    let (name, nth) = writer(payload);
+    into.clear();
+    put(name, into);
+    put(nth.into(), into);
+    let mix = (name << 16 | u64::from(nth)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let length = u64::from(from) + mix % u64::from(to - from + 1);
+    while (into.len() as u64) < length {
+        into.push((mix as u8).wrapping_add(into.len() as u8));
+    }
+}
+
+/// The payload of a record; nothing if it is none of that place.
+pub(super) fn parse(mut bytes: &[u8], place: Place, lengths: Lengths) -> Option<Payload> {
+    let all = bytes;
+    let name = take(&mut bytes)?;
+    let nth = u16::try_from(take(&mut bytes)?).ok()?;
+    let found = payload(name, place, nth);
+    let mut right = Vec::new();
+    emit(&found, lengths, &mut right);
+    (right == all).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_who_wrote_it_and_has_a_length_of_its_own() {
+        let mut lengths = std::collections::BTreeSet::new();
+        for (name, nth) in (1..60).zip(0..).chain([(300, 7), (70_000, 400)]) {
+            let (written, mut bytes) = (payload(name, 9, nth), Vec::new());
+            emit(&written, (1, 12), &mut bytes);
+            lengths.insert(bytes.len());
+            assert_eq!(parse(&bytes, 9, (1, 12)), Some(written));
+            let last = bytes.last_mut().unwrap();
+            *last ^= 0x11;
+            assert_ne!(parse(&bytes, 9, (1, 12)), Some(written));
+            bytes.push(0);
+            assert_eq!(parse(&bytes, 9, (1, 12)), None);
+        }
+        // A name and a number take two bytes.
+        let ends = (lengths.first().copied(), lengths.last().copied());
+        assert_eq!(ends, (Some(2), Some(12)), "{lengths:?}");
+        assert!(lengths.len() > 4, "{lengths:?}");
+    }
+}
