@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod dice;
 
 pub mod units;

@@ -284,6 +284,49 @@ fn papers() -> BTreeSet<String> {
         .collect()
 }
 
+/// Where the recovery table of a header is held against the code, combination by combination.
+const PROOFS: &[(&str, &str)] = &[
+    ("afc/mod.rs", "afc/tests.rs"),
+    ("aw.rs", "mapping_log/tests/table.rs"),
+    ("bpcc/mod.rs", "bpcc/tests.rs"),
+    ("cfc/mod.rs", "cfc/tests.rs"),
+    ("lighttx/mod.rs", "counted.rs"),
+    ("mhl_m.rs", "mapping_log/tests/table.rs"),
+    ("mixsl.rs", "shadow_log/table.rs"),
+    ("records/mod.rs", "records/tests/table.rs"),
+    ("scc/mod.rs", "scc/tests.rs"),
+];
+
+#[test]
+fn every_recovery_table_is_proved_row_by_row() {
+    let commit = root().join("crates/flagstone/src/commit");
+    let mut offences = Vec::new();
+    let mut tables = 0;
+    for path in files(&commit, ".rs") {
+        let header = header(&path);
+        let first = header
+            .iter()
+            .filter_map(|line| words(line.trim_start().strip_prefix('@')?).next());
+        let rows: Vec<String> = first.map(|row| format!("@{row}")).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        tables += 1;
+        let proof = PROOFS.iter().find(|(table, _)| path.ends_with(table));
+        let proof = proof.map_or(String::new(), |(_, proof)| text(commit.join(proof)));
+        let in_proof = proof.matches("row: \"@").count();
+        let is_proved = |row: &String| proof.contains(&format!("row: \"{row}\""));
+        if !rows.iter().all(is_proved) || in_proof != rows.len() {
+            offences.push(format!("{}: {rows:?}", place(&path, 0)));
+        }
+    }
+    assert_eq!(tables, PROOFS.len());
+    none(
+        "every row of a recovery table is a row of its proof",
+        offences,
+    );
+}
+
 #[test]
 fn every_protocol_has_a_file_of_its_name_with_the_sections_that_all_have() {
     let sections = [

@@ -37,13 +37,7 @@ pub(in crate::commit) fn recover(
         ..Bpcc::default()
     };
     let committed = (0..pages).map(Lpn).map(|page| {
-        let newest = records.newest(page);
-        let last = newest.map(|newest| match is_committed[page.index()] {
-            true => newest.version.number,
-            false => newest.back,
-        });
-        let mut versions = records.of(page).iter();
-        let last = versions.find(|record| Some(record.version.number) == last);
+        let last = records.counting(page, is_committed[page.index()]);
         ftl.set_slot(page, last.map_or(Slot::Empty, |record| record.slot));
         last.map_or(0, |record| record.version.number)
     });
@@ -164,6 +158,18 @@ impl Records {
 
     fn newest(&self, page: Lpn) -> Option<&Record> {
         self.of(page).last()
+    }
+
+    /// The version of a page that counts: the newest one if that is committed, else the one that
+    /// its back pointer names.
+    pub(super) fn counting(&self, page: Lpn, is_committed: bool) -> Option<&Record> {
+        let newest = self.newest(page)?;
+        let number = match is_committed {
+            true => newest.version.number,
+            false => newest.back,
+        };
+        let mut versions = self.of(page).iter();
+        versions.find(|record| record.version.number == number)
     }
 
     /// The versions of a page with higher numbers.
