@@ -18,3 +18,5 @@ pub mod commit;
 pub mod buffer;
 pub mod host;
 pub mod index;
+#[doc(hidden)]
+pub mod fuzzing;

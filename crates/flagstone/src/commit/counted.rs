@@ -341,7 +341,7 @@ pub(super) fn recover(
             zones.trimmed(at);
         }
     }
-    ftl.revive_mapped();
+    ftl.revive_mapped()?;
     ftl.finish_mount();
     let active = TxTable::new();
     Ok((Counted { active, zones }, done))

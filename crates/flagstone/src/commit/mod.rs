@@ -7,6 +7,7 @@
 //! layout, `INFO`, the struct, `recover`, the five verbs, the collector's hooks, helpers, tests.
 
 mod device;
+pub(crate) mod fuzz;
 mod live;
 
 // What several protocols share.
@@ -43,7 +44,9 @@ pub use device::{Device, DeviceError, HostStats};
 pub(crate) use records::Flaws;
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
 
-use crate::ftl::{Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot};
+use crate::ftl::{
+    Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot, doubt_number,
+};
 use crate::layout::Record;
 use crate::nand::Geometry;
 use crate::units::{Lpn, Nanos, Ppn, TxId};
@@ -360,6 +363,14 @@ pub struct Recovered {
     pub last_tx: TxId,
     /// When recovery was over.
     pub done: Nanos,
+}
+
+/// The highest transaction identifier of a device, if others can follow it.
+///
+/// # Errors
+/// It is in the upper half of the six bytes that it has on flash.
+pub(crate) fn doubt_tx(last: TxId) -> Result<TxId, FtlError> {
+    doubt_number("transaction", last.0, 48).map(TxId)
 }
 
 /// Bytes that a map with entries of these types needs, load factor and control bytes included.

@@ -4,7 +4,7 @@
 use super::{Bpcc, tail};
 use crate::commit::cycle::{Verdict, Version, judge};
 use crate::commit::{Options, Recovered};
-use crate::ftl::{Ftl, FtlError, Header, Mounted, Slot};
+use crate::ftl::{Ftl, FtlError, Header, Mounted, Slot, doubt_number};
 use crate::layout::get;
 use crate::units::{Lpn, TxId};
 
@@ -30,6 +30,10 @@ pub(in crate::commit) fn recover(
             all.push(Record::new(version, Slot::of(head.kind, at), next, back));
         }
     })?;
+    for record in &all {
+        let highest = record.version.number.max(record.next.number);
+        doubt_number("version", highest.into(), 32)?;
+    }
     let records = Records::new(all, pages);
     let is_committed = judge(pages, |at| records.verdict(at));
     let mut bpcc = Bpcc {
@@ -43,7 +47,7 @@ pub(in crate::commit) fn recover(
     });
     bpcc.committed = committed.collect();
     bpcc.take_stock(ftl, &records);
-    ftl.revive_mapped();
+    ftl.revive_mapped()?;
     ftl.finish_mount();
     Ok(Recovered {
         protocol: Box::new(bpcc),

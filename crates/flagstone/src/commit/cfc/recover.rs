@@ -50,7 +50,7 @@ pub(in crate::commit) fn recover(
     flagged.retain(|(_, xid)| verdicts[xid].is_committed());
     let committed = units.reach(flagged.into_iter().map(|(head, _)| head).collect());
     let counts = |page: usize| committed[units.of_page[page] as usize];
-    found.map_newest(ftl, counts);
+    found.map_newest(ftl, counts)?;
 
     let mut table: FxHashMap<TxId, Entry> = FxHashMap::default();
     if !options.as_published {

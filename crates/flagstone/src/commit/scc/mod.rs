@@ -43,7 +43,7 @@ use super::numbers::Numbers;
 use super::{Content, Found, Held, Info, Isolation, Options, Protocol, Recovered, table_bytes};
 use crate::ftl::{
     BlockState, Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written,
-    collect, make_room,
+    collect, doubt_number, make_room,
 };
 use crate::layout;
 use crate::layout::{get, put};
@@ -195,6 +195,9 @@ pub(super) fn recover(
             }
         }
     })?;
+    for newest in &pages {
+        doubt_number("version", newest.number.into(), 32)?;
+    }
     let is_committed = judge_all(&pages);
     let judged = pages.iter().zip(&is_committed);
     let number = |(newest, &is_committed): (&Newest, &bool)| newest.counting(is_committed).0;
@@ -219,7 +222,7 @@ pub(super) fn recover(
             scc.leave(ppn, at, newest.next.page);
         }
     }
-    ftl.revive_mapped();
+    ftl.revive_mapped()?;
     ftl.finish_mount();
     Ok(Recovered {
         protocol: Box::new(scc),

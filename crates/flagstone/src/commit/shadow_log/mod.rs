@@ -217,7 +217,7 @@ impl ShadowLog {
         for (lpn, slot) in found {
             ftl.set_slot(lpn, slot);
         }
-        ftl.revive_mapped();
+        ftl.revive_mapped()?;
         ftl.finish_mount();
         Ok((this, done))
     }
@@ -522,4 +522,24 @@ fn parse_tail(bytes: &[u8]) -> (TxId, Ppn) {
         TxId(get(bytes, tail::XID)),
         Ppn(get(bytes, tail::LINK) as u32),
     )
+}
+
+/// For fuzzing: whether bytes are what a compaction leaves of a log, which comes back as it was.
+pub(super) fn is_blob(bytes: &[u8]) -> bool {
+    let Ok(mark) = Watermark::parse(bytes) else {
+        return false;
+    };
+    let again = Watermark::parse(&mark.emit());
+    assert_eq!(again.as_ref(), Ok(&mark));
+    true
+}
+
+/// For fuzzing: whether bytes are a page of the log, which comes back as it was.
+pub(super) fn is_log_page(bytes: &[u8]) -> bool {
+    let Ok(records) = parse_log_page(bytes) else {
+        return false;
+    };
+    let again = parse_log_page(&emit_log_page(&records));
+    assert_eq!(again.as_ref(), Ok(&records));
+    true
 }

@@ -26,6 +26,7 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use entry::is_log;
 pub(super) use entry::{Entry, Lsn, What};
 
 use super::HostError;
