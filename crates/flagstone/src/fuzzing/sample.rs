@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Pages of records, and records of each.
 const PAGES: u32 = 12;
 const SLOTS: SlotNo = 3;
-const ROUNDS: u32 = 40;
+const ROUNDS: u32 = 16;
 
 /// Latencies of the device.
 pub const TIMING: Timing = Timing {
