@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 /// Pages of records, and records of each.
 const PAGES: u32 = 12;
 const SLOTS: SlotNo = 3;
-const ROUNDS: u32 = 16;
+/// So many that MixSL has compacted its log.
+const ROUNDS: u32 = 28;
 
 /// Latencies of the device.
 pub const TIMING: Timing = Timing {
@@ -150,7 +151,8 @@ fn go_on(host: &mut Host, mut now: Nanos) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Begins a transaction that writes what a round does.
+/// Begins a transaction that writes what a round does, and looks at so many pages that those which
+/// it wrote are evicted, where the stack allows that.
 fn run(host: &mut Host, now: &mut Nanos, round: u32) -> TxId {
     let tx = host.begin(*now).expect("it begins");
     for ((page, slot), bytes) in writes(round) {
@@ -160,6 +162,11 @@ fn run(host: &mut Host, now: &mut Nanos, round: u32) -> TxId {
             Step::Done((), done) => *now = done,
             other => panic!("nobody else is there: {other:?}"),
         }
+    }
+    let mut bytes = Vec::new();
+    for page in (0..PAGES).map(Lpn) {
+        let looked = host.look(*now, Rid { page, slot: 0 }, &mut bytes);
+        *now = looked.expect("it has frames").1;
     }
     tx
 }
