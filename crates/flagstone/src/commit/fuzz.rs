@@ -1,5 +1,5 @@
-//! For fuzzing: the parsers of the protocols, each behind a function of some bytes. They say whether
-//! any parser took the bytes.
+//! For fuzzing: the parsers of the protocols, each behind a function of some bytes, which says
+//! whether any parser took them.
 
 use super::{flag_chain, mapping_log, records, shadow_log, zones};
 

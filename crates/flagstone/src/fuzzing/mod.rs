@@ -1,6 +1,6 @@
 //! What fuzz targets call: each function gives some bytes to parsers and says whether any of them
-//! took them. None may panic, whatever the bytes are. The targets are in `fuzz/`; the tests here run
-//! the same functions on seeded damage.
+//! took them. None may panic, whatever the bytes are. The targets are in `fuzz/`; the tests here
+//! run the same functions on seeded damage.
 
 pub mod sample;
 #[cfg(test)]
