@@ -154,7 +154,7 @@ impl Info {
     }
 }
 
-/// When G-MixSL writes its log page ([MixSL] §4).
+/// When G-MixSL writes its log page (\[MixSL] §4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     /// When so many transactions wait.
@@ -168,7 +168,7 @@ pub enum Group {
 pub struct Options {
     /// Build the protocol as printed, without the repairs that its departures list.
     pub as_published: bool,
-    /// CFC and AFC: one flag for all pages of a transaction in a block ([FlagCommit] §3.4).
+    /// CFC and AFC: one flag for all pages of a transaction in a block (\[FlagCommit] §3.4).
     pub block_flags: bool,
     /// G-MixSL: how groups are formed.
     pub group: Group,

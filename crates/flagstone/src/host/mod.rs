@@ -436,7 +436,7 @@ impl Host {
     }
 
     /// Bytes of each structure in memory, the device's included and the buffer pool's not, as
-    /// [FlagCommit] §5.1 has it.
+    /// \[FlagCommit] §5.1 has it.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.manager.memory();
         let frames = self.engine.pool.capacity() as u64;

@@ -144,7 +144,7 @@ pub struct RecordOptions {
 }
 
 impl Default for RecordOptions {
-    /// Two updaters a page, Table 2 of [FlagCommit].
+    /// Two updaters a page, Table 2 of \[FlagCommit].
     fn default() -> Self {
         RecordOptions {
             max_c: 2,
