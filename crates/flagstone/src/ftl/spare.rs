@@ -175,6 +175,6 @@ mod tests {
         ] {
             assert_eq!(kind as u8 & !KIND_BITS, 0, "{kind:?}");
         }
-        assert!(FORMAT_VERSION < BLANK);
+        const { assert!(FORMAT_VERSION < BLANK) };
     }
 }

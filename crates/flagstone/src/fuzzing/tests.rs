@@ -58,12 +58,12 @@ fn data_of(kind: PageKind) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for stack in Stack::all() {
         let contents = sample::contents(stack);
-        let pages = contents.data.iter().filter(|(at, _)| {
+        let mut pages = contents.data.iter().filter(|(at, _)| {
             let spare = &contents.spare[at.index() * contents.spare_kept..];
             Header::parse(spare).is_some_and(|head| head.kind == kind)
         });
         // The last one has most in it.
-        all.extend(pages.last().map(|(_, data)| data.to_vec()));
+        all.extend(pages.next_back().map(|(_, data)| data.to_vec()));
     }
     all
 }
