@@ -1,12 +1,12 @@
 //! What holds for every stack alike: it says what it keeps in memory, its device counts the
-//! operations that reach the flash, and a copy of a device goes its own way.
+//! operations that reach the flash and says why it refuses, and a copy of a device goes its own way.
 
-use flagstone::commit::{Device, Kind, Options};
-use flagstone::ftl::Operation;
+use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options};
+use flagstone::ftl::{FtlError, Operation};
 use flagstone::fuzzing::sample;
 use flagstone::host::{Host, Stack};
 use flagstone::nand::{Chip, Entry, Flash, OpKind, Tracer};
-use flagstone::units::{Lpn, Nanos};
+use flagstone::units::{Lpn, Nanos, Ppn, TxId};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -83,5 +83,83 @@ fn a_copy_of_a_device_goes_its_own_way() {
         assert!(copy.last_tx() > first.last_tx(), "{kind}");
         copy.check().expect("the books agree");
         first.check().expect("nothing has happened here");
+    }
+}
+
+/// A call that a device cannot follow says why, and changes nothing.
+#[test]
+fn a_refusal_says_why() {
+    for &kind in Kind::ALL {
+        let mut device = device(kind);
+        let now = device.recovered_at();
+        let first = device.begin(now).expect("it begins");
+        let says = |refused: Result<Nanos, DeviceError>, why: &str| {
+            let message = refused.expect_err(why).to_string();
+            assert!(message.contains(why), "{kind}: {message}");
+        };
+        says(
+            device.write(now, first, Lpn(40), b"x"),
+            "page 40 is beyond the device, which has 40",
+        );
+        says(
+            device.write(now, first, Lpn(1), &[0; 257]),
+            "257 bytes do not fit a page of 256",
+        );
+        says(
+            device.write(now, TxId(1 << 40), Lpn(1), b"x"),
+            "is not a live transaction",
+        );
+        says(
+            device.read(now, None, Lpn(99)).map(|read| read.0),
+            "page 99 is beyond",
+        );
+        device.write(now, first, Lpn(30), b"x").expect("it is free");
+        if !kind.info().rewrites {
+            says(
+                device.write(now, first, Lpn(30), b"y"),
+                "takes each page once",
+            );
+        }
+        let limit = device.live_max().unwrap_or(2);
+        for _ in 1..limit {
+            let tx = device.begin(now).expect("it begins");
+            if kind.info().isolation == Isolation::NoPageConflict {
+                says(
+                    device.write(now, tx, Lpn(30), b"y"),
+                    "page 30 is being written by",
+                );
+            }
+        }
+        match limit {
+            _ if device.live_max().is_none() => {}
+            1 => says(device.begin(now).map(|_| now), "strict isolation only"),
+            _ => says(
+                device.begin(now).map(|_| now),
+                "live transactions: end one first",
+            ),
+        }
+        for tx in device.live().collect::<Vec<_>>() {
+            device.abort(now, tx).expect("it is live");
+        }
+        device.check().expect("nothing was changed");
+    }
+}
+
+#[test]
+fn messages_of_a_device_that_cannot_go_on_have_its_numbers() {
+    let (live, pages) = (311, 317);
+    for (error, why) in [
+        (FtlError::Full { live, pages }, "311 of 317 pages are live"),
+        (
+            FtlError::Unreadable { at: Ppn(77) },
+            "page 77 cannot be read",
+        ),
+        (
+            FtlError::MetaFull,
+            "no block is left for mapping pages and logs",
+        ),
+        (FtlError::PowerLost, "the power is gone"),
+    ] {
+        assert!(DeviceError::from(error).to_string().contains(why), "{why}");
     }
 }
