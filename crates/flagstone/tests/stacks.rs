@@ -1,5 +1,6 @@
 //! What holds for every stack alike: it says what it keeps in memory, its device counts the
-//! operations that reach the flash and says why it refuses, and a copy of a device goes its own way.
+//! operations that reach the flash and says why it refuses, and a copy of a device goes its own
+//! way.
 
 use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options};
 use flagstone::ftl::{FtlError, Operation};
