@@ -178,6 +178,42 @@ pub fn load(
         .map_err(|error| fail(Why::Device(error)))
 }
 
+/// What the bytes of a file hold, if they are the image of such a device.
+pub(crate) fn contents(bytes: &[u8], geometry: &Geometry, setup: &Setup) -> Option<Contents> {
+    let contents = read(bytes, geometry, setup).ok()?;
+    contents.check(geometry).ok()?;
+    Some(contents)
+}
+
+/// What is on a chip, as a file has it, neither packed nor with a checksum.
+#[doc(hidden)]
+pub fn to_bytes(contents: &Contents) -> Vec<u8> {
+    let mut bytes = (contents.spare_kept as u16).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&emit(contents));
+    bytes
+}
+
+/// What [`to_bytes`] was given, by the shape of the chip.
+///
+/// # Errors
+/// Says what is wrong with the bytes.
+#[doc(hidden)]
+pub fn from_bytes(bytes: &[u8], geometry: &Geometry) -> Result<Contents, String> {
+    let fail = |why| ImageError {
+        path: "the device".into(),
+        why,
+    };
+    let mut rest = Cursor(bytes);
+    let kept = rest
+        .number(2)
+        .map_err(fail)
+        .map_err(|error| error.to_string())?;
+    let contents = parse(rest.0, geometry, kept as usize).map_err(fail);
+    let contents = contents.map_err(|error| error.to_string())?;
+    contents.check(geometry)?;
+    Ok(contents)
+}
+
 /// The protocol of the device in a file that [`save`] wrote.
 ///
 /// # Errors
@@ -219,6 +255,13 @@ fn read_head(bytes: &[u8]) -> Result<(Head, &[u8]), Why> {
 fn read(bytes: &[u8], geometry: &Geometry, setup: &Setup) -> Result<Contents, Why> {
     let (head, rest) = read_head(bytes)?;
     compare(&head, geometry, setup)?;
+    // A payload may say of itself that it is longer than any memory.
+    let page = u64::from(geometry.page_bytes) + u64::from(geometry.spare_bytes) + 16;
+    let most = geometry.pages() as u64 * page + u64::from(geometry.blocks()) * 16 + 1024;
+    if head.payload_bytes > most {
+        let bytes = head.payload_bytes;
+        return Err(Why::Damaged(format!("its payload has {bytes} bytes")));
+    }
     let mut payload = Vec::new();
     let unpacked = zstd::stream::Decoder::new(rest).and_then(|unpack| {
         unpack

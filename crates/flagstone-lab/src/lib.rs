@@ -27,5 +27,7 @@ pub mod closed;
 pub mod campaign;
 pub mod indexing;
 pub mod reproduce;
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub use nearest::{nearest, no_such};

@@ -3,7 +3,8 @@
 //!
 //! A program of its own, because a PostgreSQL client is more to build than all the rest needs. In
 //! reading order: [`record`] says what a recording is; [`server`] asks and tells the server what
-//! it must, [`postgres`] runs the transactions; [`wal`] and [`probes`] see what they do to pages.
+//! it must, [`mod@postgres`] runs the transactions; [`wal`] and [`probes`] see what they do to
+//! pages.
 #![forbid(unsafe_code)]
 
 mod postgres;

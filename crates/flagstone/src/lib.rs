@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod dice;
 
 pub mod units;
@@ -16,3 +18,5 @@ pub mod commit;
 pub mod buffer;
 pub mod host;
 pub mod index;
+#[doc(hidden)]
+pub mod fuzzing;

@@ -1,6 +1,6 @@
 //! Pages of records: what a database keeps in a logical page.
 //!
-//! It lies below the commit protocols because those that commit records ([FlagCommit] §4.2) merge
+//! It lies below the commit protocols because those that commit records (\[FlagCommit] §4.2) merge
 //! versions of a page record by record.
 //!
 //! ```text

@@ -76,8 +76,8 @@ pub struct Plan {
     pub clients: u32,
     /// Open loop: transactions arrive as in the recording, its times divided by this.
     pub speedup: Option<f64>,
-    /// Share of the transactions that ask for a rollback where they would commit: [FlagCommit] §5.2
-    /// simulates the commit and rollback commands of its traces.
+    /// Share of the transactions that ask for a rollback where they would commit: \[FlagCommit]
+    /// §5.2 simulates the commit and rollback commands of its traces.
     pub abort_ratio: f64,
     /// The mean of the time after which a victim starts again; it is uniform from nothing to twice
     /// this.

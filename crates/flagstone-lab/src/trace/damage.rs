@@ -1,18 +1,11 @@
 //! Damaged text for every importer: an error with a message or a valid trace, never a panic.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::block::fio::Waits;
-use super::block::time::TimeUnit;
-use super::block::{Options, blkparse, disksim, fio, msr};
-use super::input::ImportError;
-use super::{Trace, bpftrace, waldump};
-
-/// Turns one text into a trace.
-type Import = fn(&[u8]) -> Result<Trace, ImportError>;
+use crate::fuzzing::IMPORTS;
 
 const WALDUMP: &str = "\
 rmgr: Heap        len (rec/tot):     54/    54, tx:        7, lsn: 0/01, prev 0/00, desc: INSERT off 1, blkref #0: rel 1663/5/16396 blk 8, blkref #1: rel 1663/5/9 fork vm blk 0
@@ -35,38 +28,30 @@ A 210 9
 Lost 3 events
 ";
 
-const IMPORTS: [(&str, Import); 6] = [
-    (WALDUMP, |text| {
-        Ok(waldump::import(text, &waldump::Options::default())?.0)
-    }),
-    (BPFTRACE, |text| {
-        let options = bpftrace::Options {
-            page_bytes: 8192,
-            relation_names: BTreeMap::new(),
-        };
-        Ok(bpftrace::import(text, &options)?.0)
-    }),
-    ("0.5 0 2000 16 0\n1 0 0 1 1\n7e2 1 99 8 0\n", |text| {
-        Ok(disksim::import(text, &Options::new(4096), TimeUnit::Seconds, 512)?.0)
-    }),
+const SAMPLES: [(&str, &str); 6] = [
+    ("waldump", WALDUMP),
+    ("bpftrace", BPFTRACE),
+    ("disksim", "0.5 0 2000 16 0\n1 0 0 1 1\n7e2 1 99 8 0\n"),
     (
+        "msr",
         "128166385295514663,hm,0,Write,9056014336,2048,2833\n128166385295514878,a,0,Read,0,512,1\n",
-        |text| Ok(msr::import(text, &Options::new(512), None)?.0),
     ),
     (
+        "blkparse",
         "8,0 3 1 0.000000000 697 D W 8 + 16 [x]\n8,0 3 1 0.00100 697 D DS 0 + 64 [x]\nCPU0 (8,0):\n",
-        |text| Ok(blkparse::import(text, &Options::new(4096), blkparse::Action::Issue)?.0),
     ),
     (
+        "fio",
         "fio version 2 iolog\nf add\nf write 0 8192\nf wait 150\nf trim 0 99999999\n",
-        |text| Ok(fio::import(text, &Options::new(4096), Some(Waits::ForUs))?.0),
     ),
 ];
 
 #[test]
 fn damaged_text_is_an_error_or_a_valid_trace() {
     let mut random = Pcg64Mcg::seed_from_u64(11);
-    for (sample, import) in IMPORTS {
+    for (name, sample) in SAMPLES {
+        let import = IMPORTS.iter().find(|(known, _)| *known == name);
+        let (_, import) = import.expect("the importer has this name");
         import(sample.as_bytes()).unwrap().validate().unwrap();
         let (mut whole, mut messages) = (0, BTreeSet::new());
         for _ in 0..3000 {

@@ -112,6 +112,18 @@ fn a_file_that_is_not_this_device_is_refused_with_the_reason() {
     let mut other = whole.clone();
     *other.last_mut().unwrap() ^= 0x55;
     assert!(refuse(&other, &right).contains("damaged"));
+    // A payload that says of itself that it is longer than the device.
+    let mut other = whole.clone();
+    let key = b"\"payload_bytes\":";
+    let mut windows = other.windows(key.len());
+    let at = windows
+        .position(|window| window == key)
+        .expect("the head has it")
+        + key.len();
+    other.splice(at..at, *b"999999999");
+    let head = u32::from_le_bytes(other[10..14].try_into().unwrap()) + 9;
+    other[10..14].copy_from_slice(&head.to_le_bytes());
+    assert!(refuse(&other, &right).contains("its payload has 999999999"));
     let mut config = right;
     config.config.summary_pages = false;
     assert!(refuse(&whole, &config).contains("another configuration"));

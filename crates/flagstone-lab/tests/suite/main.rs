@@ -1,6 +1,8 @@
 //! The lab's tests that need a whole device.
 
 mod campaign;
+mod fuzzing;
+mod golden;
 mod replay;
 mod image;
 mod write_amplification;

@@ -102,7 +102,7 @@ pub struct PolicyOptions {
 }
 
 impl Default for PolicyOptions {
-    /// The values of public code; costs are those of SLC flash in [SSDTradeoffs], table 1.
+    /// The values of public code; costs are those of SLC flash in \[SSDTradeoffs], table 1.
     fn default() -> Self {
         PolicyOptions {
             cflru_window: 10,

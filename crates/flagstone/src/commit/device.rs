@@ -4,7 +4,7 @@
 //! protocol supports, makes room before a protocol needs it, and counts what the host asked for.
 
 use super::live::LiveTable;
-use super::{Content, Found, Info, Isolation, Kind, Options, Protocol, Recovered};
+use super::{Content, Found, Info, Isolation, Kind, Options, Protocol, Recovered, doubt_tx};
 use crate::ftl::{Config, Format, Ftl, FtlError, Mounted, Stats, make_room};
 use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, TxId};
@@ -230,7 +230,7 @@ impl Device {
             info,
             live: LiveTable::default(),
             writers: FxHashMap::default(),
-            last_tx,
+            last_tx: doubt_tx(last_tx)?,
             host: HostStats::default(),
             recovered_at: done,
         })

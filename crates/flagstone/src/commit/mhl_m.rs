@@ -23,7 +23,7 @@
 //! Recovery    a group in a log after the last checkpoint                  verdict
 //!   @A        all parts are there, and it is called durable or all of
 //!             its pages are there                                         applied, by its number
-//!   @B        a part is missing or cannot be read                         absent
+//!   @B        a part is missing or cannot be read, and none is @C         absent
 //!   @C        a part was written before the checkpoint                    in the mapping table
 //!   @D        it is not called durable, and a page is not there           absent
 //!             The first write afterwards writes a checkpoint; recovery itself only reads.

@@ -24,10 +24,11 @@
 //!             5. No identifier is given out twice as long as a page or record of it is there.
 //!
 //! Recovery    facts about a version on flash                               verdict
-//!   @A        no record of its XID since the compaction, and the root       not committed: aborted
-//!             lists it or its watermark is below                            from now on
+//!   @A        no record since the compaction says that its XID has          not committed: aborted
+//!             committed, and the root lists it or its watermark is below    from now on
 //!   @B        committed, and the highest sequence of its logical page       current
-//!   @C        committed, and a higher or equal sequence is there            obsolete, or a copy
+//!             that is committed, of copies the first
+//!   @C        committed, and any other                                      obsolete, or a copy
 //!
 //! Departures  D1. The link names the page of the preceding version: the transaction's own if it
 //!                 has one, else the committed one. §3.2 prints the new page's own address, which

@@ -7,6 +7,7 @@
 //! layout, `INFO`, the struct, `recover`, the five verbs, the collector's hooks, helpers, tests.
 
 mod device;
+pub(crate) mod fuzz;
 mod live;
 
 // What several protocols share.
@@ -43,7 +44,9 @@ pub use device::{Device, DeviceError, HostStats};
 pub(crate) use records::Flaws;
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
 
-use crate::ftl::{Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot};
+use crate::ftl::{
+    Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot, doubt_number,
+};
 use crate::layout::Record;
 use crate::nand::Geometry;
 use crate::units::{Lpn, Nanos, Ppn, TxId};
@@ -151,7 +154,7 @@ impl Info {
     }
 }
 
-/// When G-MixSL writes its log page ([MixSL] §4).
+/// When G-MixSL writes its log page (\[MixSL] §4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     /// When so many transactions wait.
@@ -165,7 +168,7 @@ pub enum Group {
 pub struct Options {
     /// Build the protocol as printed, without the repairs that its departures list.
     pub as_published: bool,
-    /// CFC and AFC: one flag for all pages of a transaction in a block ([FlagCommit] §3.4).
+    /// CFC and AFC: one flag for all pages of a transaction in a block (\[FlagCommit] §3.4).
     pub block_flags: bool,
     /// G-MixSL: how groups are formed.
     pub group: Group,
@@ -360,6 +363,14 @@ pub struct Recovered {
     pub last_tx: TxId,
     /// When recovery was over.
     pub done: Nanos,
+}
+
+/// The highest transaction identifier of a device, if others can follow it.
+///
+/// # Errors
+/// It is in the upper half of the six bytes that it has on flash.
+pub(crate) fn doubt_tx(last: TxId) -> Result<TxId, FtlError> {
+    doubt_number("transaction", last.0, 48).map(TxId)
 }
 
 /// Bytes that a map with entries of these types needs, load factor and control bytes included.

@@ -62,7 +62,7 @@ pub(super) fn recover(ftl: &mut Ftl, mounted: Mounted, _: &Options) -> Result<Re
     for (lpn, slot) in found {
         ftl.set_slot(lpn, slot);
     }
-    ftl.revive_mapped();
+    ftl.revive_mapped()?;
     ftl.finish_mount();
     let protocol = Box::new(Plain {
         written: Nanos::ZERO,

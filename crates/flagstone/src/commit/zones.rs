@@ -20,7 +20,7 @@
 //! that a log head that rests does not keep all that was written since.
 
 use super::table_bytes;
-use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Stream};
+use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Stream, doubt_number};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -91,10 +91,36 @@ pub(super) struct Zones {
 pub(super) struct LastSlide {
     /// The last TxVer in the mapping table.
     pub(super) version: u64,
+    /// The highest transaction identifier given out.
+    tx: TxId,
     /// Blocks of the Available zone, which may not have been written.
     pub(super) available: Vec<Pbn>,
     /// Blocks of the Unavailable zone, which are full.
     pub(super) unavailable: Vec<Pbn>,
+}
+
+impl LastSlide {
+    /// Reads what a slide gave to its root.
+    pub(super) fn parse(blob: &[u8], blocks: u32) -> Result<LastSlide, FtlError> {
+        let foreign = |what: &str| FtlError::Foreign(format!("the list of zones {what}"));
+        let (head, list) = (blob.split_at_checked(zone_blob::SIZE)).ok_or(foreign("is short"))?;
+        let list = list.chunks_exact(4);
+        let mut available: Vec<Pbn> = list.map(|word| Pbn(get(word, 0..4) as u32)).collect();
+        let count = get(head, zone_blob::AVAILABLE) + get(head, zone_blob::UNAVAILABLE);
+        let mut sorted = available.clone();
+        sorted.sort_unstable();
+        let is_sound = sorted.is_sorted_by(|a, b| a < b) && sorted.iter().all(|b| b.0 < blocks);
+        if available.len() as u64 != count || !is_sound {
+            return Err(foreign("is damaged"));
+        }
+        let unavailable = available.split_off(get(head, zone_blob::AVAILABLE) as usize);
+        Ok(LastSlide {
+            version: doubt_number("TxVer", get(head, zone_blob::VERSION), 64)?,
+            tx: TxId(get(head, zone_blob::TX)),
+            available,
+            unavailable,
+        })
+    }
 }
 
 impl Zones {
@@ -131,25 +157,12 @@ impl Zones {
         let mut last = LastSlide::default();
         // Before the first slide there is nothing, or a root that a bad block was the reason for.
         if !mounted.blob.is_empty() {
-            let head = mounted.blob.get(..zone_blob::SIZE);
-            let head =
-                head.ok_or_else(|| FtlError::Foreign("the list of zones is short".into()))?;
-            zones.version = get(head, zone_blob::VERSION);
-            zones.last_tx = TxId(get(head, zone_blob::TX));
-            let count = get(head, zone_blob::AVAILABLE) + get(head, zone_blob::UNAVAILABLE);
-            let list = mounted.blob[zone_blob::SIZE..].chunks_exact(4);
-            let mut blocks: Vec<Pbn> = list.map(|word| Pbn(get(word, 0..4) as u32)).collect();
-            if blocks.len() as u64 != count || blocks.iter().any(|b| b.0 >= geometry.blocks()) {
-                return Err(FtlError::Foreign("the list of zones is damaged".into()));
-            }
+            last = LastSlide::parse(&mounted.blob, geometry.blocks())?;
+            (zones.version, zones.last_tx) = (last.version, last.tx);
             let in_service =
                 |b: &Pbn| !matches!(ftl.block_state(*b), BlockState::Bad | BlockState::Meta);
-            let written = get(head, zone_blob::AVAILABLE) as usize;
-            last.unavailable = blocks.split_off(written.min(blocks.len()));
-            last.available = blocks;
             last.available.retain(in_service);
             last.unavailable.retain(in_service);
-            last.version = zones.version;
         }
         Ok((zones, last))
     }
@@ -332,4 +345,9 @@ impl Zones {
         }
         Ok(())
     }
+}
+
+/// For fuzzing: whether bytes are what a slide gives to its root.
+pub(super) fn is_blob(bytes: &[u8]) -> bool {
+    LastSlide::parse(bytes, 64).is_ok()
 }

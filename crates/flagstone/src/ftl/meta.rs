@@ -537,3 +537,20 @@ impl Ftl {
         ))
     }
 }
+
+/// Bytes of the head of a part of a root.
+#[cfg(test)]
+pub(crate) const PART_HEAD_BYTES: usize = root_part::SIZE;
+
+/// For fuzzing: whether bytes are a part of a root, or a whole one, which comes back as it was.
+pub(crate) fn is_root(bytes: &[u8]) -> bool {
+    let part = Ftl::parse_root_part(bytes).is_some();
+    let Some(image) = RootImage::parse(bytes) else {
+        return part;
+    };
+    assert!(
+        bytes.starts_with(&image.emit()),
+        "a root that is read is written"
+    );
+    true
+}

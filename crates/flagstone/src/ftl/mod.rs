@@ -24,10 +24,12 @@ mod collector;
 mod meta;
 mod logs;
 mod mount;
+mod doubt;
 
 pub use config::{Config, ConfigError, Format};
+pub(crate) use doubt::doubt_number;
 pub use mount::{LogPage, Mounted};
-pub use spare::{Header, Kind, TAIL_BYTES_MAX, header};
+pub use spare::{FORMAT_VERSION, Header, Kind, TAIL_BYTES_MAX, header};
 pub use stats::{Cause, Operation, Stats};
 pub use victims::{VictimPolicy, Victims, View};
 pub use write::{Stream, Written};
@@ -37,6 +39,9 @@ use crate::nand::{Addresses, Flash, FlashError, Geometry, Read};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 pub(crate) use collector::{collect, make_room, move_page};
 use meta::MetaArea;
+#[cfg(test)]
+pub(crate) use meta::PART_HEAD_BYTES;
+pub(crate) use meta::is_root;
 use pool::{Pool, Zone};
 use std::fmt;
 use write::Head;

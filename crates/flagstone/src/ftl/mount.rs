@@ -11,7 +11,7 @@ use super::pool::{Pool, Zone};
 use super::write::Head;
 use super::{
     Block, BlockState, Cause, Config, ConfigError, EMPTY, Format, Ftl, FtlError, Header, Kind,
-    Slot, Stats, TAIL_BYTES_MAX, Victims, header,
+    Slot, Stats, TAIL_BYTES_MAX, Victims, doubt_number, header,
 };
 use crate::nand::{Addresses, Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
@@ -191,7 +191,7 @@ impl Ftl {
                 match self.read(now, at, &mut data, &mut spare, Cause::Recovery) {
                     Ok(read) => {
                         done = done.max(read.done);
-                        let Some(head) = Header::parse(&spare) else {
+                        let Some(head) = Header::parse_any(&spare)? else {
                             continue;
                         };
                         self.seq = self.seq.max(head.seq);
@@ -199,6 +199,7 @@ impl Ftl {
                         let Some((generation, part, parts, bytes)) = part else {
                             continue;
                         };
+                        doubt_number("root", generation, 64)?;
                         self.meta.generation = self.meta.generation.max(generation);
                         let found = RootParts {
                             parts,
@@ -225,13 +226,7 @@ impl Ftl {
                 let bytes = parts.concat();
                 let image = RootImage::parse(&bytes)
                     .ok_or_else(|| FtlError::Foreign("a root that ends early".into()))?;
-                if image.directory.len() != self.meta.directory.len() {
-                    return Err(FtlError::Foreign(format!(
-                        "the mapping table has {} pages, this protocol and configuration need {}",
-                        image.directory.len(),
-                        self.meta.directory.len()
-                    )));
-                }
+                self.doubt_root(&image)?;
                 Some(image)
             }
             None => None,
@@ -272,12 +267,10 @@ impl Ftl {
             let slots = self.map[start..].as_flattened_mut();
             let len = read.data_bytes.min(slots.len());
             slots[..len].copy_from_slice(&data[..len]);
-            let block = self.geometry.block_of(Ppn(at));
-            let place = self.meta.place(block);
-            let place =
-                place.ok_or_else(|| FtlError::Foreign("a mapping page outside its area".into()))?;
-            self.meta.pool[place].live += 1;
+            let place = self.meta.place(self.geometry.block_of(Ppn(at)));
+            self.meta.pool[place.expect("the root was doubted")].live += 1;
         }
+        self.doubt_map()?;
         Ok(done)
     }
 
@@ -309,7 +302,7 @@ impl Ftl {
                 };
                 done = done.max(read.done);
                 issue = read.done;
-                match Header::parse(&spare) {
+                match Header::parse_any(&spare)? {
                     Some(Header {
                         kind: Kind::Log,
                         lpn,
@@ -414,16 +407,22 @@ impl Ftl {
             let summary = match read {
                 Ok(read) => {
                     outcome.done = read.done;
-                    let head = Header::parse(&spare).filter(|head| head.kind == Kind::Summary);
-                    head.filter(|_| read.data_bytes == stride * self.data_pages as usize)
+                    Header::parse_any(&spare).map(|head| {
+                        let head = head.filter(|head| head.kind == Kind::Summary);
+                        head.filter(|_| read.data_bytes == stride * self.data_pages as usize)
+                    })
                 }
                 Err(FlashError::Uncorrectable { done, .. }) => {
                     (outcome.done, outcome.torn) = (done, true);
-                    None
+                    Ok(None)
                 }
-                Err(other) => {
+                Err(other) => Err(other.into()),
+            };
+            let summary = match summary {
+                Ok(summary) => summary,
+                Err(error) => {
                     self.page_buffer = data;
-                    return Err(other.into());
+                    return Err(error);
                 }
             };
             if let Some(head) = summary {
@@ -433,7 +432,14 @@ impl Ftl {
                 for page in 0..self.data_pages {
                     let start = page as usize * stride;
                     spare[..stride].copy_from_slice(&data[start..start + stride]);
-                    if let Some(head) = Header::parse(&spare).filter(Header::is_version) {
+                    let head = match Header::parse_any(&spare) {
+                        Ok(head) => head.filter(Header::is_version),
+                        Err(error) => {
+                            self.page_buffer = data;
+                            return Err(error);
+                        }
+                    };
+                    if let Some(head) = head {
                         outcome.seq = outcome.seq.max(head.seq);
                         let at = self.geometry.page(block, page);
                         see(at, head, &spare[header::SIZE..record]);
@@ -450,7 +456,7 @@ impl Ftl {
             match self.flash.read(now, at, &mut [], &mut spare[..record]) {
                 Ok(read) => {
                     outcome.done = outcome.done.max(read.done);
-                    let head = Header::parse(&spare).filter(Header::is_version);
+                    let head = Header::parse_any(&spare)?.filter(Header::is_version);
                     match head {
                         Some(head) => {
                             outcome.seq = outcome.seq.max(head.seq);
@@ -501,7 +507,7 @@ impl Ftl {
         let mut spare = [0xff; header::SIZE];
         self.stats.add_read(Cause::Recovery, true);
         match self.flash.read(now, at, &mut [], &mut spare) {
-            Ok(read) => Ok((read.done, Header::parse(&spare).map(Some))),
+            Ok(read) => Ok((read.done, Header::parse_any(&spare)?.map(Some))),
             Err(FlashError::Uncorrectable { done, .. }) => Ok((done, Some(None))),
             Err(other) => Err(other.into()),
         }
@@ -511,15 +517,6 @@ impl Ftl {
     /// may have.
     pub fn skip_sequences(&mut self, count: u64) {
         self.seq += count;
-    }
-
-    /// Says that every page that the mapping table names is live.
-    pub fn revive_mapped(&mut self) {
-        for lpn in 0..self.logical_pages {
-            if let Some(at) = self.slot(Lpn(lpn)).ppn() {
-                self.revive(at);
-            }
-        }
     }
 
     /// Forgets trimmed pages whose absence the mapping table on flash records by itself.

@@ -1,5 +1,6 @@
 //! What every spare area starts with; the owner's own fields follow as the *tail*.
 
+use super::{FtlError, doubt_number};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::Lpn;
@@ -7,11 +8,21 @@ use crate::units::Lpn;
 layout! {
     /// The head of every spare area.
     pub header: 11 => {
-        KIND: 1, "what the page is; 0xff in a blank page";
+        KIND: 1, "what the page is, and in the top three bits the version of the format; 0xff in a blank page";
         LPN:  4, "logical page, translation page, log, or erase count, by kind";
         SEQ:  6, "write sequence: every program takes the next; a copy keeps its own or takes one";
     }
 }
+
+/// The version of everything that this library writes onto flash: spare areas, roots, translation
+/// pages, logs, pages of records, and the host's log. It goes up with any change that makes older
+/// contents mean something else, and is 6 at most: 7 is a blank page.
+pub const FORMAT_VERSION: u8 = 1;
+
+/// Where the version is in the byte of the kind.
+const VERSION_SHIFT: u32 = 5;
+const KIND_BITS: u8 = (1 << VERSION_SHIFT) - 1;
+const BLANK: u8 = 0xff >> VERSION_SHIFT;
 
 /// The longest tail that an owner may ask for.
 pub const TAIL_BYTES_MAX: usize = 40;
@@ -49,15 +60,19 @@ impl Header {
     /// Writes the head into the first bytes of a spare area.
     #[inline]
     pub fn emit(&self, spare: &mut [u8]) {
-        spare[header::KIND.start] = self.kind as u8;
+        spare[header::KIND.start] = self.kind as u8 | FORMAT_VERSION << VERSION_SHIFT;
         put(spare, header::LPN, self.lpn.0.into());
         put(spare, header::SEQ, self.seq);
     }
 
-    /// Reads it back; nothing for a blank page or an unknown kind.
+    /// Reads it back; nothing for a blank page, an unknown kind or another version.
     #[inline]
     pub fn parse(spare: &[u8]) -> Option<Header> {
-        let kind = match spare[header::KIND.start] {
+        let byte = spare[header::KIND.start];
+        if byte >> VERSION_SHIFT != FORMAT_VERSION {
+            return None;
+        }
+        let kind = match byte & KIND_BITS {
             0x01 => Kind::Data,
             0x02 => Kind::Trim,
             0x03 => Kind::Summary,
@@ -71,6 +86,27 @@ impl Header {
             lpn: Lpn(get(spare, header::LPN) as u32),
             seq: get(spare, header::SEQ),
         })
+    }
+
+    /// As [`Header::parse`], for who reads a device for the first time.
+    ///
+    /// # Errors
+    /// The page was written with another version of the format, or has a sequence that cannot be.
+    #[inline]
+    pub(super) fn parse_any(spare: &[u8]) -> Result<Option<Header>, FtlError> {
+        let version = spare[header::KIND.start] >> VERSION_SHIFT;
+        if version != FORMAT_VERSION && version != BLANK {
+            return Err(FtlError::Foreign(format!(
+                "it was written with version {version} of the format, this program reads version \
+                 {FORMAT_VERSION}: open it with the program that wrote it, or begin with a blank \
+                 device"
+            )));
+        }
+        let head = Header::parse(spare);
+        if let Some(head) = head {
+            doubt_number("write sequence", head.seq, 48)?;
+        }
+        Ok(head)
     }
 
     /// Whether this is a version of a logical page: data or trim.
@@ -93,8 +129,52 @@ mod tests {
         };
         let mut spare = [0xff; 12];
         header.emit(&mut spare);
-        assert_eq!(spare, [2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0xff]);
+        assert_eq!(spare, [0x22, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0xff]);
         assert_eq!(Header::parse(&spare), Some(header));
+        assert_eq!(Header::parse_any(&spare), Ok(Some(header)));
         assert_eq!(Header::parse(&[0xff; 12]), None);
+        assert_eq!(Header::parse_any(&[0xff; 12]), Ok(None));
+    }
+
+    #[test]
+    fn a_header_of_another_version_is_none_and_says_so() {
+        let (kind, lpn, seq) = (Kind::Root, Lpn(3), 4);
+        let mut spare = [0xff; 12];
+        Header { kind, lpn, seq }.emit(&mut spare);
+        for version in (0..7).filter(|&version| version != FORMAT_VERSION) {
+            spare[header::KIND.start] = kind as u8 | version << VERSION_SHIFT;
+            assert_eq!(Header::parse(&spare), None);
+            let Err(FtlError::Foreign(why)) = Header::parse_any(&spare) else {
+                panic!("version {version} is taken");
+            };
+            assert!(why.contains(&format!("version {version} of the format")));
+        }
+    }
+
+    #[test]
+    fn a_sequence_that_could_be_the_last_one_is_refused() {
+        let mut spare = [0xff; header::SIZE];
+        let mut parse = |seq| {
+            let (kind, lpn) = (Kind::Data, Lpn(3));
+            Header { kind, lpn, seq }.emit(&mut spare);
+            Header::parse_any(&spare)
+        };
+        assert!(parse((1 << 47) - 1).is_ok());
+        assert!(parse((1 << 48) - 1).is_err());
+    }
+
+    #[test]
+    fn every_kind_leaves_the_version_its_bits() {
+        for kind in [
+            Kind::Data,
+            Kind::Trim,
+            Kind::Summary,
+            Kind::Map,
+            Kind::Root,
+            Kind::Log,
+        ] {
+            assert_eq!(kind as u8 & !KIND_BITS, 0, "{kind:?}");
+        }
+        const { assert!(FORMAT_VERSION < BLANK) };
     }
 }

@@ -105,7 +105,7 @@ pub struct HostConfig {
     /// `wal`: how long a commit may wait for others, so that the log is forced once for several;
     /// nothing for not at all. It does not wait where nobody else runs or a log page is full.
     pub group_wait: Nanos,
-    /// Transactions that may have pending records in a page at once ([FlagCommit] §4.3).
+    /// Transactions that may have pending records in a page at once (\[FlagCommit] §4.3).
     pub max_c: u8,
     /// Force, with `steal`, above a protocol that takes each page once: pages that are kept until
     /// commit from the start. Others join them as they turn out to change again.

@@ -42,7 +42,7 @@ pub use error::HostError;
 pub use log::LogStats;
 pub use stats::HostStats;
 
-use crate::commit::{Options, RecordKind};
+use crate::commit::{DeviceError, Options, RecordKind, doubt_tx};
 use crate::ftl::Config;
 use crate::ftl::Ftl;
 use crate::layout::Record;
@@ -51,6 +51,7 @@ use crate::page::{SlotNo, page_head, record_head};
 use crate::units::{Lpn, Nanos, TxId};
 use engine::{Engine, Manager, Phase};
 use locks::{Grant, Mode, Resource};
+pub(crate) use log::is_log;
 
 /// Records that the host keeps in pages of its own.
 pub const LAYOUTS: &[&[Record]] = &[log::LAYOUTS, wal::LAYOUTS];
@@ -138,7 +139,7 @@ impl Host {
         };
         let mut engine = Engine::new(config, page_bytes);
         let (pages, last_tx) = manager.space();
-        engine.last_tx = last_tx;
+        engine.last_tx = doubt_tx(last_tx).map_err(DeviceError::from)?;
         let recovered_at = manager.restart(&mut engine, opened)?;
         Ok(Host {
             engine,
@@ -435,7 +436,7 @@ impl Host {
     }
 
     /// Bytes of each structure in memory, the device's included and the buffer pool's not, as
-    /// [FlagCommit] §5.1 has it.
+    /// \[FlagCommit] §5.1 has it.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.manager.memory();
         let frames = self.engine.pool.capacity() as u64;

@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cell {
     /// One bit a cell. A page can be programmed `partial_programs` times in all (the partial
-    /// program level of [FlagCommit] Table 2, 2 by default).
+    /// program level of \[FlagCommit] Table 2, 2 by default).
     Slc {
         /// Programs of one page between erases, the first included.
         partial_programs: u8,
@@ -55,7 +55,7 @@ pub struct Geometry {
     /// What the cells allow.
     pub cell: Cell,
     /// Whether the pages of a block must be programmed in ascending order, in which case no older
-    /// page can be reprogrammed either ([FlagCommit] §2.1, Appendix C).
+    /// page can be reprogrammed either (\[FlagCommit] §2.1, Appendix C).
     pub strict_order: bool,
 }
 

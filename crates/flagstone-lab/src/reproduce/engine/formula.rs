@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 /// What the formulas depend on, with the keys of the table `formula` of an experiment file. The
-/// defaults are [SAL] §4.1's.
+/// defaults are \[SAL] §4.1's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FormulaRun {

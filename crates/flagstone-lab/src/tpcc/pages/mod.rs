@@ -1,6 +1,6 @@
 //! TPC-C at page level: what the five transactions do to the pages and records of a database,
-//! without one. From the requests of [`mix::Client`] come accesses: pages of the way through an
-//! index, records read, updated, inserted and deleted, and in the end a commit or a rollback.
+//! without one. From the requests of [`Client`] come accesses: pages of the way through an index,
+//! records read, updated, inserted and deleted, and in the end a commit or a rollback.
 //!
 //! It exists because a recording has one size, knows no reads, and fixes who waited for whom. Here
 //! any number of warehouses and clients runs, and a transaction that was made to restart does the
@@ -120,9 +120,9 @@ impl Transaction {
     }
 }
 
-/// Which transactions are dealt, by the number of pages that they write: [FlagCommit] §5.3.3 splits
-/// its trace at ten. What is left out has happened to the tables, as in a trace of which a part is
-/// played.
+/// Which transactions are dealt, by the number of pages that they write: \[FlagCommit] §5.3.3
+/// splits its trace at ten. What is left out has happened to the tables, as in a trace of which a
+/// part is played.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sizes {
     /// All.

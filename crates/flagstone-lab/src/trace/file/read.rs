@@ -191,7 +191,14 @@ impl Columns {
     fn read(&self, group: &dyn RowGroupReader, events: &mut Vec<Event>) -> Result<(), Problem> {
         let first_row = events.len();
         for at in [self.time_ns, self.transaction, self.op, self.page] {
-            let codec = group.metadata().column(at).compression();
+            let column = group.metadata().column(at);
+            let start = (column.dictionary_page_offset()).unwrap_or(column.data_page_offset());
+            if start < 0 || column.compressed_size() < 0 {
+                return Err(Problem::Damaged(
+                    "a column begins before the file, or has less than no bytes".to_string(),
+                ));
+            }
+            let codec = column.compression();
             if !matches!(codec, Compression::UNCOMPRESSED | Compression::ZSTD(_)) {
                 return Err(Problem::Foreign(format!(
                     "compressed with {codec}: write it with zstd, or without compression"

@@ -33,7 +33,7 @@ pub(in crate::commit) fn recover(
     let mut parts = Parts::new(&units);
     let kept = parts.judge(&found, &units, &mut is_false, &replaces);
     let counts = |page: usize| parts.counts(&units, replaces[page].unwrap_or(page));
-    found.map_newest(ftl, counts);
+    found.map_newest(ftl, counts)?;
 
     let mut carriers = Carriers::default();
     for page in kept {

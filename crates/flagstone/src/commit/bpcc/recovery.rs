@@ -4,7 +4,7 @@
 use super::{Bpcc, tail};
 use crate::commit::cycle::{Verdict, Version, judge};
 use crate::commit::{Options, Recovered};
-use crate::ftl::{Ftl, FtlError, Header, Mounted, Slot};
+use crate::ftl::{Ftl, FtlError, Header, Mounted, Slot, doubt_number};
 use crate::layout::get;
 use crate::units::{Lpn, TxId};
 
@@ -30,6 +30,10 @@ pub(in crate::commit) fn recover(
             all.push(Record::new(version, Slot::of(head.kind, at), next, back));
         }
     })?;
+    for record in &all {
+        let highest = record.version.number.max(record.next.number);
+        doubt_number("version", highest.into(), 32)?;
+    }
     let records = Records::new(all, pages);
     let is_committed = judge(pages, |at| records.verdict(at));
     let mut bpcc = Bpcc {
@@ -37,19 +41,13 @@ pub(in crate::commit) fn recover(
         ..Bpcc::default()
     };
     let committed = (0..pages).map(Lpn).map(|page| {
-        let newest = records.newest(page);
-        let last = newest.map(|newest| match is_committed[page.index()] {
-            true => newest.version.number,
-            false => newest.back,
-        });
-        let mut versions = records.of(page).iter();
-        let last = versions.find(|record| Some(record.version.number) == last);
+        let last = records.counting(page, is_committed[page.index()]);
         ftl.set_slot(page, last.map_or(Slot::Empty, |record| record.slot));
         last.map_or(0, |record| record.version.number)
     });
     bpcc.committed = committed.collect();
     bpcc.take_stock(ftl, &records);
-    ftl.revive_mapped();
+    ftl.revive_mapped()?;
     ftl.finish_mount();
     Ok(Recovered {
         protocol: Box::new(bpcc),
@@ -164,6 +162,18 @@ impl Records {
 
     fn newest(&self, page: Lpn) -> Option<&Record> {
         self.of(page).last()
+    }
+
+    /// The version of a page that counts: the newest one if that is committed, else the one that
+    /// its back pointer names.
+    pub(super) fn counting(&self, page: Lpn, is_committed: bool) -> Option<&Record> {
+        let newest = self.newest(page)?;
+        let number = match is_committed {
+            true => newest.version.number,
+            false => newest.back,
+        };
+        let mut versions = self.of(page).iter();
+        versions.find(|record| record.version.number == number)
     }
 
     /// The versions of a page with higher numbers.

@@ -2,6 +2,7 @@
 
 use super::recovery::{Record, Records, link};
 use super::*;
+use crate::cases::{Case, prove, rows_that_differ};
 use crate::commit::Kind;
 use crate::commit::cycle::bench::{Bench, every_cut};
 use crate::commit::cycle::{Verdict, judge};
@@ -24,21 +25,144 @@ fn judge_all(all: Vec<Record>, pages: u32) -> Vec<bool> {
     judge(pages, |at| records.verdict(at))
 }
 
-#[test]
-fn every_row_of_the_recovery_table() {
-    for named in 1..4 {
-        for highest in 0..5 {
-            for is_straddled in [false, true] {
-                let right = match highest {
-                    _ if is_straddled => Verdict::Uncommitted,
-                    _ if highest < named => Verdict::Uncommitted,
-                    _ if highest > named => Verdict::Committed,
-                    _ => Verdict::AsNewestOf(Lpn(1)),
-                };
-                assert_eq!(link(version(1, named), highest, is_straddled), right);
+/// What the link of Q's highest version says, where P's newest one names that.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Walk {
+    /// It leads back to P, where the walk has been.
+    HasBeen,
+    /// It names itself: that version is committed.
+    Committed,
+    /// It names what is not there: that version is uncommitted.
+    Open,
+}
+
+/// P's newest version names number 3 of Q.
+#[derive(Debug)]
+struct Facts {
+    /// Whether numbers 2, 3 and 5 of Q are on flash.
+    of_q: [bool; 3],
+    /// The back pointer of number 5: before 3, or 3.
+    back: u32,
+    walk: Walk,
+    /// Whether the version is on flash that the back pointer of P's newest one names.
+    has_back: bool,
+}
+
+/// The table in the header of the protocol. The verdict is which version of P counts: 7 is its
+/// newest one, 4 the one that its back pointer names.
+const TABLE: [Case<Facts, u32>; 5] = [
+    Case {
+        row: "@A",
+        holds: |facts| facts.is_straddled(),
+        verdict: Facts::back,
+    },
+    Case {
+        row: "@B",
+        holds: |facts| !facts.is_straddled() && facts.highest() < 3,
+        verdict: Facts::back,
+    },
+    Case {
+        row: "@C",
+        holds: |facts| !facts.is_straddled() && facts.highest() > 3,
+        verdict: |_| 7,
+    },
+    Case {
+        row: "@D",
+        holds: |facts| facts.highest() == 3 && facts.walk == Walk::HasBeen,
+        verdict: |_| 7,
+    },
+    Case {
+        row: "@E",
+        holds: |facts| facts.highest() == 3 && facts.walk != Walk::HasBeen,
+        verdict: |facts| match facts.walk {
+            Walk::Committed => 7,
+            _ => facts.back(),
+        },
+    },
+];
+
+impl Facts {
+    fn all() -> Vec<Facts> {
+        let mut all = Vec::new();
+        for of_q in (0..8).map(|bits| [0, 1, 2].map(|bit| bits >> bit & 1 == 1)) {
+            for (back, has_back) in [(2, false), (2, true), (3, false), (3, true)] {
+                for walk in [Walk::HasBeen, Walk::Committed, Walk::Open] {
+                    all.push(Facts {
+                        of_q,
+                        back,
+                        walk,
+                        has_back,
+                    });
+                }
             }
         }
+        all
     }
+
+    fn highest(&self) -> u32 {
+        let present = [2, 3, 5].into_iter().zip(self.of_q);
+        let numbers = present.filter_map(|(number, is_there)| is_there.then_some(number));
+        numbers.max().unwrap_or(0)
+    }
+
+    fn is_straddled(&self) -> bool {
+        self.of_q[2] && self.back < 3
+    }
+
+    fn back(&self) -> u32 {
+        if self.has_back { 4 } else { 0 }
+    }
+
+    /// P is page 0, Q is page 1, and page 2 is blank. Number 5 of P was aborted.
+    fn records(&self) -> Records {
+        let mut all = vec![
+            record(0, 7, version(1, 3), 4),
+            record(0, 5, version(2, 1), 4),
+        ];
+        if self.has_back {
+            all.push(record(0, 4, version(0, 4), 0));
+        }
+        for (number, back, is_there) in [
+            (2, 0, self.of_q[0]),
+            (3, 2, self.of_q[1]),
+            (5, self.back, self.of_q[2]),
+        ] {
+            let link = match self.walk {
+                Walk::HasBeen => version(0, 7),
+                Walk::Committed => version(1, number),
+                Walk::Open => version(2, 1),
+            };
+            if is_there {
+                all.push(record(1, number, link, back));
+            }
+        }
+        Records::new(all, 3)
+    }
+
+    /// Which version of P counts.
+    fn counting(&self, is_committed: impl Fn(&Records) -> bool) -> u32 {
+        let records = self.records();
+        let version = records.counting(Lpn(0), is_committed(&records));
+        version.map_or(0, |record| record.version.number)
+    }
+}
+
+#[test]
+fn every_row_of_the_recovery_table() {
+    prove(&TABLE, &Facts::all(), |facts| {
+        facts.counting(|records| judge(3, |at| records.verdict(at))[0])
+    });
+}
+
+#[test]
+fn a_judge_that_leaves_out_straddling_differs_from_the_table() {
+    let rows = rows_that_differ(&TABLE, &Facts::all(), |facts| {
+        facts.counting(|_| match link(version(1, 3), facts.highest(), false) {
+            Verdict::AsNewestOf(_) => facts.walk != Walk::Open,
+            decided => decided == Verdict::Committed,
+        })
+    });
+    assert_eq!(rows, ["@A"], "as SCC, where nothing uncommitted stays");
 }
 
 /// A version with its back pointer straddles exactly what lies between them, wherever in the list

@@ -18,6 +18,13 @@ struct Verdict {
     not: Option<Ppn>,
 }
 
+impl Verdict {
+    /// Whether the transaction is committed: @A and @C have a FALSE head.
+    fn is_committed(&self) -> bool {
+        self.not.is_none()
+    }
+}
+
 pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
@@ -40,11 +47,10 @@ pub(in crate::commit) fn recover(
             verdict.not = Some(shadow.at);
         }
     }
-    // @C: heads of a transaction with FALSE ones as well do not count.
-    flagged.retain(|(_, xid)| verdicts[xid].not.is_none());
+    flagged.retain(|(_, xid)| verdicts[xid].is_committed());
     let committed = units.reach(flagged.into_iter().map(|(head, _)| head).collect());
     let counts = |page: usize| committed[units.of_page[page] as usize];
-    found.map_newest(ftl, counts);
+    found.map_newest(ftl, counts)?;
 
     let mut table: FxHashMap<TxId, Entry> = FxHashMap::default();
     if !options.as_published {

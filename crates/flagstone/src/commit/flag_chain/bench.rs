@@ -37,6 +37,41 @@ pub(in crate::commit) fn link_to(laid: Laid) -> Option<Link> {
     Some(Link::to(place(laid.at), laid.seq))
 }
 
+/// Every way in which three pages of a transaction can be linked, each to an older one or to none.
+pub(in crate::commit) fn shapes() -> Vec<[Option<usize>; 3]> {
+    let second = [None, Some(0)];
+    let third = [None, Some(0), Some(1)];
+    let pairs = second.iter().flat_map(|&b| third.map(|c| (b, c)));
+    pairs.map(|(b, c)| [None, b, c]).collect()
+}
+
+/// Three pages of transaction 5 with these links and flags, in one block or in one each. Page `i`
+/// of the device has `20 + i`.
+pub(in crate::commit) fn lay(links: [Option<usize>; 3], flags: [u8; 3], apart: bool) -> Vec<Laid> {
+    let mut pages: Vec<Laid> = Vec::new();
+    for (page, (link, flag)) in (0..).zip(links.into_iter().zip(flags)) {
+        pages.push(Laid {
+            at: if apart { (10 + page, 0) } else { (10, page) },
+            lpn: page,
+            xid: 5,
+            seq: 20 + u64::from(page),
+            link: link.and_then(|to| link_to(pages[to])),
+            flag,
+        });
+    }
+    pages
+}
+
+/// Which of the pages that were laid out count, and that they say what was laid out.
+pub(in crate::commit) fn counting(kind: Kind, options: Options, pages: &[Laid]) -> Vec<bool> {
+    let values = Bench::laid(kind, options, pages).values(pages.len() as u32);
+    let counts = |(page, value): (&Laid, u8)| {
+        assert!(value == 0 || u64::from(value) == page.seq, "page {page:?}");
+        value > 0
+    };
+    pages.iter().zip(values).map(counts).collect()
+}
+
 fn place((block, page): (u32, u32)) -> Ppn {
     GEOMETRY.page(Pbn(block), page)
 }

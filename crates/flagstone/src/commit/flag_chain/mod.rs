@@ -178,6 +178,21 @@ pub(super) fn follow(
     Ok((target.filter(meant), done))
 }
 
+/// For fuzzing: reads a tail.
+pub(super) fn read_tail(bytes: &[u8]) {
+    let mut again = bytes.to_vec();
+    let tail = Tail::parse(bytes);
+    tail.emit(&mut again);
+    // What a page was born with is its flag where it is emitted.
+    assert_eq!(
+        Tail::parse(&again),
+        Tail {
+            born: tail.flag,
+            ..tail
+        }
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -74,7 +74,11 @@ impl Found {
 
     /// Points the mapping table at the newest version of each logical page among those that count.
     /// Of copies it takes the oldest, so that a collection that was cut short leaves only rubbish.
-    pub(in crate::commit) fn map_newest(&self, ftl: &mut Ftl, counts: impl Fn(usize) -> bool) {
+    pub(in crate::commit) fn map_newest(
+        &self,
+        ftl: &mut Ftl,
+        counts: impl Fn(usize) -> bool,
+    ) -> Result<(), FtlError> {
         let mut newest: Vec<(u64, u32)> = vec![(0, 0); ftl.logical_pages() as usize];
         for (index, page) in self.pages.iter().enumerate() {
             let (version, seq) = &mut newest[page.lpn.index()];
@@ -84,7 +88,7 @@ impl Found {
                 ftl.set_slot(page.lpn, Slot::of(page.kind, page.at));
             }
         }
-        ftl.revive_mapped();
+        ftl.revive_mapped()
     }
 
     /// Gives blocks back of which no page is needed. Returns the pages in them.

@@ -29,6 +29,7 @@
 //!   @C        TxCnt is that number, TxVer > ckptVer                          redone, by TxVer
 //!   @D        TxCnt is that number, TxVer <= ckptVer                         in the mapping table
 //!   @E        a page of no transaction, TxVer > ckptVer                      redone, by TxVer
+//!   @F        a page of no transaction, TxVer <= ckptVer                     in the mapping table
 //!             The first write afterwards slides the zones; recovery itself only reads.
 //!
 //! Departures  D1. The root keeps ckptVer. As printed, every committed transaction in the zones is

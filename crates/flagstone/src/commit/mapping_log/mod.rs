@@ -23,7 +23,7 @@
 mod tests;
 
 use super::active::{Version, Writes};
-use crate::ftl::{Ftl, FtlError, LogPage, Mounted, Slot, Stream};
+use crate::ftl::{Ftl, FtlError, LogPage, Mounted, Slot, Stream, doubt_number};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -335,7 +335,7 @@ impl MappingLog {
         if mounted.has_root {
             // A root without a blob was written for a bad block, before the first checkpoint.
             if let Some(blob) = mounted.blob.get(..log_blob::SIZE) {
-                log.group = get(blob, log_blob::GROUP);
+                log.group = doubt_number("group", get(blob, log_blob::GROUP), 64)?;
                 log.last_tx = TxId(get(blob, log_blob::TX));
                 let written = get(blob, log_blob::LOGS);
                 if written != u64::from(logs) {
@@ -348,7 +348,8 @@ impl MappingLog {
         let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
         log.stated = log.group;
         for page in &mounted.logs {
-            let durable = Group::add(&mut groups, ftl, page)?;
+            let limits = (ftl.logical_pages(), ftl.geometry().pages());
+            let durable = Group::add(&mut groups, limits, page)?;
             log.stated = log.stated.max(durable);
         }
         let mut done = mounted.done;
@@ -372,7 +373,7 @@ impl MappingLog {
             }
         }
         ftl.skip_sequences(2 * UNSTATED_MAX);
-        ftl.revive_mapped();
+        ftl.revive_mapped()?;
         ftl.finish_mount();
         Ok((log, done))
     }
@@ -400,8 +401,13 @@ struct Group {
 }
 
 impl Group {
-    /// Adds a log page to its group. Returns the last group that it calls durable.
-    fn add(groups: &mut BTreeMap<u64, Group>, ftl: &Ftl, page: &LogPage) -> Result<u64, FtlError> {
+    /// Adds a log page to its group, on a device with so many logical and physical pages. Returns
+    /// the last group that it calls durable.
+    fn add(
+        groups: &mut BTreeMap<u64, Group>,
+        (logical_pages, pages): (u32, u32),
+        page: &LogPage,
+    ) -> Result<u64, FtlError> {
         let foreign = |what: &str| {
             let seq = page.seq;
             Err(FtlError::Foreign(format!(
@@ -420,8 +426,7 @@ impl Group {
         for entry in list.chunks_exact(group_entry::SIZE) {
             let lpn = Lpn(get(entry, group_entry::LPN) as u32);
             let ppn = Ppn(get(entry, group_entry::PPN) as u32);
-            if lpn.0 >= ftl.logical_pages() || (ppn != Ppn::NONE && ppn.0 >= ftl.geometry().pages())
-            {
+            if lpn.0 >= logical_pages || (ppn != Ppn::NONE && ppn.0 >= pages) {
                 return foreign("names a page beyond the device");
             }
             let slot = if ppn == Ppn::NONE {
@@ -433,7 +438,7 @@ impl Group {
             found.push(Version { lpn, slot, seq });
         }
         let group = groups
-            .entry(get(data, group_head::GROUP))
+            .entry(doubt_number("group", get(data, group_head::GROUP), 64)?)
             .or_insert_with(|| Group {
                 tx: TxId(get(data, group_head::TX)),
                 of: get(data, group_head::PARTS) as usize,
@@ -442,6 +447,17 @@ impl Group {
         group
             .parts
             .insert(get(data, group_head::PART) as usize, found);
-        Ok(get(data, group_head::DURABLE))
+        doubt_number("group", get(data, group_head::DURABLE), 64)
     }
+}
+
+/// For fuzzing: whether bytes are a page of the log.
+pub(super) fn is_log_page(bytes: &[u8]) -> bool {
+    let page = LogPage {
+        log: 0,
+        at: Ppn(0),
+        seq: 0,
+        data: bytes.to_vec(),
+    };
+    Group::add(&mut BTreeMap::new(), (64, 512), &page).is_ok()
 }

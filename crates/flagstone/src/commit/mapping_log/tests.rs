@@ -1,11 +1,13 @@
-//! Tests of Atomic-Write and MHL-M: what a commit costs, groups that are longer than a page, full
-//! logs, and the order of several logs.
+//! Tests of Atomic-Write and MHL-M: the recovery table, what a commit costs, groups that are longer
+//! than a page, full logs, and the order of several logs.
 
+use super::*;
 use crate::commit::small_device::{EVERYTHING, NOTHING, PAGES, Small};
 use crate::commit::{Device, DeviceError, Kind, Options};
 use crate::ftl::{Cause, Operation};
 use crate::nand::Cut;
-use crate::units::Lpn;
+
+mod table;
 
 const BOTH: [Kind; 2] = [Kind::Aw, Kind::MhlM];
 /// Entries that fit a page of the small device.

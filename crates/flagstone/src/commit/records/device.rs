@@ -1,5 +1,6 @@
 //! The record-level device: checks arguments, gives out transaction identifiers, makes room, and
 //! counts.
+use super::super::doubt_tx;
 
 use super::collect::Records;
 use super::format::list_bytes;
@@ -80,7 +81,7 @@ impl RecordDevice {
             kind,
             flaws,
             max_c: options.max_c,
-            last_tx,
+            last_tx: doubt_tx(last_tx)?,
             unresolved: Some(torn),
             host: HostStats::default(),
             recovered_at: done,

@@ -219,6 +219,28 @@ pub(super) fn peek_entries(ftl: &Ftl, at: Ppn, image: &mut [u8]) -> Option<Vec<O
     Some(entries)
 }
 
+/// For fuzzing: whether bytes are a list with so many entries, which comes back as it was.
+pub(in crate::commit) fn is_list(bytes: &[u8], entries: u8) -> bool {
+    let Some(list) = List::parse(bytes, entries) else {
+        return false;
+    };
+    let mut again = Vec::new();
+    list.emit(&mut again);
+    assert_eq!(again, bytes);
+    true
+}
+
+/// For fuzzing: reads a tail with each number of flags.
+pub(in crate::commit) fn read_tail(bytes: &[u8]) {
+    for flags in 1..=ENTRIES_MAX {
+        let bytes = &bytes[..spare::FLAGS.start + flags];
+        let tail = Tail::parse(bytes);
+        let mut again = bytes.to_vec();
+        tail.emit(&mut again);
+        assert_eq!(Tail::parse(&again), tail);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

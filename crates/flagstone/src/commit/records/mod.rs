@@ -83,7 +83,7 @@ mod tests;
 mod versions;
 
 pub use device::{MergedPage, RecordDevice};
-pub(super) use format::{entry_head, restored, spare};
+pub(super) use format::{entry_head, is_list, read_tail, restored, spare};
 
 use self::book::Owned;
 use self::versions::Versions;
@@ -144,7 +144,7 @@ pub struct RecordOptions {
 }
 
 impl Default for RecordOptions {
-    /// Two updaters a page, Table 2 of [FlagCommit].
+    /// Two updaters a page, Table 2 of \[FlagCommit].
     fn default() -> Self {
         RecordOptions {
             max_c: 2,

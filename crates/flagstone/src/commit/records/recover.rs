@@ -109,7 +109,7 @@ pub(super) fn recover(
             records.live.insert(tx, in_doubt);
         }
     }
-    restore_versions(ftl, &mut records, &pages, &lists);
+    restore_versions(ftl, &mut records, &pages, &lists)?;
     ftl.finish_mount();
     Ok(Recovered {
         records,
@@ -148,7 +148,12 @@ fn transactions(pages: &[Page], lists: &[(List, Tail)]) -> BTreeMap<TxId, Vec<Ow
 
 /// Points the mapping table at the newest version of each page, and lists older ones where records
 /// are not committed. Of copies it takes the oldest.
-fn restore_versions(ftl: &mut Ftl, records: &mut Records, pages: &[Page], lists: &[(List, Tail)]) {
+fn restore_versions(
+    ftl: &mut Ftl,
+    records: &mut Records,
+    pages: &[Page],
+    lists: &[(List, Tail)],
+) -> Result<(), FtlError> {
     let mut special: FxHashMap<Lpn, Vec<usize>> = FxHashMap::default();
     let mut held: Vec<Vec<Held>> = Vec::with_capacity(lists.len());
     for (list, _) in lists {
@@ -183,7 +188,7 @@ fn restore_versions(ftl: &mut Ftl, records: &mut Records, pages: &[Page], lists:
             ftl.set_slot(page.lpn, Slot::Page(page.at));
         }
     }
-    ftl.revive_mapped();
+    ftl.revive_mapped()?;
     let mut special: Vec<(Lpn, Vec<usize>)> = special.into_iter().collect();
     special.sort_unstable();
     let live = &records.live;
@@ -201,4 +206,5 @@ fn restore_versions(ftl: &mut Ftl, records: &mut Records, pages: &[Page], lists:
         let undecided = |tx| live.contains_key(&tx);
         records.versions.restore(ftl, lpn, list, undecided);
     }
+    Ok(())
 }

@@ -43,7 +43,7 @@ use super::numbers::Numbers;
 use super::{Content, Found, Held, Info, Isolation, Options, Protocol, Recovered, table_bytes};
 use crate::ftl::{
     BlockState, Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written,
-    collect, make_room,
+    collect, doubt_number, make_room,
 };
 use crate::layout;
 use crate::layout::{get, put};
@@ -154,6 +154,14 @@ impl Newest {
             Verdict::AsNewestOf(self.next.page) // @C, @D
         }
     }
+
+    /// The version that counts, and where it is.
+    fn counting(&self, is_committed: bool) -> (u32, Slot) {
+        match is_committed {
+            true => (self.number, self.slot),
+            false => (self.below, self.below_slot),
+        }
+    }
 }
 
 /// Whether the newest version of each page is committed.
@@ -187,26 +195,25 @@ pub(super) fn recover(
             }
         }
     })?;
+    for newest in &pages {
+        doubt_number("version", newest.number.into(), 32)?;
+    }
     let is_committed = judge_all(&pages);
-    let numbered = |(newest, is_committed): (&Newest, &bool)| match is_committed {
-        true => newest.number,
-        false => newest.below,
-    };
+    let judged = pages.iter().zip(&is_committed);
+    let number = |(newest, &is_committed): (&Newest, &bool)| newest.counting(is_committed).0;
     let mut scc = Scc {
-        committed: pages.iter().zip(&is_committed).map(numbered).collect(),
+        committed: judged.map(number).collect(),
         as_published: options.as_published,
         ..Scc::default()
     };
     for (index, newest) in pages.iter().enumerate() {
         let at = Lpn(index as u32);
-        let slot = if is_committed[index] {
-            newest.slot
-        } else {
-            if let Some(ppn) = newest.slot.ppn() {
-                scc.leave(ppn, at, newest.next.page);
-            }
-            newest.below_slot
-        };
+        if !is_committed[index]
+            && let Some(ppn) = newest.slot.ppn()
+        {
+            scc.leave(ppn, at, newest.next.page);
+        }
+        let (_, slot) = newest.counting(is_committed[index]);
         ftl.set_slot(at, slot);
     }
     for (at, number, ppn) in copies {
@@ -215,7 +222,7 @@ pub(super) fn recover(
             scc.leave(ppn, at, newest.next.page);
         }
     }
-    ftl.revive_mapped();
+    ftl.revive_mapped()?;
     ftl.finish_mount();
     Ok(Recovered {
         protocol: Box::new(scc),

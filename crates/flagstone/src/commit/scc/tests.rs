@@ -1,6 +1,7 @@
 //! SCC's recovery table, case by case, and its departures.
 
 use super::*;
+use crate::cases::{Case, prove, rows_that_differ};
 use crate::commit::cycle::bench::{Bench, every_cut};
 use crate::commit::{DeviceError, Kind};
 use crate::ftl::Operation;
@@ -23,22 +24,117 @@ fn newest(versions: &[(u32, Version)]) -> Vec<Newest> {
     pages
 }
 
+/// What the link of the version that P's newest one names says, where that is the newest of Q.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Walk {
+    /// It leads back to P, where the walk has been.
+    HasBeen,
+    /// It names itself: that version is committed.
+    Committed,
+    /// It names what is not there: that version is uncommitted.
+    Open,
+}
+
+/// P's newest version names number `named` of Q, whose highest version on flash is `highest`.
+#[derive(Debug)]
+struct Facts {
+    named: u32,
+    highest: u32,
+    walk: Walk,
+    /// Whether there is an older version of P.
+    has_older: bool,
+}
+
+/// The table in the header of the protocol. The verdict is which version of P counts: 7 is its
+/// newest one, 6 the one below.
+const TABLE: [Case<Facts, u32>; 4] = [
+    Case {
+        row: "@A",
+        holds: |facts| facts.highest < facts.named,
+        verdict: Facts::older,
+    },
+    Case {
+        row: "@B",
+        holds: |facts| facts.highest > facts.named,
+        verdict: |_| 7,
+    },
+    Case {
+        row: "@C",
+        holds: |facts| facts.highest == facts.named && facts.walk == Walk::HasBeen,
+        verdict: |_| 7,
+    },
+    Case {
+        row: "@D",
+        holds: |facts| facts.highest == facts.named && facts.walk != Walk::HasBeen,
+        verdict: |facts| match facts.walk {
+            Walk::Committed => 7,
+            _ => facts.older(),
+        },
+    },
+];
+
+impl Facts {
+    fn all() -> Vec<Facts> {
+        let mut all = Vec::new();
+        for (named, highest) in (1..4).flat_map(|named| (0..5).map(move |high| (named, high))) {
+            for walk in [Walk::HasBeen, Walk::Committed, Walk::Open] {
+                for has_older in [false, true] {
+                    all.push(Facts {
+                        named,
+                        highest,
+                        walk,
+                        has_older,
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    fn older(&self) -> u32 {
+        if self.has_older { 6 } else { 0 }
+    }
+
+    /// P is page 0, Q is page 1, and page 2 is blank.
+    fn pages(&self) -> Vec<Newest> {
+        let link = match self.walk {
+            Walk::HasBeen => version(0, 7),
+            Walk::Committed => version(1, self.highest),
+            Walk::Open => version(2, 1),
+        };
+        let mut pages = newest(&[(0, link), (self.highest, link), (0, link)]);
+        if self.has_older {
+            pages[0].see(6, Slot::Page(Ppn(6)), version(0, 6));
+        }
+        pages[0].see(7, Slot::Page(Ppn(7)), version(1, self.named));
+        pages
+    }
+
+    /// Which version of P counts, and that it is where that version lies.
+    fn counting(&self, is_committed: impl Fn(&[Newest]) -> bool) -> u32 {
+        let pages = self.pages();
+        let (number, slot) = pages[0].counting(is_committed(&pages));
+        assert_eq!(slot.ppn(), (number > 0).then_some(Ppn(number)));
+        number
+    }
+}
+
 #[test]
 fn every_row_of_the_recovery_table() {
-    for named in 1..4 {
-        for highest in 0..5 {
-            let pages = newest(&[(7, version(1, named)), (highest, version(1, highest))]);
-            let right = match highest {
-                _ if highest < named => Verdict::Uncommitted,
-                _ if highest > named => Verdict::Committed,
-                _ => Verdict::AsNewestOf(Lpn(1)),
-            };
-            assert_eq!(pages[0].verdict(highest), right, "{named} named, {highest}");
-            // Page 1 names itself where it is there: a ring of one.
-            assert_eq!(judge_all(&pages), [highest >= named, highest > 0]);
-        }
-    }
-    // @C, @D: a walk of three that comes back to where it began, and one that breaks off.
+    prove(&TABLE, &Facts::all(), |facts| {
+        facts.counting(|pages| judge_all(pages)[0])
+    });
+}
+
+#[test]
+fn a_judge_that_is_content_with_one_link_differs_from_the_table() {
+    let one_link = |pages: &[Newest]| pages[0].verdict(pages[1].number) != Verdict::Uncommitted;
+    let rows = rows_that_differ(&TABLE, &Facts::all(), |facts| facts.counting(one_link));
+    assert_eq!(rows, ["@D"], "an open ring that is one page longer");
+}
+
+#[test]
+fn a_walk_of_three_comes_back_to_where_it_began_or_breaks_off() {
     let ring = [(5, version(1, 8)), (8, version(2, 2)), (2, version(0, 5))];
     assert_eq!(judge_all(&newest(&ring)), [true; 3]);
     let broken = [(5, version(1, 8)), (8, version(2, 3)), (2, version(2, 2))];

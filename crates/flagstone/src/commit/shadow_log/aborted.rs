@@ -135,7 +135,8 @@ impl Watermark {
                 if shift > 42 {
                     return Err(foreign());
                 }
-                tx += u64::from(byte & 0x7f) << shift;
+                let gap = u64::from(byte & 0x7f) << shift;
+                tx = tx.checked_add(gap).ok_or_else(foreign)?;
                 shift += 7;
                 if byte & 0x80 == 0 {
                     break;

@@ -15,6 +15,8 @@ mod aborted;
 mod printed;
 pub(super) mod record;
 #[cfg(test)]
+mod table;
+#[cfg(test)]
 mod tests;
 
 use super::{Content, Found, Info, Isolation, table_bytes};
@@ -94,6 +96,57 @@ impl Row {
     }
 }
 
+/// What a version on flash is, by the table in the header of MixSL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// @A
+    Aborted,
+    /// @B, among the versions seen so far.
+    Current,
+    /// @C
+    Obsolete,
+}
+
+/// What recovery knows while it looks at one version after the other.
+struct Versions {
+    /// Transactions with a record that says that they have committed.
+    logged: FxHashSet<TxId>,
+    mark: Watermark,
+    /// The highest write sequence of each logical page that is committed; 0 if none is.
+    newest: Vec<u64>,
+}
+
+impl Versions {
+    fn new(mark: Watermark, logical_pages: u32) -> Versions {
+        Versions {
+            logged: FxHashSet::default(),
+            mark,
+            newest: vec![0; logical_pages as usize],
+        }
+    }
+
+    /// Takes note of a record of the log.
+    fn ended(&mut self, record: Record) {
+        if record.committed {
+            self.logged.insert(record.tx);
+        }
+    }
+
+    /// What a version is among those so far. A later one can make it obsolete.
+    fn judge(&mut self, tx: TxId, head: &Header) -> Verdict {
+        if !self.logged.contains(&tx) && !self.mark.counts(tx) {
+            return Verdict::Aborted;
+        }
+        match self.newest.get_mut(head.lpn.index()) {
+            Some(newest) if head.seq > *newest => {
+                *newest = head.seq;
+                Verdict::Current
+            }
+            _ => Verdict::Obsolete,
+        }
+    }
+}
+
 /// Shadow pages and their log.
 #[derive(Clone)]
 pub(super) struct ShadowLog {
@@ -121,13 +174,11 @@ impl ShadowLog {
     ) -> Result<(ShadowLog, Nanos), FtlError> {
         let mark = Watermark::parse(&mounted.blob)?;
         let mut last_tx = TxId(mark.last);
-        let mut logged: FxHashSet<TxId> = FxHashSet::default();
+        let mut versions = Versions::new(mark, ftl.logical_pages());
         for page in &mounted.logs {
             for record in parse_log_page(&page.data)? {
                 last_tx = last_tx.max(record.tx);
-                if record.committed {
-                    logged.insert(record.tx);
-                }
+                versions.ended(record);
             }
         }
         let mut this = ShadowLog {
@@ -141,31 +192,23 @@ impl ShadowLog {
             printed: as_published.then(|| Printed::new(&mounted.logs)),
         };
         let geometry = *ftl.geometry();
-        let mut newest: Vec<u64> = vec![0; ftl.logical_pages() as usize];
         let mut found: Vec<(Lpn, Slot)> = Vec::new();
         let mut links = as_published.then(|| printed::Links::new(&geometry));
         let blocks = ftl.data_blocks();
         let mut done = ftl.scan(mounted.done, &blocks, |at, head: Header, bytes: &[u8]| {
             let (tx, link) = parse_tail(bytes);
             this.last_tx = this.last_tx.max(tx);
-            // @A
-            let counts = logged.contains(&tx) || mark.counts(tx);
-            if !counts {
+            let verdict = versions.judge(tx, &head);
+            if verdict == Verdict::Aborted {
                 this.aborted.add(tx, geometry.block_of(at));
             }
             match &mut links {
-                None if counts => {
-                    // @B, @C
-                    if let Some(seq) = newest.get_mut(head.lpn.index())
-                        && head.seq > *seq
-                    {
-                        *seq = head.seq;
-                        found.push((head.lpn, Slot::of(head.kind, at)));
-                    }
+                None if verdict == Verdict::Current => {
+                    found.push((head.lpn, Slot::of(head.kind, at)));
                 }
                 None => {}
                 // D2, as printed: links alone decide.
-                Some(links) => links.see(at, link, counts),
+                Some(links) => links.see(at, link, verdict != Verdict::Aborted),
             }
         })?;
         if let Some(links) = links {
@@ -174,7 +217,7 @@ impl ShadowLog {
         for (lpn, slot) in found {
             ftl.set_slot(lpn, slot);
         }
-        ftl.revive_mapped();
+        ftl.revive_mapped()?;
         ftl.finish_mount();
         Ok((this, done))
     }
@@ -479,4 +522,24 @@ fn parse_tail(bytes: &[u8]) -> (TxId, Ppn) {
         TxId(get(bytes, tail::XID)),
         Ppn(get(bytes, tail::LINK) as u32),
     )
+}
+
+/// For fuzzing: whether bytes are what a compaction leaves of a log, which comes back as it was.
+pub(super) fn is_blob(bytes: &[u8]) -> bool {
+    let Ok(mark) = Watermark::parse(bytes) else {
+        return false;
+    };
+    let again = Watermark::parse(&mark.emit());
+    assert_eq!(again.as_ref(), Ok(&mark));
+    true
+}
+
+/// For fuzzing: whether bytes are a page of the log, which comes back as it was.
+pub(super) fn is_log_page(bytes: &[u8]) -> bool {
+    let Ok(records) = parse_log_page(bytes) else {
+        return false;
+    };
+    let again = parse_log_page(&emit_log_page(&records));
+    assert_eq!(again.as_ref(), Ok(&records));
+    true
 }

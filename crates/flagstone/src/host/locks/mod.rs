@@ -1,5 +1,5 @@
 //! Strict two-phase locking: who may read and write what, who waits, and who is the victim when
-//! transactions wait for each other ([FlagCommit] §5.1).
+//! transactions wait for each other (\[FlagCommit] §5.1).
 //!
 //! A state machine without threads: [`LockTable::acquire`] answers at once, and
 //! [`LockTable::release_all`] says who goes on. A transaction takes locks one after the other and
@@ -47,7 +47,7 @@ pub enum Resource {
     Page(Lpn),
     /// A record in a page, shared or exclusive.
     Record(Lpn, SlotNo),
-    /// The right to have pending records in a page, counted ([FlagCommit] §4.2).
+    /// The right to have pending records in a page, counted (\[FlagCommit] §4.2).
     Updaters(Lpn),
     /// A place among the live transactions of the device, counted.
     Device,

@@ -158,6 +158,18 @@ impl<'a> Entry<'a> {
     }
 }
 
+/// For fuzzing: whether bytes begin with a record of the log; those that follow it are read, too.
+pub(crate) fn is_log(mut bytes: &[u8]) -> bool {
+    let whole = Entry::parse(bytes).is_some();
+    while let Some((entry, len)) = Entry::parse(bytes) {
+        let mut again = Vec::new();
+        entry.emit(&mut again);
+        assert_eq!(again, bytes[..len], "a record that is read is written");
+        bytes = &bytes[len..];
+    }
+    whole
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

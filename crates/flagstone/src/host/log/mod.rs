@@ -26,6 +26,7 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use entry::is_log;
 pub(super) use entry::{Entry, Lsn, What};
 
 use super::HostError;
@@ -116,6 +117,23 @@ pub(super) struct Tape {
 }
 
 impl Tape {
+    /// A tape with these records, of which the first begins the checkpoint.
+    #[cfg(test)]
+    pub(super) fn of(entries: &[Entry<'_>]) -> Tape {
+        let mut bytes = Vec::new();
+        for entry in entries {
+            entry.emit(&mut bytes);
+        }
+        Tape {
+            start: 0,
+            bytes,
+            oldest: 0,
+            checkpoint: 0,
+            last_tx: TxId(0),
+            done: Nanos::ZERO,
+        }
+    }
+
     /// The records from `from` on, which must be the LSN of one or lower than all.
     pub(super) fn entries(&self, from: Lsn) -> impl Iterator<Item = (Lsn, Entry<'_>)> {
         let mut at = from.max(self.oldest);

@@ -1,7 +1,7 @@
 //! Restart: analysis, redo and undo, from the device alone.
 //!
 //!   facts about a transaction in the log                        verdict
-//!   @A    a commit record                                        it counts, acknowledged or not
+//!   @A    a commit record, and no end record                     it counts, acknowledged or not
 //!   @B    an end record                                          over, one way or the other
 //!   @C    neither                                                undone, youngest change first
 //!
@@ -23,6 +23,9 @@ use crate::layout::get;
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeMap;
 
+#[cfg(test)]
+mod table;
+
 /// What the analysis finds.
 #[derive(Default)]
 struct Found {
@@ -32,6 +35,18 @@ struct Found {
     pages: BTreeMap<Lpn, Lsn>,
 }
 
+impl Found {
+    /// Whether a page may lack a change, before it is read: all but @D.
+    fn may_lack(&self, page: Lpn, change: Lsn) -> bool {
+        self.pages.get(&page).is_some_and(|&since| since <= change)
+    }
+}
+
+/// Whether a page with such an LSN lacks a change: @F, and not @E.
+fn lacks(page: Lsn, change: Lsn) -> bool {
+    page < change
+}
+
 pub(super) fn run(
     wal: &mut Wal,
     engine: &mut Engine,
@@ -39,7 +54,7 @@ pub(super) fn run(
     tape: &Tape,
 ) -> Result<Nanos, HostError> {
     let found = analyse(tape);
-    let mut done = repeat_history(wal, engine, now, tape, &found.pages)?;
+    let mut done = repeat_history(wal, engine, now, tape, &found)?;
     for (&tx, &(first, last, committed)) in &found.txs {
         let known = Tx {
             first,
@@ -114,21 +129,21 @@ fn repeat_history(
     engine: &mut Engine,
     now: Nanos,
     tape: &Tape,
-    pages: &BTreeMap<Lpn, Lsn>,
+    found: &Found,
 ) -> Result<Nanos, HostError> {
-    let Some(&from) = pages.values().min() else {
+    let Some(&from) = found.pages.values().min() else {
         return Ok(now);
     };
     let mut now = now;
     for (lsn, entry) in tape.entries(from) {
         let changes = matches!(entry.what, What::Insert | What::Update | What::Delete);
-        if !changes || pages.get(&entry.page).is_none_or(|&since| lsn < since) {
+        if !changes || !found.may_lack(entry.page, lsn) {
             continue;
         }
         let fetched = engine.fetch(wal, now, entry.page, true)?;
         now = fetched.expect("every page can be written out");
         let frame = engine.pool.peek_mut(entry.page).expect("it was fetched");
-        if frame.page.lsn() < lsn {
+        if lacks(frame.page.lsn(), lsn) {
             redo(
                 &mut frame.page,
                 &entry,

@@ -1,7 +1,7 @@
 //! SAL-hashing: linear hashing whose groups of buckets are written whole, with a log region for
 //! each set of groups that takes changes in and is merged when searches say so.
 //!
-//! Paper       [SAL] §3.
+//! Paper       \[SAL] §3.
 //! Idea        A bucket is a page and a group a power of two of them, side by side. Changes wait in
 //!             a log buffer by set of groups, go to the set's log region together, and into the
 //!             buckets when the region is full or, by a coin whose odds are those of the ski

@@ -1,0 +1,130 @@
+//! What fuzz targets call: each function gives some bytes to a parser of files or words that users
+//! write, and says whether it took them. None may panic, whatever the bytes are. The targets are in
+//! `fuzz/`; `tests/suite/fuzzing.rs` runs the same functions on seeded damage.
+
+use crate::campaign::RunId;
+use crate::device::DeviceSpec;
+use crate::image;
+use crate::trace::block::fio::Waits;
+use crate::trace::block::time::TimeUnit;
+use crate::trace::block::{Options, blkparse, disksim, fio, msr};
+use crate::trace::input::ImportError;
+use crate::trace::{Trace, bpftrace, file, waldump};
+use flagstone::commit::Kind;
+use flagstone::fuzzing::sample;
+use flagstone::host::Stack;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Turns a text into a trace.
+type Import = fn(&[u8]) -> Result<Trace, ImportError>;
+
+/// Every importer, and fio once for each meaning of its waits.
+pub const IMPORTS: [(&str, Import); 7] = [
+    ("waldump", |text| {
+        Ok(waldump::import(text, &waldump::Options::default())?.0)
+    }),
+    ("bpftrace", |text| {
+        let options = bpftrace::Options {
+            page_bytes: 8192,
+            relation_names: BTreeMap::new(),
+        };
+        Ok(bpftrace::import(text, &options)?.0)
+    }),
+    ("disksim", |text| {
+        Ok(disksim::import(text, &Options::new(4096), TimeUnit::Seconds, 512)?.0)
+    }),
+    ("msr", |text| {
+        Ok(msr::import(text, &Options::new(512), None)?.0)
+    }),
+    ("blkparse", |text| {
+        Ok(blkparse::import(text, &Options::new(4096), blkparse::Action::Issue)?.0)
+    }),
+    ("fio", |text| {
+        Ok(fio::import(text, &Options::new(4096), Some(Waits::ForUs))?.0)
+    }),
+    ("fio, any rate", |text| {
+        let options = Options {
+            any_rate: true,
+            ..Options::new(1 << 20)
+        };
+        Ok(fio::import(text, &options, None)?.0)
+    }),
+];
+
+/// A text for an importer, which the first byte chooses. A trace that comes of it is valid.
+pub fn trace(bytes: &[u8]) -> bool {
+    let Some((&which, text)) = bytes.split_first() else {
+        return false;
+    };
+    let (name, import) = IMPORTS[usize::from(which) % IMPORTS.len()];
+    match import(text) {
+        Ok(trace) => {
+            trace
+                .validate()
+                .unwrap_or_else(|flaw| panic!("{name}: {flaw}"));
+            true
+        }
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            false
+        }
+    }
+}
+
+/// A trace file (Parquet).
+pub fn trace_file(bytes: &[u8]) -> bool {
+    let mut draft = tempfile::NamedTempFile::new().expect("a temporary file");
+    draft.write_all(bytes).expect("there is room");
+    file::read(draft.path()).is_ok()
+}
+
+/// A device file (TOML), which comes back as it was.
+pub fn device_file(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return false;
+    };
+    let Ok(spec) = DeviceSpec::parse(text, "fuzzed") else {
+        return false;
+    };
+    let again = DeviceSpec::parse(&spec.to_toml(), "fuzzed");
+    let again = again.unwrap_or_else(|why| panic!("{why}\n{}", spec.to_toml()));
+    assert_eq!(again.geometry, spec.geometry);
+    assert_eq!(again.timing, spec.timing);
+    true
+}
+
+/// The image of a device: that of [`sample`] under plain, as `device fill` would write it.
+pub fn device_image(bytes: &[u8]) -> bool {
+    let kind = Kind::Plain;
+    let setup = image::Setup {
+        kind,
+        config: sample::DEVICE,
+        options: flagstone::commit::Options::default(),
+    };
+    image::contents(bytes, &sample::geometry(Stack::Force(kind)), &setup).is_some()
+}
+
+/// What the checksum of such an image guards.
+pub fn device_payload(bytes: &[u8]) -> bool {
+    let geometry = sample::geometry(Stack::Force(Kind::Plain));
+    let Ok(contents) = image::from_bytes(bytes, &geometry) else {
+        return false;
+    };
+    let again = image::from_bytes(&image::to_bytes(&contents), &geometry);
+    assert_eq!(again, Ok(contents));
+    true
+}
+
+/// A run id, which comes back as it was.
+pub fn run_id(bytes: &[u8]) -> bool {
+    let Ok(word) = std::str::from_utf8(bytes) else {
+        return false;
+    };
+    let Ok(id) = word.parse::<RunId>() else {
+        return false;
+    };
+    let again = id.to_string();
+    assert_eq!(again.parse::<RunId>().map(|id| id.to_string()), Ok(again));
+    true
+}

@@ -1,0 +1,204 @@
+//! The fuzz targets on seeded damage: valid inputs with a few bytes changed, and bytes without any
+//! sense. What they must not do is panic; that some inputs are taken and some are not shows that
+//! the damage is neither too small nor too large.
+
+use flagstone::commit::{Device, Kind, Options};
+use flagstone::fuzzing::sample;
+use flagstone::host::Stack;
+use flagstone::nand::Chip;
+use flagstone::units::Nanos;
+use flagstone_lab::device;
+use flagstone_lab::fuzzing;
+use flagstone_lab::image::{self, Setup};
+use flagstone_lab::output::Output;
+use flagstone_lab::trace::{Event, Op};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// Runs a target on damage to valid inputs, which it takes. `hints` are bytes that inputs like
+/// these have in them.
+fn run(target: fn(&[u8]) -> bool, valid: &[Vec<u8>], hints: &[u8], rounds: u32) {
+    let (taken, refused) = outcomes(target, valid, hints, rounds);
+    assert!(
+        taken > 20 && refused > 20,
+        "{taken} taken, {refused} refused"
+    );
+}
+
+/// As [`run`]: how many inputs were taken, and how many were not.
+fn outcomes(target: fn(&[u8]) -> bool, valid: &[Vec<u8>], hints: &[u8], rounds: u32) -> (u32, u32) {
+    let mut random = Pcg64Mcg::seed_from_u64(29);
+    let (mut taken, mut refused) = (0, 0);
+    for valid in valid {
+        let shown = String::from_utf8_lossy(valid);
+        assert!(target(valid), "{shown} is valid");
+        for round in 0..rounds {
+            let mut bytes = valid.clone();
+            if round % 16 == 0 {
+                bytes = vec![0; random.random_range(0..200)];
+                random.fill_bytes(&mut bytes);
+            }
+            for _ in 0..random.random_range(1..4) {
+                let at = random.random_range(0..bytes.len().max(1));
+                let end = (at + random.random_range(1..20)).min(bytes.len());
+                match random.random_range(0..6) {
+                    _ if bytes.is_empty() => bytes.push(b'0'),
+                    0 => bytes[at] ^= 1 << random.random_range(0..8),
+                    1 => bytes[at] = hints[random.random_range(0..hints.len())],
+                    2 => bytes.insert(at, hints[random.random_range(0..hints.len())]),
+                    3 => bytes.truncate(at),
+                    4 => drop(bytes.drain(at..end)),
+                    _ => bytes.extend_from_within(at..end),
+                }
+            }
+            match target(&bytes) {
+                true => taken += 1,
+                false => refused += 1,
+            }
+        }
+    }
+    (taken, refused)
+}
+
+#[test]
+fn device_files() {
+    let mut valid: Vec<Vec<u8>> = Vec::new();
+    for preset in device::presets() {
+        valid.push(preset.to_toml().into_bytes());
+    }
+    let preset = &device::presets()[0].name;
+    let variant = format!(
+        "preset = \"{preset}\"\ncapacity = \"4 GiB\"\n[timing]\nread_us = 60.5\nprogram_us = 7e2\n\
+         [ftl]\nvictims = \"wear-aware\"\nwear_margin = 3\n[reliability]\nfactory_bad = [1, 2]\n"
+    );
+    valid.push(variant.into_bytes());
+    run(fuzzing::device_file, &valid, b"0123456789-.e\"[]=\n", 300);
+}
+
+#[test]
+fn run_ids() {
+    let words = [
+        "plain.published/s91/b2/w4x24/f3/c113-5f-t/c7-0-n",
+        "force:scc/s7/b0/w4x24/f0/c3-5f-n",
+        "wal/s18446744073709551615/c0-0-t",
+    ];
+    // What run ids look like is not for this test to say: others are taken if these are.
+    let valid: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    run(
+        fuzzing::run_id,
+        &valid,
+        b"0123456789abcdef/.-:xtnswbfc",
+        3_000,
+    );
+}
+
+#[test]
+fn traces() {
+    let texts = [
+        "rmgr: Transaction len (rec/tot): 34/ 34, tx: 7, lsn: 0/02, prev 0/01, desc: COMMIT \
+         2026-11-21 21:28:08.660433 UTC\n",
+        "S 100 7\nR 110 7 0 8 1663 5 16396 40\nD 120 7 40\nC 200 7\n",
+        "0.5 0 2000 16 0\n1 0 0 1 1\n7e2 1 99 8 0\n",
+        "128166385295514663,hm,0,Write,9056014336,2048,2833\n",
+        "8,0 3 1 0.000000000 697 D W 8 + 16 [x]\n8,0 3 1 0.00100 697 D DS 0 + 64 [x]\n",
+        "fio version 2 iolog\nf add\nf write 0 8192\nf wait 150\nf trim 0 99999999\n",
+        "fio version 3 iolog\n0 f add\n5 f write 0 1048576\n9 f read 18446744073709551615 1\n",
+    ];
+    let mut valid = Vec::new();
+    for (which, text) in (0..).zip(texts) {
+        let mut bytes = vec![which];
+        bytes.extend_from_slice(text.as_bytes());
+        // The last one is valid but for its last line.
+        if fuzzing::trace(&bytes) {
+            valid.push(bytes);
+        }
+    }
+    assert!(valid.len() >= 5, "{} samples are valid", valid.len());
+    run(
+        fuzzing::trace,
+        &valid,
+        b"0123456789 ,.-+:/#eEDRW\n\t\xff",
+        2_000,
+    );
+}
+
+#[test]
+fn trace_files() {
+    let shipped = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../data/tpcc-postgres.parquet"
+    );
+    let mut trace = flagstone_lab::trace::file::read(shipped.as_ref()).expect("it is shipped");
+    trace.events.truncate(200);
+    let end = *trace.events.last().expect("it has events");
+    for transaction in 0..=trace
+        .events
+        .iter()
+        .map(|e| e.transaction)
+        .max()
+        .unwrap_or(0)
+    {
+        let mut own = trace.events.iter().filter(|e| e.transaction == transaction);
+        if own.all(|event| !event.op.ends()) {
+            trace.events.push(Event {
+                transaction,
+                op: Op::Commit,
+                page: 0,
+                ..end
+            });
+        }
+    }
+    let last = |of: fn(&Event) -> u32| trace.events.iter().map(of).max().unwrap_or(0) + 1;
+    (trace.pages, trace.transactions) = (last(|e| e.page), last(|e| e.transaction));
+    trace.relations.clear();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("small.parquet");
+    let output = Output::new(&path, &[]).expect("it can be written");
+    flagstone_lab::trace::file::write(&trace, &output).expect("it is valid");
+    let bytes = std::fs::read(&path).expect("it was written");
+    run(
+        fuzzing::trace_file,
+        &[bytes],
+        &[0, 1, 0x15, 0x7f, 0x80, 0xff],
+        2_500,
+    );
+}
+
+#[test]
+fn device_images() {
+    let kind = Kind::Plain;
+    let geometry = sample::geometry(Stack::Force(kind));
+    let setup = Setup {
+        kind,
+        config: sample::DEVICE,
+        options: Options::default(),
+    };
+    let chip = Chip::new(geometry, sample::TIMING, 16);
+    let opened = Device::open(
+        Box::new(chip),
+        kind,
+        setup.config,
+        &setup.options,
+        Nanos::ZERO,
+    );
+    let mut device = opened.expect("the device is blank");
+    let tx = device.begin(Nanos::ZERO).expect("it begins");
+    device
+        .write(Nanos::ZERO, tx, flagstone::units::Lpn(3), b"three")
+        .expect("it writes");
+    device.commit(Nanos::ZERO, tx).expect("it commits");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("small.image");
+    let output = Output::new(&path, &[]).expect("it can be written");
+    image::save(&output, &device, &setup).expect("it is saved");
+    let bytes = std::fs::read(&path).expect("it was written");
+    // A checksum keeps nearly all damage out.
+    let hints = [0, 1, 0x7f, 0x80, 0xff];
+    let (_, refused) = outcomes(fuzzing::device_image, &[bytes], &hints, 1_500);
+    assert!(refused > 1_000);
+    // What it guards, without it.
+    let flash: &dyn std::any::Any = device.ftl().flash();
+    let chip: &Chip = flash.downcast_ref().expect("it runs on a chip");
+    let payload = image::to_bytes(&chip.contents());
+    run(fuzzing::device_payload, &[payload], &hints, 1_000);
+}

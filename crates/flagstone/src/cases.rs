@@ -1,0 +1,114 @@
+//! For tests: recovery tables as data. A test writes the table of a protocol's header down row by
+//! row, enumerates every combination of facts once, and holds the code's verdicts against it.
+
+use std::fmt::Debug;
+
+/// A row of a recovery table.
+pub(crate) struct Case<F, V> {
+    /// The row's code in the header, `@A`.
+    pub(crate) row: &'static str,
+    /// Whether these facts are the row's.
+    pub(crate) holds: fn(&F) -> bool,
+    /// What the row says of them.
+    pub(crate) verdict: fn(&F) -> V,
+}
+
+/// The row and the verdict of a table for some facts.
+///
+/// # Panics
+/// No row holds, or more than one.
+pub(crate) fn look_up<F: Debug, V>(table: &[Case<F, V>], facts: &F) -> (&'static str, V) {
+    let mut rows = table.iter().filter(|case| (case.holds)(facts));
+    let case = rows.next();
+    let case = case.unwrap_or_else(|| panic!("no row of the table is about {facts:?}"));
+    if let Some(other) = rows.next() {
+        panic!("{} and {} are about {facts:?}", case.row, other.row);
+    }
+    (case.row, (case.verdict)(facts))
+}
+
+/// Holds code against a table: exactly one row is about each combination, every row is about one,
+/// and the verdicts are the same.
+pub(crate) fn prove<F: Debug, V: Debug + PartialEq>(
+    table: &[Case<F, V>],
+    all: &[F],
+    mut code: impl FnMut(&F) -> V,
+) {
+    let mut met = vec![0; table.len()];
+    for facts in all {
+        let (row, verdict) = look_up(table, facts);
+        assert_eq!(code(facts), verdict, "{row}: {facts:?}");
+        let at = table.iter().position(|case| case.row == row);
+        met[at.expect("it was looked up")] += 1;
+    }
+    for (case, met) in table.iter().zip(met) {
+        assert!(met > 0, "no combination of facts is {}", case.row);
+    }
+}
+
+/// The rows in which code with a mistake differs from a table. A control: there must be some, or
+/// the table proves nothing.
+pub(crate) fn rows_that_differ<F: Debug, V: Debug + PartialEq>(
+    table: &[Case<F, V>],
+    all: &[F],
+    mut code: impl FnMut(&F) -> V,
+) -> Vec<&'static str> {
+    let mut rows: Vec<&'static str> = Vec::new();
+    for facts in all {
+        let (row, verdict) = look_up(table, facts);
+        if code(facts) != verdict && !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    rows.sort_unstable();
+    rows
+}
+
+mod tests {
+    use super::*;
+
+    const SIGN: [Case<i32, bool>; 2] = [
+        Case {
+            row: "@A",
+            holds: |n| *n < 0,
+            verdict: |_| false,
+        },
+        Case {
+            row: "@B",
+            holds: |n| *n >= 0,
+            verdict: |_| true,
+        },
+    ];
+
+    #[test]
+    fn a_table_is_proved_by_code_that_agrees_with_it() {
+        prove(&SIGN, &[-1, 0, 1], |n| *n >= 0);
+        assert_eq!(rows_that_differ(&SIGN, &[-1, 0, 1], |n| *n > 0), ["@B"]);
+    }
+
+    #[test]
+    #[should_panic(expected = "@B: 0")]
+    fn code_that_differs_is_noticed() {
+        prove(&SIGN, &[-1, 0, 1], |n| *n > 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "no combination of facts is @A")]
+    fn a_row_that_is_about_nothing_is_noticed() {
+        prove(&SIGN, &[0, 1], |n| *n >= 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "no row of the table is about -1")]
+    fn facts_without_a_row_are_noticed() {
+        prove(&SIGN[1..], &[-1, 0], |n| *n >= 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "@B and @B are about 1")]
+    fn facts_with_two_rows_are_noticed() {
+        let [_, row] = SIGN;
+        let [_, again] = SIGN;
+        prove(&[row, again], &[1], |n| *n >= 0);
+    }
+}

@@ -1,0 +1,169 @@
+//! What a mount does not believe: places beyond the device, and pages that are named twice. The ECC
+//! sees to bit errors; this is about a flash that another program wrote.
+
+#[cfg(test)]
+use super::Slot;
+use super::meta::{NONE, RootImage};
+use super::{Ftl, FtlError};
+use crate::units::{Lpn, Pbn, Ppn};
+
+/// A number that counts up, of so many bits on flash, if it can go on for long.
+///
+/// # Errors
+/// It is in the upper half of its range, where no device comes to.
+pub(crate) fn doubt_number(what: &str, number: u64, bits: u32) -> Result<u64, FtlError> {
+    match number >> (bits - 1) {
+        0 => Ok(number),
+        _ => foreign(format!("it has {what} {number}, which no device comes to")),
+    }
+}
+
+fn foreign<T>(what: String) -> Result<T, FtlError> {
+    Err(FtlError::Foreign(what))
+}
+
+impl Ftl {
+    /// Whether a root can be one of this device.
+    pub(super) fn doubt_root(&self, image: &RootImage) -> Result<(), FtlError> {
+        let (found, needed) = (image.directory.len(), self.meta.directory.len());
+        if found != needed {
+            return foreign(format!(
+                "the mapping table has {found} pages, this protocol and configuration need {needed}"
+            ));
+        }
+        let is_beyond = |block: &&Pbn| block.0 >= self.geometry.blocks();
+        if let Some(block) = image.bad.iter().find(is_beyond) {
+            return foreign(format!("its root lists block {block}, which there is not"));
+        }
+        let mut named: Vec<u32> = image.directory.clone();
+        named.retain(|&at| at != NONE);
+        named.sort_unstable();
+        let is_outside = |&&at: &&u32| {
+            let is_page = at < self.geometry.pages();
+            !is_page || self.meta.place(self.geometry.block_of(Ppn(at))).is_none()
+        };
+        if let Some(at) = named.iter().find(is_outside) {
+            return foreign(format!("it has a mapping page outside its area, {at}"));
+        }
+        if !named.is_sorted_by(|a, b| a < b) {
+            return foreign("its root names a mapping page twice".into());
+        }
+        Ok(())
+    }
+
+    /// Whether the mapping table, as it was read, names pages of the device alone.
+    pub(super) fn doubt_map(&self) -> Result<(), FtlError> {
+        let pages = self.geometry.pages();
+        let beyond = (0..self.logical_pages).map(Lpn).find_map(|lpn| {
+            let at = self.slot(lpn).ppn().filter(|at| at.0 >= pages)?;
+            Some((lpn, at))
+        });
+        match beyond {
+            Some((lpn, at)) => foreign(format!(
+                "its mapping table has logical page {lpn} in page {at}, which there is not"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Says, while mounting, that every page that the mapping table names is live.
+    ///
+    /// # Errors
+    /// Two logical pages that are in one page.
+    pub fn revive_mapped(&mut self) -> Result<(), FtlError> {
+        for lpn in 0..self.logical_pages {
+            if let Some(at) = self.slot(Lpn(lpn)).ppn() {
+                if self.is_live(at) {
+                    return foreign(format!(
+                        "logical page {lpn} and another one are both in page {at}"
+                    ));
+                }
+                self.revive(at);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ftl::{Config, Format, VictimPolicy};
+    use crate::nand::{Flash, small};
+    use crate::units::Nanos;
+
+    fn ftl() -> Ftl {
+        let config = Config {
+            over_provision: 0.0,
+            logical_pages: Some(200),
+            gc_threshold: 0.0,
+            victims: VictimPolicy::Greedy,
+            static_wear_gap: None,
+            copies_stay: false,
+            summary_pages: true,
+        };
+        let format = Format {
+            persist_map: true,
+            ..Format::default()
+        };
+        let flash: Box<dyn Flash> = Box::new(small::chip(small::GEOMETRY));
+        Ftl::mount(flash, config, format, Nanos::ZERO)
+            .expect("the device is blank")
+            .0
+    }
+
+    fn why<T>(outcome: Result<T, FtlError>) -> String {
+        outcome.err().expect("it is refused").to_string()
+    }
+
+    #[test]
+    fn a_root_that_names_what_there_is_not_is_refused() {
+        let ftl = ftl();
+        let place = |index: usize| {
+            let block = ftl.meta.pool[index].block;
+            ftl.geometry.page(block, 0).0
+        };
+        let right = RootImage {
+            directory: vec![NONE; ftl.meta.directory.len()],
+            ..RootImage::default()
+        };
+        assert!(right.directory.len() >= 2, "the table has several pages");
+        assert_eq!(ftl.doubt_root(&right), Ok(()));
+        let with = |change: fn(&mut RootImage, [u32; 2])| {
+            let mut image = right.clone();
+            change(&mut image, [place(0), place(1)]);
+            ftl.doubt_root(&image)
+        };
+        assert_eq!(
+            with(|image, at| image.directory[..2].copy_from_slice(&at)),
+            Ok(())
+        );
+        assert!(why(with(|image, _| image.bad.push(Pbn(9999)))).contains("block 9999"));
+        assert!(why(with(|image, _| image.directory[0] = 1 << 30)).contains("outside its area"));
+        assert!(why(with(|image, _| image.directory[0] = 1000)).contains("outside its area"));
+        assert!(why(with(|image, at| image.directory[..2].fill(at[0]))).contains("twice"));
+        assert!(why(with(|image, _| image.directory.truncate(1))).contains("pages"));
+    }
+
+    #[test]
+    fn a_mapping_table_that_names_what_there_is_not_or_twice_is_refused() {
+        let mut ftl = ftl();
+        ftl.set_slot(Lpn(3), Slot::Page(Ppn(1000)));
+        ftl.set_slot(Lpn(4), Slot::Trimmed(Ppn(1001)));
+        assert_eq!(ftl.doubt_map(), Ok(()));
+        ftl.set_slot(Lpn(5), Slot::Page(Ppn(1024)));
+        assert!(why(ftl.doubt_map()).contains("logical page 5 in page 1024"));
+        ftl.set_slot(Lpn(5), Slot::Page(Ppn(1001)));
+        assert!(why(ftl.revive_mapped()).contains("both in page 1001"));
+    }
+
+    #[test]
+    fn numbers_in_the_upper_half_of_their_range_are_refused() {
+        assert_eq!(
+            doubt_number("version", (1 << 31) - 1, 32),
+            Ok((1 << 31) - 1)
+        );
+        assert!(why(doubt_number("version", 1 << 31, 32)).contains("it has version 2147483648"));
+        assert!(doubt_number("group", u64::MAX, 64).is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! What fuzz targets call: each function gives some bytes to parsers and says whether any of them
+//! took them. None may panic, whatever the bytes are. The targets are in `fuzz/`; the tests here
+//! run the same functions on seeded damage.
+
+pub mod sample;
+#[cfg(test)]
+mod tests;
+
+use crate::commit::fuzz;
+use crate::ftl::{Header, TAIL_BYTES_MAX, header, is_root};
+use crate::host::{Stack, is_log};
+use crate::nand::Contents;
+use crate::page::Page;
+use std::sync::OnceLock;
+
+/// A part of a root, a root, and what protocols keep in one.
+pub fn root(bytes: &[u8]) -> bool {
+    let parsed = is_root(bytes);
+    fuzz::blob(bytes) || parsed
+}
+
+/// A page of a protocol's log, and records of the host's.
+pub fn log(bytes: &[u8]) -> bool {
+    let parsed = fuzz::log_page(bytes);
+    is_log(bytes) || parsed
+}
+
+/// A page of records, which comes back as it was; and what may stand behind one.
+pub fn page(bytes: &[u8]) -> bool {
+    let listed = fuzz::list(bytes);
+    let Ok(page) = Page::parse(bytes) else {
+        return listed;
+    };
+    let mut image = Vec::new();
+    if bytes.is_empty() {
+        return true;
+    }
+    page.emit(usize::MAX, &mut image).expect("there is room");
+    assert!(bytes.starts_with(&image), "a page that is read is written");
+    true
+}
+
+/// A spare area: its head, and the tail of each protocol. Shorter ones are blank at the end.
+pub fn spare(bytes: &[u8]) -> bool {
+    let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
+    let len = bytes.len().min(spare.len());
+    spare[..len].copy_from_slice(&bytes[..len]);
+    fuzz::tail(&spare[header::SIZE..]);
+    let Some(head) = Header::parse(&spare) else {
+        return false;
+    };
+    let mut again = [0xff; header::SIZE];
+    head.emit(&mut again);
+    assert_eq!(again, spare[..header::SIZE]);
+    true
+}
+
+/// A whole device: the first byte chooses a stack, and what follows is damage, [`EDIT`] bytes each,
+/// to a device of that stack with a history ([`sample`]). It is opened and read.
+pub fn flash(bytes: &[u8]) -> bool {
+    open_damaged(bytes).is_ok()
+}
+
+/// What is found in a damaged device, or why it cannot be opened.
+fn open_damaged(bytes: &[u8]) -> Result<sample::Records, String> {
+    static WHOLE: OnceLock<Vec<(Stack, Contents)>> = OnceLock::new();
+    let all = WHOLE.get_or_init(|| {
+        let stacks = Stack::all().into_iter();
+        stacks
+            .map(|stack| (stack, sample::contents(stack)))
+            .collect()
+    });
+    let (&which, edits) = bytes.split_first().ok_or("it names no stack")?;
+    let (stack, whole) = &all[usize::from(which) % all.len()];
+    let mut contents = whole.clone();
+    for edit in edits.chunks_exact(EDIT) {
+        damage(&mut contents, edit);
+    }
+    sample::open(*stack, contents)
+}
+
+/// Bytes of one piece of damage: what is done, a page (2), a place in it (2), and a value.
+pub const EDIT: usize = 6;
+
+fn damage(contents: &mut Contents, edit: &[u8]) {
+    let word = |at: usize| usize::from(u16::from_le_bytes([edit[at], edit[at + 1]]));
+    let (page, place, value) = (word(1), word(3), edit[5]);
+    let kept = contents.spare_kept;
+    // Blank pages tell nothing: of the others, the one that is asked for.
+    let written: Vec<usize> = (0..contents.programs.len())
+        .filter(|&page| contents.programs[page] > 0)
+        .collect();
+    let at = |page: usize| written[page % written.len()] * kept;
+    let data = page % contents.data.len().max(1);
+    match (edit[0] % 6, contents.data.get_mut(data)) {
+        (0, _) => contents.spare[at(page) + place % kept] ^= value,
+        // A number of up to eight bytes.
+        (1, _) => {
+            let start = place % kept;
+            let end = (start + 8).min(kept);
+            contents.spare[at(page) + start..at(page) + end].fill(value);
+        }
+        (2, _) => {
+            let other = at(place);
+            let copy = contents.spare[other..other + kept].to_vec();
+            contents.spare[at(page)..at(page) + kept].copy_from_slice(&copy);
+        }
+        (3, Some((_, bytes))) if !bytes.is_empty() => {
+            let place = place % bytes.len();
+            bytes[place] ^= value;
+        }
+        (4, Some((_, bytes))) if !bytes.is_empty() => {
+            let start = place % bytes.len();
+            let end = (start + 8).min(bytes.len());
+            bytes[start..end].fill(value);
+        }
+        (_, Some((_, bytes))) => *bytes = bytes[..place % (bytes.len() + 1)].into(),
+        (_, None) => {}
+    }
+}

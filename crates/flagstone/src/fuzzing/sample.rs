@@ -1,0 +1,216 @@
+//! A small device with a history: what golden images are made of, and what fuzzing damages.
+
+use crate::commit::{Kind, Options};
+use crate::ftl::{Config, VictimPolicy};
+use crate::host::{Host, HostConfig, HostError, Rid, Stack, Step};
+use crate::nand::{Cell, Chip, Contents, Geometry, Shared, Timing};
+use crate::page::SlotNo;
+use crate::units::{Lpn, Nanos, TxId};
+use std::collections::BTreeMap;
+
+/// Pages of records, and records of each.
+const PAGES: u32 = 12;
+const SLOTS: SlotNo = 3;
+/// So many that MixSL has compacted its log.
+const ROUNDS: u32 = 28;
+
+/// Latencies of the device.
+pub const TIMING: Timing = Timing {
+    read: Nanos::from_micros(25),
+    program: Nanos::from_micros(200),
+    reprogram: Nanos::from_micros(200),
+    erase: Nanos::from_micros(1500),
+    transfer_ps_per_byte: 0,
+};
+
+/// How its FTL is set up.
+pub const DEVICE: Config = Config {
+    over_provision: 0.0,
+    logical_pages: Some(40),
+    gc_threshold: 0.0,
+    victims: VictimPolicy::Greedy,
+    static_wear_gap: Some(3),
+    copies_stay: false,
+    summary_pages: true,
+};
+
+/// How the database above it is set up: so few frames that pages go out before they are committed.
+pub fn host() -> HostConfig {
+    HostConfig {
+        frames: 6,
+        log_pages: 16,
+        log_buffer_bytes: 600,
+        checkpoint_every: 4,
+        ..HostConfig::default()
+    }
+}
+
+/// The shape of the device.
+pub fn geometry(stack: Stack) -> Geometry {
+    let flags_records = stack.record_kind().is_some();
+    Geometry {
+        channels: 2,
+        packages_per_channel: 1,
+        planes_per_package: 1,
+        blocks_per_plane: 36,
+        pages_per_block: 6,
+        page_bytes: 256,
+        spare_bytes: 64,
+        cell: Cell::Slc {
+            partial_programs: if flags_records { 4 } else { 3 },
+        },
+        strict_order: !flags_records,
+    }
+}
+
+/// Records by page and slot; one that is missing is deleted, or was never written.
+pub type Records = BTreeMap<(u32, SlotNo), Vec<u8>>;
+
+/// All places that can hold a record.
+pub fn places() -> impl Iterator<Item = (u32, SlotNo)> {
+    (0..PAGES).flat_map(|page| (0..SLOTS).map(move |slot| (page, slot)))
+}
+
+/// What a round writes.
+fn writes(round: u32) -> impl Iterator<Item = ((u32, SlotNo), Option<Vec<u8>>)> {
+    (0..3).map(move |i| {
+        let page = (round * 5 + i * 7) % PAGES;
+        let slot = ((round + i) % u32::from(SLOTS)) as SlotNo;
+        let bytes = vec![round as u8; 3 + (round % 5) as usize];
+        let deletes = round % 11 == 10 && i == 0;
+        ((page, slot), (!deletes).then_some(bytes))
+    })
+}
+
+/// Whether a round is rolled back. `plain` cannot.
+fn aborts(stack: Stack, round: u32) -> bool {
+    round % 4 == 3 && stack != Stack::Force(Kind::Plain)
+}
+
+/// What a restart must find.
+pub fn records(stack: Stack) -> Records {
+    let mut records = Records::new();
+    for round in (0..ROUNDS).filter(|&round| !aborts(stack, round)) {
+        for (place, bytes) in writes(round) {
+            match bytes {
+                Some(bytes) => records.insert(place, bytes),
+                None => records.remove(&place),
+            };
+        }
+    }
+    records
+}
+
+/// What is on the flash after the history: transactions that committed, others that were rolled
+/// back, and one that was cut short.
+pub fn contents(stack: Stack) -> Contents {
+    let geometry = geometry(stack);
+    let flash = Shared::new(Chip::new(geometry, TIMING, geometry.spare_bytes as usize));
+    let options = Options::default();
+    let opened = Host::open(
+        Box::new(flash.clone()),
+        stack,
+        DEVICE,
+        &options,
+        &host(),
+        Nanos::ZERO,
+    );
+    let mut host = opened.expect("the device is blank");
+    let mut now = host.recovered_at();
+    for round in 0..ROUNDS {
+        let tx = run(&mut host, &mut now, round);
+        if aborts(stack, round) {
+            now = host.abort(now, tx).expect("it can be rolled back");
+        } else {
+            now = commit(&mut host, now, tx);
+        }
+    }
+    if stack != Stack::Force(Kind::Plain) {
+        run(&mut host, &mut now, ROUNDS);
+    }
+    drop(host);
+    flash.take().contents()
+}
+
+/// Writes to the device and commits, as far as it goes.
+fn go_on(host: &mut Host, mut now: Nanos) -> Result<(), HostError> {
+    for round in 0..4 {
+        let tx = host.begin(now)?;
+        for ((page, slot), bytes) in writes(round) {
+            let page = Lpn(page);
+            match host.write(now, tx, Rid { page, slot }, bytes.as_deref())? {
+                Step::Done((), done) => now = done,
+                _ => return Ok(()),
+            }
+        }
+        if let Step::Done((), done) = host.commit(now, tx)? {
+            now = done;
+        }
+        host.acknowledged(now, true)?;
+    }
+    Ok(())
+}
+
+/// Begins a transaction that writes what a round does, and looks at so many pages that those which
+/// it wrote are evicted, where the stack allows that.
+fn run(host: &mut Host, now: &mut Nanos, round: u32) -> TxId {
+    let tx = host.begin(*now).expect("it begins");
+    for ((page, slot), bytes) in writes(round) {
+        let page = Lpn(page);
+        let step = host.write(*now, tx, Rid { page, slot }, bytes.as_deref());
+        match step.expect("it has room") {
+            Step::Done((), done) => *now = done,
+            other => panic!("nobody else is there: {other:?}"),
+        }
+    }
+    let mut bytes = Vec::new();
+    for page in (0..PAGES).map(Lpn) {
+        let looked = host.look(*now, Rid { page, slot: 0 }, &mut bytes);
+        *now = looked.expect("it has frames").1;
+    }
+    tx
+}
+
+fn commit(host: &mut Host, now: Nanos, tx: TxId) -> Nanos {
+    match host.commit(now, tx).expect("it commits") {
+        Step::Done((), done) => done,
+        _ => {
+            let over = host.acknowledged(now, true).expect("the group is written");
+            over.first().expect("it is in the group").1
+        }
+    }
+}
+
+/// What is in the device after a restart, which can be written to.
+///
+/// # Errors
+/// Says why the device cannot be opened, read or written.
+pub fn open(stack: Stack, contents: Contents) -> Result<Records, String> {
+    let chip = Chip::with_contents(geometry(stack), TIMING, contents)?;
+    let options = Options::default();
+    let opened = Host::open(
+        Box::new(chip),
+        stack,
+        DEVICE,
+        &options,
+        &host(),
+        Nanos::ZERO,
+    );
+    let mut host = opened.map_err(|error| error.to_string())?;
+    host.verify()?;
+    let (mut now, mut bytes, mut records) = (host.recovered_at(), Vec::new(), Records::new());
+    for (page, slot) in places() {
+        let rid = Rid {
+            page: Lpn(page),
+            slot,
+        };
+        let looked = host.look(now, rid, &mut bytes);
+        let (is_there, done) = looked.map_err(|error| error.to_string())?;
+        now = done;
+        if is_there {
+            records.insert((page, slot), bytes.clone());
+        }
+    }
+    go_on(&mut host, now).map_err(|error| error.to_string())?;
+    Ok(records)
+}
