@@ -78,8 +78,8 @@ fn device_files() {
 #[test]
 fn run_ids() {
     let words = [
-        "plain.published/s91/b2/w4x24/f3/c113-5f-t/c7-0-n",
-        "force:scc/s7/b0/w4x24/f0/c3-5f-n",
+        "scc.published/g17/b2/w4x24/f3/s91/n2/c113-5f-t/r7-0-n",
+        "force:scc/g0/b0/w4x24/f0/s7/n1/o3-5f-n",
         "wal/s18446744073709551615/c0-0-t",
     ];
     // What run ids look like is not for this test to say: others are taken if these are.
