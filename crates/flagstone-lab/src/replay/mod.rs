@@ -459,7 +459,9 @@ impl Batch {
             None => *self.tx.insert(device.begin(now)?),
         };
         self.written.push(page);
-        device.write(now, tx, Lpn(page), &[])
+        device
+            .write(now, tx, Lpn(page), &[])
+            .map(|taken| taken.next)
     }
 
     fn end(&mut self, device: &mut Device, now: Nanos) -> Result<Nanos, DeviceError> {

@@ -10,7 +10,7 @@
 
 use super::active::{TxTable, Writes};
 use super::zones::Zones;
-use super::{Content, Found, Options};
+use super::{Found, Options, Taken, Write};
 use crate::ftl::{
     Cause, Fate, Ftl, FtlError, Header, Kind as PageKind, Mounted, Owner, Slot, Stream, Written,
     make_room,
@@ -56,7 +56,7 @@ pub(super) struct Active {
     programs: Vec<Pbn>,
     /// How many blocks were full when the first of them was written.
     since: u64,
-    held: Option<(Lpn, PageKind)>,
+    held: Option<(Lpn, PageKind, Cause)>,
     held_bytes: Vec<u8>,
     /// The log head, where there are any.
     pub(super) head: u32,
@@ -77,26 +77,28 @@ impl Counted {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        (at, content): (Lpn, Content<'_>),
+        write: Write<'_>,
         plane: Option<u32>,
-    ) -> Result<(), FtlError> {
+    ) -> Result<Taken, FtlError> {
         self.room(ftl, now)?;
+        let Write { at, content, cause } = write;
         let active = self.active.open(tx);
+        let mut taken = Taken::at(now);
         if active.held.is_some() {
-            program(ftl, now, (tx, active), plane, (0, 0), &mut self.zones)?;
+            taken.done = program(ftl, now, (tx, active), plane, (0, 0), &mut self.zones)?;
         }
-        active.held = Some((at, content.kind()));
+        active.held = Some((at, content.kind(), cause));
         active.held_bytes.clear();
         active.held_bytes.extend_from_slice(content.bytes());
-        Ok(())
+        Ok(taken)
     }
 
     /// Where a transaction finds a page.
     pub(super) fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
         if let Some(active) = tx.and_then(|tx| self.active.get(tx)) {
             match active.held {
-                Some((held, PageKind::Trim)) if held == at => return Found::Nothing,
-                Some((held, _)) if held == at => return Found::Held(&active.held_bytes),
+                Some((held, PageKind::Trim, _)) if held == at => return Found::Nothing,
+                Some((held, ..)) if held == at => return Found::Held(&active.held_bytes),
                 _ => {}
             }
             if let Some(slot) = active.writes.get(at) {
@@ -216,7 +218,8 @@ impl Counted {
     }
 }
 
-/// Programs the page that a transaction holds back; `last` is its count and version.
+/// Programs the page that a transaction holds back; `last` is its count and version. Returns when
+/// it is done.
 #[inline]
 fn program(
     ftl: &mut Ftl,
@@ -225,8 +228,8 @@ fn program(
     plane: Option<u32>,
     (count, version): (u32, u64),
     zones: &mut Zones,
-) -> Result<(), FtlError> {
-    let (at, kind) = active.held.take().expect("a page is held back");
+) -> Result<Nanos, FtlError> {
+    let (at, kind, cause) = active.held.take().expect("a page is held back");
     let id = narrow(tx.0);
     let mut tail = [0; count_record::SIZE];
     put(&mut tail, count_record::TXID, id.into());
@@ -236,14 +239,14 @@ fn program(
     }
     let to = (Stream::Host, plane);
     let page = (kind, at, None);
-    let to = ftl.append(now, to, page, &tail, &active.held_bytes, Cause::Host)?;
+    let to = ftl.append(now, to, page, &tail, &active.held_bytes, cause)?;
     if active.programs.is_empty() {
         active.since = zones.filled();
     }
     active.programs.push(ftl.geometry().block_of(to.at));
     zones.note(ftl, Stream::Host, to.at, active.since);
     active.writes.put(ftl, at, Slot::of(kind, to.at), to);
-    Ok(())
+    Ok(to.done)
 }
 
 impl Owner for Counted {

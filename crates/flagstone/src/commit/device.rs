@@ -4,8 +4,8 @@
 //! protocol supports, makes room before a protocol needs it, and counts what the host asked for.
 
 use super::live::LiveTable;
-use super::{Content, Found, Info, Isolation, Kind, Options, Protocol, Recovered};
-use crate::ftl::{Config, Format, Ftl, FtlError, Mounted, Stats, make_room};
+use super::{Content, Found, Info, Isolation, Kind, Options, Protocol, Recovered, Taken, Write};
+use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted, Stats, make_room};
 use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
@@ -303,11 +303,6 @@ impl Device {
         &self.ftl
     }
 
-    /// The host keeps a log from this page on: see [`Ftl::set_log_from`].
-    pub fn set_log_from(&mut self, first: Lpn) {
-        self.ftl.set_log_from(first);
-    }
-
     /// Bytes of each structure in memory.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.ftl.memory().to_vec();
@@ -341,8 +336,7 @@ impl Device {
         Ok(tx)
     }
 
-    /// Writes a page in a transaction. Returns when the device takes the next request of the
-    /// transaction; what was written is durable once the transaction is.
+    /// Writes a page in a transaction. What was written is durable once the transaction is.
     ///
     /// # Errors
     /// A request that the device cannot take, or a device that cannot go on.
@@ -353,7 +347,23 @@ impl Device {
         tx: TxId,
         at: Lpn,
         data: &[u8],
-    ) -> Result<Nanos, DeviceError> {
+    ) -> Result<Taken, DeviceError> {
+        self.write_as(Cause::Host, now, tx, at, data)
+    }
+
+    /// As [`Device::write`], counted as `cause`: a host's log is counted apart from its data.
+    ///
+    /// # Errors
+    /// As [`Device::write`].
+    #[inline]
+    pub fn write_as(
+        &mut self,
+        cause: Cause,
+        now: Nanos,
+        tx: TxId,
+        at: Lpn,
+        data: &[u8],
+    ) -> Result<Taken, DeviceError> {
         if data.len() > self.ftl.geometry().page_bytes as usize {
             let page_bytes = self.ftl.geometry().page_bytes;
             return Err(DeviceError::TooLong {
@@ -361,24 +371,21 @@ impl Device {
                 page_bytes,
             });
         }
-        self.put(now, tx, at, Content::Data(data))
+        let content = Content::Data(data);
+        self.put(now, tx, Write { at, content, cause })
     }
 
     /// Gives a page back in a transaction: it reads as empty once the transaction has committed.
     ///
     /// # Errors
     /// As [`Device::write`].
-    pub fn trim(&mut self, now: Nanos, tx: TxId, at: Lpn) -> Result<Nanos, DeviceError> {
-        self.put(now, tx, at, Content::Trim)
+    pub fn trim(&mut self, now: Nanos, tx: TxId, at: Lpn) -> Result<Taken, DeviceError> {
+        let (content, cause) = (Content::Trim, Cause::Host);
+        self.put(now, tx, Write { at, content, cause })
     }
 
-    fn put(
-        &mut self,
-        now: Nanos,
-        tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, DeviceError> {
+    fn put(&mut self, now: Nanos, tx: TxId, write: Write<'_>) -> Result<Taken, DeviceError> {
+        let at = write.at;
         let pages = self.ftl.logical_pages();
         if at.0 >= pages {
             return Err(DeviceError::OutOfRange { at, pages });
@@ -414,7 +421,7 @@ impl Device {
         }
         make_room(&mut self.ftl, self.protocol.as_mut(), now)?;
         self.host.pages_written += 1;
-        Ok(self.protocol.write(&mut self.ftl, now, tx, at, content)?)
+        Ok(self.protocol.write(&mut self.ftl, now, tx, write)?)
     }
 
     /// Reads a page: a transaction's own version if it wrote one, else the last committed one. The
@@ -428,9 +435,23 @@ impl Device {
         tx: Option<TxId>,
         at: Lpn,
     ) -> Result<(Nanos, Option<&[u8]>), DeviceError> {
+        self.read_as(Cause::Host, now, tx, at)
+    }
+
+    /// As [`Device::read`], counted as `cause`.
+    ///
+    /// # Errors
+    /// As [`Device::read`].
+    pub fn read_as(
+        &mut self,
+        cause: Cause,
+        now: Nanos,
+        tx: Option<TxId>,
+        at: Lpn,
+    ) -> Result<(Nanos, Option<&[u8]>), DeviceError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(self.ftl.geometry().page_bytes as usize, 0);
-        let read = self.read_into(now, tx, at, &mut buffer);
+        let read = self.get(cause, now, tx, at, &mut buffer);
         self.buffer = buffer;
         let (done, bytes) = read?;
         Ok((done, bytes.map(|bytes| &self.buffer[..bytes])))
@@ -443,6 +464,17 @@ impl Device {
     /// As [`Device::read`].
     pub fn read_into(
         &mut self,
+        now: Nanos,
+        tx: Option<TxId>,
+        at: Lpn,
+        into: &mut [u8],
+    ) -> Result<(Nanos, Option<usize>), DeviceError> {
+        self.get(Cause::Host, now, tx, at, into)
+    }
+
+    fn get(
+        &mut self,
+        cause: Cause,
         now: Nanos,
         tx: Option<TxId>,
         at: Lpn,
@@ -464,14 +496,11 @@ impl Device {
                 into[..bytes.len()].copy_from_slice(bytes);
                 Ok((now, Some(bytes.len())))
             }
-            Found::Flash(page) => {
-                let cause = self.ftl.host_cause(at);
-                match self.ftl.read(now, page, into, &mut [], cause) {
-                    Ok(read) => Ok((read.done, Some(read.data_bytes))),
-                    Err(FlashError::Uncorrectable { .. }) => Err(DeviceError::Unreadable(at)),
-                    Err(other) => Err(FtlError::from(other).into()),
-                }
-            }
+            Found::Flash(page) => match self.ftl.read(now, page, into, &mut [], cause) {
+                Ok(read) => Ok((read.done, Some(read.data_bytes))),
+                Err(FlashError::Uncorrectable { .. }) => Err(DeviceError::Unreadable(at)),
+                Err(other) => Err(FtlError::from(other).into()),
+            },
         }
     }
 

@@ -26,7 +26,7 @@
 //!                 They are counted, not followed, so it does not matter where they are.
 
 use super::counted::{self, Counted, count_record};
-use super::{Content, Found, Info, Isolation, Options, Protocol, Recovered};
+use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Write};
 use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::collections::VecDeque;
@@ -97,12 +97,10 @@ impl Protocol for MhlD {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
         let plane = self.plane(ftl, tx);
-        self.pages.write(ftl, now, tx, (at, content), Some(plane))?;
-        Ok(now)
+        self.pages.write(ftl, now, tx, write, Some(plane))
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {

@@ -43,7 +43,7 @@ pub use device::{Device, DeviceError, HostStats};
 pub(crate) use records::Flaws;
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
 
-use crate::ftl::{Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot};
+use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot};
 use crate::layout::Record;
 use crate::nand::Geometry;
 use crate::units::{Lpn, Nanos, Ppn, TxId};
@@ -232,20 +232,53 @@ impl<'a> Content<'a> {
     }
 }
 
+/// What a transaction writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Write<'a> {
+    /// The page.
+    pub at: Lpn,
+    /// What it is to hold.
+    pub content: Content<'a>,
+    /// What the program is counted as.
+    pub cause: Cause,
+}
+
+/// A write that the device has taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// When the device takes the next request of the transaction.
+    pub next: Nanos,
+    /// When the page is done that was programmed; durable once the transaction is. A protocol that
+    /// holds pages back programs the page before, or none: then it is `next`.
+    pub done: Nanos,
+}
+
+impl Taken {
+    /// A write that programmed nothing.
+    pub(crate) fn at(now: Nanos) -> Taken {
+        Taken {
+            next: now,
+            done: now,
+        }
+    }
+}
+
 /// A page that a protocol keeps back until it knows what follows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) lpn: Lpn,
     pub(crate) kind: PageKind,
     pub(crate) data: Box<[u8]>,
+    pub(crate) cause: Cause,
 }
 
 impl Held {
-    pub(crate) fn new(lpn: Lpn, content: Content<'_>) -> Held {
+    pub(crate) fn new(write: Write<'_>) -> Held {
         Held {
-            lpn,
-            kind: content.kind(),
-            data: content.bytes().into(),
+            lpn: write.at,
+            kind: write.content.kind(),
+            data: write.content.bytes().into(),
+            cause: write.cause,
         }
     }
 
@@ -289,16 +322,14 @@ pub trait Protocol: Owner + Duplicate {
     /// A transaction starts.
     fn begin(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<(), FtlError>;
 
-    /// A transaction writes a page. Returns when the device would take the next one; what was
-    /// written need not be durable then.
+    /// A transaction writes a page.
     fn write(
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError>;
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError>;
 
     /// Where `tx` finds a page: its own version if it wrote one, else the last committed one.
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_>;

@@ -140,7 +140,7 @@ impl Force {
         page.emit(page_bytes, &mut self.image)
             .map_err(|error| HostError::PageDamaged(at, error))?;
         self.writers.insert(at, inner);
-        Ok(self.device.write(now, inner, at, &self.image)?)
+        Ok(self.device.write(now, inner, at, &self.image)?.next)
     }
 
     /// The transaction is over on the device.

@@ -46,8 +46,8 @@ impl DeviceStore {
         for (at, data) in pages {
             // All are asked for at once: that is what spreads them over the parallel units.
             let taken = match data {
-                Some(data) => self.device.write(now, tx, at, data)?,
-                None => self.device.trim(now, tx, at)?,
+                Some(data) => self.device.write(now, tx, at, data)?.next,
+                None => self.device.trim(now, tx, at)?.next,
             };
             done = done.max(taken);
         }

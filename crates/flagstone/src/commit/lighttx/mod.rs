@@ -50,7 +50,7 @@
 mod tests;
 
 use crate::commit::counted::{self, Counted, count_record};
-use crate::commit::{Content, Found, Info, Isolation, Options, Protocol, Recovered};
+use crate::commit::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Write};
 use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
@@ -106,11 +106,9 @@ impl Protocol for LightTx {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
-        self.pages.write(ftl, now, tx, (at, content), None)?;
-        Ok(now)
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        self.pages.write(ftl, now, tx, write, None)
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {

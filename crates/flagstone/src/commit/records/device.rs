@@ -8,7 +8,7 @@ use super::recover::{Recovered, Torn, recover};
 use super::versions::Version;
 use super::{ENTRIES_MAX, Flaws, Live, Pending, RecordInfo, RecordKind, RecordOptions};
 use crate::commit::{DeviceError, HostStats};
-use crate::ftl::{BlockState, Config, Ftl, FtlError, Stats, collect, make_room, move_page};
+use crate::ftl::{BlockState, Cause, Config, Ftl, FtlError, Stats, collect, make_room, move_page};
 use crate::nand::{Flash, Geometry};
 use crate::page::{self, SlotNo};
 use crate::units::{Lpn, Nanos, Pbn, TxId};
@@ -194,11 +194,6 @@ impl RecordDevice {
         &self.ftl
     }
 
-    /// The host keeps a log from this page on: see [`Ftl::set_log_from`].
-    pub fn set_log_from(&mut self, first: Lpn) {
-        self.ftl.set_log_from(first);
-    }
-
     /// Bytes of each structure in memory.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.ftl.memory().to_vec();
@@ -347,6 +342,21 @@ impl RecordDevice {
         image: &[u8],
         pending: &[Pending],
     ) -> Result<Nanos, DeviceError> {
+        self.write_as(Cause::Host, now, at, image, pending)
+    }
+
+    /// As [`RecordDevice::write`], counted as `cause`: a host's log is counted apart from its data.
+    ///
+    /// # Errors
+    /// As [`RecordDevice::write`].
+    pub fn write_as(
+        &mut self,
+        cause: Cause,
+        now: Nanos,
+        at: Lpn,
+        image: &[u8],
+        pending: &[Pending],
+    ) -> Result<Nanos, DeviceError> {
         self.ready()?;
         self.in_range(at)?;
         let listed = || pending.iter().filter(|pending| !pending.slots.is_empty());
@@ -373,7 +383,8 @@ impl RecordDevice {
         make_room(&mut self.ftl, &mut self.records, now)?;
         self.host.pages_written += 1;
         let pending = listed().map(|pending| (pending.tx, pending.slots.as_slice().into()));
-        Ok(self.records.write(&mut self.ftl, now, at, image, pending)?)
+        let page = (at, image, cause);
+        Ok(self.records.write(&mut self.ftl, now, page, pending)?)
     }
 
     /// Reads a page: its newest version, each aborted record replaced by its newest committed copy.
@@ -383,6 +394,20 @@ impl RecordDevice {
     /// A page beyond the device, one lost to bit errors, or a device without power.
     pub fn read(
         &mut self,
+        now: Nanos,
+        at: Lpn,
+        into: &mut MergedPage,
+    ) -> Result<Nanos, DeviceError> {
+        self.read_as(Cause::Host, now, at, into)
+    }
+
+    /// As [`RecordDevice::read`], counted as `cause`.
+    ///
+    /// # Errors
+    /// As [`RecordDevice::read`].
+    pub fn read_as(
+        &mut self,
+        cause: Cause,
         now: Nanos,
         at: Lpn,
         into: &mut MergedPage,
@@ -408,7 +433,6 @@ impl RecordDevice {
                 &single
             }
         };
-        let cause = self.ftl.host_cause(at);
         let merged = merge(&mut self.ftl, now, list, undecided, cause);
         let merged = merged.map_err(|error| match error {
             FtlError::Unreadable { .. } => DeviceError::Unreadable(at),

@@ -40,10 +40,12 @@ mod tests;
 
 use super::cycle::{Active, Gates, Verdict, Version, judge};
 use super::numbers::Numbers;
-use super::{Content, Found, Held, Info, Isolation, Options, Protocol, Recovered, table_bytes};
+use super::{
+    Found, Held, Info, Isolation, Options, Protocol, Recovered, Taken, Write, table_bytes,
+};
 use crate::ftl::{
-    BlockState, Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written,
-    collect, make_room,
+    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written, collect,
+    make_room,
 };
 use crate::layout;
 use crate::layout::{get, put};
@@ -234,16 +236,15 @@ impl Protocol for Scc {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
         let version = Version {
-            page: at,
-            number: self.committed.of(at) + 1,
+            page: write.at,
+            number: self.committed.of(write.at) + 1,
         };
-        match self.active.hold(tx, version, content) {
+        match self.active.hold(tx, version, write) {
             Some((before, held)) => self.program(ftl, now, tx, (before, version), &held),
-            None => Ok(now),
+            None => Ok(Taken::at(now)),
         }
     }
 
@@ -255,7 +256,7 @@ impl Protocol for Scc {
         let Some((last, held, first)) = self.active.last(tx) else {
             return Ok(Some(now));
         };
-        let now = self.program(ftl, now, tx, (last, first), &held)?;
+        let now = self.program(ftl, now, tx, (last, first), &held)?.next;
         let (pages, written) = self.active.end(tx);
         let done = ftl.sync(now, written)?;
         self.committed_at = self.committed_at.max(done);
@@ -351,8 +352,7 @@ impl Owner for Scc {
 }
 
 impl Scc {
-    /// Programs a version with its link, once nothing uncommitted can be taken for it. Returns when
-    /// that was.
+    /// Programs a version with its link, once nothing uncommitted can be taken for it.
     fn program(
         &mut self,
         ftl: &mut Ftl,
@@ -360,7 +360,7 @@ impl Scc {
         tx: TxId,
         (version, next): (Version, Version),
         held: &Held,
-    ) -> Result<Nanos, FtlError> {
+    ) -> Result<Taken, FtlError> {
         let now = self.clear_the_way(ftl, now, version.page)?;
         let mut bytes = [0; tail::SIZE];
         put(&mut bytes, tail::NUMBER, version.number.into());
@@ -368,9 +368,10 @@ impl Scc {
         put(&mut bytes, tail::NEXT_NUMBER, next.number.into());
         let page = (held.kind, version.page, None);
         let stream = (Stream::Host, None);
-        let to = ftl.append(now, stream, page, &bytes, &held.data, Cause::Host)?;
+        let to = ftl.append(now, stream, page, &bytes, &held.data, held.cause)?;
         self.active.wrote(tx, version, next, held, to);
-        Ok(now)
+        let (next, done) = (now, to.done);
+        Ok(Taken { next, done })
     }
 
     /// Invariants 1 and 2: erases every uncommitted version of a page, and every one that names it.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::commit::cycle::bench::{Bench, every_cut};
 use crate::commit::{DeviceError, Kind};
-use crate::ftl::Operation;
+use crate::ftl::{Cause, Operation};
 
 fn version(page: u32, number: u32) -> Version {
     Version {

@@ -7,7 +7,7 @@ use super::super::engine::Manager;
 use super::super::log::{Log, Place, Store};
 use super::{FlagEx, Held, checkpoint};
 use crate::commit::{Flaws, MergedPage, Options, RecordDevice, RecordKind, RecordOptions};
-use crate::ftl::Config;
+use crate::ftl::{Cause, Config};
 use crate::nand::Flash;
 use crate::units::{Lpn, Nanos};
 use rustc_hash::FxHashMap;
@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 impl Store for RecordDevice {
     fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError> {
         let mut page = MergedPage::default();
-        let done = self.read(now, at, &mut page)?;
+        let done = self.read_as(Cause::Log, now, at, &mut page)?;
         *into = page.image;
         Ok(done)
     }
 
     fn put(&mut self, now: Nanos, at: Lpn, bytes: &[u8]) -> Result<Nanos, HostError> {
-        Ok(self.write(now, at, bytes, &[])?)
+        Ok(self.write_as(Cause::Log, now, at, bytes, &[])?)
     }
 }
 
@@ -82,7 +82,6 @@ pub(in crate::host) fn open(
         page_bytes,
         buffer_bytes: config.log_buffer_bytes,
     };
-    device.set_log_from(place.first);
     let opened = device.recovered_at();
     let mut opening = Opening {
         device: &mut device,

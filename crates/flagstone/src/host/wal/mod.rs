@@ -44,7 +44,7 @@ use super::locks::LockTable;
 use super::log::{Entry, Log, Lsn, Place, Store, Tape, What};
 use super::{HostError, LogStats, Rid, Step, Why};
 use crate::commit::{Device, Kind, Options};
-use crate::ftl::{Config, Ftl};
+use crate::ftl::{Cause, Config, Ftl};
 use crate::layout::Record;
 use crate::nand::Flash;
 use crate::page::{Page, record_head};
@@ -96,15 +96,17 @@ struct Wal {
 impl Store for Device {
     fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError> {
         into.clear();
-        let (done, bytes) = self.read(now, None, at)?;
+        let (done, bytes) = self.read_as(Cause::Log, now, None, at)?;
         into.extend_from_slice(bytes.unwrap_or_default());
         Ok(done)
     }
 
     fn put(&mut self, now: Nanos, at: Lpn, bytes: &[u8]) -> Result<Nanos, HostError> {
         let tx = self.begin(now)?;
-        let taken = self.write(now, tx, at, bytes)?;
-        Ok(self.commit(taken, tx)?.expect("plain waits for no group"))
+        let taken = self.write_as(Cause::Log, now, tx, at, bytes)?;
+        Ok(self
+            .commit(taken.next, tx)?
+            .expect("plain waits for no group"))
     }
 }
 
@@ -134,7 +136,6 @@ pub(super) fn open(
         page_bytes,
         buffer_bytes: config.log_buffer_bytes,
     };
-    device.set_log_from(place.first);
     let opened = device.recovered_at();
     let (log, tape) = Log::open(&mut device, opened, place)?;
     let done = tape.done;
@@ -346,7 +347,8 @@ impl Manager for Wal {
             .emit(engine.page_bytes, &mut self.image)
             .map_err(|error| HostError::PageDamaged(at, error))?;
         engine.stats.pages_written += 1;
-        Ok(self.device.write(issue, self.pages_tx, at, &self.image)?)
+        let taken = self.device.write(issue, self.pages_tx, at, &self.image)?;
+        Ok(taken.next)
     }
 
     fn update(
