@@ -40,7 +40,7 @@ mod g_mixsl;
 mod records;
 
 pub use device::{Device, DeviceError, HostStats};
-pub(crate) use records::Flaws;
+pub(crate) use records::{Flaws, room_beside};
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
 
 use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot};

@@ -27,6 +27,12 @@ pub struct MergedPage {
     pub restored: Vec<(SlotNo, u64)>,
 }
 
+/// Bytes of an image that fit a page of a [`RecordDevice`] beside so many entries, with so many
+/// pending records in all.
+pub(crate) fn room_beside(page_bytes: usize, entries: usize, slots: usize) -> usize {
+    page_bytes.saturating_sub(list_bytes(entries, slots, 0))
+}
+
 /// A transactional device for pages of records that several transactions may have changed.
 pub struct RecordDevice {
     ftl: Ftl,
@@ -145,8 +151,7 @@ impl RecordDevice {
     /// Bytes of an image that fit a page beside so many entries, with so many pending records in
     /// all.
     pub fn room(&self, entries: usize, slots: usize) -> usize {
-        let page = self.ftl.geometry().page_bytes as usize;
-        page.saturating_sub(list_bytes(entries, slots, 0))
+        room_beside(self.ftl.geometry().page_bytes as usize, entries, slots)
     }
 
     /// Live transactions that may have pending records in one page.
