@@ -210,8 +210,7 @@ mod tests {
             device.check().unwrap();
             let stats = device.stats().clone();
             assert!(stats.collections > 0);
-            let flash: &dyn std::any::Any = device.ftl().flash();
-            let chip: &Chip = flash.downcast_ref().expect("the chip");
+            let chip = device.ftl().flash().model().expect("the chip");
             (answers, stats, chip.memory_bytes() / u64::from(pages))
         };
         let chip = || small::chip(small::GEOMETRY);
