@@ -10,10 +10,9 @@
 
 use super::active::{TxTable, Writes};
 use super::zones::Zones;
-use super::{Found, Options, Taken, Write};
+use super::{Found, Options, Taken, Way, Write};
 use crate::ftl::{
     Cause, Fate, Ftl, FtlError, Header, Kind as PageKind, Mounted, Owner, Slot, Stream, Written,
-    make_room,
 };
 use crate::layout;
 use crate::layout::{get, put};
@@ -80,7 +79,6 @@ impl Counted {
         write: Write<'_>,
         plane: Option<u32>,
     ) -> Result<Taken, FtlError> {
-        self.room(ftl, now)?;
         let Write { at, content, cause } = write;
         let active = self.active.open(tx);
         let mut taken = Taken::at(now);
@@ -118,7 +116,6 @@ impl Counted {
         tx: TxId,
         plane: Option<u32>,
     ) -> Result<Nanos, FtlError> {
-        self.room(ftl, now)?;
         let Some(mut active) = self.active.take(tx) else {
             return Ok(now);
         };
@@ -157,21 +154,29 @@ impl Counted {
 
     /// Makes sure that a block can be opened.
     #[inline]
-    fn room(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
-        if self.zones.is_short(ftl) {
-            self.make_zone(ftl, now)?;
+    pub(super) fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        if round > 0 || self.zones.is_short(ftl) {
+            return self.make_zone(ftl, now, round);
         }
-        Ok(())
+        Ok(None)
     }
 
     #[cold]
-    fn make_zone(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
-        if ftl.free_blocks() == 0 {
-            // What can be collected is still in the zones.
-            self.slide(ftl, now)?;
-            make_room(ftl, self, now)?;
-        }
-        self.slide(ftl, now)
+    fn make_zone(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        // Without free blocks, what can be collected is still in the zones.
+        let way = (round == 0 && ftl.free_blocks() == 0).then_some(Way::Room);
+        self.slide(ftl, now)?;
+        Ok(way)
     }
 
     fn slide(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {

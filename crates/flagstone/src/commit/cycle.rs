@@ -79,6 +79,12 @@ impl Active {
         ring.held.replace((version, Held::new(write)))
     }
 
+    /// The version that is kept back: the next request programs it.
+    pub(super) fn held(&self, tx: TxId) -> Option<Version> {
+        let (version, _) = self.rings.get(&tx)?.held.as_ref()?;
+        Some(*version)
+    }
+
     /// The version that is kept back, with the first one as its link: what closes the ring.
     pub(super) fn last(&mut self, tx: TxId) -> Option<(Version, Held, Version)> {
         let ring = self.rings.get_mut(&tx)?;

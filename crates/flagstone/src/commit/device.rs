@@ -4,8 +4,10 @@
 //! protocol supports, makes room before a protocol needs it, and counts what the host asked for.
 
 use super::live::LiveTable;
-use super::{Content, Found, Info, Isolation, Kind, Options, Protocol, Recovered, Taken, Write};
-use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted, Stats, make_room};
+use super::{
+    Content, Found, Info, Isolation, Kind, Options, Protocol, Recovered, Taken, Way, Write,
+};
+use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted, Stats, collect, make_room};
 use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
@@ -419,9 +421,25 @@ impl Device {
                 }
             }
         }
-        make_room(&mut self.ftl, self.protocol.as_mut(), now)?;
+        self.make_way(now, tx)?;
         self.host.pages_written += 1;
         Ok(self.protocol.write(&mut self.ftl, now, tx, write)?)
+    }
+
+    /// Makes room for a request, and does what the protocol needs done before.
+    #[inline]
+    fn make_way(&mut self, now: Nanos, tx: TxId) -> Result<(), DeviceError> {
+        let (ftl, protocol) = (&mut self.ftl, self.protocol.as_mut());
+        make_room(ftl, protocol, now)?;
+        let mut round = 0;
+        while let Some(way) = protocol.in_the_way(ftl, now, tx, round)? {
+            if let Way::Collect(block) = way {
+                collect(ftl, protocol, now, block)?;
+            }
+            make_room(ftl, protocol, now)?;
+            round += 1;
+        }
+        Ok(())
     }
 
     /// Reads a page: a transaction's own version if it wrote one, else the last committed one. The
@@ -514,7 +532,7 @@ impl Device {
         if live.ok_or(DeviceError::NoTransaction(tx))?.committing {
             return Err(DeviceError::Committing(tx));
         }
-        make_room(&mut self.ftl, self.protocol.as_mut(), now)?;
+        self.make_way(now, tx)?;
         match self.protocol.commit(&mut self.ftl, now, tx)? {
             Some(done) => {
                 self.end(tx);

@@ -26,7 +26,7 @@
 //!                 They are counted, not followed, so it does not matter where they are.
 
 use super::counted::{self, Counted, count_record};
-use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Write};
+use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write};
 use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::collections::VecDeque;
@@ -90,6 +90,16 @@ impl Protocol for MhlD {
         self.pages.zones.last_tx = tx;
         self.pages.active.open(tx).head = head;
         Ok(())
+    }
+
+    fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        _: TxId,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        self.pages.in_the_way(ftl, now, round)
     }
 
     fn write(

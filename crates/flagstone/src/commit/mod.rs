@@ -46,7 +46,7 @@ pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, Rec
 use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot};
 use crate::layout::Record;
 use crate::nand::Geometry;
-use crate::units::{Lpn, Nanos, Ppn, TxId};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::fmt;
 
 /// Records that the protocols keep on flash: in spare areas, in log pages, and in what a root keeps
@@ -243,6 +243,15 @@ pub struct Write<'a> {
     pub cause: Cause,
 }
 
+/// How the device makes way for a write or a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// It collects as long as blocks are short.
+    Room,
+    /// It collects this block, which is full, and then as long as blocks are short.
+    Collect(Pbn),
+}
+
 /// A write that the device has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
@@ -321,6 +330,19 @@ pub trait Protocol: Owner + Duplicate {
 
     /// A transaction starts.
     fn begin(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<(), FtlError>;
+
+    /// What has to be done before a transaction writes or commits, asked again (`round` counts from
+    /// 0) when it is done: a protocol never starts the collector itself.
+    fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        let _ = (ftl, now, tx, round);
+        Ok(None)
+    }
 
     /// A transaction writes a page.
     fn write(

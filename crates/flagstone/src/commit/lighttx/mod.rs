@@ -50,7 +50,7 @@
 mod tests;
 
 use crate::commit::counted::{self, Counted, count_record};
-use crate::commit::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Write};
+use crate::commit::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write};
 use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
@@ -99,6 +99,16 @@ impl Protocol for LightTx {
     fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
         self.pages.zones.last_tx = tx;
         Ok(())
+    }
+
+    fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        _: TxId,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        self.pages.in_the_way(ftl, now, round)
     }
 
     fn write(

@@ -41,11 +41,10 @@ mod tests;
 use super::cycle::{Active, Gates, Verdict, Version, judge};
 use super::numbers::Numbers;
 use super::{
-    Found, Held, Info, Isolation, Options, Protocol, Recovered, Taken, Write, table_bytes,
+    Found, Held, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write, table_bytes,
 };
 use crate::ftl::{
-    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written, collect,
-    make_room,
+    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written,
 };
 use crate::layout;
 use crate::layout::{get, put};
@@ -231,6 +230,32 @@ impl Protocol for Scc {
         Ok(())
     }
 
+    /// Invariants 1 and 2: every uncommitted version of the page that is programmed next is erased,
+    /// and every one that names it.
+    fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        _: Nanos,
+        tx: TxId,
+        _: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        let held = self.active.held(tx);
+        let Some(at) = held.and_then(|held| self.next_in_the_way(held.page)) else {
+            return Ok(None);
+        };
+        let block = ftl.geometry().block_of(at);
+        ftl.seal_block(block); // D3
+        if ftl.block_state(block) != BlockState::Full {
+            let first = ftl.geometry().page(block, 0);
+            let pages = (first.0..first.0 + ftl.geometry().pages_per_block).map(Ppn);
+            let lost = pages.into_iter().find(|&at| ftl.is_live(at));
+            return Err(FtlError::Unreadable {
+                at: lost.unwrap_or(at), // D5
+            });
+        }
+        Ok(Some(Way::Collect(block)))
+    }
+
     fn write(
         &mut self,
         ftl: &mut Ftl,
@@ -352,7 +377,7 @@ impl Owner for Scc {
 }
 
 impl Scc {
-    /// Programs a version with its link, once nothing uncommitted can be taken for it.
+    /// Programs a version with its link: nothing uncommitted can be taken for it (`in_the_way`).
     fn program(
         &mut self,
         ftl: &mut Ftl,
@@ -361,7 +386,7 @@ impl Scc {
         (version, next): (Version, Version),
         held: &Held,
     ) -> Result<Taken, FtlError> {
-        let now = self.clear_the_way(ftl, now, version.page)?;
+        let now = self.gates.pass(ftl, now, version.page)?;
         let mut bytes = [0; tail::SIZE];
         put(&mut bytes, tail::NUMBER, version.number.into());
         put(&mut bytes, tail::NEXT_PAGE, next.page.0.into());
@@ -372,26 +397,6 @@ impl Scc {
         self.active.wrote(tx, version, next, held, to);
         let (next, done) = (now, to.done);
         Ok(Taken { next, done })
-    }
-
-    /// Invariants 1 and 2: erases every uncommitted version of a page, and every one that names it.
-    /// Returns when the erases are durable.
-    fn clear_the_way(&mut self, ftl: &mut Ftl, now: Nanos, page: Lpn) -> Result<Nanos, FtlError> {
-        while let Some(at) = self.next_in_the_way(page) {
-            let block = ftl.geometry().block_of(at);
-            ftl.seal_block(block); // D3
-            if ftl.block_state(block) != BlockState::Full {
-                let first = ftl.geometry().page(block, 0);
-                let pages = (first.0..first.0 + ftl.geometry().pages_per_block).map(Ppn);
-                let lost = pages.into_iter().find(|&at| ftl.is_live(at));
-                return Err(FtlError::Unreadable {
-                    at: lost.unwrap_or(at), // D5
-                });
-            }
-            collect(ftl, self, now, block)?;
-            make_room(ftl, self, now)?;
-        }
-        self.gates.pass(ftl, now, page)
     }
 
     fn next_in_the_way(&self, page: Lpn) -> Option<Ppn> {
