@@ -7,7 +7,7 @@ use super::live::LiveTable;
 use super::{
     Content, Found, Info, Isolation, Kind, Options, Protocol, Recovered, Taken, Way, Write,
 };
-use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted, Stats, collect, make_room};
+use crate::ftl::{Cause, Config, Ftl, FtlError, Stats, collect, make_room};
 use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
@@ -191,45 +191,17 @@ impl Device {
         kind.suits(flash.geometry(), &config)
             .map_err(DeviceError::Unsuitable)?;
         let format = kind.info().format_on(flash.geometry(), options);
-        Device::start(flash, kind.info(), format, config, now, |ftl, mounted| {
-            kind.recover(ftl, mounted, options)
-        })
-    }
-
-    /// Starts a device with a protocol that is not in the registry, for tests and experiments.
-    ///
-    /// # Errors
-    /// As [`Device::open`].
-    pub fn open_with(
-        flash: Box<dyn Flash>,
-        info: &'static Info,
-        config: Config,
-        now: Nanos,
-        recover: impl FnOnce(&mut Ftl, Mounted) -> Result<Recovered, FtlError>,
-    ) -> Result<Device, DeviceError> {
-        let format = info.format_on(flash.geometry(), &Options::default());
-        Device::start(flash, info, format, config, now, recover)
-    }
-
-    fn start(
-        flash: Box<dyn Flash>,
-        info: &'static Info,
-        format: Format,
-        config: Config,
-        now: Nanos,
-        recover: impl FnOnce(&mut Ftl, Mounted) -> Result<Recovered, FtlError>,
-    ) -> Result<Device, DeviceError> {
         let (mut ftl, mounted) = Ftl::mount(flash, config, format, now)?;
         let Recovered {
             protocol,
             last_tx,
             done,
-        } = recover(&mut ftl, mounted)?;
+        } = kind.recover(&mut ftl, mounted, options)?;
         Ok(Device {
             buffer: Vec::new(),
             ftl,
             protocol,
-            info,
+            info: kind.info(),
             live: LiveTable::default(),
             writers: FxHashMap::default(),
             last_tx,

@@ -30,11 +30,6 @@ impl DeviceStore {
         &mut self.device
     }
 
-    /// Gives the device back. What a transaction wrote that was begun is lost.
-    pub fn into_device(self) -> Device {
-        self.device
-    }
-
     /// Writes pages in a transaction of the device.
     fn put<'a>(
         &mut self,

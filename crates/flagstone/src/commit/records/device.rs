@@ -455,7 +455,8 @@ impl RecordDevice {
     }
 
     /// Whether a transaction has pending records in any version on flash.
-    pub fn has_pending(&self, tx: TxId) -> bool {
+    #[cfg(test)]
+    pub(super) fn has_pending(&self, tx: TxId) -> bool {
         let live = self.records.live.get(&tx);
         live.is_some_and(|live| !live.lpns.is_empty())
     }
