@@ -79,15 +79,6 @@ impl Below {
         Ok(())
     }
 
-    /// Logical pages, the log's included.
-    pub(super) fn space(&self) -> u32 {
-        either!(self, device => device.pages())
-    }
-
-    pub(super) fn recovered_at(&self) -> Nanos {
-        either!(self, device => device.recovered_at())
-    }
-
     /// Decides what was in doubt, as the log says who has committed.
     pub(super) fn resolve(&mut self, now: Nanos, tape: &Tape) -> Result<Nanos, HostError> {
         let Below::Records {

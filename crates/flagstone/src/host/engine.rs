@@ -64,7 +64,7 @@ impl Engine {
             let fetched = self.fetch(done, at, true)?;
             done = fetched.expect("every page can be written out");
             self.manager.redo(&mut self.memory, changes)?;
-            self.mark(at);
+            self.memory.mark(at);
         }
         if self.manager.cleans_redone() {
             let frames: Vec<Lpn> = self.memory.pool.iter().map(|(at, _)| at).collect();
@@ -123,17 +123,9 @@ impl Engine {
         let changed = frame.changed != 0;
         self.memory.pool.insert(at, frame, write);
         if changed {
-            self.memory.pool.set_dirty(at, true);
+            self.memory.mark(at);
         }
         Ok(Some(ready))
-    }
-
-    /// The pool's mark of a page follows the page: an access for a write may have changed nothing.
-    fn mark(&mut self, at: Lpn) {
-        if let Some(frame) = self.memory.pool.peek(at) {
-            let changed = frame.changed != 0;
-            self.memory.pool.set_dirty(at, changed);
-        }
     }
 
     /// Writes a page out that has changed. Returns when its frame can be used again.
@@ -155,7 +147,7 @@ impl Engine {
         let frame = self.memory.frame(at);
         frame.changed = 0;
         self.manager.written(frame, &step.how, taken.done);
-        self.mark(at);
+        self.memory.mark(at);
         Ok(taken.next)
     }
 
@@ -221,7 +213,7 @@ impl Engine {
         bytes: Option<&[u8]>,
     ) -> Result<Step<()>, HostError> {
         let updated = self.change(now, tx, rid, bytes);
-        self.mark(rid.page);
+        self.memory.mark(rid.page);
         let step = updated?;
         if let Step::Done((), done) = step {
             self.stats.writes += 1;

@@ -54,6 +54,15 @@ impl Memory {
         self.pool.peek_mut(at).expect("it was fetched")
     }
 
+    /// Tells the pool whether a page has changed. An access for a write counts as a change until the
+    /// page says otherwise.
+    pub(super) fn mark(&mut self, at: Lpn) {
+        if let Some(frame) = self.pool.peek(at) {
+            let changed = frame.changed != 0;
+            self.pool.set_dirty(at, changed);
+        }
+    }
+
     /// Pages that have changed, with the LSN of the first change, in the order of the frames.
     pub(super) fn changed(&self) -> impl Iterator<Item = (Lpn, Lsn)> {
         let frames = self.pool.iter().map(|(at, frame)| (at, frame.changed));
@@ -175,31 +184,27 @@ pub(super) trait Manager {
     }
 
     /// In which transaction of the device a page is read.
-    fn reads_in(&self, at: Lpn) -> Option<TxId> {
-        let _ = at;
+    fn reads_in(&self, _at: Lpn) -> Option<TxId> {
         None
     }
 
     /// A page was read.
     fn loaded(
         &mut self,
-        at: Lpn,
-        frame: &mut Frame,
-        read: &mut MergedPage,
+        _at: Lpn,
+        _frame: &mut Frame,
+        _read: &mut MergedPage,
     ) -> Result<(), HostError> {
-        let _ = (at, frame, read);
         Ok(())
     }
 
     /// Whether a changed page may be written out now.
-    fn may_write_back(&self, locks: &LockTable, at: Lpn, frame: &Frame) -> bool {
-        let _ = (locks, at, frame);
+    fn may_write_back(&self, _locks: &LockTable, _at: Lpn, _frame: &Frame) -> bool {
         true
     }
 
     /// Transactions that the device has to know before a page is written.
-    fn enters(&self, frame: &Frame) -> Vec<TxId> {
-        let _ = frame;
+    fn enters(&self, _frame: &Frame) -> Vec<TxId> {
         Vec::new()
     }
 
@@ -207,18 +212,13 @@ pub(super) trait Manager {
     fn write_back(&mut self, now: Nanos, at: Lpn, frame: &Frame) -> WriteBack;
 
     /// A page was written out, and is durable at `done` at the earliest.
-    fn written(&mut self, frame: &mut Frame, how: &As, done: Nanos) {
-        let _ = (frame, how, done);
-    }
+    fn written(&mut self, _frame: &mut Frame, _how: &As, _done: Nanos) {}
 
     /// A transaction is one of the device's, where it has another identifier.
-    fn entered(&mut self, tx: TxId, on_device: TxId) {
-        let _ = (tx, on_device);
-    }
+    fn entered(&mut self, _tx: TxId, _on_device: TxId) {}
 
     /// Its identifier there, if the device knows it.
-    fn on_device(&self, tx: TxId) -> Option<TxId> {
-        let _ = tx;
+    fn on_device(&self, _tx: TxId) -> Option<TxId> {
         None
     }
 
@@ -228,8 +228,7 @@ pub(super) trait Manager {
     }
 
     /// A transaction has the lock and wants to change a record: whether it may go on.
-    fn admit(&mut self, memory: &mut Memory, tx: TxId, rid: Rid) -> Admission {
-        let _ = (memory, tx, rid);
+    fn admit(&mut self, _memory: &mut Memory, _tx: TxId, _rid: Rid) -> Admission {
         Admission::Granted
     }
 
@@ -244,8 +243,7 @@ pub(super) trait Manager {
     ) -> Result<Room, HostError>;
 
     /// Logs that a transaction begins, if it has to be logged. Says whether it did.
-    fn log_begin(&mut self, tx: TxId) -> Result<bool, HostError> {
-        let _ = tx;
+    fn log_begin(&mut self, _tx: TxId) -> Result<bool, HostError> {
         Ok(false)
     }
 
@@ -262,9 +260,7 @@ pub(super) trait Manager {
     fn commit(&mut self, memory: &mut Memory, now: Nanos, tx: TxId) -> Result<Commit, HostError>;
 
     /// What was to be done for a commit is done, at `done`.
-    fn committed(&mut self, memory: &mut Memory, tx: TxId, done: Nanos) {
-        let _ = (memory, tx, done);
-    }
+    fn committed(&mut self, _memory: &mut Memory, _tx: TxId, _done: Nanos) {}
 
     /// The group of commits that wait for each other is to be written: up to where in the log.
     fn group(&mut self) -> Option<Lsn> {
@@ -272,8 +268,7 @@ pub(super) trait Manager {
     }
 
     /// The group is durable.
-    fn group_written(&mut self, done: Nanos) -> Result<(), HostError> {
-        let _ = done;
+    fn group_written(&mut self, _done: Nanos) -> Result<(), HostError> {
         Ok(())
     }
 
@@ -296,44 +291,37 @@ pub(super) trait Manager {
     fn abort(&mut self, memory: &mut Memory, tx: TxId) -> Result<RollBack, HostError>;
 
     /// Takes a logged change back, whose page was fetched.
-    fn undo(&mut self, memory: &mut Memory, entry: &Entry<'_>) -> Result<(), HostError> {
-        let _ = (memory, entry);
+    fn undo(&mut self, _memory: &mut Memory, _entry: &Entry<'_>) -> Result<(), HostError> {
         Ok(())
     }
 
     /// All changes of a transaction are taken back.
-    fn undone(&mut self, tx: TxId) -> Result<(), HostError> {
-        let _ = tx;
+    fn undone(&mut self, _tx: TxId) -> Result<(), HostError> {
         Ok(())
     }
 
     /// Whether a checkpoint is due, and from which change on pages may stay as they are.
-    fn checkpoint_due(&self, memory: &Memory) -> Option<Lsn> {
-        let _ = memory;
+    fn checkpoint_due(&self, _memory: &Memory) -> Option<Lsn> {
         None
     }
 
     /// Pages that are not in the pool and yet have changed before `older_than`.
-    fn absent(&self, older_than: Lsn) -> Vec<Lpn> {
-        let _ = older_than;
+    fn absent(&self, _older_than: Lsn) -> Vec<Lpn> {
         Vec::new()
     }
 
     /// Logs a checkpoint. Gives where it begins, and the oldest record that a restart needs.
-    fn checkpoint(&mut self, memory: &Memory) -> Result<(Lsn, Lsn), HostError> {
-        let _ = memory;
+    fn checkpoint(&mut self, _memory: &Memory) -> Result<(Lsn, Lsn), HostError> {
         unreachable!("a manager with a log takes checkpoints")
     }
 
     /// What of the log a restart makes again, in this order.
-    fn analyse<'t>(&mut self, tape: &'t Tape) -> Result<Vec<Redo<'t>>, HostError> {
-        let _ = tape;
+    fn analyse<'t>(&mut self, _tape: &'t Tape) -> Result<Vec<Redo<'t>>, HostError> {
         Ok(Vec::new())
     }
 
     /// Makes changes of a page again that was fetched, as far as it lacks them.
-    fn redo(&mut self, memory: &mut Memory, changes: Redo<'_>) -> Result<(), HostError> {
-        let _ = (memory, changes);
+    fn redo(&mut self, _memory: &mut Memory, _changes: Redo<'_>) -> Result<(), HostError> {
         Ok(())
     }
 
@@ -343,15 +331,13 @@ pub(super) trait Manager {
     }
 
     /// The next change that a restart takes back.
-    fn next_undo<'t>(&mut self, tape: &'t Tape) -> Result<Option<Entry<'t>>, HostError> {
-        let _ = tape;
+    fn next_undo<'t>(&mut self, _tape: &'t Tape) -> Result<Option<Entry<'t>>, HostError> {
         Ok(None)
     }
 
     /// All is as it should be but for a checkpoint. Gives from which change on it may leave pages
     /// as they are.
-    fn restarted(&mut self, memory: &Memory) -> Result<Lsn, HostError> {
-        let _ = memory;
+    fn restarted(&mut self, _memory: &Memory) -> Result<Lsn, HostError> {
         Ok(0)
     }
 

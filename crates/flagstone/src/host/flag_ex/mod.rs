@@ -115,12 +115,6 @@ fn set(
     set.map_err(|error| HostError::no_room(rid.page, error))
 }
 
-/// Notes that a page has changed since `since`.
-fn touch(memory: &mut Memory, at: Lpn, since: Lsn) {
-    memory.frame(at).touch(since);
-    memory.pool.set_dirty(at, true);
-}
-
 impl FlagEx {
     /// Whether a page would hold a record of so many bytes in place of the one that is there, with
     /// all that live transactions may put back and the list of what is pending (R11).
@@ -402,7 +396,8 @@ impl Manager for FlagEx {
             frame.marks.pending.retain(|mark| mark.slot != rid.slot);
             if let Some(since) = before.fresh {
                 frame.marks.fresh.insert(rid.slot, since);
-                touch(memory, rid.page, since);
+                frame.touch(since);
+                memory.mark(rid.page);
             }
         }
         for at in known.pages {
@@ -413,7 +408,7 @@ impl Manager for FlagEx {
             let in_buffer = marks.pending.iter().any(|mark| mark.since != 0);
             if !in_buffer && marks.fresh.is_empty() {
                 frame.changed = 0;
-                memory.pool.set_dirty(at, false);
+                memory.mark(at);
             }
         }
         Ok(RollBack::Forgotten)

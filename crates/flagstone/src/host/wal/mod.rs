@@ -95,11 +95,11 @@ pub(super) fn open(
 ) -> Result<Opened, HostError> {
     let page_bytes = flash.geometry().page_bytes as usize;
     let device = Device::open(flash, Kind::Plain, device, options, now)?;
-    let mut device = Below::pages(device);
+    let opened = device.recovered_at();
     let needed = checkpoint::log_pages_min(config, page_bytes);
     let what = format!("for {} frames", config.frames);
-    let place = Place::of(config, device.space(), page_bytes, (needed, what))?;
-    let opened = device.recovered_at();
+    let place = Place::of(config, device.pages(), page_bytes, (needed, what))?;
+    let mut device = Below::pages(device);
     let (log, tape) = Log::open(&mut device, opened, place)?;
     device.begin_apart(tape.done)?;
     let wal = Wal {
