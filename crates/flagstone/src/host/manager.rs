@@ -1,6 +1,6 @@
 //! The seam between the host's engine and its recovery managers. A manager decides what has to be
 //! written when, and what a restart makes of it; the engine does it. A manager sees what is in
-//! memory ([`Memory`], and its log). It has no device, so it can only name the step that comes next.
+//! memory ([`Memory`], and its log). It has no device: it can only name the step that comes next.
 
 use super::below::{As, Below};
 use super::config::HostConfig;
@@ -54,8 +54,8 @@ impl Memory {
         self.pool.peek_mut(at).expect("it was fetched")
     }
 
-    /// Tells the pool whether a page has changed. An access for a write counts as a change until the
-    /// page says otherwise.
+    /// Tells the pool whether a page has changed. Until then an access for a write counts as a
+    /// change.
     pub(super) fn mark(&mut self, at: Lpn) {
         if let Some(frame) = self.pool.peek(at) {
             let changed = frame.changed != 0;

@@ -33,8 +33,8 @@ struct Found {
 }
 
 impl Wal {
-    /// Finds the winners, which are over, and the losers. Gives what may be missing on the pages, of
-    /// winners and losers alike, in the order of the log.
+    /// Finds the winners, which are over, and the losers. Gives what may be missing on the pages,
+    /// of winners and losers alike, in the order of the log.
     pub(super) fn repeat_history<'t>(
         &mut self,
         tape: &'t Tape,
