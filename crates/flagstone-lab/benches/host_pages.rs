@@ -26,7 +26,6 @@ use flagstone_lab::steady;
 use flagstone_lab::stopwatch::thread_ns;
 use flagstone_lab::workload::Workload;
 use serde::{Deserialize, Serialize};
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -155,8 +154,7 @@ fn measure(kind: Kind, mebibytes: u32, summary_pages: bool, slice: u64) -> Resul
         now = done.map_err(|error| error.to_string())?.now;
     }
     let host_pages = device.host_stats().pages_written;
-    let flash: &dyn Any = device.ftl().flash();
-    let chip: &Chip = flash.downcast_ref().expect("a chip was put in");
+    let chip = device.ftl().flash().model().expect("a chip was put in");
     let held = chip.memory_bytes() + device.memory().iter().map(|(_, bytes)| bytes).sum::<u64>();
     let flash_pages = f64::from(geometry.pages());
     let programs = Cause::ALL.map(|cause| {

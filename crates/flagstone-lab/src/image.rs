@@ -21,7 +21,6 @@ use flagstone::nand::{Cell, Chip, Contents, Damage, Geometry, Timing};
 use flagstone::units::{Nanos, Pbn, Ppn};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::any::Any;
 use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -129,8 +128,8 @@ pub fn save(output: &Output, device: &Device, setup: &Setup) -> Result<u64, Imag
         path: output.path().into(),
         why,
     };
-    let flash: &dyn Any = device.ftl().flash();
-    let chip: &Chip = flash.downcast_ref().ok_or_else(|| fail(Why::NoChip))?;
+    let chip = device.ftl().flash().model();
+    let chip = chip.ok_or_else(|| fail(Why::NoChip))?;
     let contents = chip.contents();
     let payload = emit(&contents);
     let mut head = head_of(device.geometry(), setup);

@@ -168,7 +168,7 @@ impl Run<'_> {
                         self.flush()?;
                         outcome = self.device.write(self.done.now, tx, at, &[]);
                     }
-                    self.done.now = outcome?;
+                    self.done.now = outcome?.next;
                     self.done.writes += 1;
                 }
             }

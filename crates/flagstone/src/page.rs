@@ -225,6 +225,25 @@ impl Page {
         }
     }
 
+    /// Puts a record into a slot, or takes it out.
+    ///
+    /// # Errors
+    /// As [`Page::put`].
+    pub fn set(
+        &mut self,
+        slot: SlotNo,
+        record: Option<&[u8]>,
+        page_bytes: usize,
+    ) -> Result<(), PageError> {
+        match record {
+            Some(record) => self.put(slot, record, page_bytes),
+            None => {
+                self.remove(slot);
+                Ok(())
+            }
+        }
+    }
+
     /// Makes a slot what it is in another page, also where that has no such record.
     ///
     /// # Errors

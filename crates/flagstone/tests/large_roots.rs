@@ -59,8 +59,12 @@ fn run(device: &mut Device, from: u32, rounds: u32) -> (u32, Result<(), DeviceEr
     for round in from..from + rounds {
         let mut pair = || {
             let tx = device.begin(now)?;
-            now = device.write(now, tx, Lpn(round * 7 % PAGES), &round.to_le_bytes())?;
-            now = device.write(now, tx, Lpn(PAGES - 1), &round.to_le_bytes())?;
+            now = device
+                .write(now, tx, Lpn(round * 7 % PAGES), &round.to_le_bytes())?
+                .next;
+            now = device
+                .write(now, tx, Lpn(PAGES - 1), &round.to_le_bytes())?
+                .next;
             now = device.commit(now, tx)?.expect("no group is waited for");
             Ok(())
         };

@@ -75,7 +75,10 @@ fn a_copy_of_a_device_goes_its_own_way() {
         let mut copy = first.duplicate(Box::new(chip(Stack::Force(kind))));
         let now = copy.recovered_at();
         let tx = copy.begin(now).expect("it begins");
-        let done = copy.write(now, tx, Lpn(30), b"copy").expect("it writes");
+        let done = copy
+            .write(now, tx, Lpn(30), b"copy")
+            .expect("it writes")
+            .next;
         copy.commit(done, tx).expect("it commits");
         let over = copy.acknowledged(done, true).expect("the group is written");
         let now = over.iter().map(|&(_, when)| when).max().unwrap_or(done);
@@ -94,12 +97,12 @@ fn a_refusal_says_why() {
         let mut device = device(kind);
         let now = device.recovered_at();
         let first = device.begin(now).expect("it begins");
-        let says = |refused: Result<Nanos, DeviceError>, why: &str| {
+        let says = |refused: Result<(), DeviceError>, why: &str| {
             let message = refused.expect_err(why).to_string();
             assert!(message.contains(why), "{kind}: {message}");
         };
         says(
-            device.write(now, first, Lpn(40), b"x"),
+            device.write(now, first, Lpn(40), b"x").map(drop),
             "page 40 is beyond the device, which has 40",
         );
         says(
@@ -107,17 +110,17 @@ fn a_refusal_says_why() {
             "257 bytes do not fit a page of 256",
         );
         says(
-            device.write(now, TxId(1 << 40), Lpn(1), b"x"),
+            device.write(now, TxId(1 << 40), Lpn(1), b"x").map(drop),
             "is not a live transaction",
         );
         says(
-            device.read(now, None, Lpn(99)).map(|read| read.0),
+            device.read(now, None, Lpn(99)).map(drop),
             "page 99 is beyond",
         );
         device.write(now, first, Lpn(30), b"x").expect("it is free");
         if !kind.info().rewrites {
             says(
-                device.write(now, first, Lpn(30), b"y"),
+                device.write(now, first, Lpn(30), b"y").map(drop),
                 "takes each page once",
             );
         }
@@ -126,16 +129,16 @@ fn a_refusal_says_why() {
             let tx = device.begin(now).expect("it begins");
             if kind.info().isolation == Isolation::NoPageConflict {
                 says(
-                    device.write(now, tx, Lpn(30), b"y"),
+                    device.write(now, tx, Lpn(30), b"y").map(drop),
                     "page 30 is being written by",
                 );
             }
         }
         match limit {
             _ if device.live_max().is_none() => {}
-            1 => says(device.begin(now).map(|_| now), "strict isolation only"),
+            1 => says(device.begin(now).map(drop), "strict isolation only"),
             _ => says(
-                device.begin(now).map(|_| now),
+                device.begin(now).map(drop),
                 "live transactions: end one first",
             ),
         }

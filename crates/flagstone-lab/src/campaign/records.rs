@@ -297,7 +297,7 @@ impl Records {
                 self.bytes = bytes;
                 match step {
                     Err(HostError::PageFull { .. }) if known.habits.may_overflow => {}
-                    Err(HostError::LogFull { .. }) if known.least_log => {
+                    Err(HostError::LogFull { .. }) if known.least_log || known.may_fill => {
                         self.abort(known, tx, "is too long for the log")?;
                     }
                     step => {

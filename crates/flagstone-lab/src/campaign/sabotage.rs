@@ -37,7 +37,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All lies, with the name that commands use.
-    pub const ALL: [(Sabotage, &'static str); 22] = [
+    pub const ALL: [(Sabotage, &'static str); 23] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
         (Sabotage::EccIgnored, "ecc-ignored"),
@@ -68,6 +68,10 @@ impl Sabotage {
         (
             Sabotage::Records(host::Sabotage::TornFlagStays),
             "torn-flag-stays",
+        ),
+        (
+            Sabotage::Records(host::Sabotage::NewestCommit),
+            "newest-commit",
         ),
     ];
 

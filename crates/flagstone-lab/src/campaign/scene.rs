@@ -83,6 +83,9 @@ const INDEX_PAGES: u32 = 96;
 /// Pages of the log of an index that recovers itself, and after how many flushes it takes a
 /// checkpoint.
 const INDEX_LOG_PAGES: u32 = 96;
+
+/// A quarter of the pages of the log of a database below an index.
+const INDEX_DATABASE_LOG_PAGES: u32 = 32;
 const INDEX_CHECKPOINT_EVERY: u64 = 5;
 
 /// Blocks of a plane, and bytes of a page at the most: what needs more has another reason not to
@@ -314,9 +317,10 @@ fn host(id: &BaseId, shape: &Shape) -> HostConfig {
         return host;
     };
     let least = host.log_pages_min(stack, shape.device.page_bytes as usize);
-    host.log_pages = log_pages.unwrap_or(least).max(least);
-    if matches!(id.subject, Subject::Index(..)) {
-        host.log_pages *= 4;
-    }
+    host.log_pages = match (id.subject, log_pages) {
+        // One change of an index is several of pages, and none of them can be left out.
+        (Subject::Index(..), _) => 4 * least.max(INDEX_DATABASE_LOG_PAGES),
+        (_, pages) => pages.unwrap_or(least).max(least),
+    };
     host
 }

@@ -131,7 +131,7 @@ impl History {
                     now = acknowledged(device, now, true, &mut waiting)?;
                     written = device.write(now, tx, Lpn(page), &[]);
                 }
-                now = written?;
+                now = written?.next;
             }
             if !commits {
                 now = device.abort(now, tx)?;
@@ -146,7 +146,7 @@ impl History {
             }
             if let Some(ring) = log {
                 let tx = device.begin(now)?;
-                now = device.write(now, tx, ring.at(n), &[])?;
+                now = device.write(now, tx, ring.at(n), &[])?.next;
                 now = device.commit(now, tx)?.unwrap_or(now);
             }
         }

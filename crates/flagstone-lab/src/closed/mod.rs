@@ -28,15 +28,14 @@ pub use record::{ClosedRecord, ClosedTiming};
 pub use recorded::{Recorded, Recording};
 pub use source::{Played, Source};
 
-use crate::device::DeviceSpec;
+use crate::device::{DeviceSpec, chip_of, power_off};
 use crate::replay::{Erases, ReplayError, Setup};
 use flagstone::commit::{Kind, Options, RecordDevice, RecordKind, RecordOptions};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{Granularity, Host, HostConfig, HostError, Stack, Step};
-use flagstone::nand::{Chip, Flash};
+use flagstone::nand::Chip;
 use flagstone::units::{Lpn, Nanos};
 use history::Ring;
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::time::Instant;
 use thiserror::Error;
@@ -283,13 +282,13 @@ impl Closed {
             .run(&mut host, source, self.warm_up)
             .map_err(failed)?;
         host.reset_stats();
-        let erased = chip_of(&host).erase_counts().to_vec();
+        let erased = chip_of(host.ftl()).erase_counts().to_vec();
         let counted = driver
             .run(&mut host, source, self.measured)
             .map_err(failed)?;
         let simulated_wall_s = simulated.elapsed().as_secs_f64();
         let (_, ended) = driver.issued_and_completed();
-        let erases = Erases::between(&erased, chip_of(&host).erase_counts());
+        let erases = Erases::between(&erased, chip_of(host.ftl()).erase_counts());
         let load = self.plan.speedup.map(|_| driver.load(counted.from));
         let mut record = ClosedRecord::new(self, &host, &host.stats(), &counted, load, erases);
         driver.drain(&mut host, source).map_err(failed)?;
@@ -340,21 +339,6 @@ fn check(host: &mut Host, oracle: &Oracle) -> Result<u64, DriverError> {
         checked += 1;
     }
     Ok(checked)
-}
-
-fn chip_of(host: &Host) -> &Chip {
-    let flash: &dyn Any = host.ftl().flash();
-    flash.downcast_ref().expect("this run was made on a chip")
-}
-
-/// The chip, with its clock back at zero.
-fn power_off(flash: Box<dyn Flash>) -> Chip {
-    let flash: Box<dyn Any> = flash;
-    let mut chip = *flash
-        .downcast::<Chip>()
-        .expect("this run was made on a chip");
-    chip.reset_time();
-    chip
 }
 
 #[cfg(test)]

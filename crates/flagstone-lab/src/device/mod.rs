@@ -16,8 +16,8 @@ pub use tables::{
 
 use crate::inputs;
 use crate::nearest::no_such;
-use flagstone::ftl::Config;
-use flagstone::nand::{Chip, Geometry, Timing};
+use flagstone::ftl::{Config, Ftl};
+use flagstone::nand::{Chip, Flash, Geometry, Timing};
 use flagstone::units::Pbn;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -145,6 +145,18 @@ impl DeviceSpecError {
             known,
         }
     }
+}
+
+/// The chip below a device that was made on one.
+pub(crate) fn chip_of(ftl: &Ftl) -> &Chip {
+    ftl.flash().model().expect("this run was made on a chip")
+}
+
+/// The chip, with its clock back at zero.
+pub(crate) fn power_off(flash: Box<dyn Flash>) -> Chip {
+    let mut chip = flash.into_model().expect("this run was made on a chip");
+    chip.reset_time();
+    chip
 }
 
 #[cfg(test)]

@@ -283,16 +283,14 @@ impl Driver<'_, '_> {
         let done = if step < reads.len() {
             self.device.read(now, Some(tx), Lpn(reads[step]))?.0
         } else if step < reads.len() + trims.len() {
-            self.device.trim(now, tx, Lpn(trims[step - reads.len()]))?
+            self.device
+                .trim(now, tx, Lpn(trims[step - reads.len()]))?
+                .next
         } else if step < reads.len() + trims.len() + writes.len() {
             let at = Lpn(writes[step - reads.len() - trims.len()]);
-            let before = self.device.ftl().host_until();
-            let done = self.device.write(now, tx, at, &[])?;
-            let after = self.device.ftl().host_until();
-            if after != before {
-                running.written = running.written.max(after);
-            }
-            done
+            let taken = self.device.write(now, tx, at, &[])?;
+            running.written = running.written.max(taken.done);
+            taken.next
         } else {
             return self.finish(now, slot);
         };

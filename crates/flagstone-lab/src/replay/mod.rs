@@ -14,17 +14,16 @@ pub use record::{Causes, Erases, Latency, Record, Timing, by_cause, flash_by_cau
 pub(crate) use script::page_ratio;
 pub use script::{Script, ScriptError, Transaction};
 
-use crate::device::DeviceSpec;
+use crate::device::{DeviceSpec, chip_of, power_off};
 use crate::image::{self, ImageError};
 use crate::workload::{Request, Workload, WorkloadError};
 use driver::{Play, Timings, play};
 use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options};
 use flagstone::ftl::{Cause, Ftl, Operation};
-use flagstone::nand::{Chip, Flash};
+use flagstone::nand::Chip;
 use flagstone::units::{Lpn, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::any::Any;
 use std::path::Path;
 use std::time::Instant;
 use thiserror::Error;
@@ -239,7 +238,7 @@ impl Setup {
     ) -> Result<Record, ReplayError> {
         script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
         let wall = Instant::now();
-        let device = device.duplicate(Box::new(chip(device).clone()));
+        let device = device.duplicate(Box::new(chip_of(device.ftl()).clone()));
         self.run_on(device, *filled, wall, script, source)
     }
 
@@ -351,12 +350,7 @@ impl Setup {
 
     /// Switches the power off and on: how long recovery takes, and how many pages it reads.
     fn restart(&self, device: Device) -> Result<(u64, u64), ReplayError> {
-        let flash: Box<dyn Any> = device.into_flash();
-        let mut chip = *flash
-            .downcast::<Chip>()
-            .expect("this run was made on a chip");
-        chip.reset_time();
-        let device = self.open(chip)?;
+        let device = self.open(power_off(device.into_flash()))?;
         Ok((
             device.recovered_at().0,
             device.stats().count(Operation::Read, Cause::Recovery),
@@ -364,14 +358,8 @@ impl Setup {
     }
 }
 
-fn chip(device: &Device) -> &Chip {
-    let flash: &dyn Flash = device.ftl().flash();
-    let any: &dyn Any = flash;
-    any.downcast_ref().expect("this run was made on a chip")
-}
-
 fn erase_counts(device: &Device) -> &[u32] {
-    chip(device).erase_counts()
+    chip_of(device.ftl()).erase_counts()
 }
 
 /// What is played, for the record.
@@ -459,7 +447,9 @@ impl Batch {
             None => *self.tx.insert(device.begin(now)?),
         };
         self.written.push(page);
-        device.write(now, tx, Lpn(page), &[])
+        device
+            .write(now, tx, Lpn(page), &[])
+            .map(|taken| taken.next)
     }
 
     fn end(&mut self, device: &mut Device, now: Nanos) -> Result<Nanos, DeviceError> {

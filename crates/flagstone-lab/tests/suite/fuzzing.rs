@@ -197,8 +197,7 @@ fn device_images() {
     let (_, refused) = outcomes(fuzzing::device_image, &[bytes], &hints, 1_500);
     assert!(refused > 1_000);
     // What it guards, without it.
-    let flash: &dyn std::any::Any = device.ftl().flash();
-    let chip: &Chip = flash.downcast_ref().expect("it runs on a chip");
+    let chip = device.ftl().flash().model().expect("it runs on a chip");
     let payload = image::to_bytes(&chip.contents());
     run(fuzzing::device_payload, &[payload], &hints, 1_000);
 }

@@ -64,9 +64,10 @@ fn a_loaded_device_holds_what_it_held_and_goes_on() {
             let tx = first.begin(now).unwrap();
             now = first
                 .write(now, tx, Lpn(page), &page.to_le_bytes())
-                .unwrap();
+                .unwrap()
+                .next;
             if page % 3 == 0 {
-                now = first.trim(now, tx, Lpn(page + 1)).unwrap();
+                now = first.trim(now, tx, Lpn(page + 1)).unwrap().next;
             }
             now = match first.commit(now, tx).unwrap() {
                 Some(done) => done,

@@ -10,10 +10,9 @@
 
 use super::active::{TxTable, Writes};
 use super::zones::Zones;
-use super::{Content, Found, Options};
+use super::{Found, Options, Taken, Way, Write};
 use crate::ftl::{
     Cause, Fate, Ftl, FtlError, Header, Kind as PageKind, Mounted, Owner, Slot, Stream, Written,
-    make_room,
 };
 use crate::layout;
 use crate::layout::{get, put};
@@ -56,7 +55,7 @@ pub(super) struct Active {
     programs: Vec<Pbn>,
     /// How many blocks were full when the first of them was written.
     since: u64,
-    held: Option<(Lpn, PageKind)>,
+    held: Option<(Lpn, PageKind, Cause)>,
     held_bytes: Vec<u8>,
     /// The log head, where there are any.
     pub(super) head: u32,
@@ -77,26 +76,27 @@ impl Counted {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        (at, content): (Lpn, Content<'_>),
+        write: Write<'_>,
         plane: Option<u32>,
-    ) -> Result<(), FtlError> {
-        self.room(ftl, now)?;
+    ) -> Result<Taken, FtlError> {
+        let Write { at, content, cause } = write;
         let active = self.active.open(tx);
+        let mut taken = Taken::at(now);
         if active.held.is_some() {
-            program(ftl, now, (tx, active), plane, (0, 0), &mut self.zones)?;
+            taken.done = program(ftl, now, (tx, active), plane, (0, 0), &mut self.zones)?;
         }
-        active.held = Some((at, content.kind()));
+        active.held = Some((at, content.kind(), cause));
         active.held_bytes.clear();
         active.held_bytes.extend_from_slice(content.bytes());
-        Ok(())
+        Ok(taken)
     }
 
     /// Where a transaction finds a page.
     pub(super) fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
         if let Some(active) = tx.and_then(|tx| self.active.get(tx)) {
             match active.held {
-                Some((held, PageKind::Trim)) if held == at => return Found::Nothing,
-                Some((held, _)) if held == at => return Found::Held(&active.held_bytes),
+                Some((held, PageKind::Trim, _)) if held == at => return Found::Nothing,
+                Some((held, ..)) if held == at => return Found::Held(&active.held_bytes),
                 _ => {}
             }
             if let Some(slot) = active.writes.get(at) {
@@ -116,7 +116,6 @@ impl Counted {
         tx: TxId,
         plane: Option<u32>,
     ) -> Result<Nanos, FtlError> {
-        self.room(ftl, now)?;
         let Some(mut active) = self.active.take(tx) else {
             return Ok(now);
         };
@@ -155,21 +154,29 @@ impl Counted {
 
     /// Makes sure that a block can be opened.
     #[inline]
-    fn room(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
-        if self.zones.is_short(ftl) {
-            self.make_zone(ftl, now)?;
+    pub(super) fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        if round > 0 || self.zones.is_short(ftl) {
+            return self.make_zone(ftl, now, round);
         }
-        Ok(())
+        Ok(None)
     }
 
     #[cold]
-    fn make_zone(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
-        if ftl.free_blocks() == 0 {
-            // What can be collected is still in the zones.
-            self.slide(ftl, now)?;
-            make_room(ftl, self, now)?;
-        }
-        self.slide(ftl, now)
+    fn make_zone(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        // Without free blocks, what can be collected is still in the zones.
+        let way = (round == 0 && ftl.free_blocks() == 0).then_some(Way::Room);
+        self.slide(ftl, now)?;
+        Ok(way)
     }
 
     fn slide(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
@@ -216,7 +223,8 @@ impl Counted {
     }
 }
 
-/// Programs the page that a transaction holds back; `last` is its count and version.
+/// Programs the page that a transaction holds back; `last` is its count and version. Returns when
+/// it is done.
 #[inline]
 fn program(
     ftl: &mut Ftl,
@@ -225,8 +233,8 @@ fn program(
     plane: Option<u32>,
     (count, version): (u32, u64),
     zones: &mut Zones,
-) -> Result<(), FtlError> {
-    let (at, kind) = active.held.take().expect("a page is held back");
+) -> Result<Nanos, FtlError> {
+    let (at, kind, cause) = active.held.take().expect("a page is held back");
     let id = narrow(tx.0);
     let mut tail = [0; count_record::SIZE];
     put(&mut tail, count_record::TXID, id.into());
@@ -236,14 +244,14 @@ fn program(
     }
     let to = (Stream::Host, plane);
     let page = (kind, at, None);
-    let to = ftl.append(now, to, page, &tail, &active.held_bytes, Cause::Host)?;
+    let to = ftl.append(now, to, page, &tail, &active.held_bytes, cause)?;
     if active.programs.is_empty() {
         active.since = zones.filled();
     }
     active.programs.push(ftl.geometry().block_of(to.at));
     zones.note(ftl, Stream::Host, to.at, active.since);
     active.writes.put(ftl, at, Slot::of(kind, to.at), to);
-    Ok(())
+    Ok(to.done)
 }
 
 impl Owner for Counted {

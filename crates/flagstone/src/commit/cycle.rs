@@ -17,7 +17,7 @@
 #[cfg(test)]
 pub(super) mod bench;
 
-use super::{Content, Found, Held, table_bytes};
+use super::{Found, Held, Write, table_bytes};
 use crate::ftl::{Ftl, FtlError, Slot, Written};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 use rustc_hash::FxHashMap;
@@ -68,7 +68,7 @@ impl Active {
         &mut self,
         tx: TxId,
         version: Version,
-        content: Content<'_>,
+        write: Write<'_>,
     ) -> Option<(Version, Held)> {
         let ring = self.rings.entry(tx).or_insert_with(|| Ring {
             first: version,
@@ -76,8 +76,13 @@ impl Active {
             written: Vec::new(),
             done: Nanos::ZERO,
         });
-        ring.held
-            .replace((version, Held::new(version.page, content)))
+        ring.held.replace((version, Held::new(write)))
+    }
+
+    /// The version that is kept back: the next request programs it.
+    pub(super) fn held(&self, tx: TxId) -> Option<Version> {
+        let (version, _) = self.rings.get(&tx)?.held.as_ref()?;
+        Some(*version)
     }
 
     /// The version that is kept back, with the first one as its link: what closes the ring.

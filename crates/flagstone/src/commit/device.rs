@@ -4,8 +4,11 @@
 //! protocol supports, makes room before a protocol needs it, and counts what the host asked for.
 
 use super::live::LiveTable;
-use super::{Content, Found, Info, Isolation, Kind, Options, Protocol, Recovered, doubt_tx};
-use crate::ftl::{Config, Format, Ftl, FtlError, Mounted, Stats, make_room};
+use super::{
+    Content, Found, Info, Isolation, Kind, Options, Protocol, Recovered, Taken, Way, Write,
+    doubt_tx,
+};
+use crate::ftl::{Cause, Config, Ftl, FtlError, Stats, collect, make_room};
 use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
@@ -189,45 +192,17 @@ impl Device {
         kind.suits(flash.geometry(), &config)
             .map_err(DeviceError::Unsuitable)?;
         let format = kind.info().format_on(flash.geometry(), options);
-        Device::start(flash, kind.info(), format, config, now, |ftl, mounted| {
-            kind.recover(ftl, mounted, options)
-        })
-    }
-
-    /// Starts a device with a protocol that is not in the registry, for tests and experiments.
-    ///
-    /// # Errors
-    /// As [`Device::open`].
-    pub fn open_with(
-        flash: Box<dyn Flash>,
-        info: &'static Info,
-        config: Config,
-        now: Nanos,
-        recover: impl FnOnce(&mut Ftl, Mounted) -> Result<Recovered, FtlError>,
-    ) -> Result<Device, DeviceError> {
-        let format = info.format_on(flash.geometry(), &Options::default());
-        Device::start(flash, info, format, config, now, recover)
-    }
-
-    fn start(
-        flash: Box<dyn Flash>,
-        info: &'static Info,
-        format: Format,
-        config: Config,
-        now: Nanos,
-        recover: impl FnOnce(&mut Ftl, Mounted) -> Result<Recovered, FtlError>,
-    ) -> Result<Device, DeviceError> {
         let (mut ftl, mounted) = Ftl::mount(flash, config, format, now)?;
         let Recovered {
             protocol,
             last_tx,
             done,
-        } = recover(&mut ftl, mounted)?;
+        } = kind.recover(&mut ftl, mounted, options)?;
         Ok(Device {
             buffer: Vec::new(),
             ftl,
             protocol,
-            info,
+            info: kind.info(),
             live: LiveTable::default(),
             writers: FxHashMap::default(),
             last_tx: doubt_tx(last_tx)?,
@@ -303,11 +278,6 @@ impl Device {
         &self.ftl
     }
 
-    /// The host keeps a log from this page on: see [`Ftl::set_log_from`].
-    pub fn set_log_from(&mut self, first: Lpn) {
-        self.ftl.set_log_from(first);
-    }
-
     /// Bytes of each structure in memory.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.ftl.memory().to_vec();
@@ -341,8 +311,7 @@ impl Device {
         Ok(tx)
     }
 
-    /// Writes a page in a transaction. Returns when the device takes the next request of the
-    /// transaction; what was written is durable once the transaction is.
+    /// Writes a page in a transaction. What was written is durable once the transaction is.
     ///
     /// # Errors
     /// A request that the device cannot take, or a device that cannot go on.
@@ -353,7 +322,23 @@ impl Device {
         tx: TxId,
         at: Lpn,
         data: &[u8],
-    ) -> Result<Nanos, DeviceError> {
+    ) -> Result<Taken, DeviceError> {
+        self.write_as(Cause::Host, now, tx, at, data)
+    }
+
+    /// As [`Device::write`], counted as `cause`: a host's log is counted apart from its data.
+    ///
+    /// # Errors
+    /// As [`Device::write`].
+    #[inline]
+    pub fn write_as(
+        &mut self,
+        cause: Cause,
+        now: Nanos,
+        tx: TxId,
+        at: Lpn,
+        data: &[u8],
+    ) -> Result<Taken, DeviceError> {
         if data.len() > self.ftl.geometry().page_bytes as usize {
             let page_bytes = self.ftl.geometry().page_bytes;
             return Err(DeviceError::TooLong {
@@ -361,24 +346,21 @@ impl Device {
                 page_bytes,
             });
         }
-        self.put(now, tx, at, Content::Data(data))
+        let content = Content::Data(data);
+        self.put(now, tx, Write { at, content, cause })
     }
 
     /// Gives a page back in a transaction: it reads as empty once the transaction has committed.
     ///
     /// # Errors
     /// As [`Device::write`].
-    pub fn trim(&mut self, now: Nanos, tx: TxId, at: Lpn) -> Result<Nanos, DeviceError> {
-        self.put(now, tx, at, Content::Trim)
+    pub fn trim(&mut self, now: Nanos, tx: TxId, at: Lpn) -> Result<Taken, DeviceError> {
+        let (content, cause) = (Content::Trim, Cause::Host);
+        self.put(now, tx, Write { at, content, cause })
     }
 
-    fn put(
-        &mut self,
-        now: Nanos,
-        tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, DeviceError> {
+    fn put(&mut self, now: Nanos, tx: TxId, write: Write<'_>) -> Result<Taken, DeviceError> {
+        let at = write.at;
         let pages = self.ftl.logical_pages();
         if at.0 >= pages {
             return Err(DeviceError::OutOfRange { at, pages });
@@ -412,9 +394,25 @@ impl Device {
                 }
             }
         }
-        make_room(&mut self.ftl, self.protocol.as_mut(), now)?;
+        self.make_way(now, tx)?;
         self.host.pages_written += 1;
-        Ok(self.protocol.write(&mut self.ftl, now, tx, at, content)?)
+        Ok(self.protocol.write(&mut self.ftl, now, tx, write)?)
+    }
+
+    /// Makes room for a request, and does what the protocol needs done before.
+    #[inline]
+    fn make_way(&mut self, now: Nanos, tx: TxId) -> Result<(), DeviceError> {
+        let (ftl, protocol) = (&mut self.ftl, self.protocol.as_mut());
+        make_room(ftl, protocol, now)?;
+        let mut round = 0;
+        while let Some(way) = protocol.in_the_way(ftl, now, tx, round)? {
+            if let Way::Collect(block) = way {
+                collect(ftl, protocol, now, block)?;
+            }
+            make_room(ftl, protocol, now)?;
+            round += 1;
+        }
+        Ok(())
     }
 
     /// Reads a page: a transaction's own version if it wrote one, else the last committed one. The
@@ -428,9 +426,23 @@ impl Device {
         tx: Option<TxId>,
         at: Lpn,
     ) -> Result<(Nanos, Option<&[u8]>), DeviceError> {
+        self.read_as(Cause::Host, now, tx, at)
+    }
+
+    /// As [`Device::read`], counted as `cause`.
+    ///
+    /// # Errors
+    /// As [`Device::read`].
+    pub fn read_as(
+        &mut self,
+        cause: Cause,
+        now: Nanos,
+        tx: Option<TxId>,
+        at: Lpn,
+    ) -> Result<(Nanos, Option<&[u8]>), DeviceError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(self.ftl.geometry().page_bytes as usize, 0);
-        let read = self.read_into(now, tx, at, &mut buffer);
+        let read = self.get(cause, now, tx, at, &mut buffer);
         self.buffer = buffer;
         let (done, bytes) = read?;
         Ok((done, bytes.map(|bytes| &self.buffer[..bytes])))
@@ -443,6 +455,17 @@ impl Device {
     /// As [`Device::read`].
     pub fn read_into(
         &mut self,
+        now: Nanos,
+        tx: Option<TxId>,
+        at: Lpn,
+        into: &mut [u8],
+    ) -> Result<(Nanos, Option<usize>), DeviceError> {
+        self.get(Cause::Host, now, tx, at, into)
+    }
+
+    fn get(
+        &mut self,
+        cause: Cause,
         now: Nanos,
         tx: Option<TxId>,
         at: Lpn,
@@ -464,14 +487,11 @@ impl Device {
                 into[..bytes.len()].copy_from_slice(bytes);
                 Ok((now, Some(bytes.len())))
             }
-            Found::Flash(page) => {
-                let cause = self.ftl.host_cause(at);
-                match self.ftl.read(now, page, into, &mut [], cause) {
-                    Ok(read) => Ok((read.done, Some(read.data_bytes))),
-                    Err(FlashError::Uncorrectable { .. }) => Err(DeviceError::Unreadable(at)),
-                    Err(other) => Err(FtlError::from(other).into()),
-                }
-            }
+            Found::Flash(page) => match self.ftl.read(now, page, into, &mut [], cause) {
+                Ok(read) => Ok((read.done, Some(read.data_bytes))),
+                Err(FlashError::Uncorrectable { .. }) => Err(DeviceError::Unreadable(at)),
+                Err(other) => Err(FtlError::from(other).into()),
+            },
         }
     }
 
@@ -485,7 +505,7 @@ impl Device {
         if live.ok_or(DeviceError::NoTransaction(tx))?.committing {
             return Err(DeviceError::Committing(tx));
         }
-        make_room(&mut self.ftl, self.protocol.as_mut(), now)?;
+        self.make_way(now, tx)?;
         match self.protocol.commit(&mut self.ftl, now, tx)? {
             Some(done) => {
                 self.end(tx);

@@ -26,7 +26,7 @@
 //!                 waits for it. A transaction that wrote nothing does not wait either.
 
 use super::shadow_log::{self, Record, ShadowLog};
-use super::{Content, Found, Group, Info, Options, Protocol, Recovered};
+use super::{Found, Group, Info, Options, Protocol, Recovered, Taken, Write};
 use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
@@ -118,10 +118,9 @@ impl Protocol for GMixSl {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
-        self.log.write(ftl, now, tx, at, content)
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        self.log.write(ftl, now, tx, write)
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {

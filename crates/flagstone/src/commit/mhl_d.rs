@@ -26,7 +26,7 @@
 //!                 They are counted, not followed, so it does not matter where they are.
 
 use super::counted::{self, Counted, count_record};
-use super::{Content, Found, Info, Isolation, Options, Protocol, Recovered};
+use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write};
 use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::collections::VecDeque;
@@ -92,17 +92,25 @@ impl Protocol for MhlD {
         Ok(())
     }
 
+    fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        _: TxId,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        self.pages.in_the_way(ftl, now, round)
+    }
+
     fn write(
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
         let plane = self.plane(ftl, tx);
-        self.pages.write(ftl, now, tx, (at, content), Some(plane))?;
-        Ok(now)
+        self.pages.write(ftl, now, tx, write, Some(plane))
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {

@@ -35,8 +35,10 @@
 
 use super::active::{TxTable, Version, Writes};
 use super::mapping_log::MappingLog;
-use super::{Content, Found, Info, Isolation, LOG_PER_HEAD, Options, Protocol, Recovered};
-use crate::ftl::{Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
+use super::{
+    Content, Found, Info, Isolation, LOG_PER_HEAD, Options, Protocol, Recovered, Taken, Write,
+};
+use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::collections::VecDeque;
 
@@ -118,19 +120,20 @@ impl Protocol for MhlM {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        let Write { at, content, cause } = write;
         let writes = &mut self.active.open(tx).writes;
         let Content::Data(bytes) = content else {
             writes.empty(ftl, at);
-            return Ok(now);
+            return Ok(Taken::at(now));
         };
         let start = self.log.admit(ftl, now)?;
         let (to, page) = ((Stream::Host, None), (content.kind(), at, None));
-        let to = ftl.append(start, to, page, &[], bytes, Cause::Host)?;
+        let to = ftl.append(start, to, page, &[], bytes, cause)?;
         writes.put(ftl, at, Slot::Page(to.at), to);
-        Ok(now)
+        let (next, done) = (now, to.done);
+        Ok(Taken { next, done })
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {

@@ -49,7 +49,7 @@
 //! As published: D2, D3 and D5 are undone (shadow_log/printed.rs); D1 and D4 stay.
 
 use super::shadow_log::{self, Record, ShadowLog};
-use super::{Content, Found, Info, Options, Protocol, Recovered};
+use super::{Found, Info, Options, Protocol, Recovered, Taken, Write};
 use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
@@ -89,10 +89,9 @@ impl Protocol for MixSl {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
-        self.log.write(ftl, now, tx, at, content)
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        self.log.write(ftl, now, tx, write)
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {

@@ -41,15 +41,15 @@ mod g_mixsl;
 mod records;
 
 pub use device::{Device, DeviceError, HostStats};
-pub(crate) use records::Flaws;
+pub(crate) use records::{Flaws, room_beside};
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
 
 use crate::ftl::{
-    Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot, doubt_number,
+    Cause, Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot, doubt_number,
 };
 use crate::layout::Record;
 use crate::nand::Geometry;
-use crate::units::{Lpn, Nanos, Ppn, TxId};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::fmt;
 
 /// Records that the protocols keep on flash: in spare areas, in log pages, and in what a root keeps
@@ -235,20 +235,62 @@ impl<'a> Content<'a> {
     }
 }
 
+/// What a transaction writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Write<'a> {
+    /// The page.
+    pub at: Lpn,
+    /// What it is to hold.
+    pub content: Content<'a>,
+    /// What the program is counted as.
+    pub cause: Cause,
+}
+
+/// How the device makes way for a write or a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// It collects as long as blocks are short.
+    Room,
+    /// It collects this block, which is full, and then as long as blocks are short.
+    Collect(Pbn),
+}
+
+/// A write that the device has taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// When the device takes the next request of the transaction.
+    pub next: Nanos,
+    /// When the page is done that was programmed; durable once the transaction is. A protocol that
+    /// holds pages back programs the page before, or none: then it is `next`.
+    pub done: Nanos,
+}
+
+impl Taken {
+    /// A write that programmed nothing.
+    pub(crate) fn at(now: Nanos) -> Taken {
+        Taken {
+            next: now,
+            done: now,
+        }
+    }
+}
+
 /// A page that a protocol keeps back until it knows what follows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) lpn: Lpn,
     pub(crate) kind: PageKind,
     pub(crate) data: Box<[u8]>,
+    pub(crate) cause: Cause,
 }
 
 impl Held {
-    pub(crate) fn new(lpn: Lpn, content: Content<'_>) -> Held {
+    pub(crate) fn new(write: Write<'_>) -> Held {
         Held {
-            lpn,
-            kind: content.kind(),
-            data: content.bytes().into(),
+            lpn: write.at,
+            kind: write.content.kind(),
+            data: write.content.bytes().into(),
+            cause: write.cause,
         }
     }
 
@@ -292,16 +334,27 @@ pub trait Protocol: Owner + Duplicate {
     /// A transaction starts.
     fn begin(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<(), FtlError>;
 
-    /// A transaction writes a page. Returns when the device would take the next one; what was
-    /// written need not be durable then.
+    /// What has to be done before a transaction writes or commits, asked again (`round` counts from
+    /// 0) when it is done: a protocol never starts the collector itself.
+    fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        let _ = (ftl, now, tx, round);
+        Ok(None)
+    }
+
+    /// A transaction writes a page.
     fn write(
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError>;
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError>;
 
     /// Where `tx` finds a page: its own version if it wrote one, else the last committed one.
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_>;

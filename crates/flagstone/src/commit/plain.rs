@@ -14,7 +14,7 @@
 //!
 //! Departures  none.
 
-use super::{Content, Found, Info, Isolation, Options, Protocol, Recovered};
+use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Write};
 use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
@@ -85,10 +85,10 @@ impl Protocol for Plain {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
-        let (page, cause) = ((content.kind(), at, None), ftl.host_cause(at));
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        let Write { at, content, cause } = write;
+        let page = (content.kind(), at, None);
         let host = (Stream::Host, None);
         let to = ftl.append(now, host, page, &[], content.bytes(), cause)?;
         if let Some(old) = ftl.set_slot(at, Slot::of(content.kind(), to.at)).ppn() {
@@ -99,7 +99,8 @@ impl Protocol for Plain {
             Some((_, written)) => *written = to.done.max(*written),
             None => self.live.push((tx, to.done)),
         }
-        Ok(now)
+        let (next, done) = (now, to.done);
+        Ok(Taken { next, done })
     }
 
     fn find(&self, ftl: &Ftl, _: Option<TxId>, at: Lpn) -> Found<'_> {
@@ -164,6 +165,28 @@ mod tests {
     }
 
     #[test]
+    fn a_write_says_when_its_page_is_done_and_counts_as_it_was_told() {
+        for (kind, holds) in [(Kind::Plain, false), (Kind::Scc, true)] {
+            let mut small = Small::new(kind, Options::default());
+            let (tx, now) = (small.begin(), small.now);
+            let device = small.device();
+            let first = device.write_as(Cause::Log, now, tx, Lpn(1), &[1]).unwrap();
+            assert_eq!(first.done > now, !holds);
+            assert_eq!(
+                device.stats().count(Operation::Program, Cause::Log),
+                u64::from(!holds)
+            );
+            let second = device.write(now, tx, Lpn(2), &[2]).unwrap();
+            assert!(second.next == now && second.done > now);
+            assert_eq!(device.stats().count(Operation::Program, Cause::Log), 1);
+            assert_eq!(
+                device.stats().count(Operation::Program, Cause::Host),
+                u64::from(!holds)
+            );
+        }
+    }
+
+    #[test]
     fn a_flash_that_forgets_dead_pages_gives_the_same_answers_in_less_memory() {
         let run = |chip: Chip| {
             let config = Config {
@@ -187,8 +210,7 @@ mod tests {
             device.check().unwrap();
             let stats = device.stats().clone();
             assert!(stats.collections > 0);
-            let flash: &dyn std::any::Any = device.ftl().flash();
-            let chip: &Chip = flash.downcast_ref().expect("the chip");
+            let chip = device.ftl().flash().model().expect("the chip");
             (answers, stats, chip.memory_bytes() / u64::from(pages))
         };
         let chip = || small::chip(small::GEOMETRY);

@@ -97,7 +97,7 @@ impl Small {
 
     pub(super) fn try_write(&mut self, tx: TxId, at: u32, value: u8) -> Result<(), DeviceError> {
         let now = self.now;
-        self.now = self.device().write(now, tx, Lpn(at), &[value])?;
+        self.now = self.device().write(now, tx, Lpn(at), &[value])?.next;
         Ok(())
     }
 
@@ -106,7 +106,8 @@ impl Small {
         self.now = self
             .device()
             .trim(now, tx, Lpn(at))
-            .expect("it can be trimmed");
+            .expect("it can be trimmed")
+            .next;
     }
 
     pub(super) fn commit(&mut self, tx: TxId) {

@@ -249,8 +249,6 @@ pub struct Ftl {
     config: Config,
     format: Format,
     logical_pages: u32,
-    /// From this logical page on the host keeps its log.
-    log_from: Lpn,
     /// Pages of a block that can hold data: all, or all but the summary page.
     data_pages: u32,
     gc_threshold_blocks: u32,
@@ -273,8 +271,6 @@ pub struct Ftl {
     meta: MetaArea,
     seq: u64,
     wear_cursor: u32,
-    /// When the last page that the host wrote is done.
-    host_until: Nanos,
     stats: Stats,
     page_buffer: Vec<u8>,
 }
@@ -295,22 +291,6 @@ impl Ftl {
         self.logical_pages
     }
 
-    /// From this logical page on the host keeps a log: what it reads and writes there is counted as
-    /// such. Nothing else depends on it, and it is forgotten with the power.
-    pub fn set_log_from(&mut self, first: Lpn) {
-        self.log_from = first;
-    }
-
-    /// What the host's access to a logical page is counted as.
-    #[inline]
-    pub fn host_cause(&self, at: Lpn) -> Cause {
-        if at >= self.log_from {
-            Cause::Log
-        } else {
-            Cause::Host
-        }
-    }
-
     /// Pages of a block that can hold data: all, or all but the summary page.
     pub fn data_pages_per_block(&self) -> u32 {
         self.data_pages
@@ -329,12 +309,6 @@ impl Ftl {
     /// The last free blocks, as many as this, are kept for the collector's copies.
     pub fn gc_reserve_blocks(&self) -> u32 {
         self.gc_reserve_blocks
-    }
-
-    /// When the page is done that was programmed last for the host: one that is held back is not.
-    #[inline]
-    pub fn host_until(&self) -> Nanos {
-        self.host_until
     }
 
     /// Counters since the start.

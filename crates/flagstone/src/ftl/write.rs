@@ -114,9 +114,6 @@ impl Ftl {
                     self.live[at.index() / 64] |= 1 << (at.0 % 64);
                     self.live_pages += 1;
                     self.blocks[block.index()].live += 1;
-                    if stream == Stream::Host {
-                        self.host_until = done;
-                    }
                     self.advance(done, stream, plane, &spare[..record])?;
                     return Ok(Written { at, seq, done });
                 }

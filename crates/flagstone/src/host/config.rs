@@ -148,6 +148,8 @@ pub enum Sabotage {
     FlagInFlight,
     /// `cfc-ex`, `afc-ex`: flags that a cut has torn stay where they are.
     TornFlagStays,
+    /// `cfc-ex`, `afc-ex`: a page waits for the newest commit in it, not for all.
+    NewestCommit,
 }
 
 impl Default for HostConfig {

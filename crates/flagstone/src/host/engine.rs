@@ -1,261 +1,542 @@
-//! What all recovery managers have below them: frames, locks, the live transactions, the counters;
-//! and the seam, [`Manager`], which says what they decide.
+//! The engine: does what recovery managers decide ([`Manager`]), and counts it. It alone has the
+//! device, and the time at which each step is done.
 
-use super::config::HostConfig;
+use super::below::Below;
+use super::config::Sabotage;
 use super::frame::Frame;
-use super::locks::LockTable;
-use super::log::Lsn;
-use super::{HostError, HostStats, LogStats, Rid, Step};
-use crate::buffer::Pool;
+use super::locks::Resource;
+use super::log::{Entry, Log, LogStats, Lsn, Tape};
+use super::manager::{
+    Admission, Commit, CommitSteps, Manager, Memory, Opened, Phase, RollBack, Room,
+};
+use super::{HostConfig, HostError, HostStats, Rid, Step, Why};
+use crate::commit::MergedPage;
 use crate::ftl::Ftl;
 use crate::nand::Flash;
+use crate::page::Page;
 use crate::units::{Lpn, Nanos, TxId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-/// How far a transaction is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    Live,
-    /// It waits for its group.
-    Committing,
-    /// It is over at the instant at which its locks are released.
-    Ending,
-}
+/// A place among the transactions of the device.
+pub(super) const PLACE: Resource = Resource::Device;
 
-/// Frames, locks, transactions.
+/// A device, what of it is in memory, and who decides what goes from one to the other.
 pub(super) struct Engine {
-    pub(super) pool: Pool<Frame>,
-    pub(super) locks: LockTable,
-    pub(super) txs: BTreeMap<TxId, Phase>,
+    pub(super) memory: Memory,
+    device: Below,
+    manager: Box<dyn Manager>,
     /// When transactions that have ended release their locks.
     pub(super) endings: BTreeSet<(Nanos, TxId)>,
     pub(super) woken: Vec<TxId>,
-    pub(super) config: HostConfig,
     pub(super) stats: HostStats,
-    pub(super) last_tx: TxId,
-    pub(super) page_bytes: usize,
-    /// The instant of the last call: no later one is for an earlier instant, though what a call
-    /// waits for lies behind it.
-    pub(super) clock: Nanos,
-}
-
-/// A recovery manager: what has to be written when, and what a restart makes of it. The engine has
-/// checked the arguments and holds the locks before any of these is called.
-pub(super) trait Manager {
-    /// Bytes that a page needs beside its records while one of them is changed.
-    fn overhead(&self) -> usize {
-        0
-    }
-
-    /// Logical pages that the host may use, and the highest transaction identifier on the device.
-    fn space(&self) -> (u32, TxId);
-
-    /// Brings the database back after a restart. Returns when it is.
-    fn restart(&mut self, engine: &mut Engine, now: Nanos) -> Result<Nanos, HostError>;
-
-    /// Reads a page into an empty frame. Returns when it is there.
-    fn load(&mut self, now: Nanos, at: Lpn, frame: &mut Frame) -> Result<Nanos, HostError>;
-
-    /// Whether a dirty page may be written out now.
-    fn may_write_back(&self, locks: &LockTable, at: Lpn, frame: &Frame) -> bool;
-
-    /// Writes a dirty page out. Returns when its frame can be used again.
-    fn write_back(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        at: Lpn,
-        frame: &mut Frame,
-    ) -> Result<Nanos, HostError>;
-
-    /// A transaction has the lock and wants to change a record: whether it may go on.
-    fn admit(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        tx: TxId,
-        rid: Rid,
-    ) -> Result<Step<()>, HostError> {
-        let _ = (engine, tx, rid);
-        Ok(Step::Done((), now))
-    }
-
-    /// Changes a record whose page is in the pool. Any answer but `Done` changes nothing.
-    fn update(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        tx: TxId,
-        rid: Rid,
-        bytes: Option<&[u8]>,
-    ) -> Result<Step<()>, HostError>;
-
-    /// Commits. `Waits` with the transaction in `Phase::Committing`: it waits for its group.
-    fn commit(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Step<()>, HostError>;
-
-    /// Rolls back. Returns when that is over.
-    fn abort(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Nanos, HostError>;
-
-    /// Commits that waited for their group, with the instant of each.
-    fn acknowledged(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        flush: bool,
-    ) -> Result<Vec<(TxId, Nanos)>, HostError> {
-        let _ = (engine, now, flush);
-        Ok(Vec::new())
-    }
-
-    /// When those stop waiting.
-    fn deadline(&self) -> Option<Nanos> {
-        None
-    }
-
-    /// Bytes of each structure in memory, the device's included.
-    fn memory(&self) -> Vec<(&'static str, u64)>;
-
-    /// What the log, if there is one, has counted.
-    fn log_stats(&self) -> LogStats {
-        LogStats::default()
-    }
-
-    /// Forgets what the device and the log have counted.
-    fn reset_stats(&mut self);
-
-    /// See [`Ftl::erase_ahead`].
-    fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, HostError>;
-
-    fn ftl(&self) -> &Ftl;
-
-    fn check(&self) -> Result<(), String>;
-
-    fn into_flash(self: Box<Self>) -> Box<dyn Flash>;
+    image: Vec<u8>,
+    merged: MergedPage,
 }
 
 impl Engine {
-    pub(super) fn new(config: &HostConfig, page_bytes: usize) -> Engine {
-        Engine {
-            pool: Pool::new(config.frames, config.policy, &config.policy_options),
-            locks: LockTable::default(),
-            txs: BTreeMap::new(),
+    /// Brings a database back after a restart. Gives when it is.
+    pub(super) fn start(
+        opened: Opened,
+        config: &HostConfig,
+        page_bytes: usize,
+    ) -> Result<(Engine, Nanos), HostError> {
+        let mut engine = Engine {
+            memory: Memory::new(config, page_bytes, opened.last_tx),
+            device: opened.device,
+            manager: opened.manager,
             endings: BTreeSet::new(),
             woken: Vec::new(),
-            config: config.clone(),
             stats: HostStats::default(),
-            last_tx: TxId(0),
-            page_bytes,
-            clock: Nanos::ZERO,
+            image: Vec::new(),
+            merged: MergedPage::default(),
+        };
+        let done = match opened.tape {
+            Some(tape) => engine.restart(opened.done, &tape)?,
+            None => opened.done,
+        };
+        Ok((engine, done))
+    }
+
+    fn restart(&mut self, now: Nanos, tape: &Tape) -> Result<Nanos, HostError> {
+        let mut done = self.device.resolve(now, tape)?;
+        for changes in self.manager.analyse(tape)? {
+            let at = changes.0;
+            let fetched = self.fetch(done, at, true)?;
+            done = fetched.expect("every page can be written out");
+            self.manager.redo(&mut self.memory, changes)?;
+            self.memory.mark(at);
         }
+        if self.manager.cleans_redone() {
+            let frames: Vec<Lpn> = self.memory.pool.iter().map(|(at, _)| at).collect();
+            for at in frames {
+                done = done.max(self.clean(done, at)?);
+            }
+        }
+        while let Some(entry) = self.manager.next_undo(tape)? {
+            done = self.undo(done, &entry)?;
+        }
+        let older_than = self.manager.restarted(&self.memory)?;
+        self.checkpoint(done, older_than)
+    }
+
+    fn has(&self, sabotage: Sabotage) -> bool {
+        self.memory.config.sabotage == Some(sabotage)
     }
 
     /// Brings a page into the pool. Returns when it is there; nothing if no frame can be emptied.
     pub(super) fn fetch(
         &mut self,
-        manager: &mut dyn Manager,
         now: Nanos,
         at: Lpn,
         write: bool,
     ) -> Result<Option<Nanos>, HostError> {
-        if let Some(frame) = self.pool.get(at, write) {
+        if let Some(frame) = self.memory.pool.get(at, write) {
             return Ok(Some(now.max(frame.ready)));
         }
         let mut now = now;
-        let mut frame = Frame::default();
-        while self.pool.is_full() {
-            // What is dirty has changed; what has changed but was written out is clean.
-            let locks = &self.locks;
-            let chosen = self.pool.victim(&mut |at, frame| {
-                frame.changed == 0 || manager.may_write_back(locks, at, frame)
+        while self.memory.pool.is_full() {
+            let Memory { pool, locks, .. } = &mut self.memory;
+            let chosen = pool.victim(&mut |at, frame| {
+                frame.changed == 0 || self.manager.may_write_back(locks, at, frame)
             });
             let Some(victim) = chosen else {
                 return Ok(None);
             };
-            frame = self.pool.remove(victim).expect("it was chosen");
-            if frame.changed != 0 {
-                now = manager.write_back(self, now, victim, &mut frame)?;
-                let owner = frame.owner.and_then(|tx| self.txs.get(&tx));
+            if self.memory.frame(victim).changed != 0 {
+                now = self.write_back(now, victim)?;
+                let owner = self.memory.frame(victim).owner;
+                let owner = owner.and_then(|tx| self.memory.txs.get(&tx));
                 self.stats.pages_stolen += u64::from(owner == Some(&Phase::Live));
             }
+            self.memory.pool.remove(victim);
         }
-        (frame.changed, frame.owner) = (0, None);
-        frame.ready = manager.load(now, at, &mut frame)?;
+        let reader = self.manager.reads_in(at);
+        let ready = self.device.read(now, reader, at, &mut self.merged)?;
+        let damaged = |error| HostError::PageDamaged(at, error);
+        let mut frame = Frame {
+            page: Page::parse(&self.merged.image).map_err(damaged)?,
+            ready,
+            ..Frame::default()
+        };
+        self.manager.loaded(at, &mut frame, &mut self.merged)?;
         self.stats.pages_read += 1;
-        let ready = frame.ready;
-        self.pool.insert(at, frame, write);
+        let changed = frame.changed != 0;
+        self.memory.pool.insert(at, frame, write);
+        if changed {
+            self.memory.mark(at);
+        }
         Ok(Some(ready))
     }
 
-    /// Writes a page of the pool out if it has changed, and leaves it there.
-    pub(super) fn clean(
-        &mut self,
-        manager: &mut dyn Manager,
-        now: Nanos,
-        at: Lpn,
-    ) -> Result<Nanos, HostError> {
-        let Some(slot) = self.pool.peek_mut(at) else {
-            return Ok(now);
-        };
-        let mut frame = std::mem::take(slot);
-        let mut done = now;
-        if frame.changed != 0 {
-            done = manager.write_back(self, now.max(frame.ready), at, &mut frame)?;
-            frame.changed = 0;
-            self.pool.set_dirty(at, false);
+    /// Writes a page out that has changed. Returns when its frame can be used again.
+    fn write_back(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, HostError> {
+        for tx in self.manager.enters(self.memory.frame(at)) {
+            self.enter(now, tx)?;
         }
-        *self.pool.peek_mut(at).expect("nothing was removed") = frame;
+        let frame = self.memory.pool.peek(at).expect("it is in the pool");
+        let step = self.manager.write_back(now, at, frame);
+        let damaged = |error| HostError::PageDamaged(at, error);
+        let emitted = frame.page.emit(self.memory.page_bytes, &mut self.image);
+        emitted.map_err(damaged)?;
+        let mut issue = now.max(step.not_before);
+        if let Some(lsn) = step.log_to {
+            issue = self.force(issue, lsn)?;
+        }
+        let taken = self.device.write(issue, at, &self.image, &step.how)?;
+        self.stats.pages_written += 1;
+        let frame = self.memory.frame(at);
+        frame.changed = 0;
+        self.manager.written(frame, &step.how, taken.done);
+        self.memory.mark(at);
+        Ok(taken.next)
+    }
+
+    /// Writes a page of the pool out if it has changed, and leaves it there.
+    fn clean(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, HostError> {
+        match self.memory.pool.peek(at) {
+            Some(frame) if frame.changed != 0 => self.write_back(now.max(frame.ready), at),
+            _ => Ok(now),
+        }
+    }
+
+    /// Makes a transaction one of the device's. It may be waiting for something else; its place
+    /// there is free.
+    fn enter(&mut self, now: Nanos, tx: TxId) -> Result<(), HostError> {
+        if let Some(mode) = self.manager.place() {
+            self.memory.locks.give(tx, PLACE, mode);
+        }
+        let on_device = self.device.begin(now, tx)?;
+        self.manager.entered(tx, on_device);
+        Ok(())
+    }
+
+    /// Makes the log durable up to here.
+    fn force(&mut self, now: Nanos, to: Lsn) -> Result<Nanos, HostError> {
+        match self.manager.log_mut() {
+            Some(log) => log.force(&mut self.device, now, to),
+            None => Ok(now),
+        }
+    }
+
+    /// Writes the log if what was appended fills its buffer. Nobody waits for it.
+    fn spill(&mut self, now: Nanos) -> Result<(), HostError> {
+        let buffer = self.memory.config.log_buffer_bytes as u64;
+        if let Some(log) = self.manager.log_mut()
+            && log.unforced() >= buffer
+        {
+            let end = log.end();
+            log.force(&mut self.device, now, end)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a transaction that has the lock may go on to change a record.
+    pub(super) fn admit(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+    ) -> Result<Option<Step<()>>, HostError> {
+        match self.manager.admit(&mut self.memory, tx, rid) {
+            Admission::Granted => Ok(None),
+            Admission::Enters => self.enter(now, tx).map(|()| None),
+            Admission::Refused(step) => Ok(Some(step)),
+        }
+    }
+
+    /// Changes a record whose page was fetched for it. Any answer but `Done` changes nothing.
+    pub(super) fn update(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Step<()>, HostError> {
+        let updated = self.change(now, tx, rid, bytes);
+        self.memory.mark(rid.page);
+        let step = updated?;
+        if let Step::Done((), done) = step {
+            self.stats.writes += 1;
+            if self.memory.config.write_through {
+                return Ok(Step::Done((), self.clean(done, rid.page)?));
+            }
+        }
+        Ok(step)
+    }
+
+    fn change(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Step<()>, HostError> {
+        loop {
+            match self.manager.room(&self.memory, tx, rid, bytes)? {
+                Room::Enough => break,
+                Room::Unneeded => return Ok(Step::Done((), now)),
+                Room::AfterGroup => self.write_group(now)?,
+                Room::AfterCheckpoint => {
+                    self.memory.pool.pin(rid.page);
+                    let taken = self.checkpoint(now, Lsn::MAX);
+                    self.memory.pool.unpin(rid.page);
+                    taken?;
+                    break;
+                }
+                Room::AfterAbort(victim) => {
+                    let why = Why::LogFull;
+                    return Ok(Step::Abort { victim, why });
+                }
+            }
+        }
+        if self.manager.log_begin(tx)? {
+            self.spill(now)?;
+        }
+        self.manager.update(&mut self.memory, tx, rid, bytes)?;
+        self.spill(now)?;
+        Ok(Step::Done((), now))
+    }
+
+    /// Commits. `Waits` with the transaction in `Phase::Committing`: it waits for its group.
+    pub(super) fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
+        let step = match self.manager.commit(&mut self.memory, now, tx)? {
+            Commit::Refused(step) => return Ok(step),
+            Commit::Nothing => {
+                // It may have entered to write what it then could not.
+                if let Some(on_device) = self.manager.on_device(tx) {
+                    self.device.abort(now, on_device)?;
+                }
+                self.manager.committed(&mut self.memory, tx, now);
+                return Ok(Step::Done((), now));
+            }
+            Commit::Waits => None,
+            Commit::WithGroup => {
+                self.write_group(now)?;
+                Some(self.manager.told_last())
+            }
+            Commit::Steps(steps) => self.commit_by(now, tx, steps)?,
+        };
+        self.checkpoint_if_due(now)?;
+        Ok(match step {
+            Some(done) => Step::Done((), done),
+            None => {
+                self.memory.txs.insert(tx, Phase::Committing);
+                Step::Waits
+            }
+        })
+    }
+
+    /// Returns when the commit is durable; nothing if it waits for its group on the device.
+    fn commit_by(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        steps: CommitSteps,
+    ) -> Result<Option<Nanos>, HostError> {
+        if steps.enters {
+            self.enter(now, tx)?;
+        }
+        let start = now.max(steps.not_before);
+        let mut done = start;
+        for at in steps.pages {
+            done = self.clean(done, at)?;
+        }
+        if let Some(lsn) = steps.log_to {
+            done = self.force(done, lsn)?;
+        }
+        if let Some(on_device) = self.manager.on_device(tx) {
+            let from = match self.has(Sabotage::FlagsBeforeLog) {
+                true => start,
+                false => done,
+            };
+            let Some(committed) = self.device.commit(from, on_device)? else {
+                return Ok(None);
+            };
+            if steps.log_to.is_none() {
+                done = committed;
+            }
+        }
+        if self.has(Sabotage::EarlyAcknowledgement) {
+            done = now;
+        }
+        self.manager.committed(&mut self.memory, tx, done);
+        Ok(Some(done))
+    }
+
+    /// Makes the commits durable that wait for each other, and ends their transactions.
+    fn write_group(&mut self, now: Nanos) -> Result<(), HostError> {
+        let Some(to) = self.manager.group() else {
+            return Ok(());
+        };
+        let done = match self.has(Sabotage::EarlyAcknowledgement) {
+            true => now,
+            false => self.force(now, to)?,
+        };
+        self.manager.group_written(done)
+    }
+
+    /// Commits that waited for their group, with the instant of each. The group is written if its
+    /// time is up, or `flush` says that nobody else comes.
+    pub(super) fn acknowledged(
+        &mut self,
+        now: Nanos,
+        flush: bool,
+    ) -> Result<Vec<(TxId, Nanos)>, HostError> {
+        if self.manager.log().is_some() {
+            if flush || self.manager.deadline().is_some_and(|due| due <= now) {
+                self.write_group(now)?;
+            }
+            return Ok(self.manager.told());
+        }
+        let mut all = self.device.acknowledged(now, flush)?;
+        for (tx, when) in &mut all {
+            *tx = self.manager.of_device(*tx);
+            self.manager.committed(&mut self.memory, *tx, *when);
+        }
+        Ok(all)
+    }
+
+    /// When commits stop waiting for their group.
+    pub(super) fn group_deadline(&self) -> Option<Nanos> {
+        self.manager.deadline().or(self.device.deadline())
+    }
+
+    /// Rolls back. Returns when that is over.
+    pub(super) fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
+        let (mut now, on_device) = (now, self.manager.on_device(tx));
+        match self.manager.abort(&mut self.memory, tx)? {
+            RollBack::Nothing => return Ok(now),
+            RollBack::Forgotten => {}
+            RollBack::From(last) => {
+                self.spill(now)?;
+                now = self.roll_back(now, last)?;
+                self.manager.undone(tx)?;
+                self.spill(now)?;
+            }
+        }
+        if let Some(on_device) = on_device {
+            now = self.device.abort(now, on_device)?;
+        }
+        self.checkpoint_if_due(now)?;
+        Ok(now)
+    }
+
+    /// Takes the changes of a transaction back along its chain in the log.
+    fn roll_back(&mut self, now: Nanos, last: Lsn) -> Result<Nanos, HostError> {
+        let (mut now, mut next, mut record) = (now, last, Vec::new());
+        while next != 0 {
+            let log = self.manager.log_mut().expect("changes are logged");
+            now = log.read(&mut self.device, now, next, &mut record)?;
+            let damaged = HostError::LogDamaged(log.page_of_lsn(next));
+            let (entry, _) = Entry::parse(&record).ok_or(damaged)?;
+            if entry.what.is_change() {
+                now = self.undo(now, &entry)?;
+            }
+            next = entry.prev;
+        }
+        Ok(now)
+    }
+
+    /// Takes a change back on its page. Returns when it is done.
+    fn undo(&mut self, now: Nanos, entry: &Entry<'_>) -> Result<Nanos, HostError> {
+        let here = self.memory.pool.contains(entry.page);
+        let fetched = self.fetch(now, entry.page, true)?;
+        let now = fetched.ok_or(HostError::PoolFull {
+            frames: self.memory.config.frames,
+        })?;
+        self.stats.pages_read_back += u64::from(!here);
+        self.manager.undo(&mut self.memory, entry)?;
+        self.spill(now)?;
+        Ok(now)
+    }
+
+    fn checkpoint_if_due(&mut self, now: Nanos) -> Result<(), HostError> {
+        if let Some(older_than) = self.manager.checkpoint_due(&self.memory) {
+            self.checkpoint(now, older_than)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a checkpoint, after writing out the pages that changed before `older_than`. Nobody
+    /// waits for it. Returns when it counts.
+    fn checkpoint(&mut self, now: Nanos, older_than: Lsn) -> Result<Nanos, HostError> {
+        self.write_group(now)?;
+        let mut ready = now;
+        for at in self.manager.absent(older_than) {
+            if let Some(there) = self.fetch(now, at, true)? {
+                ready = ready.max(there);
+            }
+        }
+        let changed = self.memory.changed();
+        let mut old: Vec<Lpn> = changed
+            .filter(|&(_, since)| since < older_than)
+            .map(|(at, _)| at)
+            .collect();
+        old.sort_unstable();
+        for at in old {
+            ready = ready.max(self.clean(now, at)?);
+        }
+        // What a checkpoint leaves out must be durable.
+        let start = match self.has(Sabotage::EarlyCheckpoint) {
+            true => now,
+            false => self.device.settle(ready)?,
+        };
+        let (begin, oldest) = self.manager.checkpoint(&self.memory)?;
+        let log = self.manager.log_mut().expect("checkpoints are logged");
+        let end = log.end();
+        let durable = log.force(&mut self.device, start, end)?;
+        let last_tx = self.memory.last_tx;
+        let done = log.point_to(&mut self.device, durable, begin, oldest, last_tx)?;
+        self.stats.checkpoints += 1;
         Ok(done)
     }
 
-    /// Writes out the pages that changed before `older_than`, as [`Engine::clean`] does. Returns
-    /// when that is done.
-    pub(super) fn clean_older(
-        &mut self,
-        manager: &mut dyn Manager,
-        now: Nanos,
-        older_than: Lsn,
-    ) -> Result<Nanos, HostError> {
-        let changed = |&(_, since): &(Lpn, Lsn)| since != 0 && since < older_than;
-        let frames = self.pool.iter().map(|(at, frame)| (at, frame.changed));
-        let mut old: Vec<(Lpn, Lsn)> = frames.filter(changed).collect();
-        old.sort_unstable();
-        let mut ready = now;
-        for (at, _) in old {
-            ready = ready.max(self.clean(manager, now, at)?);
-        }
-        Ok(ready)
-    }
-
-    /// Log bytes from one checkpoint to the next.
-    pub(super) fn checkpoint_bytes(&self) -> u64 {
-        let pages = match self.config.checkpoint_every {
-            0 => self.config.log_pages / 4,
-            pages => pages,
-        };
-        u64::from(pages.max(1)) * self.page_bytes as u64
-    }
-
-    /// The youngest live transaction that keeps a dirty page in the pool.
+    /// The youngest live transaction that keeps a changed page in the pool.
     pub(super) fn youngest_owner(&self) -> Option<TxId> {
-        let owners = self.pool.iter().filter(|(_, frame)| frame.changed != 0);
-        owners.filter_map(|(_, frame)| frame.owner).max()
+        let frames = self.memory.pool.iter();
+        let changed = frames.filter(|(_, frame)| frame.changed != 0);
+        changed.filter_map(|(_, frame)| frame.owner).max()
     }
 
     /// The transaction is over at `when`; its locks go then.
     pub(super) fn end(&mut self, tx: TxId, when: Nanos) {
-        self.txs.insert(tx, Phase::Ending);
+        self.memory.txs.insert(tx, Phase::Ending);
         self.endings.insert((when, tx));
     }
 
     /// Releases what is due.
     pub(super) fn settle(&mut self, now: Nanos) {
-        self.clock = self.clock.max(now);
+        self.memory.clock = self.memory.clock.max(now);
         while let Some(&(when, tx)) = self.endings.first()
             && when <= now
         {
             self.endings.pop_first();
-            self.txs.remove(&tx);
-            self.locks.release_all(tx, &mut self.woken);
+            self.memory.txs.remove(&tx);
+            self.memory.locks.release_all(tx, &mut self.woken);
         }
+    }
+
+    /// Bytes that a page needs beside its records while one of them is changed.
+    pub(super) fn overhead(&self) -> usize {
+        self.manager.overhead()
+    }
+
+    /// What was counted since the start or [`Engine::reset_stats`].
+    pub(super) fn stats(&self) -> HostStats {
+        let log = self.manager.log();
+        HostStats {
+            pool: *self.memory.pool.stats(),
+            locks: *self.memory.locks.stats(),
+            log: log.map_or(LogStats::default(), Log::stats),
+            ..self.stats
+        }
+    }
+
+    pub(super) fn reset_stats(&mut self) {
+        self.stats = HostStats::default();
+        self.memory.pool.reset_stats();
+        self.memory.locks.reset_stats();
+        self.device.reset_stats();
+        if let Some(log) = self.manager.log_mut() {
+            log.reset_stats();
+        }
+    }
+
+    /// Bytes of each structure in memory, but for the pool.
+    pub(super) fn memory_bytes(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.device.memory();
+        all.extend(self.manager.memory());
+        // Each frame says since when it is dirty.
+        let frames = self.memory.pool.capacity() as u64;
+        all.push(("dirty_page_table", frames * size_of::<u64>() as u64));
+        all.push(("lock_table", self.memory.locks.memory()));
+        all
+    }
+
+    pub(super) fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, HostError> {
+        Ok(self.device.erase_ahead(now)?)
+    }
+
+    pub(super) fn ftl(&self) -> &Ftl {
+        self.device.ftl()
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.memory.pool.check()?;
+        self.memory.locks.check()?;
+        for (at, frame) in self.memory.pool.iter() {
+            if self.memory.pool.is_dirty(at) != (frame.changed != 0) {
+                let since = frame.changed;
+                return Err(format!(
+                    "page {at} has changed since {since}, the pool differs"
+                ));
+            }
+        }
+        self.manager.check()?;
+        self.device.check()
+    }
+
+    pub(super) fn into_flash(self) -> Box<dyn Flash> {
+        self.device.into_flash()
     }
 }

@@ -24,20 +24,20 @@
 //!                 changes a page again after that was written out, and keeps that page from then
 //!                 on. As printed it would be written twice.
 
-use super::config::{HostConfig, Sabotage};
-use super::engine::{Engine, Manager, Phase};
+use super::below::{As, Below};
+use super::config::HostConfig;
+use super::engine::PLACE;
 use super::frame::Frame;
-use super::locks::{LockTable, Mode, Resource};
+use super::locks::{LockTable, Mode};
+use super::manager::{
+    Admission, Commit, CommitSteps, Manager, Memory, Opened, RollBack, Room, WriteBack,
+};
 use super::{HostError, Rid, Step, Why, wait_for};
-use crate::commit::{Device, Kind, Options};
-use crate::ftl::{Config, Ftl};
+use crate::commit::{Device, Kind, MergedPage, Options};
+use crate::ftl::Config;
 use crate::nand::Flash;
-use crate::page::Page;
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
-
-/// A place among the transactions of the device.
-const PLACE: Resource = Resource::Device;
 
 /// Pages that are kept because they were changed again, at the most.
 const KEPT: usize = 1 << 16;
@@ -52,21 +52,18 @@ struct Tx {
 }
 
 struct Force {
-    device: Device,
     txs: FxHashMap<TxId, Tx>,
     /// Transactions that have written pages out, by their identifier on the device.
     outer: FxHashMap<TxId, TxId>,
     /// Who has written a page out, by its identifier on the device.
     writers: FxHashMap<Lpn, TxId>,
-    /// Transactions that the device takes at once, if that is bounded.
-    places: Option<u8>,
+    /// How a place among the transactions of the device is locked, if these are bounded.
+    place: Option<Mode>,
     steals: bool,
     /// Whether the device takes each page once in a transaction.
     takes_once: bool,
     /// Pages that were changed again after they had been written out; these are not any more.
     kept: FxHashSet<Lpn>,
-    sabotage: Option<Sabotage>,
-    image: Vec<u8>,
 }
 
 /// Starts the device.
@@ -77,74 +74,44 @@ pub(super) fn open(
     options: &Options,
     config: &HostConfig,
     now: Nanos,
-) -> Result<(Box<dyn Manager>, Nanos), HostError> {
+) -> Result<Opened, HostError> {
     let device = Device::open(flash, kind, device, options, now)?;
-    let opened = device.recovered_at();
     let takes_once = !kind.info().rewrites;
     let kept = config.kept.iter().filter(|_| takes_once).take(KEPT);
+    let place = |live: u32| Mode::Counted(live.min(255) as u8);
     let force = Force {
-        places: device.live_max().map(|live| live.min(255) as u8),
+        place: device.live_max().map(place),
         steals: config.steal.unwrap_or(kind.info().rewrites),
         takes_once,
         kept: kept.copied().collect(),
-        sabotage: config.sabotage,
-        device,
         txs: FxHashMap::default(),
         outer: FxHashMap::default(),
         writers: FxHashMap::default(),
-        image: Vec::new(),
     };
-    Ok((Box::new(force), opened))
+    Ok(Opened {
+        manager: Box::new(force),
+        tape: None,
+        pages: device.pages(),
+        last_tx: device.last_tx(),
+        done: device.recovered_at(),
+        device: Below::pages(device),
+    })
 }
 
 impl Force {
-    /// Makes the transaction one of the device's, if there is a place for it.
-    fn enter(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        tx: TxId,
-    ) -> Result<Option<Step<()>>, HostError> {
-        if self.txs.get(&tx).is_some_and(|known| known.inner.is_some()) {
-            return Ok(None);
+    /// Asks for a place on the device, unless the transaction has one.
+    fn ask_place(&self, memory: &mut Memory, tx: TxId) -> Admission {
+        if self.on_device(tx).is_some() {
+            return Admission::Granted;
         }
-        if let Some(mode) = self.place()
-            && let Some(step) = wait_for(engine.locks.acquire(tx, PLACE, mode))
-        {
-            return Ok(Some(step));
-        }
-        self.begin(now, tx)?;
-        Ok(None)
-    }
-
-    fn begin(&mut self, now: Nanos, tx: TxId) -> Result<TxId, HostError> {
-        let inner = self.device.begin(now)?;
-        self.txs.entry(tx).or_default().inner = Some(inner);
-        self.outer.insert(inner, tx);
-        Ok(inner)
-    }
-
-    /// How a place on the device is locked, if places are bounded.
-    fn place(&self) -> Option<Mode> {
-        self.places.map(Mode::Counted)
-    }
-
-    fn write_page(
-        &mut self,
-        now: Nanos,
-        inner: TxId,
-        at: Lpn,
-        page: &Page,
-    ) -> Result<Nanos, HostError> {
-        let page_bytes = self.device.geometry().page_bytes as usize;
-        page.emit(page_bytes, &mut self.image)
-            .map_err(|error| HostError::PageDamaged(at, error))?;
-        self.writers.insert(at, inner);
-        Ok(self.device.write(now, inner, at, &self.image)?)
+        let step = self
+            .place
+            .and_then(|mode| wait_for(memory.locks.acquire(tx, PLACE, mode)));
+        step.map_or(Admission::Enters, Admission::Refused)
     }
 
     /// The transaction is over on the device.
-    fn leave(&mut self, tx: TxId) -> Tx {
+    fn leave(&mut self, tx: TxId) -> Vec<Lpn> {
         let ended = self.txs.remove(&tx).unwrap_or_default();
         if let Some(inner) = ended.inner {
             self.outer.remove(&inner);
@@ -154,66 +121,70 @@ impl Force {
                 }
             }
         }
-        ended
+        ended.pages
     }
 }
 
+fn owner(frame: &Frame) -> TxId {
+    frame.owner.expect("a changed page has an owner")
+}
+
 impl Manager for Force {
-    fn space(&self) -> (u32, TxId) {
-        (self.device.pages(), self.device.last_tx())
+    fn place(&self) -> Option<Mode> {
+        self.place
     }
 
-    fn restart(&mut self, _: &mut Engine, now: Nanos) -> Result<Nanos, HostError> {
-        Ok(now)
+    fn reads_in(&self, at: Lpn) -> Option<TxId> {
+        self.writers.get(&at).copied()
     }
 
-    fn load(&mut self, now: Nanos, at: Lpn, frame: &mut Frame) -> Result<Nanos, HostError> {
-        let writer = self.writers.get(&at).copied();
-        frame.owner = writer.and_then(|inner| self.outer.get(&inner).copied());
-        let (done, bytes) = self.device.read(now, writer, at)?;
-        frame.page = Page::parse(bytes.unwrap_or_default())
-            .map_err(|error| HostError::PageDamaged(at, error))?;
-        Ok(done)
+    fn loaded(&mut self, at: Lpn, frame: &mut Frame, _: &mut MergedPage) -> Result<(), HostError> {
+        let writer = self.writers.get(&at);
+        frame.owner = writer.and_then(|inner| self.outer.get(inner).copied());
+        Ok(())
     }
 
     fn may_write_back(&self, locks: &LockTable, at: Lpn, frame: &Frame) -> bool {
-        let tx = frame.owner.expect("a changed page has an owner");
-        let has_place = self.txs.get(&tx).is_some_and(|known| known.inner.is_some());
+        let tx = owner(frame);
+        let is_free = |mode| locks.is_free(tx, PLACE, mode);
         self.steals
             && !self.kept.contains(&at)
-            && (has_place || self.place().is_none_or(|m| locks.is_free(tx, PLACE, m)))
+            && (self.on_device(tx).is_some() || self.place.is_none_or(is_free))
     }
 
-    fn write_back(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        at: Lpn,
-        frame: &mut Frame,
-    ) -> Result<Nanos, HostError> {
-        let tx = frame.owner.expect("a changed page has an owner");
-        let inner = match self.txs.get(&tx).and_then(|known| known.inner) {
-            Some(inner) => inner,
-            None => {
-                // It may be waiting for something else; its place is free (`may_write_back`).
-                if let Some(mode) = self.place() {
-                    engine.locks.give(tx, PLACE, mode);
-                }
-                self.begin(now, tx)?
-            }
-        };
-        engine.stats.pages_written += 1;
-        self.write_page(now, inner, at, &frame.page)
+    fn enters(&self, frame: &Frame) -> Vec<TxId> {
+        let tx = owner(frame);
+        match self.on_device(tx) {
+            Some(_) => Vec::new(),
+            None => vec![tx],
+        }
     }
 
-    fn admit(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        tx: TxId,
-        rid: Rid,
-    ) -> Result<Step<()>, HostError> {
-        let inner = self.txs.get(&tx).and_then(|known| known.inner);
+    fn write_back(&mut self, _: Nanos, at: Lpn, frame: &Frame) -> WriteBack {
+        let inner = self.on_device(owner(frame)).expect("it has entered");
+        self.writers.insert(at, inner);
+        WriteBack {
+            not_before: Nanos::ZERO,
+            log_to: None,
+            how: As::In(inner),
+        }
+    }
+
+    fn entered(&mut self, tx: TxId, on_device: TxId) {
+        self.txs.entry(tx).or_default().inner = Some(on_device);
+        self.outer.insert(on_device, tx);
+    }
+
+    fn on_device(&self, tx: TxId) -> Option<TxId> {
+        self.txs.get(&tx)?.inner
+    }
+
+    fn of_device(&self, on_device: TxId) -> TxId {
+        self.outer[&on_device]
+    }
+
+    fn admit(&mut self, memory: &mut Memory, tx: TxId, rid: Rid) -> Admission {
+        let inner = self.on_device(tx);
         if self.takes_once && inner.is_some() && self.writers.get(&rid.page) == inner.as_ref() {
             // D2
             if self.kept.len() == KEPT {
@@ -221,149 +192,75 @@ impl Manager for Force {
             }
             self.kept.insert(rid.page);
             let (victim, why) = (tx, Why::WrittenOut);
-            return Ok(Step::Abort { victim, why });
+            return Admission::Refused(Step::Abort { victim, why });
         }
         // What is written through needs its place before it changes anything.
-        if engine.config.write_through
-            && let Some(step) = self.enter(engine, now, tx)?
-        {
-            return Ok(step);
+        match memory.config.write_through {
+            true => self.ask_place(memory, tx),
+            false => Admission::Granted,
         }
-        Ok(Step::Done((), now))
+    }
+
+    fn room(&mut self, _: &Memory, _: TxId, _: Rid, _: Option<&[u8]>) -> Result<Room, HostError> {
+        Ok(Room::Enough)
     }
 
     fn update(
         &mut self,
-        engine: &mut Engine,
-        now: Nanos,
+        memory: &mut Memory,
         tx: TxId,
         rid: Rid,
         bytes: Option<&[u8]>,
-    ) -> Result<Step<()>, HostError> {
-        let page_bytes = engine.page_bytes;
-        let frame = engine.pool.peek_mut(rid.page).expect("it was fetched");
-        match bytes {
-            Some(bytes) => frame
-                .page
-                .put(rid.slot, bytes, page_bytes)
-                .map_err(|error| HostError::no_room(rid.page, error))?,
-            None => {
-                frame.page.remove(rid.slot);
-            }
-        }
+    ) -> Result<(), HostError> {
+        let page_bytes = memory.page_bytes;
+        let frame = memory.frame(rid.page);
+        let set = frame.page.set(rid.slot, bytes, page_bytes);
+        set.map_err(|error| HostError::no_room(rid.page, error))?;
         if frame.owner != Some(tx) {
             frame.owner = Some(tx);
             self.txs.entry(tx).or_default().pages.push(rid.page);
         }
         frame.changed = 1;
-        Ok(Step::Done((), now))
+        Ok(())
     }
 
-    fn commit(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
-        if self.txs.get(&tx).is_none_or(|known| known.pages.is_empty()) {
-            // It may have entered to write what it then could not.
-            if let Some(inner) = self.leave(tx).inner {
-                self.device.abort(now, inner)?;
-            }
-            return Ok(Step::Done((), now));
-        }
-        if let Some(step) = self.enter(engine, now, tx)? {
-            return Ok(step);
-        }
-        let inner = self.txs[&tx].inner.expect("it has entered");
-        let pages = std::mem::take(&mut self.txs.get_mut(&tx).expect("it is live").pages);
-        let mut ready = now;
-        for &at in &pages {
-            let Some(slot) = engine.pool.peek_mut(at) else {
-                continue;
-            };
-            if slot.changed == 0 {
-                continue;
-            }
-            let frame = std::mem::take(slot);
-            let issue = ready.max(frame.ready);
-            engine.stats.pages_written += 1;
-            ready = self.write_page(issue, inner, at, &frame.page)?;
-            let slot = engine.pool.peek_mut(at).expect("it was there");
-            *slot = frame;
-            slot.changed = 0;
-            engine.pool.set_dirty(at, false);
-        }
-        let committed = self.device.commit(ready, inner)?;
-        self.txs.get_mut(&tx).expect("it is live").pages = pages;
-        let Some(done) = committed else {
-            engine.txs.insert(tx, Phase::Committing);
-            return Ok(Step::Waits);
+    fn commit(&mut self, memory: &mut Memory, _: Nanos, tx: TxId) -> Result<Commit, HostError> {
+        let pages = match self.txs.get(&tx) {
+            Some(known) if !known.pages.is_empty() => known.pages.clone(),
+            _ => return Ok(Commit::Nothing),
         };
-        for at in self.leave(tx).pages {
-            if let Some(frame) = engine.pool.peek_mut(at) {
+        let enters = match self.ask_place(memory, tx) {
+            Admission::Refused(step) => return Ok(Commit::Refused(step)),
+            Admission::Enters => true,
+            Admission::Granted => false,
+        };
+        Ok(Commit::Steps(CommitSteps {
+            enters,
+            pages,
+            ..CommitSteps::default()
+        }))
+    }
+
+    fn committed(&mut self, memory: &mut Memory, tx: TxId, _: Nanos) {
+        for at in self.leave(tx) {
+            if let Some(frame) = memory.pool.peek_mut(at) {
                 frame.owner = None;
             }
         }
-        let early = self.sabotage == Some(Sabotage::EarlyAcknowledgement);
-        Ok(Step::Done((), if early { now } else { done }))
     }
 
-    fn abort(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
-        let ended = self.leave(tx);
-        for at in ended.pages {
-            engine.pool.remove(at);
+    fn abort(&mut self, memory: &mut Memory, tx: TxId) -> Result<RollBack, HostError> {
+        for at in self.leave(tx) {
+            memory.pool.remove(at);
         }
-        match ended.inner {
-            Some(inner) => Ok(self.device.abort(now, inner)?),
-            None => Ok(now),
-        }
-    }
-
-    fn acknowledged(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        flush: bool,
-    ) -> Result<Vec<(TxId, Nanos)>, HostError> {
-        let mut all = self.device.acknowledged(now, flush)?;
-        for (tx, _) in &mut all {
-            *tx = self.outer[tx];
-            for at in self.leave(*tx).pages {
-                if let Some(frame) = engine.pool.peek_mut(at) {
-                    frame.owner = None;
-                }
-            }
-        }
-        Ok(all)
-    }
-
-    fn deadline(&self) -> Option<Nanos> {
-        self.device.deadline()
+        Ok(RollBack::Forgotten)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
-        let mut all = self.device.memory();
         let pages: usize = self.txs.values().map(|tx| tx.pages.capacity()).sum();
         let txs = self.txs.capacity() * size_of::<(TxId, Tx)>() + pages * size_of::<Lpn>();
         let outer = self.outer.capacity() * size_of::<(TxId, TxId)>();
         let writers = self.writers.capacity() * size_of::<(Lpn, TxId)>();
-        all.push(("host_tx_table", (txs + outer + writers) as u64));
-        all
-    }
-
-    fn reset_stats(&mut self) {
-        self.device.reset_stats();
-    }
-
-    fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, HostError> {
-        Ok(self.device.erase_ahead(now)?)
-    }
-
-    fn ftl(&self) -> &Ftl {
-        self.device.ftl()
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.device.check()
-    }
-
-    fn into_flash(self: Box<Self>) -> Box<dyn Flash> {
-        self.device.into_flash()
+        vec![("host_tx_table", (txs + outer + writers) as u64)]
     }
 }

@@ -12,11 +12,20 @@ pub(super) struct Frame {
     /// When it has arrived from the device.
     pub(super) ready: Nanos,
     /// LSN of the first record that changed it since it was last written out; 0 if none did.
-    pub(super) changed: u64,
+    pub(super) changed: Lsn,
     /// The transaction that changed it last.
     pub(super) owner: Option<TxId>,
     /// What of it is not committed, or not on flash, where pages are shared.
     pub(super) marks: Marks,
+}
+
+impl Frame {
+    /// The page has changed since `since`, or an earlier change.
+    pub(super) fn touch(&mut self, since: Lsn) {
+        if self.changed == 0 || since < self.changed {
+            self.changed = since;
+        }
+    }
 }
 
 /// What a page in the pool holds besides what flash has.

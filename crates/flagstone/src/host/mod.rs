@@ -7,20 +7,23 @@
 //! may call; a transaction itself calls again when its last answer is due.
 //!
 //! ```text
-//!   Host      arguments, locks, waiting               this file
-//!   Engine    frames, live transactions, counters     engine.rs
-//!   Manager   what is written when, and recovery      force.rs, wal/, flag_ex/
-//!   Log       a ring of pages, a stream of records    log/
+//!   Host      arguments, locks, waiting                       this file
+//!   Engine    frames, steps, instants, counters               engine.rs
+//!   Manager   what is written when, and recovery: decisions   manager.rs; force.rs, wal/, flag_ex/
+//!   Log       a ring of pages, a stream of records            log/
+//!   Below     the device                                      below.rs
 //! ```
 //!
 //! What a manager decides and what the engine does is in docs/host.md.
 
+mod below;
 mod config;
 mod engine;
 mod error;
 mod frame;
 pub mod locks;
 mod log;
+mod manager;
 mod stats;
 
 // A recovery manager each.
@@ -49,9 +52,10 @@ use crate::layout::Record;
 use crate::nand::Flash;
 use crate::page::{SlotNo, page_head, record_head};
 use crate::units::{Lpn, Nanos, TxId};
-use engine::{Engine, Manager, Phase};
+use engine::Engine;
 use locks::{Grant, Mode, Resource};
 pub(crate) use log::is_log;
+use manager::Phase;
 
 /// Records that the host keeps in pages of its own.
 pub const LAYOUTS: &[&[Record]] = &[log::LAYOUTS, wal::LAYOUTS];
@@ -109,7 +113,6 @@ pub enum Step<T> {
 /// A database.
 pub struct Host {
     engine: Engine,
-    manager: Box<dyn Manager>,
     granularity: Granularity,
     pages: u32,
     recovered_at: Nanos,
@@ -131,19 +134,17 @@ impl Host {
     ) -> Result<Host, HostError> {
         config.check(stack)?;
         let page_bytes = flash.geometry().page_bytes as usize;
-        let (mut manager, opened) = match stack {
+        let opened = match stack {
             Stack::Force(kind) => force::open(flash, kind, device, options, config, now)?,
             Stack::Wal => wal::open(flash, device, options, config, now)?,
             Stack::CfcEx => flag_ex::open(flash, RecordKind::CfcEx, device, options, config, now)?,
             Stack::AfcEx => flag_ex::open(flash, RecordKind::AfcEx, device, options, config, now)?,
         };
-        let mut engine = Engine::new(config, page_bytes);
-        let (pages, last_tx) = manager.space();
-        engine.last_tx = doubt_tx(last_tx).map_err(DeviceError::from)?;
-        let recovered_at = manager.restart(&mut engine, opened)?;
+        let pages = opened.pages;
+        doubt_tx(opened.last_tx).map_err(DeviceError::from)?;
+        let (engine, recovered_at) = Engine::start(opened, config, page_bytes)?;
         Ok(Host {
             engine,
-            manager,
             granularity: config.granularity.unwrap_or(stack.granularity()),
             pages,
             recovered_at,
@@ -162,8 +163,8 @@ impl Host {
 
     /// The longest record, which has a page for itself.
     pub fn record_bytes_max(&self) -> usize {
-        let heads = page_head::SIZE + record_head::SIZE + self.manager.overhead();
-        let room = self.engine.page_bytes - heads;
+        let heads = page_head::SIZE + record_head::SIZE + self.engine.overhead();
+        let room = self.engine.memory.page_bytes - heads;
         room.min(usize::from(u16::MAX) / 2 - 64)
     }
 
@@ -174,9 +175,10 @@ impl Host {
     /// None with the stacks there are.
     pub fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
         self.engine.settle(now);
-        let tx = TxId(self.engine.last_tx.0 + 1);
-        self.engine.last_tx = tx;
-        self.engine.txs.insert(tx, Phase::Live);
+        let memory = &mut self.engine.memory;
+        let tx = TxId(memory.last_tx.0 + 1);
+        memory.last_tx = tx;
+        memory.txs.insert(tx, Phase::Live);
         self.engine.stats.begun += 1;
         Ok(tx)
     }
@@ -196,7 +198,7 @@ impl Host {
 
     fn check_live(&mut self, now: Nanos, tx: TxId) -> Result<(), HostError> {
         self.engine.settle(now);
-        match self.engine.txs.get(&tx) {
+        match self.engine.memory.txs.get(&tx) {
             Some(Phase::Live) => Ok(()),
             _ => Err(HostError::NoTransaction(tx)),
         }
@@ -207,10 +209,10 @@ impl Host {
             Granularity::Page => Resource::Page(rid.page),
             Granularity::Record => Resource::Record(rid.page, rid.slot),
         };
-        if self.engine.locks.awaited(tx).is_some() {
+        if self.engine.memory.locks.awaited(tx).is_some() {
             return Some(Step::Waits);
         }
-        wait_for(self.engine.locks.acquire(tx, what, mode))
+        wait_for(self.engine.memory.locks.acquire(tx, what, mode))
     }
 
     /// Brings a page into the pool, if it can.
@@ -220,15 +222,14 @@ impl Host {
         page: Lpn,
         write: bool,
     ) -> Result<Result<Nanos, Step<T>>, HostError> {
-        let manager = self.manager.as_mut();
-        if let Some(ready) = self.engine.fetch(manager, now, page, write)? {
+        if let Some(ready) = self.engine.fetch(now, page, write)? {
             return Ok(Ok(ready));
         }
         let why = Why::PoolExhausted;
         match self.engine.youngest_owner() {
             Some(victim) => Ok(Err(Step::Abort { victim, why })),
             None => Err(HostError::PoolFull {
-                frames: self.engine.config.frames,
+                frames: self.engine.memory.config.frames,
             }),
         }
     }
@@ -239,7 +240,7 @@ impl Host {
     /// A page beyond the host's, or a device that cannot go on.
     pub fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
         self.check(now, tx, page)?;
-        if self.engine.locks.awaited(tx).is_some() {
+        if self.engine.memory.locks.awaited(tx).is_some() {
             return Ok(Step::Waits);
         }
         Ok(match self.fetch(now, page, false)? {
@@ -287,13 +288,10 @@ impl Host {
     ) -> Result<(bool, Nanos), HostError> {
         self.engine.settle(now);
         self.check_page(rid.page)?;
-        match self
-            .engine
-            .fetch(self.manager.as_mut(), now, rid.page, false)?
-        {
+        match self.engine.fetch(now, rid.page, false)? {
             Some(ready) => Ok((self.copy(rid, into), ready)),
             None => Err(HostError::PoolFull {
-                frames: self.engine.config.frames,
+                frames: self.engine.memory.config.frames,
             }),
         }
     }
@@ -302,7 +300,12 @@ impl Host {
     fn copy(&mut self, rid: Rid, into: &mut Vec<u8>) -> bool {
         self.engine.stats.reads += 1;
         into.clear();
-        let frame = self.engine.pool.peek(rid.page).expect("it was fetched");
+        let frame = self
+            .engine
+            .memory
+            .pool
+            .peek(rid.page)
+            .expect("it was fetched");
         let record = frame.page.get(rid.slot);
         into.extend_from_slice(record.unwrap_or_default());
         record.is_some()
@@ -328,26 +331,13 @@ impl Host {
         if let Some(step) = self.lock(tx, rid, Mode::Exclusive) {
             return Ok(step);
         }
-        let admitted = self.manager.admit(&mut self.engine, now, tx, rid)?;
-        let Step::Done((), now) = admitted else {
-            return Ok(admitted);
-        };
-        let ready = match self.fetch(now, rid.page, true)? {
-            Ok(ready) => ready,
-            Err(step) => return Ok(step),
-        };
-        let engine = &mut self.engine;
-        let updated = self.manager.update(engine, ready, tx, rid, bytes);
-        if let Ok(Step::Done((), done)) = updated {
-            engine.stats.writes += 1;
-            if engine.config.write_through {
-                let written = engine.clean(self.manager.as_mut(), done, rid.page)?;
-                return Ok(Step::Done((), written));
-            }
-        } else if engine.pool.peek(rid.page).is_some_and(|f| f.changed == 0) {
-            engine.pool.set_dirty(rid.page, false);
+        if let Some(step) = self.engine.admit(now, tx, rid)? {
+            return Ok(step);
         }
-        updated
+        match self.fetch(now, rid.page, true)? {
+            Ok(ready) => self.engine.update(ready, tx, rid, bytes),
+            Err(step) => Ok(step),
+        }
     }
 
     /// Commits. Done at the instant from which the transaction survives a power cut; its locks go
@@ -358,10 +348,10 @@ impl Host {
     /// No such transaction, or a device that cannot go on.
     pub fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
         self.check_live(now, tx)?;
-        if self.engine.locks.awaited(tx).is_some() {
+        if self.engine.memory.locks.awaited(tx).is_some() {
             return Ok(Step::Waits);
         }
-        let step = self.manager.commit(&mut self.engine, now, tx)?;
+        let step = self.engine.commit(now, tx)?;
         if let Step::Done((), when) = step {
             self.engine.end(tx, when);
             self.engine.stats.committed += 1;
@@ -376,9 +366,10 @@ impl Host {
     /// No such transaction, or one that has committed, or a device that cannot go on.
     pub fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
         self.check_live(now, tx)?;
-        self.engine.locks.withdraw(tx, &mut self.engine.woken);
-        self.engine.woken.retain(|woken| *woken != tx);
-        let done = self.manager.abort(&mut self.engine, now, tx)?;
+        let engine = &mut self.engine;
+        engine.memory.locks.withdraw(tx, &mut engine.woken);
+        engine.woken.retain(|woken| *woken != tx);
+        let done = self.engine.abort(now, tx)?;
         self.engine.end(tx, done);
         self.engine.stats.aborted += 1;
         Ok(done)
@@ -401,7 +392,7 @@ impl Host {
         flush: bool,
     ) -> Result<Vec<(TxId, Nanos)>, HostError> {
         self.engine.settle(now);
-        let done = self.manager.acknowledged(&mut self.engine, now, flush)?;
+        let done = self.engine.acknowledged(now, flush)?;
         for &(tx, when) in &done {
             self.engine.end(tx, when);
             self.engine.stats.committed += 1;
@@ -412,7 +403,7 @@ impl Host {
     /// When [`Host::acknowledged`] should be called next, if nothing else is called until then.
     pub fn deadline(&self) -> Option<Nanos> {
         let ending = self.engine.endings.first().map(|&(when, _)| when);
-        [ending, self.manager.deadline()]
+        [ending, self.engine.group_deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -420,30 +411,18 @@ impl Host {
 
     /// What was counted since the start or [`Host::reset_stats`].
     pub fn stats(&self) -> HostStats {
-        let mut stats = self.engine.stats;
-        stats.pool = *self.engine.pool.stats();
-        stats.locks = *self.engine.locks.stats();
-        stats.log = self.manager.log_stats();
-        stats
+        self.engine.stats()
     }
 
     /// Forgets what was counted so far: the end of a warm-up.
     pub fn reset_stats(&mut self) {
-        self.engine.stats = HostStats::default();
-        self.engine.pool.reset_stats();
-        self.engine.locks.reset_stats();
-        self.manager.reset_stats();
+        self.engine.reset_stats();
     }
 
     /// Bytes of each structure in memory, the device's included and the buffer pool's not, as
     /// \[FlagCommit] §5.1 has it.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
-        let mut all = self.manager.memory();
-        let frames = self.engine.pool.capacity() as u64;
-        // Each frame says since when it is dirty.
-        all.push(("dirty_page_table", frames * size_of::<u64>() as u64));
-        all.push(("lock_table", self.engine.locks.memory()));
-        all
+        self.engine.memory_bytes()
     }
 
     /// Erases free blocks before they are needed, as an idle device does; see
@@ -452,12 +431,12 @@ impl Host {
     /// # Errors
     /// The power fails.
     pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, HostError> {
-        self.manager.erase_ahead(now)
+        self.engine.erase_ahead(now)
     }
 
     /// The layer below the device's protocol, to look at.
     pub fn ftl(&self) -> &Ftl {
-        self.manager.ftl()
+        self.engine.ftl()
     }
 
     /// Checks the invariants of the device and the pool, in tests and campaigns.
@@ -465,14 +444,12 @@ impl Host {
     /// # Errors
     /// Says which one does not hold.
     pub fn verify(&self) -> Result<(), String> {
-        self.engine.pool.check()?;
-        self.engine.locks.check()?;
-        self.manager.check()
+        self.engine.check()
     }
 
     /// The flash, which is all that a power cut leaves.
     pub fn into_flash(self) -> Box<dyn Flash> {
-        self.manager.into_flash()
+        self.engine.into_flash()
     }
 }
 

@@ -127,7 +127,7 @@ impl Rig {
                     last.is_some(),
                     "{:?} {:?}",
                     self.doubts,
-                    self.small.host().engine.locks
+                    self.small.host().engine.memory.locks
                 );
                 self.now(last.expect("all groups are over").max(now));
             }

@@ -122,6 +122,29 @@ fn mistakes_are_found() {
 }
 
 #[test]
+fn a_page_is_dirty_if_it_was_changed_and_not_if_it_was_only_accessed_for_a_write() {
+    for stack in [Stack::Force(Kind::Cfc), Stack::Wal, Stack::CfcEx] {
+        let mut small = SmallHost::new(stack, config());
+        let tx = small.begin();
+        let is_dirty = |small: &mut SmallHost| {
+            let engine = &small.host().engine;
+            engine.check().unwrap();
+            engine.memory.pool.is_dirty(rid(3, 0).page)
+        };
+        if stack != Stack::Force(Kind::Cfc) {
+            small.write(tx, rid(3, 0), None);
+            assert!(!is_dirty(&mut small), "{stack}: nothing was deleted");
+        }
+        small.write(tx, rid(3, 0), Some(b"here"));
+        assert!(is_dirty(&mut small), "{stack}");
+        // A mark that is wrong is found.
+        let pool = &mut small.host().engine.memory.pool;
+        pool.set_dirty(rid(3, 0).page, false);
+        assert!(small.host().engine.check().is_err(), "{stack}");
+    }
+}
+
+#[test]
 fn a_pool_full_of_pages_that_cannot_be_stolen_costs_the_youngest() {
     let mut small = SmallHost::new(Stack::Force(Kind::Scc), config());
     let (old, young) = (small.begin(), small.begin());

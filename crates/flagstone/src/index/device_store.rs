@@ -30,11 +30,6 @@ impl DeviceStore {
         &mut self.device
     }
 
-    /// Gives the device back. What a transaction wrote that was begun is lost.
-    pub fn into_device(self) -> Device {
-        self.device
-    }
-
     /// Writes pages in a transaction of the device.
     fn put<'a>(
         &mut self,
@@ -46,8 +41,8 @@ impl DeviceStore {
         for (at, data) in pages {
             // All are asked for at once: that is what spreads them over the parallel units.
             let taken = match data {
-                Some(data) => self.device.write(now, tx, at, data)?,
-                None => self.device.trim(now, tx, at)?,
+                Some(data) => self.device.write(now, tx, at, data)?.next,
+                None => self.device.trim(now, tx, at)?.next,
             };
             done = done.max(taken);
         }

@@ -17,7 +17,7 @@
 use super::bucket::{Seat, Shape, hash, pass, walk};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
+use super::{Cache, Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
 use crate::units::{Lpn, Nanos};
 
 pub(super) const INFO: Info = Info {
@@ -211,10 +211,6 @@ impl Index for Extendible {
         meta.save(cache, INFO.name, self.value_bytes, space, &own, now)
     }
 
-    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        self.settle(now)
-    }
-
     fn check(&mut self) -> Result<(), String> {
         let mut used = self.meta.pages().to_vec();
         for (i, &first) in self.directory.iter().enumerate() {
@@ -249,9 +245,7 @@ impl Index for Extendible {
         self.space.check(used)
     }
 
-    fn stats(&self) -> IndexStats {
-        self.cache.stats()
-    }
+    of_cache!(cache);
 
     fn reset_stats(&mut self) {
         self.cache.reset_stats();
@@ -274,14 +268,6 @@ impl Index for Extendible {
             ("splits", self.splits as f64),
             ("doublings", self.doublings as f64),
         ]
-    }
-
-    fn store(&mut self) -> &mut dyn Store {
-        self.cache.store()
-    }
-
-    fn into_store(self: Box<Self>) -> Box<dyn Store> {
-        self.cache.into_store()
     }
 }
 

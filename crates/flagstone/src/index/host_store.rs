@@ -33,11 +33,6 @@ impl HostStore {
         &mut self.host
     }
 
-    /// Gives the database back. A transaction that was begun stays so.
-    pub fn into_host(self) -> Host {
-        self.host
-    }
-
     /// Does something in the transaction that was begun, or in one of its own.
     fn within(
         &mut self,

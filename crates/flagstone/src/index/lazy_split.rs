@@ -28,7 +28,7 @@
 
 use super::bucket::{address, hash};
 use super::buckets::{Buckets, Found};
-use super::{Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
+use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
 use crate::units::Nanos;
 
 pub(super) const INFO: Info = Info {
@@ -220,10 +220,6 @@ impl Index for LazySplit {
         self.buckets.settle(now)
     }
 
-    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        self.settle(now)
-    }
-
     fn check(&mut self) -> Result<(), String> {
         let (count, cursor) = (self.buckets.count, self.buckets.cursor);
         if count > 4 * (cursor + 1) || !(cursor + 1).is_power_of_two() {
@@ -247,9 +243,7 @@ impl Index for LazySplit {
         self.buckets.check_load(self.load_factor, self.most)
     }
 
-    fn stats(&self) -> IndexStats {
-        self.buckets.cache.stats()
-    }
+    of_cache!(buckets.cache);
 
     fn reset_stats(&mut self) {
         self.buckets.cache.reset_stats();
@@ -274,14 +268,6 @@ impl Index for LazySplit {
             ("buckets", f64::from(self.buckets.count)),
             ("records", self.buckets.records as f64),
         ]
-    }
-
-    fn store(&mut self) -> &mut dyn Store {
-        self.buckets.cache.store()
-    }
-
-    fn into_store(self: Box<Self>) -> Box<dyn Store> {
-        self.buckets.cache.into_store()
     }
 }
 

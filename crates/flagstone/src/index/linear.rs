@@ -21,7 +21,7 @@
 
 use super::bucket::{address, hash};
 use super::buckets::Buckets;
-use super::{Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
+use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
 use crate::units::Nanos;
 
 pub(super) const INFO: Info = Info {
@@ -186,10 +186,6 @@ impl Index for Linear {
         self.buckets.settle(now)
     }
 
-    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        self.settle(now)
-    }
-
     fn check(&mut self) -> Result<(), String> {
         let count = self.buckets.count;
         self.buckets.check(|bucket, keys| {
@@ -202,9 +198,7 @@ impl Index for Linear {
         self.buckets.check_load(self.load_factor, self.most)
     }
 
-    fn stats(&self) -> IndexStats {
-        self.buckets.cache.stats()
-    }
+    of_cache!(buckets.cache);
 
     fn reset_stats(&mut self) {
         self.buckets.cache.reset_stats();
@@ -224,14 +218,6 @@ impl Index for Linear {
             ("buckets", f64::from(self.buckets.count)),
             ("records", self.buckets.records as f64),
         ]
-    }
-
-    fn store(&mut self) -> &mut dyn Store {
-        self.buckets.cache.store()
-    }
-
-    fn into_store(self: Box<Self>) -> Box<dyn Store> {
-        self.buckets.cache.into_store()
     }
 }
 

@@ -293,7 +293,9 @@ pub trait Index {
     ///
     /// # Errors
     /// As [`Index::insert`].
-    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError>;
+    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        self.settle(now)
+    }
 
     /// Checks everything that can be: order, fences, reachability, fill, counts, filters, each
     /// page used once. Reads all pages, past the cache's counters.
@@ -322,6 +324,24 @@ pub trait Index {
     /// Gives the store back. What was not settled is lost.
     fn into_store(self: Box<Self>) -> Box<dyn Store>;
 }
+
+/// In an implementation of [`Index`]: what is asked of the cache that it keeps in this field.
+macro_rules! of_cache {
+    ($($field:ident).+) => {
+        fn stats(&self) -> $crate::index::IndexStats {
+            self.$($field).+.stats()
+        }
+
+        fn store(&mut self) -> &mut dyn $crate::index::Store {
+            self.$($field).+.store()
+        }
+
+        fn into_store(self: Box<Self>) -> Box<dyn $crate::index::Store> {
+            self.$($field).+.into_store()
+        }
+    };
+}
+use of_cache;
 
 macro_rules! indexes {
     ($($(#[$doc:meta])* $variant:ident => $module:ident;)*) => {

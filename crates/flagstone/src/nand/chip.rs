@@ -368,6 +368,14 @@ impl Flash for Chip {
         &self.geometry
     }
 
+    fn model(&self) -> Option<&Chip> {
+        Some(self)
+    }
+
+    fn into_model(self: Box<Self>) -> Option<Chip> {
+        Some(*self)
+    }
+
     fn read(
         &mut self,
         now: Nanos,

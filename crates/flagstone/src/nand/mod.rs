@@ -39,7 +39,6 @@ pub use timing::Timing;
 pub use tracer::{Entry, OpKind, Tracer};
 
 use crate::units::{Nanos, Pbn, Ppn};
-use std::any::Any;
 use std::fmt;
 
 /// What a page read brought.
@@ -100,7 +99,7 @@ impl std::error::Error for FlashError {}
 /// An operation is durable once [`Flash::sync`] has waited for it; until then a power cut may undo
 /// it. Rules (program only blank pages, reprogram only clears bits and only as often as the cells
 /// allow, erase whole blocks) are the caller's duty: breaking one panics.
-pub trait Flash: Any {
+pub trait Flash {
     /// The shape and the rules of the device.
     fn geometry(&self) -> &Geometry;
 
@@ -169,6 +168,18 @@ pub trait Flash: Any {
     /// is not simulated.
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let _ = (at, data, spare);
+        None
+    }
+
+    /// The model that this device is, for experiments: they look at its wear, copy it, and switch
+    /// it off and on. What is not simulated has none, and what stands around a model does not show
+    /// it: whoever put it there has its own handle ([`Shared`]).
+    fn model(&self) -> Option<&Chip> {
+        None
+    }
+
+    /// As [`Flash::model`], by value.
+    fn into_model(self: Box<Self>) -> Option<Chip> {
         None
     }
 }

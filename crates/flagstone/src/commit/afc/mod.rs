@@ -65,7 +65,7 @@ use super::flag_chain::{
     Before, Carriers, DirtyPages, FLAG_BYTES, Link, Tail, Waits, copy_in_place_of, read_shadow,
     spare,
 };
-use super::{Content, Found, Info, Isolation, Protocol, table_bytes};
+use super::{Found, Info, Isolation, Protocol, Taken, Write, table_bytes};
 use crate::ftl::{Cause, Format, Ftl, FtlError, Slot, Stream};
 use crate::nand::Geometry;
 use crate::units::{Lpn, Nanos, Ppn, TxId};
@@ -227,9 +227,9 @@ impl Protocol for Afc {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        let Write { at, content, cause } = write;
         let (as_published, place) = (self.as_published, self.places());
         let Some(Entry::InProgress(open)) = self.table.get_mut(&tx) else {
             panic!("{tx} is not in progress");
@@ -247,7 +247,7 @@ impl Protocol for Afc {
             host,
             (kind, at, None),
             content.bytes(),
-            Cause::Host,
+            cause,
             |to, tail| {
                 let together = |unit: &Unit| place(unit.page.at) == place(to);
                 joins = units.iter().position(together);
@@ -296,7 +296,8 @@ impl Protocol for Afc {
             Before::Own(older) => ftl.kill(older),
             Before::Committed => open.lpns.push(at),
         }
-        Ok(start)
+        let (next, done) = (start, to.done);
+        Ok(Taken { next, done })
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {

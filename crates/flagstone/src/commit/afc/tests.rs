@@ -191,7 +191,7 @@ fn d4_further_pages_wait_for_the_first_only_also_if_they_are_issued_before_it_is
     let tx = bench.device().begin(now).expect("it begins");
     let taken = [0, 1, 2].map(|at| {
         let write = bench.device().write(now, tx, Lpn(at), &[1]);
-        write.expect("it is taken")
+        write.expect("it is taken").next
     });
     assert!(
         taken[0] == now && taken[1] > now && taken[2] == taken[1],
@@ -211,7 +211,7 @@ fn d5_every_part_of_an_aborted_chain_keeps_a_false_flag() {
                 bench.churn(&[5, 6], 1);
                 let now = bench.now;
                 let write = bench.device().write(now, tx, Lpn(page), &[50 + round]);
-                bench.now = write.expect("it is taken");
+                bench.now = write.expect("it is taken").next;
             }
             bench.abort(tx);
             bench.churn(&[5, 6, 7], 4);

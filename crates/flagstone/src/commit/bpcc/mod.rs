@@ -47,8 +47,8 @@ pub(super) use recovery::recover;
 
 use super::cycle::{Active, Gates, Version};
 use super::numbers::Numbers;
-use super::{Content, Found, Held, Info, Isolation, Protocol, table_bytes};
-use crate::ftl::{BlockState, Cause, Format, Ftl, FtlError, Header, Owner, Slot, Stream, Written};
+use super::{Found, Held, Info, Isolation, Protocol, Taken, Write, table_bytes};
+use crate::ftl::{BlockState, Format, Ftl, FtlError, Header, Owner, Slot, Stream, Written};
 use crate::layout;
 use crate::layout::put;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -142,19 +142,18 @@ impl Protocol for Bpcc {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
         let version = Version {
-            page: at,
-            number: self.highest(at) + 1,
+            page: write.at,
+            number: self.highest(write.at) + 1,
         };
         if !self.as_published {
             self.give(version);
         }
-        match self.active.hold(tx, version, content) {
+        match self.active.hold(tx, version, write) {
             Some((before, held)) => self.program(ftl, now, tx, (before, version), &held),
-            None => Ok(now),
+            None => Ok(Taken::at(now)),
         }
     }
 
@@ -166,7 +165,7 @@ impl Protocol for Bpcc {
         let Some((last, held, first)) = self.active.last(tx) else {
             return Ok(Some(now));
         };
-        let now = self.program(ftl, now, tx, (last, first), &held)?;
+        let now = self.program(ftl, now, tx, (last, first), &held)?.next;
         let (pages, written) = self.active.end(tx);
         let done = ftl.sync(now, written)?;
         self.committed_at = self.committed_at.max(done);
@@ -309,7 +308,7 @@ fn versions_of(page: Lpn) -> std::ops::RangeInclusive<Version> {
 }
 
 impl Bpcc {
-    /// Programs a version with its link and back pointer. Returns when that could be done.
+    /// Programs a version with its link and back pointer.
     fn program(
         &mut self,
         ftl: &mut Ftl,
@@ -317,7 +316,7 @@ impl Bpcc {
         tx: TxId,
         (version, next): (Version, Version),
         held: &Held,
-    ) -> Result<Nanos, FtlError> {
+    ) -> Result<Taken, FtlError> {
         let now = self.gates.pass(ftl, now, version.page)?;
         let back = self.committed.of(version.page);
         let mut bytes = [0; tail::SIZE];
@@ -327,10 +326,11 @@ impl Bpcc {
         put(&mut bytes, tail::BACK, back.into());
         let page = (held.kind, version.page, None);
         let stream = (Stream::Host, None);
-        let to = ftl.append(now, stream, page, &bytes, &held.data, Cause::Host)?;
+        let to = ftl.append(now, stream, page, &bytes, &held.data, held.cause)?;
         self.give(version);
         self.active.wrote(tx, version, next, held, to);
-        Ok(now)
+        let (next, done) = (now, to.done);
+        Ok(Taken { next, done })
     }
 
     /// The highest number that must not be given to another version of a page.

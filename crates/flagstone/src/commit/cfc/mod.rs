@@ -62,7 +62,7 @@ use super::flag_chain::{
     Before, Carriers, DirtyPages, FLAG_BYTES, Link, Shadow, Tail, Waits, copy_in_place_of,
     read_shadow, spare,
 };
-use super::{Content, Found, Held, Info, Isolation, Protocol, table_bytes};
+use super::{Found, Held, Info, Isolation, Protocol, Taken, Write, table_bytes};
 use crate::ftl::{Cause, Format, Ftl, FtlError, Slot, Stream, Written};
 use crate::nand::Geometry;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -161,15 +161,14 @@ impl Protocol for Cfc {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
-        let page = Held::new(at, content);
-        let before = self.open(tx).held.replace(page);
-        if let Some(before) = before.filter(|before| before.lpn != at) {
-            self.program(ftl, now, tx, &before, false)?;
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        let before = self.open(tx).held.replace(Held::new(write));
+        let mut taken = Taken::at(now);
+        if let Some(before) = before.filter(|before| before.lpn != write.at) {
+            taken.done = self.program(ftl, now, tx, &before, false)?.0.done;
         }
-        Ok(now)
+        Ok(taken)
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
@@ -321,7 +320,7 @@ impl Cfc {
         let (mut joins, mut flagged) = (false, false);
         let what = (page.kind, page.lpn, None);
         let host = (Stream::Host, open.plane(ftl, commit && block_flags));
-        let to = ftl.append_with(now, host, what, &page.data, Cause::Host, |at, tail| {
+        let to = ftl.append_with(now, host, what, &page.data, page.cause, |at, tail| {
             let block = geometry.block_of(at);
             let near = block_flags.then(|| open.cluster(block)).flatten();
             joins = near.is_some();

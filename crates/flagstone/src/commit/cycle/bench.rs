@@ -95,7 +95,7 @@ impl Bench {
         let tx = self.device().begin(now)?;
         for &page in pages {
             let now = self.now;
-            self.now = self.device().write(now, tx, Lpn(page), &[value])?;
+            self.now = self.device().write(now, tx, Lpn(page), &[value])?.next;
         }
         Ok(tx)
     }

@@ -162,7 +162,7 @@ impl Bench {
         for &page in pages {
             let now = self.now;
             let write = self.device().write(now, tx, Lpn(page), &[value]);
-            self.now = write.expect("the device takes the page");
+            self.now = write.expect("the device takes the page").next;
         }
         tx
     }

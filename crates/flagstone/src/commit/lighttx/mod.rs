@@ -51,7 +51,7 @@
 mod tests;
 
 use crate::commit::counted::{self, Counted, count_record};
-use crate::commit::{Content, Found, Info, Isolation, Options, Protocol, Recovered};
+use crate::commit::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write};
 use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
@@ -102,16 +102,24 @@ impl Protocol for LightTx {
         Ok(())
     }
 
+    fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        _: TxId,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        self.pages.in_the_way(ftl, now, round)
+    }
+
     fn write(
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
-        self.pages.write(ftl, now, tx, (at, content), None)?;
-        Ok(now)
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        self.pages.write(ftl, now, tx, write, None)
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {

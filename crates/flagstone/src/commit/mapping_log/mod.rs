@@ -67,12 +67,17 @@ const UNSTATED_MAX: u64 = 1 << 23;
 /// written keeps one of them busy, seldom both.
 pub(in crate::commit) const LANES: usize = 2;
 
+/// After everything.
+const NOT_YET: Nanos = Nanos(u64::MAX);
+
 /// A group that no durable log page calls durable yet.
 #[derive(Clone)]
 struct Recent {
     group: u64,
     done: Nanos,
-    /// Blocks of the pages that it names: these must not be erased before a log page does.
+    /// When a log page is durable that calls it durable, once one is issued.
+    stated: Option<Nanos>,
+    /// Blocks of the pages that it names: these must not be erased before.
     blocks: Vec<Pbn>,
 }
 
@@ -85,8 +90,8 @@ pub(in crate::commit) struct MappingLog {
     recent: VecDeque<Recent>,
     /// A group is only left out of `recent` for what is issued from then on.
     issue: Nanos,
-    /// The last group that a log page calls durable.
-    stated: u64,
+    /// When all groups that were left out of `recent` are called durable, or are in a checkpoint.
+    stated: Nanos,
     /// When all groups so far are durable.
     durable: Nanos,
     /// When all commits so far are: what they made invalid may be erased from then on.
@@ -168,15 +173,15 @@ impl MappingLog {
         moved: &[Version],
     ) -> Result<Nanos, FtlError> {
         let now = ftl.sync(now, self.committed)?;
-        let stated = self.stated;
-        let mut unstated = self.recent.iter().filter(|group| group.group > stated);
-        if unstated.any(|group| group.blocks.contains(&victim)) {
-            let now = self.make_room(ftl, now)?;
-            self.group += 1;
-            return self.append(ftl, now, Lane::First, (self.group, now), moved, |_| {});
+        let named = self.recent.iter();
+        let named = named.filter(|group| group.blocks.contains(&victim));
+        let stated = named.map(|group| group.stated.unwrap_or(NOT_YET));
+        let stated = stated.fold(self.stated, Nanos::max);
+        if stated == NOT_YET {
+            return self.state(ftl, now, victim, moved);
         }
         if moved.is_empty() {
-            return Ok(now);
+            return Ok(ftl.sync(now, stated)?);
         }
         // The mapping table names the copies already: a checkpoint waits for them.
         self.durable = self.durable.max(now);
@@ -190,13 +195,47 @@ impl MappingLog {
         Ok(done)
     }
 
+    /// Says that the groups are durable that name the victim, and where a collection has moved
+    /// pages, which are durable at `now`. Returns when that is durable.
+    fn state(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        victim: Pbn,
+        moved: &[Version],
+    ) -> Result<Nanos, FtlError> {
+        let mut recent = self.recent.iter();
+        let last = recent.rposition(|group| group.blocks.contains(&victim));
+        let before = self.recent.iter().take(last.map_or(0, |last| last + 1));
+        let durable = before.map(|group| group.done).max().unwrap_or_default();
+        let now = ftl.sync(now, durable)?;
+        let now = self.make_room(ftl, now)?;
+        let next = self.next_undurable(now);
+        let now = now.max(self.issue);
+        self.group += 1;
+        if next == self.group {
+            return self.append(ftl, now, Lane::First, (self.group, now), moved, |_| {});
+        }
+        // Another collection is still at it: what it has moved is in flight.
+        let done = self.append(ftl, now, Lane::First, (next - 1, now), moved, |_| {})?;
+        self.remember(ftl, done, moved);
+        Ok(done)
+    }
+
     /// The first group that is not durable at `now`.
     fn next_undurable(&mut self, now: Nanos) -> u64 {
-        while self.recent.front().is_some_and(|group| group.done <= now) {
+        let is_stated = |group: &Recent| group.stated.is_some_and(|when| when <= now);
+        while self.recent.front().is_some_and(is_stated) {
             let group = self.recent.pop_front().expect("there is one");
+            self.stated = self.stated.max(group.stated.unwrap_or_default());
+        }
+        for group in &self.recent {
+            if group.stated.is_none() && group.done > now {
+                return group.group;
+            }
             self.issue = self.issue.max(group.done);
         }
-        self.recent.front().map_or(self.group + 1, |g| g.group)
+        self.group + 1
     }
 
     /// The group that was just appended is durable at `done`.
@@ -208,6 +247,7 @@ impl MappingLog {
         self.recent.push_back(Recent {
             group: self.group,
             done,
+            stated: None,
             blocks,
         });
     }
@@ -263,7 +303,13 @@ impl MappingLog {
         publish(ftl);
         let done = ftl.sync(now, done)?;
         self.durable = self.durable.max(done);
-        self.stated = self.stated.max(durable);
+        for group in self
+            .recent
+            .iter_mut()
+            .filter(|group| group.group <= durable)
+        {
+            group.stated.get_or_insert(done);
+        }
         self.seq_max = ftl.last_seq() + UNSTATED_MAX;
         Ok(done)
     }
@@ -298,7 +344,7 @@ impl MappingLog {
         self.ready = ftl.checkpoint(now, blob)?;
         ftl.erase_logs_ahead(self.ready)?;
         self.durable = self.durable.max(self.ready);
-        self.stated = self.group;
+        self.stated = self.stated.max(self.ready);
         self.recent.clear();
         self.pages = 0;
         self.seq_max = ftl.last_seq() + UNSTATED_MAX;
@@ -321,7 +367,7 @@ impl MappingLog {
             last_tx: TxId(0),
             recent: VecDeque::new(),
             issue: mounted.done,
-            stated: 0,
+            stated: mounted.done,
             durable: mounted.done,
             committed: mounted.done,
             ready: mounted.done,
@@ -346,11 +392,11 @@ impl MappingLog {
             }
         }
         let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
-        log.stated = log.group;
+        let mut stated = log.group;
         for page in &mounted.logs {
             let limits = (ftl.logical_pages(), ftl.geometry().pages());
             let durable = Group::add(&mut groups, limits, page)?;
-            log.stated = log.stated.max(durable);
+            stated = stated.max(durable);
         }
         let mut done = mounted.done;
         for (number, group) in groups {
@@ -358,7 +404,7 @@ impl MappingLog {
             log.last_tx = log.last_tx.max(group.tx);
             let mut counts = group.parts.len() == group.of;
             let entries: Vec<Version> = group.parts.into_values().flatten().collect();
-            if counts && number > log.stated && !trusting {
+            if counts && number > stated && !trusting {
                 for entry in &entries {
                     let Some(at) = entry.slot.ppn() else { continue };
                     let (read, head) = ftl.look_for(mounted.done, at)?;

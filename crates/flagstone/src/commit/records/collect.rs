@@ -32,8 +32,7 @@ impl Records {
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
-        at: Lpn,
-        image: &[u8],
+        (at, image, cause): (Lpn, &[u8], Cause),
         pending: impl Iterator<Item = (TxId, Box<[u16]>)>,
     ) -> Result<Nanos, FtlError> {
         let mut list = List::default();
@@ -53,7 +52,6 @@ impl Records {
         if start > now {
             ftl.sync(now, start)?;
         }
-        let cause = ftl.host_cause(at);
         let to = self.program(ftl, start, (Stream::Host, cause), at, (image, &list, flags))?;
         for (index, Held { tx, .. }) in held.iter().enumerate() {
             let member = Member {

@@ -9,7 +9,7 @@ use super::recover::{Recovered, Torn, recover};
 use super::versions::Version;
 use super::{ENTRIES_MAX, Flaws, Live, Pending, RecordInfo, RecordKind, RecordOptions};
 use crate::commit::{DeviceError, HostStats};
-use crate::ftl::{BlockState, Config, Ftl, FtlError, Stats, collect, make_room, move_page};
+use crate::ftl::{BlockState, Cause, Config, Ftl, FtlError, Stats, collect, make_room, move_page};
 use crate::nand::{Flash, Geometry};
 use crate::page::{self, SlotNo};
 use crate::units::{Lpn, Nanos, Pbn, TxId};
@@ -26,6 +26,12 @@ pub struct MergedPage {
     /// they were taken from, 0 for one that no image has. Some may be absent. All other records
     /// are as of the LSN of the image.
     pub restored: Vec<(SlotNo, u64)>,
+}
+
+/// Bytes of an image that fit a page of a [`RecordDevice`] beside so many entries, with so many
+/// pending records in all.
+pub(crate) fn room_beside(page_bytes: usize, entries: usize, slots: usize) -> usize {
+    page_bytes.saturating_sub(list_bytes(entries, slots, 0))
 }
 
 /// A transactional device for pages of records that several transactions may have changed.
@@ -146,8 +152,7 @@ impl RecordDevice {
     /// Bytes of an image that fit a page beside so many entries, with so many pending records in
     /// all.
     pub fn room(&self, entries: usize, slots: usize) -> usize {
-        let page = self.ftl.geometry().page_bytes as usize;
-        page.saturating_sub(list_bytes(entries, slots, 0))
+        room_beside(self.ftl.geometry().page_bytes as usize, entries, slots)
     }
 
     /// Live transactions that may have pending records in one page.
@@ -193,11 +198,6 @@ impl RecordDevice {
     /// The layer below, to look at.
     pub fn ftl(&self) -> &Ftl {
         &self.ftl
-    }
-
-    /// The host keeps a log from this page on: see [`Ftl::set_log_from`].
-    pub fn set_log_from(&mut self, first: Lpn) {
-        self.ftl.set_log_from(first);
     }
 
     /// Bytes of each structure in memory.
@@ -351,6 +351,21 @@ impl RecordDevice {
         image: &[u8],
         pending: &[Pending],
     ) -> Result<Nanos, DeviceError> {
+        self.write_as(Cause::Host, now, at, image, pending)
+    }
+
+    /// As [`RecordDevice::write`], counted as `cause`: a host's log is counted apart from its data.
+    ///
+    /// # Errors
+    /// As [`RecordDevice::write`].
+    pub fn write_as(
+        &mut self,
+        cause: Cause,
+        now: Nanos,
+        at: Lpn,
+        image: &[u8],
+        pending: &[Pending],
+    ) -> Result<Nanos, DeviceError> {
         self.ready()?;
         self.in_range(at)?;
         let listed = || pending.iter().filter(|pending| !pending.slots.is_empty());
@@ -377,7 +392,8 @@ impl RecordDevice {
         make_room(&mut self.ftl, &mut self.records, now)?;
         self.host.pages_written += 1;
         let pending = listed().map(|pending| (pending.tx, pending.slots.as_slice().into()));
-        Ok(self.records.write(&mut self.ftl, now, at, image, pending)?)
+        let page = (at, image, cause);
+        Ok(self.records.write(&mut self.ftl, now, page, pending)?)
     }
 
     /// Reads a page: its newest version, each aborted record replaced by its newest committed copy.
@@ -387,6 +403,20 @@ impl RecordDevice {
     /// A page beyond the device, one lost to bit errors, or a device without power.
     pub fn read(
         &mut self,
+        now: Nanos,
+        at: Lpn,
+        into: &mut MergedPage,
+    ) -> Result<Nanos, DeviceError> {
+        self.read_as(Cause::Host, now, at, into)
+    }
+
+    /// As [`RecordDevice::read`], counted as `cause`.
+    ///
+    /// # Errors
+    /// As [`RecordDevice::read`].
+    pub fn read_as(
+        &mut self,
+        cause: Cause,
         now: Nanos,
         at: Lpn,
         into: &mut MergedPage,
@@ -412,7 +442,6 @@ impl RecordDevice {
                 &single
             }
         };
-        let cause = self.ftl.host_cause(at);
         let merged = merge(&mut self.ftl, now, list, undecided, cause);
         let merged = merged.map_err(|error| match error {
             FtlError::Unreadable { .. } => DeviceError::Unreadable(at),
@@ -430,7 +459,8 @@ impl RecordDevice {
     }
 
     /// Whether a transaction has pending records in any version on flash.
-    pub fn has_pending(&self, tx: TxId) -> bool {
+    #[cfg(test)]
+    pub(super) fn has_pending(&self, tx: TxId) -> bool {
         let live = self.records.live.get(&tx);
         live.is_some_and(|live| !live.lpns.is_empty())
     }

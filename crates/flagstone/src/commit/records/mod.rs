@@ -82,6 +82,7 @@ mod recover;
 mod tests;
 mod versions;
 
+pub(crate) use device::room_beside;
 pub use device::{MergedPage, RecordDevice};
 pub(super) use format::{entry_head, is_list, read_tail, restored, spare};
 

@@ -40,10 +40,11 @@ mod tests;
 
 use super::cycle::{Active, Gates, Verdict, Version, judge};
 use super::numbers::Numbers;
-use super::{Content, Found, Held, Info, Isolation, Options, Protocol, Recovered, table_bytes};
+use super::{
+    Found, Held, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write, table_bytes,
+};
 use crate::ftl::{
-    BlockState, Cause, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written,
-    collect, doubt_number, make_room,
+    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written, doubt_number,
 };
 use crate::layout;
 use crate::layout::{get, put};
@@ -236,21 +237,46 @@ impl Protocol for Scc {
         Ok(())
     }
 
+    /// Invariants 1 and 2: every uncommitted version of the page that is programmed next is erased,
+    /// and every one that names it.
+    fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        _: Nanos,
+        tx: TxId,
+        _: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        let held = self.active.held(tx);
+        let Some(at) = held.and_then(|held| self.next_in_the_way(held.page)) else {
+            return Ok(None);
+        };
+        let block = ftl.geometry().block_of(at);
+        ftl.seal_block(block); // D3
+        if ftl.block_state(block) != BlockState::Full {
+            let first = ftl.geometry().page(block, 0);
+            let pages = (first.0..first.0 + ftl.geometry().pages_per_block).map(Ppn);
+            let lost = pages.into_iter().find(|&at| ftl.is_live(at));
+            return Err(FtlError::Unreadable {
+                at: lost.unwrap_or(at), // D5
+            });
+        }
+        Ok(Some(Way::Collect(block)))
+    }
+
     fn write(
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
         let version = Version {
-            page: at,
-            number: self.committed.of(at) + 1,
+            page: write.at,
+            number: self.committed.of(write.at) + 1,
         };
-        match self.active.hold(tx, version, content) {
+        match self.active.hold(tx, version, write) {
             Some((before, held)) => self.program(ftl, now, tx, (before, version), &held),
-            None => Ok(now),
+            None => Ok(Taken::at(now)),
         }
     }
 
@@ -262,7 +288,7 @@ impl Protocol for Scc {
         let Some((last, held, first)) = self.active.last(tx) else {
             return Ok(Some(now));
         };
-        let now = self.program(ftl, now, tx, (last, first), &held)?;
+        let now = self.program(ftl, now, tx, (last, first), &held)?.next;
         let (pages, written) = self.active.end(tx);
         let done = ftl.sync(now, written)?;
         self.committed_at = self.committed_at.max(done);
@@ -358,8 +384,7 @@ impl Owner for Scc {
 }
 
 impl Scc {
-    /// Programs a version with its link, once nothing uncommitted can be taken for it. Returns when
-    /// that was.
+    /// Programs a version with its link: nothing uncommitted can be taken for it (`in_the_way`).
     fn program(
         &mut self,
         ftl: &mut Ftl,
@@ -367,37 +392,18 @@ impl Scc {
         tx: TxId,
         (version, next): (Version, Version),
         held: &Held,
-    ) -> Result<Nanos, FtlError> {
-        let now = self.clear_the_way(ftl, now, version.page)?;
+    ) -> Result<Taken, FtlError> {
+        let now = self.gates.pass(ftl, now, version.page)?;
         let mut bytes = [0; tail::SIZE];
         put(&mut bytes, tail::NUMBER, version.number.into());
         put(&mut bytes, tail::NEXT_PAGE, next.page.0.into());
         put(&mut bytes, tail::NEXT_NUMBER, next.number.into());
         let page = (held.kind, version.page, None);
         let stream = (Stream::Host, None);
-        let to = ftl.append(now, stream, page, &bytes, &held.data, Cause::Host)?;
+        let to = ftl.append(now, stream, page, &bytes, &held.data, held.cause)?;
         self.active.wrote(tx, version, next, held, to);
-        Ok(now)
-    }
-
-    /// Invariants 1 and 2: erases every uncommitted version of a page, and every one that names it.
-    /// Returns when the erases are durable.
-    fn clear_the_way(&mut self, ftl: &mut Ftl, now: Nanos, page: Lpn) -> Result<Nanos, FtlError> {
-        while let Some(at) = self.next_in_the_way(page) {
-            let block = ftl.geometry().block_of(at);
-            ftl.seal_block(block); // D3
-            if ftl.block_state(block) != BlockState::Full {
-                let first = ftl.geometry().page(block, 0);
-                let pages = (first.0..first.0 + ftl.geometry().pages_per_block).map(Ppn);
-                let lost = pages.into_iter().find(|&at| ftl.is_live(at));
-                return Err(FtlError::Unreadable {
-                    at: lost.unwrap_or(at), // D5
-                });
-            }
-            collect(ftl, self, now, block)?;
-            make_room(ftl, self, now)?;
-        }
-        self.gates.pass(ftl, now, page)
+        let (next, done) = (now, to.done);
+        Ok(Taken { next, done })
     }
 
     fn next_in_the_way(&self, page: Lpn) -> Option<Ppn> {

@@ -4,7 +4,7 @@ use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
 use crate::commit::cycle::bench::{Bench, every_cut};
 use crate::commit::{DeviceError, Kind};
-use crate::ftl::Operation;
+use crate::ftl::{Cause, Operation};
 
 fn version(page: u32, number: u32) -> Version {
     Version {

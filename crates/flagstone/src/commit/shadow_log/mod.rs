@@ -19,10 +19,10 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use super::{Content, Found, Info, Isolation, table_bytes};
+use super::{Found, Info, Isolation, Taken, Write, table_bytes};
 use crate::ftl::{
-    BlockState, Cause, Format, Ftl, FtlError, Header, Kind as PageKind, Mounted, Owner, Slot,
-    Stream, Written, collect,
+    BlockState, Format, Ftl, FtlError, Header, Kind as PageKind, Mounted, Owner, Slot, Stream,
+    Written, collect,
 };
 use crate::layout;
 use crate::layout::{get, put};
@@ -254,9 +254,9 @@ impl ShadowLog {
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        at: Lpn,
-        content: Content<'_>,
-    ) -> Result<Nanos, FtlError> {
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        let Write { at, content, cause } = write;
         let own = self.x_map.get(&at).map(|row| row.at);
         // D1: the preceding version, not the page itself.
         let link = own.or(ftl.slot(at).ppn()).unwrap_or(Ppn::NONE);
@@ -265,12 +265,13 @@ impl ShadowLog {
         put(&mut bytes, tail::LINK, link.0.into());
         let (kind, data) = (content.kind(), content.bytes());
         let page = (kind, at, None);
-        let to = ftl.append(now, (Stream::Host, None), page, &bytes, data, Cause::Host)?;
+        let to = ftl.append(now, (Stream::Host, None), page, &bytes, data, cause)?;
         if let Some(own) = own {
             ftl.kill(own);
         }
         self.point(ftl, tx, at, kind, to);
-        Ok(now)
+        let (next, done) = (now, to.done);
+        Ok(Taken { next, done })
     }
 
     /// Where a transaction finds a page.

@@ -88,7 +88,8 @@ impl Bench {
     }
 
     fn write(&mut self, tx: TxId, page: u32, byte: u8) {
-        self.now = self.device.write(self.now, tx, Lpn(page), &[byte]).unwrap();
+        let taken = self.device.write(self.now, tx, Lpn(page), &[byte]);
+        self.now = taken.unwrap().next;
     }
 
     fn commit(&mut self, writes: &[(u32, u8)]) {

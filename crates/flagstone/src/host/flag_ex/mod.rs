@@ -49,16 +49,17 @@ mod tests;
 pub(super) use checkpoint::log_pages_min;
 pub(super) use open::open;
 
+use super::below::As;
 use super::config::Sabotage;
-use super::engine::{Engine, Manager};
-use super::frame::{Frame, Mark, Marks};
-use super::locks::{LockTable, Mode, Resource};
+use super::frame::{Frame, Mark};
+use super::locks::{Mode, Resource};
 use super::log::{Entry, Log, Lsn, Tape, What};
+use super::manager::{
+    Admission, Commit, CommitSteps, Manager, Memory, Redo, RollBack, Room, WriteBack,
+};
 use super::wal::{common, room_of};
-use super::{HostError, LogStats, Rid, Step, wait_for};
-use crate::commit::{MergedPage, Pending, RecordDevice};
-use crate::ftl::Ftl;
-use crate::nand::Flash;
+use super::{HostError, Rid, wait_for};
+use crate::commit::{MergedPage, Pending, room_beside};
 use crate::page::{Page, SlotNo};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
@@ -86,28 +87,20 @@ struct Tx {
     flushed: Nanos,
 }
 
-/// A log page that is to be written.
-type Held = Option<(Lpn, Vec<u8>)>;
-
 struct FlagEx {
-    device: RecordDevice,
     log: Log,
-    /// What the restart found, until it is over, and the master that is to be written then.
-    tape: Option<(Tape, Held)>,
     txs: BTreeMap<TxId, Tx>,
     /// Fresh records that an abort has put back, of pages that are not in the pool.
     orphans: BTreeMap<Rid, Before>,
     /// When what is committed in a page is durable, if that may still lie ahead.
     not_before: FxHashMap<Lpn, Nanos>,
-    /// When all pages written so far are durable, and all flags set.
-    written: Nanos,
-    flagged: Nanos,
     /// So far the LSN of a page may be ahead of the durable log.
     ahead: u64,
     max_c: u8,
+    page_bytes: usize,
     sabotage: Option<Sabotage>,
-    image: Vec<u8>,
-    merged: MergedPage,
+    /// Records of the page that was read last that are older than its image, and their LSNs.
+    restored: Vec<(SlotNo, Lsn)>,
     bytes: Vec<u8>,
 }
 
@@ -118,37 +111,15 @@ fn set(
     value: Option<&[u8]>,
     page_bytes: usize,
 ) -> Result<(), HostError> {
-    match value {
-        Some(value) => page
-            .put(rid.slot, value, page_bytes)
-            .map_err(|error| HostError::no_room(rid.page, error)),
-        None => {
-            page.remove(rid.slot);
-            Ok(())
-        }
-    }
-}
-
-/// Notes that a page has changed since `since`.
-fn touch(engine: &mut Engine, at: Lpn, since: Lsn) {
-    let frame = engine.pool.peek_mut(at).expect("it is in the pool");
-    if frame.changed == 0 || since < frame.changed {
-        frame.changed = since;
-    }
-    engine.pool.set_dirty(at, true);
+    let set = page.set(rid.slot, value, page_bytes);
+    set.map_err(|error| HostError::no_room(rid.page, error))
 }
 
 impl FlagEx {
     /// Whether a page would hold a record of so many bytes in place of the one that is there, with
     /// all that live transactions may put back and the list of what is pending (R11).
-    fn fits(
-        &self,
-        frame: &Frame,
-        tx: TxId,
-        rid: Rid,
-        len: Option<usize>,
-        page_bytes: usize,
-    ) -> Result<(), HostError> {
+    fn fits(&self, frame: &Frame, tx: TxId, rid: Rid, len: Option<usize>) -> Result<(), HostError> {
+        let page_bytes = self.page_bytes;
         let mut txs: Vec<TxId> = vec![tx];
         let mut slots = 1;
         let own = room_of(frame.page.get(rid.slot).map(<[u8]>::len));
@@ -173,7 +144,7 @@ impl FlagEx {
                 txs.push(mark.tx);
             }
         }
-        let list = page_bytes - self.device.room(txs.len(), slots);
+        let list = page_bytes - room_beside(page_bytes, txs.len(), slots);
         if needed + list > page_bytes {
             return Err(HostError::PageFull {
                 page: rid.page,
@@ -187,30 +158,24 @@ impl FlagEx {
 
 impl Manager for FlagEx {
     fn overhead(&self) -> usize {
-        let page_bytes = self.device.ftl().geometry().page_bytes as usize;
-        page_bytes - self.device.room(1, 1)
+        self.page_bytes - room_beside(self.page_bytes, 1, 1)
     }
 
-    fn space(&self) -> (u32, TxId) {
-        let (tape, _) = self.tape.as_ref().expect("before the restart");
-        let ids = tape.entries(0).map(|(_, entry)| entry.tx);
-        let last = ids.max().unwrap_or_default();
-        (
-            self.log.first().0,
-            last.max(tape.last_tx).max(self.device.last_tx()),
-        )
+    fn log(&self) -> Option<&Log> {
+        Some(&self.log)
     }
 
-    fn restart(&mut self, engine: &mut Engine, now: Nanos) -> Result<Nanos, HostError> {
-        restart::run(self, engine, now)
+    fn log_mut(&mut self) -> Option<&mut Log> {
+        Some(&mut self.log)
     }
 
-    fn load(&mut self, now: Nanos, at: Lpn, frame: &mut Frame) -> Result<Nanos, HostError> {
-        let done = self.device.read(now, at, &mut self.merged)?;
-        frame.page =
-            Page::parse(&self.merged.image).map_err(|error| HostError::PageDamaged(at, error))?;
-        frame.marks = Marks::default();
-        for Pending { tx, slots } in &self.merged.pending {
+    fn loaded(
+        &mut self,
+        at: Lpn,
+        frame: &mut Frame,
+        read: &mut MergedPage,
+    ) -> Result<(), HostError> {
+        for Pending { tx, slots } in &read.pending {
             let marks = slots.iter().map(|&slot| Mark {
                 slot,
                 tx: *tx,
@@ -219,47 +184,50 @@ impl Manager for FlagEx {
             });
             frame.marks.pending.extend(marks);
         }
+        self.restored = std::mem::take(&mut read.restored);
         let page = Rid { page: at, slot: 0 }..=Rid {
             page: at,
             slot: SlotNo::MAX,
         };
         let back: Vec<Rid> = self.orphans.range(page).map(|(&rid, _)| rid).collect();
-        let page_bytes = self.device.geometry().page_bytes as usize;
         for rid in back {
             let orphan = self.orphans.remove(&rid).expect("it was found");
-            set(&mut frame.page, rid, orphan.value.as_deref(), page_bytes)?;
+            let value = orphan.value.as_deref();
+            set(&mut frame.page, rid, value, self.page_bytes)?;
             let since = orphan.fresh.expect("only fresh records are orphans");
             frame.marks.fresh.insert(rid.slot, since);
-            if frame.changed == 0 || since < frame.changed {
-                frame.changed = since;
-            }
+            frame.touch(since);
         }
-        Ok(done)
+        Ok(())
     }
 
-    fn may_write_back(&self, _: &LockTable, _: Lpn, _: &Frame) -> bool {
-        true
+    fn enters(&self, frame: &Frame) -> Vec<TxId> {
+        let pending = frame.marks.pending.iter().map(|mark| mark.tx);
+        let mut new: Vec<TxId> = pending.filter(|tx| self.on_device(*tx).is_none()).collect();
+        new.sort_unstable();
+        new.dedup();
+        new
     }
 
-    fn write_back(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        at: Lpn,
-        frame: &mut Frame,
-    ) -> Result<Nanos, HostError> {
-        let mut issue = now;
-        if let Some(&ready) = self.not_before.get(&at) {
-            issue = issue.max(ready);
-        }
+    fn entered(&mut self, tx: TxId, _: TxId) {
+        self.txs
+            .get_mut(&tx)
+            .expect("what is pending is live")
+            .entered = true;
+    }
+
+    fn on_device(&self, tx: TxId) -> Option<TxId> {
+        self.txs.get(&tx)?.entered.then_some(tx)
+    }
+
+    fn write_back(&mut self, now: Nanos, at: Lpn, frame: &Frame) -> WriteBack {
+        let ready = self.not_before.get(&at);
+        let not_before = ready.map_or(now, |&ready| now.max(ready));
         // D2
         let lsn = frame.page.lsn();
-        if lsn > self.log.durable_at(issue) + self.ahead {
-            issue = self.log.force(&mut self.device, issue, lsn + 1)?;
-        }
+        let is_ahead = lsn > self.log.durable_at(not_before) + self.ahead;
         let mut pending: Vec<Pending> = Vec::new();
-        for mark in &mut frame.marks.pending {
-            (mark.since, mark.flushed) = (0, true);
+        for mark in &frame.marks.pending {
             match pending.iter_mut().find(|other| other.tx == mark.tx) {
                 Some(other) => other.slots.push(mark.slot),
                 None => pending.push(Pending {
@@ -268,62 +236,59 @@ impl Manager for FlagEx {
                 }),
             }
         }
-        for Pending { tx, .. } in &pending {
-            let known = self.txs.get_mut(tx).expect("what is pending is live");
-            if !known.entered {
-                known.entered = true;
-                self.device.enter(*tx)?;
-            }
+        WriteBack {
+            not_before,
+            log_to: is_ahead.then_some(lsn + 1),
+            how: As::Listing(pending),
         }
-        frame
-            .page
-            .emit(engine.page_bytes, &mut self.image)
-            .map_err(|error| HostError::PageDamaged(at, error))?;
-        let done = self.device.write(issue, at, &self.image, &pending)?;
-        for Pending { tx, .. } in &pending {
-            let known = self.txs.get_mut(tx).expect("looked up above");
+    }
+
+    fn written(&mut self, frame: &mut Frame, how: &As, done: Nanos) {
+        let As::Listing(pending) = how else {
+            unreachable!("pages are written with what is pending in them");
+        };
+        for Pending { tx, .. } in pending {
+            let known = self.txs.get_mut(tx).expect("what is pending is live");
             known.flushed = known.flushed.max(done);
+        }
+        for mark in &mut frame.marks.pending {
+            (mark.since, mark.flushed) = (0, true);
         }
         frame.owner = pending.first().map(|first| first.tx);
         frame.marks.fresh.clear();
-        self.written = self.written.max(done);
-        engine.stats.pages_written += 1;
-        Ok(issue)
     }
 
-    fn admit(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        tx: TxId,
-        rid: Rid,
-    ) -> Result<Step<()>, HostError> {
+    fn admit(&mut self, memory: &mut Memory, tx: TxId, rid: Rid) -> Admission {
         // R13
         let (what, mode) = (Resource::Updaters(rid.page), Mode::Counted(self.max_c));
-        let waits = wait_for(engine.locks.acquire(tx, what, mode));
-        Ok(waits.unwrap_or(Step::Done((), now)))
+        let waits = wait_for(memory.locks.acquire(tx, what, mode));
+        waits.map_or(Admission::Granted, Admission::Refused)
+    }
+
+    fn room(
+        &mut self,
+        memory: &Memory,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Room, HostError> {
+        let frame = memory.pool.peek(rid.page).expect("it was fetched");
+        let len = bytes.map(<[u8]>::len);
+        if frame.page.get(rid.slot).is_none() && len.is_none() {
+            return Ok(Room::Unneeded);
+        }
+        self.fits(frame, tx, rid, len)?;
+        self.log_room(memory, BARE + len.unwrap_or(0) as u64)
     }
 
     fn update(
         &mut self,
-        engine: &mut Engine,
-        now: Nanos,
+        memory: &mut Memory,
         tx: TxId,
         rid: Rid,
         bytes: Option<&[u8]>,
-    ) -> Result<Step<()>, HostError> {
-        let page_bytes = engine.page_bytes;
-        let frame = engine.pool.peek(rid.page).expect("it was fetched");
-        let old = frame.page.get(rid.slot);
-        if old.is_none() && bytes.is_none() {
-            return Ok(Step::Done((), now));
-        }
-        self.fits(frame, tx, rid, bytes.map(<[u8]>::len), page_bytes)?;
-        let body = bytes.map_or(0, <[u8]>::len) as u64;
-        if let Some(step) = self.make_room(engine, now, rid.page, BARE + body)? {
-            return Ok(step);
-        }
-        let frame = engine.pool.peek_mut(rid.page).expect("it was fetched");
+    ) -> Result<(), HostError> {
+        let frame = memory.frame(rid.page);
         let old = frame.page.get(rid.slot);
         let mut entry = Entry {
             // What is replaced is never put back from the log, so it is left out.
@@ -364,50 +329,45 @@ impl Manager for FlagEx {
                 flushed: false,
             }),
         }
-        set(&mut frame.page, rid, bytes, page_bytes)?;
+        set(&mut frame.page, rid, bytes, self.page_bytes)?;
         frame.page.set_lsn(lsn);
-        touch(engine, rid.page, lsn);
-        if self.log.unforced() >= engine.config.log_buffer_bytes as u64 {
-            let end = self.log.end();
-            self.log.force(&mut self.device, now, end)?;
-        }
-        Ok(Step::Done((), now))
+        frame.touch(lsn);
+        Ok(())
     }
 
-    fn commit(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
-        let Some(known) = self.txs.remove(&tx) else {
-            return Ok(Step::Done((), now));
+    fn commit(&mut self, memory: &mut Memory, _: Nanos, tx: TxId) -> Result<Commit, HostError> {
+        let Some(known) = self.txs.get(&tx) else {
+            return Ok(Commit::Nothing);
         };
-        let start = now.max(known.flushed);
         let in_buffer = known.pages.iter().any(|&page| {
-            let frame = engine.pool.peek(page);
+            let frame = memory.pool.peek(page);
             let mut marks = frame.into_iter().flat_map(|frame| &frame.marks.pending);
             marks.any(|mark| mark.tx == tx && mark.since != 0)
         });
-        let mut done = start;
+        let mut log_to = None;
         if in_buffer {
-            let lsn = self.log.append(&Entry::mark(What::Commit, tx, 0, &[]))?;
-            done = self.log.force(&mut self.device, start, lsn + 1)?;
+            let commit = Entry::mark(What::Commit, tx, 0, &[]);
+            log_to = Some(self.log.append(&commit)? + 1);
         }
-        if known.entered {
-            let from = match self.sabotage {
-                Some(Sabotage::FlagsBeforeLog) => start,
-                _ => done,
-            };
-            let flags = self.device.commit(from, tx)?;
-            self.flagged = self.flagged.max(flags);
-            if !in_buffer {
-                done = flags; // R15
-            }
-        }
-        if self.sabotage == Some(Sabotage::EarlyAcknowledgement) {
-            done = now;
-        }
+        Ok(Commit::Steps(CommitSteps {
+            not_before: known.flushed,
+            log_to,
+            ..CommitSteps::default()
+        }))
+    }
+
+    fn committed(&mut self, memory: &mut Memory, tx: TxId, done: Nanos) {
+        let Some(known) = self.txs.remove(&tx) else {
+            return;
+        };
         for page in known.pages {
             // What an earlier commit has in it may take longer: flags are not in the order of logs.
             let ready = self.not_before.entry(page).or_default();
-            *ready = done.max(*ready);
-            let Some(frame) = engine.pool.peek_mut(page) else {
+            *ready = match self.sabotage {
+                Some(Sabotage::NewestCommit) => done,
+                _ => done.max(*ready),
+            };
+            let Some(frame) = memory.pool.peek_mut(page) else {
                 continue;
             };
             let own = frame.marks.pending.extract_if(.., |mark| mark.tx == tx);
@@ -421,49 +381,79 @@ impl Manager for FlagEx {
                 frame.marks.fresh.insert(mark.slot, since);
             }
         }
-        self.checkpoint_if_due(engine, now)?;
-        Ok(Step::Done((), done))
     }
 
-    fn abort(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
+    fn abort(&mut self, memory: &mut Memory, tx: TxId) -> Result<RollBack, HostError> {
         let Some(known) = self.txs.remove(&tx) else {
-            return Ok(now);
+            return Ok(RollBack::Nothing);
         };
         for (rid, before) in known.before {
-            let Some(frame) = engine.pool.peek_mut(rid.page) else {
+            let Some(frame) = memory.pool.peek_mut(rid.page) else {
                 if before.fresh.is_some() {
                     self.orphans.insert(rid, before);
                 }
                 continue;
             };
-            let page_bytes = engine.page_bytes;
-            set(&mut frame.page, rid, before.value.as_deref(), page_bytes)?;
+            let value = before.value.as_deref();
+            set(&mut frame.page, rid, value, self.page_bytes)?;
             frame.marks.pending.retain(|mark| mark.slot != rid.slot);
             if let Some(since) = before.fresh {
                 frame.marks.fresh.insert(rid.slot, since);
-                touch(engine, rid.page, since);
+                frame.touch(since);
+                memory.mark(rid.page);
             }
         }
         for at in known.pages {
-            let Some(frame) = engine.pool.peek_mut(at) else {
+            let Some(frame) = memory.pool.peek_mut(at) else {
                 continue;
             };
             let marks = &frame.marks;
             let in_buffer = marks.pending.iter().any(|mark| mark.since != 0);
             if !in_buffer && marks.fresh.is_empty() {
                 frame.changed = 0;
-                engine.pool.set_dirty(at, false);
+                memory.mark(at);
             }
         }
-        if known.entered {
-            self.device.abort(now, tx)?;
+        Ok(RollBack::Forgotten)
+    }
+
+    fn checkpoint_due(&self, memory: &Memory) -> Option<Lsn> {
+        self.is_checkpoint_due(memory)
+    }
+
+    fn absent(&self, older_than: Lsn) -> Vec<Lpn> {
+        let is_old = |since: Option<Lsn>| since.is_some_and(|since| since < older_than);
+        let orphans = self.orphans.iter();
+        let old = orphans.filter(|(_, before)| is_old(before.fresh));
+        let mut pages: Vec<Lpn> = old.map(|(rid, _)| rid.page).collect();
+        pages.dedup();
+        pages
+    }
+
+    fn checkpoint(&mut self, memory: &Memory) -> Result<(Lsn, Lsn), HostError> {
+        self.log_checkpoint(memory)
+    }
+
+    fn analyse<'t>(&mut self, tape: &'t Tape) -> Result<Vec<Redo<'t>>, HostError> {
+        Ok(restart::changes(tape))
+    }
+
+    fn redo(&mut self, memory: &mut Memory, changes: Redo<'_>) -> Result<(), HostError> {
+        self.redo_page(memory, changes)
+    }
+
+    fn cleans_redone(&self) -> bool {
+        true // D2
+    }
+
+    fn restarted(&mut self, _: &Memory) -> Result<Lsn, HostError> {
+        if self.sabotage != Some(Sabotage::NoGap) {
+            self.log.skip(self.ahead);
         }
-        self.checkpoint_if_due(engine, now)?;
-        Ok(now)
+        Ok(Lsn::MAX)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
-        let mut all = self.device.memory();
         let mut before = self.orphans.len() * size_of::<(Rid, Before)>();
         for known in self.txs.values() {
             before += size_of::<(TxId, Tx)>() + known.pages.len() * size_of::<Lpn>();
@@ -475,33 +465,9 @@ impl Manager for FlagEx {
             before += values.map(|value| value.len()).sum::<usize>();
         }
         let not_before = self.not_before.capacity() * size_of::<(Lpn, Nanos)>();
-        all.push(("log_buffer", self.log.memory()));
-        all.push(("host_tx_table", (before + not_before) as u64));
-        all
-    }
-
-    fn log_stats(&self) -> LogStats {
-        self.log.stats()
-    }
-
-    fn reset_stats(&mut self) {
-        self.device.reset_stats();
-        self.log.reset_stats();
-    }
-
-    fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, HostError> {
-        Ok(self.device.erase_ahead(now)?)
-    }
-
-    fn ftl(&self) -> &Ftl {
-        self.device.ftl()
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.device.check()
-    }
-
-    fn into_flash(self: Box<Self>) -> Box<dyn Flash> {
-        self.device.into_flash()
+        vec![
+            ("log_buffer", self.log.memory()),
+            ("host_tx_table", (before + not_before) as u64),
+        ]
     }
 }

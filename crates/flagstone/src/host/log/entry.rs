@@ -63,6 +63,11 @@ const WHATS: [What; 11] = [
 const COMPENSATES: u8 = 128;
 
 impl What {
+    /// Whether it says how a record of a page has changed.
+    pub(in crate::host) fn is_change(self) -> bool {
+        matches!(self, What::Insert | What::Update | What::Delete)
+    }
+
     /// Whether a restart would write it again if it were not there.
     pub(super) fn is_bookkeeping(self) -> bool {
         self >= What::End

@@ -29,11 +29,11 @@ mod tests;
 pub(crate) use entry::is_log;
 pub(super) use entry::{Entry, Lsn, What};
 
-use super::HostError;
+use super::{HostConfig, HostError};
 use crate::layout;
 use crate::layout::{Record, get, put};
 use crate::units::{Lpn, Nanos, TxId};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 layout! {
     /// The master record of the host's log: where a restart begins.
@@ -86,6 +86,30 @@ pub(super) struct Place {
     pub(super) pages: u32,
     pub(super) page_bytes: usize,
     pub(super) buffer_bytes: usize,
+}
+
+impl Place {
+    /// The end of a device with so many pages; `what` says what needs at least `needed` of them.
+    pub(super) fn of(
+        config: &HostConfig,
+        pages: u32,
+        page_bytes: usize,
+        (needed, what): (u32, String),
+    ) -> Result<Place, HostError> {
+        let log_pages = config.log_pages;
+        if log_pages < needed || log_pages >= pages {
+            return Err(HostError::Config(format!(
+                "log_pages is {log_pages}: a log {what} needs at least {needed}, and the device has \
+                 {pages} pages in all"
+            )));
+        }
+        Ok(Place {
+            first: Lpn(pages - log_pages),
+            pages: log_pages,
+            page_bytes,
+            buffer_bytes: config.log_buffer_bytes,
+        })
+    }
 }
 
 /// What the log has counted.
@@ -143,6 +167,20 @@ impl Tape {
             at += len as u64;
             Some((lsn, entry))
         })
+    }
+
+    /// The highest transaction that it knows.
+    pub(super) fn highest_tx(&self) -> TxId {
+        let ids = self.entries(0).map(|(_, entry)| entry.tx);
+        ids.fold(self.last_tx, TxId::max)
+    }
+
+    /// Transactions with a commit record.
+    pub(super) fn committed(&self) -> BTreeSet<TxId> {
+        let commits = self
+            .entries(0)
+            .filter(|(_, entry)| entry.what == What::Commit);
+        commits.map(|(_, entry)| entry.tx).collect()
     }
 
     /// The record at an LSN, if one is there.
@@ -318,11 +356,6 @@ impl Log {
     /// The page in which the record at an LSN begins.
     pub(super) fn page_of_lsn(&self, lsn: Lsn) -> Lpn {
         self.page_of(lsn / self.payload)
-    }
-
-    /// The first page of the log.
-    pub(super) fn first(&self) -> Lpn {
-        self.place.first
     }
 
     /// Where the next record goes.

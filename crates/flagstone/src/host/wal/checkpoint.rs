@@ -8,12 +8,12 @@
 //! were written before it.
 
 use super::super::config::HostConfig;
-use super::super::engine::Engine;
 use super::super::log::{Entry, Lsn, PAGE_HEAD_BYTES, PAGES_MIN, What};
+use super::super::manager::Memory;
 use super::{BARE, HostError, Wal};
 use crate::layout;
 use crate::layout::{Record, put};
-use crate::units::{Lpn, Nanos, TxId};
+use crate::units::{Lpn, TxId};
 
 layout! {
     /// A live transaction in a checkpoint.
@@ -52,42 +52,13 @@ pub(in crate::host) fn log_pages_min(config: &HostConfig, page_bytes: usize) -> 
 }
 
 impl Wal {
-    /// Takes a checkpoint if the log has grown enough since the last.
-    pub(super) fn checkpoint_if_due(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-    ) -> Result<(), HostError> {
-        let [last, before] = self.log.checkpoints();
-        let bytes = bytes(engine.config.frames, self.txs.len() + 1);
-        let has_room = self.log.room() >= self.reserved_log + 2 * bytes;
-        let is_due = self.log.end() - last >= engine.checkpoint_bytes();
-        if is_due && has_room {
-            self.checkpoint(engine, now, before)?;
-        }
-        Ok(())
-    }
-
-    /// Takes a checkpoint, after writing out the pages that changed before `older_than`. Nobody
-    /// waits for it. Returns when it counts.
-    pub(super) fn checkpoint(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        older_than: Lsn,
-    ) -> Result<Nanos, HostError> {
-        self.write_group(now)?;
-        let ready = engine.clean_older(self, now, older_than)?;
-        let written = self.device.commit(ready, self.pages_tx)?;
-        let written = written.expect("plain waits for no group");
-        self.pages_tx = self.device.begin(written)?;
-
+    /// Logs a checkpoint. Gives where it begins, and the oldest record that a restart needs.
+    pub(super) fn log_checkpoint(&mut self, memory: &Memory) -> Result<(Lsn, Lsn), HostError> {
         let begin = self.mark(What::CheckpointBegin, &[])?;
         let mut oldest = begin;
         let mut body = Vec::new();
-        let txs: Vec<(TxId, Lsn, Lsn)> = self
-            .txs
-            .iter()
+        let txs = self.txs.iter();
+        let txs: Vec<_> = txs
             .map(|(&tx, known)| (tx, known.first, known.last))
             .collect();
         for (tx, first, last) in txs {
@@ -99,8 +70,7 @@ impl Wal {
             oldest = oldest.min(first);
         }
         self.flush(What::CheckpointTxs, &mut body)?;
-        let frames = engine.pool.iter().map(|(at, frame)| (at, frame.changed));
-        let mut dirty: Vec<(Lpn, Lsn)> = frames.filter(|&(_, since)| since != 0).collect();
+        let mut dirty: Vec<(Lpn, Lsn)> = memory.changed().collect();
         dirty.sort_unstable();
         for (at, since) in dirty {
             let mut item = [0; dirty_page::SIZE];
@@ -111,14 +81,7 @@ impl Wal {
         }
         self.flush(What::CheckpointPages, &mut body)?;
         self.mark(What::CheckpointEnd, &[])?;
-        let end = self.log.end();
-        let durable = self.log.force(&mut self.device, written, end)?;
-        let last_tx = engine.last_tx;
-        let done = self
-            .log
-            .point_to(&mut self.device, durable, begin, oldest, last_tx)?;
-        engine.stats.checkpoints += 1;
-        Ok(done)
+        Ok((begin, oldest))
     }
 
     fn mark(&mut self, what: What, body: &[u8]) -> Result<Lsn, HostError> {

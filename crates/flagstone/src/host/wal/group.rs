@@ -6,10 +6,8 @@
 //! neither committed nor to be rolled back. A checkpoint writes the group first: a transaction
 //! whose commit record is older than the checkpoint must not be in its table of live ones.
 
-use super::super::config::Sabotage;
-use super::super::engine::{Engine, Phase};
-use super::super::log::{Entry, Lsn, What};
-use super::super::{HostError, Step};
+use super::super::log::{Log, Lsn};
+use super::super::manager::{Commit, Memory, Phase};
 use super::Wal;
 use crate::units::{Nanos, TxId};
 
@@ -34,6 +32,45 @@ impl Group {
         }
     }
 
+    /// Whether commits wait for each other.
+    pub(super) fn waits(&self) -> bool {
+        !self.members.is_empty()
+    }
+
+    /// Nobody joins any more. Gives up to where the log holds the group, if there is one.
+    pub(super) fn close(&mut self) -> Option<Lsn> {
+        self.deadline = None;
+        self.members.last().map(|&(_, last)| last + 1)
+    }
+
+    /// The group is durable. Gives its members, and where their commit records are.
+    pub(super) fn tell(&mut self, done: Nanos) -> Vec<(TxId, Lsn)> {
+        let members = std::mem::take(&mut self.members);
+        for &(tx, _) in &members {
+            self.told.push((tx, done));
+        }
+        members
+    }
+
+    /// When the last member is durable, which need not be told.
+    pub(super) fn told_last(&mut self) -> Nanos {
+        self.told.pop().expect("it was the last").1
+    }
+
+    pub(super) fn told(&mut self) -> Vec<(TxId, Nanos)> {
+        std::mem::take(&mut self.told)
+    }
+
+    /// When the group has to be written, or asked for.
+    pub(super) fn deadline(&self, log: &Log) -> Option<Nanos> {
+        let last = self.members.last();
+        let forced = last.is_some_and(|&(_, last)| log.is_forced(last));
+        if forced || !self.told.is_empty() {
+            return Some(Nanos::ZERO);
+        }
+        self.deadline
+    }
+
     pub(super) fn memory(&self) -> u64 {
         let members = self.members.capacity() * size_of::<(TxId, Lsn)>();
         (members + self.told.capacity() * size_of::<(TxId, Nanos)>()) as u64
@@ -41,67 +78,18 @@ impl Group {
 }
 
 impl Wal {
-    /// The commit record of a transaction is in the log, at this LSN: writes it, or lets it wait.
-    pub(super) fn join_group(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        tx: TxId,
-        lsn: Lsn,
-    ) -> Result<Step<()>, HostError> {
+    /// The commit record of a transaction is in the log, at this LSN: it is written, or waits.
+    pub(super) fn join_group(&mut self, memory: &Memory, now: Nanos, tx: TxId, lsn: Lsn) -> Commit {
         self.group.members.push((tx, lsn));
         let runs = |(other, phase): (&TxId, &Phase)| {
-            *other != tx && *phase == Phase::Live && engine.locks.awaited(*other).is_none()
+            *other != tx && *phase == Phase::Live && memory.locks.awaited(*other).is_none()
         };
         let waits = self.group.wait > Nanos::ZERO && !self.log.fills_page();
-        if waits && engine.txs.iter().any(runs) {
+        if waits && memory.txs.iter().any(runs) {
             let latest = now + self.group.wait;
             self.group.deadline.get_or_insert(latest);
-            engine.txs.insert(tx, Phase::Committing);
-            return Ok(Step::Waits);
+            return Commit::Waits;
         }
-        self.write_group(now)?;
-        let own = self.group.told.pop().expect("it was the last");
-        Ok(Step::Done((), own.1))
-    }
-
-    /// Makes the commits that wait durable, and ends their transactions.
-    pub(super) fn write_group(&mut self, now: Nanos) -> Result<(), HostError> {
-        self.group.deadline = None;
-        let Some(&(_, last)) = self.group.members.last() else {
-            return Ok(());
-        };
-        let mut done = now;
-        if self.sabotage != Some(Sabotage::EarlyAcknowledgement) {
-            done = self.log.force(&mut self.device, now, last + 1)?;
-        }
-        for (tx, lsn) in std::mem::take(&mut self.group.members) {
-            self.log.append(&Entry::mark(What::End, tx, lsn, &[]))?;
-            self.forget(tx);
-            self.group.told.push((tx, done));
-        }
-        Ok(())
-    }
-
-    /// Writes the group if its time is up or nobody else comes. Gives the commits that are over.
-    pub(super) fn settle_group(
-        &mut self,
-        now: Nanos,
-        flush: bool,
-    ) -> Result<Vec<(TxId, Nanos)>, HostError> {
-        if flush || self.group_deadline().is_some_and(|due| due <= now) {
-            self.write_group(now)?;
-        }
-        Ok(std::mem::take(&mut self.group.told))
-    }
-
-    /// When the group has to be written, or asked for.
-    pub(super) fn group_deadline(&self) -> Option<Nanos> {
-        let last = self.group.members.last();
-        let forced = last.is_some_and(|&(_, last)| self.log.is_forced(last));
-        if forced || !self.group.told.is_empty() {
-            return Some(Nanos::ZERO);
-        }
-        self.group.deadline
+        Commit::WithGroup
     }
 }

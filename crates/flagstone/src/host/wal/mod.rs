@@ -37,14 +37,14 @@ mod tests;
 
 pub(super) use checkpoint::log_pages_min;
 
+use super::below::{As, Below};
 use super::config::{HostConfig, Sabotage};
-use super::engine::{Engine, Manager};
 use super::frame::Frame;
-use super::locks::LockTable;
-use super::log::{Entry, Log, Lsn, Place, Store, Tape, What};
-use super::{HostError, LogStats, Rid, Step, Why};
+use super::log::{Entry, Log, Lsn, Place, Tape, What};
+use super::manager::{Commit, Manager, Memory, Opened, Redo, RollBack, Room, WriteBack};
+use super::{HostError, Rid};
 use crate::commit::{Device, Kind, Options};
-use crate::ftl::{Config, Ftl};
+use crate::ftl::Config;
 use crate::layout::Record;
 use crate::nand::Flash;
 use crate::page::{Page, record_head};
@@ -72,40 +72,17 @@ struct Tx {
 }
 
 struct Wal {
-    device: Device,
-    /// The transaction on the device that data pages are written in; what it is good for is to wait
-    /// for them.
-    pages_tx: TxId,
     log: Log,
-    /// What the restart found, until it is over.
-    tape: Option<Tape>,
     txs: BTreeMap<TxId, Tx>,
     /// Bytes of pages that are kept free for what live transactions may take back.
     reserved: FxHashMap<Lpn, u32>,
     /// Log bytes that are kept free for the ends of transactions.
     reserved_log: u64,
     group: Group,
+    frames: usize,
     sabotage: Option<Sabotage>,
-    image: Vec<u8>,
-    /// A record that is taken back.
-    record: Vec<u8>,
     /// The bytes of a record as they will be.
     bytes: Vec<u8>,
-}
-
-impl Store for Device {
-    fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError> {
-        into.clear();
-        let (done, bytes) = self.read(now, None, at)?;
-        into.extend_from_slice(bytes.unwrap_or_default());
-        Ok(done)
-    }
-
-    fn put(&mut self, now: Nanos, at: Lpn, bytes: &[u8]) -> Result<Nanos, HostError> {
-        let tx = self.begin(now)?;
-        let taken = self.write(now, tx, at, bytes)?;
-        Ok(self.commit(taken, tx)?.expect("plain waits for no group"))
-    }
 }
 
 /// Starts the device and looks at the log.
@@ -115,44 +92,34 @@ pub(super) fn open(
     options: &Options,
     config: &HostConfig,
     now: Nanos,
-) -> Result<(Box<dyn Manager>, Nanos), HostError> {
+) -> Result<Opened, HostError> {
     let page_bytes = flash.geometry().page_bytes as usize;
-    let mut device = Device::open(flash, Kind::Plain, device, options, now)?;
-    let needed = checkpoint::log_pages_min(config, page_bytes);
-    if config.log_pages < needed || config.log_pages >= device.pages() {
-        return Err(HostError::Config(format!(
-            "log_pages is {}: a log for {} frames needs at least {needed}, and the device has {} \
-             pages in all",
-            config.log_pages,
-            config.frames,
-            device.pages()
-        )));
-    }
-    let place = Place {
-        first: Lpn(device.pages() - config.log_pages),
-        pages: config.log_pages,
-        page_bytes,
-        buffer_bytes: config.log_buffer_bytes,
-    };
-    device.set_log_from(place.first);
+    let device = Device::open(flash, Kind::Plain, device, options, now)?;
     let opened = device.recovered_at();
+    let needed = checkpoint::log_pages_min(config, page_bytes);
+    let what = format!("for {} frames", config.frames);
+    let place = Place::of(config, device.pages(), page_bytes, (needed, what))?;
+    let mut device = Below::pages(device);
     let (log, tape) = Log::open(&mut device, opened, place)?;
-    let done = tape.done;
+    device.begin_apart(tape.done)?;
     let wal = Wal {
-        pages_tx: device.begin(done)?,
-        device,
         log,
-        tape: Some(tape),
         txs: BTreeMap::new(),
         reserved: FxHashMap::default(),
         reserved_log: 0,
         group: Group::new(config.group_wait),
+        frames: config.frames,
         sabotage: config.sabotage,
-        image: Vec::new(),
-        record: Vec::new(),
         bytes: Vec::new(),
     };
-    Ok((Box::new(wal), done))
+    Ok(Opened {
+        device,
+        manager: Box::new(wal),
+        pages: place.first.0,
+        last_tx: tape.highest_tx(),
+        done: tape.done,
+        tape: Some(tape),
+    })
 }
 
 /// Bytes that a record takes in a page.
@@ -169,16 +136,6 @@ pub(super) fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
 }
 
 impl Wal {
-    /// Appends a record; one that is forced if the buffer is full.
-    fn append(&mut self, now: Nanos, entry: &Entry<'_>, buffer: u64) -> Result<Lsn, HostError> {
-        let lsn = self.log.append(entry)?;
-        if self.log.unforced() >= buffer {
-            let end = self.log.end();
-            self.log.force(&mut self.device, now, end)?;
-        }
-        Ok(lsn)
-    }
-
     /// Frees what was kept for a transaction that has ended.
     fn forget(&mut self, tx: TxId) {
         let Some(ended) = self.txs.remove(&tx) else {
@@ -194,26 +151,50 @@ impl Wal {
         }
     }
 
-    /// Makes sure that the log takes so many bytes more and still has room for what is reserved.
-    fn make_room(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
+    /// Whether the page takes a record of other length beside all that live transactions may take
+    /// back there.
+    fn fits(
+        &self,
+        frame: &Frame,
         tx: TxId,
-        bytes: u64,
-    ) -> Result<Option<Step<()>>, HostError> {
-        let checkpoint = checkpoint::bytes(engine.config.frames, self.txs.len() + 1);
-        if self.log.room() >= bytes + self.reserved_log + checkpoint {
-            return Ok(None);
+        at: Lpn,
+        (before, after): (usize, usize),
+        page_bytes: usize,
+    ) -> Result<(), HostError> {
+        if after <= before {
+            return Ok(());
         }
-        // Who has asked to commit keeps nothing, and is no victim.
-        self.write_group(now)?;
+        let own = self.txs.get(&tx).map_or(0, |known| {
+            let here = known.freed.iter().filter(|(page, _)| *page == at);
+            here.map(|(_, bytes)| *bytes).sum()
+        });
+        let kept = self.reserved.get(&at).copied().unwrap_or(0) - own;
+        let needed = frame.page.image_bytes() - before + after + kept as usize;
+        if needed > page_bytes {
+            return Err(HostError::PageFull {
+                page: at,
+                needed,
+                page_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether the log takes so many bytes more and still has room for what is reserved.
+    fn log_room(&self, tx: TxId, bytes: u64, log_pages: u32) -> Result<Room, HostError> {
+        let checkpoint = checkpoint::bytes(self.frames, self.txs.len() + 1);
         let needed = bytes + self.reserved_log + checkpoint;
+        if self.log.room() >= needed {
+            return Ok(Room::Enough);
+        }
+        if self.group.waits() {
+            // Who has asked to commit keeps nothing, and is no victim.
+            return Ok(Room::AfterGroup);
+        }
         let first = self.txs.values().map(|known| known.first).min();
         let oldest = first.unwrap_or(self.log.end());
         if self.log.room_from(oldest) >= needed + checkpoint {
-            self.checkpoint(engine, now, Lsn::MAX)?;
-            return Ok(None);
+            return Ok(Room::AfterCheckpoint);
         }
         // Alone in an empty log it has to fit; if it does not, to start it again would not help.
         let own = self.txs.get(&tx);
@@ -221,55 +202,10 @@ impl Wal {
         let oldest = self.txs.iter().min_by_key(|(_, known)| known.first);
         match oldest {
             Some((&victim, _)) if own + 2 * checkpoint <= self.log.capacity() => {
-                Ok(Some(Step::Abort {
-                    victim,
-                    why: Why::LogFull,
-                }))
+                Ok(Room::AfterAbort(victim))
             }
-            _ => Err(HostError::LogFull {
-                pages: engine.config.log_pages,
-            }),
+            _ => Err(HostError::LogFull { pages: log_pages }),
         }
-    }
-
-    /// Takes a change back on its page and logs that. Returns when it is done.
-    fn undo(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        entry: &Entry<'_>,
-    ) -> Result<Nanos, HostError> {
-        let here = engine.pool.contains(entry.page);
-        let fetched = engine.fetch(self, now, entry.page, true)?;
-        let now = fetched.ok_or(HostError::PoolFull {
-            frames: engine.config.frames,
-        })?;
-        engine.stats.pages_read_back += u64::from(!here);
-        let back = Entry {
-            what: match entry.what {
-                What::Insert => What::Delete,
-                What::Delete => What::Insert,
-                same => same,
-            },
-            compensates: true,
-            replaced: entry.new.len() as u16,
-            old: &[],
-            new: entry.old,
-            ..*entry
-        };
-        let lsn = self.append(now, &back, engine.config.log_buffer_bytes as u64)?;
-        let frame = engine.pool.peek_mut(entry.page).expect("it was fetched");
-        redo(
-            &mut frame.page,
-            &back,
-            lsn,
-            engine.page_bytes,
-            &mut self.bytes,
-        )?;
-        if frame.changed == 0 {
-            frame.changed = lsn;
-        }
-        Ok(now)
     }
 }
 
@@ -303,111 +239,83 @@ pub(super) fn redo(
 }
 
 impl Manager for Wal {
-    fn space(&self) -> (u32, TxId) {
-        let tape = self.tape.as_ref().expect("before the restart");
-        let ids = tape.entries(0).map(|(_, entry)| entry.tx);
-        (
-            self.log.first().0,
-            ids.max().max(Some(tape.last_tx)).expect("at least one"),
-        )
+    fn log(&self) -> Option<&Log> {
+        Some(&self.log)
     }
 
-    fn restart(&mut self, engine: &mut Engine, now: Nanos) -> Result<Nanos, HostError> {
-        let tape = self.tape.take().expect("once");
-        restart::run(self, engine, now, &tape)
+    fn log_mut(&mut self) -> Option<&mut Log> {
+        Some(&mut self.log)
     }
 
-    fn load(&mut self, now: Nanos, at: Lpn, frame: &mut Frame) -> Result<Nanos, HostError> {
-        let (done, bytes) = self.device.read(now, None, at)?;
-        frame.page = Page::parse(bytes.unwrap_or_default())
-            .map_err(|error| HostError::PageDamaged(at, error))?;
-        Ok(done)
-    }
-
-    fn may_write_back(&self, _: &LockTable, _: Lpn, _: &Frame) -> bool {
-        true
-    }
-
-    fn write_back(
-        &mut self,
-        engine: &mut Engine,
-        now: Nanos,
-        at: Lpn,
-        frame: &mut Frame,
-    ) -> Result<Nanos, HostError> {
-        let mut issue = now;
-        if self.sabotage != Some(Sabotage::PageBeforeLog) {
-            issue = self
-                .log
-                .force(&mut self.device, now, frame.page.lsn() + 1)?;
+    fn write_back(&mut self, _: Nanos, _: Lpn, frame: &Frame) -> WriteBack {
+        let unlogged = self.sabotage == Some(Sabotage::PageBeforeLog);
+        WriteBack {
+            not_before: Nanos::ZERO,
+            log_to: (!unlogged).then(|| frame.page.lsn() + 1),
+            how: As::Apart,
         }
-        frame
-            .page
-            .emit(engine.page_bytes, &mut self.image)
-            .map_err(|error| HostError::PageDamaged(at, error))?;
-        engine.stats.pages_written += 1;
-        Ok(self.device.write(issue, self.pages_tx, at, &self.image)?)
+    }
+
+    fn room(
+        &mut self,
+        memory: &Memory,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Room, HostError> {
+        let frame = memory.pool.peek(rid.page).expect("it was fetched");
+        let (old, new) = (
+            frame.page.get(rid.slot).map(<[u8]>::len),
+            bytes.map(<[u8]>::len),
+        );
+        if old.is_none() && new.is_none() {
+            return Ok(Room::Unneeded);
+        }
+        let lengths = (room_of(old), room_of(new));
+        self.fits(frame, tx, rid.page, lengths, memory.page_bytes)?;
+        // The record, and what may follow: its compensation, and the end of the transaction.
+        let body = old.unwrap_or(0) + new.unwrap_or(0);
+        let most = 6 * BARE + 2 * body as u64;
+        self.log_room(tx, most, memory.config.log_pages)
+    }
+
+    fn log_begin(&mut self, tx: TxId) -> Result<bool, HostError> {
+        if self.txs.contains_key(&tx) {
+            return Ok(false);
+        }
+        let first = self.log.append(&Entry::mark(What::Begin, tx, 0, &[]))?;
+        let begun = Tx {
+            first,
+            last: first,
+            logged: BARE,
+            reserved: 3 * BARE,
+            freed: Vec::new(),
+        };
+        self.reserved_log += begun.reserved;
+        self.txs.insert(tx, begun);
+        Ok(true)
     }
 
     fn update(
         &mut self,
-        engine: &mut Engine,
-        now: Nanos,
+        memory: &mut Memory,
         tx: TxId,
         rid: Rid,
         bytes: Option<&[u8]>,
-    ) -> Result<Step<()>, HostError> {
+    ) -> Result<(), HostError> {
         let Rid { page: at, slot } = rid;
-        let frame = engine.pool.peek(at).expect("it was fetched");
+        let page_bytes = memory.page_bytes;
+        let frame = memory.frame(at);
         let old = frame.page.get(slot);
-        if old.is_none() && bytes.is_none() {
-            return Ok(Step::Done((), now));
-        }
         let (before, after) = (
             room_of(old.map(<[u8]>::len)),
             room_of(bytes.map(<[u8]>::len)),
         );
-        if after > before {
-            let own = self.txs.get(&tx).map_or(0, |known| {
-                let here = known.freed.iter().filter(|(page, _)| *page == at);
-                here.map(|(_, bytes)| *bytes).sum()
-            });
-            let kept = self.reserved.get(&at).copied().unwrap_or(0) - own;
-            let needed = frame.page.image_bytes() - before + after + kept as usize;
-            if needed > engine.page_bytes {
-                return Err(HostError::PageFull {
-                    page: at,
-                    needed,
-                    page_bytes: engine.page_bytes,
-                });
-            }
-        }
-        // The record, and what may follow: its compensation, and the end of the transaction.
-        let body = old.map_or(0, <[u8]>::len) + bytes.map_or(0, <[u8]>::len);
-        let most = 6 * BARE + 2 * body as u64;
-        if let Some(step) = self.make_room(engine, now, tx, most)? {
-            return Ok(step);
-        }
-        let buffer = engine.config.log_buffer_bytes as u64;
-        if !self.txs.contains_key(&tx) {
-            let first = self.append(now, &Entry::mark(What::Begin, tx, 0, &[]), buffer)?;
-            let begun = Tx {
-                first,
-                last: first,
-                logged: BARE,
-                reserved: 3 * BARE,
-                freed: Vec::new(),
-            };
-            self.reserved_log += begun.reserved;
-            self.txs.insert(tx, begun);
-        }
-        let frame = engine.pool.peek_mut(at).expect("it was fetched");
-        let old = frame.page.get(slot);
-        let prev = self.txs[&tx].last;
+        let known = self.txs.get_mut(&tx).expect("it has begun");
         let mut entry = Entry {
             page: at,
             slot,
-            ..Entry::mark(What::Update, tx, prev, &[])
+            ..Entry::mark(What::Update, tx, known.last, &[])
         };
         match (old, bytes) {
             (Some(old), Some(new)) => {
@@ -424,21 +332,13 @@ impl Manager for Wal {
         let undo = BARE + entry.old.len() as u64;
         let logged = undo + entry.new.len() as u64;
         let lsn = self.log.append(&entry)?;
-        if frame.changed == 0 {
-            frame.changed = lsn;
-        }
-        match bytes {
-            Some(bytes) => frame
-                .page
-                .put(slot, bytes, engine.page_bytes)
-                .map_err(|error| HostError::no_room(at, error))?,
-            None => {
-                frame.page.remove(slot);
-            }
-        }
+        frame
+            .page
+            .set(slot, bytes, page_bytes)
+            .map_err(|error| HostError::no_room(at, error))?;
         frame.page.set_lsn(lsn);
+        frame.touch(lsn);
         frame.owner = Some(tx);
-        let known = self.txs.get_mut(&tx).expect("it has begun");
         known.last = lsn;
         known.logged += logged;
         known.reserved += undo;
@@ -448,89 +348,127 @@ impl Manager for Wal {
             known.freed.push((at, freed));
             *self.reserved.entry(at).or_default() += freed;
         }
-        if self.log.unforced() >= buffer {
-            let end = self.log.end();
-            self.log.force(&mut self.device, now, end)?;
-        }
-        Ok(Step::Done((), now))
+        Ok(())
     }
 
-    fn commit(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
+    fn commit(&mut self, memory: &mut Memory, now: Nanos, tx: TxId) -> Result<Commit, HostError> {
         let Some(known) = self.txs.get(&tx) else {
-            return Ok(Step::Done((), now));
+            return Ok(Commit::Nothing);
         };
         let commit = Entry::mark(What::Commit, tx, known.last, &[]);
         let lsn = self.log.append(&commit)?;
-        let step = self.join_group(engine, now, tx, lsn)?;
-        self.checkpoint_if_due(engine, now)?;
-        Ok(step)
+        Ok(self.join_group(memory, now, tx, lsn))
     }
 
-    fn abort(&mut self, engine: &mut Engine, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
-        let Some(known) = self.txs.get(&tx) else {
-            return Ok(now);
-        };
-        let (mut next, mut now) = (known.last, now);
-        let buffer = engine.config.log_buffer_bytes as u64;
-        self.append(now, &Entry::mark(What::Abort, tx, next, &[]), buffer)?;
-        let mut record = std::mem::take(&mut self.record);
-        while next != 0 {
-            now = self.log.read(&mut self.device, now, next, &mut record)?;
-            let at = self.log.page_of_lsn(next);
-            let (entry, _) = Entry::parse(&record).ok_or(HostError::LogDamaged(at))?;
-            if entry.what != What::Begin {
-                now = self.undo(engine, now, &entry)?;
-            }
-            next = entry.prev;
+    fn group(&mut self) -> Option<Lsn> {
+        self.group.close()
+    }
+
+    fn group_written(&mut self, done: Nanos) -> Result<(), HostError> {
+        for (tx, lsn) in self.group.tell(done) {
+            self.log.append(&Entry::mark(What::End, tx, lsn, &[]))?;
+            self.forget(tx);
         }
-        self.record = record;
-        self.append(now, &Entry::mark(What::End, tx, 0, &[]), buffer)?;
-        self.forget(tx);
-        self.checkpoint_if_due(engine, now)?;
-        Ok(now)
+        Ok(())
     }
 
-    fn acknowledged(
-        &mut self,
-        _: &mut Engine,
-        now: Nanos,
-        flush: bool,
-    ) -> Result<Vec<(TxId, Nanos)>, HostError> {
-        self.settle_group(now, flush)
+    fn told_last(&mut self) -> Nanos {
+        self.group.told_last()
+    }
+
+    fn told(&mut self) -> Vec<(TxId, Nanos)> {
+        self.group.told()
     }
 
     fn deadline(&self) -> Option<Nanos> {
-        self.group_deadline()
+        self.group.deadline(&self.log)
+    }
+
+    fn abort(&mut self, _: &mut Memory, tx: TxId) -> Result<RollBack, HostError> {
+        let Some(known) = self.txs.get(&tx) else {
+            return Ok(RollBack::Nothing);
+        };
+        let abort = Entry::mark(What::Abort, tx, known.last, &[]);
+        self.log.append(&abort)?;
+        Ok(RollBack::From(known.last))
+    }
+
+    fn undo(&mut self, memory: &mut Memory, entry: &Entry<'_>) -> Result<(), HostError> {
+        let back = Entry {
+            what: match entry.what {
+                What::Insert => What::Delete,
+                What::Delete => What::Insert,
+                same => same,
+            },
+            compensates: true,
+            replaced: entry.new.len() as u16,
+            old: &[],
+            new: entry.old,
+            ..*entry
+        };
+        let lsn = self.log.append(&back)?;
+        let page_bytes = memory.page_bytes;
+        let frame = memory.frame(entry.page);
+        redo(&mut frame.page, &back, lsn, page_bytes, &mut self.bytes)?;
+        frame.touch(lsn);
+        Ok(())
+    }
+
+    fn undone(&mut self, tx: TxId) -> Result<(), HostError> {
+        self.log.append(&Entry::mark(What::End, tx, 0, &[]))?;
+        self.forget(tx);
+        Ok(())
+    }
+
+    fn checkpoint_due(&self, memory: &Memory) -> Option<Lsn> {
+        let [last, before] = self.log.checkpoints();
+        let bytes = checkpoint::bytes(self.frames, self.txs.len() + 1);
+        let has_room = self.log.room() >= self.reserved_log + 2 * bytes;
+        let is_due = self.log.end() - last >= memory.checkpoint_bytes();
+        (is_due && has_room).then_some(before)
+    }
+
+    fn checkpoint(&mut self, memory: &Memory) -> Result<(Lsn, Lsn), HostError> {
+        self.log_checkpoint(memory)
+    }
+
+    fn analyse<'t>(&mut self, tape: &'t Tape) -> Result<Vec<Redo<'t>>, HostError> {
+        self.repeat_history(tape)
+    }
+
+    fn redo(&mut self, memory: &mut Memory, (at, changes): Redo<'_>) -> Result<(), HostError> {
+        let page_bytes = memory.page_bytes;
+        let frame = memory.frame(at);
+        for (lsn, entry) in changes {
+            if restart::lacks(frame.page.lsn(), lsn) {
+                redo(&mut frame.page, &entry, lsn, page_bytes, &mut self.bytes)?;
+                frame.touch(lsn);
+            }
+        }
+        Ok(())
+    }
+
+    fn next_undo<'t>(&mut self, tape: &'t Tape) -> Result<Option<Entry<'t>>, HostError> {
+        self.next_loser(tape)
+    }
+
+    fn restarted(&mut self, _: &Memory) -> Result<Lsn, HostError> {
+        let losers: Vec<TxId> = self.txs.keys().copied().collect();
+        for tx in losers {
+            self.undone(tx)?;
+        }
+        // The next restart takes room of the log as well: where little is left, pages are written
+        // out, so that the log is kept from here on.
+        let is_tight = self.log.room() < 4 * checkpoint::bytes(self.frames, 1);
+        Ok(if is_tight { Lsn::MAX } else { 0 })
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
-        let mut all = self.device.memory();
         let freed: usize = self.txs.values().map(|tx| tx.freed.capacity()).sum();
         let txs = self.txs.len() * size_of::<(TxId, Tx)>() + freed * size_of::<(Lpn, u32)>();
         let reserved = self.reserved.capacity() * size_of::<(Lpn, u32)>();
-        all.push(("log_buffer", self.log.memory()));
-        all.push((
-            "host_tx_table",
-            (txs + reserved) as u64 + self.group.memory(),
-        ));
-        all
-    }
-
-    fn log_stats(&self) -> LogStats {
-        self.log.stats()
-    }
-
-    fn reset_stats(&mut self) {
-        self.device.reset_stats();
-        self.log.reset_stats();
-    }
-
-    fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, HostError> {
-        Ok(self.device.erase_ahead(now)?)
-    }
-
-    fn ftl(&self) -> &Ftl {
-        self.device.ftl()
+        let tables = (txs + reserved) as u64 + self.group.memory();
+        vec![("log_buffer", self.log.memory()), ("host_tx_table", tables)]
     }
 
     fn check(&self) -> Result<(), String> {
@@ -539,10 +477,6 @@ impl Manager for Wal {
             let kept = self.reserved_log;
             return Err(format!("the log keeps {kept} bytes, {reserved} are needed"));
         }
-        self.device.check()
-    }
-
-    fn into_flash(self: Box<Self>) -> Box<dyn Flash> {
-        self.device.into_flash()
+        Ok(())
     }
 }

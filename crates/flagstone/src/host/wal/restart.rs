@@ -15,12 +15,12 @@
 //! so that nothing is undone twice however often the power fails.
 
 use super::super::config::Sabotage;
-use super::super::engine::Engine;
 use super::super::log::{Entry, Lsn, Tape, What};
-use super::checkpoint::{self, dirty_page, live_tx};
-use super::{HostError, Tx, Wal, redo};
+use super::super::manager::Redo;
+use super::checkpoint::{dirty_page, live_tx};
+use super::{HostError, Tx, Wal};
 use crate::layout::get;
-use crate::units::{Lpn, Nanos, TxId};
+use crate::units::{Lpn, TxId};
 use std::collections::BTreeMap;
 
 #[cfg(test)]
@@ -43,46 +43,62 @@ impl Found {
 }
 
 /// Whether a page with such an LSN lacks a change: @F, and not @E.
-fn lacks(page: Lsn, change: Lsn) -> bool {
+pub(super) fn lacks(page: Lsn, change: Lsn) -> bool {
     page < change
 }
 
-pub(super) fn run(
-    wal: &mut Wal,
-    engine: &mut Engine,
-    now: Nanos,
-    tape: &Tape,
-) -> Result<Nanos, HostError> {
-    let found = analyse(tape);
-    let mut done = repeat_history(wal, engine, now, tape, &found)?;
-    for (&tx, &(first, last, committed)) in &found.txs {
-        let known = Tx {
-            first,
-            last,
-            ..Tx::default()
+impl Wal {
+    /// Finds the winners, which are over, and the losers. Gives what may be missing on the pages,
+    /// of winners and losers alike, in the order of the log.
+    pub(super) fn repeat_history<'t>(
+        &mut self,
+        tape: &'t Tape,
+    ) -> Result<Vec<Redo<'t>>, HostError> {
+        let found = analyse(tape);
+        for (&tx, &(first, last, committed)) in &found.txs {
+            let known = Tx {
+                first,
+                last,
+                ..Tx::default()
+            };
+            self.txs.insert(tx, known);
+            if committed {
+                self.log.append(&Entry::mark(What::End, tx, last, &[]))?;
+                self.forget(tx);
+            }
+        }
+        let Some(&from) = found.pages.values().min() else {
+            return Ok(Vec::new());
         };
-        wal.txs.insert(tx, known);
-        if committed {
-            wal.log.append(&Entry::mark(What::End, tx, last, &[]))?;
-            wal.forget(tx);
+        let missing = tape
+            .entries(from)
+            .filter(|(lsn, entry)| entry.what.is_change() && found.may_lack(entry.page, *lsn));
+        let each = |(lsn, entry): (Lsn, Entry<'t>)| (entry.page, vec![(lsn, entry)]);
+        Ok(missing.map(each).collect())
+    }
+
+    /// Of what the losers did and nobody has taken back, the youngest change of all.
+    pub(super) fn next_loser<'t>(
+        &mut self,
+        tape: &'t Tape,
+    ) -> Result<Option<Entry<'t>>, HostError> {
+        if self.sabotage == Some(Sabotage::NoUndo) {
+            return Ok(None);
+        }
+        loop {
+            let youngest = self.txs.values_mut().max_by_key(|known| known.last);
+            let Some(known) = youngest.filter(|known| known.last != 0) else {
+                return Ok(None);
+            };
+            let damaged = HostError::LogDamaged(self.log.page_of_lsn(known.last));
+            let entry = tape.entry(known.last).ok_or(damaged)?;
+            known.last = entry.prev;
+            let again = self.sabotage == Some(Sabotage::UndoCompensation);
+            if entry.what.is_change() && (!entry.compensates || again) {
+                return Ok(Some(entry));
+            }
         }
     }
-    if wal.sabotage != Some(Sabotage::NoUndo) {
-        done = undo(wal, engine, done, tape)?;
-    }
-    let losers: Vec<TxId> = wal.txs.keys().copied().collect();
-    for tx in losers {
-        wal.log.append(&Entry::mark(What::End, tx, 0, &[]))?;
-        wal.forget(tx);
-    }
-    // The next restart takes room of the log as well: where little is left, pages are written out,
-    // so that the log is kept from here on.
-    let checkpoint = checkpoint::bytes(engine.config.frames, 1);
-    let older_than = match wal.log.room() < 4 * checkpoint {
-        true => Lsn::MAX,
-        false => 0,
-    };
-    wal.checkpoint(engine, done, older_than)
 }
 
 fn analyse(tape: &Tape) -> Found {
@@ -121,61 +137,4 @@ fn analyse(tape: &Tape) -> Found {
         }
     }
     found
-}
-
-/// Redoes what is missing on the pages, of winners and losers alike.
-fn repeat_history(
-    wal: &mut Wal,
-    engine: &mut Engine,
-    now: Nanos,
-    tape: &Tape,
-    found: &Found,
-) -> Result<Nanos, HostError> {
-    let Some(&from) = found.pages.values().min() else {
-        return Ok(now);
-    };
-    let mut now = now;
-    for (lsn, entry) in tape.entries(from) {
-        let changes = matches!(entry.what, What::Insert | What::Update | What::Delete);
-        if !changes || !found.may_lack(entry.page, lsn) {
-            continue;
-        }
-        let fetched = engine.fetch(wal, now, entry.page, true)?;
-        now = fetched.expect("every page can be written out");
-        let frame = engine.pool.peek_mut(entry.page).expect("it was fetched");
-        if lacks(frame.page.lsn(), lsn) {
-            redo(
-                &mut frame.page,
-                &entry,
-                lsn,
-                engine.page_bytes,
-                &mut wal.bytes,
-            )?;
-            if frame.changed == 0 {
-                frame.changed = lsn;
-            }
-        } else if frame.changed == 0 {
-            engine.pool.set_dirty(entry.page, false);
-        }
-    }
-    Ok(now)
-}
-
-/// Takes back what the losers did, the youngest change of all first.
-fn undo(wal: &mut Wal, engine: &mut Engine, now: Nanos, tape: &Tape) -> Result<Nanos, HostError> {
-    let mut now = now;
-    loop {
-        let youngest = wal.txs.iter().max_by_key(|(_, known)| known.last);
-        let Some((&tx, known)) = youngest.filter(|(_, known)| known.last != 0) else {
-            return Ok(now);
-        };
-        let damaged = HostError::LogDamaged(wal.log.page_of_lsn(known.last));
-        let entry = tape.entry(known.last).ok_or(damaged)?;
-        let changes = matches!(entry.what, What::Insert | What::Update | What::Delete);
-        let again = wal.sabotage == Some(Sabotage::UndoCompensation);
-        if changes && (!entry.compensates || again) {
-            now = wal.undo(engine, now, &entry)?;
-        }
-        wal.txs.get_mut(&tx).expect("it was found").last = entry.prev;
-    }
 }

@@ -32,7 +32,7 @@ mod range;
 mod tests;
 mod tree;
 
-use super::{Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
+use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
 use crate::layout::Record;
 use crate::units::Nanos;
 
@@ -146,17 +146,11 @@ impl Index for BPlusTree {
         self.tree.settle(now)
     }
 
-    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        self.settle(now)
-    }
-
     fn check(&mut self) -> Result<(), String> {
         self.tree.check().map(|_| ())
     }
 
-    fn stats(&self) -> IndexStats {
-        self.tree.cache.stats()
-    }
+    of_cache!(tree.cache);
 
     fn reset_stats(&mut self) {
         self.tree.cache.reset_stats();
@@ -169,13 +163,5 @@ impl Index for BPlusTree {
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
         self.tree.counts.figures().to_vec()
-    }
-
-    fn store(&mut self) -> &mut dyn Store {
-        self.tree.cache.store()
-    }
-
-    fn into_store(self: Box<Self>) -> Box<dyn Store> {
-        self.tree.cache.into_store()
     }
 }

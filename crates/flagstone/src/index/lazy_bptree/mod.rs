@@ -58,7 +58,7 @@ mod super_group;
 mod tests;
 
 use super::bptree::{Change, ORDER, Shape, Span, Tree};
-use super::{Index, IndexError, IndexStats, Info, Key, Setting, Settings, Store, Value};
+use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
 use crate::units::Nanos;
 use pool::{BlockId, CancelOut, Policy, Pool, Request, Rules, Waiting};
 use super_group::SuperGroups;
@@ -369,9 +369,7 @@ impl Index for LazyTree {
         self.tree.above.check(&nodes)
     }
 
-    fn stats(&self) -> IndexStats {
-        self.tree.cache.stats()
-    }
+    of_cache!(tree.cache);
 
     fn reset_stats(&mut self) {
         self.tree.cache.reset_stats();
@@ -412,13 +410,5 @@ impl Index for LazyTree {
         figures.push(("requests_per_commit", each));
         figures.extend(tree.figures());
         figures
-    }
-
-    fn store(&mut self) -> &mut dyn Store {
-        self.tree.cache.store()
-    }
-
-    fn into_store(self: Box<Self>) -> Box<dyn Store> {
-        self.tree.cache.into_store()
     }
 }

@@ -44,8 +44,8 @@ mod tests;
 mod tree;
 
 use super::bptree::READ_AHEAD;
-use super::{ByteIndex, Index, IndexError, IndexStats, Info, Key, Limits};
-use super::{Setting, Settings, Store, Value};
+use super::{ByteIndex, Index, IndexError, Info, Key, Limits};
+use super::{Setting, Settings, Store, Value, of_cache};
 use crate::layout::Record;
 use crate::units::{Lpn, Nanos};
 use numbers::{Lengths, Numbers};
@@ -213,17 +213,11 @@ impl Index for PrefixBPlusTree {
         self.tree.settle(now)
     }
 
-    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        self.settle(now)
-    }
-
     fn check(&mut self) -> Result<(), String> {
         self.tree.check()
     }
 
-    fn stats(&self) -> IndexStats {
-        self.tree.cache.stats()
-    }
+    of_cache!(tree.cache);
 
     fn reset_stats(&mut self) {
         self.tree.cache.reset_stats();
@@ -250,14 +244,6 @@ impl Index for PrefixBPlusTree {
         ]
         .map(|(name, count)| (name, count as f64))
         .to_vec()
-    }
-
-    fn store(&mut self) -> &mut dyn Store {
-        self.tree.cache.store()
-    }
-
-    fn into_store(self: Box<Self>) -> Box<dyn Store> {
-        self.tree.cache.into_store()
     }
 }
 

@@ -59,7 +59,7 @@ mod tests;
 use super::bucket::{Shape, hash};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, IndexStats, Info, Key, Settings, Store, Value};
+use super::{Cache, Index, IndexError, Info, Key, Settings, Store, Value, of_cache};
 use crate::layout::Record;
 use crate::units::{Lpn, Nanos};
 use costs::Costs;
@@ -391,9 +391,7 @@ impl Index for Sal {
         self.check_all()
     }
 
-    fn stats(&self) -> IndexStats {
-        self.cache.stats()
-    }
+    of_cache!(cache);
 
     fn reset_stats(&mut self) {
         self.cache.reset_stats();
@@ -443,13 +441,5 @@ impl Index for Sal {
             ("speedup", self.costs.speedup()),
             ("write_read", self.costs.ratio()),
         ]
-    }
-
-    fn store(&mut self) -> &mut dyn Store {
-        self.cache.store()
-    }
-
-    fn into_store(self: Box<Self>) -> Box<dyn Store> {
-        self.cache.into_store()
     }
 }

@@ -1,0 +1,350 @@
+//! The seam between the host's engine and its recovery managers. A manager decides what has to be
+//! written when, and what a restart makes of it; the engine does it. A manager sees what is in
+//! memory ([`Memory`], and its log). It has no device: it can only name the step that comes next.
+
+use super::below::{As, Below};
+use super::config::HostConfig;
+use super::frame::Frame;
+use super::locks::{LockTable, Mode};
+use super::log::{Entry, Log, Lsn, Tape};
+use super::{HostError, Rid, Step};
+use crate::buffer::Pool;
+use crate::commit::MergedPage;
+use crate::units::{Lpn, Nanos, TxId};
+use std::collections::BTreeMap;
+
+/// How far a transaction is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Live,
+    /// It waits for its group.
+    Committing,
+    /// It is over at the instant at which its locks are released.
+    Ending,
+}
+
+/// Frames, locks, live transactions.
+pub(super) struct Memory {
+    pub(super) pool: Pool<Frame>,
+    pub(super) locks: LockTable,
+    pub(super) txs: BTreeMap<TxId, Phase>,
+    pub(super) config: HostConfig,
+    pub(super) last_tx: TxId,
+    pub(super) page_bytes: usize,
+    /// The instant of the last call: no later one is for an earlier instant, though what a call
+    /// waits for lies behind it.
+    pub(super) clock: Nanos,
+}
+
+impl Memory {
+    pub(super) fn new(config: &HostConfig, page_bytes: usize, last_tx: TxId) -> Memory {
+        Memory {
+            pool: Pool::new(config.frames, config.policy, &config.policy_options),
+            locks: LockTable::default(),
+            txs: BTreeMap::new(),
+            config: config.clone(),
+            last_tx,
+            page_bytes,
+            clock: Nanos::ZERO,
+        }
+    }
+
+    /// A page that was fetched.
+    pub(super) fn frame(&mut self, at: Lpn) -> &mut Frame {
+        self.pool.peek_mut(at).expect("it was fetched")
+    }
+
+    /// Tells the pool whether a page has changed. Until then an access for a write counts as a
+    /// change.
+    pub(super) fn mark(&mut self, at: Lpn) {
+        if let Some(frame) = self.pool.peek(at) {
+            let changed = frame.changed != 0;
+            self.pool.set_dirty(at, changed);
+        }
+    }
+
+    /// Pages that have changed, with the LSN of the first change, in the order of the frames.
+    pub(super) fn changed(&self) -> impl Iterator<Item = (Lpn, Lsn)> {
+        let frames = self.pool.iter().map(|(at, frame)| (at, frame.changed));
+        frames.filter(|&(_, since)| since != 0)
+    }
+
+    /// Log bytes from one checkpoint to the next.
+    pub(super) fn checkpoint_bytes(&self) -> u64 {
+        let pages = match self.config.checkpoint_every {
+            0 => self.config.log_pages / 4,
+            pages => pages,
+        };
+        u64::from(pages.max(1)) * self.page_bytes as u64
+    }
+}
+
+/// A database that was started as far as its device and its log.
+pub(super) struct Opened {
+    pub(super) device: Below,
+    pub(super) manager: Box<dyn Manager>,
+    /// What is in the log.
+    pub(super) tape: Option<Tape>,
+    /// Logical pages for records.
+    pub(super) pages: u32,
+    /// The highest transaction identifier on the device.
+    pub(super) last_tx: TxId,
+    pub(super) done: Nanos,
+}
+
+/// Whether a transaction may change a record.
+pub(super) enum Admission {
+    Granted,
+    /// Once the device knows it.
+    Enters,
+    Refused(Step<()>),
+}
+
+/// What a page that is written out needs.
+pub(super) struct WriteBack {
+    /// Not before this instant,
+    pub(super) not_before: Nanos,
+    /// nor before the log is durable up to here.
+    pub(super) log_to: Option<Lsn>,
+    pub(super) how: As,
+}
+
+/// Whether the log takes a change.
+pub(super) enum Room {
+    Enough,
+    /// There is nothing to change.
+    Unneeded,
+    /// Once the commits that wait for each other are written; then it is asked again.
+    AfterGroup,
+    /// Once a checkpoint has written all pages out.
+    AfterCheckpoint,
+    /// Once this transaction is aborted.
+    AfterAbort(TxId),
+}
+
+/// What a commit takes.
+pub(super) enum Commit {
+    /// The transaction has to wait before anything is done.
+    Refused(Step<()>),
+    /// It changed nothing.
+    Nothing,
+    /// It is in the log, and written with its group: later, or now.
+    Waits,
+    WithGroup,
+    Steps(CommitSteps),
+}
+
+/// One after the other.
+#[derive(Default)]
+pub(super) struct CommitSteps {
+    /// The device has to know the transaction.
+    pub(super) enters: bool,
+    /// Wait until then.
+    pub(super) not_before: Nanos,
+    /// Write these pages, each when the device has taken the one before.
+    pub(super) pages: Vec<Lpn>,
+    /// Force the log, which commits. Then nobody waits for the device's own commit.
+    pub(super) log_to: Option<Lsn>,
+}
+
+/// What a roll-back takes.
+pub(super) enum RollBack {
+    /// The transaction changed nothing.
+    Nothing,
+    /// Its changes are out of the frames.
+    Forgotten,
+    /// Its changes are taken back one by one, the one with this log record first.
+    From(Lsn),
+}
+
+/// Changes of a page that a restart makes again.
+pub(super) type Redo<'t> = (Lpn, Vec<(Lsn, Entry<'t>)>);
+
+/// A recovery manager. The engine has checked the arguments and holds the locks before any of these
+/// is called.
+pub(super) trait Manager {
+    /// Bytes that a page needs beside its records while one of them is changed.
+    fn overhead(&self) -> usize {
+        0
+    }
+
+    /// Its log.
+    fn log(&self) -> Option<&Log> {
+        None
+    }
+
+    /// Its log, for the engine to write.
+    fn log_mut(&mut self) -> Option<&mut Log> {
+        None
+    }
+
+    /// How a place among the transactions of the device is locked, if these are bounded.
+    fn place(&self) -> Option<Mode> {
+        None
+    }
+
+    /// In which transaction of the device a page is read.
+    fn reads_in(&self, _at: Lpn) -> Option<TxId> {
+        None
+    }
+
+    /// A page was read.
+    fn loaded(
+        &mut self,
+        _at: Lpn,
+        _frame: &mut Frame,
+        _read: &mut MergedPage,
+    ) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    /// Whether a changed page may be written out now.
+    fn may_write_back(&self, _locks: &LockTable, _at: Lpn, _frame: &Frame) -> bool {
+        true
+    }
+
+    /// Transactions that the device has to know before a page is written.
+    fn enters(&self, _frame: &Frame) -> Vec<TxId> {
+        Vec::new()
+    }
+
+    /// What a changed page needs that is written out at `now`.
+    fn write_back(&mut self, now: Nanos, at: Lpn, frame: &Frame) -> WriteBack;
+
+    /// A page was written out, and is durable at `done` at the earliest.
+    fn written(&mut self, _frame: &mut Frame, _how: &As, _done: Nanos) {}
+
+    /// A transaction is one of the device's, where it has another identifier.
+    fn entered(&mut self, _tx: TxId, _on_device: TxId) {}
+
+    /// Its identifier there, if the device knows it.
+    fn on_device(&self, _tx: TxId) -> Option<TxId> {
+        None
+    }
+
+    /// Whose identifier that is.
+    fn of_device(&self, on_device: TxId) -> TxId {
+        on_device
+    }
+
+    /// A transaction has the lock and wants to change a record: whether it may go on.
+    fn admit(&mut self, _memory: &mut Memory, _tx: TxId, _rid: Rid) -> Admission {
+        Admission::Granted
+    }
+
+    /// Whether there is room for a change of a record whose page is in the pool, in the page and in
+    /// the log.
+    fn room(
+        &mut self,
+        memory: &Memory,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Room, HostError>;
+
+    /// Logs that a transaction begins, if it has to be logged. Says whether it did.
+    fn log_begin(&mut self, _tx: TxId) -> Result<bool, HostError> {
+        Ok(false)
+    }
+
+    /// Changes a record. An error changes nothing.
+    fn update(
+        &mut self,
+        memory: &mut Memory,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<(), HostError>;
+
+    /// Commits. What waits for a lock is asked again.
+    fn commit(&mut self, memory: &mut Memory, now: Nanos, tx: TxId) -> Result<Commit, HostError>;
+
+    /// What was to be done for a commit is done, at `done`.
+    fn committed(&mut self, _memory: &mut Memory, _tx: TxId, _done: Nanos) {}
+
+    /// The group of commits that wait for each other is to be written: up to where in the log.
+    fn group(&mut self) -> Option<Lsn> {
+        None
+    }
+
+    /// The group is durable.
+    fn group_written(&mut self, _done: Nanos) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    /// When the member that joined the group last is durable: it need not be told.
+    fn told_last(&mut self) -> Nanos {
+        unreachable!("only a manager with groups answers `WithGroup`")
+    }
+
+    /// Members of groups that are written, with the instant of each, since the last call.
+    fn told(&mut self) -> Vec<(TxId, Nanos)> {
+        Vec::new()
+    }
+
+    /// When the group has to be written, or asked for.
+    fn deadline(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Rolls back.
+    fn abort(&mut self, memory: &mut Memory, tx: TxId) -> Result<RollBack, HostError>;
+
+    /// Takes a logged change back, whose page was fetched.
+    fn undo(&mut self, _memory: &mut Memory, _entry: &Entry<'_>) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    /// All changes of a transaction are taken back.
+    fn undone(&mut self, _tx: TxId) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    /// Whether a checkpoint is due, and from which change on pages may stay as they are.
+    fn checkpoint_due(&self, _memory: &Memory) -> Option<Lsn> {
+        None
+    }
+
+    /// Pages that are not in the pool and yet have changed before `older_than`.
+    fn absent(&self, _older_than: Lsn) -> Vec<Lpn> {
+        Vec::new()
+    }
+
+    /// Logs a checkpoint. Gives where it begins, and the oldest record that a restart needs.
+    fn checkpoint(&mut self, _memory: &Memory) -> Result<(Lsn, Lsn), HostError> {
+        unreachable!("a manager with a log takes checkpoints")
+    }
+
+    /// What of the log a restart makes again, in this order.
+    fn analyse<'t>(&mut self, _tape: &'t Tape) -> Result<Vec<Redo<'t>>, HostError> {
+        Ok(Vec::new())
+    }
+
+    /// Makes changes of a page again that was fetched, as far as it lacks them.
+    fn redo(&mut self, _memory: &mut Memory, _changes: Redo<'_>) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    /// Whether pages that were redone have to be on flash before anything else is logged.
+    fn cleans_redone(&self) -> bool {
+        false
+    }
+
+    /// The next change that a restart takes back.
+    fn next_undo<'t>(&mut self, _tape: &'t Tape) -> Result<Option<Entry<'t>>, HostError> {
+        Ok(None)
+    }
+
+    /// All is as it should be but for a checkpoint. Gives from which change on it may leave pages
+    /// as they are.
+    fn restarted(&mut self, _memory: &Memory) -> Result<Lsn, HostError> {
+        Ok(0)
+    }
+
+    /// Bytes of each structure in memory.
+    fn memory(&self) -> Vec<(&'static str, u64)>;
+
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
