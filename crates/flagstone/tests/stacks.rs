@@ -106,7 +106,7 @@ fn a_refusal_says_why() {
             "page 40 is beyond the device, which has 40",
         );
         says(
-            device.write(now, first, Lpn(1), &[0; 257]),
+            device.write(now, first, Lpn(1), &[0; 257]).map(drop),
             "257 bytes do not fit a page of 256",
         );
         says(

@@ -297,19 +297,6 @@ fn every_stack_survives_three_cuts_in_a_row_with_every_fault() {
 }
 
 #[test]
-fn a_page_waits_for_all_commits_that_are_in_it_not_for_the_last_one() {
-    // A flag of an earlier commit is set later than the log of a later one is durable.
-    for id in [
-        "cfc-ex/s224683950/b23/w4x24/f15/c90-f233-t/c4-1398-n/c4-6945-t",
-        "afc-ex/s1965289537/b23/w4x24/f15/c294-3d56-t/c21-2803-n/c51-8f7f-n",
-        "afc-ex/s3549034621/b11/w4x24/f15/c101-1226-n/c117-ec90-t/c10-9363-n",
-    ] {
-        let (_, result) = replay(&id.parse().expect("a run id"));
-        assert_eq!(result, Ok(()), "{id}");
-    }
-}
-
-#[test]
 fn a_database_on_a_device_without_transactions_or_that_lies_fails() {
     let plain = Subject::Stack(Stack::Force(Kind::Plain));
     assert!(run(&campaign_on(plain)).violations_total > 100);

@@ -337,9 +337,14 @@ impl Ring {
         (updates * each) as u64 > self.room() as u64 * self.pages / 4
     }
 
-    /// Whether half of the log is in use.
-    pub(super) fn is_half_full(&self) -> bool {
-        self.used() > self.pages / 2
+    /// Whether a third of the log is in use: the rest is for restarts, each of which may be cut.
+    pub(super) fn is_third_full(&self) -> bool {
+        self.used() > self.pages / 3
+    }
+
+    /// Whether an eighth of the log was filled from a place on.
+    pub(super) fn has_grown_since(&self, from: Lsn) -> bool {
+        self.end() - from > self.room() as u64 * self.pages / 8
     }
 
     /// Adds a record; it is in memory until [`Ring::force`].

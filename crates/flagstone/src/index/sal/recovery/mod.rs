@@ -16,7 +16,7 @@
 //!                 lose an older change that waits too.
 //!             R4. A restart flushes what it has repeated before it undoes, so that each key's
 //!                 records have the set that it is in.
-//!             R5. Where half of the log is in use, what may have to be undone is carried on behind
+//!             R5. Where a third of the log is in use, what may have to be undone is carried on behind
 //!                 it, and transactions that live may fill a quarter of the log: one that stays
 //!                 long would keep the log from its end, and a restart from undoing it.
 
@@ -237,7 +237,9 @@ impl Transactions {
 
     /// Takes a checkpoint which needs nothing before `from`, but what the tables name.
     fn checkpoint_from(&mut self, from: Lsn, now: Nanos) -> Result<Nanos, IndexError> {
-        self.dirty.retain(|&set, _| self.index.logs.count(set) > 0);
+        if !self.redoing {
+            self.dirty.retain(|&set, _| self.index.logs.count(set) > 0);
+        }
         let live = self
             .live
             .iter()
@@ -253,10 +255,10 @@ impl Transactions {
         self.ring.save(self.below.borrow_mut().store.as_mut(), now)
     }
 
-    /// Where half of the log is in use, flushes all sets and carries the updates on that may have
+    /// Where a third of the log is in use, flushes all sets and carries the updates on that may have
     /// to be undone, so that nothing before them is needed.
     fn make_room(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
-        if !self.ring.is_half_full() {
+        if !self.ring.is_third_full() {
             return Ok(now);
         }
         let covers = self.ring.end() - 1;
@@ -265,27 +267,36 @@ impl Transactions {
         if self.flaw == Flaw::NotCarried {
             return self.checkpoint(now);
         }
-        let from = self.ring.end();
-        for (&tx, live) in &mut self.live {
-            live.0 = Lsn::MAX;
-            let mut at = live.1;
-            while let Some(&Record {
-                prev, ref entry, ..
-            }) = self.undo.get(&at)
-            {
-                if let Entry::Update(update) = *entry {
-                    let entry = Entry::Carried(at, update);
-                    live.0 = live.0.min(self.ring.append(&Record { tx, prev, entry }));
-                }
-                at = prev;
+        let behind = self.ring.end();
+        self.carry(now, behind)
+    }
+
+    /// Carries the updates on that may have to be undone, as far as they are known, and takes a
+    /// checkpoint that needs of the log what lies from `behind` on.
+    fn carry(&mut self, now: Nanos, behind: Lsn) -> Result<Nanos, IndexError> {
+        for (
+            &at,
+            &Record {
+                tx,
+                prev,
+                ref entry,
+            },
+        ) in &self.undo
+        {
+            if let (Entry::Update(update), true) = (entry, self.live.contains_key(&tx)) {
+                let entry = Entry::Carried(at, *update);
+                self.ring.append(&Record { tx, prev, entry });
             }
         }
-        self.checkpoint_from(from, now)
+        for live in self.live.values_mut() {
+            live.0 = behind;
+        }
+        self.checkpoint_from(behind, now)
     }
 
     /// Takes a checkpoint when it is time.
     fn care(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        if self.ring.is_half_full() {
+        if self.ring.is_third_full() {
             self.make_room(now)
         } else if self.flushes.is_multiple_of(self.checkpoint_every) {
             self.checkpoint(now)

@@ -14,6 +14,7 @@ impl Transactions {
         self.restart.records = found.len() as u64;
         self.analyse(&found);
         self.redoing = true;
+        let mut kept = self.ring.end();
         // Redo: what was done after the last flush that has it, in order.
         for (lsn, record) in &found {
             self.next = self.next.max(record.tx + 1);
@@ -47,6 +48,10 @@ impl Transactions {
                 self.undo.insert(*lsn, record.clone());
                 self.locks.insert(update.key, record.tx);
             }
+            if self.ring.has_grown_since(kept) && self.flaw == Flaw::None {
+                now = self.keep_what_is_redone(now, *lsn)?;
+                kept = self.ring.end();
+            }
         }
         // What was repeated may be in other sets than the log says, where repeating split some:
         // nothing of it stays in the buffer, and the flush is of the sets of both.
@@ -56,7 +61,10 @@ impl Transactions {
             now = self.index.flush(now)?;
             self.index.drained.extend(self.dirty.keys());
             now = self.bracket(now, covers)?;
-            now = self.make_room(now)?;
+            if self.flaw != Flaw::NotCarried {
+                let behind = self.ring.end();
+                now = self.carry(now, behind)?;
+            }
         }
         self.restart.losers = self.live.len() as u64;
         if self.flaw == Flaw::NoUndo {
@@ -67,6 +75,16 @@ impl Transactions {
             now = self.do_abort(now, SalTx(tx))?;
         }
         self.force(now)
+    }
+
+    /// Makes the next restart begin behind `lsn`, up to which history was repeated. A restart that is
+    /// cut again and again would fill the log otherwise.
+    fn keep_what_is_redone(&mut self, now: Nanos, lsn: Lsn) -> Result<Nanos, IndexError> {
+        let now = self.index.flush(now)?;
+        let repeated = self.dirty.iter().filter(|(_, first)| **first <= lsn);
+        self.index.drained.extend(repeated.map(|(set, _)| *set));
+        let now = self.bracket(now, lsn)?;
+        self.carry(now, lsn + 1)
     }
 
     /// The tables as they were when the power went, from the last checkpoint on.
