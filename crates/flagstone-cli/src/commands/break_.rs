@@ -39,9 +39,9 @@ pub struct Args {
     /// cut points in all [default: 20000, with --long 10000000].
     #[arg(long)]
     cuts: Option<String>,
-    /// A campaign of hours: one seed after the other on all that is named, or on protocols, databases
-    /// and indexes where nothing is. It keeps its record in this folder, so that it can be stopped at
-    /// any time and goes on when it is called again, also with more --cuts.
+    /// A campaign of hours: one seed after the other on all that is named, or on protocols,
+    /// databases and indexes where nothing is. It keeps its record in this folder, so that it can
+    /// be stopped at any time and goes on when it is called again, also with more --cuts.
     #[arg(long, value_name = "FOLDER", conflicts_with = "as_published")]
     long: Option<PathBuf>,
     /// Power cuts of one run, one after the other, recovery included.

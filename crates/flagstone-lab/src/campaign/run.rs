@@ -195,7 +195,8 @@ impl<'a> Run<'a> {
             Until::Leisure => STEPS_AFTER,
             Until::Restart => 0,
         };
-        if until == Until::Leisure && self.known.may_fill {
+        let stays_full = self.id.base.subject.may_stay_full();
+        if until == Until::Leisure && self.known.may_fill && !stays_full {
             world.prove(&mut self.known, &mut self.dice)?;
         }
         for step in 0..steps {

@@ -6,9 +6,9 @@
 //!
 //! ```text
 //! device    small      two planes, a little room
-//!           wide       four or eight planes with slow programs, hardly any room, and wear levelling
-//!                      that hardly rests: several collections at one instant, and copies in flight
-//!                      while others begin
+//!           wide       four or eight planes with slow programs, hardly any room, and wear
+//!                      levelling that hardly rests: several collections at one instant, and
+//!                      copies in flight while others begin
 //!           full       as few blocks as the protocol takes
 //!           odd        other planes, channels, blocks and pages, with and without summary pages
 //! habits    even       four clients, transactions of a few writes

@@ -192,8 +192,8 @@ impl PowerCut {
         self.issued += 1;
         Ok(self.cut.is_some_and(|cut| match self.aim {
             Aim::Any => cut.at == at,
-            aim => cut.at <= at && aim == kind,
-        } || cut.at + PATIENCE <= at))
+            aim => cut.at <= at && (aim == kind || at - cut.at >= PATIENCE),
+        }))
     }
 
     /// Whether an erase at `now` overtakes what other blocks are programmed with.

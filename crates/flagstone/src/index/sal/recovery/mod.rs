@@ -16,8 +16,8 @@
 //!                 lose an older change that waits too.
 //!             R4. A restart flushes what it has repeated before it undoes, so that each key's
 //!                 records have the set that it is in.
-//!             R5. Where a third of the log is in use, what may have to be undone is carried on behind
-//!                 it, and transactions that live may fill a quarter of the log: one that stays
+//!             R5. Where a third of the log is in use, what may have to be undone is carried on
+//!                 behind it. Transactions that live may fill a quarter of the log. One that stays
 //!                 long would keep the log from its end, and a restart from undoing it.
 
 mod below;
@@ -255,8 +255,8 @@ impl Transactions {
         self.ring.save(self.below.borrow_mut().store.as_mut(), now)
     }
 
-    /// Where a third of the log is in use, flushes all sets and carries the updates on that may have
-    /// to be undone, so that nothing before them is needed.
+    /// Where a third of the log is in use, flushes all sets and carries the updates on that may
+    /// have to be undone, so that nothing before them is needed.
     fn make_room(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
         if !self.ring.is_third_full() {
             return Ok(now);

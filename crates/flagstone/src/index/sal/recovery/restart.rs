@@ -77,8 +77,8 @@ impl Transactions {
         self.force(now)
     }
 
-    /// Makes the next restart begin behind `lsn`, up to which history was repeated. A restart that is
-    /// cut again and again would fill the log otherwise.
+    /// Makes the next restart begin behind `lsn`, up to which history was repeated. Restarts that
+    /// are cut would fill the log otherwise.
     fn keep_what_is_redone(&mut self, now: Nanos, lsn: Lsn) -> Result<Nanos, IndexError> {
         let now = self.index.flush(now)?;
         let repeated = self.dirty.iter().filter(|(_, first)| **first <= lsn);
