@@ -37,6 +37,9 @@ fn campaign(name: &str, cuts: u64) -> Campaign {
     }
 }
 
+/// Where runs get their bases.
+type BaseOf<B> = Box<dyn Fn(&BaseId) -> B + Sync>;
+
 /// Outcomes on so many threads, in the order of the ids.
 fn outcomes<B: Deref<Target = Made>>(
     ids: &[RunId],
@@ -51,7 +54,7 @@ fn outcomes<B: Deref<Target = Made>>(
 /// Runs whose outcomes differ if they are carried out in another order on other threads.
 fn that_differ<B: Deref<Target = Made>>(
     mut ids: Vec<RunId>,
-    base_of: impl Fn() -> Box<dyn Fn(&BaseId) -> B + Sync>,
+    base_of: impl Fn() -> BaseOf<B>,
 ) -> Vec<RunId> {
     let forward = outcomes(&ids, 1, &*base_of());
     ids.reverse();
@@ -70,7 +73,7 @@ fn that_differ<B: Deref<Target = Made>>(
 fn runs_are_the_same_in_any_order_on_any_number_of_threads() {
     for name in KINDS {
         let ids: Vec<RunId> = campaign(name, 240).ids().collect();
-        let kept = || -> Box<dyn Fn(&BaseId) -> bases::Kept + Sync> {
+        let kept = || -> BaseOf<bases::Kept> {
             let bases = Bases::default();
             Box::new(move |id| bases.get(id))
         };
@@ -84,7 +87,7 @@ fn runs_are_the_same_in_any_order_on_any_number_of_threads() {
 fn runs_that_share_the_base_of_whichever_came_first_differ() {
     for name in KINDS {
         let ids: Vec<RunId> = campaign(name, 240).ids().collect();
-        let shared = || -> Box<dyn Fn(&BaseId) -> Arc<Made> + Sync> {
+        let shared = || -> BaseOf<Arc<Made>> {
             let kept: Mutex<BTreeMap<bool, Arc<Made>>> = Mutex::default();
             Box::new(move |id| {
                 let mut kept = kept.lock().expect("nothing panics here");

@@ -181,7 +181,7 @@ impl MappingLog {
             return self.state(ftl, now, victim, moved);
         }
         if moved.is_empty() {
-            return Ok(ftl.sync(now, stated)?);
+            return ftl.sync(now, stated);
         }
         // The mapping table names the copies already: a checkpoint waits for them.
         self.durable = self.durable.max(now);
