@@ -142,7 +142,7 @@ fn every_shape_suits_every_subject() {
 }
 
 /// Runs that ended in a violation before something was mended, each with what that was.
-const MENDED: [(&str, &str); 3] = [
+const MENDED: [(&str, &str); 8] = [
     (
         "cfc-ex/g56418/b31243/w2x7/f15/s2863100842/n3/c11-37bf-n/r9-6303-t/e43-2da1-t",
         "a torn page was merged away by what made room for its copy",
@@ -154,6 +154,26 @@ const MENDED: [(&str, &str); 3] = [
     (
         "sal@plain/g10151/b91684/w3x16/f15/s1888954270/n3/c233-985e-t/e9-a95f-t/c7-9bbc-n",
         "a long transaction filled the log, and no restart had room to undo it",
+    ),
+    (
+        "sal@plain/g38772/b11790/w3x37/f15/s619866147/n3/c73-5f41-n/c105-f7ac-n/c8-ae29-t",
+        "a restart that was cut brought a change back that had been undone",
+    ),
+    (
+        "sal@plain/g93456/b59381/w3x23/f15/s398051425/n3/o52-e474-n/c4-5c32-n/c79-aa40-t",
+        "a restart read the log from the middle of a record",
+    ),
+    (
+        "cfc-ex/g10403/b77346/w5x3/f15/s3711314574/n3/o40-19f8-t/r64-e685-t/c8-1e0a-n",
+        "records that were redone on a page took more than a page in between",
+    ),
+    (
+        "aw/g71336/b59950/w2x30/f15/s2747240087/n3/e252-6255-n/c0-499f-n/c7-7470-n",
+        "a block was let go when a log page called its group durable that was not there yet",
+    ),
+    (
+        "mhl-m/g14176/b64882/w3x37/f15/s3399379527/n3/c229-91a4-n/o91-2695-n/c0-702f-n",
+        "a log page called groups durable whose copies were in flight",
     ),
 ];
 

@@ -68,6 +68,14 @@ pub struct Restart {
     pub losers: u64,
 }
 
+/// A set has all updates before `first`. It may have had more: history that is repeated merges sets
+/// that a later flush has covered already, and an insertion must not come twice.
+fn raise(dirty: &mut BTreeMap<u32, Lsn>, set: u32, first: Lsn) {
+    if let Some(known) = dirty.get_mut(&set) {
+        *known = first.max(*known);
+    }
+}
+
 /// SAL-hashing with transactions.
 pub struct Transactions {
     index: Sal,
@@ -204,9 +212,9 @@ impl Transactions {
         for &set in &sets {
             // Updates behind it come only where history is repeated.
             match self.redoing {
-                true => self.dirty.insert(set, covers + 1),
-                false => self.dirty.remove(&set),
-            };
+                true => raise(&mut self.dirty, set, covers + 1),
+                false => _ = self.dirty.remove(&set),
+            }
         }
         let merged = std::mem::replace(&mut self.merged, self.index.counts.full);
         let unlogged = match self.flaw {

@@ -2,7 +2,7 @@
 //! [SAL] §3.6.
 
 use super::log::{Entry, Found, Lsn, Record};
-use super::{Flaw, Restart, SalTx, Transactions};
+use super::{Flaw, Restart, SalTx, Transactions, raise};
 use crate::index::bucket::hash;
 use crate::index::{Index, IndexError, Store};
 use crate::units::{Lpn, Nanos};
@@ -77,14 +77,15 @@ impl Transactions {
         self.force(now)
     }
 
-    /// Makes the next restart begin behind `lsn`, up to which history was repeated. Restarts that
+    /// Makes the next restart begin at `lsn`, up to which history was repeated. Restarts that
     /// are cut would fill the log otherwise.
     fn keep_what_is_redone(&mut self, now: Nanos, lsn: Lsn) -> Result<Nanos, IndexError> {
         let now = self.index.flush(now)?;
         let repeated = self.dirty.iter().filter(|(_, first)| **first <= lsn);
         self.index.drained.extend(repeated.map(|(set, _)| *set));
         let now = self.bracket(now, lsn)?;
-        self.carry(now, lsn + 1)
+        // The log is read from a record on: `lsn + 1` is in the middle of one.
+        self.carry(now, lsn)
     }
 
     /// The tables as they were when the power went, from the last checkpoint on.
@@ -122,7 +123,7 @@ impl Transactions {
                     self.flushes = tx;
                     if is_closed(found, lsn) || self.flaw == Flaw::EndIgnored {
                         for &set in sets {
-                            self.dirty.insert(set, covers + 1);
+                            raise(&mut self.dirty, set, covers + 1);
                         }
                     }
                 }
