@@ -5,149 +5,13 @@
 
 use super::live::LiveTable;
 use super::{
-    Content, Found, Info, Isolation, Kind, Options, Protocol, Recovered, Taken, Way, Write,
-    doubt_tx,
+    Content, DeviceError, Found, Info, Isolation, Kind, Options, Protocol, Recovered, Taken, Way,
+    Write, doubt_tx,
 };
-use crate::ftl::{Cause, Config, Ftl, FtlError, Stats, collect, make_room};
+use crate::ftl::{Cause, Config, Ftl, FtlError, Mounted, Stats, collect, make_room};
 use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
-use std::fmt;
-
-/// Why the device refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DeviceError {
-    /// The protocol cannot work on this device.
-    Unsuitable(String),
-    /// No such transaction is live.
-    NoTransaction(TxId),
-    /// As many transactions are live as the protocol supports.
-    TooManyLive {
-        /// The protocol.
-        protocol: &'static str,
-        /// How many it supports.
-        limit: u32,
-    },
-    /// Another live transaction has written the page.
-    Conflict {
-        /// The protocol.
-        protocol: &'static str,
-        /// The page.
-        at: Lpn,
-        /// Who wrote it.
-        holder: TxId,
-    },
-    /// The protocol takes each page once in a transaction.
-    WrittenTwice {
-        /// The protocol.
-        protocol: &'static str,
-        /// The page.
-        at: Lpn,
-    },
-    /// The page is beyond the device.
-    OutOfRange {
-        /// The page.
-        at: Lpn,
-        /// Logical pages of the device.
-        pages: u32,
-    },
-    /// More bytes than a page holds.
-    TooLong {
-        /// Bytes given.
-        bytes: usize,
-        /// Bytes of a page.
-        page_bytes: u32,
-    },
-    /// The transaction has asked to commit and waits for its group.
-    Committing(TxId),
-    /// More live transactions have pending records in the page than a version can list.
-    TooManyUpdaters {
-        /// The page.
-        at: Lpn,
-        /// How many it can list.
-        limit: u8,
-    },
-    /// The page has pending records, but is no page of records.
-    NoRecords(Lpn),
-    /// Transactions are in doubt since the restart.
-    Unresolved,
-    /// The page was lost to bit errors.
-    Unreadable(Lpn),
-    /// The layer below could not go on.
-    Ftl(FtlError),
-}
-
-impl fmt::Display for DeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DeviceError::Unsuitable(why) => f.write_str(why),
-            DeviceError::NoTransaction(tx) => write!(f, "{tx} is not a live transaction"),
-            DeviceError::TooManyLive { protocol, limit: 1 } => write!(
-                f,
-                "{protocol} supports strict isolation only: end the live transaction first"
-            ),
-            DeviceError::TooManyLive { protocol, limit } => {
-                write!(
-                    f,
-                    "{protocol} supports {limit} live transactions: end one first"
-                )
-            }
-            DeviceError::Conflict {
-                protocol,
-                at,
-                holder,
-            } => write!(
-                f,
-                "page {at} is being written by {holder}: {protocol} supports transactions side by \
-                 side only where no two write the same page"
-            ),
-            DeviceError::WrittenTwice { protocol, at } => write!(
-                f,
-                "page {at} was already written by this transaction: {protocol} takes each page \
-                 once, keep it in the buffer until commit"
-            ),
-            DeviceError::OutOfRange { at, pages } => {
-                write!(
-                    f,
-                    "page {at} is beyond the device, which has {pages} logical pages"
-                )
-            }
-            DeviceError::TooLong { bytes, page_bytes } => {
-                write!(f, "{bytes} bytes do not fit a page of {page_bytes}")
-            }
-            DeviceError::Committing(tx) => write!(f, "{tx} is already committing"),
-            DeviceError::TooManyUpdaters { at, limit } => write!(
-                f,
-                "page {at} has pending records of more than {limit} live transactions: let one end \
-                 first, or raise max_c"
-            ),
-            DeviceError::NoRecords(at) => {
-                write!(
-                    f,
-                    "page {at} has pending records, but is no page of records"
-                )
-            }
-            DeviceError::Unresolved => f.write_str(
-                "transactions are in doubt: say which of them have committed (`resolve`) first",
-            ),
-            DeviceError::Unreadable(at) => {
-                write!(
-                    f,
-                    "logical page {at} has more bit errors than its ECC corrects"
-                )
-            }
-            DeviceError::Ftl(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for DeviceError {}
-
-impl From<FtlError> for DeviceError {
-    fn from(error: FtlError) -> Self {
-        DeviceError::Ftl(error)
-    }
-}
 
 /// What the host asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -178,10 +42,27 @@ pub struct Device {
 }
 
 impl Device {
+    /// Starts a device from its flash alone, blank or not. All settings have their defaults and
+    /// the time is zero.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn with_defaults(flash: impl Flash + 'static, kind: Kind) -> Result<Device, DeviceError> {
+        let options = Options::default();
+        Device::open(
+            Box::new(flash),
+            kind,
+            Config::default(),
+            &options,
+            Nanos::ZERO,
+        )
+    }
+
     /// Starts a device from its flash alone, blank or not.
     ///
     /// # Errors
-    /// A flash that does not suit the protocol, or the power failing meanwhile.
+    /// The protocol cannot work on this flash, the flash holds what this version cannot read, or the
+    /// power fails meanwhile.
     pub fn open(
         flash: Box<dyn Flash>,
         kind: Kind,
@@ -189,20 +70,39 @@ impl Device {
         options: &Options,
         now: Nanos,
     ) -> Result<Device, DeviceError> {
-        kind.suits(flash.geometry(), &config)
+        let recover = |ftl: &mut Ftl, mounted| kind.recover(ftl, mounted, options);
+        Device::open_with(flash, kind.info(), recover, config, options, now)
+    }
+
+    /// Starts a device with a protocol that [`Kind`] does not list: one of your own. `recover` gets
+    /// the translation layer after it was mounted, and what the flash said apart from data pages.
+    /// It finds out which version of each page counts, calls [`Ftl::revive`] for each live page, and
+    /// ends with [`Ftl::finish_mount`].
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn open_with(
+        flash: Box<dyn Flash>,
+        info: &'static Info,
+        recover: impl FnOnce(&mut Ftl, Mounted) -> Result<Recovered, FtlError>,
+        config: Config,
+        options: &Options,
+        now: Nanos,
+    ) -> Result<Device, DeviceError> {
+        info.suits(flash.geometry(), &config)
             .map_err(DeviceError::Unsuitable)?;
-        let format = kind.info().format_on(flash.geometry(), options);
+        let format = info.format_on(flash.geometry(), options);
         let (mut ftl, mounted) = Ftl::mount(flash, config, format, now)?;
         let Recovered {
             protocol,
             last_tx,
             done,
-        } = kind.recover(&mut ftl, mounted, options)?;
+        } = recover(&mut ftl, mounted)?;
         Ok(Device {
             buffer: Vec::new(),
             ftl,
             protocol,
-            info: kind.info(),
+            info,
             live: LiveTable::default(),
             writers: FxHashMap::default(),
             last_tx: doubt_tx(last_tx)?,

@@ -7,6 +7,7 @@
 //! layout, `INFO`, the struct, `recover`, the five verbs, the collector's hooks, helpers, tests.
 
 mod device;
+mod error;
 pub(crate) mod fuzz;
 mod live;
 
@@ -40,7 +41,8 @@ mod g_mixsl;
 // Devices whose transactions share pages.
 mod records;
 
-pub use device::{Device, DeviceError, HostStats};
+pub use device::{Device, HostStats};
+pub use error::DeviceError;
 pub(crate) use records::{Flaws, room_beside};
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
 
@@ -141,6 +143,25 @@ pub struct Info {
 }
 
 impl Info {
+    /// A protocol that keeps transactions apart, takes a page once in a transaction and one
+    /// transaction at a time, and needs nothing of the FTL. What differs is set in the fields.
+    pub const fn new(name: &'static str, idea: &'static str) -> Info {
+        Info {
+            name,
+            idea,
+            paper: "-",
+            section: "-",
+            isolation: Isolation::Strict,
+            live_max: None,
+            reprograms: false,
+            rewrites: false,
+            atomic: true,
+            as_published: false,
+            modes: &[],
+            format: Format::NONE,
+        }
+    }
+
     /// What the protocol needs of the FTL on a given device.
     pub fn format_on(&self, geometry: &Geometry, options: &Options) -> Format {
         let logs = match self.format.logs {
@@ -151,6 +172,24 @@ impl Info {
             logs,
             ..self.format
         }
+    }
+
+    /// Whether a device's cells and spare areas suit the protocol.
+    ///
+    /// # Errors
+    /// Says what does not.
+    pub fn suits(&self, geometry: &Geometry, config: &Config) -> Result<(), String> {
+        if self.reprograms && geometry.cell.programs_per_page() < 2 {
+            return Err(format!(
+                "{} sets commit flags by partial page programming, which {} cells do not allow; \
+                 use an SLC device with partial_programs of at least 2",
+                self.name, geometry.cell
+            ));
+        }
+        let format = self.format_on(geometry, &Options::default());
+        Ftl::capacity(geometry, config, &format)
+            .map(|_| ())
+            .map_err(|error| error.0)
     }
 }
 
@@ -266,6 +305,12 @@ pub struct Taken {
 }
 
 impl Taken {
+    /// A write after which the device takes the next request at `next`, and whose program is done
+    /// at `done`.
+    pub const fn new(next: Nanos, done: Nanos) -> Taken {
+        Taken { next, done }
+    }
+
     /// A write that programmed nothing.
     pub(crate) fn at(now: Nanos) -> Taken {
         Taken {
@@ -418,6 +463,17 @@ pub struct Recovered {
     pub done: Nanos,
 }
 
+impl Recovered {
+    /// A protocol that found these on the flash.
+    pub fn new(protocol: Box<dyn Protocol>, last_tx: TxId, done: Nanos) -> Recovered {
+        Recovered {
+            protocol,
+            last_tx,
+            done,
+        }
+    }
+}
+
 /// The highest transaction identifier of a device, if others can follow it.
 ///
 /// # Errors
@@ -507,18 +563,7 @@ impl Kind {
     /// # Errors
     /// Says what does not.
     pub fn suits(self, geometry: &Geometry, config: &Config) -> Result<(), String> {
-        let info = self.info();
-        if info.reprograms && geometry.cell.programs_per_page() < 2 {
-            return Err(format!(
-                "{} sets commit flags by partial page programming, which {} cells do not allow; \
-                 use an SLC device with partial_programs of at least 2",
-                info.name, geometry.cell
-            ));
-        }
-        let format = info.format_on(geometry, &Options::default());
-        Ftl::capacity(geometry, config, &format)
-            .map(|_| ())
-            .map_err(|error| error.0)
+        self.info().suits(geometry, config)
     }
 }
 

@@ -55,6 +55,17 @@ pub struct Format {
     pub zoned: bool,
 }
 
+impl Format {
+    /// Nothing beyond the header of each page.
+    pub const NONE: Format = Format {
+        tail_bytes: 0,
+        flag_bytes: 0,
+        persist_map: false,
+        logs: 0,
+        zoned: false,
+    };
+}
+
 /// A device that does not suit an FTL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError(pub String);

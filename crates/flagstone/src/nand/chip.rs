@@ -51,6 +51,14 @@ pub struct Chip {
     damage: BTreeMap<Ppn, Damage>,
 }
 
+impl Default for Chip {
+    /// A blank device of [`Geometry::default`] and [`Timing::default`] that keeps the first 64
+    /// bytes of each spare area, which is enough for every protocol.
+    fn default() -> Self {
+        Chip::new(Geometry::default(), Timing::default(), 64)
+    }
+}
+
 impl Chip {
     /// A blank device that keeps `spare_kept` bytes of each spare area.
     ///

@@ -59,6 +59,26 @@ pub struct Geometry {
     pub strict_order: bool,
 }
 
+impl Default for Geometry {
+    /// A small device of 512 MiB that every protocol can work on: two channels with two planes
+    /// each, single-level cells, blocks of 64 pages of 4 KiB.
+    fn default() -> Self {
+        Geometry {
+            channels: 2,
+            packages_per_channel: 1,
+            planes_per_package: 2,
+            blocks_per_plane: 512,
+            pages_per_block: 64,
+            page_bytes: 4096,
+            spare_bytes: 128,
+            cell: Cell::Slc {
+                partial_programs: 2,
+            },
+            strict_order: false,
+        }
+    }
+}
+
 /// A geometry that no device can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GeometryError(pub String);

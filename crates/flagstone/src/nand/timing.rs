@@ -27,6 +27,19 @@ pub struct Timing {
     pub transfer_ps_per_byte: u64,
 }
 
+impl Default for Timing {
+    /// A single-level part whose transfers take no time.
+    fn default() -> Self {
+        Timing {
+            read: Nanos::from_micros(25),
+            program: Nanos::from_micros(200),
+            reprogram: Nanos::from_micros(200),
+            erase: Nanos::from_micros(1500),
+            transfer_ps_per_byte: 0,
+        }
+    }
+}
+
 impl Timing {
     /// Bus time of so many bytes.
     pub fn transfer(&self, bytes: u32) -> Nanos {

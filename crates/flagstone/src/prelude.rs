@@ -1,0 +1,9 @@
+//! The names that most programs need: `use flagstone::prelude::*`.
+//!
+//! It has a page device with its protocols, the flash below it, and the types of addresses and
+//! times. What a single layer needs beyond that is in its module.
+
+pub use crate::commit::{Device, DeviceError, Isolation, Kind, Options};
+pub use crate::ftl::{Cause, Config, Operation};
+pub use crate::nand::{Cell, Chip, Cut, Flash, Geometry, PowerCut, Shared, Timing};
+pub use crate::units::{Lpn, Nanos, TxId};
