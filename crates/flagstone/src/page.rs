@@ -9,6 +9,17 @@
 //!
 //! A record is found by its slot, which it keeps; a slot whose record was removed is free again.
 //! An image is as long as what it holds. No bytes are a page without records.
+//!
+//! ```
+//! use flagstone::page::{Page, PageError};
+//!
+//! let mut page = Page::default();
+//! page.put(3, b"a record", 4096)?;
+//! let mut image = Vec::new();
+//! page.emit(4096, &mut image)?;
+//! assert_eq!(Page::parse(&image)?.get(3), Some(&b"a record"[..]));
+//! # Ok::<(), PageError>(())
+//! ```
 
 use crate::layout;
 use crate::layout::{Record, get, put};

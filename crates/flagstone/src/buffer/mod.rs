@@ -12,6 +12,24 @@
 //!
 //! Every operation takes constant time, or the logarithm of the number of frames, amortised. A
 //! choice looks at one more frame for each one that is pinned or refused and comes first.
+//!
+//! ```
+//! use flagstone::buffer::{PolicyKind, PolicyOptions, Pool};
+//! use flagstone::units::Lpn;
+//!
+//! let mut pool = Pool::new(2, PolicyKind::Lru, &PolicyOptions::default());
+//! pool.insert(Lpn(1), "one", false);
+//! pool.insert(Lpn(2), "two", true);
+//! assert_eq!(pool.get(Lpn(1), false), Some(&mut "one"));
+//!
+//! // The pool is full. The owner writes the victim out if it is dirty, and then removes it.
+//! let victim = pool.victim(&mut |_, _| true).expect("nothing is pinned");
+//! assert!(victim == Lpn(2) && pool.is_dirty(victim));
+//! pool.set_dirty(victim, false);
+//! pool.remove(victim);
+//! pool.insert(Lpn(3), "three", false);
+//! assert_eq!(pool.stats().evicted().all(), 1);
+//! ```
 
 mod distances;
 mod list;

@@ -29,6 +29,26 @@ pub struct HostStats {
 }
 
 /// A transactional device.
+///
+/// Transactions run side by side as far as the protocol's [`Isolation`] allows. The caller has to
+/// keep conflicts away, or to roll a transaction back:
+///
+/// ```
+/// use flagstone::prelude::*;
+///
+/// let mut device = Device::with_defaults(Chip::default(), Kind::Scc)?;
+/// let now = device.recovered_at();
+/// let (one, two) = (device.begin(now)?, device.begin(now)?);
+/// device.write(now, one, Lpn(5), b"one")?;
+/// let refused = device.write(now, two, Lpn(5), b"two").unwrap_err();
+/// assert!(matches!(refused, DeviceError::Conflict { holder, .. } if holder == one));
+///
+/// let now = device.abort(now, one)?;
+/// device.write(now, two, Lpn(5), b"two")?;
+/// let now = device.commit(now, two)?.expect("SCC answers a commit at once");
+/// assert_eq!(device.read(now, None, Lpn(5))?.1, Some(&b"two"[..]));
+/// # Ok::<(), DeviceError>(())
+/// ```
 pub struct Device {
     ftl: Ftl,
     protocol: Box<dyn Protocol>,

@@ -5,6 +5,32 @@
 //! or nodes. It keeps its tables in memory and gets them back from flash alone. Every protocol file
 //! has the same order: header (paper, idea, cost, spare picture, invariants, recovery, departures),
 //! layout, `INFO`, the struct, `recover`, the five verbs, the collector's hooks, helpers, tests.
+//!
+//! [`Kind`] is the registry. A [`Device`] runs any of them:
+//!
+//! ```
+//! use flagstone::commit::{Device, DeviceError, Kind};
+//! use flagstone::ftl::Operation;
+//! use flagstone::nand::Chip;
+//! use flagstone::units::Lpn;
+//!
+//! for &kind in Kind::ALL {
+//!     let mut device = Device::with_defaults(Chip::default(), kind)?;
+//!     let now = device.recovered_at();
+//!     let tx = device.begin(now)?;
+//!     device.write(now, tx, Lpn(0), b"one")?;
+//!     device.write(now, tx, Lpn(1), b"two")?;
+//!     let done = match device.commit(now, tx)? {
+//!         Some(done) => done,
+//!         // G-MixSL commits in groups: `true` asks for those that wait.
+//!         None => device.acknowledged(now, true)?[0].1,
+//!     };
+//!     let programs = device.stats().total(Operation::Program);
+//!     println!("{kind}: {programs} programs, {}", done.since(now));
+//!     assert_eq!(device.read(done, None, Lpn(1))?.1, Some(&b"two"[..]));
+//! }
+//! # Ok::<(), DeviceError>(())
+//! ```
 
 mod device;
 mod error;
@@ -367,7 +393,14 @@ impl From<Slot> for Found<'_> {
     }
 }
 
-/// A commit protocol. [`Device`] has checked the arguments, made room for a few pages, and kept the
+/// A commit protocol.
+///
+/// The program `examples/own_protocol.rs` has one that is not part of this crate, in a hundred
+/// lines, and cuts the power under it. [`Device::open_with`] runs it. Databases
+/// ([`Host`](../host/struct.Host.html)) and the campaigns of the command line take the protocols of
+/// [`Kind`] only.
+///
+/// [`Device`] has checked the arguments, made room for a few pages, and kept the
 /// isolation that the protocol supports before any of these is called.
 pub trait Protocol: Owner + Duplicate {
     /// Transactions that can be live at once on this device, if there is a bound below that of

@@ -13,6 +13,24 @@
 //!    cells that only look blank.
 //! 2. Live pages of a victim are durable elsewhere before its erase is issued.
 //! 3. Nothing that a root refers to is erased before a newer root is durable.
+//!
+//! A user meets this layer in two places: the settings of a device ([`Config`]), and the counters of
+//! what a device did ([`Stats`]). An error says which setting would do.
+//!
+//! ```
+//! use flagstone::ftl::{Config, Format, Ftl};
+//! use flagstone::nand::Geometry;
+//!
+//! let geometry = Geometry::default();
+//! let mut config = Config::default();
+//! config.over_provision = 0.25;
+//! let pages = Ftl::capacity(&geometry, &config, &Format::NONE);
+//! assert_eq!(pages, Ok(geometry.pages() / 4 * 3));
+//!
+//! config.over_provision = 0.01;
+//! let error = Ftl::capacity(&geometry, &config, &Format::NONE).unwrap_err();
+//! assert!(error.to_string().contains("raise the over-provisioning to"));
+//! ```
 
 mod spare;
 mod stats;

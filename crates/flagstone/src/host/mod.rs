@@ -15,6 +15,36 @@
 //! ```
 //!
 //! What a manager decides and what the engine does is in docs/host.md.
+//!
+//! Two transactions, one of which has to wait for the other's lock:
+//!
+//! ```
+//! use flagstone::host::{Host, HostError, Rid, Stack, Step};
+//! use flagstone::nand::Chip;
+//! use flagstone::units::Lpn;
+//!
+//! let mut host = Host::with_defaults(Chip::default(), Stack::Wal)?;
+//! let now = host.recovered_at();
+//! let (one, two) = (host.begin(now)?, host.begin(now)?);
+//! let rid = Rid { page: Lpn(4), slot: 0 };
+//! let Step::Done((), written) = host.write(now, one, rid, Some(b"of one"))? else {
+//!     panic!("nobody else has a lock");
+//! };
+//! let mut record = Vec::new();
+//! assert_eq!(host.read(written, two, rid, &mut record)?, Step::Waits);
+//!
+//! let Step::Done((), committed) = host.commit(written, one)? else {
+//!     panic!("it waits for nothing");
+//! };
+//! // What is due by then is done: the lock goes, and the other transaction is woken.
+//! host.acknowledged(committed, false)?;
+//! assert_eq!(host.woken(), [two]);
+//! let Step::Done(found, _) = host.read(committed, two, rid, &mut record)? else {
+//!     panic!("the lock is free");
+//! };
+//! assert!(found && record == b"of one");
+//! # Ok::<(), HostError>(())
+//! ```
 
 mod below;
 mod config;
@@ -119,6 +149,24 @@ pub struct Host {
 }
 
 impl Host {
+    /// Starts a database from its flash alone, blank or not. All settings have their defaults and
+    /// the time is zero.
+    ///
+    /// # Errors
+    /// As [`Host::open`].
+    pub fn with_defaults(flash: impl Flash + 'static, stack: Stack) -> Result<Host, HostError> {
+        let (device, options, config) =
+            (Config::default(), Options::default(), HostConfig::default());
+        Host::open(
+            Box::new(flash),
+            stack,
+            device,
+            &options,
+            &config,
+            Nanos::ZERO,
+        )
+    }
+
     /// Starts a database from its flash alone, blank or not.
     ///
     /// # Errors

@@ -13,6 +13,26 @@
 //! ```
 //!
 //! To add an index: a file with `INFO` and `open`, and a line in `indexes!`.
+//!
+//! An index in memory, with its settings by name:
+//!
+//! ```
+//! use flagstone::index::{IndexError, IndexKind, MemStore, Settings};
+//! use flagstone::units::Nanos;
+//!
+//! let store = Box::new(MemStore::new(4096, 1000));
+//! let settings = Settings::new().with("memory", 64 * 1024);
+//! let (mut index, mut now) = IndexKind::BPlusTree.open(store, &settings, Nanos::ZERO)?;
+//! for key in 0..5000 {
+//!     now = index.insert(now, key, key * key)?;
+//! }
+//! assert_eq!(index.get(now, 70)?.0, Some(4900));
+//! let mut found = Vec::new();
+//! index.range(now, 3, 5, &mut found)?;
+//! assert_eq!(found, [(3, 9), (4, 16), (5, 25)]);
+//! println!("{} pages read", index.stats().reads);
+//! # Ok::<(), IndexError>(())
+//! ```
 
 mod bucket;
 mod buckets;

@@ -107,6 +107,29 @@ impl Store for Behind {
 }
 
 /// An index with transactions.
+///
+/// ```
+/// use flagstone::commit::{Device, Kind};
+/// use flagstone::index::{DeviceStore, IndexError, IndexKind, Recoverable, Settings};
+/// use flagstone::nand::Chip;
+/// use flagstone::units::Nanos;
+///
+/// let device = Device::with_defaults(Chip::default(), Kind::Cfc).expect("a blank chip");
+/// let store = Box::new(DeviceStore::new(device));
+/// let (kind, settings) = (IndexKind::Linear, Settings::new());
+/// let (mut index, now) = Recoverable::open(kind, store, &settings, Nanos::ZERO)?;
+///
+/// let now = index.begin(now)?;
+/// let now = index.insert(now, 1, 10)?;
+/// let now = index.insert(now, 2, 20)?;
+/// let now = index.commit(now)?;
+///
+/// let now = index.begin(now)?;
+/// let now = index.delete(now, 1)?;
+/// let now = index.abort(now)?;
+/// assert_eq!(index.get(now, 1)?.0, Some(10));
+/// # Ok::<(), IndexError>(())
+/// ```
 pub struct Recoverable {
     kind: IndexKind,
     settings: Settings,

@@ -29,6 +29,19 @@ pub struct FaultPlan {
 }
 
 /// Injects the faults of a plan.
+///
+/// ```
+/// use flagstone::nand::{Chip, Fault, FaultPlan, Faulty, Flash, FlashError};
+/// use flagstone::units::{Nanos, Ppn};
+///
+/// let mut plan = FaultPlan::default();
+/// plan.faults.push((1, Fault::ProgramFails));
+/// let mut flash = Faulty::new(Chip::default(), plan);
+/// let now = flash.program(Nanos::ZERO, Ppn(0), b"good", &[])?;
+/// let failed = flash.program(now, Ppn(1), b"lost", &[]);
+/// assert!(matches!(failed, Err(FlashError::ProgramFailed { at: Ppn(1), .. })));
+/// # Ok::<(), FlashError>(())
+/// ```
 #[derive(Debug)]
 pub struct Faulty<F> {
     inner: F,

@@ -61,7 +61,7 @@ pub struct Geometry {
 
 impl Default for Geometry {
     /// A small device of 512 MiB that every protocol can work on: two channels with two planes
-    /// each, single-level cells, blocks of 64 pages of 4 KiB.
+    /// each, blocks of 64 pages of 4 KiB, single-level cells whose pages take four programs.
     fn default() -> Self {
         Geometry {
             channels: 2,
@@ -72,7 +72,7 @@ impl Default for Geometry {
             page_bytes: 4096,
             spare_bytes: 128,
             cell: Cell::Slc {
-                partial_programs: 2,
+                partial_programs: 4,
             },
             strict_order: false,
         }

@@ -17,6 +17,26 @@
 //! | erase failure | the block keeps its contents or reads as uncorrectable; it must not be used again |
 //! | bit errors, correctable | nothing: the controller's ECC returns the right bytes |
 //! | bit errors, beyond ECC | the page reads as uncorrectable, until its block is erased |
+//!
+//! A page is programmed once and erased with its whole block:
+//!
+//! ```
+//! use flagstone::nand::{Chip, Flash, FlashError};
+//! use flagstone::units::{Nanos, Ppn};
+//!
+//! let mut chip = Chip::default();
+//! let done = chip.program(Nanos::ZERO, Ppn(0), b"data", b"spare")?;
+//! let durable = chip.sync(done, done)?;
+//!
+//! let (mut data, mut spare) = (vec![0; chip.geometry().page_bytes as usize], [0; 5]);
+//! let read = chip.read(durable, Ppn(0), &mut data, &mut spare)?;
+//! assert_eq!((&data[..read.data_bytes], &spare), (&b"data"[..], b"spare"));
+//!
+//! let done = chip.erase(read.done, chip.geometry().block_of(Ppn(0)))?;
+//! let read = chip.read(done, Ppn(0), &mut data, &mut spare)?;
+//! assert_eq!((read.data_bytes, spare), (0, [0xff; 5]));
+//! # Ok::<(), FlashError>(())
+//! ```
 
 mod geometry;
 mod chip;

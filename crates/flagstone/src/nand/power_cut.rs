@@ -95,6 +95,25 @@ pub struct Fate {
 }
 
 /// Cuts the power of a chip at a chosen operation.
+///
+/// ```
+/// use flagstone::nand::{Chip, Cut, Flash, FlashError, PowerCut};
+/// use flagstone::units::{Nanos, Ppn};
+///
+/// // The power fails as the second program, reprogram or erase is issued.
+/// let cut = Cut { at: 1, dice: 7, torn: false };
+/// let mut flash = PowerCut::new(Chip::default()).arm(cut);
+/// let done = flash.program(Nanos::ZERO, Ppn(0), b"waited for", &[])?;
+/// let now = flash.sync(done, done)?;
+/// let failed = flash.program(now, Ppn(1), b"in flight", &[]);
+/// assert_eq!(failed, Err(FlashError::PowerLost));
+///
+/// // What was waited for is there. Page 1 is there or not: `dice` decides.
+/// let (mut chip, mut data) = (flash.into_chip(), vec![0; 4096]);
+/// let read = chip.read(Nanos::ZERO, Ppn(0), &mut data, &mut [])?;
+/// assert_eq!(&data[..read.data_bytes], b"waited for");
+/// # Ok::<(), FlashError>(())
+/// ```
 #[derive(Debug)]
 pub struct PowerCut {
     chip: Chip,

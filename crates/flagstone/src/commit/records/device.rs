@@ -35,6 +35,41 @@ pub(crate) fn room_beside(page_bytes: usize, entries: usize, slots: usize) -> us
 }
 
 /// A transactional device for pages of records that several transactions may have changed.
+///
+/// ```
+/// use flagstone::commit::{DeviceError, MergedPage, Pending, RecordDevice, RecordKind};
+/// use flagstone::commit::RecordOptions;
+/// use flagstone::ftl::Config;
+/// use flagstone::nand::Chip;
+/// use flagstone::page::Page;
+/// use flagstone::units::{Lpn, Nanos};
+/// use std::collections::BTreeSet;
+///
+/// let (config, options) = (Config::default(), RecordOptions::default());
+/// let chip = Box::new(Chip::default());
+/// let mut device = RecordDevice::open(chip, RecordKind::CfcEx, config, &options, Nanos::ZERO)?;
+/// // After a restart the host says which of the transactions in doubt its log commits: here none.
+/// let now = device.resolve(device.recovered_at(), &BTreeSet::new())?;
+/// let (one, two) = (device.begin(now)?, device.begin(now)?);
+///
+/// // One page goes to flash with the changes of both transactions in it.
+/// let (mut page, mut image) = (Page::default(), Vec::new());
+/// page.put(0, b"of one", 4096).expect("it fits");
+/// page.put(1, b"of two", 4096).expect("it fits");
+/// page.emit(4096, &mut image).expect("it fits");
+/// let of = |tx, slot| Pending { tx, slots: vec![slot] };
+/// let pending = [of(one, 0), of(two, 1)];
+/// let now = device.write(now, Lpn(9), &image, &pending)?;
+///
+/// // One commits, the other is rolled back.
+/// let now = device.commit(now, one)?;
+/// let now = device.abort(now, two)?;
+/// let mut found = MergedPage::default();
+/// device.read(now, Lpn(9), &mut found)?;
+/// let page = Page::parse(&found.image).expect("it is a page of records");
+/// assert_eq!((page.get(0), page.get(1)), (Some(&b"of one"[..]), None));
+/// # Ok::<(), DeviceError>(())
+/// ```
 pub struct RecordDevice {
     ftl: Ftl,
     records: Records,
