@@ -15,7 +15,7 @@ use flagstone_lab::tpcc::session::{Access, Error, Row, Session, Statement, Value
 
 /// How far transactions that write are kept apart. Those that only read see one snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Isolation {
+pub(crate) enum Isolation {
     /// Each statement sees what is committed; every row that is written is locked first. This
     /// keeps the consistency conditions: no value that was read is written back.
     #[default]
@@ -28,7 +28,7 @@ pub enum Isolation {
 
 impl Isolation {
     /// The name in SQL.
-    pub fn sql(self) -> &'static str {
+    pub(crate) fn sql(self) -> &'static str {
         match self {
             Isolation::ReadCommitted => "READ COMMITTED",
             Isolation::RepeatableRead => "REPEATABLE READ",
@@ -38,7 +38,7 @@ impl Isolation {
 }
 
 /// A connection with its prepared statements.
-pub struct PostgresSession {
+pub(crate) struct PostgresSession {
     client: Client,
     isolation: Isolation,
     prepared: BTreeMap<&'static str, ::postgres::Statement>,
@@ -46,7 +46,7 @@ pub struct PostgresSession {
 
 impl PostgresSession {
     /// Connects as `config` says, without TLS.
-    pub fn connect(config: &Config, isolation: Isolation) -> Result<Self, Error> {
+    pub(crate) fn connect(config: &Config, isolation: Isolation) -> Result<Self, Error> {
         let client = config
             .connect(NoTls)
             .map_err(|error| failure("connect", &error))?;
@@ -58,7 +58,7 @@ impl PostgresSession {
     }
 
     /// The connection, for statements that are not of TPC-C.
-    pub fn client(&mut self) -> &mut Client {
+    pub(crate) fn client(&mut self) -> &mut Client {
         &mut self.client
     }
 

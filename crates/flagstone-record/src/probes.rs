@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why reads cannot be recorded.
 #[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
+pub(crate) enum ProbeError {
     /// Not root.
     #[error(
         "--reads needs root: the kernel lets nobody else trace another process; run this command \
@@ -82,13 +82,13 @@ pub enum ProbeError {
 
 /// What is needed to trace a server, all of it looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Probes {
+pub(crate) struct Probes {
     server: PathBuf,
 }
 
 impl Probes {
     /// Finds out whether this user may trace, with what, and what.
-    pub fn find(server: &Server, data: Option<&Path>) -> Result<Self, ProbeError> {
+    pub(crate) fn find(server: &Server, data: Option<&Path>) -> Result<Self, ProbeError> {
         if !is_root() {
             return Err(ProbeError::NotRoot);
         }
@@ -114,7 +114,7 @@ impl Probes {
 
     /// Starts to trace. `stir` is called again and again until the tracer sees what it does: it
     /// shall make the server run some transactions.
-    pub fn attach<E: From<ProbeError>>(
+    pub(crate) fn attach<E: From<ProbeError>>(
         &self,
         mut stir: impl FnMut() -> Result<(), E>,
     ) -> Result<Running, E> {
@@ -161,7 +161,7 @@ impl Probes {
 
 /// A bpftrace that runs; dropped, it ends and its files go.
 #[derive(Debug)]
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     output: PathBuf,
     complaints: PathBuf,
@@ -183,7 +183,7 @@ impl Running {
     }
 
     /// Ends it; what it saw until now.
-    pub fn finish(mut self) -> Result<Seen, ProbeError> {
+    pub(crate) fn finish(mut self) -> Result<Seen, ProbeError> {
         // What was seen last is still on its way.
         std::thread::sleep(Duration::from_millis(300));
         self.interrupt();
@@ -235,13 +235,13 @@ impl Drop for Running {
 
 /// What a bpftrace that has ended saw.
 #[derive(Debug)]
-pub struct Seen {
+pub(crate) struct Seen {
     running: Running,
 }
 
 impl Seen {
     /// The text, for [`bpftrace::import`].
-    pub fn text(&self) -> Result<BufReader<File>, ProbeError> {
+    pub(crate) fn text(&self) -> Result<BufReader<File>, ProbeError> {
         Ok(BufReader::with_capacity(1 << 20, self.running.open()?))
     }
 }

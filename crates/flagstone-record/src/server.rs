@@ -9,7 +9,7 @@ use flagstone_lab::tpcc::session::Error;
 
 /// A position in the log, as the server writes it: `0/1634FA8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lsn(pub u64);
+pub(crate) struct Lsn(pub u64);
 
 impl std::fmt::Display for Lsn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -31,7 +31,7 @@ impl std::str::FromStr for Lsn {
 }
 
 /// The settings that a recording depends on or that say how it came about.
-pub const SETTINGS: [&str; 15] = [
+pub(crate) const SETTINGS: [&str; 15] = [
     "server_version",
     "block_size",
     "wal_level",
@@ -51,7 +51,7 @@ pub const SETTINGS: [&str; 15] = [
 
 /// A server: settings by name, and facts that are asked for in another way.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Server {
+pub(crate) struct Server {
     /// Each of [`SETTINGS`] that the server knows, as `SHOW` prints it.
     pub settings: BTreeMap<String, String>,
     /// Its major version, for example 15.
@@ -68,7 +68,7 @@ pub struct Server {
 
 impl Server {
     /// Asks a server.
-    pub fn ask(client: &mut Client) -> Result<Self, Error> {
+    pub(crate) fn ask(client: &mut Client) -> Result<Self, Error> {
         let mut server = Server::default();
         let all = "SELECT name, current_setting(name) FROM pg_settings \
                    WHERE name = ANY ($1) OR name IN ('data_directory', 'server_version_num')";
@@ -99,7 +99,7 @@ impl Server {
     }
 
     /// What about the settings makes a recording less than it could be, and what to do.
-    pub fn advice(&self) -> Vec<String> {
+    pub(crate) fn advice(&self) -> Vec<String> {
         let is = |name: &str, value: &str| self.settings.get(name).is_some_and(|v| v == value);
         let mut advice = Vec::new();
         let mut advise = |holds: bool, text: &str| {
@@ -142,7 +142,7 @@ impl Server {
 }
 
 /// Flushes all pages, then says where the log will go on. Needs the right to `CHECKPOINT`.
-pub fn checkpoint_and_mark(client: &mut Client) -> Result<Lsn, Error> {
+pub(crate) fn checkpoint_and_mark(client: &mut Client) -> Result<Lsn, Error> {
     client
         .batch_execute("CHECKPOINT")
         .map_err(|error| failure("CHECKPOINT", &error))?;
@@ -150,7 +150,7 @@ pub fn checkpoint_and_mark(client: &mut Client) -> Result<Lsn, Error> {
 }
 
 /// Where the log goes on.
-pub fn mark(client: &mut Client) -> Result<Lsn, Error> {
+pub(crate) fn mark(client: &mut Client) -> Result<Lsn, Error> {
     let fail = |error| failure("position in the log", &error);
     let row = client
         .query_one("SELECT pg_current_wal_insert_lsn()::text", &[])
@@ -164,7 +164,7 @@ pub fn mark(client: &mut Client) -> Result<Lsn, Error> {
 
 /// Makes sure that all that is before now is in the log's files: a commit that waits for it. It has
 /// to have written something, or the server does not flush; a message changes no page.
-pub fn flush(client: &mut Client) -> Result<(), Error> {
+pub(crate) fn flush(client: &mut Client) -> Result<(), Error> {
     let sql = "BEGIN; SET LOCAL synchronous_commit = local; \
                SELECT pg_logical_emit_message(true, 'flagstone', 'end'); COMMIT";
     client
@@ -173,7 +173,7 @@ pub fn flush(client: &mut Client) -> Result<(), Error> {
 }
 
 /// Runs some transactions that touch no page, for a tracer to see.
-pub fn stir(client: &mut Client) -> Result<(), Error> {
+pub(crate) fn stir(client: &mut Client) -> Result<(), Error> {
     for _ in 0..50 {
         client
             .batch_execute("SELECT 1")
@@ -183,7 +183,7 @@ pub fn stir(client: &mut Client) -> Result<(), Error> {
 }
 
 /// The server's date and time, UTC.
-pub fn date(client: &mut Client) -> Result<String, Error> {
+pub(crate) fn date(client: &mut Client) -> Result<String, Error> {
     let sql = "SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
     let row = client
         .query_one(sql, &[])
@@ -193,7 +193,7 @@ pub fn date(client: &mut Client) -> Result<String, Error> {
 
 /// Makes the server keep its log from here on for as long as this connection lives. Needs
 /// the right to replicate, `wal_level` above minimal and a free slot.
-pub fn keep_log(client: &mut Client) -> Result<(), Error> {
+pub(crate) fn keep_log(client: &mut Client) -> Result<(), Error> {
     let sql = "SELECT pg_create_physical_replication_slot(\
                'flagstone_' || pg_backend_pid(), true, true)";
     client
@@ -204,7 +204,7 @@ pub fn keep_log(client: &mut Client) -> Result<(), Error> {
 
 /// The names of this database's relations and of the shared ones by
 /// `tablespace/database/filenode`, as `pg_waldump` prints them.
-pub fn relation_names(client: &mut Client) -> Result<BTreeMap<String, String>, Error> {
+pub(crate) fn relation_names(client: &mut Client) -> Result<BTreeMap<String, String>, Error> {
     let sql = "SELECT coalesce(nullif(reltablespace, 0), dattablespace)::text || '/' || \
                CASE WHEN relisshared THEN '0' ELSE d.oid::text END || '/' || \
                pg_relation_filenode(c.oid)::text, \

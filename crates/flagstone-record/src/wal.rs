@@ -9,7 +9,7 @@ use crate::server::{Lsn, Server};
 
 /// Why the log cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum WalError {
+pub(crate) enum WalError {
     /// The program is nowhere.
     #[error(
         "pg_waldump of PostgreSQL {major} is not found ({tried}); it comes with the server's \
@@ -83,7 +83,7 @@ pub enum WalError {
 
 /// `pg_waldump` and the log that it is going to read, both tried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wal {
+pub(crate) struct Wal {
     program: PathBuf,
     directory: PathBuf,
     segment_bytes: u64,
@@ -93,7 +93,7 @@ pub struct Wal {
 impl Wal {
     /// Finds the program and the log of a server; `program` and `data` come before the usual
     /// places.
-    pub fn find(
+    pub(crate) fn find(
         server: &Server,
         program: Option<&Path>,
         data: Option<&Path>,
@@ -107,7 +107,7 @@ impl Wal {
     }
 
     /// Reads what the log holds between two positions.
-    pub fn read<T>(
+    pub(crate) fn read<T>(
         &self,
         start: Lsn,
         end: Lsn,

@@ -24,6 +24,8 @@ macro_rules! layout {
         $($field:ident: $bytes:literal, $meaning:literal;)+
     }) => {
         $(#[doc = $doc])*
+        // Its parts are as visible as the module is, which a macro cannot say of them.
+        #[allow(unreachable_pub)]
         $vis mod $name {
             $crate::layout!(@fields 0usize; $($field: $bytes, $meaning;)+);
             /// Bytes of the whole record.

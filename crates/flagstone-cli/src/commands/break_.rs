@@ -16,7 +16,7 @@ use std::time::Instant;
 ///
 /// Exit code 0 if nothing was violated, 1 if something was.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Protocols, separated by commas; `all` takes every one but `plain`, which keeps no promise.
     #[arg(long, default_value = "all")]
     protocol: String,
@@ -66,7 +66,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let subjects = match &args.long {
         Some(_) if args.names_nothing() => everything(args)?,
         _ => subjects_of(args)?,

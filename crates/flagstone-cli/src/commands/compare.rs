@@ -35,7 +35,7 @@ const FILL: f64 = 0.7;
 /// on databases that stand on them.
 #[derive(clap::Args)]
 #[command(after_help = "--help says what each column means", after_long_help = definitions())]
-pub struct Args {
+pub(crate) struct Args {
     /// The trace to replay [default: the shipped one, from the root of a clone].
     trace: Option<PathBuf>,
     /// A preset (see `flagstone device list`) or a TOML file.
@@ -165,7 +165,7 @@ impl Display for Subject<'_> {
     }
 }
 
-pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     checks::options(args)?;
     if let Some(threads) = args.threads {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads as usize);

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 /// List devices, show one as a file, print the schema of device files, fill one and keep it.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
 }
@@ -54,7 +54,7 @@ struct Fill {
     out: PathBuf,
 }
 
-pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.action {
         Action::List => list(),
         Action::Show { device } => say(load(device)?.to_toml().trim_end()),
@@ -107,7 +107,7 @@ fn fill(args: &Fill) -> Result<(), Failure> {
 }
 
 /// A device for a command: an unknown name or a wrong file is wrong use.
-pub fn load(name_or_path: &str) -> Result<DeviceSpec, Failure> {
+pub(crate) fn load(name_or_path: &str) -> Result<DeviceSpec, Failure> {
     DeviceSpec::load(name_or_path).map_err(|error| match error {
         DeviceSpecError::Read { ref source, .. } => Failure::Usage(format!("{error}: {source}")),
         error => Failure::Usage(error.to_string()),

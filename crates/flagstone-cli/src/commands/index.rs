@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 /// List the indexes, run one under a workload in virtual time.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
 }
@@ -92,7 +92,7 @@ struct BenchArgs {
 
 const MORE_ROOM: &str = "use fewer --records, a larger --device, or --store mem";
 
-pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.action {
         Action::List { json } => list(*json),
         Action::Bench(args) => {

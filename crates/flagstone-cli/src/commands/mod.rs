@@ -1,16 +1,16 @@
 //! One file a command: its arguments, what it runs, what it prints.
 
-pub mod break_;
-pub mod compare;
-pub mod device;
-pub mod index;
-pub mod protocols;
+pub(crate) mod break_;
+pub(crate) mod compare;
+pub(crate) mod device;
+pub(crate) mod index;
+pub(crate) mod protocols;
 mod record;
-pub mod replay;
-pub mod reproduce;
-pub mod trace;
+pub(crate) mod replay;
+pub(crate) mod reproduce;
+pub(crate) mod trace;
 
-pub use flagstone_terminal::{Failure, say};
+pub(crate) use flagstone_terminal::{Failure, say};
 
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
@@ -18,12 +18,12 @@ use flagstone_lab::no_such;
 use flagstone_terminal::{NOT_DONE, excerpt, note, progress, progress_bar, unless_closed};
 
 /// There is no `what` called `name`: which one was probably meant, and all there are.
-pub fn unknown<S: AsRef<str>>(what: &str, name: &str, known: &[S]) -> Failure {
+pub(crate) fn unknown<S: AsRef<str>>(what: &str, name: &str, known: &[S]) -> Failure {
     Failure::Usage(no_such(what, name, known))
 }
 
 /// The protocol of that name.
-pub fn protocol_of(name: &str) -> Result<Kind, Failure> {
+pub(crate) fn protocol_of(name: &str) -> Result<Kind, Failure> {
     Kind::by_name(name).ok_or_else(|| {
         let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.info().name).collect();
         unknown("protocol", name, &names)
@@ -31,7 +31,7 @@ pub fn protocol_of(name: &str) -> Result<Kind, Failure> {
 }
 
 /// The stack of that name.
-pub fn stack_of(name: &str) -> Result<Stack, Failure> {
+pub(crate) fn stack_of(name: &str) -> Result<Stack, Failure> {
     name.parse().map_err(|_| {
         let names: Vec<String> = Stack::all().iter().map(Stack::to_string).collect();
         unknown("stack", name, &names)
@@ -39,12 +39,12 @@ pub fn stack_of(name: &str) -> Result<Stack, Failure> {
 }
 
 /// The protocols of a list like `cfc,afc` or `all`.
-pub fn protocols_of(list: &str) -> Result<Vec<Kind>, Failure> {
+pub(crate) fn protocols_of(list: &str) -> Result<Vec<Kind>, Failure> {
     each_once(list, Kind::ALL, protocol_of)
 }
 
 /// The stacks of a list like `wal,force:cfc` or `all`.
-pub fn stacks_of(list: &str) -> Result<Vec<Stack>, Failure> {
+pub(crate) fn stacks_of(list: &str) -> Result<Vec<Stack>, Failure> {
     each_once(list, &Stack::all(), stack_of)
 }
 
@@ -70,7 +70,7 @@ fn each_once<T: Copy + PartialEq>(
 }
 
 /// A share of something, as an argument.
-pub fn share(text: &str) -> Result<f64, String> {
+pub(crate) fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err("it must be a number from 0 to 1".into()),

@@ -8,13 +8,13 @@ use std::process::ExitCode;
 
 /// List the commit protocols: paper, isolation, cells, spare bytes, modes.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Print one JSON object a protocol, one a line.
     #[arg(long)]
     json: bool,
 }
 
-pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let infos: Vec<&Info> = Kind::ALL.iter().map(|kind| kind.info()).collect();
     if args.json {
         for info in infos {

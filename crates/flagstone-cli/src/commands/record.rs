@@ -14,7 +14,7 @@ const PROGRAM: &str = "flagstone-record";
 
 /// What to record from, and how: `postgres --help` tells.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// The arguments of flagstone-record.
     #[arg(
         trailing_var_arg = true,
@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 /// Runs the program, and ends as it ends.
-pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let this = std::env::current_exe().unwrap_or_default();
     let program = beside(&this).unwrap_or_else(|| PROGRAM.into());
     let status = Command::new(&program).args(&args.arguments).status();

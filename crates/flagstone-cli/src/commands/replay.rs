@@ -8,7 +8,7 @@ use std::process::ExitCode;
 ///
 /// Exit code 0 if the run holds, 1 if it ends in a violation.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The run id that `flagstone break` printed.
     run_id: String,
     /// Leave page reads out.
@@ -16,7 +16,7 @@ pub struct Args {
     no_reads: bool,
 }
 
-pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let id: RunId = args
         .run_id
         .parse()

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 /// A run that was stopped goes on where it was: results are kept below DIR. Exit code 0 whatever
 /// the verdicts are: they are the result, and no reason for alarm.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Papers (lighttx), figures (lighttx.fig7, or fig7 of every paper), claims, or all.
     #[arg(value_name = "PAPER|FIGURE|CLAIM", default_value = "all")]
     names: Vec<String>,
@@ -45,7 +45,7 @@ pub struct Args {
     list: bool,
 }
 
-pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut catalogue = Catalogue::shipped();
     let mut own = Vec::new();
     for path in &args.experiment {

@@ -22,7 +22,7 @@ use super::{Failure, note, progress, record, say, unless_closed};
 
 /// Make, describe and export traces of transactions.
 #[derive(Args)]
-pub struct TraceArgs {
+pub(crate) struct TraceArgs {
     #[command(subcommand)]
     command: TraceCommand,
 }
@@ -193,7 +193,7 @@ impl BlockArgs {
 }
 
 /// Runs `flagstone trace`.
-pub fn run(args: TraceArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: TraceArgs) -> Result<ExitCode, Failure> {
     match args.command {
         TraceCommand::Import(from) => import(from),
         TraceCommand::Record(args) => return record::run(&args),

@@ -5,7 +5,7 @@ use super::session::{Access, Error, Row, Session, Statement, Value};
 type Answer<'a> = dyn FnMut(&'static Statement, &[Value]) -> Vec<Row> + 'a;
 
 /// The session; `log` has each statement's name with its parameters.
-pub struct Fake<'a> {
+pub(super) struct Fake<'a> {
     answer: Box<Answer<'a>>,
     /// How many rows a statement changes; one by default.
     pub changed: fn(&'static Statement, &[Value]) -> u64,
@@ -17,7 +17,7 @@ pub struct Fake<'a> {
 
 impl<'a> Fake<'a> {
     /// A session that answers queries by `answer`.
-    pub fn new(answer: impl FnMut(&'static Statement, &[Value]) -> Vec<Row> + 'a) -> Self {
+    pub(super) fn new(answer: impl FnMut(&'static Statement, &[Value]) -> Vec<Row> + 'a) -> Self {
         let changed = |_: &'static Statement, _: &[Value]| 1;
         Fake {
             answer: Box::new(answer),
@@ -43,7 +43,7 @@ impl<'a> Fake<'a> {
 }
 
 /// The names of a log.
-pub fn names(log: &[(&'static str, Vec<Value>)]) -> Vec<&'static str> {
+pub(super) fn names(log: &[(&'static str, Vec<Value>)]) -> Vec<&'static str> {
     log.iter().map(|(name, _)| *name).collect()
 }
 

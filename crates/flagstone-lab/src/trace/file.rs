@@ -51,16 +51,16 @@ const SCHEMA: &str = "message flagstone_trace {
 
 /// Keys of the metadata.
 mod key {
-    pub const FORMAT: &str = "flagstone.format";
-    pub const VERSION: &str = "flagstone.version";
-    pub const PAGE_BYTES: &str = "flagstone.page_bytes";
-    pub const PAGES: &str = "flagstone.pages";
-    pub const TRANSACTIONS: &str = "flagstone.transactions";
-    pub const RELATIONS: &str = "flagstone.relations";
+    pub(super) const FORMAT: &str = "flagstone.format";
+    pub(super) const VERSION: &str = "flagstone.version";
+    pub(super) const PAGE_BYTES: &str = "flagstone.page_bytes";
+    pub(super) const PAGES: &str = "flagstone.pages";
+    pub(super) const TRANSACTIONS: &str = "flagstone.transactions";
+    pub(super) const RELATIONS: &str = "flagstone.relations";
     /// Followed by the name of the entry.
-    pub const PROVENANCE: &str = "flagstone.provenance.";
+    pub(super) const PROVENANCE: &str = "flagstone.provenance.";
     /// The value of [`FORMAT`].
-    pub const TRACE: &str = "trace";
+    pub(super) const TRACE: &str = "trace";
 }
 
 /// A relation as it is written in the metadata.

@@ -189,7 +189,7 @@ pub(crate) struct Line<'a> {
 }
 
 impl<R: BufRead> Lines<R> {
-    pub fn new(reader: R) -> Lines<R> {
+    pub(crate) fn new(reader: R) -> Lines<R> {
         Lines {
             reader,
             buffer: Vec::new(),
@@ -199,12 +199,12 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The number of the line last read.
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
     /// The next line, or nothing at the end.
-    pub fn next(&mut self) -> Result<Option<Line<'_>>, ImportError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Line<'_>>, ImportError> {
         self.buffer.clear();
         self.number += 1;
         let limit = MAX_LINE_BYTES as u64 + 1;
@@ -252,7 +252,7 @@ impl<R: BufRead> Lines<R> {
 
 impl Line<'_> {
     /// The error that this line is wrong.
-    pub fn wrong(&self, problem: impl Into<String>) -> ImportError {
+    pub(crate) fn wrong(&self, problem: impl Into<String>) -> ImportError {
         ImportError::Line {
             line: self.number,
             problem: problem.into(),

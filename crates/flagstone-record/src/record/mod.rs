@@ -38,7 +38,7 @@ use flagstone_lab::trace::{Op, Trace, bpftrace, waldump};
 
 /// When the clients stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub(crate) enum Limit {
     /// After this time; transactions that are under way are finished.
     Time(Duration),
     /// After this many transactions of all kinds, rolled back ones included.
@@ -47,7 +47,7 @@ pub enum Limit {
 
 /// What to record.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub(crate) struct Options {
     /// The server and database: `postgres://user@host/database` or `host=… user=… dbname=…`.
     pub url: String,
     /// Populate the database first with this many warehouses; it must not hold the tables yet.
@@ -69,7 +69,7 @@ pub struct Options {
 }
 
 /// Told how a recording gets on.
-pub trait Observer: Sync {
+pub(crate) trait Observer: Sync {
     /// `loaded` of about `expected` rows are in; `table` is next.
     fn loading(&self, table: &str, loaded: u64, expected: u64);
     /// The clients have run this many transactions.
@@ -82,7 +82,7 @@ pub trait Observer: Sync {
 
 /// Why there is no recording.
 #[derive(Debug, thiserror::Error)]
-pub enum RecordError {
+pub(crate) enum RecordError {
     /// The connection string makes no sense.
     #[error(
         "the connection string does not name a server: {0}; write postgres://user@host:port/database \
@@ -166,7 +166,7 @@ fn hint(error: &Error) -> &'static str {
 
 /// What an import saw, and what it left out.
 #[derive(Debug, Clone)]
-pub enum Import {
+pub(crate) enum Import {
     /// Of the log.
     Log(waldump::Report),
     /// Of what bpftrace printed.
@@ -175,7 +175,7 @@ pub enum Import {
 
 /// A recording.
 #[derive(Debug, Clone)]
-pub struct Recording {
+pub(crate) struct Recording {
     /// The trace, its provenance filled in.
     pub trace: Trace,
     /// What the importer skipped.
@@ -189,7 +189,7 @@ pub struct Recording {
 }
 
 /// Records. `command` is the command line, for the provenance.
-pub fn record(
+pub(crate) fn record(
     options: &Options,
     command: &str,
     observer: &dyn Observer,

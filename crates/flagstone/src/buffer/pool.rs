@@ -383,7 +383,7 @@ impl<T> Pool<T> {
     }
 
     /// Goes on counting from what another pool had counted: this one takes its place.
-    pub fn restore_stats(&mut self, stats: PoolStats) {
+    pub(crate) fn restore_stats(&mut self, stats: PoolStats) {
         self.stats = stats;
     }
 

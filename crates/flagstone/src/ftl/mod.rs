@@ -49,7 +49,7 @@ pub(crate) use doubt::doubt_number;
 pub use mount::{LogPage, Mounted};
 pub use spare::{FORMAT_VERSION, Header, Kind, TAIL_BYTES_MAX, header};
 pub use stats::{Cause, Operation, Stats};
-pub use victims::{VictimPolicy, Victims, View};
+pub use victims::VictimPolicy;
 pub use write::{Stream, Written};
 
 use crate::layout::Record;
@@ -62,6 +62,7 @@ pub(crate) use meta::PART_HEAD_BYTES;
 pub(crate) use meta::is_root;
 use pool::{Pool, Zone};
 use std::fmt;
+use victims::Victims;
 use write::Head;
 
 /// Records that the FTL keeps on flash.

@@ -9,7 +9,7 @@ const NONE: u32 = u32::MAX;
 
 /// Candidates for collection: a doubly linked list of blocks for each number of live pages.
 #[derive(Debug, Clone)]
-pub struct Victims {
+pub(super) struct Victims {
     heads: Vec<u32>,
     tails: Vec<u32>,
     links: Vec<Links>,
@@ -82,17 +82,12 @@ impl Victims {
     }
 
     /// Candidates there are.
-    pub fn len(&self) -> u32 {
+    pub(super) fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Candidates with their live pages, fewest first, and longest waiting first among equals.
-    pub fn iter(&self) -> impl Iterator<Item = (Pbn, u32)> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Pbn, u32)> + '_ {
         (self.lowest..self.heads.len()).flat_map(move |live| {
             let mut at = self.heads[live];
             std::iter::from_fn(move || {
@@ -114,7 +109,7 @@ impl Victims {
 }
 
 /// What a policy may look at.
-pub struct View<'a> {
+pub(super) struct View<'a> {
     /// The candidates.
     pub victims: &'a Victims,
     /// Erases of each block, as far as they are known.
@@ -141,7 +136,7 @@ pub enum VictimPolicy {
 
 impl VictimPolicy {
     /// The victim, if collecting any would gain a page.
-    pub fn choose(self, view: &View<'_>) -> Option<Pbn> {
+    pub(super) fn choose(self, view: &View<'_>) -> Option<Pbn> {
         let mut gainful = view
             .victims
             .iter()

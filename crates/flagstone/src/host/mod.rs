@@ -51,7 +51,7 @@ mod config;
 mod engine;
 mod error;
 mod frame;
-pub mod locks;
+mod locks;
 mod log;
 mod manager;
 mod stats;
@@ -72,6 +72,7 @@ mod tests;
 pub use config::Sabotage;
 pub use config::{Granularity, HostConfig, Stack};
 pub use error::HostError;
+pub use locks::LockStats;
 pub use log::LogStats;
 pub use stats::HostStats;
 

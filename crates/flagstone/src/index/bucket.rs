@@ -18,7 +18,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[Record] = &[bucket_head::RECORD];
+pub(super) const LAYOUTS: &[Record] = &[bucket_head::RECORD];
 
 /// Spreads keys over 64 bits; the same on every machine (the finaliser of MurmurHash3).
 #[inline]

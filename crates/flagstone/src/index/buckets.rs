@@ -34,7 +34,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[Record] = &[buckets_head::RECORD];
+pub(super) const LAYOUTS: &[Record] = &[buckets_head::RECORD];
 
 /// The run of a bucket, the bucket's place in it, and the run's pages.
 fn run_of(bucket: u32) -> (usize, u32, u32) {

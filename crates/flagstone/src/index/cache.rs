@@ -11,7 +11,7 @@ use crate::buffer::{PolicyKind, PolicyOptions, Pool};
 use crate::units::{Lpn, Nanos};
 
 /// Frames over a store.
-pub struct Cache {
+pub(crate) struct Cache {
     store: Box<dyn Store>,
     pool: Pool<Box<[u8]>>,
     policy: (PolicyKind, PolicyOptions),
@@ -23,7 +23,11 @@ pub struct Cache {
 
 impl Cache {
     /// An empty cache of so many frames, at least two.
-    pub fn new(store: Box<dyn Store>, frames: usize, policy: (PolicyKind, PolicyOptions)) -> Cache {
+    pub(crate) fn new(
+        store: Box<dyn Store>,
+        frames: usize,
+        policy: (PolicyKind, PolicyOptions),
+    ) -> Cache {
         Cache {
             page_bytes: store.page_bytes(),
             pool: Pool::new(frames.max(2), policy.0, &policy.1),
@@ -35,22 +39,22 @@ impl Cache {
     }
 
     /// Bytes of a page.
-    pub fn page_bytes(&self) -> usize {
+    pub(crate) fn page_bytes(&self) -> usize {
         self.page_bytes
     }
 
     /// Frames there are.
-    pub fn frames(&self) -> usize {
+    pub(crate) fn frames(&self) -> usize {
         self.pool.capacity()
     }
 
     /// Whether the page is in a frame.
-    pub fn holds(&self, at: Lpn) -> bool {
+    pub(crate) fn holds(&self, at: Lpn) -> bool {
         self.pool.contains(at)
     }
 
     /// The page that would go if a frame were needed now, if all are taken; never a pinned one.
-    pub fn next_victim(&mut self) -> Option<Lpn> {
+    pub(crate) fn next_victim(&mut self) -> Option<Lpn> {
         if !self.pool.is_full() {
             return None;
         }
@@ -58,34 +62,18 @@ impl Cache {
     }
 
     /// A page in a frame that is dirty already, to be changed on its way out: not an access.
-    pub fn dirty_page(&mut self, at: Lpn) -> Option<&mut [u8]> {
+    pub(crate) fn dirty_page(&mut self, at: Lpn) -> Option<&mut [u8]> {
         if !self.pool.is_dirty(at) {
             return None;
         }
         self.pool.peek_mut(at).map(|page| &mut **page)
     }
 
-    /// Keeps a page in its frame until [`Cache::unpin`]; pins count.
-    ///
-    /// # Panics
-    /// The page is in no frame.
-    pub fn pin(&mut self, at: Lpn) {
-        self.pool.pin(at);
-    }
-
-    /// Takes a pin away.
-    ///
-    /// # Panics
-    /// The page has none.
-    pub fn unpin(&mut self, at: Lpn) {
-        self.pool.unpin(at);
-    }
-
     /// Writes a page out if it is dirty. It keeps its frame.
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub fn clean(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    pub(crate) fn clean(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
         if !self.pool.is_dirty(at) {
             return Ok(now);
         }
@@ -137,7 +125,7 @@ impl Cache {
     /// # Errors
     /// A store that cannot go on.
     #[inline]
-    pub fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), StoreError> {
+    pub(crate) fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), StoreError> {
         self.read_after(now, at, |_| ())
     }
 
@@ -146,7 +134,7 @@ impl Cache {
     /// # Errors
     /// A store that cannot go on.
     #[inline]
-    pub fn read_after(
+    pub(crate) fn read_after(
         &mut self,
         now: Nanos,
         at: Lpn,
@@ -161,7 +149,7 @@ impl Cache {
     /// # Errors
     /// A store that cannot go on.
     #[inline]
-    pub fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), StoreError> {
+    pub(crate) fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), StoreError> {
         self.change_after(now, at, |_| ())
     }
 
@@ -170,7 +158,7 @@ impl Cache {
     /// # Errors
     /// A store that cannot go on.
     #[inline]
-    pub fn change_after(
+    pub(crate) fn change_after(
         &mut self,
         now: Nanos,
         at: Lpn,
@@ -184,7 +172,7 @@ impl Cache {
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), StoreError> {
+    pub(crate) fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), StoreError> {
         let mut done = now;
         if self.pool.get(at, true).is_none() {
             let (page, when) = self.make_room(now)?;
@@ -201,7 +189,7 @@ impl Cache {
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub fn read_together(
+    pub(crate) fn read_together(
         &mut self,
         now: Nanos,
         pages: &[Lpn],
@@ -242,7 +230,7 @@ impl Cache {
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub fn read_past(
+    pub(crate) fn read_past(
         &mut self,
         now: Nanos,
         pages: &[Lpn],
@@ -282,7 +270,11 @@ impl Cache {
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub fn write_past(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    pub(crate) fn write_past(
+        &mut self,
+        now: Nanos,
+        pages: &[(Lpn, &[u8])],
+    ) -> Result<Nanos, StoreError> {
         if pages.is_empty() {
             return Ok(now);
         }
@@ -310,7 +302,7 @@ impl Cache {
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub fn forget(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    pub(crate) fn forget(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
         self.spare.extend(self.pool.remove(at));
         self.store.trim(now, at)
     }
@@ -319,7 +311,7 @@ impl Cache {
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub fn write_all(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    pub(crate) fn write_all(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
         let mut dirty: Vec<(Lpn, &[u8])> =
             self.pool.dirty().map(|(at, page)| (at, &**page)).collect();
         if dirty.is_empty() {
@@ -340,7 +332,7 @@ impl Cache {
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub fn resize(&mut self, mut now: Nanos, frames: usize) -> Result<Nanos, StoreError> {
+    pub(crate) fn resize(&mut self, mut now: Nanos, frames: usize) -> Result<Nanos, StoreError> {
         let frames = frames.max(2);
         while self.pool.len() > frames {
             let victim = self.pool.victim(&mut |_, _| true);
@@ -369,7 +361,7 @@ impl Cache {
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>, StoreError> {
+    pub(crate) fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>, StoreError> {
         if let Some(page) = self.pool.peek(at) {
             return Ok(page.to_vec());
         }
@@ -380,18 +372,18 @@ impl Cache {
 
     /// Key comparisons that the index made.
     #[inline]
-    pub fn compared(&mut self, keys: u64) {
+    pub(crate) fn compared(&mut self, keys: u64) {
         self.stats.comparisons += keys;
     }
 
     /// Pages read from the store and written to it.
     #[inline]
-    pub fn transfers(&self) -> (u64, u64) {
+    pub(crate) fn transfers(&self) -> (u64, u64) {
         (self.stats.reads, self.stats.writes)
     }
 
     /// What was counted.
-    pub fn stats(&self) -> IndexStats {
+    pub(crate) fn stats(&self) -> IndexStats {
         IndexStats {
             pool: *self.pool.stats(),
             ..self.stats
@@ -399,23 +391,23 @@ impl Cache {
     }
 
     /// Forgets what was counted.
-    pub fn reset_stats(&mut self) {
+    pub(crate) fn reset_stats(&mut self) {
         self.stats = IndexStats::default();
         self.pool.reset_stats();
     }
 
     /// Bytes of the frames.
-    pub fn memory(&self) -> u64 {
+    pub(crate) fn memory(&self) -> u64 {
         (self.pool.capacity() * self.page_bytes) as u64
     }
 
     /// The store below.
-    pub fn store(&mut self) -> &mut dyn Store {
+    pub(crate) fn store(&mut self) -> &mut dyn Store {
         self.store.as_mut()
     }
 
     /// Gives the store back. Dirty pages are lost.
-    pub fn into_store(self) -> Box<dyn Store> {
+    pub(crate) fn into_store(self) -> Box<dyn Store> {
         self.store
     }
 }

@@ -28,7 +28,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[Record] = &[journal_head::RECORD, journal_entry::RECORD];
+pub(super) const LAYOUTS: &[Record] = &[journal_head::RECORD, journal_entry::RECORD];
 
 /// An operation that changes an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[Record] = &[meta_head::RECORD];
+pub(super) const LAYOUTS: &[Record] = &[meta_head::RECORD];
 
 /// The pages of the metadata.
 #[derive(Debug, Default)]

@@ -62,7 +62,7 @@ mod model;
 
 pub use bucket::hash;
 pub use bytes::{ByteIndex, Limits};
-pub use cache::Cache;
+pub(crate) use cache::Cache;
 pub use device_store::DeviceStore;
 pub use host_store::HostStore;
 pub use recoverable::Recoverable;

@@ -15,7 +15,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[Record] = &[space_head::RECORD];
+pub(super) const LAYOUTS: &[Record] = &[space_head::RECORD];
 
 /// Free pages.
 #[derive(Debug, Clone, PartialEq, Eq)]

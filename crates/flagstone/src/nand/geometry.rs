@@ -200,7 +200,7 @@ impl Geometry {
 
 /// The address arithmetic of a [`Geometry`] without divisions, for paths that do it for every page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Addresses {
+pub(crate) struct Addresses {
     pages_per_block: u32,
     /// 2^64 divided by the pages of a block, and by the blocks of a plane, rounded up.
     per_page: u64,
@@ -209,7 +209,7 @@ pub struct Addresses {
 
 impl Addresses {
     /// The arithmetic of a valid geometry.
-    pub fn new(geometry: &Geometry) -> Self {
+    pub(crate) fn new(geometry: &Geometry) -> Self {
         // Exact for every 32-bit dividend, as long as the divisor is at least 2.
         let inverse = |divisor: u32| u64::MAX / u64::from(divisor) + 1;
         Addresses {
@@ -221,20 +221,20 @@ impl Addresses {
 
     /// As [`Geometry::block_of`].
     #[inline]
-    pub fn block_of(&self, at: Ppn) -> Pbn {
+    pub(crate) fn block_of(&self, at: Ppn) -> Pbn {
         Pbn(high(self.per_page, at.0))
     }
 
     /// As [`Geometry::block_of`] and [`Geometry::page_in_block`].
     #[inline]
-    pub fn split(&self, at: Ppn) -> (Pbn, u32) {
+    pub(crate) fn split(&self, at: Ppn) -> (Pbn, u32) {
         let block = self.block_of(at);
         (block, at.0 - block.0 * self.pages_per_block)
     }
 
     /// As [`Geometry::plane_of`].
     #[inline]
-    pub fn plane_of(&self, block: Pbn) -> u32 {
+    pub(crate) fn plane_of(&self, block: Pbn) -> u32 {
         high(self.per_block, block.0)
     }
 }

@@ -7,7 +7,7 @@ use flagstone::commit::Kind;
 use flagstone::host::Stack;
 
 /// What does not go together whatever is compared.
-pub fn options(args: &Args) -> Result<(), Failure> {
+pub(super) fn options(args: &Args) -> Result<(), Failure> {
     let host = &args.host;
     let database = [
         ("--frames", host.frames.is_some()),
@@ -69,7 +69,7 @@ pub fn options(args: &Args) -> Result<(), Failure> {
 }
 
 /// What does nothing with these protocols.
-pub fn protocols(args: &Args, kinds: &[Kind]) -> Result<(), Failure> {
+pub(super) fn protocols(args: &Args, kinds: &[Kind]) -> Result<(), Failure> {
     if kinds.iter().any(|kind| kind.info().as_published) {
         return Ok(());
     }
@@ -77,7 +77,7 @@ pub fn protocols(args: &Args, kinds: &[Kind]) -> Result<(), Failure> {
 }
 
 /// What does nothing with these stacks.
-pub fn stacks(args: &Args, stacks: &[Stack]) -> Result<(), Failure> {
+pub(super) fn stacks(args: &Args, stacks: &[Stack]) -> Result<(), Failure> {
     let host = &args.host;
     if !stacks.contains(&Stack::Wal) {
         let why = "is of `wal`, which --stack does not name: leave it out";

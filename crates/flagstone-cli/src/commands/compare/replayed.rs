@@ -43,7 +43,7 @@ impl Measured for Record {
     }
 }
 
-pub const COLUMNS: &[Column<Record>] = &[
+pub(super) const COLUMNS: &[Column<Record>] = &[
     Column {
         heading: "protocol",
         says: "the commit protocol",
@@ -182,7 +182,7 @@ fn upkeep(record: &Record) -> f64 {
 }
 
 /// What a transaction costs under the first two protocols, in words.
-pub fn reasons(standing: &Standing<'_, Record>) -> Vec<String> {
+pub(super) fn reasons(standing: &Standing<'_, Record>) -> Vec<String> {
     standing.contenders().take(2).map(reason).collect()
 }
 

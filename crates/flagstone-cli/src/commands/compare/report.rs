@@ -12,20 +12,20 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 /// The runs of one protocol or stack, one a seed, and how they ended.
-pub struct Outcome<K, R, E> {
+pub(super) struct Outcome<K, R, E> {
     pub of: K,
     pub ended: Vec<Result<R, E>>,
 }
 
 impl<K, R, E> Outcome<K, R, E> {
     /// Those that were made.
-    pub fn runs(&self) -> impl Iterator<Item = &R> {
+    pub(super) fn runs(&self) -> impl Iterator<Item = &R> {
         self.ended.iter().flatten()
     }
 }
 
 /// Why a run was not made.
-pub trait Refusal: Display {
+pub(super) trait Refusal: Display {
     /// Whether what was asked for does not go together, as opposed to a run that failed.
     fn is_refusal(&self) -> bool;
 }
@@ -37,7 +37,7 @@ impl Refusal for ReplayError {
 }
 
 /// Makes all runs, on all threads; what comes out is in the order of the subjects.
-pub fn run_all<K: Clone + Sync, R: Send, E: Send>(
+pub(super) fn run_all<K: Clone + Sync, R: Send, E: Send>(
     subjects: &[K],
     seeds: Seeds,
     run: impl Fn(&K, usize) -> Result<R, E> + Sync,
@@ -65,7 +65,7 @@ pub fn run_all<K: Clone + Sync, R: Send, E: Send>(
 }
 
 /// How the runs of a kind are printed.
-pub struct Printed<'a, R: 'static> {
+pub(super) struct Printed<'a, R: 'static> {
     pub columns: &'static [Column<R>],
     /// All names of structures in memory.
     pub structures: &'a [&'a str],
@@ -76,7 +76,7 @@ pub struct Printed<'a, R: 'static> {
 }
 
 /// Prints what was measured, and says what was not; `suits` tells whether a device would do.
-pub fn report<K: Display, R: Measured, E: Refusal>(
+pub(super) fn report<K: Display, R: Measured, E: Refusal>(
     args: &Args,
     device: &DeviceSpec,
     outcomes: Vec<Outcome<K, R, E>>,

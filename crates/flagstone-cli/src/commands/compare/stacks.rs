@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 /// The database above the device.
 #[derive(clap::Args)]
-pub struct HostArgs {
+pub(super) struct HostArgs {
     /// Play on databases instead of bare devices, with a buffer pool, locks and recovery; separated
     /// by commas: `wal`, `cfc-ex`, `afc-ex`, `force:PROTOCOL`, or `all`. A recorded read is a look
     /// at a page, a write an update of a record in it.
@@ -71,7 +71,7 @@ enum Kept {
     Scripts(Input),
 }
 
-pub fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     let stacks = stacks_of(list)?;
     checks::stacks(args, &stacks)?;
     let device = device_of(args)?;
@@ -220,7 +220,7 @@ fn each(record: &ClosedRecord, count: u64) -> f64 {
     count as f64 / record.committed.max(1) as f64
 }
 
-pub const COLUMNS: &[Column<ClosedRecord>] = &[
+pub(super) const COLUMNS: &[Column<ClosedRecord>] = &[
     Column {
         heading: "stack",
         says: "the recovery manager, and the protocol below it",

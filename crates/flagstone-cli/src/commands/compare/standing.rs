@@ -11,7 +11,7 @@ use flagstone_lab::replay::Latency;
 use serde::Serialize;
 
 /// What is compared: one run, of one protocol or stack with one seed.
-pub trait Measured: Serialize {
+pub(super) trait Measured: Serialize {
     /// The protocol or stack.
     fn name(&self) -> &str;
     /// Whether it keeps transactions together at all; the control does not.
@@ -34,27 +34,27 @@ pub trait Measured: Serialize {
 
 /// The runs of one protocol or stack, one a seed, and at least one.
 #[derive(Debug)]
-pub struct Row<R> {
+pub(super) struct Row<R> {
     pub runs: Vec<R>,
 }
 
 impl<R: Measured> Row<R> {
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.runs[0].name()
     }
 
     /// The mean over the seeds.
-    pub fn mean(&self, of: impl Fn(&R) -> f64) -> f64 {
+    pub(super) fn mean(&self, of: impl Fn(&R) -> f64) -> f64 {
         self.runs.iter().map(of).sum::<f64>() / self.runs.len() as f64
     }
 
     /// Whether it committed something with every seed.
-    pub fn commits(&self) -> bool {
+    pub(super) fn commits(&self) -> bool {
         self.runs.iter().all(|run| run.committed() > 0)
     }
 
     /// Whether it falls behind the arrivals with any seed.
-    pub fn is_saturated(&self) -> bool {
+    pub(super) fn is_saturated(&self) -> bool {
         self.runs.iter().any(R::is_saturated)
     }
 
@@ -65,7 +65,7 @@ impl<R: Measured> Row<R> {
 
 /// What rows are ranked by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Figure {
+pub(super) enum Figure {
     /// Transactions committed in a second: in a closed loop.
     Rate,
     /// The 99th percentile of the response time: at an arrival rate.
@@ -73,7 +73,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    pub fn of<R: Measured>(self, run: &R) -> f64 {
+    pub(super) fn of<R: Measured>(self, run: &R) -> f64 {
         match self {
             Figure::Rate => run.rate(),
             Figure::Tail => run.response().p99 as f64,
@@ -81,7 +81,7 @@ impl Figure {
     }
 
     /// The least and the largest over the seeds.
-    pub fn range<R: Measured>(self, row: &Row<R>) -> (f64, f64) {
+    pub(super) fn range<R: Measured>(self, row: &Row<R>) -> (f64, f64) {
         let figures = row.runs.iter().map(|run| self.of(run));
         let least = figures.clone().fold(f64::INFINITY, f64::min);
         (least, figures.fold(0.0, f64::max))
@@ -90,14 +90,14 @@ impl Figure {
     /// The share by which a row has to be ahead for one seed to show it. Over six seeds rates
     /// differed by up to 6 % on three workloads; over three, percentiles by up to 30 %, near
     /// saturation most (docs/compare.md).
-    pub fn margin(self) -> f64 {
+    pub(super) fn margin(self) -> f64 {
         match self {
             Figure::Rate => 0.10,
             Figure::Tail => 0.30,
         }
     }
 
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Figure::Rate => "tx/s",
             Figure::Tail => "p99 response time",
@@ -122,14 +122,14 @@ impl Figure {
 
 /// Rows in their order.
 #[derive(Debug)]
-pub struct Standing<'a, R> {
+pub(super) struct Standing<'a, R> {
     pub by: Figure,
     /// The best first.
     pub rows: Vec<&'a Row<R>>,
 }
 
 impl<'a, R: Measured> Standing<'a, R> {
-    pub fn of(rows: &'a [Row<R>]) -> Standing<'a, R> {
+    pub(super) fn of(rows: &'a [Row<R>]) -> Standing<'a, R> {
         let by = match rows.first().is_some_and(|row| row.runs[0].is_open()) {
             false => Figure::Rate,
             true => Figure::Tail,
@@ -148,28 +148,28 @@ impl<'a, R: Measured> Standing<'a, R> {
     }
 
     /// The first of those that can be: what commits, keeps transactions together and keeps up.
-    pub fn first(&self) -> Option<&'a Row<R>> {
+    pub(super) fn first(&self) -> Option<&'a Row<R>> {
         self.contenders().next()
     }
 
     /// Those that can be first, in order.
-    pub fn contenders(&self) -> impl Iterator<Item = &'a Row<R>> {
+    pub(super) fn contenders(&self) -> impl Iterator<Item = &'a Row<R>> {
         self.rows.iter().copied().filter(|row| row.contends())
     }
 
     /// What the others are beside: the first, or the best of those that cannot be.
-    pub fn measure(&self) -> Option<&'a Row<R>> {
+    pub(super) fn measure(&self) -> Option<&'a Row<R>> {
         let any = || self.rows.iter().copied().find(|row| row.commits());
         self.first().or_else(any)
     }
 
     /// How many runs a row has.
-    pub fn seeds(&self) -> usize {
+    pub(super) fn seeds(&self) -> usize {
         self.rows.first().map_or(0, |row| row.runs.len())
     }
 
     /// Who is ahead, in sentences: as far as the seeds show it.
-    pub fn verdict(&self) -> Vec<String> {
+    pub(super) fn verdict(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.rows.iter().any(|row| row.commits()) {
             return match self.rows.is_empty() {
@@ -256,11 +256,11 @@ fn list(names: &[&str]) -> String {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) mod tests {
     use super::*;
 
     #[derive(Debug, Clone, Serialize)]
-    pub struct Run {
+    pub(crate) struct Run {
         name: &'static str,
         rate: f64,
         response: Latency,
@@ -304,7 +304,7 @@ pub mod tests {
         fn forget_timing(&mut self) {}
     }
 
-    pub fn closed(name: &'static str, rates: &[f64]) -> Row<Run> {
+    pub(crate) fn closed(name: &'static str, rates: &[f64]) -> Row<Run> {
         let run = |&rate| Run {
             name,
             rate,

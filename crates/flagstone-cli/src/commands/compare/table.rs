@@ -9,7 +9,7 @@ use serde_json::Value;
 const WIDTH: usize = 100;
 
 /// A column.
-pub struct Column<R> {
+pub(super) struct Column<R> {
     pub heading: &'static str,
     /// What it says, in a few words, for the lines below the table and for --help.
     pub says: &'static str,
@@ -19,7 +19,7 @@ pub struct Column<R> {
 }
 
 /// What a column has in a row.
-pub enum Cell<R> {
+pub(super) enum Cell<R> {
     /// A word, which all seeds have in common.
     Word(fn(&R) -> String),
     /// A number, the mean over the seeds, and how it is written.
@@ -35,7 +35,7 @@ pub enum Cell<R> {
 }
 
 /// Nanoseconds as milliseconds.
-pub fn millis(ns: f64) -> String {
+pub(super) fn millis(ns: f64) -> String {
     let ms = ns / 1e6;
     if ms < 10.0 {
         format!("{ms:.2}")
@@ -44,20 +44,20 @@ pub fn millis(ns: f64) -> String {
     }
 }
 
-pub fn whole(number: f64) -> String {
+pub(super) fn whole(number: f64) -> String {
     format!("{number:.0}")
 }
 
-pub fn tenths(number: f64) -> String {
+pub(super) fn tenths(number: f64) -> String {
     format!("{number:.1}")
 }
 
-pub fn hundredths(number: f64) -> String {
+pub(super) fn hundredths(number: f64) -> String {
     format!("{number:.2}")
 }
 
 /// How wide what is printed may be: as the terminal, if there is one.
-pub fn width() -> usize {
+pub(super) fn width() -> usize {
     comfy_table::Table::new()
         .width()
         .map_or(WIDTH, |columns| usize::from(columns).max(40))
@@ -103,14 +103,14 @@ impl<R: Measured> Column<R> {
 }
 
 /// A table with all the columns that say something of its rows.
-pub struct Table<R: 'static> {
+pub(super) struct Table<R: 'static> {
     columns: Vec<&'static Column<R>>,
     /// By row, then column.
     cells: Vec<Vec<String>>,
 }
 
 impl<R: Measured> Table<R> {
-    pub fn new(columns: &'static [Column<R>], standing: &Standing<'_, R>) -> Table<R> {
+    pub(super) fn new(columns: &'static [Column<R>], standing: &Standing<'_, R>) -> Table<R> {
         let columns: Vec<_> = columns.iter().filter(|c| c.applies(standing)).collect();
         let cells = |row: &&Row<R>| columns.iter().map(|c| c.text(row, standing)).collect();
         Table {
@@ -121,7 +121,7 @@ impl<R: Measured> Table<R> {
 
     /// The same with the columns that fit so many characters, by their rank.
     #[must_use]
-    pub fn fit(mut self, width: usize) -> Table<R> {
+    pub(super) fn fit(mut self, width: usize) -> Table<R> {
         let taken = |at: usize| {
             let cells = self.cells.iter().map(|row| row[at].chars().count());
             // A blank on each side; the last one is cut off.
@@ -147,7 +147,7 @@ impl<R: Measured> Table<R> {
     }
 
     /// For people.
-    pub fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::presets::NOTHING);
         table.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
@@ -163,14 +163,14 @@ impl<R: Measured> Table<R> {
     }
 
     /// What its columns say, those that their headings do not.
-    pub fn legend(&self) -> String {
+    pub(super) fn legend(&self) -> String {
         let said = self.columns.iter().filter(|column| !column.is_word());
         let said = said.map(|column| format!("{}: {}", column.heading, column.says));
         said.collect::<Vec<_>>().join("; ")
     }
 
     /// For Markdown.
-    pub fn markdown(&self) -> Vec<String> {
+    pub(super) fn markdown(&self) -> Vec<String> {
         let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
         let heads: Vec<String> = self.columns.iter().map(|c| c.heading.into()).collect();
         let rule = self.columns.iter().map(|column| match column.is_word() {
@@ -184,7 +184,7 @@ impl<R: Measured> Table<R> {
 }
 
 /// Text in lines of at most so many characters, broken between words.
-pub fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut taken = 0;
     for word in text.split_whitespace() {
@@ -205,7 +205,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 /// The columns of a table and what they say, for --help and the documents.
-pub fn definitions<R>(columns: &[Column<R>]) -> Vec<String> {
+pub(super) fn definitions<R>(columns: &[Column<R>]) -> Vec<String> {
     const INDENT: usize = 14;
     let mut lines = Vec::new();
     for column in columns {
@@ -219,7 +219,7 @@ pub fn definitions<R>(columns: &[Column<R>]) -> Vec<String> {
 
 /// Comma-separated values with full precision: the fields of the records, nested ones joined. The
 /// columns are the same whatever was compared: `structures` names all that may take memory.
-pub fn csv<R: Serialize>(records: &[&R], structures: &[&str]) -> Vec<String> {
+pub(super) fn csv<R: Serialize>(records: &[&R], structures: &[&str]) -> Vec<String> {
     let flat: Vec<Vec<(String, String)>> = records
         .iter()
         .map(|record| {

@@ -18,7 +18,7 @@ const RATE_MAX: f64 = 20e6;
 const RATE_MIN: f64 = 1.0 / 900.0;
 
 /// A request as its line says it.
-pub struct Request {
+pub(super) struct Request {
     /// Nanoseconds from any zero.
     pub time_ns: u64,
     /// The volume, from [`Collector::volume`].
@@ -49,7 +49,7 @@ struct Run {
 }
 
 /// How the times of a format came about, for messages and provenance.
-pub enum Times {
+pub(super) enum Times {
     /// In this unit, as the user said.
     Stated(TimeUnit),
     /// In this unit, as the format says; the user may say otherwise.
@@ -63,7 +63,7 @@ pub enum Times {
 }
 
 /// Collects requests and turns them into a trace.
-pub struct Collector<'a> {
+pub(super) struct Collector<'a> {
     options: &'a Options,
     volumes: HashMap<String, u32>,
     requests: Vec<Pages>,
@@ -72,7 +72,7 @@ pub struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    pub fn new(options: &'a Options) -> Result<Collector<'a>, ImportError> {
+    pub(super) fn new(options: &'a Options) -> Result<Collector<'a>, ImportError> {
         options.check()?;
         Ok(Collector {
             options,
@@ -83,7 +83,7 @@ impl<'a> Collector<'a> {
     }
 
     /// The number of the volume of that name.
-    pub fn volume(&mut self, name: &str) -> u32 {
+    pub(super) fn volume(&mut self, name: &str) -> u32 {
         if let Some(number) = self.volumes.get(name) {
             return *number;
         }
@@ -93,12 +93,12 @@ impl<'a> Collector<'a> {
     }
 
     /// Counts something that becomes no transaction.
-    pub fn skip(&mut self, reason: &'static str) {
+    pub(super) fn skip(&mut self, reason: &'static str) {
         *self.report.skipped.entry(reason).or_default() += 1;
     }
 
     /// The line that says `problem`, unless it is the last one and was cut: that one is reported.
-    pub fn wrong(
+    pub(super) fn wrong(
         &mut self,
         line: &Line<'_>,
         problem: impl Into<String>,
@@ -111,7 +111,7 @@ impl<'a> Collector<'a> {
     }
 
     /// Takes the request of a line.
-    pub fn push(&mut self, line: &Line<'_>, request: Request) -> Result<(), ImportError> {
+    pub(super) fn push(&mut self, line: &Line<'_>, request: Request) -> Result<(), ImportError> {
         let Request {
             time_ns,
             volume,
@@ -155,7 +155,11 @@ impl<'a> Collector<'a> {
     }
 
     /// Orders, checks and numbers what was collected.
-    pub fn finish(mut self, importer: &str, times: Times) -> Result<(Trace, Report), ImportError> {
+    pub(super) fn finish(
+        mut self,
+        importer: &str,
+        times: Times,
+    ) -> Result<(Trace, Report), ImportError> {
         if self.requests.is_empty() {
             return Err(ImportError::Whole(format!(
                 "no request of format {importer} in the input"

@@ -34,7 +34,7 @@ struct Slot {
 }
 
 /// Collects records and turns them into a trace.
-pub struct Assembler<'a> {
+pub(super) struct Assembler<'a> {
     options: &'a Options,
     records: u64,
     /// The transaction of the record that is being read.
@@ -54,7 +54,7 @@ pub struct Assembler<'a> {
 }
 
 impl<'a> Assembler<'a> {
-    pub fn new(options: &'a Options) -> Assembler<'a> {
+    pub(super) fn new(options: &'a Options) -> Assembler<'a> {
         Assembler {
             options,
             records: 0,
@@ -71,12 +71,12 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    pub fn forks(&self) -> Forks {
+    pub(super) fn forks(&self) -> Forks {
         self.options.forks
     }
 
     /// The next record begins; it belongs to `xid`, or to nobody if that is 0.
-    pub fn record(&mut self, xid: u32) {
+    pub(super) fn record(&mut self, xid: u32) {
         self.records += 1;
         self.current = (xid != 0).then(|| self.slot(xid));
     }
@@ -95,7 +95,7 @@ impl<'a> Assembler<'a> {
     }
 
     /// The current record's transaction changes a page.
-    pub fn write(&mut self, reference: BlockReference) {
+    pub(super) fn write(&mut self, reference: BlockReference) {
         let Some(slot) = self.current else { return };
         let fresh = self.file_list.len() as u32;
         let file = *self.files.entry(reference.file).or_insert(fresh);
@@ -117,7 +117,7 @@ impl<'a> Assembler<'a> {
     }
 
     /// Transaction `xid` ends in the current record, and its `children` with it.
-    pub fn end(
+    pub(super) fn end(
         &mut self,
         xid: u32,
         commit: bool,
@@ -152,7 +152,7 @@ impl<'a> Assembler<'a> {
     }
 
     /// Running transactions `children` are parts of `top`.
-    pub fn assign(&mut self, top: u32, children: &[u32]) {
+    pub(super) fn assign(&mut self, top: u32, children: &[u32]) {
         let top = self.slot(top);
         for child in children {
             let child = self.slot(*child);
@@ -161,7 +161,7 @@ impl<'a> Assembler<'a> {
     }
 
     /// Settles who is part of whom, drops or ends what never ended, and numbers the rest.
-    pub fn finish(mut self, report: &mut Report) -> Result<Trace, ImportError> {
+    pub(super) fn finish(mut self, report: &mut Report) -> Result<Trace, ImportError> {
         for (child, top) in std::mem::take(&mut self.assigned) {
             // A child that ended on its own, or a parent that ended without naming it, stays apart.
             let open = |slot: u32| {

@@ -42,7 +42,7 @@ use std::collections::VecDeque;
 
 /// What can be locked. A stack locks pages or records, not both: there are no intention locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Resource {
+pub(super) enum Resource {
     /// A page, shared or exclusive.
     Page(Lpn),
     /// A record in a page, shared or exclusive.
@@ -55,7 +55,7 @@ pub enum Resource {
 
 /// How a resource is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mode {
+pub(super) enum Mode {
     /// With others that read.
     Shared,
     /// Alone.
@@ -67,7 +67,7 @@ pub enum Mode {
 
 /// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Grant {
+pub(super) enum Grant {
     /// The transaction has the lock.
     Granted,
     /// The transaction waits, and goes on when [`LockTable::release_all`] names it.
@@ -118,7 +118,7 @@ struct Party {
 
 /// The locks of a database.
 #[derive(Debug, Default)]
-pub struct LockTable {
+pub(super) struct LockTable {
     locks: FxHashMap<Resource, Lock>,
     parties: FxHashMap<TxId, Party>,
     stats: LockStats,
@@ -179,11 +179,6 @@ impl Lock {
 }
 
 impl LockTable {
-    /// A table without locks.
-    pub fn new() -> LockTable {
-        LockTable::default()
-    }
-
     /// A transaction asks for a lock. It is granted at once if the transaction has it, or a
     /// stronger one. A shared lock that it has becomes exclusive if it asks for that.
     ///
@@ -191,7 +186,7 @@ impl LockTable {
     /// The transaction waits for another lock; or the mode does not belong to the resource:
     /// [`Resource::Updaters`] and [`Resource::Device`] are counted, by 1 or more, the others are
     /// not.
-    pub fn acquire(&mut self, tx: TxId, what: Resource, mode: Mode) -> Grant {
+    pub(super) fn acquire(&mut self, tx: TxId, what: Resource, mode: Mode) -> Grant {
         let is_counted = matches!(mode, Mode::Counted(1..));
         assert_eq!(
             matches!(what, Resource::Updaters(_) | Resource::Device),
@@ -238,7 +233,7 @@ impl LockTable {
     /// A transaction ends: it gives back all that it holds, and no longer waits. Appends the
     /// transactions that have been granted what they waited for, resource by resource in the order
     /// in which this one got them.
-    pub fn release_all(&mut self, tx: TxId, woken: &mut Vec<TxId>) {
+    pub(super) fn release_all(&mut self, tx: TxId, woken: &mut Vec<TxId>) {
         let Some(party) = self.parties.remove(&tx) else {
             return;
         };
@@ -257,7 +252,7 @@ impl LockTable {
     }
 
     /// Whether a transaction has a lock, or would be granted it at once.
-    pub fn is_free(&self, tx: TxId, what: Resource, mode: Mode) -> bool {
+    pub(super) fn is_free(&self, tx: TxId, what: Resource, mode: Mode) -> bool {
         let Some(lock) = self.locks.get(&what) else {
             return true;
         };
@@ -270,7 +265,7 @@ impl LockTable {
     ///
     /// # Panics
     /// It is not free.
-    pub fn give(&mut self, tx: TxId, what: Resource, mode: Mode) {
+    pub(super) fn give(&mut self, tx: TxId, what: Resource, mode: Mode) {
         assert!(self.is_free(tx, what, mode), "{what:?} is taken");
         if self.held(tx, what).is_some() {
             return;
@@ -281,7 +276,7 @@ impl LockTable {
     }
 
     /// A transaction no longer waits. Appends those that go on because of that.
-    pub fn withdraw(&mut self, tx: TxId, woken: &mut Vec<TxId>) {
+    pub(super) fn withdraw(&mut self, tx: TxId, woken: &mut Vec<TxId>) {
         let Some((what, _)) = self.awaited(tx) else {
             return;
         };
@@ -298,7 +293,7 @@ impl LockTable {
     }
 
     /// Bytes in memory.
-    pub fn memory(&self) -> u64 {
+    pub(super) fn memory(&self) -> u64 {
         let requests = |lock: &Lock| {
             lock.holders.capacity() * size_of::<(TxId, Mode)>()
                 + lock.queue.capacity() * size_of::<Request>()
@@ -377,7 +372,7 @@ impl LockTable {
     }
 
     /// What a transaction waits for, and how it wants it.
-    pub fn awaited(&self, tx: TxId) -> Option<(Resource, Mode)> {
+    pub(super) fn awaited(&self, tx: TxId) -> Option<(Resource, Mode)> {
         let what = self.parties.get(&tx)?.awaited?;
         let mut queue = self.locks[&what].queue.iter();
         let request = queue.find(|request| request.tx == tx);
@@ -385,22 +380,23 @@ impl LockTable {
     }
 
     /// How a transaction holds a resource, if it does.
-    pub fn held(&self, tx: TxId, what: Resource) -> Option<Mode> {
+    pub(super) fn held(&self, tx: TxId, what: Resource) -> Option<Mode> {
         self.locks.get(&what)?.mode_of(tx)
     }
 
     /// Whether nobody holds anything or waits.
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
         self.parties.is_empty()
     }
 
     /// What was counted since the start or [`LockTable::reset_stats`].
-    pub fn stats(&self) -> &LockStats {
+    pub(super) fn stats(&self) -> &LockStats {
         &self.stats
     }
 
     /// Counts from here.
-    pub fn reset_stats(&mut self) {
+    pub(super) fn reset_stats(&mut self) {
         self.stats = LockStats::default();
     }
 
@@ -408,7 +404,7 @@ impl LockTable {
     ///
     /// # Errors
     /// Says which one does not hold.
-    pub fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         // Each looks at one resource or transaction; the first that is wrong in their order is
         // told.
         let mut wrong = BTreeSet::new();

@@ -40,7 +40,7 @@ pub(super) use node::{Change, Shape};
 pub(super) use tree::{Above, Span, Tree};
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[&[Record]] = &[node::LAYOUTS, tree::LAYOUTS];
+pub(super) const LAYOUTS: &[&[Record]] = &[node::LAYOUTS, tree::LAYOUTS];
 
 /// The setting that all trees have.
 pub(super) const ORDER: Setting = Setting {

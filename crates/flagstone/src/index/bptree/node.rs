@@ -27,7 +27,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[Record] = &[leaf_head::RECORD, inner_head::RECORD];
+pub(super) const LAYOUTS: &[Record] = &[leaf_head::RECORD, inner_head::RECORD];
 
 /// The links of leaves name fewer pages than this.
 pub(in super::super) const PAGES_MAX: u32 = 1 << 24;

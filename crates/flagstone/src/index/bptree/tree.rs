@@ -20,7 +20,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[Record] = &[tree_meta::RECORD];
+pub(super) const LAYOUTS: &[Record] = &[tree_meta::RECORD];
 
 /// A node and the keys that are its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -100,7 +100,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[Record] = &[
+pub(super) const LAYOUTS: &[Record] = &[
     bw_head::RECORD,
     bw_entry::RECORD,
     bw_segment::RECORD,

@@ -52,7 +52,7 @@ use numbers::{Lengths, Numbers};
 use tree::{Counts, Tree, damaged};
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[&[Record]] = &[node::LAYOUTS, tree::LAYOUTS];
+pub(super) const LAYOUTS: &[&[Record]] = &[node::LAYOUTS, tree::LAYOUTS];
 
 pub(super) const INFO: Info = Info {
     name: "prefix-bptree",

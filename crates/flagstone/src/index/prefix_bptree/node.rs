@@ -51,7 +51,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[Record] = &[
+pub(super) const LAYOUTS: &[Record] = &[
     prefix_node_head::RECORD,
     prefix_slot::RECORD,
     prefix_cell_head::RECORD,

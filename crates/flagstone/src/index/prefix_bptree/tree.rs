@@ -21,7 +21,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[Record] = &[prefix_tree_meta::RECORD];
+pub(super) const LAYOUTS: &[Record] = &[prefix_tree_meta::RECORD];
 
 /// A node on the way from the root to a leaf, and which child comes next.
 #[derive(Debug, Clone, Copy)]

@@ -42,7 +42,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[layout::Record] = &[
+pub(super) const LAYOUTS: &[layout::Record] = &[
     log::sal_master::RECORD,
     log::sal_log_page::RECORD,
     log::sal_log_record::RECORD,
