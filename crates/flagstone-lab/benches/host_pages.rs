@@ -75,15 +75,15 @@ fn geometry(mebibytes: u32) -> Geometry {
 /// Zones are set aside from the free blocks: so many of these must there be when one is used up.
 fn config(kind: Kind, summary_pages: bool) -> Config {
     let zoned = kind.info().format.zoned;
-    Config {
-        over_provision: 0.125,
-        logical_pages: None,
-        gc_threshold: if zoned { 0.017 } else { 0.001 },
-        victims: VictimPolicy::Greedy,
-        static_wear_gap: None,
-        copies_stay: false,
-        summary_pages,
-    }
+    let mut config = Config::default();
+    config.over_provision = 0.125;
+    config.logical_pages = None;
+    config.gc_threshold = if zoned { 0.017 } else { 0.001 };
+    config.victims = VictimPolicy::Greedy;
+    config.static_wear_gap = None;
+    config.copies_stay = false;
+    config.summary_pages = summary_pages;
+    config
 }
 
 fn resident_bytes() -> Option<u64> {

@@ -81,7 +81,7 @@ fn cut(kind: Kind, at: u64) -> Result<Outcome, DeviceError> {
     store(&mut device, now, &accounts)?;
     let chip = device.into_flash().into_model().expect("it is a chip");
 
-    let (dice, torn) = (at.wrapping_mul(0x9e37_79b9_7f4a_7c15), at % 2 == 0);
+    let (dice, torn) = (at.wrapping_mul(0x9e37_79b9_7f4a_7c15), at.is_multiple_of(2));
     let power = PowerCut::new(chip).arm(Cut { at, dice, torn });
     let flash = Shared::new(power);
     let mut device = Device::with_defaults(flash.clone(), kind)?;

@@ -19,7 +19,7 @@
 //! `cargo run --example own_protocol`
 
 use flagstone::commit::{Content, Found, Info, Protocol, Recovered, Taken, Write};
-use flagstone::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
+use flagstone::ftl::{Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use flagstone::prelude::*;
 use flagstone::units::{Pbn, Ppn};
 use std::collections::BTreeMap;
@@ -28,10 +28,7 @@ const INFO: Info = {
     let mut info = Info::new("shadow", "a new root for each commit");
     info.isolation = Isolation::NoPageConflict;
     info.rewrites = true;
-    info.format = Format {
-        persist_map: true,
-        ..Format::NONE
-    };
+    info.format.persist_map = true;
     info
 };
 
@@ -233,7 +230,7 @@ fn work(device: &mut Device, acknowledged: &mut u8) -> Result<(), DeviceError> {
 /// Cuts the power at an operation and restarts. Says whether what is there is whole, or nothing if
 /// the work was over before.
 fn cut(at: u64, hasty: bool) -> Result<Option<bool>, DeviceError> {
-    let (dice, torn) = (at.wrapping_mul(0x9e37_79b9_7f4a_7c15), at % 2 == 0);
+    let (dice, torn) = (at.wrapping_mul(0x9e37_79b9_7f4a_7c15), at.is_multiple_of(2));
     let power = PowerCut::new(chip()).arm(Cut { at, dice, torn });
     let flash = Shared::new(power);
     let mut device = open(flash.clone(), hasty)?;

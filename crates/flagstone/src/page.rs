@@ -49,6 +49,7 @@ pub type SlotNo = u16;
 
 /// Why bytes are not a page, or a record does not go into one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PageError {
     /// The image ends early, or its slots do not ascend.
     Damaged {

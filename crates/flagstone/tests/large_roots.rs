@@ -33,15 +33,14 @@ fn chip() -> Chip {
 }
 
 fn open(flash: &Shared<PowerCut>) -> Result<Device, DeviceError> {
-    let config = Config {
-        over_provision: 0.0,
-        logical_pages: Some(PAGES),
-        gc_threshold: 0.0,
-        victims: VictimPolicy::Greedy,
-        static_wear_gap: None,
-        copies_stay: false,
-        summary_pages: false,
-    };
+    let mut config = Config::default();
+    config.over_provision = 0.0;
+    config.logical_pages = Some(PAGES);
+    config.gc_threshold = 0.0;
+    config.victims = VictimPolicy::Greedy;
+    config.static_wear_gap = None;
+    config.copies_stay = false;
+    config.summary_pages = false;
     let options = Options::default();
     Device::open(
         Box::new(flash.clone()),

@@ -255,12 +255,11 @@ fn setup(args: &Args, device: &DeviceSpec, kind: Kind, seed: u64) -> Setup {
             .into_iter()
             .find(|level| level.name() == name)
     };
+    let mut options = Options::default();
+    options.as_published = args.as_published;
     Setup {
         kind,
-        options: Options {
-            as_published: args.as_published,
-            ..Options::default()
-        },
+        options,
         device: device.clone(),
         isolation: args.isolation.as_ref().and_then(by_name),
         clients: args.clients.unwrap_or(CLIENTS),

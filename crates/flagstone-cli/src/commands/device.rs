@@ -65,12 +65,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn fill(args: &Fill) -> Result<(), Failure> {
+    let mut options = Options::default();
+    options.as_published = args.as_published;
     let setup = Setup {
         kind: Kind::by_name(&args.protocol).expect("clap has checked it"),
-        options: Options {
-            as_published: args.as_published,
-            ..Options::default()
-        },
+        options,
         device: load(&args.device)?,
         isolation: None,
         clients: 1,

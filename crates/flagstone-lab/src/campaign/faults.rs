@@ -126,8 +126,8 @@ pub(super) fn fault_plan(id: &RunId, phase: usize, dice: &mut Pcg64Mcg) -> Fault
         let lost = Fault::BitErrors { bits: 40 };
         strike(id.base.faults.bits_beyond, lost, within, dice);
     }
-    FaultPlan {
-        faults,
-        correctable_bits: 8,
-    }
+    let mut plan = FaultPlan::default();
+    plan.faults = faults;
+    plan.correctable_bits = 8;
+    plan
 }

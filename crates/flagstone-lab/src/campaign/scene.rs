@@ -113,17 +113,16 @@ impl Scene {
     pub(super) fn new(id: &BaseId) -> Result<Scene, String> {
         let shape = Shape::of(id.shape, id.subject);
         let device = &shape.device;
-        let options = Options {
-            as_published: id.published,
-            block_flags: id.variant != Some("page-flags"),
-            group: match id.variant {
-                Some("page-full") => Group::PageFull,
-                _ => device.group,
-            },
-            group_timeout: device.group_timeout,
-            zone_blocks: device.zone_blocks,
-            log_heads: 2,
+        let mut options = Options::default();
+        options.as_published = id.published;
+        options.block_flags = id.variant != Some("page-flags");
+        options.group = match id.variant {
+            Some("page-full") => Group::PageFull,
+            _ => device.group,
         };
+        options.group_timeout = device.group_timeout;
+        options.zone_blocks = device.zone_blocks;
+        options.log_heads = 2;
         let host = host(id, &shape);
         let log_pages = match id.subject.below() {
             Below::Protocol(_) | Below::Stack(host::Stack::Force(_)) => 0,
@@ -134,15 +133,14 @@ impl Scene {
             Subject::Index(..) => INDEX_PAGES,
             _ => id.pages,
         };
-        let config = Config {
-            over_provision: 0.0,
-            logical_pages: Some(data_pages + log_pages),
-            gc_threshold: 0.0,
-            victims: device.victims,
-            static_wear_gap: device.static_wear_gap,
-            copies_stay: device.copies_stay,
-            summary_pages: device.summary_pages,
-        };
+        let mut config = Config::default();
+        config.over_provision = 0.0;
+        config.logical_pages = Some(data_pages + log_pages);
+        config.gc_threshold = 0.0;
+        config.victims = device.victims;
+        config.static_wear_gap = device.static_wear_gap;
+        config.copies_stay = device.copies_stay;
+        config.summary_pages = device.summary_pages;
         let mut geometry = Geometry {
             channels: device.channels,
             packages_per_channel: 1,
@@ -157,10 +155,9 @@ impl Scene {
             },
             strict_order: device.strict_order,
         };
-        let records = RecordOptions {
-            max_c: host.max_c,
-            as_published: id.published,
-        };
+        let mut records = RecordOptions::default();
+        records.max_c = host.max_c;
+        records.as_published = id.published;
         let suits = |geometry: &Geometry| match id.subject.below() {
             Below::Protocol(kind) | Below::Stack(host::Stack::Force(kind)) => {
                 kind.suits(geometry, &config)
@@ -297,16 +294,14 @@ fn host(id: &BaseId, shape: &Shape) -> HostConfig {
         max_c,
         group_wait,
     } = shape.database;
-    let mut host = HostConfig {
-        frames,
-        policy,
-        log_buffer_bytes,
-        checkpoint_every,
-        max_c,
-        group_wait,
-        sabotage: id.sabotage.of_host(),
-        ..HostConfig::default()
-    };
+    let mut host = HostConfig::default();
+    host.frames = frames;
+    host.policy = policy;
+    host.log_buffer_bytes = log_buffer_bytes;
+    host.checkpoint_every = checkpoint_every;
+    host.max_c = max_c;
+    host.group_wait = group_wait;
+    host.sabotage = id.sabotage.of_host();
     if matches!(id.subject, Subject::Index(..)) {
         // A transaction changes as many pages as the index likes. Where pages are to be lost, they
         // have to be read.

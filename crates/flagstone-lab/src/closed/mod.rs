@@ -136,10 +136,9 @@ impl Closed {
 
     /// How a device that commits records is set up.
     fn record_options(&self) -> RecordOptions {
-        RecordOptions {
-            max_c: self.host.max_c,
-            ..RecordOptions::default()
-        }
+        let mut options = RecordOptions::default();
+        options.max_c = self.host.max_c;
+        options
     }
 
     /// Pages that the database has about: those of the device, less those of the log.

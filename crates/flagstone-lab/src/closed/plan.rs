@@ -10,16 +10,6 @@ use thiserror::Error;
 /// Attempts after which a transaction is given up: something is too small for it.
 pub(super) const ATTEMPTS: u32 = 1_000;
 
-/// The name of a cause in records and messages.
-pub(super) fn cause(why: Why) -> &'static str {
-    match why {
-        Why::Deadlock => "deadlock",
-        Why::PoolExhausted => "pool_exhausted",
-        Why::WrittenOut => "written_out",
-        Why::LogFull => "log_full",
-    }
-}
-
 /// Why a run stopped.
 #[derive(Debug, Error)]
 pub enum DriverError {
@@ -46,7 +36,7 @@ pub enum DriverError {
     #[error(
         "at {at}: a transaction that writes {pages} pages was aborted {ATTEMPTS} times ({}): use \
          more frames or log pages, fewer clients or a longer back-off",
-        cause(*why)
+        why.name()
     )]
     Starved {
         /// When.

@@ -1,7 +1,7 @@
 //! The result of a closed-loop run: one record, one JSON object.
 
 use super::Closed;
-use super::plan::{Counted, cause};
+use super::plan::Counted;
 use crate::replay::{Causes, Erases, Latency, Load, flash_by_cause};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{Host, HostStats, Why};
@@ -164,7 +164,7 @@ impl ClosedRecord {
         let count = |why: &Why| counted.restarts.get(why).copied().unwrap_or(0);
         let restarts: BTreeMap<&str, u64> = Why::ALL
             .iter()
-            .map(|why| (cause(*why), count(why)))
+            .map(|why| (why.name(), count(why)))
             .collect();
         let restarted: u64 = restarts.values().sum();
         let evicted = stats.pool.evicted();

@@ -17,15 +17,14 @@ fn closed(stack: Stack) -> Closed {
     device.geometry.cell = Cell::Slc {
         partial_programs: 4,
     };
+    let mut host = HostConfig::default();
+    host.frames = 160;
+    host.log_pages = 128;
     Closed {
         stack,
         options: Options::default(),
         device,
-        host: HostConfig {
-            frames: 160,
-            log_pages: 128,
-            ..HostConfig::default()
-        },
+        host,
         plan: Plan {
             clients: 6,
             speedup: None,

@@ -254,24 +254,23 @@ impl DeviceFile {
             let why = "wear_margin is for victims = \"wear-aware\"";
             return wrong("wear_margin", why.into());
         }
-        Ok(Config {
-            over_provision: share("over_provision", table.over_provision, base.over_provision)?,
-            logical_pages: base.logical_pages,
-            gc_threshold: share("gc_threshold", table.gc_threshold, base.gc_threshold)?,
-            victims: if wear_aware {
-                let margin = table.wear_margin.or(inherited).unwrap_or(16);
-                VictimPolicy::WearAware { margin }
-            } else {
-                VictimPolicy::Greedy
-            },
-            static_wear_gap: match table.static_wear_gap {
-                Some(0) => None,
-                Some(gap) => Some(gap),
-                None => base.static_wear_gap,
-            },
-            copies_stay: table.copies_stay.unwrap_or(base.copies_stay),
-            summary_pages: table.summary_pages.unwrap_or(base.summary_pages),
-        })
+        let mut config = base;
+        config.over_provision = share("over_provision", table.over_provision, base.over_provision)?;
+        config.gc_threshold = share("gc_threshold", table.gc_threshold, base.gc_threshold)?;
+        config.victims = if wear_aware {
+            let margin = table.wear_margin.or(inherited).unwrap_or(16);
+            VictimPolicy::WearAware { margin }
+        } else {
+            VictimPolicy::Greedy
+        };
+        config.static_wear_gap = match table.static_wear_gap {
+            Some(0) => None,
+            Some(gap) => Some(gap),
+            None => base.static_wear_gap,
+        };
+        config.copies_stay = table.copies_stay.unwrap_or(base.copies_stay);
+        config.summary_pages = table.summary_pages.unwrap_or(base.summary_pages);
+        Ok(config)
     }
 }
 

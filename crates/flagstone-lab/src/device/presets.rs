@@ -45,15 +45,15 @@ const fn timing(read_us: u64, program_us: u64, erase_us: u64) -> Timing {
 /// A tenth of the blocks in reserve, collection at a twentieth, wear-aware: [FlagCommit] §5.1,
 /// [MixSL] §5.1.
 fn config() -> Config {
-    Config {
-        over_provision: 0.10,
-        logical_pages: None,
-        gc_threshold: 0.05,
-        victims: VictimPolicy::WearAware { margin: 16 },
-        static_wear_gap: Some(64),
-        copies_stay: false,
-        summary_pages: true,
-    }
+    let mut config = Config::default();
+    config.over_provision = 0.10;
+    config.logical_pages = None;
+    config.gc_threshold = 0.05;
+    config.victims = VictimPolicy::WearAware { margin: 16 };
+    config.static_wear_gap = Some(64);
+    config.copies_stay = false;
+    config.summary_pages = true;
+    config
 }
 
 const OUR_CHOICE: &str = "not in the paper: the FTL's default";

@@ -33,15 +33,15 @@ pub(crate) const GEOMETRY: Geometry = Geometry {
 /// Zones are set aside from the free blocks: so many of these must there be when one is used up.
 pub(crate) fn config(kind: Kind, summary_pages: bool) -> Config {
     let zoned = kind.info().format.zoned;
-    Config {
-        over_provision: if zoned { 0.2 } else { 0.14 },
-        logical_pages: None,
-        gc_threshold: if zoned { 0.05 } else { 0.01 },
-        victims: VictimPolicy::Greedy,
-        static_wear_gap: None,
-        copies_stay: false,
-        summary_pages,
-    }
+    let mut config = Config::default();
+    config.over_provision = if zoned { 0.2 } else { 0.14 };
+    config.logical_pages = None;
+    config.gc_threshold = if zoned { 0.05 } else { 0.01 };
+    config.victims = VictimPolicy::Greedy;
+    config.static_wear_gap = None;
+    config.copies_stay = false;
+    config.summary_pages = summary_pages;
+    config
 }
 
 pub(crate) fn device(kind: Kind, config: Config) -> Device {

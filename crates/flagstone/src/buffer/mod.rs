@@ -93,6 +93,7 @@ pub trait Policy {
 
 /// What is known of a policy without running it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PolicyInfo {
     /// The name in commands and results; `-` becomes `_` in the file's name.
     pub name: &'static str,
@@ -104,6 +105,7 @@ pub struct PolicyInfo {
 
 /// Parameters of the policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PolicyOptions {
     /// CFLRU: the window, in percent of the frames.
     pub cflru_window: u32,
@@ -163,6 +165,7 @@ macro_rules! policies {
     ($($(#[$doc:meta])* $variant:ident => $module:ident;)+) => {
         /// The registry of eviction policies.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
         pub enum PolicyKind {
             $($(#[$doc])* $variant,)+
         }

@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 /// Pages that left the pool because a policy chose them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Evictions {
     /// They were as on flash when they were chosen.
     pub clean: u64,
@@ -34,6 +35,7 @@ impl Evictions {
 
 /// What a pool has counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct PoolStats {
     /// Accesses for reading that found their page.
     pub read_hits: u64,

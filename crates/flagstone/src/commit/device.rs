@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 
 /// What the host asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct HostStats {
     /// Transactions begun.
     pub begun: u64,

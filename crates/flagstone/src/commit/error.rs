@@ -6,6 +6,7 @@ use std::fmt;
 
 /// Why the device refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// The protocol cannot work on this device.
     Unsuitable(String),

@@ -140,6 +140,7 @@ pub const LOG_PER_HEAD: u8 = u8::MAX;
 
 /// What is known of a protocol without running it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Info {
     /// The name in commands, results and file names.
     pub name: &'static str,
@@ -221,6 +222,7 @@ impl Info {
 
 /// When G-MixSL writes its log page (\[MixSL] §4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Group {
     /// When so many transactions wait.
     Count(u32),
@@ -230,6 +232,7 @@ pub enum Group {
 
 /// Variants of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Options {
     /// Build the protocol as printed, without the repairs that its departures list.
     pub as_published: bool,
@@ -302,6 +305,7 @@ impl<'a> Content<'a> {
 
 /// What a transaction writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Write<'a> {
     /// The page.
     pub at: Lpn,
@@ -313,6 +317,7 @@ pub struct Write<'a> {
 
 /// How the device makes way for a write or a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Way {
     /// It collects as long as blocks are short.
     Room,
@@ -322,6 +327,7 @@ pub enum Way {
 
 /// A write that the device has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Taken {
     /// When the device takes the next request of the transaction.
     pub next: Nanos,
@@ -487,6 +493,7 @@ impl<T: Protocol + Clone + 'static> Duplicate for T {
 }
 
 /// A protocol that came back from flash.
+#[non_exhaustive]
 pub struct Recovered {
     /// The protocol, ready for work.
     pub protocol: Box<dyn Protocol>,
@@ -524,6 +531,7 @@ macro_rules! protocols {
     ($($(#[$doc:meta])* $variant:ident => $module:ident;)+) => {
         /// The registry of commit protocols.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
         pub enum Kind {
             $($(#[$doc])* $variant,)+
         }

@@ -7,6 +7,7 @@ use std::fmt;
 
 /// What a user chooses.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Config {
     /// Share of the raw pages that the host cannot address.
     pub over_provision: f64,
@@ -42,6 +43,7 @@ impl Default for Config {
 
 /// What the owner of the pages needs from the FTL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Format {
     /// Bytes of a spare area behind the header.
     pub tail_bytes: usize,

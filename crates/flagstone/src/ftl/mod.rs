@@ -70,6 +70,7 @@ pub const LAYOUTS: &[Record] = &[header::RECORD, meta::root_part::RECORD];
 
 /// Why the FTL could not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FtlError {
     /// The power is gone.
     PowerLost,
@@ -230,6 +231,7 @@ pub trait Owner {
 
 /// What a block is used for at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BlockState {
     /// Can be allocated.
     Free,

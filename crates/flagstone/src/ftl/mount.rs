@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 
 /// A log page that was written after the last checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogPage {
     /// Which log.
     pub log: u8,
@@ -32,6 +33,7 @@ pub struct LogPage {
 
 /// What the flash said, apart from data pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Mounted {
     /// Whether there was a root.
     pub has_root: bool,
@@ -567,6 +569,7 @@ struct RootParts {
 
 /// What reading a block's spare records told besides them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BlockRead {
     /// When the last page was read.
     pub done: Nanos,

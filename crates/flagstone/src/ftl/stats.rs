@@ -5,6 +5,7 @@ use crate::units::Nanos;
 
 /// Why a flash operation was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Cause {
     /// The host read or wrote a page.
     Host,
@@ -46,6 +47,7 @@ impl Cause {
 
 /// The four flash operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Operation {
     /// A page read.
     Read,
@@ -79,6 +81,7 @@ impl Operation {
 
 /// Counters of one device since it was started.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Stats {
     counts: [[u64; 6]; 4],
     /// Of the reads, those of a spare area alone.

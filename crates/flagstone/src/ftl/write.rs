@@ -21,6 +21,7 @@ pub enum Stream {
 
 /// A page that was programmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Written {
     /// Where it is.
     pub at: Ppn,

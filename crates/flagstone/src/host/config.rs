@@ -85,6 +85,7 @@ pub enum Granularity {
 
 /// What a user chooses.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct HostConfig {
     /// Frames of the buffer pool.
     pub frames: usize,

@@ -7,6 +7,7 @@ use std::fmt;
 
 /// Why the host could not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HostError {
     /// Settings that do not go together, or do not suit the device.
     Config(String),

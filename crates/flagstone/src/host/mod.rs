@@ -102,6 +102,7 @@ pub struct Rid {
 
 /// Why a transaction has to be aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Why {
     /// It waits in a circle with others and is the youngest of them.
     Deadlock,
@@ -122,6 +123,16 @@ impl Why {
         Why::WrittenOut,
         Why::LogFull,
     ];
+
+    /// The name in results and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Why::Deadlock => "deadlock",
+            Why::PoolExhausted => "pool_exhausted",
+            Why::WrittenOut => "written_out",
+            Why::LogFull => "log_full",
+        }
+    }
 }
 
 /// What became of a request.

@@ -6,6 +6,7 @@ use crate::buffer::PoolStats;
 
 /// Counters of one host since it was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct HostStats {
     /// Transactions begun.
     pub begun: u64,

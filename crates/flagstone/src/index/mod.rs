@@ -1,6 +1,6 @@
 //! The indexes: where the record of a key lies, in pages on flash.
 //!
-//! An index reads and writes pages through a [`Cache`], which keeps some of them in memory, over a
+//! An index reads and writes pages through a cache, which keeps some of them in memory, over a
 //! [`Store`]: the simulated device, the host's transactions, or a file. It is a state machine
 //! without threads, as everything here: a call says at which instant it is made, and its answer
 //! when it is done.
@@ -98,6 +98,7 @@ pub type Value = u64;
 
 /// What an index is, before one is opened.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Info {
     /// Its name on the command line.
     pub name: &'static str,
@@ -135,6 +136,7 @@ impl Info {
 
 /// What an index has counted since the start or [`Index::reset_stats`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct IndexStats {
     /// Pages read from the store.
     pub reads: u64,
@@ -154,6 +156,7 @@ pub struct IndexStats {
 
 /// Why an index could not do what was asked.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum IndexError {
     /// Settings that make no sense, alone or together.
     Settings(String),
@@ -367,6 +370,7 @@ macro_rules! indexes {
     ($($(#[$doc:meta])* $variant:ident => $module:ident;)*) => {
         /// The registry of indexes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
         pub enum IndexKind {
             $($(#[$doc])* $variant,)*
         }

@@ -6,6 +6,7 @@ use crate::buffer::{PolicyKind, PolicyOptions};
 
 /// A setting that an index has.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Setting {
     /// Its name.
     pub name: &'static str,

@@ -8,6 +8,7 @@ use std::fmt;
 
 /// Why a store could not do what was asked.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum StoreError {
     /// The page is beyond the store's.
     OutOfRange {

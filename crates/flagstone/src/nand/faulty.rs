@@ -6,6 +6,7 @@ use crate::units::{Nanos, Pbn, Ppn};
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Fault {
     /// The chip reports a failed program; the page is unreadable.
     ProgramFails,
@@ -21,6 +22,7 @@ pub enum Fault {
 
 /// Which operations fail, each counted by its own kind from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct FaultPlan {
     /// Faults by the number of the program, erase or read that they strike.
     pub faults: Vec<(u64, Fault)>,

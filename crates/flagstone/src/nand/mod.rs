@@ -74,6 +74,7 @@ pub struct Read {
 /// Why a flash operation did not do what was asked. Every one but [`FlashError::PowerLost`] took
 /// its time: `done` says until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FlashError {
     /// The page has more bit errors than its ECC corrects, or was torn.
     Uncorrectable {

@@ -27,6 +27,7 @@ pub struct Cut {
 /// the operation [`Cut::at`] on, and if it is to tear one, that is the one. If so many operations
 /// come and none of its kind, see [`PowerCut::aim`], it falls on whichever comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[non_exhaustive]
 pub enum Aim {
     /// Whichever comes.
     #[default]

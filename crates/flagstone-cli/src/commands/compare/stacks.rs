@@ -46,22 +46,20 @@ pub(super) struct HostArgs {
 
 impl HostArgs {
     fn config(&self, stack: Stack) -> HostConfig {
-        let default = HostConfig::default();
+        let mut config = HostConfig::default();
         let policy = self.policy.as_ref().map(|name| {
             let mut all = PolicyKind::ALL.iter();
             *all.find(|kind| kind.info().name == name)
                 .expect("clap has checked it")
         });
-        HostConfig {
-            frames: self.frames.map_or(default.frames, |frames| frames as usize),
-            policy: policy.unwrap_or(default.policy),
-            log_pages: self.log_pages.unwrap_or(default.log_pages),
-            group_wait: match stack {
-                Stack::Wal => Nanos::from_micros(self.group_wait.unwrap_or(0)),
-                _ => Nanos::ZERO,
-            },
-            ..default
-        }
+        config.frames = self.frames.map_or(config.frames, |frames| frames as usize);
+        config.policy = policy.unwrap_or(config.policy);
+        config.log_pages = self.log_pages.unwrap_or(config.log_pages);
+        config.group_wait = match stack {
+            Stack::Wal => Nanos::from_micros(self.group_wait.unwrap_or(0)),
+            _ => Nanos::ZERO,
+        };
+        config
     }
 }
 
@@ -141,12 +139,11 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
 }
 
 fn closed(args: &Args, device: &DeviceSpec, stack: Stack, seed: u64, workload: &str) -> Closed {
+    let mut options = Options::default();
+    options.as_published = args.as_published;
     Closed {
         stack,
-        options: Options {
-            as_published: args.as_published,
-            ..Options::default()
-        },
+        options,
         device: device.clone(),
         host: args.host.config(stack),
         plan: Plan {

@@ -200,31 +200,28 @@ impl ClosedRun {
             (Some(Granularity::Page), "pages"),
             (Some(Granularity::Record), "records"),
         ];
-        let host = HostConfig {
-            frames: self.frames as usize,
-            policy: by_name("policy", &self.policy, &policies)?,
-            log_pages: self.log_pages,
-            max_c: self.max_c,
-            steal: self.steal,
-            granularity: by_name("locks", &self.locks, &locks)?,
-            group_wait: Nanos::from_micros(match stack {
-                Stack::Wal => self.group_wait_us,
-                _ => 0,
-            }),
-            ..HostConfig::default()
-        };
+        let mut host = HostConfig::default();
+        host.frames = self.frames as usize;
+        host.policy = by_name("policy", &self.policy, &policies)?;
+        host.log_pages = self.log_pages;
+        host.max_c = self.max_c;
+        host.steal = self.steal;
+        host.granularity = by_name("locks", &self.locks, &locks)?;
+        host.group_wait = Nanos::from_micros(match stack {
+            Stack::Wal => self.group_wait_us,
+            _ => 0,
+        });
         host.check(stack)
             .map_err(|error| RunError::of("stack", error.to_string()))?;
+        let mut options = Options::default();
+        options.block_flags = self.block_flags;
+        options.group = match self.group {
+            0 => Group::PageFull,
+            count => Group::Count(count),
+        };
         Ok(Closed {
             stack,
-            options: Options {
-                block_flags: self.block_flags,
-                group: match self.group {
-                    0 => Group::PageFull,
-                    count => Group::Count(count),
-                },
-                ..Options::default()
-            },
+            options,
             device: device_of(&self.device)?,
             host,
             plan: Plan {

@@ -139,13 +139,12 @@ impl ReplayRun {
         {
             return Err(RunError::of("speedup", "speedup must be above 0"));
         }
+        let mut options = Options::default();
+        options.zone_blocks = self.zone_blocks;
+        options.log_heads = self.log_heads;
         Ok(Setup {
             kind: self.kind()?,
-            options: Options {
-                zone_blocks: self.zone_blocks,
-                log_heads: self.log_heads,
-                ..Options::default()
-            },
+            options,
             device,
             isolation,
             clients: self.clients,

@@ -95,6 +95,7 @@ use std::fmt;
 
 /// The protocols of record-level devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum RecordKind {
     /// Commit-based: flags say who committed.
     CfcEx,
@@ -104,6 +105,7 @@ pub enum RecordKind {
 
 /// What is known of a record-level protocol without running it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RecordInfo {
     /// The name in commands, results and file names.
     pub name: &'static str,
@@ -136,6 +138,7 @@ impl fmt::Display for RecordKind {
 
 /// Variants of a record-level device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RecordOptions {
     /// Live transactions that may have pending records in one version of a page (max_c in the
     /// paper), 1 to 8. The cells must allow one program more.

@@ -82,6 +82,7 @@ pub(super) enum Grant {
 
 /// What a lock table has counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct LockStats {
     /// Requests for a lock that the transaction did not have. Asking again counts again.
     pub requests: u64,

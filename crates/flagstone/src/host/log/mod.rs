@@ -114,6 +114,7 @@ impl Place {
 
 /// What the log has counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct LogStats {
     /// Records appended.
     pub records: u64,
