@@ -11,10 +11,10 @@
 //!
 //! Recovery    the newest root says what is committed; all else is garbage
 //!
-//! A protocol is two traits. [`Protocol`] has what the host asks for. [`Owner`] has what the garbage
-//! collector tells. [`Device::open_with`] puts both on a flash. The program cuts the power at each
-//! operation of a small workload and checks that every transaction is whole or absent. The same
-//! protocol with a mistake is the control: it writes the root without waiting for the pages.
+//! A protocol is two traits. [`Protocol`] has what the host asks for. [`Owner`] has what the
+//! garbage collector tells. [`Device::open_with`] puts both on a flash. The program cuts the power
+//! at many operations of a small workload and checks that every transaction is whole or absent. The
+//! same protocol with a mistake is the control: it writes the root without waiting for the pages.
 //!
 //! `cargo run --example own_protocol`
 

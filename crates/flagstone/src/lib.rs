@@ -21,7 +21,7 @@
 //! let open = device.begin(now)?;
 //! device.write(now, open, Lpn(7), b"not committed")?;
 //!
-//! // The device's memory is gone. Of the operations in flight, the number 42 says which have landed.
+//! // The device's memory is gone. The number 42 decides which operations in flight have landed.
 //! drop(device);
 //! let chip = flash.take().pull(42, true);
 //!
@@ -48,9 +48,9 @@
 //! programs: `commit_and_cut`, `compare_two` and `own_protocol`.
 //!
 //! The crate does no I/O, reads no clock, draws no random numbers, starts no thread and has no
-//! `unsafe`: the same calls give the same answers on every machine. A broken rule of the layer below
-//! (programming a page twice, for example) panics, because it is a bug; whatever a device or a user
-//! can cause is an error value.
+//! `unsafe`. The same calls give the same answers on every machine. A broken rule of the layer
+//! below, such as programming a page twice, is a bug and panics. Whatever a device or a user can
+//! cause is an error value.
 //!
 //! The modules are listed in the order in which data rises through them. None names one that comes
 //! after it, and a test holds them to that.

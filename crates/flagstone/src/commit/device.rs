@@ -82,8 +82,8 @@ impl Device {
     /// Starts a device from its flash alone, blank or not.
     ///
     /// # Errors
-    /// The protocol cannot work on this flash, the flash holds what this version cannot read, or the
-    /// power fails meanwhile.
+    /// The protocol cannot work on this flash, the flash holds what this version cannot read, or
+    /// the power fails meanwhile.
     pub fn open(
         flash: Box<dyn Flash>,
         kind: Kind,
@@ -97,8 +97,8 @@ impl Device {
 
     /// Starts a device with a protocol that [`Kind`] does not list: one of your own. `recover` gets
     /// the translation layer after it was mounted, and what the flash said apart from data pages.
-    /// It finds out which version of each page counts, calls [`Ftl::revive`] for each live page, and
-    /// ends with [`Ftl::finish_mount`].
+    /// It finds out which version of each page counts, calls [`Ftl::revive`] for each live page,
+    /// and ends with [`Ftl::finish_mount`].
     ///
     /// # Errors
     /// As [`Device::open`].

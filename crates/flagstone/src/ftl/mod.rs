@@ -14,8 +14,8 @@
 //! 2. Live pages of a victim are durable elsewhere before its erase is issued.
 //! 3. Nothing that a root refers to is erased before a newer root is durable.
 //!
-//! A user meets this layer in two places: the settings of a device ([`Config`]), and the counters of
-//! what a device did ([`Stats`]). An error says which setting would do.
+//! A user meets this layer in two places: the settings of a device ([`Config`]), and the counters
+//! of what a device did ([`Stats`]). An error says which setting would do.
 //!
 //! ```
 //! use flagstone::ftl::{Config, Format, Ftl};
