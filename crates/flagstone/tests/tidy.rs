@@ -11,6 +11,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/codes.rs"]
+mod codes;
+
 /// Lines of one source file.
 const LINES_MAX: usize = 600;
 /// Columns of one line.

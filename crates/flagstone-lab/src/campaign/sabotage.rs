@@ -60,7 +60,7 @@ impl Sabotage {
         // Without D12 of `flagstone::commit::records`.
         (Sabotage::CfcEx(host::Sabotage::FlagLost), "flag-lost"),
         (Sabotage::CfcEx(host::Sabotage::OneDeath), "one-death"),
-        // Without D13 and D8 there.
+        // Without D13 and D8 of `flagstone::commit::records`.
         (
             Sabotage::Records(host::Sabotage::FlagInFlight),
             "flag-in-flight",

@@ -29,6 +29,20 @@
 //!   @C        a change by @A, later than the newest committed copy       redone
 //!   @D        any other change                                           not redone (R5, R10)
 //!
+//! Cases       in which a careless form goes wrong:
+//!             R2. The log is cut short before the flags of a commit in it are durable: a restart
+//!                 finds neither, and the commit is lost.
+//!             R3. A flag is set before the log of its commit is durable: a restart finds half of
+//!                 the transaction.
+//!             R4. A transaction changes a record whose committed value is only in the buffer and
+//!                 the log, the page goes out, and the transaction aborts: the value on flash is
+//!                 an older one.
+//!             R5. An old log record is redone over a newer committed copy on flash.
+//!             R10. A commit forces log records of transactions that are still live: a restart
+//!                 must not redo them.
+//!             R11. A page has no room for what live transactions may put back in an abort.
+//!             R13. More transactions have pending records in a page than a version can list.
+//!
 //! Departures  D1. Records are not taken out of the log buffer when their page is evicted: commits
 //!                 of others force it all the time, and LSNs are places in the log.
 //!             D2. Pages go out before their log records, so LSNs that a cut takes back can be on
@@ -274,7 +288,7 @@ impl Manager for FlagEx {
     }
 
     fn admit(&mut self, memory: &mut Memory, tx: TxId, rid: Rid) -> Admission {
-        // R13
+        // R13: the transaction waits for one of the others.
         let (what, mode) = (Resource::Updaters(rid.page), Mode::Counted(self.max_c));
         let waits = wait_for(memory.locks.acquire(tx, what, mode));
         waits.map_or(Admission::Granted, Admission::Refused)

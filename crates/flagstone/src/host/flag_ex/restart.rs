@@ -40,7 +40,7 @@ impl FlagEx {
         let newest = frame.page.lsn();
         for (lsn, entry) in changes {
             let copy = older.get(&entry.slot).copied().unwrap_or(newest);
-            // R5
+            // R5: a copy on flash that is newer stays.
             if lsn > copy || self.sabotage == Some(Sabotage::RedoAll) {
                 // Slots may be of different ages here, so that the page is larger in between than
                 // it ever was.
