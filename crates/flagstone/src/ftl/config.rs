@@ -1,17 +1,17 @@
-//! What a user chooses about an FTL, and what its owner needs from it.
+//! Settings of an FTL: those that a user chooses, and those that the owner of the pages needs.
 
 use super::spare::{TAIL_BYTES_MAX, header};
 use super::victims::VictimPolicy;
 use crate::nand::Geometry;
 use std::fmt;
 
-/// What a user chooses.
+/// Settings that a user chooses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
     /// Share of the raw pages that the host cannot address.
     pub over_provision: f64,
-    /// Logical pages, where a share is too coarse; overrides `over_provision`.
+    /// The number of logical pages. It overrides `over_provision`.
     pub logical_pages: Option<u32>,
     /// Collection starts when fewer than this share of the blocks are free.
     pub gc_threshold: f64,
@@ -19,8 +19,8 @@ pub struct Config {
     pub victims: VictimPolicy,
     /// Static wear levelling moves a block that is this many erases behind the mean.
     pub static_wear_gap: Option<u32>,
-    /// Whether the collector's copies stay in the plane of their victim while it has room for them,
-    /// also on a device whose planes cannot copy by themselves.
+    /// Whether the collector copies a page to the plane that it was in, as long as that plane has
+    /// room. On a device whose planes can copy by themselves it does so anyway.
     pub copies_stay: bool,
     /// Whether the last page of each block repeats the spare areas of the others, so that a restart
     /// reads one page a block.
@@ -41,13 +41,13 @@ impl Default for Config {
     }
 }
 
-/// What the owner of the pages needs from the FTL.
+/// Settings that the owner of the pages needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Format {
     /// Bytes of a spare area behind the header.
     pub tail_bytes: usize,
-    /// How many of them, at the end, are reprogrammed in place. They are not in summary pages.
+    /// How many of the tail's last bytes are reprogrammed in place. They are not in summary pages.
     pub flag_bytes: usize,
     /// Whether the mapping table is kept on flash.
     pub persist_map: bool,

@@ -1,5 +1,5 @@
-//! What a mount does not believe: places beyond the device, and pages that are named twice. The ECC
-//! sees to bit errors; this is about a flash that another program wrote.
+//! Checks of a mount against a flash that another program wrote: places beyond the device, and
+//! pages that are named twice. Bit errors are the ECC's business.
 
 #[cfg(test)]
 use super::Slot;
@@ -7,10 +7,10 @@ use super::meta::{NONE, RootImage};
 use super::{Ftl, FtlError};
 use crate::units::{Lpn, Pbn, Ppn};
 
-/// A number that counts up, of so many bits on flash, if it can go on for long.
+/// Checks a number that counts up and has so many bits on flash: it must be able to go on for long.
 ///
 /// # Errors
-/// It is in the upper half of its range, where no device comes to.
+/// It is in the upper half of its range, which no device reaches.
 pub(crate) fn doubt_number(what: &str, number: u64, bits: u32) -> Result<u64, FtlError> {
     match number >> (bits - 1) {
         0 => Ok(number),

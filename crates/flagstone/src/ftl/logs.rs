@@ -1,5 +1,5 @@
-//! Logs: pages that their owner appends, side by side in as many lanes as it asked for, and that
-//! the next checkpoint makes superfluous. They lie in the area that [`super::meta`] manages.
+//! Logs: pages that their owner appends, side by side in as many lanes as it asked for. The next
+//! checkpoint makes them superfluous. They lie in the area that [`super::meta`] manages.
 
 use super::meta::MetaState;
 use super::{Cause, Ftl, FtlError, Header, Kind, Stream, Written};
@@ -7,8 +7,8 @@ use crate::units::{Lpn, Nanos};
 use std::ops::Range;
 
 impl Ftl {
-    /// Whether the logs have taken what they may: the owner must write a checkpoint before it
-    /// appends to a log again, or the next checkpoint might not fit.
+    /// Whether the logs are as long as they may be. Then the owner must write a checkpoint before
+    /// it appends again, or the next checkpoint might not fit.
     pub fn log_is_full(&self) -> bool {
         let reserve = self
             .meta
@@ -26,9 +26,10 @@ impl Ftl {
         channel * on_channel + (first + channel) % on_channel
     }
 
-    /// Which of these lanes can take a page first, where `busy` says until when each is written.
-    /// Among equals the one on the channel whose turn is next: the others may have a page more to
-    /// carry. And on that channel the plane that a stream wrote to longest ago.
+    /// The lane that can take a page first. `busy` says until when each lane is written. Among
+    /// equals it is the lane on the channel whose turn is next, since the others may have a page
+    /// more to carry; on that channel it is the lane on the plane that a stream wrote to longest
+    /// ago.
     pub fn log_in_turn(
         &self,
         stream: Stream,
@@ -69,8 +70,8 @@ impl Ftl {
         Ok(Written { at, seq, done })
     }
 
-    /// Erases what the last checkpoint set free, so that no log page has to wait for an erase. It
-    /// is done at once, but not before `now`, when that checkpoint is durable.
+    /// Erases the log blocks that the last checkpoint set free, so that no log page has to wait for
+    /// an erase. `now` must not be before the checkpoint is durable.
     ///
     /// # Errors
     /// The power fails. A block whose erase fails is left to its first use.

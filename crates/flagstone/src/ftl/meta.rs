@@ -6,12 +6,12 @@
 //!                                      or     | log 0 | log 0 | ...           pages of one log
 //! ```
 //!
-//! A *root* says where each translation page is, which blocks are bad, from which write sequence on
-//! log pages count, and keeps a few bytes for the owner. The newest root all of whose parts are
-//! there is the one that holds; a checkpoint is over when its root is durable, and until then
-//! nothing that the previous root refers to is erased. The anchors that hold the current root are
-//! never erased to make room for the next one. A root that fits a block lies in one; a larger one
-//! begins a block and goes on in others.
+//! A *root* says where each translation page is, which blocks are bad, and from which write
+//! sequence on log pages count. It keeps a few bytes for the owner. The newest root all of whose
+//! parts are there is the one that counts. A checkpoint is over when its root is durable. Until
+//! then nothing that the previous root refers to is erased. The anchors that hold the current root
+//! are never erased to make room for the next one. A root that fits a block lies in one; a larger
+//! one begins a block and goes on in others.
 
 use super::{BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, header};
 use crate::layout;
@@ -76,15 +76,15 @@ pub(super) struct MetaArea {
     /// Where each translation page is, by the current root.
     pub(super) directory: Vec<u32>,
     pub(super) generation: u64,
-    /// When the current root is durable: what it set free may not be erased before, nor may a later
-    /// root be issued, because it repeats what this one says.
+    /// When the current root is durable. Blocks that it set free may not be erased before. A later
+    /// root may not be issued before, because it repeats the contents of this one.
     pub(super) durable: Nanos,
     pub(super) log_from: u64,
     pub(super) bad: Vec<Pbn>,
     pub(super) blob: Vec<u8>,
 }
 
-/// What a root says.
+/// The contents of a root.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct RootImage {
     pub(super) log_from: u64,
@@ -163,8 +163,8 @@ impl MetaArea {
 }
 
 impl Ftl {
-    /// Writes the changed translation pages and a root: what was logged before is no longer needed,
-    /// and `blob` is what the owner will be given back. Returns when the root is durable.
+    /// Writes the changed translation pages and a root, with which all logs start anew. A restart
+    /// gives `blob` back to the owner. Returns when the root is durable.
     pub fn checkpoint(&mut self, now: Nanos, blob: Vec<u8>) -> Result<Nanos, FtlError> {
         let mut dirty = Vec::new();
         for (word, bits) in self.dirty_map_pages.iter_mut().enumerate() {
@@ -189,7 +189,7 @@ impl Ftl {
         }
         self.meta.log_from = self.seq + 1;
         self.meta.blob = blob;
-        // A log block that is open stays out of use from here on: what it holds no longer counts.
+        // An open log block takes no more pages: those that it holds no longer count.
         for open in self.meta.open_log.iter_mut() {
             if let Some(index) = open.take() {
                 self.meta.pool[index].state = MetaState::Full;
@@ -244,15 +244,15 @@ impl Ftl {
         &self.meta.blob
     }
 
-    /// Adds translation pages to those that are written anyway, so that their blocks come free: as
-    /// many as it takes for the next checkpoint, however large, to fit.
+    /// Adds translation pages to those that are written anyway, so that the blocks which hold them
+    /// come free: as many as it takes for the largest checkpoint to fit next.
     fn clean_map_blocks(&self, pages: &mut Vec<u32>) {
         let per_block = self.geometry.pages_per_block;
         let reserve = self.meta.full_checkpoint_blocks(per_block);
         if reserve == 0 {
             return;
         }
-        // What each block holds beyond what is written again, and what that leaves free.
+        // The live pages of each block that are not written again.
         let mut left: Vec<u32> = self.meta.pool.iter().map(|block| block.live).collect();
         for &page in pages.iter() {
             let at = self.meta.directory[page as usize];
@@ -397,7 +397,7 @@ impl Ftl {
         }
     }
 
-    /// Writes a root of what holds now. Returns when it is durable.
+    /// Writes a root of the present state. Returns when it is durable.
     pub(super) fn write_root(&mut self, now: Nanos) -> Result<Nanos, FtlError> {
         let image = RootImage {
             log_from: self.meta.log_from,
@@ -408,7 +408,7 @@ impl Ftl {
         let bytes = image.emit();
         let room = self.geometry.page_bytes as usize - root_part::SIZE;
         let mut now = now.max(self.meta.durable);
-        // Each round that fails costs an anchor or some of its pages; there are only so many.
+        // Each round that fails uses up an anchor or some of its pages.
         for _ in 0..4 {
             self.meta.generation += 1;
             let mut anchors = Vec::new();

@@ -1,10 +1,10 @@
 //! The flash translation layer: mapping, allocation, garbage collection, wear, checkpoints.
 //!
-//! This layer does not know that transactions exist. It keeps pages for an [`Owner`], who says what
-//! a page's spare area holds beyond the [`header`], which pages are still *live*, and what has to
-//! happen before a block is erased. What the owner never needs to think about: where a page goes,
-//! which block is collected next, worn and bad blocks, and how the mapping table and a few bytes of
-//! the owner's own get onto flash and back.
+//! This layer does not know that transactions exist. It keeps pages for an [`Owner`]. The owner
+//! says which fields a spare area has beyond the [`header`], which pages are still *live*, and
+//! which work comes before the erase of a block. The FTL chooses where a page goes and which block
+//! is collected next. It deals with worn and bad blocks. It keeps the mapping table, and a few
+//! bytes for the owner, on flash.
 //!
 //! Rules that hold everywhere below:
 //!
@@ -68,7 +68,7 @@ use write::Head;
 /// Records that the FTL keeps on flash.
 pub const LAYOUTS: &[Record] = &[header::RECORD, meta::root_part::RECORD];
 
-/// Why the FTL could not do what was asked.
+/// Why the FTL could not go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FtlError {
@@ -88,7 +88,7 @@ pub enum FtlError {
     },
     /// The area for mapping pages, roots and logs has no usable block left.
     MetaFull,
-    /// What is on the flash is not what this FTL writes.
+    /// The flash holds something that this FTL does not write.
     Foreign(String),
 }
 
@@ -157,7 +157,7 @@ impl Slot {
         }
     }
 
-    /// What a page of a kind makes of its logical page.
+    /// The slot of a logical page whose newest version is the page `at` of this kind.
     #[inline]
     pub fn of(kind: Kind, at: Ppn) -> Slot {
         match kind {
@@ -176,7 +176,7 @@ impl Slot {
     }
 }
 
-/// What the owner of a live page wants when its block is collected.
+/// The owner's decision on a live page whose block is collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// Copy it.
@@ -187,10 +187,11 @@ pub enum Fate {
     Drop,
 }
 
-/// Whoever gives pages their meaning: asked and told by the collector.
+/// The module that gives pages their meaning, which is a commit protocol. The collector calls these
+/// hooks.
 pub trait Owner {
-    /// Before anything of `victim` is copied, and while a flag or two can still be put in order.
-    /// Returns when that is done. May kill pages of the victim.
+    /// Called before any page of `victim` is copied, so that the owner can bring flags in order. It
+    /// may kill pages of the victim. Returns when its work is done.
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let _ = (ftl, victim);
         Ok(now)
@@ -204,8 +205,8 @@ pub trait Owner {
         true
     }
 
-    /// A live page is about to be copied to `to`; `tail` is what its spare area says and may be
-    /// changed for the copy.
+    /// A live page is about to be copied. `tail` is the tail of its spare area, and may be changed
+    /// for the copy.
     fn relocate(&mut self, ftl: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Fate {
         let _ = (ftl, from, header, tail);
         Fate::Copy
@@ -225,7 +226,8 @@ pub trait Owner {
         }
     }
 
-    /// All copies are durable; the erase comes next. Returns when it may.
+    /// All copies are durable and the erase comes next. Returns the instant at which it may be
+    /// issued.
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let _ = (ftl, victim);
         Ok(now)
@@ -237,7 +239,7 @@ pub trait Owner {
     }
 }
 
-/// What a block is used for at the moment.
+/// The present use of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockState {
@@ -251,7 +253,8 @@ pub enum BlockState {
     Full,
     /// Being collected.
     Victim,
-    /// Holds a page that is live and cannot be read; it stays so that the loss stays visible.
+    /// Holds a live page that cannot be read. The block is not erased, so that the loss stays
+    /// visible.
     Stuck,
     /// Out of service.
     Bad,
@@ -335,7 +338,7 @@ impl Ftl {
         config::least_threshold(self.gc_reserve_blocks)
     }
 
-    /// The last free blocks, as many as this, are kept for the collector's copies.
+    /// So many free blocks are kept for the collector's copies.
     pub fn gc_reserve_blocks(&self) -> u32 {
         self.gc_reserve_blocks
     }
@@ -448,7 +451,7 @@ impl Ftl {
     /// Lets the collector reclaim a page.
     ///
     /// # Panics
-    /// When the page is not live: somebody keeps two books of it.
+    /// The page is not live: two tables disagree about it.
     #[inline]
     pub fn kill(&mut self, at: Ppn) {
         let word = &mut self.live[at.index() / 64];
@@ -515,7 +518,7 @@ impl Ftl {
         self.flash.read(now, at, data, spare)
     }
 
-    /// A page as it is, without a read, where the device can tell: for checks ([`Flash::peek`]).
+    /// A page without a read, for checks ([`Flash::peek`]).
     pub fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         self.flash.peek(at, data, spare)
     }
@@ -535,7 +538,8 @@ impl Ftl {
             .reprogram(now, at, header::SIZE + tail_offset, bytes)?)
     }
 
-    /// Waits until everything that is done at `until` is durable.
+    /// Waits for all operations that are done at `until` or before, and makes them durable. Returns
+    /// when they are.
     pub fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FtlError> {
         Ok(self.flash.sync(now, until)?)
     }

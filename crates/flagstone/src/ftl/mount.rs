@@ -1,4 +1,4 @@
-//! Starting: what an FTL can know of a device from its flash alone.
+//! Starting: the state of an FTL is read from the flash alone.
 //!
 //! There is no separate format: a blank device mounts as an empty one. [`Ftl::mount`] reads the
 //! roots, the mapping table that the newest root refers to, and the logs that came after it. The
@@ -27,17 +27,17 @@ pub struct LogPage {
     pub at: Ppn,
     /// Its write sequence: pages of all logs in the order in which they were written.
     pub seq: u64,
-    /// What it says.
+    /// Its contents.
     pub data: Vec<u8>,
 }
 
-/// What the flash said, apart from data pages.
+/// What a mount has read from flash, apart from data pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Mounted {
     /// Whether there was a root.
     pub has_root: bool,
-    /// What the owner gave to the last checkpoint.
+    /// The bytes that the owner gave to the last checkpoint.
     pub blob: Vec<u8>,
     /// Pages of the logs since then, by sequence.
     pub logs: Vec<LogPage>,
@@ -87,7 +87,7 @@ impl Ftl {
     /// Starts on a device, blank or not.
     ///
     /// # Errors
-    /// A device that is too small or of another shape, or the power failing meanwhile.
+    /// The device is too small or of another shape, or the power fails meanwhile.
     pub fn mount(
         flash: Box<dyn Flash>,
         config: Config,
@@ -350,8 +350,8 @@ impl Ftl {
             .collect()
     }
 
-    /// Hands the spare record of every version in `blocks` to `see`: from the summary page of a
-    /// full block, page by page where there is none. Returns when the last was read.
+    /// Hands the spare record of every version in `blocks` to `see`. A full block is read by its
+    /// summary page, others page by page. Returns when the last page was read.
     pub fn scan(
         &mut self,
         now: Nanos,
@@ -379,8 +379,8 @@ impl Ftl {
         Ok(done)
     }
 
-    /// Reads the spare records of a block's versions, in page order. Flag bytes come only with
-    /// pages that had to be read one by one; in a summary they are `0xff`.
+    /// Reads the spare records of a block's versions, in page order. A summary has no flag bytes:
+    /// those of its pages are `0xff` here.
     pub fn block_records(
         &mut self,
         now: Nanos,
@@ -478,8 +478,8 @@ impl Ftl {
         Ok(outcome)
     }
 
-    /// Looks, while mounting, for a version that may have landed, and keeps its block from being
-    /// free if anything has. Returns when that was read.
+    /// Reads, while mounting, a page whose program may have landed. If the page is not blank, its
+    /// block does not become free. Returns when it was read.
     pub fn look_for(&mut self, now: Nanos, at: Ppn) -> Result<(Nanos, Option<Header>), FtlError> {
         let (done, found) = self.look_at(now, at)?;
         let block = self.geometry.block_of(at);
@@ -491,8 +491,8 @@ impl Ftl {
         Ok((done, found.flatten().filter(Header::is_version)))
     }
 
-    /// Looks, while mounting, whether a block has been written since its erase. Returns when its
-    /// first page was read.
+    /// Reads, while mounting, the first page of a block: is it blank? Returns when it was read, and
+    /// whether the block has been written since its erase.
     pub fn look_into(&mut self, now: Nanos, block: Pbn) -> Result<(Nanos, bool), FtlError> {
         let (done, found) = self.look_at(now, self.geometry.page(block, 0))?;
         Ok((done, found.is_some()))
@@ -513,8 +513,8 @@ impl Ftl {
         }
     }
 
-    /// Leaves out, while mounting, so many write sequences, which programs that are not looked for
-    /// may have.
+    /// Leaves out, while mounting, so many write sequences: programs that were not looked for may
+    /// have them.
     pub fn skip_sequences(&mut self, count: u64) {
         self.seq += count;
     }
@@ -527,8 +527,8 @@ impl Ftl {
         }
     }
 
-    /// Says, while mounting, that nothing in a scanned block is needed, not even to be put in order
-    /// before it goes: it is free, and will be erased before it is written.
+    /// Says, while mounting, that nothing in a scanned block is needed any more. The block is free,
+    /// and is erased before it is written.
     pub fn release(&mut self, id: Pbn) {
         let block = &mut self.blocks[id.index()];
         assert!(block.live == 0, "block {id} is released with live pages");
@@ -538,8 +538,8 @@ impl Ftl {
         }
     }
 
-    /// Ends the mount: blocks that hold something live, or that were scanned and hold anything, are
-    /// candidates for collection, all others are free and will be erased before they are written.
+    /// Ends the mount. Blocks with live pages and scanned blocks that are not blank are candidates
+    /// for collection. All others are free, and are erased before they are written.
     pub fn finish_mount(&mut self) {
         let known: Vec<u32> = self.erases.iter().copied().filter(|&e| e > 0).collect();
         let mean = known.iter().map(|&e| u64::from(e)).sum::<u64>() / known.len().max(1) as u64;
@@ -567,7 +567,7 @@ struct RootParts {
     found: BTreeMap<usize, (usize, Vec<u8>)>,
 }
 
-/// What reading a block's spare records told besides them.
+/// What reading the spare records of a block has found out besides them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockRead {

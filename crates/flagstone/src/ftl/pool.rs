@@ -66,7 +66,7 @@ impl Zone {
         }
     }
 
-    /// What is put in from here on is newer than all that is in it.
+    /// Blocks that are put in from here on are newer than all that are in it.
     pub(super) fn begin(&mut self) {
         for (older, newer) in self.older.planes.iter_mut().zip(&mut self.newer.planes) {
             older.append(newer);

@@ -1,4 +1,4 @@
-//! What every spare area starts with; the owner's own fields follow as the *tail*.
+//! The header of every spare area. The owner's own fields follow as the *tail*.
 
 use super::{FtlError, doubt_number};
 use crate::layout;
@@ -88,7 +88,7 @@ impl Header {
         })
     }
 
-    /// As [`Header::parse`], for who reads a device for the first time.
+    /// As [`Header::parse`], while a device is mounted: an unknown header is an error.
     ///
     /// # Errors
     /// The page was written with another version of the format, or has a sequence that cannot be.

@@ -86,9 +86,9 @@ pub struct Stats {
     counts: [[u64; 6]; 4],
     /// Of the reads, those of a spare area alone.
     spare_reads: [u64; 6],
-    /// Of the collector's reads and programs, those that did not cross a channel.
+    /// Reads and programs of the collector that did not cross a channel.
     pub(super) inside: u64,
-    /// From the choice of the victim to the end of its erase, summed over all collections.
+    /// Time from the choice of a victim to the end of its erase, summed over all collections.
     pub gc_ns: Nanos,
     /// Victims collected.
     pub collections: u64,
@@ -113,8 +113,8 @@ impl Stats {
         self.counts[operation as usize].iter().sum()
     }
 
-    /// Time that planes and channels took for the operations of a cause: cells and transfers, added
-    /// up whether or not they overlapped.
+    /// Time that planes and channels took for the operations of a cause. Cells and transfers are
+    /// added up, also where they overlapped.
     pub fn busy(&self, cause: Cause, timing: &Timing, geometry: &Geometry) -> Nanos {
         let count = |operation| self.count(operation, cause);
         let spare_reads = self.spare_reads[cause as usize];

@@ -13,7 +13,7 @@ pub(super) struct Victims {
     heads: Vec<u32>,
     tails: Vec<u32>,
     links: Vec<Links>,
-    /// No list below this one has a block.
+    /// All lists below this one are empty.
     lowest: usize,
     len: u32,
 }
@@ -81,7 +81,7 @@ impl Victims {
         self.insert(block, live - 1);
     }
 
-    /// Candidates there are.
+    /// The number of candidates.
     pub(super) fn len(&self) -> u32 {
         self.len
     }
@@ -108,7 +108,7 @@ impl Victims {
     }
 }
 
-/// What a policy may look at.
+/// What a policy sees of the device.
 pub(super) struct View<'a> {
     /// The candidates.
     pub victims: &'a Victims,
@@ -135,7 +135,7 @@ pub enum VictimPolicy {
 }
 
 impl VictimPolicy {
-    /// The victim, if collecting any would gain a page.
+    /// The victim; none if no collection would gain a page.
     pub(super) fn choose(self, view: &View<'_>) -> Option<Pbn> {
         let mut gainful = view
             .victims

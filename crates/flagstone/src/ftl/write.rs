@@ -1,8 +1,9 @@
-//! Writing: which block takes the next page, and what is done when a block is full or fails.
+//! Writing: the choice of the block that takes the next page, and the end of a block that is full
+//! or fails.
 //!
-//! A stream has an open block on every plane and takes them in turn (multi-head allocation), one of
-//! each channel before the next of any, so that neighbouring writes meet neither on a plane nor on
-//! a channel; a caller may name the plane instead.
+//! A stream has an open block on every plane and takes the planes in turn (multi-head allocation):
+//! one plane of each channel before the next plane of any. So neighbouring writes meet neither on a
+//! plane nor on a channel. A caller may name the plane instead.
 
 use super::{
     Block, BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, TAIL_BYTES_MAX, header,
@@ -10,12 +11,13 @@ use super::{
 use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 
-/// Which open blocks a page goes to: fresh pages and relocated ones are kept apart.
+/// A set of open blocks. Pages that the host writes and pages that the collector copies are kept
+/// apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
-    /// What the host writes.
+    /// Pages that the host writes.
     Host = 0,
-    /// What the collector copies.
+    /// Pages that the collector copies.
     Gc = 1,
 }
 
@@ -27,7 +29,7 @@ pub struct Written {
     pub at: Ppn,
     /// Its write sequence.
     pub seq: u64,
-    /// When it is done; durable once that has been waited for.
+    /// When its program is done. The page is durable once a sync has waited for that.
     pub done: Nanos,
 }
 
@@ -82,7 +84,7 @@ impl Ftl {
     /// Programs a version of a logical page, live from now on. `fill` writes the tail once it is
     /// known where the page goes; it is called again if that program fails and another page takes
     /// its place. `seq` is for copies, which keep the sequence of what they copy.
-    // Inlined for certain: a result handed on through memory is what the next step waits for.
+    // Always inlined: otherwise the next step waits for a result that passes through memory.
     #[inline(always)]
     pub fn append_with(
         &mut self,
@@ -220,8 +222,8 @@ impl Ftl {
         retry: bool,
     ) -> Result<(u32, Nanos), FtlError> {
         // The last blocks are the collector's: without them nothing could be reclaimed. A page
-        // whose program or block's erase has failed may go there all the same, it was promised a
-        // block.
+        // whose program or block's erase has failed may go there all the same, because it was
+        // promised a block.
         let kept = self.zone.is_none()
             && (stream == Stream::Host && !retry)
             && self.free.len() <= self.gc_reserve_blocks;
@@ -322,8 +324,8 @@ impl Ftl {
         }
     }
 
-    /// Counts a page that is programmed at `done`, and ends the block with its summary if it was
-    /// the last. A summary speaks for all pages of its block, so they are waited for first.
+    /// Counts a page that is programmed at `done`. If it was the last of its block, programs the
+    /// summary, after a wait for all pages of the block: the summary speaks for them.
     #[inline]
     fn advance(
         &mut self,
@@ -391,21 +393,21 @@ impl Ftl {
         }
     }
 
-    /// Has the collector keep so many blocks writable, as far as the device has room for them, so
-    /// that they can be set aside together.
+    /// Makes the collector keep so many blocks writable, so that they can be set aside together. It
+    /// keeps fewer if the device has no room for them.
     pub fn keep_writable(&mut self, blocks: u32) {
         let taken = self.logical_pages.div_ceil(self.data_pages) + 2 * self.geometry.planes();
         let in_service = (0..self.geometry.blocks())
             .filter(|&b| !matches!(self.block_state(Pbn(b)), BlockState::Bad | BlockState::Meta))
             .count() as u32;
-        // What is not writable must hold enough invalid pages for collection to be worth while.
+        // The blocks that are not writable must hold enough invalid pages for collection to be
+        // worth while.
         let most = in_service.saturating_sub(taken) / 2;
         self.gc_threshold_blocks = self.gc_threshold_blocks.max(blocks.min(most));
     }
 
-    /// Sets up to `blocks` free blocks aside, spread over the planes; only blocks set aside are
-    /// written to. [`Ftl::zone_from`] says from when on these are. Returns those that were set
-    /// aside.
+    /// Sets up to `blocks` free blocks aside, spread over the planes, and returns them. On a zoned
+    /// device only blocks that were set aside are written to. [`Ftl::zone_from`] says from when on.
     pub fn zone_add(&mut self, blocks: u32) -> Vec<Pbn> {
         let mut added = Vec::new();
         let planes = self.geometry.planes();
@@ -431,15 +433,15 @@ impl Ftl {
         added
     }
 
-    /// The blocks that were set aside last may be written from then on.
+    /// Says when the blocks that were set aside last may be written.
     pub fn zone_from(&mut self, from: Nanos) {
         if let Some(zone) = &mut self.zone {
             zone.may_be_written(from);
         }
     }
 
-    /// Blocks that nothing has been written to: free ones, and those set aside and not yet opened.
-    /// Collection starts when they run short.
+    /// Blocks that can be written: free ones, and those set aside and not yet opened. Collection
+    /// starts when they run short.
     #[inline]
     pub(super) fn writable_blocks(&self) -> u32 {
         self.free.len() + self.zone_left()

@@ -1,8 +1,9 @@
 //! The perfect device: bytes, rules, time and wear, all in flat arrays.
 //!
-//! Data bytes are kept only where someone wrote some, so that a trace over a large device costs a
-//! spare record and a counter a page. A block's summary page repeats the spare areas beside it: the
-//! chip notices that, checks it byte by byte, and keeps a mark instead of a second copy.
+//! Data bytes are kept only for pages that were programmed with some. So a trace over a large
+//! device costs a spare record and a counter a page. A block's summary page repeats the spare areas
+//! beside it: the chip notices that, checks it byte by byte, and keeps a mark instead of a second
+//! copy.
 
 mod pages;
 #[cfg(test)]
@@ -14,12 +15,12 @@ use crate::units::{Nanos, Pbn, Ppn};
 use pages::{BlockData, Pages};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What befell a page, beyond what it holds.
+/// Damage of a page, which its bytes do not show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Damage {
     /// More bit errors than the ECC corrects: it cannot be read.
     Unreadable,
-    /// It looks blank, but what is programmed into it will not be readable.
+    /// It looks blank, but a program of it cannot be read back.
     Weak,
 }
 
@@ -37,10 +38,10 @@ pub struct Chip {
     /// Spare areas, `spare_kept` bytes a page.
     spare: Vec<u8>,
     data: Pages,
-    /// Whether what nobody will read again is dropped at once.
+    /// Whether the bytes of a page are dropped as soon as [`Flash::forget`] is called for it.
     forgets: bool,
-    /// Bytes a page that the last page of the block repeats of the spare areas before it; 0 for
-    /// blocks whose last page is anything else.
+    /// For a block whose last page is a summary: bytes of each spare area that the summary repeats.
+    /// 0 for other blocks.
     summary: Vec<u16>,
     erases: Vec<u32>,
     /// Next page that strict program order allows, a block each.
@@ -103,9 +104,9 @@ impl Chip {
         self
     }
 
-    /// Lets an operation go before what its plane was asked for and cannot begin yet: a plane is
-    /// not idle while there is something that it could do. Changes of one block stay in order. Else
-    /// a plane does everything in the order in which it was asked.
+    /// Lets a plane do a later operation while an earlier one cannot begin yet: no plane is idle
+    /// while it has an operation that it could do. Changes of one block stay in order. Without this
+    /// setting, a plane does its operations in the order in which they were issued.
     ///
     /// # Panics
     /// When planes share a channel.
@@ -123,8 +124,8 @@ impl Chip {
     }
 
     /// Drops the bytes of a page as soon as the layer above says that it will not read them again,
-    /// and not only when the block is erased: for runs without power cuts, whose memory is then
-    /// that of what is live, however large the device.
+    /// and not only when the block is erased. Then memory grows with the live pages and not with
+    /// the device. Only for runs without power cuts.
     #[must_use]
     pub fn with_forgetting(mut self) -> Self {
         self.forgets = true;
@@ -208,7 +209,7 @@ impl Chip {
         &self.spare[start..start + self.spare_kept]
     }
 
-    /// What befell a page, if anything did.
+    /// The damage of a page, if it has any.
     pub fn damage(&self, at: Ppn) -> Option<Damage> {
         self.damage.get(&at).copied()
     }
@@ -225,7 +226,7 @@ impl Chip {
         };
     }
 
-    /// Puts a programmed page back to blank, as if the program had never happened.
+    /// Makes a programmed page blank again, as if it had not been programmed.
     pub(super) fn unprogram(&mut self, at: Ppn, was: Option<Damage>) {
         let block = self.geometry.block_of(at);
         let page = self.geometry.page_in_block(at);
@@ -242,7 +243,7 @@ impl Chip {
         self.set_damage(at, was);
     }
 
-    /// Puts bytes of a spare area back, as if a reprogram had not, or only partly, happened.
+    /// Puts bytes of a spare area back: a reprogram did not happen, or only in part.
     pub(super) fn unreprogram(&mut self, at: Ppn, offset: usize, bytes: &[u8], programs: u8) {
         let start = at.index() * self.spare_kept + offset;
         self.spare[start..start + bytes.len()].copy_from_slice(bytes);

@@ -1,11 +1,11 @@
-//! Everything that a chip holds, laid bare: for whoever saves a simulated device and loads it
-//! again. This library reads and writes no files itself.
+//! The whole state of a chip as plain data, so that a program can save a simulated device and load
+//! it again. This library itself reads and writes no files.
 
 use super::chip::Damage;
 use super::{Chip, Geometry, Timing};
 use crate::units::{Pbn, Ppn};
 
-/// What the cells of a chip hold, and what they went through.
+/// The state of a chip's cells: their contents, wear and damage.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Contents {
     /// Bytes of each spare area that are kept.
@@ -16,8 +16,8 @@ pub struct Contents {
     pub spare: Vec<u8>,
     /// Data of the pages that hold some, in the order of the pages.
     pub data: Vec<(Ppn, Box<[u8]>)>,
-    /// For each block, bytes a page that its last page repeats of the spare areas before it, 0
-    /// where the last page is anything else.
+    /// For each block whose last page is a summary: bytes of each spare area that the summary
+    /// repeats. 0 for other blocks.
     pub summary: Vec<u16>,
     /// Erases of each block.
     pub erases: Vec<u32>,
@@ -27,15 +27,15 @@ pub struct Contents {
     pub factory_bad: Vec<Pbn>,
     /// Blocks that no longer erase, ascending.
     pub worn_out: Vec<Pbn>,
-    /// Pages that something befell, ascending.
+    /// Damaged pages, ascending.
     pub damage: Vec<(Ppn, Damage)>,
 }
 
 impl Contents {
-    /// Checks that these can be the contents of a chip.
+    /// Checks that a chip of this shape can have these contents.
     ///
     /// # Errors
-    /// Says what cannot be.
+    /// Names the part that is wrong.
     pub fn check(&self, geometry: &Geometry) -> Result<(), String> {
         geometry.validate().map_err(|error| error.0)?;
         let (pages, blocks) = (geometry.pages() as usize, geometry.blocks() as usize);

@@ -20,7 +20,7 @@ pub enum Fault {
     },
 }
 
-/// Which operations fail, each counted by its own kind from 0.
+/// Which operations fail. Programs, erases and reads are each counted from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FaultPlan {

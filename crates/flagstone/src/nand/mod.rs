@@ -2,8 +2,8 @@
 //!
 //! This layer does not know that logical pages exist. [`Chip`] is the perfect device: it keeps
 //! bytes, time and wear, and it panics when a rule of NAND is broken, because that is a bug of the
-//! layer above. What the world does to a device (power cuts, failing blocks, bit errors) comes from
-//! middleware that implements [`Flash`] around another one: [`PowerCut`], [`Faulty`], [`Tracer`].
+//! layer above. Power cuts, failing blocks and bit errors come from middleware that implements
+//! [`Flash`] around another device: [`PowerCut`], [`Faulty`]. [`Tracer`] records the operations.
 //!
 //! Fault budget, which every layer above must survive:
 //!
@@ -62,7 +62,7 @@ pub use tracer::{Entry, OpKind, Tracer};
 use crate::units::{Nanos, Pbn, Ppn};
 use std::fmt;
 
-/// What a page read brought.
+/// The result of a page read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
     /// When the bytes are there.
@@ -71,8 +71,8 @@ pub struct Read {
     pub data_bytes: usize,
 }
 
-/// Why a flash operation did not do what was asked. Every one but [`FlashError::PowerLost`] took
-/// its time: `done` says until when.
+/// Why a flash operation failed. All failures but [`FlashError::PowerLost`] took time: `done` is
+/// when the attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlashError {
@@ -135,8 +135,8 @@ pub trait Flash {
         spare: &mut [u8],
     ) -> Result<Read, FlashError>;
 
-    /// Programs a blank page. `data` may be shorter than the page, or empty where nobody will ask
-    /// for the bytes again.
+    /// Programs a blank page. `data` may be shorter than the page. It may be empty if the page will
+    /// not be read for its bytes.
     fn program(
         &mut self,
         now: Nanos,
@@ -158,44 +158,43 @@ pub trait Flash {
     /// Erases a block.
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError>;
 
-    /// Waits at `now` for everything that was to be done at `until` or before, and makes it
-    /// durable. The result is when that is so: the later of the two in virtual time.
+    /// Waits at `now` for all operations that are done at `until` or before, and makes them
+    /// durable. Returns when they are: the later of the two instants.
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError>;
 
     /// Whether the manufacturer marked the block as bad.
     fn is_factory_bad(&self, block: Pbn) -> bool;
 
-    /// Says that nobody will read the bytes of a page again unless the power fails. What simulates
-    /// a device need not keep them; what simulates power cuts must.
+    /// Says that the bytes of a page will not be read again unless the power fails. A simulated
+    /// device need not keep them. One that simulates power cuts must.
     fn forget(&mut self, at: Ppn) {
         let _ = at;
     }
 
-    /// Whether pages can be copied within a plane. If so, and until it is called with `false`, what
-    /// is read and programmed does not cross the channel.
+    /// Whether pages can be copied within a plane. If so, reads and programs do not cross the
+    /// channel until this is called with `false`.
     fn copy_back(&mut self, on: bool) -> bool {
         let _ = on;
         false
     }
 
-    /// The spare area of a page as it is, where that costs nothing because the device is simulated:
-    /// a hint as to which tables the caller is about to need. Nothing may depend on what it says.
+    /// The spare area of a page without a read, on a simulated device. It is a hint as to which
+    /// tables the caller is about to need. No result may depend on it.
     fn hint(&self, at: Ppn) -> Option<&[u8]> {
         let _ = at;
         None
     }
 
-    /// A page as it is, like [`Flash::read`] without the operation: for checks of what is kept in
-    /// memory. Returns the bytes of data, or nothing where the page cannot be read or the device
-    /// is not simulated.
+    /// A page without a read, for checks of tables in memory. Returns the number of data bytes, or
+    /// nothing if the page cannot be read or the device is not simulated.
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let _ = (at, data, spare);
         None
     }
 
-    /// The model that this device is, for experiments: they look at its wear, copy it, and switch
-    /// it off and on. What is not simulated has none, and what stands around a model does not show
-    /// it: whoever put it there has its own handle ([`Shared`]).
+    /// The simulated chip, if this device is one. Experiments look at its wear, copy it, and switch
+    /// it off and on. Middleware around a chip does not show it: its maker has a handle
+    /// ([`Shared`]).
     fn model(&self) -> Option<&Chip> {
         None
     }

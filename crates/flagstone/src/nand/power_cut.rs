@@ -1,12 +1,12 @@
 //! A power cut at any flash operation, around a [`Chip`].
 //!
-//! Every operation is carried out at once and remembered with what it replaced. One is *safe* once
-//! a [`Flash::sync`] has waited for it and that wait has ended; all others are still in flight. At
-//! the cut each operation in flight has either landed or not, and one of those that did not may be
-//! torn. Operations of one block keep their order around an erase: what was programmed after an
-//! erase can only be there if the erase is. An operation that is issued at an instant after the cut
-//! has not begun: callers that wait for something first issue what follows at a later instant,
-//! while others go on at an earlier one.
+//! Every operation is carried out at once, and the bytes that it replaced are kept. An operation is
+//! *safe* once a [`Flash::sync`] has waited for it and that wait has ended. All others are in
+//! flight. At the cut each operation in flight has either landed or not. One of those that have not
+//! landed may be torn. Operations of one block keep their order around an erase: a page that was
+//! programmed after an erase can only be there if the erase has landed. An operation that was
+//! issued for an instant after the cut has not begun: clients that run side by side issue
+//! operations for later and earlier instants in turn.
 
 use super::chip::{Damage, SavedBlock};
 use super::{Chip, Flash, FlashError, Geometry, Read};
@@ -17,31 +17,31 @@ use crate::units::{Nanos, Pbn, Ppn};
 pub struct Cut {
     /// The cut falls as this operation (program, reprogram or erase, from 0) is issued.
     pub at: u64,
-    /// Bits that decide what of the operations in flight has landed and what is torn.
+    /// Bits that decide which operations in flight have landed and which one is torn.
     pub dice: u64,
     /// Whether one of the operations that did not land is torn.
     pub torn: bool,
 }
 
-/// Which operations a cut can fall on. One that is not on any falls on the first of its kind, from
-/// the operation [`Cut::at`] on, and if it is to tear one, that is the one. If so many operations
-/// come and none of its kind, see [`PowerCut::aim`], it falls on whichever comes next.
+/// Which kind of operation a cut falls on. The cut waits for the first operation of this kind from
+/// [`Cut::at`] on. If the cut tears an operation, it tears that one. If none of this kind comes
+/// within the limit of [`PowerCut::aim`], the cut falls on the next operation of any kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Aim {
-    /// Whichever comes.
+    /// Any kind.
     #[default]
     Any,
-    /// An erase: what a collection has left behind is in flight.
+    /// An erase, while other operations of the same collection are in flight.
     Erase,
-    /// A reprogram: a flag is being set.
+    /// A reprogram, which sets a flag.
     Reprogram,
-    /// An erase that overtakes programs or reprograms of other blocks: they are in flight, and
-    /// nobody has waited for them. Half of these cuts keep the erase alone.
+    /// An erase while programs or reprograms of other blocks are in flight that no sync has waited
+    /// for. After half of these cuts only the erase has landed.
     Overtaking,
 }
 
-/// Operations that a cut waits for one of its kind.
+/// The number of operations within which a cut waits for one of its kind.
 const PATIENCE: u64 = 300;
 
 /// What an operation replaced.
@@ -76,7 +76,8 @@ impl Undo {
 #[derive(Debug, Clone)]
 struct InFlight {
     block: Pbn,
-    /// When it was issued, or when the last operation that it comes after was.
+    /// When it was issued. If it has to come after another operation that was issued later: when
+    /// that one was.
     issued: Nanos,
     done: Nanos,
     /// When the wait for it ends, once there is one.
@@ -84,14 +85,14 @@ struct InFlight {
     undo: Undo,
 }
 
-/// What became of an operation that was in flight at the cut.
+/// The fate of an operation that was in flight at the cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fate {
     /// The operation, in words.
     pub what: String,
     /// Whether it took effect.
     pub landed: bool,
-    /// Whether it was torn, if it did not.
+    /// Whether it was torn, if it did not take effect.
     pub torn: bool,
 }
 
@@ -142,14 +143,14 @@ impl PowerCut {
         }
     }
 
-    /// Keeps a record of what became of each operation in flight, see [`PowerCut::fates`].
+    /// Keeps a record of the fate of each operation in flight, see [`PowerCut::fates`].
     #[must_use]
     pub fn telling(mut self) -> Self {
         self.tell = true;
         self
     }
 
-    /// What became of the operations in flight at the cut, in the order of their issue.
+    /// The fates of the operations that were in flight at the cut, in the order of their issue.
     pub fn fates(&self) -> &[Fate] {
         &self.fates
     }
@@ -162,7 +163,7 @@ impl PowerCut {
         self
     }
 
-    /// Sets what the cut falls on. It waits for one of that kind as long as 300 operations.
+    /// Sets the kind of operation that the cut falls on. It waits for one within 300 operations.
     #[must_use]
     pub fn aim(mut self, aim: Aim) -> Self {
         self.aim = aim;
@@ -179,7 +180,7 @@ impl PowerCut {
         self.issued
     }
 
-    /// Cuts the power now, between two operations, and gives back the chip as it is found after it.
+    /// Cuts the power now, between two operations. Returns the chip as a restart finds it.
     pub fn pull(mut self, dice: u64, torn: bool) -> Chip {
         if !self.off {
             self.land(Nanos(u64::MAX), dice, torn);
@@ -188,7 +189,7 @@ impl PowerCut {
         self.chip
     }
 
-    /// The chip as it is found when the power is back; what was in flight and not cut has landed.
+    /// The chip as a restart finds it. If there was no cut, all operations in flight have landed.
     pub fn into_chip(mut self) -> Chip {
         self.chip.reset_time();
         self.chip
@@ -216,7 +217,7 @@ impl PowerCut {
         }))
     }
 
-    /// Whether an erase at `now` overtakes what other blocks are programmed with.
+    /// Whether an erase at `now` overtakes programs of other blocks.
     fn overtakes(&self, now: Nanos, block: Pbn) -> bool {
         self.in_flight.iter().any(|op| {
             let is_program = !matches!(op.undo, Undo::Erase { .. });
@@ -262,8 +263,8 @@ impl PowerCut {
         let mut ops = std::mem::take(&mut self.in_flight);
         ops.retain(|op| op.waited.is_none_or(|end| end > now));
         let mut bits = Dice(dice);
-        // 0 and 1 mod 8: nothing or everything in flight has landed. Else each by the toss of a
-        // coin; but for half of those that overtake, nothing except what did so.
+        // 0 and 1 mod 8: nothing or everything in flight has landed. Otherwise each has by the toss
+        // of a coin. But after half of the cuts at an erase that overtakes, only that erase has.
         let bias = bits.next() % 8;
         let alone = self.aim == Aim::Overtaking && bias >= 4;
         let last = ops.len().wrapping_sub(1);
@@ -345,7 +346,7 @@ impl PowerCut {
                     Some(bits) => {
                         let mixed = old.iter().zip(&new).map(|(&o, &n)| n | (o & bits.byte()));
                         let mixed: Vec<u8> = mixed.collect();
-                        // A pulse that cleared nothing was none: nobody could tell that it was.
+                        // A pulse that cleared no bit leaves no trace, so that it does not count.
                         let pulses = u8::from(mixed != old);
                         (mixed, programs + pulses)
                     }

@@ -1,12 +1,12 @@
-//! A handle to a device that stays with its maker: whoever is given it may fail, or be dropped, and
-//! the flash is still there.
+//! A handle to a flash. The maker of the flash keeps one and gives another to a device. The device
+//! may fail or be dropped, and the maker still has the flash.
 
 use super::{Flash, FlashError, Geometry, Read};
 use crate::units::{Nanos, Pbn, Ppn};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// A flash that several can hold.
+/// A flash with several handles.
 #[derive(Debug)]
 pub struct Shared<F> {
     inner: Rc<RefCell<F>>,
@@ -40,7 +40,7 @@ impl<F: Flash> Shared<F> {
     /// Takes the device back.
     ///
     /// # Panics
-    /// While somebody else still holds it.
+    /// Another handle still exists.
     pub fn take(self) -> F {
         let inner = Rc::try_unwrap(self.inner)
             .ok()

@@ -1,13 +1,12 @@
 //! How long operations take, and the timelines of the planes and channels that they occupy.
 //!
-//! A plane does one thing at a time, in the order in which it was asked; a channel carries the
-//! bytes of one page at a time, or of its spare area alone where only that is read. Planes work
-//! side by side. On a plane, an operation that is asked for later does not slip into a gap before
-//! one that was asked for earlier. On a channel it does: a transfer that has to wait for its plane,
-//! or for an instant to come, does not keep those of other planes from the wires. Where it may
-//! ([`Chip::with_filled_gaps`](super::Chip)), an operation that fits is made in a gap of its plane,
-//! but nothing changes a block before what changed it last is done. What a read is for may be among
-//! what is still to come; the controller has it in memory until then.
+//! Planes work side by side. A plane does one operation at a time, in the order in which operations
+//! were issued. It does not move an operation into a gap before an earlier one. A channel carries
+//! the bytes of one page at a time, or of a spare area where only that is read. A channel does fill
+//! its gaps: a transfer that has to wait for its plane, or for a later instant, leaves the wires to
+//! other planes. On a device with [`Chip::with_filled_gaps`](super::Chip) planes fill their gaps as
+//! well. Changes of one block stay in order even then. A read may be scheduled before the program
+//! that produces its data: the controller has the data in memory until that program is done.
 
 use super::Geometry;
 use crate::units::{Nanos, Pbn};
@@ -51,13 +50,13 @@ impl Timing {
 #[derive(Debug, Clone)]
 pub(super) struct Timelines {
     timing: Timing,
-    /// Of a page and of its spare area alone: what they take, and what they take at present.
+    /// Time to transfer a page, and a spare area alone: by the timing, and as it is at present.
     transfers: [Nanos; 2],
     page_transfer: Nanos,
     spare_transfer: Nanos,
     planes: Vec<Nanos>,
     channels: Vec<Channel>,
-    /// Idle times before what each plane was asked for, if they are used.
+    /// Idle times of each plane before operations that it was given, if gaps are used.
     gaps: Option<Vec<Gaps>>,
     /// When each block's last change is done, if gaps are used.
     changed: Vec<Nanos>,
@@ -73,9 +72,9 @@ struct Gaps(Vec<(Nanos, Nanos)>);
 /// When a channel is free.
 #[derive(Debug, Clone, Default)]
 struct Channel {
-    /// For good, as far as is known.
+    /// The channel is free from then on.
     from: Nanos,
-    /// Before that.
+    /// Idle times before that.
     gaps: Gaps,
 }
 
@@ -136,7 +135,7 @@ impl Timelines {
         }
     }
 
-    /// Whether operations stay inside their planes from here on, and nothing is transferred.
+    /// From here on operations stay inside their planes and transfer nothing, or no longer.
     pub(super) fn inside(&mut self, inside: bool) {
         [self.page_transfer, self.spare_transfer] = match inside {
             true => [Nanos::ZERO; 2],
@@ -253,7 +252,7 @@ impl Timelines {
         self.gaps.as_mut()?[plane as usize].take(now, span)
     }
 
-    /// The plane is idle until `start`, when it does the next that it was asked for.
+    /// Notes that the plane is idle until `start`, when its next operation begins.
     #[inline]
     fn leave_gap(&mut self, plane: u32, start: Nanos) {
         if let Some(gaps) = &mut self.gaps {

@@ -5,7 +5,7 @@ use crate::units::{Nanos, Pbn, Ppn};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What kind of operation an entry tells of.
+/// An operation, with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpKind {
     /// A page read.
