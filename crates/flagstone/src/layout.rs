@@ -1,7 +1,7 @@
-//! `layout!`: a persistent record is declared once; its ranges, its size check and the table in the
-//! documents all come from that declaration.
+//! `layout!` declares a persistent record once. The ranges of its fields, the check of its size and
+//! the table in the documents all come from that declaration.
 
-/// What the documents say of a record, see docs/format.md.
+/// The declaration of a record, as docs/format.md shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// The module that its declaration makes.

@@ -1,14 +1,14 @@
-//! Pages of records: what a database keeps in a logical page.
+//! Pages of records: the contents of a logical page of a database.
 //!
-//! It lies below the commit protocols because those that commit records (\[FlagCommit] §4.2) merge
-//! versions of a page record by record.
+//! This module lies below the commit protocols, because some of them commit records (\[FlagCommit]
+//! §4.2) and merge versions of a page record by record.
 //!
 //! ```text
 //!  | head: lsn, records | slot, length, bytes | slot, length, bytes | ...   by slot, no gaps
 //! ```
 //!
-//! A record is found by its slot, which it keeps; a slot whose record was removed is free again.
-//! An image is as long as what it holds. No bytes are a page without records.
+//! A record is found by its slot, and keeps its slot. A slot whose record was removed is free
+//! again. An image is as long as its records need. An empty image is a page without records.
 //!
 //! ```
 //! use flagstone::page::{Page, PageError};
@@ -34,7 +34,7 @@ layout! {
 }
 
 layout! {
-    /// What stands before the bytes of a record in a page.
+    /// The head of a record in a page.
     pub record_head: 4 => {
         SLOT:  2, "by which the record is known";
         BYTES: 2, "bytes that follow";
@@ -44,7 +44,7 @@ layout! {
 /// Records that this module keeps on flash.
 pub const LAYOUTS: &[Record] = &[page_head::RECORD, record_head::RECORD];
 
-/// Where a record lies in its page.
+/// The number of a record in its page.
 pub type SlotNo = u16;
 
 /// Why bytes are not a page, or a record does not go into one.
@@ -256,7 +256,7 @@ impl Page {
         }
     }
 
-    /// Makes a slot what it is in another page, also where that has no such record.
+    /// Makes a slot the same as in another page. If that page has no such record, removes it.
     ///
     /// # Errors
     /// As [`Page::put`].

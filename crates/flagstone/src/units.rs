@@ -1,4 +1,4 @@
-//! Addresses, identifiers and times: one type each, so that none is taken for another.
+//! Addresses, identifiers and times. Each has a type of its own, so that none is taken for another.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};

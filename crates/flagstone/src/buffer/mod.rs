@@ -1,14 +1,15 @@
-//! The buffer pool of a database: pages in frames of memory, and the choice of the one that goes.
+//! The buffer pool of a database: pages in frames of memory, and the choice of the page to evict.
 //!
-//! Two parts. [`Pool`] keeps the frames: which page is where, what is dirty or pinned, what was
-//! hit. A [`Policy`] chooses the frame to evict and does nothing else: no I/O, no counting. One
-//! file a policy; this one holds what they share and the registry. A further policy is a file and a
-//! line in `policies!`.
+//! It has two parts. [`Pool`] keeps the frames: which page is where, which pages are dirty or
+//! pinned, and how many accesses were hits. A [`Policy`] chooses the frame to evict and does
+//! nothing else: no I/O, no counting. Each policy has a file; this file has the trait and the
+//! registry. A further policy is a file and a line in `policies!`.
 //!
-//! Whether a changed page is written at once (write-through) or when it is evicted (write-back) is
-//! the caller's: the pool never writes. A caller that writes through calls [`Pool::set_dirty`] with
-//! `false` after each write, and then every victim is clean. Whether pages of live transactions may
-//! be evicted (steal) is the caller's too, by what it answers in [`Pool::victim`].
+//! The pool never writes. The caller decides whether a changed page is written at once
+//! (write-through) or when it is evicted (write-back). A caller that writes through calls
+//! [`Pool::set_dirty`] with `false` after each write, and then every victim is clean. The caller
+//! also decides whether pages of live transactions may be evicted (steal), by its answers to
+//! [`Pool::victim`].
 //!
 //! Every operation takes constant time, or the logarithm of the number of frames, amortised. A
 //! choice looks at one more frame for each one that is pinned or refused and comes first.
@@ -64,7 +65,7 @@ impl FrameId {
     }
 }
 
-/// Chooses the frame to evict. [`Pool`] tells it what happens, and asks.
+/// Chooses the frame to evict. [`Pool`] tells it about accesses, and asks for a victim.
 pub trait Policy {
     /// A page came into a free frame. A page that comes in for a write is dirty.
     fn inserted(&mut self, frame: FrameId, page: Lpn, write: bool);
@@ -78,8 +79,8 @@ pub trait Policy {
     /// The page left its frame, evicted or dropped.
     fn removed(&mut self, frame: FrameId);
 
-    /// The frame to evict, if `may` allows any; never one that it refuses. The caller may change
-    /// its mind: only [`Policy::removed`] says that the page went.
+    /// The frame to evict: one that `may` allows, or none. The caller need not evict it: only
+    /// [`Policy::removed`] says that the page left.
     fn victim(&mut self, may: &mut dyn FnMut(FrameId) -> bool) -> Option<FrameId>;
 
     /// Checks the policy's invariants, in tests.
@@ -99,7 +100,7 @@ pub struct PolicyInfo {
     pub name: &'static str,
     /// One line on what it evicts.
     pub idea: &'static str,
-    /// Key of the paper, see docs/papers.md; `-` for what is older than papers on flash.
+    /// Key of the paper, see docs/papers.md; `-` for policies older than papers on flash.
     pub paper: &'static str,
 }
 
@@ -115,9 +116,9 @@ pub struct PolicyOptions {
     pub cfdc_priority: u32,
     /// Clock: the most rounds that a page can earn by hits. With 1 it is plain second chance.
     pub clock_rounds: u8,
-    /// FD-buffer: what it reckons for reading a page that is missing.
+    /// FD-buffer: the cost of reading a page that is missing.
     pub fd_read_cost: Nanos,
-    /// FD-buffer: what it reckons for writing a dirty page out.
+    /// FD-buffer: the cost of writing a dirty page out.
     pub fd_write_cost: Nanos,
 }
 
@@ -139,7 +140,7 @@ impl PolicyOptions {
     /// Whether the options make sense.
     ///
     /// # Errors
-    /// Says which one does not, and what it may be.
+    /// Names the option that does not, and the values that it may have.
     pub fn check(&self) -> Result<(), String> {
         for (name, percent) in [
             ("cflru_window", self.cflru_window),

@@ -1,5 +1,5 @@
-//! The frames of the pool: which page is where, what is dirty or pinned, what was hit and what
-//! went.
+//! The frames of the pool: which page is where, which pages are dirty or pinned, and counters of
+//! hits and evictions.
 
 use super::FrameId;
 use super::Policy;
@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Evictions {
-    /// They were as on flash when they were chosen.
+    /// They were clean when they were chosen.
     pub clean: u64,
     /// They had to be written out.
     pub dirty: u64,
@@ -33,7 +33,7 @@ impl Evictions {
     }
 }
 
-/// What a pool has counted.
+/// The counters of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PoolStats {
@@ -49,9 +49,9 @@ pub struct PoolStats {
     pub evicted_for_reads: Evictions,
     /// Evictions that made room for a page to be written.
     pub evicted_for_writes: Evictions,
-    /// Evictions that no page took the room of: several before one insertion, or none after.
+    /// Evictions whose room no page took: several came before one insertion, or none came after.
     pub evicted_ahead: Evictions,
-    /// Pages that their owner removed without their being chosen.
+    /// Pages that their owner removed although no choice had named them.
     pub dropped: u64,
     /// Frames that a choice passed over because they were pinned.
     pub passed_pinned: u64,
@@ -72,7 +72,7 @@ impl PoolStats {
         self.read_hits + self.write_hits
     }
 
-    /// Evictions, whatever for.
+    /// All evictions.
     pub fn evicted(&self) -> Evictions {
         let all = [
             self.evicted_for_reads,
@@ -95,7 +95,7 @@ struct Frame<T> {
     pins: u32,
 }
 
-/// A buffer pool: frames keyed by logical page, each with what the owner keeps of its page.
+/// A buffer pool: frames keyed by logical page, each with the owner's value for its page.
 ///
 /// An access is [`Pool::get`]. If the page is not there, the owner makes room ([`Pool::victim`],
 /// writes the page out if it is dirty, [`Pool::remove`]) as long as the pool is full, reads the
@@ -104,7 +104,7 @@ struct Frame<T> {
 /// An access for writing makes the frame dirty; it is clean again when the owner says so with
 /// [`Pool::set_dirty`], after writing it out.
 ///
-/// Pages that are not there are the caller's mistake where the doc says *panics*.
+/// Some methods panic for a page that is not in the pool; their documentation says so.
 pub struct Pool<T> {
     capacity: usize,
     frames: Vec<Frame<T>>,
@@ -113,10 +113,10 @@ pub struct Pool<T> {
     policy: Box<dyn Policy>,
     /// The last choice, and whether it was dirty then.
     chosen: Option<(FrameId, bool)>,
-    /// The page chosen last, if it was written out since and the policy has not been told: to it
-    /// that is part of the eviction, unless the page stays after all.
+    /// The page chosen last, if it was written out since and the policy has not been told. To the
+    /// policy the write is part of the eviction, unless the page stays after all.
     written: Option<FrameId>,
-    /// The last eviction whose room nobody has taken yet.
+    /// The last eviction whose room no page has taken yet.
     room: Option<bool>,
     stats: PoolStats,
 }
@@ -125,7 +125,7 @@ impl<T> Pool<T> {
     /// An empty pool.
     ///
     /// # Panics
-    /// No frames, or options that [`PolicyOptions::check`] refuses.
+    /// There are no frames, or [`PolicyOptions::check`] refuses the options.
     pub fn new(frames: usize, kind: PolicyKind, options: &PolicyOptions) -> Pool<T> {
         options.check().expect("options that were checked");
         Pool::with_policy(frames, kind.start(frames, options))
@@ -146,8 +146,8 @@ impl<T> Pool<T> {
         }
     }
 
-    /// An access. A hit is told to the policy, and makes the frame dirty if it is for writing; a
-    /// miss is only counted.
+    /// An access. A hit is told to the policy. A hit for writing makes the frame dirty. A miss is
+    /// only counted.
     pub fn get(&mut self, at: Lpn, write: bool) -> Option<&mut T> {
         self.tell_written();
         let stats = &mut self.stats;
@@ -186,7 +186,7 @@ impl<T> Pool<T> {
         self.at.contains_key(&at)
     }
 
-    /// Pages there are.
+    /// The number of pages.
     pub fn len(&self) -> usize {
         self.at.len()
     }
@@ -196,7 +196,7 @@ impl<T> Pool<T> {
         self.at.is_empty()
     }
 
-    /// Frames there are.
+    /// The number of frames.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -206,8 +206,8 @@ impl<T> Pool<T> {
         self.at.len() == self.capacity
     }
 
-    /// The page to evict: never a pinned one, and never one for which `may` is false (without
-    /// steal: dirty pages of live transactions). Nothing if there is no other.
+    /// The page to evict; nothing if there is none. It is never a pinned page, and never one for
+    /// which `may` is false. (Without steal, `may` is false for dirty pages of live transactions.)
     ///
     /// It stays until it is removed. [`Pool::remove`] of the page that was chosen last, and not
     /// accessed since, counts as an eviction, clean or dirty as the page was when it was chosen.
@@ -373,18 +373,18 @@ impl<T> Pool<T> {
             .filter_map(|held| Some((held.page, held.value.as_ref()?)))
     }
 
-    /// What was counted since the start or [`Pool::reset_stats`].
+    /// The counters since the start or [`Pool::reset_stats`].
     pub fn stats(&self) -> &PoolStats {
         &self.stats
     }
 
-    /// Counts from here.
+    /// Sets the counters to zero.
     pub fn reset_stats(&mut self) {
         self.stats = PoolStats::default();
         self.room = None;
     }
 
-    /// Goes on counting from what another pool had counted: this one takes its place.
+    /// Takes over the counters of another pool, whose place this one takes.
     pub(crate) fn restore_stats(&mut self, stats: PoolStats) {
         self.stats = stats;
     }

@@ -1,5 +1,5 @@
-//! The device below the host, whichever it is: one whose transactions own pages, or one whose
-//! transactions share them.
+//! The device below the host. It is of one of two kinds: its transactions own pages, or they share
+//! them.
 
 use super::HostError;
 use super::log::{Store, Tape};
@@ -12,13 +12,13 @@ use crate::units::{Lpn, Nanos, TxId};
 pub(super) enum As {
     /// In this transaction of the device.
     In(TxId),
-    /// In none: it counts once it is on flash.
+    /// In no transaction: it counts once it is on flash.
     Apart,
     /// As a version in which these records are pending.
     Listing(Vec<Pending>),
 }
 
-/// The same of either device.
+/// The same call of either kind of device.
 macro_rules! either {
     ($below:expr, $device:ident => $what:expr) => {
         match $below {
@@ -37,14 +37,15 @@ pub(super) enum Below {
     /// Its transactions own pages.
     Pages {
         device: Box<Device>,
-        /// The transaction in which pages are written that no transaction of the host owns. What it
-        /// is good for is to wait for them.
+        /// The transaction in which pages are written that no transaction of the host owns. Its
+        /// commit is a wait for these pages.
         apart: Option<TxId>,
     },
     /// Its transactions share pages.
     Records {
         device: Box<RecordDevice>,
-        /// The log's master, while transactions are in doubt: the device takes no page before.
+        /// The log's master, while transactions are in doubt: the device takes no page until they
+        /// are decided.
         held: Option<(Lpn, Vec<u8>)>,
         in_doubt: bool,
         /// When all pages written so far are durable, and all flags set.
@@ -79,7 +80,7 @@ impl Below {
         Ok(())
     }
 
-    /// Decides what was in doubt, as the log says who has committed.
+    /// Decides the transactions in doubt: the log says which have committed.
     pub(super) fn resolve(&mut self, now: Nanos, tape: &Tape) -> Result<Nanos, HostError> {
         let Below::Records {
             device,

@@ -1,4 +1,4 @@
-//! What a user chooses about a host, and the names of the stacks.
+//! Settings of a host, and the names of the stacks.
 
 use super::{HostError, flag_ex, log, wal};
 use crate::buffer::{PolicyKind, PolicyOptions};
@@ -7,7 +7,7 @@ use crate::units::{Lpn, Nanos};
 use std::fmt;
 use std::str::FromStr;
 
-/// A recovery manager and what is below it.
+/// A recovery manager and the device below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stack {
     /// A commit forces the pages through a page-level protocol.
@@ -28,7 +28,7 @@ impl Stack {
         force.chain(others).collect()
     }
 
-    /// What the stack locks where nothing else is asked for.
+    /// The unit that the stack locks by default.
     pub fn granularity(self) -> Granularity {
         match self {
             Stack::Force(_) => Granularity::Page,
@@ -74,7 +74,7 @@ impl FromStr for Stack {
     }
 }
 
-/// What a lock covers.
+/// The unit that a lock covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Granularity {
     /// A page with all its records.
@@ -83,36 +83,38 @@ pub enum Granularity {
     Record,
 }
 
-/// What a user chooses.
+/// Settings that a user chooses.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct HostConfig {
     /// Frames of the buffer pool.
     pub frames: usize,
-    /// Which page goes.
+    /// The policy that chooses which page leaves the pool.
     pub policy: PolicyKind,
     /// Settings of the policies.
     pub policy_options: PolicyOptions,
-    /// What is locked; nothing for what the stack does by itself.
+    /// The unit that is locked; nothing for the stack's default.
     pub granularity: Option<Granularity>,
     /// Whether a changed page is written at once, and not when it is evicted or committed.
     pub write_through: bool,
     /// Pages of the log, at the end of the device.
     pub log_pages: u32,
-    /// Bytes of the log that are kept in memory; as many wait at most to be written.
+    /// Bytes of the log that are kept in memory. No more than these wait to be written.
     pub log_buffer_bytes: usize,
     /// Log pages from one checkpoint to the next; 0 for a quarter of the log.
     pub checkpoint_every: u32,
     /// `wal`: how long a commit may wait for others, so that the log is forced once for several;
-    /// nothing for not at all. It does not wait where nobody else runs or a log page is full.
+    /// zero for no wait. A commit does not wait if no other transaction runs or a log page is
+    /// full.
     pub group_wait: Nanos,
     /// Transactions that may have pending records in a page at once (\[FlagCommit] §4.3).
     pub max_c: u8,
-    /// Force, with `steal`, above a protocol that takes each page once: pages that are kept until
-    /// commit from the start. Others join them as they turn out to change again.
+    /// Force, with `steal`, above a protocol that takes each page once in a transaction: pages that
+    /// stay in the pool until commit from the start. A page that is changed again after it was
+    /// written out joins them.
     pub kept: Vec<Lpn>,
-    /// Whether pages of live transactions may be written out; nothing for wherever the protocol
-    /// takes a page more than once in a transaction.
+    /// Whether pages of live transactions may be written out. By default they may be if the
+    /// protocol takes a page more than once in a transaction.
     pub steal: Option<bool>,
     /// A mistake on purpose, for tests that must fail.
     #[doc(hidden)]
@@ -137,15 +139,16 @@ pub enum Sabotage {
     NoBeforeImage,
     /// A restart redoes changes that a newer copy already has.
     RedoAll,
-    /// A restart goes on in the log where it ends.
+    /// A restart continues the log at its end, without a gap.
     NoGap,
-    /// A checkpoint counts before what it leaves out is durable.
+    /// A checkpoint counts before the changes that it leaves out are durable.
     EarlyCheckpoint,
     /// `cfc-ex`: a collection does not hand on the last TRUE flag of a transaction.
     FlagLost,
     /// `cfc-ex`: it hands no flag on where any page of the transaction is dead.
     OneDeath,
-    /// `cfc-ex`, `afc-ex`: an erase does not wait for the flags that its own leave to others.
+    /// `cfc-ex`, `afc-ex`: an erase does not wait for the flags that are set elsewhere in place of
+    /// those that it destroys.
     FlagInFlight,
     /// `cfc-ex`, `afc-ex`: flags that a cut has torn stay where they are.
     TornFlagStays,
@@ -185,10 +188,10 @@ impl HostConfig {
         }
     }
 
-    /// Checks what does not depend on the device.
+    /// Checks the settings, as far as they do not depend on the device.
     ///
     /// # Errors
-    /// Says which setting is wrong, and what would be right.
+    /// Names the setting that is wrong, and the values that it may have.
     pub fn check(&self, stack: Stack) -> Result<(), HostError> {
         let fail = |what: String| Err(HostError::Config(what));
         if self.frames < 2 {

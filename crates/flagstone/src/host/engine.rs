@@ -1,5 +1,5 @@
-//! The engine: does what recovery managers decide ([`Manager`]), and counts it. It alone has the
-//! device, and the time at which each step is done.
+//! The engine carries out the decisions of recovery managers ([`Manager`]), and counts. It alone
+//! has the device, and knows when each step is done.
 
 use super::below::Below;
 use super::config::Sabotage;
@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 /// A place among the transactions of the device.
 pub(super) const PLACE: Resource = Resource::Device;
 
-/// A device, what of it is in memory, and who decides what goes from one to the other.
+/// A device, the host's memory above it, and the manager that decides what moves between them.
 pub(super) struct Engine {
     pub(super) memory: Memory,
     device: Below,
@@ -34,7 +34,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Brings a database back after a restart. Gives when it is.
+    /// Brings a database back after a restart. Returns when it is ready.
     pub(super) fn start(
         opened: Opened,
         config: &HostConfig,
@@ -128,7 +128,7 @@ impl Engine {
         Ok(Some(ready))
     }
 
-    /// Writes a page out that has changed. Returns when its frame can be used again.
+    /// Writes a changed page out. Returns when its frame can be used again.
     fn write_back(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, HostError> {
         for tx in self.manager.enters(self.memory.frame(at)) {
             self.enter(now, tx)?;
@@ -159,8 +159,7 @@ impl Engine {
         }
     }
 
-    /// Makes a transaction one of the device's. It may be waiting for something else; its place
-    /// there is free.
+    /// Begins a transaction on the device, where a place for it is free.
     fn enter(&mut self, now: Nanos, tx: TxId) -> Result<(), HostError> {
         if let Some(mode) = self.manager.place() {
             self.memory.locks.give(tx, PLACE, mode);
@@ -178,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// Writes the log if what was appended fills its buffer. Nobody waits for it.
+    /// Writes the log if its buffer is full. No caller waits for that.
     fn spill(&mut self, now: Nanos) -> Result<(), HostError> {
         let buffer = self.memory.config.log_buffer_bytes as u64;
         if let Some(log) = self.manager.log_mut()
@@ -204,7 +203,8 @@ impl Engine {
         }
     }
 
-    /// Changes a record whose page was fetched for it. Any answer but `Done` changes nothing.
+    /// Changes a record. Its page has been fetched. If the answer is not `Done`, nothing was
+    /// changed.
     pub(super) fn update(
         &mut self,
         now: Nanos,
@@ -262,7 +262,7 @@ impl Engine {
         let step = match self.manager.commit(&mut self.memory, now, tx)? {
             Commit::Refused(step) => return Ok(step),
             Commit::Nothing => {
-                // It may have entered to write what it then could not.
+                // It may have begun on the device for a page that it then could not write.
                 if let Some(on_device) = self.manager.on_device(tx) {
                     self.device.abort(now, on_device)?;
                 }
@@ -336,7 +336,7 @@ impl Engine {
     }
 
     /// Commits that waited for their group, with the instant of each. The group is written if its
-    /// time is up, or `flush` says that nobody else comes.
+    /// time is up, or with `flush`.
     pub(super) fn acknowledged(
         &mut self,
         now: Nanos,
@@ -417,8 +417,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes a checkpoint, after writing out the pages that changed before `older_than`. Nobody
-    /// waits for it. Returns when it counts.
+    /// Takes a checkpoint, after writing out the pages that changed before `older_than`. Returns
+    /// when it counts. No transaction waits for that.
     fn checkpoint(&mut self, now: Nanos, older_than: Lsn) -> Result<Nanos, HostError> {
         self.write_group(now)?;
         let mut ready = now;
@@ -436,7 +436,7 @@ impl Engine {
         for at in old {
             ready = ready.max(self.clean(now, at)?);
         }
-        // What a checkpoint leaves out must be durable.
+        // The changes that a checkpoint leaves out must be durable.
         let start = match self.has(Sabotage::EarlyCheckpoint) {
             true => now,
             false => self.device.settle(ready)?,
@@ -464,7 +464,7 @@ impl Engine {
         self.endings.insert((when, tx));
     }
 
-    /// Releases what is due.
+    /// Releases the locks of transactions that have ended by `now`.
     pub(super) fn settle(&mut self, now: Nanos) {
         self.memory.clock = self.memory.clock.max(now);
         while let Some(&(when, tx)) = self.endings.first()
@@ -481,7 +481,7 @@ impl Engine {
         self.manager.overhead()
     }
 
-    /// What was counted since the start or [`Engine::reset_stats`].
+    /// The counters since the start or [`Engine::reset_stats`].
     pub(super) fn stats(&self) -> HostStats {
         let log = self.manager.log();
         HostStats {

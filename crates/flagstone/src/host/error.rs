@@ -5,7 +5,7 @@ use crate::page::PageError;
 use crate::units::{Lpn, TxId};
 use std::fmt;
 
-/// Why the host could not do what was asked.
+/// Why the host refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostError {
@@ -36,19 +36,19 @@ pub enum HostError {
         /// Bytes of a page.
         page_bytes: usize,
     },
-    /// The log holds all it can.
+    /// The log is full.
     LogFull {
         /// Pages of the log.
         pages: u32,
     },
-    /// All frames hold what cannot be written out, and no transaction can be aborted for it.
+    /// No page in the pool can be written out, and no transaction can be aborted for a frame.
     PoolFull {
         /// Frames of the pool.
         frames: usize,
     },
-    /// What the device has in this page of the log is not what the host wrote there.
+    /// This page of the log does not have what the host wrote there.
     LogDamaged(Lpn),
-    /// What the device has in this page is not a page of records.
+    /// This page is not a page of records.
     PageDamaged(Lpn, PageError),
     /// The device refused.
     Device(DeviceError),

@@ -1,4 +1,4 @@
-//! A page in the pool, and what of it is not committed or not on flash.
+//! A page in the pool, with marks of its records that are not committed or not on flash.
 
 use super::log::Lsn;
 use crate::page::{Page, SlotNo};
@@ -15,7 +15,7 @@ pub(super) struct Frame {
     pub(super) changed: Lsn,
     /// The transaction that changed it last.
     pub(super) owner: Option<TxId>,
-    /// What of it is not committed, or not on flash, where pages are shared.
+    /// Its records that are not committed or not on flash, if transactions share pages.
     pub(super) marks: Marks,
 }
 
@@ -28,7 +28,7 @@ impl Frame {
     }
 }
 
-/// What a page in the pool holds besides what flash has.
+/// The records of a page in the pool that differ from those on flash.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     pub(super) pending: Vec<Mark>,
@@ -43,6 +43,6 @@ pub(super) struct Mark {
     pub(super) tx: TxId,
     /// LSN of the first change that is not on flash; 0 if all are.
     pub(super) since: Lsn,
-    /// Whether any is.
+    /// Whether any change is on flash.
     pub(super) flushed: bool,
 }

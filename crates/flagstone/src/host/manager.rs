@@ -1,6 +1,7 @@
-//! The seam between the host's engine and its recovery managers. A manager decides what has to be
-//! written when, and what a restart makes of it; the engine does it. A manager sees what is in
-//! memory ([`Memory`], and its log). It has no device: it can only name the step that comes next.
+//! The seam between the host's engine and its recovery managers. A manager decides which pages and
+//! log records are written when, and what a restart does with them. The engine carries the
+//! decisions out. A manager sees the memory of the host ([`Memory`], and its log). It has no
+//! device: it can only name the next step.
 
 use super::below::{As, Below};
 use super::config::HostConfig;
@@ -13,7 +14,7 @@ use crate::commit::MergedPage;
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeMap;
 
-/// How far a transaction is.
+/// The state of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Live,
@@ -31,8 +32,8 @@ pub(super) struct Memory {
     pub(super) config: HostConfig,
     pub(super) last_tx: TxId,
     pub(super) page_bytes: usize,
-    /// The instant of the last call: no later one is for an earlier instant, though what a call
-    /// waits for lies behind it.
+    /// The instant of the last call. No later call has an earlier instant. The instants that a call
+    /// waits for lie after it.
     pub(super) clock: Nanos,
 }
 
@@ -79,11 +80,11 @@ impl Memory {
     }
 }
 
-/// A database that was started as far as its device and its log.
+/// A database whose device and log are open, and whose recovery comes next.
 pub(super) struct Opened {
     pub(super) device: Below,
     pub(super) manager: Box<dyn Manager>,
-    /// What is in the log.
+    /// The contents of the log.
     pub(super) tape: Option<Tape>,
     /// Logical pages for records.
     pub(super) pages: u32,
@@ -95,12 +96,12 @@ pub(super) struct Opened {
 /// Whether a transaction may change a record.
 pub(super) enum Admission {
     Granted,
-    /// Once the device knows it.
+    /// Yes, once the transaction has begun on the device.
     Enters,
     Refused(Step<()>),
 }
 
-/// What a page that is written out needs.
+/// The conditions for writing a page out.
 pub(super) struct WriteBack {
     /// Not before this instant,
     pub(super) not_before: Nanos,
@@ -114,27 +115,28 @@ pub(super) enum Room {
     Enough,
     /// There is nothing to change.
     Unneeded,
-    /// Once the commits that wait for each other are written; then it is asked again.
+    /// There is, once the commits that wait for each other are written. Then the manager is asked
+    /// again.
     AfterGroup,
-    /// Once a checkpoint has written all pages out.
+    /// There is, once a checkpoint has written all pages out.
     AfterCheckpoint,
-    /// Once this transaction is aborted.
+    /// There is, once this transaction is aborted.
     AfterAbort(TxId),
 }
 
-/// What a commit takes.
+/// The steps of a commit.
 pub(super) enum Commit {
     /// The transaction has to wait before anything is done.
     Refused(Step<()>),
     /// It changed nothing.
     Nothing,
-    /// It is in the log, and written with its group: later, or now.
+    /// Its record is in the log, and is written with its group: later, or now.
     Waits,
     WithGroup,
     Steps(CommitSteps),
 }
 
-/// One after the other.
+/// These steps, one after the other.
 #[derive(Default)]
 pub(super) struct CommitSteps {
     /// The device has to know the transaction.
@@ -143,11 +145,12 @@ pub(super) struct CommitSteps {
     pub(super) not_before: Nanos,
     /// Write these pages, each when the device has taken the one before.
     pub(super) pages: Vec<Lpn>,
-    /// Force the log, which commits. Then nobody waits for the device's own commit.
+    /// Force the log, which commits the transaction. The device's own commit is then not waited
+    /// for.
     pub(super) log_to: Option<Lsn>,
 }
 
-/// What a roll-back takes.
+/// The steps of a roll-back.
 pub(super) enum RollBack {
     /// The transaction changed nothing.
     Nothing,
@@ -157,7 +160,7 @@ pub(super) enum RollBack {
     From(Lsn),
 }
 
-/// Changes of a page that a restart makes again.
+/// Changes of a page that a restart redoes.
 pub(super) type Redo<'t> = (Lpn, Vec<(Lsn, Entry<'t>)>);
 
 /// A recovery manager. The engine has checked the arguments and holds the locks before any of these
@@ -168,22 +171,22 @@ pub(super) trait Manager {
         0
     }
 
-    /// Its log.
+    /// The manager's log.
     fn log(&self) -> Option<&Log> {
         None
     }
 
-    /// Its log, for the engine to write.
+    /// The manager's log, for the engine to write.
     fn log_mut(&mut self) -> Option<&mut Log> {
         None
     }
 
-    /// How a place among the transactions of the device is locked, if these are bounded.
+    /// How a place among the device's live transactions is locked, if their number is bounded.
     fn place(&self) -> Option<Mode> {
         None
     }
 
-    /// In which transaction of the device a page is read.
+    /// The transaction of the device in which a page is read.
     fn reads_in(&self, _at: Lpn) -> Option<TxId> {
         None
     }
@@ -203,31 +206,31 @@ pub(super) trait Manager {
         true
     }
 
-    /// Transactions that the device has to know before a page is written.
+    /// Transactions that have to begin on the device before a page is written.
     fn enters(&self, _frame: &Frame) -> Vec<TxId> {
         Vec::new()
     }
 
-    /// What a changed page needs that is written out at `now`.
+    /// The conditions for writing a changed page out at `now`.
     fn write_back(&mut self, now: Nanos, at: Lpn, frame: &Frame) -> WriteBack;
 
     /// A page was written out, and is durable at `done` at the earliest.
     fn written(&mut self, _frame: &mut Frame, _how: &As, _done: Nanos) {}
 
-    /// A transaction is one of the device's, where it has another identifier.
+    /// A transaction has begun on the device, where it has another identifier.
     fn entered(&mut self, _tx: TxId, _on_device: TxId) {}
 
-    /// Its identifier there, if the device knows it.
+    /// Its identifier on the device, if it has begun there.
     fn on_device(&self, _tx: TxId) -> Option<TxId> {
         None
     }
 
-    /// Whose identifier that is.
+    /// The host's identifier of a transaction of the device.
     fn of_device(&self, on_device: TxId) -> TxId {
         on_device
     }
 
-    /// A transaction has the lock and wants to change a record: whether it may go on.
+    /// Whether a transaction that has the lock may go on to change a record.
     fn admit(&mut self, _memory: &mut Memory, _tx: TxId, _rid: Rid) -> Admission {
         Admission::Granted
     }
@@ -256,13 +259,14 @@ pub(super) trait Manager {
         bytes: Option<&[u8]>,
     ) -> Result<(), HostError>;
 
-    /// Commits. What waits for a lock is asked again.
+    /// Commits. After a wait for a lock it is called again.
     fn commit(&mut self, memory: &mut Memory, now: Nanos, tx: TxId) -> Result<Commit, HostError>;
 
-    /// What was to be done for a commit is done, at `done`.
+    /// The steps of a commit are done, at `done`.
     fn committed(&mut self, _memory: &mut Memory, _tx: TxId, _done: Nanos) {}
 
-    /// The group of commits that wait for each other is to be written: up to where in the log.
+    /// The commits that wait for each other are to be written. Returns up to where the log has to
+    /// be forced.
     fn group(&mut self) -> Option<Lsn> {
         None
     }
@@ -272,7 +276,8 @@ pub(super) trait Manager {
         Ok(())
     }
 
-    /// When the member that joined the group last is durable: it need not be told.
+    /// When the member that joined the group last is durable. It is then not named by
+    /// [`Manager::told`].
     fn told_last(&mut self) -> Nanos {
         unreachable!("only a manager with groups answers `WithGroup`")
     }
@@ -290,7 +295,7 @@ pub(super) trait Manager {
     /// Rolls back.
     fn abort(&mut self, memory: &mut Memory, tx: TxId) -> Result<RollBack, HostError>;
 
-    /// Takes a logged change back, whose page was fetched.
+    /// Takes a logged change back. Its page has been fetched.
     fn undo(&mut self, _memory: &mut Memory, _entry: &Entry<'_>) -> Result<(), HostError> {
         Ok(())
     }
@@ -300,27 +305,29 @@ pub(super) trait Manager {
         Ok(())
     }
 
-    /// Whether a checkpoint is due, and from which change on pages may stay as they are.
+    /// Whether a checkpoint is due. If so, pages that have changed since the record returned may
+    /// stay dirty.
     fn checkpoint_due(&self, _memory: &Memory) -> Option<Lsn> {
         None
     }
 
-    /// Pages that are not in the pool and yet have changed before `older_than`.
+    /// Pages that are not in the pool and have a change older than `older_than` that is not on
+    /// flash.
     fn absent(&self, _older_than: Lsn) -> Vec<Lpn> {
         Vec::new()
     }
 
-    /// Logs a checkpoint. Gives where it begins, and the oldest record that a restart needs.
+    /// Logs a checkpoint. Returns where it begins, and the oldest record that a restart needs.
     fn checkpoint(&mut self, _memory: &Memory) -> Result<(Lsn, Lsn), HostError> {
         unreachable!("a manager with a log takes checkpoints")
     }
 
-    /// What of the log a restart makes again, in this order.
+    /// The changes in the log that a restart redoes, in this order.
     fn analyse<'t>(&mut self, _tape: &'t Tape) -> Result<Vec<Redo<'t>>, HostError> {
         Ok(Vec::new())
     }
 
-    /// Makes changes of a page again that was fetched, as far as it lacks them.
+    /// Redoes the changes that a page lacks. The page has been fetched.
     fn redo(&mut self, _memory: &mut Memory, _changes: Redo<'_>) -> Result<(), HostError> {
         Ok(())
     }
@@ -330,13 +337,13 @@ pub(super) trait Manager {
         false
     }
 
-    /// The next change that a restart takes back.
+    /// The next change that a restart undoes.
     fn next_undo<'t>(&mut self, _tape: &'t Tape) -> Result<Option<Entry<'t>>, HostError> {
         Ok(None)
     }
 
-    /// All is as it should be but for a checkpoint. Gives from which change on it may leave pages
-    /// as they are.
+    /// Redo and undo are over, and the checkpoint comes next. Pages that have changed since the
+    /// record returned may stay dirty.
     fn restarted(&mut self, _memory: &Memory) -> Result<Lsn, HostError> {
         Ok(0)
     }

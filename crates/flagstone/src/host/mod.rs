@@ -1,10 +1,11 @@
-//! The host: a database above the device. Records in pages, a buffer pool, strict two-phase locks,
-//! and a recovery manager that makes transactions atomic and durable.
+//! The host: a database above the device. It has records in pages, a buffer pool, strict two-phase
+//! locks, and a recovery manager that makes transactions atomic and durable.
 //!
-//! A state machine without threads: a call says at which instant it is made, and its answer says
-//! when it is done, or that the transaction has to wait, or that one has to be aborted first. Calls
-//! are made in the order of their instants. Between the call and the instant of its answer others
-//! may call; a transaction itself calls again when its last answer is due.
+//! It is a state machine without threads. A call says at which instant it is made. The answer is
+//! one of three: the result and when it is there, or that the transaction has to wait, or that a
+//! transaction has to be aborted first ([`Step`]). The caller makes its calls in the order of their
+//! instants. A transaction calls again when its last answer is due; until then other transactions
+//! may call.
 //!
 //! ```text
 //!   Host      arguments, locks, waiting                       this file
@@ -14,7 +15,7 @@
 //!   Below     the device                                      below.rs
 //! ```
 //!
-//! What a manager decides and what the engine does is in docs/host.md.
+//! docs/host.md says what each manager decides.
 //!
 //! Two transactions, one of which has to wait for the other's lock:
 //!
@@ -106,10 +107,11 @@ pub struct Rid {
 pub enum Why {
     /// It waits in a circle with others and is the youngest of them.
     Deadlock,
-    /// No frame can be emptied: dirty pages of live transactions fill the pool, and it is the
-    /// youngest of those.
+    /// No frame can be emptied: dirty pages of live transactions fill the pool. It is the youngest
+    /// of these transactions.
     PoolExhausted,
-    /// It changes a page that was written out in it, and the device takes a page once.
+    /// It changes a page that was already written out for it, and the device takes each page once
+    /// in a transaction.
     WrittenOut,
     /// The log is full, and it is the oldest that keeps it from being shortened.
     LogFull,
@@ -135,13 +137,13 @@ impl Why {
     }
 }
 
-/// What became of a request.
+/// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<T> {
     /// The result, and when it is there.
     Done(T, Nanos),
-    /// The transaction is parked: whatever it asks for waits too. Ask again once [`Host::woken`]
-    /// names it. A commit that [`Host::acknowledged`] names is over instead.
+    /// The transaction waits, and all its further requests wait, too. Ask again once
+    /// [`Host::woken`] names it. If [`Host::acknowledged`] names it instead, its commit is over.
     Waits,
     /// Nothing was done. Abort the victim, which may be the transaction itself; then ask again.
     Abort {
@@ -182,8 +184,8 @@ impl Host {
     /// Starts a database from its flash alone, blank or not.
     ///
     /// # Errors
-    /// Settings that do not suit the device, a device that another stack wrote, or the power
-    /// failing meanwhile.
+    /// The settings do not suit the device, another stack wrote the device, or the power fails
+    /// meanwhile.
     pub fn open(
         flash: Box<dyn Flash>,
         stack: Stack,
@@ -216,7 +218,7 @@ impl Host {
         self.recovered_at
     }
 
-    /// Pages for records. The log's are beyond them.
+    /// The number of pages for records. The pages of the log lie behind them.
     pub fn pages(&self) -> u32 {
         self.pages
     }
@@ -228,8 +230,8 @@ impl Host {
         room.min(usize::from(u16::MAX) / 2 - 64)
     }
 
-    /// Starts a transaction. The younger one has the higher identifier; none that is on the flash
-    /// is used again after a restart.
+    /// Starts a transaction. Identifiers ascend. No identifier that is on the flash is used again
+    /// after a restart.
     ///
     /// # Errors
     /// None with the stacks there are.
@@ -275,7 +277,7 @@ impl Host {
         wait_for(self.engine.memory.locks.acquire(tx, what, mode))
     }
 
-    /// Brings a page into the pool, if it can.
+    /// Brings a page into the pool. If no frame can be emptied, says whom to abort.
     fn fetch<T>(
         &mut self,
         now: Nanos,
@@ -294,10 +296,10 @@ impl Host {
         }
     }
 
-    /// Looks at a page without a lock, as one does on the way through an index.
+    /// Reads a page into the pool without a lock, as a search through an index does.
     ///
     /// # Errors
-    /// A page beyond the host's, or a device that cannot go on.
+    /// The page is beyond the host's, or the device cannot go on.
     pub fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
         self.check(now, tx, page)?;
         if self.engine.memory.locks.awaited(tx).is_some() {
@@ -334,12 +336,12 @@ impl Host {
         Ok(Step::Done(self.copy(rid, into), ready))
     }
 
-    /// Reads a record as it is now, outside of all transactions and without a lock. What live
-    /// transactions have changed it sees changed; so it is for who knows that there are none, or
-    /// bears that. Says whether there is one, and when.
+    /// Reads a record as it is now, outside of all transactions and without a lock. It reads
+    /// uncommitted data, so use it only when no transaction is live. Says whether there is a
+    /// record, and when it was read.
     ///
     /// # Errors
-    /// As [`Host::touch`], and where live transactions leave no frame for the page.
+    /// As [`Host::touch`], or live transactions leave no frame for the page.
     pub fn look(
         &mut self,
         now: Nanos,
@@ -374,8 +376,8 @@ impl Host {
     /// Writes a record, or deletes it, under an exclusive lock.
     ///
     /// # Errors
-    /// As [`Host::touch`], a record that is too long, or a page that has no room for it: then
-    /// nothing was changed.
+    /// As [`Host::touch`], or the record is too long, or the page has no room for it. Nothing was
+    /// changed then.
     pub fn write(
         &mut self,
         now: Nanos,
@@ -400,9 +402,10 @@ impl Host {
         }
     }
 
-    /// Commits. Done at the instant from which the transaction survives a power cut; its locks go
-    /// then. If it `Waits`, one of two calls names it: [`Host::woken`], and then it asks again, or
-    /// [`Host::acknowledged`], and then it has committed with its group.
+    /// Commits. The answer has the instant from which the transaction survives a power cut. Its
+    /// locks are released then. After `Waits` one of two calls names the transaction. If
+    /// [`Host::woken`] does, ask again. If [`Host::acknowledged`] does, it has committed with its
+    /// group.
     ///
     /// # Errors
     /// No such transaction, or a device that cannot go on.
@@ -419,7 +422,7 @@ impl Host {
         Ok(step)
     }
 
-    /// Rolls a transaction back, one that waits included. Its locks go at the instant of the
+    /// Rolls a transaction back, also one that waits. Its locks are released at the instant of the
     /// answer.
     ///
     /// # Errors
@@ -435,14 +438,15 @@ impl Host {
         Ok(done)
     }
 
-    /// Transactions that have been granted what they waited for, since the last call.
+    /// Transactions that have been granted the lock that they waited for, since the last call.
     pub fn woken(&mut self) -> Vec<TxId> {
         std::mem::take(&mut self.engine.woken)
     }
 
-    /// Does what is due at `now`: releases the locks of what has ended, and commits groups whose
-    /// time is up, or all that wait if `flush`. Gives the commits that are over, each with its
-    /// instant. To be called at [`Host::deadline`], and after each commit that waits.
+    /// Does the work that is due at `now`: releases the locks of transactions that have ended, and
+    /// commits groups whose time is up. With `flush`, it commits all that wait. Returns the commits
+    /// that are over, each with its instant. Call it at [`Host::deadline`], and after each commit
+    /// that waits.
     ///
     /// # Errors
     /// A device that cannot go on.
@@ -469,18 +473,18 @@ impl Host {
             .min()
     }
 
-    /// What was counted since the start or [`Host::reset_stats`].
+    /// The counters since the start or [`Host::reset_stats`].
     pub fn stats(&self) -> HostStats {
         self.engine.stats()
     }
 
-    /// Forgets what was counted so far: the end of a warm-up.
+    /// Sets the counters to zero: the end of a warm-up.
     pub fn reset_stats(&mut self) {
         self.engine.reset_stats();
     }
 
-    /// Bytes of each structure in memory, the device's included and the buffer pool's not, as
-    /// \[FlagCommit] §5.1 has it.
+    /// Bytes of each structure in memory. The device's structures are included and the frames of
+    /// the buffer pool are not, as in \[FlagCommit] §5.1.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         self.engine.memory_bytes()
     }
@@ -513,7 +517,7 @@ impl Host {
     }
 }
 
-/// What a transaction does that was not granted a lock at once.
+/// The answer for a transaction that was not granted a lock at once.
 fn wait_for<T>(grant: Grant) -> Option<Step<T>> {
     match grant {
         Grant::Granted => None,

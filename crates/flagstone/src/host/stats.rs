@@ -1,4 +1,4 @@
-//! What the host counts.
+//! The counters of a host.
 
 use super::LogStats;
 use super::locks::LockStats;
@@ -24,7 +24,8 @@ pub struct HostStats {
     pub pages_read: u64,
     /// Data pages written to the device, for whatever reason.
     pub pages_written: u64,
-    /// Of these, pages that were evicted while the transaction that changed them last was live.
+    /// Of the pages written, those that were evicted while the transaction that changed them last
+    /// was live.
     pub pages_stolen: u64,
     /// Data pages read from the device to roll back.
     pub pages_read_back: u64,

@@ -1,9 +1,9 @@
-//! Strict two-phase locking: who may read and write what, who waits, and who is the victim when
-//! transactions wait for each other (\[FlagCommit] §5.1).
+//! Strict two-phase locking: which transaction may read or write a page or a record, which one
+//! waits, and which one is the victim when transactions wait for each other (\[FlagCommit] §5.1).
 //!
-//! A state machine without threads: [`LockTable::acquire`] answers at once, and
-//! [`LockTable::release_all`] says who goes on. A transaction takes locks one after the other and
-//! gives them back all at once when it ends.
+//! It is a state machine without threads. [`LockTable::acquire`] answers at once.
+//! [`LockTable::release_all`] names the transactions that go on. A transaction takes locks one
+//! after the other and gives them back all at once when it ends.
 //!
 //! ```text
 //!            acquire                release_all of others
@@ -12,17 +12,18 @@
 //!      └─────────────> Deadlock: the request is withdrawn; abort the victim, then ask again
 //! ```
 //!
-//! **Fairness.** A request waits behind all that came before it for the same resource, even if it
-//! could be granted. Upgrades come before the others: nobody else can be granted as long as the
+//! **Fairness.** A request waits behind all earlier requests for the same resource, even if it
+//! could be granted. Upgrades come before other requests: none of these can be granted while the
 //! shared lock that is to be upgraded is held.
 //!
-//! **Who waits for whom.** A shared request waits for the exclusive holder, and for exclusive
+//! **The graph of waits.** A shared request waits for the exclusive holder, and for exclusive
 //! requests before it in the queue. An exclusive request waits for all other holders and all
-//! requests before it. A counted request waits for every holder. Any of these would do, so this is
-//! conservative. No deadlock is missed: in one, all that its members wait for are members, and from
-//! member to member the way must lead round. But a cycle may be reported although a holder outside
-//! of it would end and let the waiter go on; then a transaction is aborted that need not be. To
-//! tell these apart is a search for knots instead of cycles, for a handful of holders.
+//! requests before it. A counted request waits for every holder, although it can go on when any of
+//! them ends. So the graph is conservative. No deadlock is missed: the members of one wait for
+//! members only, so that there is a cycle among them. But a cycle may be reported although a holder
+//! outside of it would end and let the waiter go on. Then a transaction is aborted without need.
+//! Telling these cases apart would be a search for knots instead of cycles, for a handful of
+//! holders.
 //!
 //! Invariants  1. Holders of a resource are compatible.
 //!             2. The first request of a queue cannot be granted.
@@ -40,7 +41,8 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::collections::VecDeque;
 
-/// What can be locked. A stack locks pages or records, not both: there are no intention locks.
+/// A resource that can be locked. A stack locks pages or records, not both: there are no intention
+/// locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Resource {
     /// A page, shared or exclusive.
@@ -60,8 +62,8 @@ pub(super) enum Mode {
     Shared,
     /// Alone.
     Exclusive,
-    /// With others, as long as they are so many together, or fewer. If holders differ in this, the
-    /// smallest number holds.
+    /// With others, as long as there are so many holders or fewer. If holders name different
+    /// numbers, the smallest counts.
     Counted(u8),
 }
 
@@ -80,7 +82,7 @@ pub(super) enum Grant {
     },
 }
 
-/// What a lock table has counted.
+/// The counters of a lock table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LockStats {
@@ -231,9 +233,9 @@ impl LockTable {
         Grant::Deadlock { victim }
     }
 
-    /// A transaction ends: it gives back all that it holds, and no longer waits. Appends the
-    /// transactions that have been granted what they waited for, resource by resource in the order
-    /// in which this one got them.
+    /// A transaction ends: it gives back all its locks, and no longer waits. Appends the
+    /// transactions whose requests have been granted, resource by resource in the order in which
+    /// this transaction got them.
     pub(super) fn release_all(&mut self, tx: TxId, woken: &mut Vec<TxId>) {
         let Some(party) = self.parties.remove(&tx) else {
             return;
@@ -261,8 +263,8 @@ impl LockTable {
     }
 
     /// Gives a lock that [`LockTable::is_free`] to a transaction that did not ask, and may be
-    /// waiting for another. Nobody waits for this one, so nobody comes to wait for the transaction
-    /// by it.
+    /// waiting for another lock. No request waits for this lock, so that no new wait for the
+    /// transaction arises.
     ///
     /// # Panics
     /// It is not free.
@@ -341,9 +343,10 @@ impl LockTable {
         }
     }
 
-    /// Follows who waits for whom from a transaction that begins to wait. If that leads back to it,
-    /// the youngest on the shortest way. All cycles that there are go through it; of a longer one
-    /// somebody might be aborted who is only waiting beside the shorter one.
+    /// Follows the graph of waits from a transaction that begins to wait. If it leads back, returns
+    /// the youngest transaction on the shortest cycle. All cycles go through the transaction that
+    /// begins to wait. The youngest on a longer cycle might not be on the shorter one, and its
+    /// abort would not break that.
     fn youngest_of_cycle(&self, tx: TxId) -> Option<TxId> {
         let mut seen = BTreeSet::from([tx]);
         // In the order of their distance, each with the place of the one before it on the way.
@@ -365,14 +368,14 @@ impl LockTable {
         None
     }
 
-    /// Whom a transaction waits for; nobody if it runs.
+    /// The transactions that a transaction waits for; none if it runs.
     fn blockers(&self, tx: TxId) -> impl Iterator<Item = TxId> + '_ {
         let awaited = self.parties.get(&tx).and_then(|party| party.awaited);
         let blockers = awaited.map(|what| self.locks[&what].blockers(tx));
         blockers.into_iter().flatten()
     }
 
-    /// What a transaction waits for, and how it wants it.
+    /// The resource that a transaction waits for, and the mode that it asked for.
     pub(super) fn awaited(&self, tx: TxId) -> Option<(Resource, Mode)> {
         let what = self.parties.get(&tx)?.awaited?;
         let mut queue = self.locks[&what].queue.iter();
@@ -385,13 +388,13 @@ impl LockTable {
         self.locks.get(&what)?.mode_of(tx)
     }
 
-    /// Whether nobody holds anything or waits.
+    /// Whether there are no locks and no requests.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.parties.is_empty()
     }
 
-    /// What was counted since the start or [`LockTable::reset_stats`].
+    /// The counters since the start or [`LockTable::reset_stats`].
     pub(super) fn stats(&self) -> &LockStats {
         &self.stats
     }

@@ -1,4 +1,4 @@
-//! Records of the host's log: what one holds, and how it lies in the stream.
+//! Records of the host's log: their contents, and how they lie in the stream.
 //!
 //! ```text
 //!  | head 25: bytes, kind, xid, prev, page, slot, at, replaced | old bytes | new bytes |
@@ -30,7 +30,7 @@ layout! {
 /// The position of a record in the log: bytes since the log was made. No record has 0.
 pub(in crate::host) type Lsn = u64;
 
-/// What a record says.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::host) enum What {
     Begin,
@@ -63,7 +63,7 @@ const WHATS: [What; 11] = [
 const COMPENSATES: u8 = 128;
 
 impl What {
-    /// Whether it says how a record of a page has changed.
+    /// Whether it is a change of a record in a page.
     pub(in crate::host) fn is_change(self) -> bool {
         matches!(self, What::Insert | What::Update | What::Delete)
     }

@@ -5,16 +5,18 @@
 //!  page first+1+n%r | head: epochs, number n, used | bytes n*p .. n*p+used of the stream |
 //! ```
 //!
-//! A record's LSN is its place in the stream, so it is found without an index. Records go over the
-//! ends of pages. A page that is not full is written again with what came later; the device
-//! replaces it atomically, so the older contents are there until the newer ones are.
+//! A record's LSN is its place in the stream, so a record is found without an index. Records go
+//! over the ends of pages. A page that is not full is written again with the records that came
+//! later. The device replaces a page atomically: the older contents are there until the newer ones
+//! are.
 //!
-//! What ends the stream after a restart: a page whose number is not the next one (of an earlier
-//! lap, or never written), a page that is not full, or one that was not written behind the page
-//! before as it is now. For each restart takes a new epoch and makes it durable in the master
-//! before it writes a log page, and a page names the epoch of the page before. So nothing that was
-//! in flight at a cut, and landed while what comes before it did not, is taken for a continuation
-//! of what is there instead, or of what is written there later.
+//! After a restart the stream ends at the first of these pages: a page whose number is not the next
+//! one (it is of an earlier lap, or was never written), a page that is not full, or a page that was
+//! not written behind the present contents of the page before. To tell the last case, each restart
+//! takes a new epoch. It makes the epoch durable in the master before it writes a log page, and a
+//! page names the epoch of the page before. So a page that landed at a cut while the page before it
+//! did not is never taken for a continuation, neither of the older contents there nor of contents
+//! that are written later.
 //!
 //! Invariants  1. A force returns an instant not before that of any earlier force: what is durable
 //!                of the stream is a prefix of it.
@@ -70,7 +72,7 @@ pub(super) const PAGES_MIN: u32 = 5;
 /// Forces that are remembered one by one.
 const RECENT: usize = 256;
 
-/// What the log asks of the device below.
+/// The requests of the log to the device below.
 pub(super) trait Store {
     /// Reads a page; nothing if it was never written.
     fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError>;
@@ -78,7 +80,7 @@ pub(super) trait Store {
     fn put(&mut self, now: Nanos, at: Lpn, bytes: &[u8]) -> Result<Nanos, HostError>;
 }
 
-/// Where a log lies, and how much of it is kept in memory.
+/// The place of a log on the device, and how much of it is kept in memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) first: Lpn,
@@ -112,7 +114,7 @@ impl Place {
     }
 }
 
-/// What the log has counted.
+/// The counters of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LogStats {
@@ -120,7 +122,7 @@ pub struct LogStats {
     pub records: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Waits for the log that wrote something.
+    /// Forces of the log that wrote a page.
     pub forces: u64,
     /// Log pages written, masters included.
     pub pages_written: u64,
@@ -128,7 +130,7 @@ pub struct LogStats {
     pub pages_read: u64,
 }
 
-/// What a restart found in the log: the stream from the oldest record that it needs.
+/// The log as a restart found it: the stream from the oldest record that a restart needs.
 pub(super) struct Tape {
     start: Lsn,
     bytes: Vec<u8>,
@@ -212,9 +214,9 @@ pub(super) struct Log {
     found: Lsn,
     /// The ends of recent forces, and when each was durable; instants ascend.
     recent: VecDeque<(Lsn, Nanos)>,
-    /// When all that is older than what `recent` knows was durable.
+    /// When the stream before the first end in `recent` was durable.
     settled: Nanos,
-    /// What a restart may need begins here.
+    /// The oldest record that a restart may need.
     oldest: Lsn,
     /// Where the last checkpoint begins, and the one before.
     checkpoints: [Lsn; 2],
@@ -225,7 +227,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Starts a log from what is on the device, blank or not.
+    /// Opens the log of a device, blank or not.
     pub(super) fn open(
         store: &mut dyn Store,
         now: Nanos,
@@ -267,9 +269,9 @@ impl Log {
         }
         let (start, bytes, epochs, read) = log.scan(store, done)?;
         done = done.max(read);
-        // What is left of a record that is not whole is no part of the stream. Nor is what a
-        // restart wrote at its end and no master points to: it is written again, so that restarts
-        // that the power cuts short do not fill the log.
+        // A record that is not whole is no part of the stream. Nor are the records of a checkpoint
+        // that a restart wrote at the end and no master points to. They are written over, so that
+        // restarts which the power cuts short do not fill the log.
         let mut at = (log.oldest - start) as usize;
         let (mut kept, mut pointed) = (at, checkpoint > payload);
         while let Some((entry, len)) = Entry::parse(&bytes[at..]) {
@@ -305,8 +307,9 @@ impl Log {
         Ok((log, tape))
     }
 
-    /// Reads pages from that of the oldest record on, as far as each follows the one before. Gives
-    /// where they begin, their bytes, and the epochs of the page before them and of each of them.
+    /// Reads pages from that of the oldest record on, as far as each follows the one before.
+    /// Returns where they begin, their bytes, and the epochs of the page before them and of each of
+    /// them.
     fn scan(
         &mut self,
         store: &mut dyn Store,
@@ -364,7 +367,7 @@ impl Log {
         self.start + self.buffer.len() as u64
     }
 
-    /// How far the stream is durable at an instant, at least.
+    /// The stream is durable up to here at an instant, or further.
     pub(super) fn durable_at(&self, now: Nanos) -> Lsn {
         let covered = self.recent.iter().rev().find(|&&(_, when)| when <= now);
         match (covered, self.recent.front()) {
@@ -374,9 +377,9 @@ impl Log {
         }
     }
 
-    /// Leaves a gap in the stream: no record that was ever durable, nor one that was so many bytes
-    /// ahead of it, has an LSN as high as the next one. A restart finds what follows once the
-    /// master points behind the gap.
+    /// Leaves a gap in the stream, so that the next LSN is higher than that of any earlier record.
+    /// A record could be durable, or so many bytes ahead of the durable log. A restart finds the
+    /// records behind the gap once the master points there.
     pub(super) fn skip(&mut self, ahead: u64) {
         let highest = self.end().max(self.found) + ahead;
         let number = (highest / self.payload + 1).max(self.end() / self.payload + 2);
@@ -411,12 +414,12 @@ impl Log {
         (self.ring - 1) * self.payload
     }
 
-    /// Bytes that can be appended before something has to be given up.
+    /// Bytes that can be appended before the oldest records have to go.
     pub(super) fn room(&self) -> u64 {
         self.room_from(self.oldest)
     }
 
-    /// As [`Log::room`], if the oldest record that is needed were another.
+    /// As [`Log::room`], for another oldest record.
     pub(super) fn room_from(&self, oldest: Lsn) -> u64 {
         let begin = oldest / self.payload * self.payload;
         (begin + self.capacity()).saturating_sub(self.end())
@@ -442,8 +445,8 @@ impl Log {
         Ok(lsn)
     }
 
-    /// Makes the stream durable up to `to`, with all that is in the buffer if something of it is
-    /// missing. Returns when that is so.
+    /// Makes the stream durable up to `to`. If any of that is not written, writes the whole buffer.
+    /// Returns when it is durable.
     pub(super) fn force(
         &mut self,
         store: &mut dyn Store,
@@ -489,7 +492,7 @@ impl Log {
         Ok(done)
     }
 
-    /// Forgets what the buffer has no room for. The page that is not full stays.
+    /// Forgets the oldest bytes that the buffer has no room for. The page that is not full stays.
     fn trim(&mut self) {
         let keep = self.place.buffer_bytes;
         if self.buffer.len() > 2 * keep {
@@ -539,8 +542,8 @@ impl Log {
         Ok(done)
     }
 
-    /// Makes a checkpoint count: a restart begins there, and what is older than `oldest` may go.
-    /// The log must be durable up to the end of the checkpoint at `now`.
+    /// Makes a checkpoint count: a restart begins there, and records older than `oldest` may go. At
+    /// `now` the log must be durable up to the end of the checkpoint.
     pub(super) fn point_to(
         &mut self,
         store: &mut dyn Store,
@@ -572,7 +575,7 @@ impl Log {
         store.put(now, self.place.first, &master)
     }
 
-    /// What was counted.
+    /// The counters.
     pub(super) fn stats(&self) -> LogStats {
         self.stats
     }
