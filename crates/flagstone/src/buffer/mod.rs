@@ -92,7 +92,7 @@ pub trait Policy {
     }
 }
 
-/// What is known of a policy without running it.
+/// A description of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PolicyInfo {
@@ -175,7 +175,7 @@ macro_rules! policies {
             /// All policies.
             pub const ALL: &[PolicyKind] = &[$(PolicyKind::$variant),+];
 
-            /// What is known of it without running it.
+            /// Its description.
             pub const fn info(self) -> &'static PolicyInfo {
                 match self {
                     $(PolicyKind::$variant => &$module::INFO,)+

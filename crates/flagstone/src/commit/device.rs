@@ -13,7 +13,7 @@ use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
 
-/// What the host asked for.
+/// Counters of the host's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HostStats {
@@ -132,7 +132,7 @@ impl Device {
         })
     }
 
-    /// What is known of the protocol.
+    /// The description of the protocol.
     pub fn info(&self) -> &'static Info {
         self.info
     }
@@ -152,7 +152,7 @@ impl Device {
         self.ftl.stats()
     }
 
-    /// What the host asked for since the start.
+    /// Counters of the host's requests since the start.
     pub fn host_stats(&self) -> &HostStats {
         &self.host
     }
@@ -165,7 +165,7 @@ impl Device {
         self.ftl.erase_ahead(now).map_err(DeviceError::from)
     }
 
-    /// Forgets what was counted so far: the end of a warm-up.
+    /// Sets the counters to zero: the end of a warm-up.
     pub fn reset_stats(&mut self) {
         self.ftl.reset_stats();
         self.host = HostStats::default();
@@ -189,7 +189,7 @@ impl Device {
         }
     }
 
-    /// The last transaction that began, here or before the restart, as far as the flash knows.
+    /// The last transaction that began. After a restart: the highest identifier on the flash.
     pub fn last_tx(&self) -> TxId {
         self.last_tx
     }
@@ -232,10 +232,10 @@ impl Device {
         Ok(tx)
     }
 
-    /// Writes a page in a transaction. What was written is durable once the transaction is.
+    /// Writes a page in a transaction. The page is durable once the transaction is.
     ///
     /// # Errors
-    /// A request that the device cannot take, or a device that cannot go on.
+    /// The device refuses the request, or cannot go on.
     #[inline]
     pub fn write(
         &mut self,
@@ -320,7 +320,7 @@ impl Device {
         Ok(self.protocol.write(&mut self.ftl, now, tx, write)?)
     }
 
-    /// Makes room for a request, and does what the protocol needs done before.
+    /// Makes room for a request, and does the work that the protocol needs before it.
     #[inline]
     fn make_way(&mut self, now: Nanos, tx: TxId) -> Result<(), DeviceError> {
         let (ftl, protocol) = (&mut self.ftl, self.protocol.as_mut());
@@ -346,11 +346,12 @@ impl Device {
         collect(&mut self.ftl, self.protocol.as_mut(), now, block)
     }
 
-    /// Reads a page: a transaction's own version if it wrote one, else the last committed one. The
-    /// result is when it was read and the bytes, none for a page that holds nothing.
+    /// Reads a page: the transaction's own version if it wrote one, else the last committed one.
+    /// Returns when it was read, and the bytes. A page that was never written, or was trimmed, has
+    /// none.
     ///
     /// # Errors
-    /// A page beyond the device, one lost to bit errors, or a device without power.
+    /// The page is beyond the device or lost to bit errors, or the power is gone.
     pub fn read(
         &mut self,
         now: Nanos,
@@ -379,7 +380,7 @@ impl Device {
         Ok((done, bytes.map(|bytes| &self.buffer[..bytes])))
     }
 
-    /// As [`Device::read`], into a buffer of a page: the result says how many bytes of it were
+    /// As [`Device::read`], into a buffer of the size of a page. Returns how many bytes were
     /// filled.
     ///
     /// # Errors
@@ -426,11 +427,11 @@ impl Device {
         }
     }
 
-    /// Commits a transaction. Returns when it is durable, or nothing if it waits for its group:
-    /// then [`Device::acknowledged`] will tell.
+    /// Commits a transaction. Returns when it is durable, or nothing if it waits for its group.
+    /// Then [`Device::acknowledged`] names it later.
     ///
     /// # Errors
-    /// No such transaction, or a device that cannot go on.
+    /// There is no such transaction, or the device cannot go on.
     pub fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Option<Nanos>, DeviceError> {
         let live = self.live.get_mut(tx);
         if live.ok_or(DeviceError::NoTransaction(tx))?.committing {
@@ -453,7 +454,7 @@ impl Device {
     /// Rolls a transaction back. Returns when the device is done with it.
     ///
     /// # Errors
-    /// No such transaction, one that waits for its commit, or a device that cannot go on.
+    /// There is no such transaction, it waits for its commit, or the device cannot go on.
     pub fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, DeviceError> {
         let live = self.live.get_mut(tx);
         if live.ok_or(DeviceError::NoTransaction(tx))?.committing {
@@ -465,14 +466,14 @@ impl Device {
         Ok(done)
     }
 
-    /// When commits that wait for their group stop waiting: the host should call
-    /// [`Device::acknowledged`] then.
+    /// When commits stop waiting for their group. The host should call [`Device::acknowledged`]
+    /// then.
     pub fn deadline(&self) -> Option<Nanos> {
         self.protocol.deadline()
     }
 
-    /// Commits that waited and are durable, with the instant of each. `flush` asks for all that
-    /// wait now, for example because every client does.
+    /// Commits that have waited for their group and are durable now, with the instant of each.
+    /// `flush` commits all that wait, for example because every client waits.
     ///
     /// # Errors
     /// A device that cannot go on.
@@ -499,7 +500,7 @@ impl Device {
         self.protocol.check(&self.ftl)
     }
 
-    /// A device that is as this one is, over a copy of its flash.
+    /// A copy of this device, over a copy of its flash.
     #[must_use]
     pub fn duplicate(&self, flash: Box<dyn Flash>) -> Device {
         Device {

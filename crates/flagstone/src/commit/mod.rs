@@ -140,7 +140,7 @@ impl fmt::Display for Isolation {
 /// In [`Format::logs`] of a protocol: a log for each of [`Options::heads`], in lanes.
 pub const LOG_PER_HEAD: u8 = u8::MAX;
 
-/// What is known of a protocol without running it.
+/// A description of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
@@ -150,12 +150,12 @@ pub struct Info {
     pub idea: &'static str,
     /// Key of the paper, see docs/papers.md.
     pub paper: &'static str,
-    /// Where in the paper.
+    /// The section of the paper.
     pub section: &'static str,
     /// The loosest isolation that it supports.
     pub isolation: Isolation,
-    /// Transactions that can be live at once on any device, if there is a bound; on a given one see
-    /// [`Protocol::live_max`].
+    /// Transactions that can be live at once on any device, if their number is bounded. For a given
+    /// device see [`Protocol::live_max`].
     pub live_max: Option<u32>,
     /// Whether pages are reprogrammed in place, which only SLC cells allow.
     pub reprograms: bool,
@@ -163,11 +163,12 @@ pub struct Info {
     pub rewrites: bool,
     /// Whether it keeps transactions apart at all; false for the control.
     pub atomic: bool,
-    /// Whether there is a form as printed that differs from the repaired one, and loses data.
+    /// Whether the form that is printed in the paper loses data, so that there is a repaired form
+    /// beside it.
     pub as_published: bool,
     /// Further modes, by name.
     pub modes: &'static [&'static str],
-    /// What it needs of the FTL; its `logs` may be [`LOG_PER_HEAD`].
+    /// The format that it needs of the FTL. Its `logs` may be [`LOG_PER_HEAD`].
     pub format: Format,
 }
 
@@ -191,7 +192,7 @@ impl Info {
         }
     }
 
-    /// What the protocol needs of the FTL on a given device.
+    /// The format that the protocol needs of the FTL on a given device.
     pub fn format_on(&self, geometry: &Geometry, options: &Options) -> Format {
         let logs = match self.format.logs {
             LOG_PER_HEAD => (options.heads(geometry) as usize * mapping_log::LANES) as u8,
@@ -222,10 +223,10 @@ impl Info {
     }
 }
 
-/// What a write makes of a page.
+/// The new content of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content<'a> {
-    /// These bytes; none where nobody will ask for them again.
+    /// These bytes; none if they will never be read.
     Data(&'a [u8]),
     /// Nothing: the page is trimmed.
     Trim,
@@ -249,19 +250,19 @@ impl<'a> Content<'a> {
     }
 }
 
-/// What a transaction writes.
+/// A write of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Write<'a> {
     /// The page.
     pub at: Lpn,
-    /// What it is to hold.
+    /// The new content of the page.
     pub content: Content<'a>,
-    /// What the program is counted as.
+    /// The cause that the program is counted under.
     pub cause: Cause,
 }
 
-/// How the device makes way for a write or a commit.
+/// The work that the device does before a write or a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Way {
@@ -277,8 +278,9 @@ pub enum Way {
 pub struct Taken {
     /// When the device takes the next request of the transaction.
     pub next: Nanos,
-    /// When the page is done that was programmed; durable once the transaction is. A protocol that
-    /// holds pages back programs the page before, or none: then it is `next`.
+    /// When the program of the page is done. The page is durable once the transaction is. A
+    /// protocol that holds pages back programs an earlier page instead. If it programs none, this
+    /// is `next`.
     pub done: Nanos,
 }
 
@@ -298,7 +300,7 @@ impl Taken {
     }
 }
 
-/// A page that a protocol keeps back until it knows what follows it.
+/// A page that a protocol keeps back until it knows the next page of the transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) lpn: Lpn,
@@ -332,7 +334,7 @@ pub enum Found<'a> {
     Flash(Ppn),
     /// Still in the device's memory.
     Held(&'a [u8]),
-    /// It was never written, or trimmed.
+    /// Nowhere: the page was never written, or was trimmed.
     Nothing,
 }
 
@@ -352,8 +354,8 @@ impl From<Slot> for Found<'_> {
 /// ([`Host`](../host/struct.Host.html)) and the campaigns of the command line take the protocols of
 /// [`Kind`] only.
 ///
-/// [`Device`] has checked the arguments, made room for a few pages, and kept the
-/// isolation that the protocol supports before any of these is called.
+/// Before [`Device`] calls any of these methods, it has checked the arguments, made room for a few
+/// pages, and kept the isolation that the protocol supports.
 pub trait Protocol: Owner + Duplicate {
     /// Transactions that can be live at once on this device, if there is a bound below that of
     /// [`Info`].
@@ -364,8 +366,9 @@ pub trait Protocol: Owner + Duplicate {
     /// A transaction starts.
     fn begin(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<(), FtlError>;
 
-    /// What has to be done before a transaction writes or commits, asked again (`round` counts from
-    /// 0) when it is done: a protocol never starts the collector itself.
+    /// The work that the device has to do before a transaction writes or commits. It is asked again
+    /// after each piece of work, and `round` counts from 0. A protocol never starts the collector
+    /// itself.
     fn in_the_way(
         &mut self,
         ftl: &mut Ftl,
@@ -389,15 +392,15 @@ pub trait Protocol: Owner + Duplicate {
     /// Where `tx` finds a page: its own version if it wrote one, else the last committed one.
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_>;
 
-    /// A transaction commits. Returns when that is durable, or nothing if it waits for others; then
-    /// [`Protocol::acknowledge`] will tell.
+    /// A transaction commits. Returns when the commit is durable, or nothing if it waits for other
+    /// transactions. Then [`Protocol::acknowledge`] names it later.
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError>;
 
     /// A transaction is rolled back. Returns when the device is done with it.
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError>;
 
-    /// Commits that were waiting and became durable, with the instant of each; called again and
-    /// again. `flush` asks to commit what waits now.
+    /// Commits that were waiting and became durable since the last call, with the instant of each.
+    /// `flush` asks to commit all transactions that wait.
     fn acknowledge(
         &mut self,
         ftl: &mut Ftl,
@@ -408,7 +411,7 @@ pub trait Protocol: Owner + Duplicate {
         Ok(Vec::new())
     }
 
-    /// When waiting commits will no longer wait.
+    /// When the waiting commits stop waiting.
     fn deadline(&self) -> Option<Nanos> {
         None
     }
@@ -426,7 +429,8 @@ pub trait Protocol: Owner + Duplicate {
     }
 }
 
-/// What can be copied as it is, tables and all: a device that was filled once serves several runs.
+/// A protocol that can be copied with its tables. So a device that was filled once serves several
+/// runs.
 pub trait Duplicate {
     /// The copy.
     fn duplicate(&self) -> Box<dyn Protocol>;
@@ -486,7 +490,7 @@ macro_rules! protocols {
             /// All protocols.
             pub const ALL: &[Kind] = &[$(Kind::$variant),+];
 
-            /// What is known of it without running it.
+            /// Its description.
             pub const fn info(self) -> &'static Info {
                 match self {
                     $(Kind::$variant => &$module::INFO,)+

@@ -1,4 +1,4 @@
-//! What a user chooses about a commit protocol.
+//! Settings of commit protocols.
 
 use crate::nand::Geometry;
 use crate::units::Nanos;
@@ -50,7 +50,7 @@ impl Options {
     /// The most log heads that a device can have.
     pub const HEADS_MAX: u32 = 64;
 
-    /// Log heads on a device: what was asked for, or one a package but at least two.
+    /// Log heads on a device: the setting, or one a package but at least two.
     pub fn heads(&self, geometry: &Geometry) -> u32 {
         match self.log_heads {
             0 => geometry.packages().clamp(2, Options::HEADS_MAX),

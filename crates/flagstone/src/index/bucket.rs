@@ -1,5 +1,5 @@
-//! A bucket page of the hash indexes: records in any order, and the page with those that found no
-//! room. And the hash that all of them use.
+//! A bucket page of the hash indexes: records in any order, and the number of the next page of the
+//! bucket. Also the hash function of all hash indexes.
 
 use super::{Cache, IndexError, Key, Value};
 use crate::layout;
@@ -57,15 +57,15 @@ pub(super) fn pass(passed: &mut u64, overflow: u64, at: Lpn) -> Result<(), Index
     Ok(())
 }
 
-/// What was found along a list of bucket pages: the page that has it, or the last one; and the slot
-/// there, with its value.
+/// The result of a search along a list of bucket pages: the page of the key, or the last page; and
+/// the slot in it, with the value.
 pub(super) type Seat = (Lpn, Option<(usize, Value)>);
 
-/// Looks along a list of at most so many overflow pages, from the page `at` on. `find` gives the
-/// slot of what is looked for in a page, and how many keys it has compared.
+/// Searches a list of at most so many overflow pages, from the page `at` on. `find` gives the slot
+/// of the key in a page, and how many keys it has compared.
 ///
 /// # Errors
-/// A page that could not be a bucket, a list without an end, a store that cannot go on.
+/// A page cannot be a bucket, the list has no end, or the store cannot go on.
 #[inline]
 pub(super) fn walk(
     (cache, shape): (&mut Cache, Shape),
@@ -141,7 +141,7 @@ impl Shape {
         self.len(page) == self.capacity
     }
 
-    /// The page with what found no room.
+    /// The next page of the bucket, with records that found no room here.
     pub(super) fn next(self, page: &[u8]) -> Option<Lpn> {
         let next = get(page, bucket_head::NEXT) as u32;
         (next != 0).then_some(Lpn(next))

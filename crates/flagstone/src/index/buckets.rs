@@ -1,5 +1,5 @@
-//! The buckets of a hash index that grows by a bucket at a time: where their pages are, and their
-//! lists of overflow pages. What splits when is the index's own (`linear`,
+//! The buckets of a hash index that grows by a bucket at a time: the places of their pages, and
+//! their lists of overflow pages. The index itself decides which bucket splits when (`linear`,
 //! `lazy_split`).
 //!
 //! ```text
@@ -57,7 +57,7 @@ fn run_of(bucket: u32) -> (usize, u32, u32) {
     }
 }
 
-/// What was found of a key in a bucket.
+/// The result of a search for a key in a bucket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     /// Where it is, and its value.

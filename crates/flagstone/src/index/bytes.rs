@@ -1,8 +1,8 @@
-//! Keys and values that are byte strings, of an index that has them.
+//! Indexes whose keys and values are byte strings.
 //!
-//! What a key-value store stands on. Such an index is in the registry like the others, over the
-//! same stores, and [`Index::bytes`](super::Index::bytes) gives this view of it; so transactions
-//! and restarts are those of [`Recoverable`](super::Recoverable) as well:
+//! A key-value store can be built on such an index. It is in the registry like the others and uses
+//! the same stores. [`Index::bytes`](super::Index::bytes) gives this view of it.
+//! [`Recoverable`](super::Recoverable) adds transactions and restarts.
 //!
 //! ```
 //! use flagstone::index::{IndexError, IndexKind, MemStore, Settings};
@@ -36,16 +36,16 @@ pub struct Limits {
     pub value: usize,
 }
 
-/// An ordered index from byte strings to byte strings; either may be empty. Keys are in the order
-/// of their bytes, one that another begins with before that.
+/// An ordered index from byte strings to byte strings. Keys and values may be empty. Keys are in
+/// the order of their bytes; a key comes before all longer keys that begin with it.
 pub trait ByteIndex {
-    /// What it takes.
+    /// The longest key and value that it takes.
     fn limits(&self) -> Limits;
 
-    /// How many keys there are.
+    /// The number of keys.
     fn len(&self) -> u64;
 
-    /// Whether there is none.
+    /// Whether there are no keys.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -53,8 +53,8 @@ pub trait ByteIndex {
     /// Gives a key a value, whether it had one or not.
     ///
     /// # Errors
-    /// [`IndexError::TooLong`], no room, or a store that cannot go on. Nothing has changed after
-    /// the first two.
+    /// [`IndexError::TooLong`], no room, or the store cannot go on. After the first two nothing has
+    /// changed.
     fn insert(&mut self, now: Nanos, key: &[u8], value: &[u8]) -> Result<Nanos, IndexError>;
 
     /// Removes a key; says whether it was there.
@@ -63,7 +63,8 @@ pub trait ByteIndex {
     /// A store that cannot go on.
     fn delete(&mut self, now: Nanos, key: &[u8]) -> Result<(bool, Nanos), IndexError>;
 
-    /// Puts the value of a key into `into`, in place of what is there; says whether it has one.
+    /// Writes the value of a key into `into`, in place of its old contents. Says whether the key
+    /// has a value.
     ///
     /// # Errors
     /// A store that cannot go on.
@@ -74,8 +75,8 @@ pub trait ByteIndex {
         into: &mut Vec<u8>,
     ) -> Result<(bool, Nanos), IndexError>;
 
-    /// Shows the pairs with `from <= key`, and `key < to` if there is a `to`, by ascending key,
-    /// until `each` says that it has seen enough, which is `false`.
+    /// Calls `each` for the pairs with `from <= key`, and `key < to` if there is a `to`, by
+    /// ascending key. It stops when `each` returns `false`.
     ///
     /// # Errors
     /// A store that cannot go on.

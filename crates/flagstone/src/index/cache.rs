@@ -1,10 +1,10 @@
-//! Pages of an index in memory, over a store; and what was read and written below.
+//! Pages of an index in memory, over a store, with counters of reads and writes.
 //!
 //! Nodes that are used one at a time go through the frames ([`Cache::read`], [`Cache::change`],
-//! [`Cache::fill`]), and so do those that are known to be next, which are read side by side
-//! ([`Cache::read_together`]). What else is read or written in one go goes past them
-//! ([`Cache::read_past`], [`Cache::write_past`]): the frames' copies are used and kept right, and
-//! no frame is taken.
+//! [`Cache::fill`]). So do nodes that are known to be needed next, which are read side by side
+//! ([`Cache::read_together`]). Other requests for many pages bypass the frames
+//! ([`Cache::read_past`], [`Cache::write_past`]): they take no frame, use the copies in frames, and
+//! keep these up to date.
 
 use super::{IndexStats, Store, StoreError};
 use crate::buffer::{PolicyKind, PolicyOptions, Pool};
@@ -43,7 +43,7 @@ impl Cache {
         self.page_bytes
     }
 
-    /// Frames there are.
+    /// The number of frames.
     pub(crate) fn frames(&self) -> usize {
         self.pool.capacity()
     }
@@ -53,7 +53,7 @@ impl Cache {
         self.pool.contains(at)
     }
 
-    /// The page that would go if a frame were needed now, if all are taken; never a pinned one.
+    /// The page that would be evicted now, if all frames are taken.
     pub(crate) fn next_victim(&mut self) -> Option<Lpn> {
         if !self.pool.is_full() {
             return None;
@@ -61,7 +61,8 @@ impl Cache {
         self.pool.victim(&mut |_, _| true)
     }
 
-    /// A page in a frame that is dirty already, to be changed on its way out: not an access.
+    /// A dirty page in a frame, to be changed just before it is written out. This does not count as
+    /// an access.
     pub(crate) fn dirty_page(&mut self, at: Lpn) -> Option<&mut [u8]> {
         if !self.pool.is_dirty(at) {
             return None;
@@ -298,7 +299,7 @@ impl Cache {
         }
     }
 
-    /// A page is not needed any more: its frame is free, and the store knows.
+    /// Frees a page that is not needed any more: its frame is free, and the store is told.
     ///
     /// # Errors
     /// A store that cannot go on.
@@ -357,7 +358,7 @@ impl Cache {
         Ok(now)
     }
 
-    /// A look at a page for a check: past all counters.
+    /// Reads a page for a check, without counting.
     ///
     /// # Errors
     /// A store that cannot go on.
@@ -382,7 +383,7 @@ impl Cache {
         (self.stats.reads, self.stats.writes)
     }
 
-    /// What was counted.
+    /// The counters.
     pub(crate) fn stats(&self) -> IndexStats {
         IndexStats {
             pool: *self.pool.stats(),
@@ -390,7 +391,7 @@ impl Cache {
         }
     }
 
-    /// Forgets what was counted.
+    /// Sets the counters to zero.
     pub(crate) fn reset_stats(&mut self) {
         self.stats = IndexStats::default();
         self.pool.reset_stats();

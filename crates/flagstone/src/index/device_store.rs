@@ -1,8 +1,8 @@
-//! Pages of an index on a transactional device: each write a transaction of the device, or all
-//! those between begin and commit together.
+//! Pages of an index on a transactional device. Each write is a transaction of the device, or all
+//! writes between begin and commit are one.
 //!
-//! What a transaction writes waits in memory until it commits, so that it reaches the device in one
-//! go, side by side, and each page once, as some protocols want it.
+//! The writes of a transaction wait in memory until it commits. Then they go to the device side by
+//! side, and each page goes once, as some protocols demand.
 
 use super::{Store, StoreError};
 use crate::commit::Device;
@@ -10,7 +10,7 @@ use crate::ftl::Ftl;
 use crate::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
 
-/// What a transaction has written, nothing for a page that it gave back.
+/// Pages that the transaction has written; nothing for a page that it gave back.
 type Waiting = BTreeMap<Lpn, Option<Box<[u8]>>>;
 
 /// A device as a store.
@@ -39,7 +39,7 @@ impl DeviceStore {
         let tx = self.device.begin(now)?;
         let mut done = now;
         for (at, data) in pages {
-            // All are asked for at once: that is what spreads them over the parallel units.
+            // All are issued at one instant, which spreads them over the parallel units.
             let taken = match data {
                 Some(data) => self.device.write(now, tx, at, data)?.next,
                 None => self.device.trim(now, tx, at)?.next,

@@ -1,5 +1,5 @@
-//! Pages of an index as records of a database: a page is the one record of a page of the host, so
-//! that an index operation is recoverable with every recovery manager there is.
+//! Pages of an index as records of a database. Each page of the index is the only record of a page
+//! of the host. So an index operation is recoverable with every recovery manager.
 
 use super::{Store, StoreError};
 use crate::ftl::Ftl;
@@ -11,7 +11,7 @@ pub struct HostStore {
     host: Host,
     page_bytes: usize,
     open: Option<TxId>,
-    /// When the last transaction was over: its locks stand until then.
+    /// When the last transaction was over. Its locks are held until then.
     free_at: Nanos,
     buffer: Vec<u8>,
 }
@@ -33,7 +33,7 @@ impl HostStore {
         &mut self.host
     }
 
-    /// Does something in the transaction that was begun, or in one of its own.
+    /// Runs a request in the transaction that was begun, or in one of its own.
     fn within(
         &mut self,
         now: Nanos,
@@ -61,13 +61,13 @@ impl HostStore {
         }
         let done = self.host.acknowledged(now, true)?;
         let mine = done.iter().find(|(other, _)| *other == tx);
-        // A lone client waits for no lock, so what it waits for is its group.
+        // The only client waits for no lock, so it waits for its group.
         self.free_at = mine.expect("a flush ends every commit that waits").1;
         Ok(self.free_at)
     }
 }
 
-/// The result of a step, of which a lone client never has to wait.
+/// The result of a step. The only client never has to wait.
 fn done<T>(step: Step<T>) -> Result<(T, Nanos), StoreError> {
     match step {
         Step::Done(result, when) => Ok((result, when)),
@@ -92,8 +92,7 @@ impl Store for HostStore {
         let record = &mut self.buffer;
         let (_, done) = match self.open {
             Some(tx) => done(self.host.read(now, tx, rid, record)?)?,
-            // Nobody else changes anything, so there is nothing to be kept apart from but a commit
-            // that is not over yet.
+            // There is no other client. Only a commit that is not over yet must be kept apart.
             None => self.host.look(now.max(self.free_at), rid, record)?,
         };
         into[..record.len()].copy_from_slice(record);
@@ -105,7 +104,7 @@ impl Store for HostStore {
         self.within(now, |store, now, tx| {
             let mut last = now;
             for &(at, data) in pages {
-                // Zeros at the end come back by themselves.
+                // Zeros at the end need not be stored: a shorter record reads as zeros there.
                 let len = data
                     .iter()
                     .rposition(|&byte| byte != 0)

@@ -1,8 +1,8 @@
-//! The operations since an index was last flushed, in pages of their own: what an index keeps in
-//! its buffers comes back from here after a restart.
+//! The operations since the last flush of an index, in pages of their own. After a restart the
+//! changes in the index's buffers come back from here.
 //!
-//! The pages are written in order, the last one again with each operation; so they belong into a
-//! store with transactions. A flush begins a new generation at the first page.
+//! The pages are written in order, and the last one is written again with each operation. So they
+//! belong into a store with transactions. A flush begins a new generation at the first page.
 
 use super::store::Store;
 use super::{IndexError, Key, Value};
@@ -105,7 +105,7 @@ impl Journal {
         Ok((journal, all, now))
     }
 
-    /// Whether one more operation has no room.
+    /// Whether there is no room for one more operation.
     pub(super) fn is_full(&self) -> bool {
         self.at + 1 == self.pages && self.operations == per_page(self.image.len())
     }

@@ -1,6 +1,6 @@
-//! What an index knows beside its nodes, kept in a chain of pages that begins at page 0: free
-//! pages, roots, directories. The pages that changed since they were last written are written
-//! again, side by side.
+//! The metadata of an index: free pages, roots, directories. It lies in a chain of pages that
+//! begins at page 0. Pages that have changed since they were last written are written again, side
+//! by side.
 
 use super::space::Space;
 use super::{Cache, IndexError};
@@ -36,14 +36,14 @@ fn magic(name: &str) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// What was found in a store: free pages, and the index's own metadata.
+/// The metadata of a store: free pages, and the index's own part.
 pub(super) type Loaded = (Space, Vec<u8>);
 
 impl Meta {
     /// Reads the metadata of the index `name`; nothing from a blank store.
     ///
     /// # Errors
-    /// Another index, or another size of values, or pages that make no sense.
+    /// The store has another index or another size of values, or its pages make no sense.
     pub(super) fn load(
         cache: &mut Cache,
         name: &str,
@@ -123,7 +123,7 @@ impl Meta {
         }
     }
 
-    /// Writes what changed of free pages and `own`, the index's metadata.
+    /// Writes the changes of the free pages and of `own`, the index's part.
     ///
     /// # Errors
     /// No room, or a store that cannot go on.

@@ -1,9 +1,8 @@
-//! The indexes: where the record of a key lies, in pages on flash.
+//! The indexes: from the key of a record to its place, in pages on flash.
 //!
-//! An index reads and writes pages through a cache, which keeps some of them in memory, over a
-//! [`Store`]: the simulated device, the host's transactions, or a file. It is a state machine
-//! without threads, as everything here: a call says at which instant it is made, and its answer
-//! when it is done.
+//! An index keeps its pages in a [`Store`]: on the simulated device, in the host's transactions, or
+//! in a file. A cache keeps some of the pages in memory. An index is a state machine without
+//! threads: a call says at which instant it is made, and the answer says when it is done.
 //!
 //! ```text
 //!   Recoverable   transactions of several operations, restarts    recoverable.rs
@@ -89,37 +88,37 @@ pub const LAYOUTS: &[&[Record]] = &[
     sal::LAYOUTS,
 ];
 
-/// What a record is found by. Keys of fewer bits are numbers below `u64::MAX` too; a real number
-/// in [0, 1], as the lazy-update tree's paper has it, is scaled by the caller.
+/// The key of a record. Keys of fewer bits are numbers below `u64::MAX` too. The lazy-update tree's
+/// paper has real numbers in [0, 1] as keys: the caller scales them.
 pub type Key = u64;
 
-/// What is found: the record's address, or a small record itself.
+/// The value of a key: the record's address, or a small record itself.
 pub type Value = u64;
 
-/// What an index is, before one is opened.
+/// A description of an index.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Info {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What is special about it, in a line.
+    /// One line on how it works.
     pub idea: &'static str,
-    /// Where it was published.
+    /// Key of the paper, see docs/papers.md.
     pub paper: &'static str,
     /// Whether it gives ranges of keys in order.
     pub ordered: bool,
-    /// Whether it keeps changes in memory beyond [`Index::settle`], so that those since the last
-    /// [`Index::flush`] have to be journalled by whoever wants them to survive.
+    /// Whether it keeps changes in memory beyond [`Index::settle`]. Then changes since the last
+    /// [`Index::flush`] survive a restart only if the caller keeps a journal of them.
     pub buffers: bool,
     /// Whether it has transactions of its own, over a store that has none ([`sal::Transactions`]).
     pub recovers: bool,
-    /// Settings of its own, beside those that all have ([`settings::COMMON`]).
+    /// Its own settings, besides those that all indexes have ([`COMMON`]).
     pub settings: &'static [Setting],
-    /// Those under which everything that it does happens within a few pages of 256 bytes, for
-    /// tests and campaigns.
+    /// Settings for tests and campaigns: with these, all operations of the index occur within a few
+    /// pages of 256 bytes.
     pub tiny: &'static [(&'static str, &'static str)],
-    /// Page reads and programs an operation, for the cost table of the docs: the names of the
-    /// columns are search, insert, split or merge.
+    /// Page reads and programs for an operation: a search, an insertion, a split or merge. For the
+    /// table of costs in the docs.
     pub costs: [&'static str; 3],
 }
 
@@ -134,7 +133,7 @@ impl Info {
     }
 }
 
-/// What an index has counted since the start or [`Index::reset_stats`].
+/// The counters of an index since the start or [`Index::reset_stats`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct IndexStats {
@@ -146,7 +145,7 @@ pub struct IndexStats {
     pub coarse_reads: u64,
     /// Requests that wrote several pages side by side.
     pub coarse_writes: u64,
-    /// Pages written by those.
+    /// Pages written by these requests.
     pub coarse_pages: u64,
     /// Key comparisons, a measure of processor time that is the same on every machine.
     pub comparisons: u64,
@@ -154,23 +153,23 @@ pub struct IndexStats {
     pub pool: PoolStats,
 }
 
-/// Why an index could not do what was asked.
+/// Why an index refused or could not go on.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum IndexError {
-    /// Settings that make no sense, alone or together.
+    /// A setting makes no sense, or two do not go together.
     Settings(String),
-    /// No pages are left.
+    /// The store has no free page left.
     Full {
         /// Pages of the store.
         pages: u32,
     },
-    /// A transaction or a flush takes more log than there is.
+    /// A transaction or a flush needs more log than there is.
     LogFull {
         /// Pages of the log.
         pages: u32,
     },
-    /// A page is not what the index wrote there.
+    /// A page does not have what the index wrote there.
     Damaged {
         /// The page.
         at: Lpn,
@@ -237,18 +236,18 @@ impl From<StoreError> for IndexError {
 
 /// An index from keys to values. A key has at most one value.
 ///
-/// Between two calls of [`Index::settle`] the pages in the store may be anything. After one, what
-/// is there is a whole structure, and `open` finds it; the value of each key is then as new as the
-/// last [`Index::flush`], or newer.
+/// After [`Index::settle`] the pages in the store are a whole structure, which `open` finds. The
+/// value of each key is then as new as the last [`Index::flush`], or newer. Between two calls of
+/// `settle` the pages may be in any state.
 pub trait Index {
-    /// What it is.
+    /// The description of this index.
     fn info(&self) -> &'static Info;
 
-    /// Gives a key a value, whether it had one or not. Done at the instant of the answer; durable
-    /// only after a flush.
+    /// Gives a key a value, whether it had one or not. It is done at the instant of the answer. It
+    /// is durable only after a flush.
     ///
     /// # Errors
-    /// No room, or a store that cannot go on.
+    /// There is no room, or the store cannot go on.
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError>;
 
     /// Fills an empty index with pairs, in the order of their keys, each once. A tree packs them
@@ -263,8 +262,8 @@ pub trait Index {
         Ok(now)
     }
 
-    /// Gives a key that has one a new value. The same as an insertion but for an index that saves
-    /// work where it knows that the key is there, or is new.
+    /// Gives a key that has a value a new one. For most indexes this is an insertion. Some save
+    /// work if they know whether a key is new.
     ///
     /// # Errors
     /// As [`Index::insert`].
@@ -287,7 +286,7 @@ pub trait Index {
     /// Appends the pairs with `from <= key <= to` to `into`, by ascending key.
     ///
     /// # Errors
-    /// [`IndexError::Unordered`], or a store that cannot go on.
+    /// [`IndexError::Unordered`], or the store cannot go on.
     fn range(
         &mut self,
         now: Nanos,
@@ -299,14 +298,14 @@ pub trait Index {
         Err(IndexError::Unordered(self.info().name))
     }
 
-    /// The index as one of byte strings, if it is one. Its pairs and those of this trait are the
-    /// same, where a byte string stands for a number; so use one of both on a store.
+    /// The index as one of byte strings, if it is one. Both views have the same pairs: numbers are
+    /// stored as byte strings. Use one view only for a store.
     fn bytes(&mut self) -> Option<&mut dyn ByteIndex> {
         None
     }
 
-    /// Writes changed pages, and whatever else `open` needs to find the structure as it is.
-    /// Changes that wait in a buffer of the index may go on waiting.
+    /// Writes changed pages, and all else that `open` needs to find the structure. Changes in a
+    /// buffer of the index may stay there.
     ///
     /// # Errors
     /// As [`Index::insert`].
@@ -320,8 +319,8 @@ pub trait Index {
         self.settle(now)
     }
 
-    /// Checks everything that can be: order, fences, reachability, fill, counts, filters, each
-    /// page used once. Reads all pages, past the cache's counters.
+    /// Checks the whole structure: order, fences, reachability, fill, counts, filters, and that
+    /// each page is used once. It reads all pages, without counting.
     ///
     /// # Errors
     /// Says what does not hold, and where.
@@ -336,15 +335,15 @@ pub trait Index {
     /// Bytes of each structure in memory.
     fn memory(&self) -> Vec<(&'static str, u64)>;
 
-    /// Figures of its own, by name: splits, merges, what a buffer saved.
+    /// Figures of this kind of index, by name: splits, merges, pages that a buffer saved.
     fn figures(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
 
-    /// The pages below.
+    /// The store of its pages.
     fn store(&mut self) -> &mut dyn Store;
 
-    /// Gives the store back. What was not settled is lost.
+    /// Gives the store back. Changes since the last settle are lost.
     fn into_store(self: Box<Self>) -> Box<dyn Store>;
 }
 
@@ -379,7 +378,7 @@ macro_rules! indexes {
             /// All indexes.
             pub const ALL: &[IndexKind] = &[$(IndexKind::$variant),*];
 
-            /// What is known of it without opening one.
+            /// Its description.
             pub const fn info(self) -> &'static Info {
                 match self {
                     $(IndexKind::$variant => &$module::INFO,)*
@@ -389,8 +388,8 @@ macro_rules! indexes {
             /// Opens the index that is in a store, or makes an empty one in a blank store.
             ///
             /// # Errors
-            /// Settings that the index does not have, a store that holds something else, or one
-            /// that cannot go on.
+            /// The index does not have these settings, the store holds something else, or the store
+            /// cannot go on.
             pub fn open(
                 self,
                 store: Box<dyn Store>,

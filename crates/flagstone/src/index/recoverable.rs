@@ -1,25 +1,24 @@
-//! An index in a store with transactions: operations between begin and commit are all there after
-//! a restart, or none is.
+//! An index in a store with transactions. After a restart the operations between begin and commit
+//! are all there, or none is.
 //!
-//! Every index becomes recoverable this way, by two rules that an index keeps: after a settle its
-//! pages are a whole structure, and the value of each key in them is as new as the last flush or
-//! newer. All pages that an operation writes belong to the transaction that it is in. An index that
-//! keeps changes in a buffer has its operations journalled as well; they are done again after a
-//! restart, in order, and what had reached the pages already is overwritten by the same.
+//! Every index becomes recoverable this way. It only has to keep two rules. After a settle its
+//! pages are a whole structure. The value of each key in them is as new as the last flush, or
+//! newer. All pages that an operation writes belong to the transaction of the operation. If an
+//! index keeps changes in a buffer, its operations are journalled as well. A restart repeats them
+//! in order; a change that had already reached the pages is written once more.
 //!
-//! There is one transaction at a time. Several side by side would need locks on keys, and pages
-//! that transactions share: two keys of different transactions lie in one page as soon as an index
-//! puts them there, and a page belongs to one transaction below. Clients take turns; `sal` over a
-//! store without transactions has several ([`super::sal::Transactions`]).
+//! There is one transaction at a time, and clients take turns. Several side by side would need
+//! locks on keys and pages that transactions share: an index may put keys of two transactions into
+//! one page, and a page belongs to one transaction of the store. SAL-hashing over a store without
+//! transactions has several ([`super::sal::Transactions`]).
 //!
-//! Byte strings ([`Index::bytes`]) have transactions by the same calls: what is changed through
+//! Byte strings ([`Index::bytes`]) have transactions by the same calls: a change through
 //! [`Recoverable::index`] between begin and commit belongs to the transaction, if the index keeps
-//! nothing in buffers.
+//! no changes in buffers.
 //!
-//! After a rollback the index starts anew from its pages, because what it has in memory is of the
-//! transaction that is gone. So it does after an error: an index may have stopped in the middle of
-//! a change, also of one that a search made. Within a transaction nothing but a rollback is taken
-//! then.
+//! After a rollback the index is opened anew from its pages, because its memory has changes of the
+//! transaction. The same is done after an error: the index may have stopped in the middle of a
+//! change, even in a search. Until the transaction is rolled back, all other requests are refused.
 
 use super::journal::{Journal, Operation};
 use super::store::{Store, StoreError};
@@ -133,11 +132,11 @@ impl Store for Behind {
 pub struct Recoverable {
     kind: IndexKind,
     settings: Settings,
-    /// Nothing only while it is opened anew.
+    /// Nothing while it is opened anew, or if that failed.
     index: Option<Box<dyn Index>>,
     journal: Option<Journal>,
     live: bool,
-    /// What went wrong in the transaction that is live, or in a rollback.
+    /// The error of the live transaction, or of a rollback.
     failed: Option<IndexError>,
 }
 
@@ -145,7 +144,7 @@ impl Recoverable {
     /// Starts an index from its store alone, blank or not.
     ///
     /// # Errors
-    /// As [`IndexKind::open`], and a store that has no transactions.
+    /// As [`IndexKind::open`], or the store has no transactions.
     pub fn open(
         kind: IndexKind,
         mut store: Box<dyn Store>,
@@ -192,8 +191,7 @@ impl Recoverable {
         Ok(now)
     }
 
-    /// Whether the index is there: not after a rollback, also one for an error, whose store could
-    /// not go on.
+    /// Whether the index is open. After a rollback in which the store could not go on it is not.
     pub fn is_open(&self) -> bool {
         self.index.is_some()
     }
@@ -250,12 +248,12 @@ impl Recoverable {
         self.within(|all| all.do_change(now, operation))
     }
 
-    /// What went wrong before, in this transaction or in a rollback.
+    /// The earlier error in this transaction or in a rollback.
     fn sound(&self) -> Result<(), IndexError> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Does something in the live transaction, unless it has failed; keeps what goes wrong.
+    /// Runs a request in the live transaction, unless that has failed. Keeps an error.
     fn within<T>(
         &mut self,
         what: impl FnOnce(&mut Recoverable) -> Result<T, IndexError>,
@@ -278,11 +276,11 @@ impl Recoverable {
         apply(index.as_mut(), operation, now)
     }
 
-    /// As [`Index::get`]; sees what the transaction has changed.
+    /// As [`Index::get`]. It sees the changes of the transaction.
     ///
     /// A search may change the pages of an index that buffers: a log region is merged because it is
-    /// searched. Where no transaction was begun it has one of its own, which is rolled back if it
-    /// fails.
+    /// searched. If no transaction was begun, the search has one of its own, which is rolled back
+    /// if it fails.
     ///
     /// # Errors
     /// As there.
@@ -295,7 +293,7 @@ impl Recoverable {
         if let Err(IndexError::Store(error)) = &found
             && !error.is_power_loss()
         {
-            // If that fails too, whoever asks next is told.
+            // If that fails too, the next request returns the error.
             let _ = self.abort(now);
         }
         found
@@ -326,7 +324,7 @@ impl Recoverable {
         Ok(self.index().store().commit(now)?)
     }
 
-    /// Rolls back; the index starts anew from its pages.
+    /// Rolls back. The index is opened anew from its pages.
     ///
     /// # Errors
     /// A store that cannot go on.
@@ -356,7 +354,7 @@ impl Recoverable {
         store.into_below().expect("it lies behind a journal")
     }
 
-    /// Gives the store back. A transaction that was begun stays so.
+    /// Gives the store back. A transaction that was begun stays live.
     pub fn into_store(mut self) -> Box<dyn Store> {
         self.take_store()
     }

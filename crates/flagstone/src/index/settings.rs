@@ -1,5 +1,5 @@
-//! Settings of an index by name, so that one with new settings is a file and not a change of
-//! everything that passes them on.
+//! Settings of an index, by name. So an index with new settings is one new file, and the code that
+//! passes settings on does not change.
 
 use super::{IndexError, Info};
 use crate::buffer::{PolicyKind, PolicyOptions};
@@ -10,9 +10,9 @@ use crate::buffer::{PolicyKind, PolicyOptions};
 pub struct Setting {
     /// Its name.
     pub name: &'static str,
-    /// Its value where none is given.
+    /// Its default.
     pub default: &'static str,
-    /// What it does, and what it may be.
+    /// Its effect, and the values that it may have.
     pub what: &'static str,
 }
 
@@ -35,7 +35,7 @@ pub const COMMON: &[Setting] = &[
     },
 ];
 
-/// What a user chose. What is not there has its default.
+/// The settings that a user chose. All others have their defaults.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Settings {
     given: Vec<(String, String)>,
@@ -47,7 +47,7 @@ impl Settings {
         Settings::default()
     }
 
-    /// With one more setting; a later one of the same name replaces an earlier one.
+    /// The same with one more setting. It replaces an earlier one of the same name.
     pub fn with(mut self, name: &str, value: impl ToString) -> Settings {
         self.set(name, value);
         self
@@ -62,17 +62,17 @@ impl Settings {
         }
     }
 
-    /// What was given.
+    /// The settings that were given.
     pub fn given(&self) -> impl Iterator<Item = (&str, &str)> {
         self.given
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether an index has all that was given.
+    /// Checks that an index has all settings that were given.
     ///
     /// # Errors
-    /// Names what it does not have, and what it has.
+    /// Names the setting that it does not have, and those that it has.
     pub fn check(&self, info: &Info) -> Result<(), IndexError> {
         let known = || COMMON.iter().chain(info.settings);
         for (name, _) in &self.given {
@@ -118,7 +118,7 @@ impl Settings {
         }
     }
 
-    /// Which of several words a setting is.
+    /// The choice among several words.
     ///
     /// # Errors
     /// It is none of them.
@@ -166,7 +166,7 @@ impl Settings {
         self.number(info, "value_bytes", 1, 8)
     }
 
-    /// Which page leaves the memory.
+    /// The policy that chooses the page to evict from memory, with its options.
     ///
     /// # Errors
     /// No policy of this name.

@@ -1,4 +1,5 @@
-//! Which pages of a store an index uses: free single pages, and runs that lie side by side.
+//! The pages of a store that an index uses, and those that are free: single pages, and runs of
+//! consecutive ones.
 
 use super::IndexError;
 use crate::layout;
@@ -121,7 +122,7 @@ impl Space {
         }
     }
 
-    /// Reads an image and gives what is behind it, if it makes sense.
+    /// Reads an image, if it makes sense. Returns the bytes behind it as well.
     pub(super) fn parse(bytes: &[u8], pages: u32) -> Option<(Space, &[u8])> {
         let (head, rest) = bytes.split_at_checked(space_head::SIZE)?;
         let next = get(head, space_head::NEXT) as u32;

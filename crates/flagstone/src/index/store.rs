@@ -1,4 +1,4 @@
-//! Where an index keeps its pages: the seam to what is below, and the simplest thing below.
+//! The storage below an index: the trait, and pages in memory as its simplest implementation.
 
 use crate::commit::DeviceError;
 use crate::ftl::{Ftl, FtlError};
@@ -6,7 +6,7 @@ use crate::host::HostError;
 use crate::units::{Lpn, Nanos};
 use std::fmt;
 
-/// Why a store could not do what was asked.
+/// Why a store refused or could not go on.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -21,14 +21,14 @@ pub enum StoreError {
     Device(DeviceError),
     /// The database below refused.
     Host(HostError),
-    /// The transaction has to be rolled back, and may be tried again: why.
+    /// The transaction has to be rolled back, and may be tried again. With the reason.
     Restart(String),
-    /// A file or block device failed: what the system says of it.
+    /// A file or block device failed. With the message of the system.
     Io(String),
 }
 
 impl StoreError {
-    /// Whether what is below wants the transaction rolled back.
+    /// Whether the transaction has to be rolled back.
     pub fn is_restart(&self) -> bool {
         matches!(self, StoreError::Restart(_))
     }
@@ -72,21 +72,21 @@ impl From<HostError> for StoreError {
     }
 }
 
-/// Pages of one size, numbered from 0. One never written reads as zeros.
+/// Pages of one size, numbered from 0. A page that was never written reads as zeros.
 ///
-/// Requests for several pages are for what a device does side by side: all start at the same
-/// instant, and the answer is when the last is done.
+/// A request for several pages is done side by side: all pages start at the same instant, and the
+/// answer is when the last is done.
 pub trait Store {
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
 
-    /// Pages there are.
+    /// The number of pages.
     fn pages(&self) -> u32;
 
     /// Reads a page into `into`, which has the bytes of one.
     ///
     /// # Errors
-    /// A page that is not there, or a store that cannot go on.
+    /// There is no such page, or the store cannot go on.
     fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError>;
 
     /// Reads several pages side by side, one after the other into `into`.
@@ -106,8 +106,8 @@ pub trait Store {
         Ok(done)
     }
 
-    /// Writes pages side by side. They are a transaction of their own, if the store has any, unless
-    /// one was begun; no order among them can be counted on.
+    /// Writes pages side by side, in any order. On a store with transactions they belong to the
+    /// transaction that was begun, or are one of their own.
     ///
     /// # Errors
     /// As [`Store::read`].
@@ -119,9 +119,9 @@ pub trait Store {
     /// As [`Store::read`].
     fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError>;
 
-    /// Whether [`Store::begin`], [`Store::commit`] and [`Store::abort`] do what they say. If not,
-    /// which is what a store has that says nothing, begin and abort do nothing, and commit makes
-    /// durable what was written.
+    /// Whether the store has transactions. By default it has none: then [`Store::begin`] and
+    /// [`Store::abort`] do nothing, and [`Store::commit`] makes the pages durable that were
+    /// written.
     fn transactional(&self) -> bool {
         false
     }
@@ -129,18 +129,19 @@ pub trait Store {
     /// Begins a transaction. There is one at a time.
     ///
     /// # Errors
-    /// One was begun already, or a store that cannot go on.
+    /// One was begun already, or the store cannot go on.
     fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
         Ok(now)
     }
 
-    /// Commits: all that was written since the beginning is durable at the instant of the answer.
+    /// Commits: all pages written since the beginning are durable at the instant of the answer.
     ///
     /// # Errors
     /// As [`Store::read`].
     fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError>;
 
-    /// Rolls back: the pages are as they were at the beginning. Without one, nothing is done.
+    /// Rolls back: the pages are as they were when the transaction began. Without a transaction
+    /// nothing is done.
     ///
     /// # Errors
     /// As [`Store::read`].
@@ -163,7 +164,7 @@ pub trait Store {
         None
     }
 
-    /// Checks the invariants of what is below, in tests and campaigns.
+    /// Checks the invariants of the layers below, in tests and campaigns.
     ///
     /// # Errors
     /// Says which one does not hold.
@@ -172,7 +173,7 @@ pub trait Store {
     }
 }
 
-/// Pages in memory that take no time: for tests, and to measure an index without what is below.
+/// Pages in memory that take no time: for tests, and to measure an index alone.
 pub struct MemStore {
     page_bytes: usize,
     pages: u32,

@@ -103,7 +103,7 @@ pub enum RecordKind {
     AfcEx,
 }
 
-/// What is known of a record-level protocol without running it.
+/// A description of a record-level protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordInfo {
@@ -113,7 +113,7 @@ pub struct RecordInfo {
     pub idea: &'static str,
     /// Key of the paper, see docs/papers.md.
     pub paper: &'static str,
-    /// Where in the paper.
+    /// The section of the paper.
     pub section: &'static str,
 }
 
@@ -121,7 +121,7 @@ impl RecordKind {
     /// Both.
     pub const ALL: [RecordKind; 2] = [RecordKind::CfcEx, RecordKind::AfcEx];
 
-    /// What is known of it without running it.
+    /// Its description.
     pub const fn info(self) -> &'static RecordInfo {
         match self {
             RecordKind::CfcEx => &cfc_ex::INFO,

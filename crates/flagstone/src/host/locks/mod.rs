@@ -27,9 +27,9 @@
 //!
 //! Invariants  1. Holders of a resource are compatible.
 //!             2. The first request of a queue cannot be granted.
-//!             3. Nobody waits for itself, by whatever detours: a request that would close a cycle
-//!                does not wait. Granting adds edges to a transaction that runs, and none else, so
-//!                that looking for cycles at each wait is enough.
+//!             3. The graph of waits has no cycle: a request that would close one does not wait. A
+//!                grant adds edges only to a transaction that runs, so that a search for cycles at
+//!                each wait is enough.
 
 #[cfg(test)]
 mod tests;

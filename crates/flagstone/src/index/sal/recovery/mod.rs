@@ -53,7 +53,7 @@ pub(super) const LAYOUTS: &[layout::Record] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SalTx(u64);
 
-/// What a restart did.
+/// Counters of a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Restart {
     /// Records that it read.
@@ -85,7 +85,7 @@ pub struct Transactions {
     live: BTreeMap<u64, (Lsn, Lsn)>,
     /// The first update of a set that no flush has: the dirty set table.
     dirty: BTreeMap<u32, Lsn>,
-    /// Where an update is, or undone, of a transaction that lives.
+    /// The place of each update of a live transaction in the log, or of its undoing.
     undo: BTreeMap<Lsn, Record>,
     locks: BTreeMap<Key, u64>,
     next: u64,
@@ -99,7 +99,7 @@ pub struct Transactions {
     redoing: bool,
     restart: Restart,
     flaw: Flaw,
-    /// Why nothing can be asked any more.
+    /// The error after which all requests are refused.
     failed: Option<IndexError>,
 }
 
@@ -193,7 +193,8 @@ impl Transactions {
         Ok(done)
     }
 
-    /// If sets were flushed, brackets that in the log; `covers` is the last update that they have.
+    /// If sets were flushed, logs the beginning and the end of the flush. `covers` is the last
+    /// update that the sets have.
     fn bracket(&mut self, mut now: Nanos, covers: Lsn) -> Result<Nanos, IndexError> {
         let mut sets = std::mem::take(&mut self.index.drained);
         if sets.is_empty() {
@@ -243,7 +244,8 @@ impl Transactions {
         self.checkpoint_from(end, now)
     }
 
-    /// Takes a checkpoint which needs nothing before `from`, but what the tables name.
+    /// Takes a checkpoint. A restart then needs no record before `from`, except those that the
+    /// tables name.
     fn checkpoint_from(&mut self, from: Lsn, now: Nanos) -> Result<Nanos, IndexError> {
         if !self.redoing {
             self.dirty.retain(|&set, _| self.index.logs.count(set) > 0);
@@ -263,8 +265,8 @@ impl Transactions {
         self.ring.save(self.below.borrow_mut().store.as_mut(), now)
     }
 
-    /// Where a third of the log is in use, flushes all sets and carries the updates on that may
-    /// have to be undone, so that nothing before them is needed.
+    /// If a third of the log is in use, flushes all sets and logs again the updates that may have
+    /// to be undone. Then no older record is needed.
     fn make_room(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
         if !self.ring.is_third_full() {
             return Ok(now);
@@ -279,8 +281,8 @@ impl Transactions {
         self.carry(now, behind)
     }
 
-    /// Carries the updates on that may have to be undone, as far as they are known, and takes a
-    /// checkpoint that needs of the log what lies from `behind` on.
+    /// Logs again the known updates that may have to be undone, and takes a checkpoint that needs
+    /// the log only from `behind` on.
     fn carry(&mut self, now: Nanos, behind: Lsn) -> Result<Nanos, IndexError> {
         for (
             &at,
@@ -313,8 +315,8 @@ impl Transactions {
         }
     }
 
-    /// Does something, unless something went wrong before: a flush or a merge that could not be
-    /// carried through leaves in memory what is on no page.
+    /// Runs a request, unless an earlier one failed: a flush or a merge that stopped midway leaves
+    /// records in memory that are on no page.
     fn sound<T>(
         &mut self,
         what: impl FnOnce(&mut Transactions) -> Result<T, IndexError>,
@@ -352,9 +354,9 @@ impl Transactions {
     /// Gives a key a value, or deletes it with none.
     ///
     /// # Errors
-    /// Another transaction has the key, or those that live have changed so much that the log has to
-    /// keep room for undoing it: roll back. Or a store that cannot go on: the same is said from
-    /// then on, and the index has to be opened anew.
+    /// Another transaction has changed the key, or the rest of the log is kept for undoing live
+    /// transactions: roll back. Or the store cannot go on: then all further requests are refused,
+    /// and the index has to be opened anew.
     pub fn change(
         &mut self,
         now: Nanos,
@@ -550,7 +552,7 @@ impl Transactions {
         self.put(now, lsn, update.key, update.old, update.new.is_some(), set)
     }
 
-    /// What the last restart did.
+    /// Counters of the last restart.
     pub fn restarted(&self) -> Restart {
         self.restart
     }
@@ -570,7 +572,7 @@ impl Transactions {
         look(self.below.borrow_mut().store.as_mut())
     }
 
-    /// Gives the store back, with whatever is there.
+    /// Gives the store back as it is.
     ///
     /// # Panics
     /// Never: the index goes first.
