@@ -3,7 +3,7 @@
 
 /// The declaration of a record, as docs/format.md shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record {
+pub struct Layout {
     /// The module that its declaration makes.
     pub path: &'static str,
     /// What it is.
@@ -16,7 +16,7 @@ pub struct Record {
 
 /// Declares a record of little-endian fields.
 ///
-/// Gives a module with a `Range<usize>` constant per field, `SIZE`, and a [`Record`] for the
+/// Gives a module with a `Range<usize>` constant per field, `SIZE`, and a [`Layout`] for the
 /// documents. A record whose fields do not add up does not compile.
 #[macro_export]
 macro_rules! layout {
@@ -31,7 +31,7 @@ macro_rules! layout {
             /// Bytes of the whole record.
             pub const SIZE: usize = $size;
             /// The record as the documents show it.
-            pub const RECORD: $crate::layout::Record = $crate::layout::Record {
+            pub const RECORD: $crate::layout::Layout = $crate::layout::Layout {
                 path: module_path!(),
                 doc: concat!($($doc),*),
                 size: SIZE,
@@ -85,7 +85,7 @@ mod tests {
         super::put(&mut record, example::SIX, 0x0605_0403_0201);
         assert_eq!(record, [0xff, 1, 2, 3, 4, 5, 6]);
         assert_eq!(super::get(&record, example::SIX), 0x0605_0403_0201);
-        let super::Record {
+        let super::Layout {
             path, doc, fields, ..
         } = example::RECORD;
         assert_eq!(path, "flagstone::layout::tests::example");

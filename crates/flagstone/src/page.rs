@@ -22,7 +22,7 @@
 //! ```
 
 use crate::layout;
-use crate::layout::{Record, get, put};
+use crate::layout::{Layout, get, put};
 use std::fmt;
 
 layout! {
@@ -42,7 +42,7 @@ layout! {
 }
 
 /// Records that this module keeps on flash.
-pub const LAYOUTS: &[Record] = &[page_head::RECORD, record_head::RECORD];
+pub const LAYOUTS: &[Layout] = &[page_head::RECORD, record_head::RECORD];
 
 /// The number of a record in its page.
 pub type SlotNo = u16;
@@ -80,7 +80,7 @@ impl fmt::Display for PageError {
 impl std::error::Error for PageError {}
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct Extent {
     slot: SlotNo,
     len: u16,
     start: u32,
@@ -91,7 +91,7 @@ struct Entry {
 pub struct Page {
     lsn: u64,
     /// By slot.
-    entries: Vec<Entry>,
+    entries: Vec<Extent>,
     /// The records' bytes in any order, with gaps where records were replaced.
     bytes: Vec<u8>,
     /// Bytes of `bytes` that belong to a record.
@@ -121,7 +121,7 @@ impl Page {
             }
             let start = at + record_head::SIZE;
             let bytes = image.get(start..start + usize::from(len));
-            page.entries.push(Entry {
+            page.entries.push(Extent {
                 slot,
                 len,
                 start: page.bytes.len() as u32,
@@ -175,7 +175,7 @@ impl Page {
         self.entries.binary_search_by_key(&slot, |entry| entry.slot)
     }
 
-    fn bytes_of(&self, entry: Entry) -> &[u8] {
+    fn bytes_of(&self, entry: Extent) -> &[u8] {
         &self.bytes[entry.start as usize..][..usize::from(entry.len)]
     }
 
@@ -212,7 +212,7 @@ impl Page {
         if self.bytes.len() > 2 * page_bytes {
             self.close_gaps();
         }
-        let entry = Entry {
+        let entry = Extent {
             slot,
             len: record.len() as u16,
             start: self.bytes.len() as u32,
@@ -277,7 +277,7 @@ impl Page {
 
     /// All records, by slot.
     pub fn records(&self) -> impl Iterator<Item = (SlotNo, &[u8])> {
-        let pair = |&entry: &Entry| (entry.slot, self.bytes_of(entry));
+        let pair = |&entry: &Extent| (entry.slot, self.bytes_of(entry));
         self.entries.iter().map(pair)
     }
 

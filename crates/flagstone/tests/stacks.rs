@@ -6,7 +6,7 @@ use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options};
 use flagstone::ftl::{FtlError, Operation};
 use flagstone::fuzzing::sample;
 use flagstone::host::{Host, Stack};
-use flagstone::nand::{Chip, Entry, Flash, OpKind, Tracer};
+use flagstone::nand::{Chip, Flash, OpKind, Traced, Tracer};
 use flagstone::units::{Lpn, Nanos, Ppn, TxId};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -42,7 +42,7 @@ fn every_stack_lists_what_it_keeps_in_memory() {
 #[test]
 fn a_device_counts_what_reaches_the_flash() {
     for stack in Stack::all() {
-        let story: Rc<RefCell<Vec<Entry>>> = Rc::default();
+        let story: Rc<RefCell<Vec<Traced>>> = Rc::default();
         let host = open(stack, Box::new(Tracer::new(chip(stack), Rc::clone(&story))));
         let story = story.borrow();
         assert!(story.iter().all(|entry| entry.error.is_none()));

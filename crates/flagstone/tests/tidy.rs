@@ -4,7 +4,7 @@
 
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::Kind;
-use flagstone::layout::Record;
+use flagstone::layout::Layout;
 use flagstone::{commit, ftl, host, index, page};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -452,7 +452,7 @@ fn links_between_documents_lead_somewhere() {
 }
 
 /// All records that are kept on flash.
-fn layouts() -> impl Iterator<Item = &'static Record> {
+fn layouts() -> impl Iterator<Item = &'static Layout> {
     let below = [ftl::LAYOUTS, page::LAYOUTS, commit::LAYOUTS];
     below
         .into_iter()
@@ -463,7 +463,7 @@ fn layouts() -> impl Iterator<Item = &'static Record> {
 
 #[test]
 fn every_layout_is_listed() {
-    let listed: Vec<&Record> = layouts().collect();
+    let listed: Vec<&Layout> = layouts().collect();
     let mut missing = Vec::new();
     for (path, text) in layers().iter().flat_map(|module| sources(module)) {
         let mut lines = text.lines().skip_while(|line| *line != "layout! {");

@@ -8,7 +8,7 @@ use super::run_id::{Fall, RunId};
 use super::scene::{NoStart, Scene};
 use super::work::Work;
 use super::world::{Known, Stop, Story, World};
-use flagstone::nand::{Chip, Entry, OpKind};
+use flagstone::nand::{Chip, OpKind, Traced};
 use flagstone::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
                     (false, false) => "did not happen",
                 };
                 let kind = OpKind::Note(format!("power cut: {} {what}", fate.what));
-                story.borrow_mut().push(Entry {
+                story.borrow_mut().push(Traced {
                     now: self.known.now,
                     kind,
                     error: None,

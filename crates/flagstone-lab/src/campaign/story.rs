@@ -5,7 +5,7 @@ use super::run::execute;
 use super::run_id::RunId;
 use super::scene::Scene;
 use flagstone::ftl::{Header, Kind as PageKind, header};
-use flagstone::nand::{Entry, OpKind};
+use flagstone::nand::{OpKind, Traced};
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::rc::Rc;
@@ -38,7 +38,7 @@ pub fn tell(id: &RunId, with_reads: bool) -> (String, bool) {
     (text, violated)
 }
 
-fn line(entry: &Entry, pages_per_block: u32, with_reads: bool) -> Option<String> {
+fn line(entry: &Traced, pages_per_block: u32, with_reads: bool) -> Option<String> {
     let micros = entry.now.0 as f64 / 1000.0;
     let time = if entry.now.0 >= u64::MAX / 4 {
         "       end".into()

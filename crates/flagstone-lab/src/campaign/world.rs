@@ -7,7 +7,7 @@ use super::shape::{Habits, Shape};
 use super::work::Work;
 use flagstone::commit::DeviceError;
 use flagstone::ftl::FtlError;
-use flagstone::nand::{Entry, OpKind};
+use flagstone::nand::{OpKind, Traced};
 use flagstone::units::Nanos;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// A story that is being told, if one is.
-pub(super) type Story = Option<Rc<RefCell<Vec<Entry>>>>;
+pub(super) type Story = Option<Rc<RefCell<Vec<Traced>>>>;
 
 /// Why a run stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl Known {
     pub(super) fn note(&self, text: impl FnOnce() -> String) {
         if let Some(story) = &self.story {
             let kind = OpKind::Note(text());
-            story.borrow_mut().push(Entry {
+            story.borrow_mut().push(Traced {
                 now: self.now,
                 kind,
                 error: None,

@@ -16,7 +16,7 @@
 //! and nothing is due, the groups are flushed; if that does not help, the database has lost
 //! somebody, and the run fails and says so.
 
-use super::Engine;
+use super::Backend;
 use super::client::{Client, State};
 use super::oracle::Oracle;
 use super::plan::{ATTEMPTS, Counted, Driven, DriverError, Plan, Span};
@@ -131,7 +131,7 @@ impl Driver {
     /// A database that cannot go on, a source that cannot, a read that found what it should not.
     pub fn run(
         &mut self,
-        engine: &mut impl Engine,
+        engine: &mut impl Backend,
         source: &mut impl Source,
         span: Span,
     ) -> Driven<Counted> {
@@ -164,7 +164,7 @@ impl Driver {
     ///
     /// # Errors
     /// As [`Driver::run`].
-    pub fn drain(&mut self, engine: &mut impl Engine, source: &mut impl Source) -> Driven<Nanos> {
+    pub fn drain(&mut self, engine: &mut impl Backend, source: &mut impl Source) -> Driven<Nanos> {
         (self.draining, self.until) = (true, None);
         while self.advance(engine, source)? {}
         assert_eq!(
@@ -175,7 +175,7 @@ impl Driver {
     }
 
     /// The next event of the running span. Says whether there was one.
-    fn advance(&mut self, engine: &mut impl Engine, source: &mut impl Source) -> Driven<bool> {
+    fn advance(&mut self, engine: &mut impl Backend, source: &mut impl Source) -> Driven<bool> {
         let next = self.heap.peek().map(|Reverse((at, ..))| *at);
         if let Some(deadline) = engine.deadline()
             && next.is_none_or(|at| deadline <= at)
@@ -207,7 +207,7 @@ impl Driver {
     }
 
     /// Nothing is due: all that is left waits for a group, or nothing is left.
-    fn flush(&mut self, engine: &mut impl Engine) -> Driven<bool> {
+    fn flush(&mut self, engine: &mut impl Backend) -> Driven<bool> {
         let waiting = self.by_tx.len();
         if waiting == 0 {
             return Ok(false);
@@ -241,7 +241,7 @@ impl Driver {
     /// A transaction of an open loop: an idle client takes it, or a new one.
     fn arrive(
         &mut self,
-        engine: &mut impl Engine,
+        engine: &mut impl Backend,
         source: &mut impl Source,
         now: Nanos,
     ) -> Driven<()> {
@@ -258,7 +258,7 @@ impl Driver {
     /// An event of a client.
     fn step(
         &mut self,
-        engine: &mut impl Engine,
+        engine: &mut impl Backend,
         source: &mut impl Source,
         now: Nanos,
         client: u32,
@@ -285,7 +285,7 @@ impl Driver {
     /// A client begins its next transaction.
     fn begin(
         &mut self,
-        engine: &mut impl Engine,
+        engine: &mut impl Backend,
         source: &mut impl Source,
         now: Nanos,
         client: u32,
@@ -312,7 +312,7 @@ impl Driver {
         self.requests(engine, now, client)
     }
 
-    fn attempt(&mut self, engine: &mut impl Engine, now: Nanos, client: u32) -> Driven<()> {
+    fn attempt(&mut self, engine: &mut impl Backend, now: Nanos, client: u32) -> Driven<()> {
         let tx = engine
             .begin(now)
             .map_err(|error| DriverError::Host { at: now, error })?;
@@ -328,7 +328,7 @@ impl Driver {
     }
 
     /// Makes requests of a transaction as long as their answers are due before anything else is.
-    fn requests(&mut self, engine: &mut impl Engine, start: Nanos, client: u32) -> Driven<()> {
+    fn requests(&mut self, engine: &mut impl Backend, start: Nanos, client: u32) -> Driven<()> {
         let mut now = start;
         loop {
             let failed = |error| DriverError::Host { at: now, error };
@@ -384,7 +384,7 @@ impl Driver {
     /// What a request's answer means for its client; the instant at which it goes on, if it does.
     fn answered(
         &mut self,
-        engine: &mut impl Engine,
+        engine: &mut impl Backend,
         now: Nanos,
         client: u32,
         answer: Step<()>,
@@ -413,7 +413,7 @@ impl Driver {
     /// Aborts a transaction, to be started again.
     fn restart(
         &mut self,
-        engine: &mut impl Engine,
+        engine: &mut impl Backend,
         now: Nanos,
         client: u32,
         why: Why,
@@ -441,7 +441,7 @@ impl Driver {
         Ok(done)
     }
 
-    fn roll_back(&mut self, engine: &mut impl Engine, now: Nanos, tx: TxId) -> Driven<Nanos> {
+    fn roll_back(&mut self, engine: &mut impl Backend, now: Nanos, tx: TxId) -> Driven<Nanos> {
         let failed = |error| DriverError::Host { at: now, error };
         let done = engine.abort(now, tx).map_err(failed)?;
         self.by_tx.remove(&tx);
@@ -453,7 +453,7 @@ impl Driver {
     }
 
     /// A transaction has made all its requests.
-    fn finish(&mut self, engine: &mut impl Engine, now: Nanos, client: u32) -> Driven<()> {
+    fn finish(&mut self, engine: &mut impl Backend, now: Nanos, client: u32) -> Driven<()> {
         let own = &mut self.clients[client as usize];
         own.commit_asked.get_or_insert(now);
         let tx = own.tx;
@@ -480,7 +480,7 @@ impl Driver {
     }
 
     /// Calls what has to be called now and then: locks of what has ended go, groups are over.
-    fn acknowledge(&mut self, engine: &mut impl Engine, now: Nanos, flush: bool) -> Driven<()> {
+    fn acknowledge(&mut self, engine: &mut impl Backend, now: Nanos, flush: bool) -> Driven<()> {
         let failed = |error| DriverError::Host { at: now, error };
         for (tx, done) in engine.acknowledged(now, flush).map_err(failed)? {
             let client = self.by_tx[&tx];
@@ -504,7 +504,7 @@ impl Driver {
     }
 
     /// Transactions that have been granted what they waited for ask again.
-    fn wake(&mut self, engine: &mut impl Engine, now: Nanos) {
+    fn wake(&mut self, engine: &mut impl Backend, now: Nanos) {
         for tx in engine.woken() {
             let Some(&client) = self.by_tx.get(&tx) else {
                 continue;
@@ -519,7 +519,7 @@ impl Driver {
         }
     }
 
-    fn end(&mut self, engine: &impl Engine, now: Nanos, client: u32, committed: bool) {
+    fn end(&mut self, engine: &impl Backend, now: Nanos, client: u32, committed: bool) {
         let own = &mut self.clients[client as usize];
         own.state = State::Idle;
         self.completed += 1;
@@ -542,7 +542,7 @@ impl Driver {
         }
     }
 
-    fn look_at_memory(&mut self, engine: &impl Engine) {
+    fn look_at_memory(&mut self, engine: &impl Backend) {
         for (name, bytes) in engine.memory() {
             let known = self
                 .counted

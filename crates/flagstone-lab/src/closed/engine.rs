@@ -6,7 +6,7 @@ use flagstone::units::{Lpn, Nanos, TxId};
 
 /// A database in virtual time. The methods are those of [`Host`], with its contract.
 #[allow(missing_docs, reason = "see Host")]
-pub trait Engine {
+pub trait Backend {
     fn begin(&mut self, now: Nanos) -> Result<TxId, HostError>;
     fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError>;
     fn read(
@@ -31,7 +31,7 @@ pub trait Engine {
     fn memory(&self) -> Vec<(&'static str, u64)>;
 }
 
-impl Engine for Host {
+impl Backend for Host {
     fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
         self.begin(now)
     }

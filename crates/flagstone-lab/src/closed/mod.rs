@@ -20,7 +20,7 @@ mod recorded;
 mod source;
 
 pub use driver::Driver;
-pub use engine::Engine;
+pub use engine::Backend;
 pub use history::{History, Past};
 pub use oracle::{Oracle, Violation};
 pub use plan::{Counted, Driven, DriverError, Plan, Span};

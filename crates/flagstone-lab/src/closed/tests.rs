@@ -131,7 +131,7 @@ impl Mistaken {
     }
 }
 
-impl Engine for Mistaken {
+impl Backend for Mistaken {
     fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
         self.called(now);
         self.host.begin(now)

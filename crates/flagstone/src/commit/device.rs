@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 /// Counters of the host's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct HostStats {
+pub struct RequestStats {
     /// Transactions begun.
     pub begun: u64,
     /// Transactions whose commit was acknowledged.
@@ -57,7 +57,7 @@ pub struct Device {
     live: LiveTable,
     writers: FxHashMap<Lpn, TxId>,
     last_tx: TxId,
-    host: HostStats,
+    host: RequestStats,
     recovered_at: Nanos,
     buffer: Vec<u8>,
 }
@@ -127,7 +127,7 @@ impl Device {
             live: LiveTable::default(),
             writers: FxHashMap::default(),
             last_tx: doubt_tx(last_tx)?,
-            host: HostStats::default(),
+            host: RequestStats::default(),
             recovered_at: done,
         })
     }
@@ -153,7 +153,7 @@ impl Device {
     }
 
     /// Counters of the host's requests since the start.
-    pub fn host_stats(&self) -> &HostStats {
+    pub fn host_stats(&self) -> &RequestStats {
         &self.host
     }
 
@@ -168,7 +168,7 @@ impl Device {
     /// Sets the counters to zero: the end of a warm-up.
     pub fn reset_stats(&mut self) {
         self.ftl.reset_stats();
-        self.host = HostStats::default();
+        self.host = RequestStats::default();
     }
 
     /// When recovery was over.

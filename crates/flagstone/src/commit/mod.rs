@@ -68,7 +68,7 @@ mod g_mixsl;
 // Devices whose transactions share pages.
 mod records;
 
-pub use device::{Device, HostStats};
+pub use device::{Device, RequestStats};
 pub use error::DeviceError;
 pub use options::{Group, Options};
 pub(crate) use records::{Flaws, room_beside};
@@ -77,14 +77,14 @@ pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, Rec
 use crate::ftl::{
     Cause, Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot, doubt_number,
 };
-use crate::layout::Record;
+use crate::layout::Layout;
 use crate::nand::Geometry;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::fmt;
 
 /// Records that the protocols keep on flash: in spare areas, in log pages, and in what a root keeps
 /// for its owner.
-pub const LAYOUTS: &[Record] = &[
+pub const LAYOUTS: &[Layout] = &[
     mapping_log::group_head::RECORD,
     mapping_log::group_entry::RECORD,
     mapping_log::log_blob::RECORD,

@@ -66,7 +66,7 @@ fn collect_until_enough(
 }
 
 fn choose(ftl: &mut Ftl) -> Option<Pbn> {
-    ftl.victims.settle();
+    ftl.victims.skip_empty();
     ftl.config.victims.choose(&View {
         victims: &ftl.victims,
         erases: &ftl.erases,

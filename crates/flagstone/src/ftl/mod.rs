@@ -52,7 +52,7 @@ pub use stats::{Cause, Operation, Stats};
 pub use victims::VictimPolicy;
 pub use write::{Stream, Written};
 
-use crate::layout::Record;
+use crate::layout::Layout;
 use crate::nand::{Addresses, Flash, FlashError, Geometry, Read};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 pub(crate) use collector::{collect, make_room, move_page};
@@ -66,7 +66,7 @@ use victims::Victims;
 use write::Head;
 
 /// Records that the FTL keeps on flash.
-pub const LAYOUTS: &[Record] = &[header::RECORD, meta::root_part::RECORD];
+pub const LAYOUTS: &[Layout] = &[header::RECORD, meta::root_part::RECORD];
 
 /// Why the FTL could not go on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -101,7 +101,7 @@ impl Victims {
     }
 
     /// Moves the lower bound up past empty lists.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn skip_empty(&mut self) {
         while self.lowest + 1 < self.heads.len() && self.heads[self.lowest] == NONE {
             self.lowest += 1;
         }
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(choose(&victims), Some(Pbn(3)));
         victims.remove(Pbn(3), 1);
         victims.remove(Pbn(1), 2);
-        victims.settle();
+        victims.skip_empty();
         assert_eq!(choose(&victims), Some(Pbn(2)));
     }
 

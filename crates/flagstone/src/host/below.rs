@@ -2,7 +2,7 @@
 //! them.
 
 use super::HostError;
-use super::log::{Store, Tape};
+use super::log::{LogPages, Tape};
 use crate::commit::{Device, DeviceError, MergedPage, Pending, RecordDevice, Taken};
 use crate::ftl::{Cause, Ftl};
 use crate::nand::Flash;
@@ -150,7 +150,7 @@ impl Below {
     }
 
     /// Waits at `now` for the pages that were written, where no commit of their own does.
-    pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos, HostError> {
+    pub(super) fn wait_for_pages(&mut self, now: Nanos) -> Result<Nanos, HostError> {
         match self {
             Below::Pages { device, apart } => {
                 let Some(tx) = apart else { return Ok(now) };
@@ -236,7 +236,7 @@ impl Below {
     }
 }
 
-impl Store for Below {
+impl LogPages for Below {
     fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError> {
         match self {
             Below::Pages { device, .. } => {

@@ -5,7 +5,7 @@ use super::below::Below;
 use super::config::Sabotage;
 use super::frame::Frame;
 use super::locks::Resource;
-use super::log::{Entry, Log, LogStats, Lsn, Tape};
+use super::log::{Log, LogRecord, LogStats, Lsn, Tape};
 use super::manager::{
     Admission, Commit, CommitSteps, Manager, Memory, Opened, Phase, RollBack, Room,
 };
@@ -388,7 +388,7 @@ impl Engine {
             let log = self.manager.log_mut().expect("changes are logged");
             now = log.read(&mut self.device, now, next, &mut record)?;
             let damaged = HostError::LogDamaged(log.page_of_lsn(next));
-            let (entry, _) = Entry::parse(&record).ok_or(damaged)?;
+            let (entry, _) = LogRecord::parse(&record).ok_or(damaged)?;
             if entry.what.is_change() {
                 now = self.undo(now, &entry)?;
             }
@@ -398,7 +398,7 @@ impl Engine {
     }
 
     /// Takes a change back on its page. Returns when it is done.
-    fn undo(&mut self, now: Nanos, entry: &Entry<'_>) -> Result<Nanos, HostError> {
+    fn undo(&mut self, now: Nanos, entry: &LogRecord<'_>) -> Result<Nanos, HostError> {
         let here = self.memory.pool.contains(entry.page);
         let fetched = self.fetch(now, entry.page, true)?;
         let now = fetched.ok_or(HostError::PoolFull {
@@ -439,7 +439,7 @@ impl Engine {
         // The changes that a checkpoint leaves out must be durable.
         let start = match self.has(Sabotage::EarlyCheckpoint) {
             true => now,
-            false => self.device.settle(ready)?,
+            false => self.device.wait_for_pages(ready)?,
         };
         let (begin, oldest) = self.manager.checkpoint(&self.memory)?;
         let log = self.manager.log_mut().expect("checkpoints are logged");
@@ -465,7 +465,7 @@ impl Engine {
     }
 
     /// Releases the locks of transactions that have ended by `now`.
-    pub(super) fn settle(&mut self, now: Nanos) {
+    pub(super) fn release_due(&mut self, now: Nanos) {
         self.memory.clock = self.memory.clock.max(now);
         while let Some(&(when, tx)) = self.endings.first()
             && when <= now

@@ -7,7 +7,7 @@ use super::below::{As, Below};
 use super::config::HostConfig;
 use super::frame::Frame;
 use super::locks::{LockTable, Mode};
-use super::log::{Entry, Log, Lsn, Tape};
+use super::log::{Log, LogRecord, Lsn, Tape};
 use super::{HostError, Rid, Step};
 use crate::buffer::Pool;
 use crate::commit::MergedPage;
@@ -161,7 +161,7 @@ pub(super) enum RollBack {
 }
 
 /// Changes of a page that a restart redoes.
-pub(super) type Redo<'t> = (Lpn, Vec<(Lsn, Entry<'t>)>);
+pub(super) type Redo<'t> = (Lpn, Vec<(Lsn, LogRecord<'t>)>);
 
 /// A recovery manager. The engine has checked the arguments and holds the locks before any of these
 /// is called.
@@ -296,7 +296,7 @@ pub(super) trait Manager {
     fn abort(&mut self, memory: &mut Memory, tx: TxId) -> Result<RollBack, HostError>;
 
     /// Takes a logged change back. Its page has been fetched.
-    fn undo(&mut self, _memory: &mut Memory, _entry: &Entry<'_>) -> Result<(), HostError> {
+    fn undo(&mut self, _memory: &mut Memory, _entry: &LogRecord<'_>) -> Result<(), HostError> {
         Ok(())
     }
 
@@ -338,7 +338,7 @@ pub(super) trait Manager {
     }
 
     /// The next change that a restart undoes.
-    fn next_undo<'t>(&mut self, _tape: &'t Tape) -> Result<Option<Entry<'t>>, HostError> {
+    fn next_undo<'t>(&mut self, _tape: &'t Tape) -> Result<Option<LogRecord<'t>>, HostError> {
         Ok(None)
     }
 

@@ -80,7 +80,7 @@ pub use stats::HostStats;
 use crate::commit::{DeviceError, Options, RecordKind, doubt_tx};
 use crate::ftl::Config;
 use crate::ftl::Ftl;
-use crate::layout::Record;
+use crate::layout::Layout;
 use crate::nand::Flash;
 use crate::page::{SlotNo, page_head, record_head};
 use crate::units::{Lpn, Nanos, TxId};
@@ -90,7 +90,7 @@ pub(crate) use log::is_log;
 use manager::Phase;
 
 /// Records that the host keeps in pages of its own.
-pub const LAYOUTS: &[&[Record]] = &[log::LAYOUTS, wal::LAYOUTS];
+pub const LAYOUTS: &[&[Layout]] = &[log::LAYOUTS, wal::LAYOUTS];
 
 /// A record's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -236,7 +236,7 @@ impl Host {
     /// # Errors
     /// None with the stacks there are.
     pub fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
-        self.engine.settle(now);
+        self.engine.release_due(now);
         let memory = &mut self.engine.memory;
         let tx = TxId(memory.last_tx.0 + 1);
         memory.last_tx = tx;
@@ -259,7 +259,7 @@ impl Host {
     }
 
     fn check_live(&mut self, now: Nanos, tx: TxId) -> Result<(), HostError> {
-        self.engine.settle(now);
+        self.engine.release_due(now);
         match self.engine.memory.txs.get(&tx) {
             Some(Phase::Live) => Ok(()),
             _ => Err(HostError::NoTransaction(tx)),
@@ -348,7 +348,7 @@ impl Host {
         rid: Rid,
         into: &mut Vec<u8>,
     ) -> Result<(bool, Nanos), HostError> {
-        self.engine.settle(now);
+        self.engine.release_due(now);
         self.check_page(rid.page)?;
         match self.engine.fetch(now, rid.page, false)? {
             Some(ready) => Ok((self.copy(rid, into), ready)),
@@ -455,7 +455,7 @@ impl Host {
         now: Nanos,
         flush: bool,
     ) -> Result<Vec<(TxId, Nanos)>, HostError> {
-        self.engine.settle(now);
+        self.engine.release_due(now);
         let done = self.engine.acknowledged(now, flush)?;
         for &(tx, when) in &done {
             self.engine.end(tx, when);

@@ -3,7 +3,7 @@
 
 use super::{Cache, IndexError, Key, Value};
 use crate::layout;
-use crate::layout::{Record, get, put};
+use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
 
 layout! {
@@ -18,7 +18,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub(super) const LAYOUTS: &[Record] = &[bucket_head::RECORD];
+pub(super) const LAYOUTS: &[Layout] = &[bucket_head::RECORD];
 
 /// Spreads keys over 64 bits; the same on every machine (the finaliser of MurmurHash3).
 #[inline]

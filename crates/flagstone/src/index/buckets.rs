@@ -19,7 +19,7 @@ use super::meta::Meta;
 use super::space::Space;
 use super::{Cache, IndexError, Info, Key, Settings, Store, Value};
 use crate::layout;
-use crate::layout::{Record, get, put};
+use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
 
 layout! {
@@ -34,7 +34,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub(super) const LAYOUTS: &[Record] = &[buckets_head::RECORD];
+pub(super) const LAYOUTS: &[Layout] = &[buckets_head::RECORD];
 
 /// The run of a bucket, the bucket's place in it, and the run's pages.
 fn run_of(bucket: u32) -> (usize, u32, u32) {
@@ -59,7 +59,7 @@ fn run_of(bucket: u32) -> (usize, u32, u32) {
 
 /// The result of a search for a key in a bucket.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
+pub(super) struct Lookup {
     /// Where it is, and its value.
     pub(super) record: Option<(Lpn, usize, Value)>,
     /// The first page with room, unless the key was found before.
@@ -167,7 +167,7 @@ impl Buckets {
         now: Nanos,
         bucket: u32,
         key: Key,
-    ) -> Result<(Found, Nanos), IndexError> {
+    ) -> Result<(Lookup, Nanos), IndexError> {
         let (shape, first, overflow) = (self.shape, self.page(bucket), self.overflow);
         let mut room = None;
         let ((last, record), now) = walk(
@@ -183,7 +183,7 @@ impl Buckets {
             },
         )?;
         let record = record.map(|(slot, value)| (last, slot, value));
-        Ok((Found { record, room, last }, now))
+        Ok((Lookup { record, room, last }, now))
     }
 
     /// Gives a key a value where it was found, or where there is room, or in a new overflow page
@@ -192,7 +192,7 @@ impl Buckets {
     pub(super) fn put(
         &mut self,
         now: Nanos,
-        found: Found,
+        found: Lookup,
         key: Key,
         value: Value,
     ) -> Result<Nanos, IndexError> {

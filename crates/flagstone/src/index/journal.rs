@@ -7,7 +7,7 @@
 use super::store::Store;
 use super::{IndexError, Key, Value};
 use crate::layout;
-use crate::layout::{Record, get, put};
+use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
 
 layout! {
@@ -28,7 +28,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub(super) const LAYOUTS: &[Record] = &[journal_head::RECORD, journal_entry::RECORD];
+pub(super) const LAYOUTS: &[Layout] = &[journal_head::RECORD, journal_entry::RECORD];
 
 /// An operation that changes an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,7 +27,7 @@
 //!             D3. Buckets are never taken back: deleted records leave room for others.
 
 use super::bucket::{address, hash};
-use super::buckets::{Buckets, Found};
+use super::buckets::{Buckets, Lookup};
 use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
 use crate::units::Nanos;
 
@@ -118,7 +118,7 @@ impl LazySplit {
     /// Looks for a key along its list, up to the first bucket that has it or, if `room` is enough,
     /// that has room. If there is neither, what it gives ends with the newest bucket's last page.
     #[inline]
-    fn seek(&mut self, now: Nanos, key: Key, room: bool) -> Result<(Found, Nanos), IndexError> {
+    fn seek(&mut self, now: Nanos, key: Key, room: bool) -> Result<(Lookup, Nanos), IndexError> {
         let mut bucket = address(hash(key), self.buckets.count);
         let (first, mut now) = self.buckets.seek(now, bucket, key)?;
         let mut found = first;

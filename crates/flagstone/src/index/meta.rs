@@ -5,7 +5,7 @@
 use super::space::Space;
 use super::{Cache, IndexError};
 use crate::layout;
-use crate::layout::{Record, get, put};
+use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
 
 layout! {
@@ -19,7 +19,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub(super) const LAYOUTS: &[Record] = &[meta_head::RECORD];
+pub(super) const LAYOUTS: &[Layout] = &[meta_head::RECORD];
 
 /// The pages of the metadata.
 #[derive(Debug, Default)]

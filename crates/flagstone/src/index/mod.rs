@@ -69,12 +69,12 @@ pub use settings::{COMMON, Setting, Settings};
 pub use store::{MemStore, Store, StoreError};
 
 use crate::buffer::PoolStats;
-use crate::layout::Record;
+use crate::layout::Layout;
 use crate::units::{Lpn, Nanos};
 use std::fmt;
 
 /// Records that the indexes keep in pages.
-pub const LAYOUTS: &[&[Record]] = &[
+pub const LAYOUTS: &[&[Layout]] = &[
     meta::LAYOUTS,
     space::LAYOUTS,
     journal::LAYOUTS,

@@ -3,7 +3,7 @@
 
 use super::IndexError;
 use crate::layout;
-use crate::layout::{Record, get, put};
+use crate::layout::{Layout, get, put};
 use crate::units::Lpn;
 
 layout! {
@@ -16,7 +16,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub(super) const LAYOUTS: &[Record] = &[space_head::RECORD];
+pub(super) const LAYOUTS: &[Layout] = &[space_head::RECORD];
 
 /// Free pages.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -57,7 +57,7 @@ pub use geometry::{Cell, Geometry, GeometryError};
 pub use power_cut::{Aim, Cut, Fate, PowerCut};
 pub use shared::Shared;
 pub use timing::Timing;
-pub use tracer::{Entry, OpKind, Tracer};
+pub use tracer::{OpKind, Traced, Tracer};
 
 use crate::units::{Nanos, Pbn, Ppn};
 use std::fmt;

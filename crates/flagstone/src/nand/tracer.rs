@@ -45,7 +45,7 @@ pub enum OpKind {
 
 /// One operation of the story.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct Traced {
     /// When it was issued.
     pub now: Nanos,
     /// What it was.
@@ -58,12 +58,12 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct Tracer<F> {
     inner: F,
-    story: Rc<RefCell<Vec<Entry>>>,
+    story: Rc<RefCell<Vec<Traced>>>,
 }
 
 impl<F: Flash> Tracer<F> {
     /// Traces `inner` into `story`.
-    pub fn new(inner: F, story: Rc<RefCell<Vec<Entry>>>) -> Self {
+    pub fn new(inner: F, story: Rc<RefCell<Vec<Traced>>>) -> Self {
         Tracer { inner, story }
     }
 
@@ -73,7 +73,7 @@ impl<F: Flash> Tracer<F> {
     }
 
     fn tell(&self, now: Nanos, kind: OpKind, error: Option<FlashError>) {
-        self.story.borrow_mut().push(Entry { now, kind, error });
+        self.story.borrow_mut().push(Traced { now, kind, error });
     }
 }
 

@@ -7,7 +7,7 @@ use super::merge::merge;
 use super::recover::{Recovered, Torn, recover};
 use super::versions::Version;
 use super::{ENTRIES_MAX, Flaws, Live, Pending, RecordInfo, RecordKind, RecordOptions};
-use crate::commit::{DeviceError, HostStats};
+use crate::commit::{DeviceError, RequestStats};
 use crate::ftl::{BlockState, Cause, Config, Ftl, FtlError, Stats, collect, make_room, move_page};
 use crate::nand::{Flash, Geometry};
 use crate::page::{self, SlotNo};
@@ -78,7 +78,7 @@ pub struct RecordDevice {
     last_tx: TxId,
     /// Until [`RecordDevice::resolve`]: the flags that cuts have torn.
     unresolved: Option<Torn>,
-    host: HostStats,
+    host: RequestStats,
     recovered_at: Nanos,
 }
 
@@ -123,7 +123,7 @@ impl RecordDevice {
             max_c: options.max_c,
             last_tx: doubt_tx(last_tx)?,
             unresolved: Some(torn),
-            host: HostStats::default(),
+            host: RequestStats::default(),
             recovered_at: done,
         })
     }
@@ -200,7 +200,7 @@ impl RecordDevice {
     }
 
     /// What the host asked for since the start.
-    pub fn host_stats(&self) -> &HostStats {
+    pub fn host_stats(&self) -> &RequestStats {
         &self.host
     }
 
@@ -215,7 +215,7 @@ impl RecordDevice {
     /// Forgets what was counted so far: the end of a warm-up.
     pub fn reset_stats(&mut self) {
         self.ftl.reset_stats();
-        self.host = HostStats::default();
+        self.host = RequestStats::default();
         self.records.merged = 0;
     }
 

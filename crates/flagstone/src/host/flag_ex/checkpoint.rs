@@ -5,7 +5,7 @@
 //! so a checkpoint holds no tables: it is two records, and the master points to it.
 
 use super::super::HostError;
-use super::super::log::{Entry, Lsn, PAGE_HEAD_BYTES, PAGES_MIN, What};
+use super::super::log::{LogRecord, Lsn, PAGE_HEAD_BYTES, PAGES_MIN, What};
 use super::super::manager::{Memory, Room};
 use super::{BARE, FlagEx};
 use crate::units::TxId;
@@ -89,9 +89,9 @@ impl FlagEx {
         self.not_before.retain(|_, when| *when > memory.clock);
         let begin = self
             .log
-            .append(&Entry::mark(What::CheckpointBegin, TxId(0), 0, &[]))?;
+            .append(&LogRecord::mark(What::CheckpointBegin, TxId(0), 0, &[]))?;
         self.log
-            .append(&Entry::mark(What::CheckpointEnd, TxId(0), 0, &[]))?;
+            .append(&LogRecord::mark(What::CheckpointEnd, TxId(0), 0, &[]))?;
         Ok((begin, self.oldest(memory).min(begin)))
     }
 }

@@ -67,7 +67,7 @@ use super::below::As;
 use super::config::Sabotage;
 use super::frame::{Frame, Mark};
 use super::locks::{Mode, Resource};
-use super::log::{Entry, Log, Lsn, Tape, What};
+use super::log::{Log, LogRecord, Lsn, Tape, What};
 use super::manager::{
     Admission, Commit, CommitSteps, Manager, Memory, Redo, RollBack, Room, WriteBack,
 };
@@ -80,7 +80,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a log record without a body.
-const BARE: u64 = Entry::bytes(0) as u64;
+const BARE: u64 = LogRecord::bytes(0) as u64;
 
 /// What a record was before a live transaction changed it, or is again since one was aborted.
 #[derive(Debug, Clone, Default)]
@@ -319,12 +319,12 @@ impl Manager for FlagEx {
     ) -> Result<(), HostError> {
         let frame = memory.frame(rid.page);
         let old = frame.page.get(rid.slot);
-        let mut entry = Entry {
+        let mut entry = LogRecord {
             // What is replaced is never put back from the log, so it is left out.
             compensates: true,
             page: rid.page,
             slot: rid.slot,
-            ..Entry::mark(What::Update, tx, 0, &[])
+            ..LogRecord::mark(What::Update, tx, 0, &[])
         };
         match (old, bytes) {
             (Some(old), Some(new)) => {
@@ -375,7 +375,7 @@ impl Manager for FlagEx {
         });
         let mut log_to = None;
         if in_buffer {
-            let commit = Entry::mark(What::Commit, tx, 0, &[]);
+            let commit = LogRecord::mark(What::Commit, tx, 0, &[]);
             log_to = Some(self.log.append(&commit)? + 1);
         }
         Ok(Commit::Steps(CommitSteps {

@@ -5,7 +5,7 @@
 //! that its LSN is true of all its records also where the power fails again.
 
 use super::super::config::Sabotage;
-use super::super::log::{Entry, Lsn, Tape};
+use super::super::log::{LogRecord, Lsn, Tape};
 use super::super::manager::{Memory, Redo};
 use super::super::wal::redo;
 use super::{FlagEx, HostError};
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// What of the log may be missing on the pages: changes of transactions that have committed.
 pub(super) fn changes(tape: &Tape) -> Vec<Redo<'_>> {
     let committed = tape.committed();
-    let mut pages: BTreeMap<Lpn, Vec<(Lsn, Entry<'_>)>> = BTreeMap::new();
+    let mut pages: BTreeMap<Lpn, Vec<(Lsn, LogRecord<'_>)>> = BTreeMap::new();
     for (lsn, entry) in tape.entries(0) {
         if entry.what.is_change() && committed.contains(&entry.tx) {
             pages.entry(entry.page).or_default().push((lsn, entry));

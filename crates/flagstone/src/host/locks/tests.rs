@@ -267,7 +267,7 @@ impl Naive {
     }
 
     /// Grants until nothing more can be granted; who goes on.
-    fn settle(&mut self) -> Vec<TxId> {
+    fn grant_all(&mut self) -> Vec<TxId> {
         let mut woken = Vec::new();
         loop {
             let resources: BTreeSet<Resource> = self.waiting.iter().map(|it| it.1).collect();
@@ -325,7 +325,7 @@ impl Naive {
             return answer == Grant::Granted;
         }
         self.waiting.push(request);
-        let woken = self.settle();
+        let woken = self.grant_all();
         assert!(woken.iter().all(|woken| *woken == tx));
         let everyone = TxId(u64::MAX);
         if !woken.is_empty() {
@@ -350,7 +350,7 @@ impl Naive {
     fn release_all(&mut self, tx: TxId) -> Vec<TxId> {
         self.held.retain(|held| held.0 != tx);
         self.waiting.retain(|request| request.0 != tx);
-        self.settle()
+        self.grant_all()
     }
 }
 

@@ -76,7 +76,7 @@ impl What {
 
 /// A record of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::host) struct Entry<'a> {
+pub(in crate::host) struct LogRecord<'a> {
     pub(in crate::host) what: What,
     /// A compensation record: it is redone and never undone, and `prev` is the next to undo.
     pub(in crate::host) compensates: bool,
@@ -91,10 +91,10 @@ pub(in crate::host) struct Entry<'a> {
     pub(in crate::host) new: &'a [u8],
 }
 
-impl<'a> Entry<'a> {
+impl<'a> LogRecord<'a> {
     /// A record without a page.
-    pub(in crate::host) fn mark(what: What, tx: TxId, prev: Lsn, body: &'a [u8]) -> Entry<'a> {
-        Entry {
+    pub(in crate::host) fn mark(what: What, tx: TxId, prev: Lsn, body: &'a [u8]) -> LogRecord<'a> {
+        LogRecord {
             what,
             compensates: false,
             tx,
@@ -116,7 +116,7 @@ impl<'a> Entry<'a> {
     /// Appends the record to a stream.
     pub(super) fn emit(&self, stream: &mut Vec<u8>) {
         let mut head = [0; entry_head::SIZE];
-        let bytes = Entry::bytes(self.old.len() + self.new.len());
+        let bytes = LogRecord::bytes(self.old.len() + self.new.len());
         let compensates = if self.compensates { COMPENSATES } else { 0 };
         put(&mut head, entry_head::BYTES, bytes as u64);
         head[entry_head::KIND.start] = (self.what as u8 + 1) | compensates;
@@ -132,7 +132,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Reads the record at the start of `bytes`; nothing if it is not whole.
-    pub(in crate::host) fn parse(bytes: &'a [u8]) -> Option<(Entry<'a>, usize)> {
+    pub(in crate::host) fn parse(bytes: &'a [u8]) -> Option<(LogRecord<'a>, usize)> {
         let head = bytes.get(..entry_head::SIZE)?;
         let len = get(head, entry_head::BYTES) as usize;
         let body = bytes.get(entry_head::SIZE..len)?;
@@ -141,7 +141,7 @@ impl<'a> Entry<'a> {
         let compensates = kind & COMPENSATES != 0;
         let replaced = get(head, entry_head::REPLACED) as u16;
         let split = if compensates { 0 } else { replaced.into() };
-        let entry = Entry {
+        let entry = LogRecord {
             what,
             compensates,
             tx: TxId(get(head, entry_head::XID)),
@@ -165,8 +165,8 @@ impl<'a> Entry<'a> {
 
 /// For fuzzing: whether bytes begin with a record of the log; those that follow it are read, too.
 pub(crate) fn is_log(mut bytes: &[u8]) -> bool {
-    let whole = Entry::parse(bytes).is_some();
-    while let Some((entry, len)) = Entry::parse(bytes) {
+    let whole = LogRecord::parse(bytes).is_some();
+    while let Some((entry, len)) = LogRecord::parse(bytes) {
         let mut again = Vec::new();
         entry.emit(&mut again);
         assert_eq!(again, bytes[..len], "a record that is read is written");
@@ -182,34 +182,34 @@ mod tests {
     #[test]
     fn records_come_back_and_parts_of_one_are_none() {
         let all = [
-            Entry::mark(What::Commit, TxId(7), 99, b""),
-            Entry {
+            LogRecord::mark(What::Commit, TxId(7), 99, b""),
+            LogRecord {
                 page: Lpn(5),
                 slot: 3,
                 at: 17,
                 replaced: 2,
                 old: b"ab",
-                ..Entry::mark(What::Update, TxId(1 << 40), 1 << 41, b"xyz")
+                ..LogRecord::mark(What::Update, TxId(1 << 40), 1 << 41, b"xyz")
             },
-            Entry {
+            LogRecord {
                 compensates: true,
                 replaced: 3,
-                ..Entry::mark(What::Update, TxId(9), 4, b"ab")
+                ..LogRecord::mark(What::Update, TxId(9), 4, b"ab")
             },
         ];
         for entry in all {
             let mut stream = Vec::new();
             entry.emit(&mut stream);
-            assert_eq!(Entry::parse(&stream), Some((entry, stream.len())));
-            assert_eq!(Entry::length(&stream), Some(stream.len()));
+            assert_eq!(LogRecord::parse(&stream), Some((entry, stream.len())));
+            assert_eq!(LogRecord::length(&stream), Some(stream.len()));
             for cut in 0..stream.len() {
-                assert_eq!(Entry::parse(&stream[..cut]), None);
+                assert_eq!(LogRecord::parse(&stream[..cut]), None);
             }
         }
     }
 
     #[test]
     fn a_small_change_makes_a_record_of_the_size_that_the_paper_assumes() {
-        assert_eq!(Entry::bytes(12 + 12), 49);
+        assert_eq!(LogRecord::bytes(12 + 12), 49);
     }
 }

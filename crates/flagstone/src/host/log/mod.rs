@@ -29,11 +29,11 @@ mod entry;
 mod tests;
 
 pub(crate) use entry::is_log;
-pub(super) use entry::{Entry, Lsn, What};
+pub(super) use entry::{LogRecord, Lsn, What};
 
 use super::{HostConfig, HostError};
 use crate::layout;
-use crate::layout::{Record, get, put};
+use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -57,7 +57,7 @@ layout! {
     }
 }
 
-pub(super) const LAYOUTS: &[Record] = &[
+pub(super) const LAYOUTS: &[Layout] = &[
     log_master::RECORD,
     log_page_head::RECORD,
     entry::entry_head::RECORD,
@@ -73,7 +73,7 @@ pub(super) const PAGES_MIN: u32 = 5;
 const RECENT: usize = 256;
 
 /// The requests of the log to the device below.
-pub(super) trait Store {
+pub(super) trait LogPages {
     /// Reads a page; nothing if it was never written.
     fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError>;
     /// Writes a page. The result is when it is durable.
@@ -146,7 +146,7 @@ pub(super) struct Tape {
 impl Tape {
     /// A tape with these records, of which the first begins the checkpoint.
     #[cfg(test)]
-    pub(super) fn of(entries: &[Entry<'_>]) -> Tape {
+    pub(super) fn of(entries: &[LogRecord<'_>]) -> Tape {
         let mut bytes = Vec::new();
         for entry in entries {
             entry.emit(&mut bytes);
@@ -162,11 +162,11 @@ impl Tape {
     }
 
     /// The records from `from` on, which must be the LSN of one or lower than all.
-    pub(super) fn entries(&self, from: Lsn) -> impl Iterator<Item = (Lsn, Entry<'_>)> {
+    pub(super) fn entries(&self, from: Lsn) -> impl Iterator<Item = (Lsn, LogRecord<'_>)> {
         let mut at = from.max(self.oldest);
         std::iter::from_fn(move || {
             let lsn = at;
-            let (entry, len) = Entry::parse(&self.bytes[(at - self.start) as usize..])?;
+            let (entry, len) = LogRecord::parse(&self.bytes[(at - self.start) as usize..])?;
             at += len as u64;
             Some((lsn, entry))
         })
@@ -187,9 +187,9 @@ impl Tape {
     }
 
     /// The record at an LSN, if one is there.
-    pub(super) fn entry(&self, lsn: Lsn) -> Option<Entry<'_>> {
+    pub(super) fn entry(&self, lsn: Lsn) -> Option<LogRecord<'_>> {
         let at = lsn.checked_sub(self.start)? as usize;
-        Some(Entry::parse(self.bytes.get(at..)?)?.0)
+        Some(LogRecord::parse(self.bytes.get(at..)?)?.0)
     }
 }
 
@@ -229,7 +229,7 @@ pub(super) struct Log {
 impl Log {
     /// Opens the log of a device, blank or not.
     pub(super) fn open(
-        store: &mut dyn Store,
+        store: &mut dyn LogPages,
         now: Nanos,
         place: Place,
     ) -> Result<(Log, Tape), HostError> {
@@ -274,7 +274,7 @@ impl Log {
         // restarts which the power cuts short do not fill the log.
         let mut at = (log.oldest - start) as usize;
         let (mut kept, mut pointed) = (at, checkpoint > payload);
-        while let Some((entry, len)) = Entry::parse(&bytes[at..]) {
+        while let Some((entry, len)) = LogRecord::parse(&bytes[at..]) {
             let lsn = start + at as u64;
             at += len;
             if !entry.what.is_bookkeeping() || pointed {
@@ -312,7 +312,7 @@ impl Log {
     /// them.
     fn scan(
         &mut self,
-        store: &mut dyn Store,
+        store: &mut dyn LogPages,
         now: Nanos,
     ) -> Result<(Lsn, Vec<u8>, Vec<u64>, Nanos), HostError> {
         let first = self.oldest / self.payload;
@@ -431,8 +431,8 @@ impl Log {
     }
 
     /// Appends a record, in memory.
-    pub(super) fn append(&mut self, entry: &Entry<'_>) -> Result<Lsn, HostError> {
-        let bytes = Entry::bytes(entry.old.len() + entry.new.len()) as u64;
+    pub(super) fn append(&mut self, entry: &LogRecord<'_>) -> Result<Lsn, HostError> {
+        let bytes = LogRecord::bytes(entry.old.len() + entry.new.len()) as u64;
         if bytes > self.room() {
             return Err(HostError::LogFull {
                 pages: self.place.pages,
@@ -449,7 +449,7 @@ impl Log {
     /// Returns when it is durable.
     pub(super) fn force(
         &mut self,
-        store: &mut dyn Store,
+        store: &mut dyn LogPages,
         now: Nanos,
         to: Lsn,
     ) -> Result<Nanos, HostError> {
@@ -506,7 +506,7 @@ impl Log {
     /// Reads the record at an LSN into `into`, from the buffer or from the device.
     pub(super) fn read(
         &mut self,
-        store: &mut dyn Store,
+        store: &mut dyn LogPages,
         now: Nanos,
         lsn: Lsn,
         into: &mut Vec<u8>,
@@ -514,14 +514,14 @@ impl Log {
         into.clear();
         if let Some(at) = lsn.checked_sub(self.start) {
             let bytes = &self.buffer[at as usize..];
-            let len = Entry::length(bytes).unwrap_or(0).min(bytes.len());
+            let len = LogRecord::length(bytes).unwrap_or(0).min(bytes.len());
             into.extend_from_slice(&bytes[..len]);
             return Ok(now);
         }
         let (mut done, mut at) = (now, lsn);
         let mut page = std::mem::take(&mut self.image);
         loop {
-            let wanted = Entry::length(into).unwrap_or(usize::MAX);
+            let wanted = LogRecord::length(into).unwrap_or(usize::MAX);
             if into.len() >= wanted {
                 into.truncate(wanted);
                 break;
@@ -546,7 +546,7 @@ impl Log {
     /// `now` the log must be durable up to the end of the checkpoint.
     pub(super) fn point_to(
         &mut self,
-        store: &mut dyn Store,
+        store: &mut dyn LogPages,
         now: Nanos,
         checkpoint: Lsn,
         oldest: Lsn,
@@ -561,7 +561,7 @@ impl Log {
 
     fn write_master(
         &mut self,
-        store: &mut dyn Store,
+        store: &mut dyn LogPages,
         now: Nanos,
         checkpoint: Lsn,
         last_tx: TxId,

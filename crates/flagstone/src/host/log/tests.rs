@@ -10,7 +10,7 @@ struct Pages {
     lost: Vec<Lpn>,
 }
 
-impl Store for Pages {
+impl LogPages for Pages {
     fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError> {
         into.clear();
         into.extend_from_slice(self.pages.get(&at).map_or(&[], Vec::as_slice));
@@ -39,8 +39,8 @@ fn open(pages: &mut Pages) -> (Log, Tape) {
 /// Appends records of so many bytes, numbered from `first`, and forces them.
 fn append(log: &mut Log, pages: &mut Pages, ids: std::ops::Range<u64>, bytes: usize) -> Nanos {
     for id in ids {
-        let body = vec![id as u8; bytes - Entry::bytes(0)];
-        log.append(&Entry::mark(What::Commit, TxId(id), 0, &body))
+        let body = vec![id as u8; bytes - LogRecord::bytes(0)];
+        log.append(&LogRecord::mark(What::Commit, TxId(id), 0, &body))
             .expect("there is room");
     }
     let end = log.end();
@@ -70,7 +70,7 @@ fn records_come_back_over_the_ends_of_pages_and_by_their_lsns() {
     for (id, &lsn) in lsns.iter().enumerate() {
         assert_eq!(tape.entry(lsn).expect("a record").tx, TxId(id as u64));
         log.read(&mut pages, Nanos::ZERO, lsn, &mut record).unwrap();
-        let (entry, len) = Entry::parse(&record).expect("the whole record");
+        let (entry, len) = LogRecord::parse(&record).expect("the whole record");
         assert_eq!((entry.tx, len), (TxId(id as u64), 50));
     }
     assert!(log.stats().pages_read > 0, "old ones come from the device");
@@ -115,7 +115,7 @@ fn a_gap_is_wider_than_what_pages_can_be_ahead_of_what_was_durable() {
             append(&mut log, &mut pages, 0..records, 40);
             if checkpoint {
                 for what in [What::CheckpointBegin, What::CheckpointEnd] {
-                    log.append(&Entry::mark(what, TxId(0), 0, &[])).unwrap();
+                    log.append(&LogRecord::mark(what, TxId(0), 0, &[])).unwrap();
                 }
                 let end = log.end();
                 log.force(&mut pages, Nanos::ZERO, end).unwrap();
@@ -134,11 +134,11 @@ fn forces_end_in_the_order_of_the_stream() {
     let (mut log, _) = open(&mut pages);
     append(&mut log, &mut pages, 0..1, 50);
     let early = log.end();
-    log.append(&Entry::mark(What::Begin, TxId(1), 0, &[]))
+    log.append(&LogRecord::mark(What::Begin, TxId(1), 0, &[]))
         .unwrap();
     let middle = log.end();
     let late = log.force(&mut pages, Nanos(500), middle).unwrap();
-    log.append(&Entry::mark(What::Begin, TxId(2), 0, &[]))
+    log.append(&LogRecord::mark(What::Begin, TxId(2), 0, &[]))
         .unwrap();
     let end = log.end();
     let after = log.force(&mut pages, Nanos(100), end).unwrap();
@@ -157,11 +157,11 @@ fn a_full_log_takes_nothing_and_a_checkpoint_makes_room() {
         append(&mut log, &mut pages, id..id + 1, 100);
         id += 1;
     }
-    let record = Entry::mark(What::Commit, TxId(1), 0, &[0; 75]);
+    let record = LogRecord::mark(What::Commit, TxId(1), 0, &[0; 75]);
     assert_eq!(log.append(&record), Err(HostError::LogFull { pages: 9 }));
-    let begin = log.append(&Entry::mark(What::CheckpointBegin, TxId(0), 0, &[]));
+    let begin = log.append(&LogRecord::mark(What::CheckpointBegin, TxId(0), 0, &[]));
     let (begin, tx) = (begin.expect("room"), TxId(0));
-    log.append(&Entry::mark(What::CheckpointEnd, tx, 0, &[]))
+    log.append(&LogRecord::mark(What::CheckpointEnd, tx, 0, &[]))
         .unwrap();
     let end = log.end();
     let now = log.force(&mut pages, Nanos::ZERO, end).unwrap();

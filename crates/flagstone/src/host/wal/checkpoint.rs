@@ -8,11 +8,11 @@
 //! were written before it.
 
 use super::super::config::HostConfig;
-use super::super::log::{Entry, Lsn, PAGE_HEAD_BYTES, PAGES_MIN, What};
+use super::super::log::{LogRecord, Lsn, PAGE_HEAD_BYTES, PAGES_MIN, What};
 use super::super::manager::Memory;
 use super::{BARE, HostError, Wal};
 use crate::layout;
-use crate::layout::{Record, put};
+use crate::layout::{Layout, put};
 use crate::units::{Lpn, TxId};
 
 layout! {
@@ -32,7 +32,7 @@ layout! {
     }
 }
 
-pub(super) const LAYOUTS: &[Record] = &[live_tx::RECORD, dirty_page::RECORD];
+pub(super) const LAYOUTS: &[Layout] = &[live_tx::RECORD, dirty_page::RECORD];
 
 /// Bytes of the bodies of a checkpoint's records: tables longer than that take several.
 const BODY_MAX: usize = 1000;
@@ -85,7 +85,7 @@ impl Wal {
     }
 
     fn mark(&mut self, what: What, body: &[u8]) -> Result<Lsn, HostError> {
-        self.log.append(&Entry::mark(what, TxId(0), 0, body))
+        self.log.append(&LogRecord::mark(what, TxId(0), 0, body))
     }
 
     fn add(&mut self, what: What, body: &mut Vec<u8>, item: &[u8]) -> Result<(), HostError> {

@@ -40,12 +40,12 @@ pub(super) use checkpoint::log_pages_min;
 use super::below::{As, Below};
 use super::config::{HostConfig, Sabotage};
 use super::frame::Frame;
-use super::log::{Entry, Log, Lsn, Place, Tape, What};
+use super::log::{Log, LogRecord, Lsn, Place, Tape, What};
 use super::manager::{Commit, Manager, Memory, Opened, Redo, RollBack, Room, WriteBack};
 use super::{HostError, Rid};
 use crate::commit::{Device, Kind, Options};
 use crate::ftl::Config;
-use crate::layout::Record;
+use crate::layout::Layout;
 use crate::nand::Flash;
 use crate::page::{Page, record_head};
 use crate::units::{Lpn, Nanos, TxId};
@@ -53,10 +53,10 @@ use group::Group;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-pub(super) const LAYOUTS: &[Record] = checkpoint::LAYOUTS;
+pub(super) const LAYOUTS: &[Layout] = checkpoint::LAYOUTS;
 
 /// Bytes of a record without a body.
-const BARE: u64 = Entry::bytes(0) as u64;
+const BARE: u64 = LogRecord::bytes(0) as u64;
 
 /// A transaction that has logged something and has not ended.
 #[derive(Debug, Clone, Default)]
@@ -212,7 +212,7 @@ impl Wal {
 /// Makes a change on a page, as its record has it.
 pub(super) fn redo(
     page: &mut Page,
-    entry: &Entry<'_>,
+    entry: &LogRecord<'_>,
     lsn: Lsn,
     page_bytes: usize,
     scratch: &mut Vec<u8>,
@@ -283,7 +283,7 @@ impl Manager for Wal {
         if self.txs.contains_key(&tx) {
             return Ok(false);
         }
-        let first = self.log.append(&Entry::mark(What::Begin, tx, 0, &[]))?;
+        let first = self.log.append(&LogRecord::mark(What::Begin, tx, 0, &[]))?;
         let begun = Tx {
             first,
             last: first,
@@ -312,10 +312,10 @@ impl Manager for Wal {
             room_of(bytes.map(<[u8]>::len)),
         );
         let known = self.txs.get_mut(&tx).expect("it has begun");
-        let mut entry = Entry {
+        let mut entry = LogRecord {
             page: at,
             slot,
-            ..Entry::mark(What::Update, tx, known.last, &[])
+            ..LogRecord::mark(What::Update, tx, known.last, &[])
         };
         match (old, bytes) {
             (Some(old), Some(new)) => {
@@ -355,7 +355,7 @@ impl Manager for Wal {
         let Some(known) = self.txs.get(&tx) else {
             return Ok(Commit::Nothing);
         };
-        let commit = Entry::mark(What::Commit, tx, known.last, &[]);
+        let commit = LogRecord::mark(What::Commit, tx, known.last, &[]);
         let lsn = self.log.append(&commit)?;
         Ok(self.join_group(memory, now, tx, lsn))
     }
@@ -366,7 +366,7 @@ impl Manager for Wal {
 
     fn group_written(&mut self, done: Nanos) -> Result<(), HostError> {
         for (tx, lsn) in self.group.tell(done) {
-            self.log.append(&Entry::mark(What::End, tx, lsn, &[]))?;
+            self.log.append(&LogRecord::mark(What::End, tx, lsn, &[]))?;
             self.forget(tx);
         }
         Ok(())
@@ -388,13 +388,13 @@ impl Manager for Wal {
         let Some(known) = self.txs.get(&tx) else {
             return Ok(RollBack::Nothing);
         };
-        let abort = Entry::mark(What::Abort, tx, known.last, &[]);
+        let abort = LogRecord::mark(What::Abort, tx, known.last, &[]);
         self.log.append(&abort)?;
         Ok(RollBack::From(known.last))
     }
 
-    fn undo(&mut self, memory: &mut Memory, entry: &Entry<'_>) -> Result<(), HostError> {
-        let back = Entry {
+    fn undo(&mut self, memory: &mut Memory, entry: &LogRecord<'_>) -> Result<(), HostError> {
+        let back = LogRecord {
             what: match entry.what {
                 What::Insert => What::Delete,
                 What::Delete => What::Insert,
@@ -415,7 +415,7 @@ impl Manager for Wal {
     }
 
     fn undone(&mut self, tx: TxId) -> Result<(), HostError> {
-        self.log.append(&Entry::mark(What::End, tx, 0, &[]))?;
+        self.log.append(&LogRecord::mark(What::End, tx, 0, &[]))?;
         self.forget(tx);
         Ok(())
     }
@@ -448,7 +448,7 @@ impl Manager for Wal {
         Ok(())
     }
 
-    fn next_undo<'t>(&mut self, tape: &'t Tape) -> Result<Option<Entry<'t>>, HostError> {
+    fn next_undo<'t>(&mut self, tape: &'t Tape) -> Result<Option<LogRecord<'t>>, HostError> {
         self.next_loser(tape)
     }
 

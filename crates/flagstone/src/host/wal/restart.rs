@@ -15,7 +15,7 @@
 //! so that nothing is undone twice however often the power fails.
 
 use super::super::config::Sabotage;
-use super::super::log::{Entry, Lsn, Tape, What};
+use super::super::log::{LogRecord, Lsn, Tape, What};
 use super::super::manager::Redo;
 use super::checkpoint::{dirty_page, live_tx};
 use super::{HostError, Tx, Wal};
@@ -28,14 +28,14 @@ mod table;
 
 /// What the analysis finds.
 #[derive(Default)]
-struct Found {
+struct Analysis {
     /// Transactions without an end record: first and last record, and whether it committed.
     txs: BTreeMap<TxId, (Lsn, Lsn, bool)>,
     /// Pages that may lack changes, and the first of these.
     pages: BTreeMap<Lpn, Lsn>,
 }
 
-impl Found {
+impl Analysis {
     /// Whether a page may lack a change, before it is read: all but @D.
     fn may_lack(&self, page: Lpn, change: Lsn) -> bool {
         self.pages.get(&page).is_some_and(|&since| since <= change)
@@ -63,7 +63,8 @@ impl Wal {
             };
             self.txs.insert(tx, known);
             if committed {
-                self.log.append(&Entry::mark(What::End, tx, last, &[]))?;
+                self.log
+                    .append(&LogRecord::mark(What::End, tx, last, &[]))?;
                 self.forget(tx);
             }
         }
@@ -73,7 +74,7 @@ impl Wal {
         let missing = tape
             .entries(from)
             .filter(|(lsn, entry)| entry.what.is_change() && found.may_lack(entry.page, *lsn));
-        let each = |(lsn, entry): (Lsn, Entry<'t>)| (entry.page, vec![(lsn, entry)]);
+        let each = |(lsn, entry): (Lsn, LogRecord<'t>)| (entry.page, vec![(lsn, entry)]);
         Ok(missing.map(each).collect())
     }
 
@@ -81,7 +82,7 @@ impl Wal {
     pub(super) fn next_loser<'t>(
         &mut self,
         tape: &'t Tape,
-    ) -> Result<Option<Entry<'t>>, HostError> {
+    ) -> Result<Option<LogRecord<'t>>, HostError> {
         if self.sabotage == Some(Sabotage::NoUndo) {
             return Ok(None);
         }
@@ -101,8 +102,8 @@ impl Wal {
     }
 }
 
-fn analyse(tape: &Tape) -> Found {
-    let mut found = Found::default();
+fn analyse(tape: &Tape) -> Analysis {
+    let mut found = Analysis::default();
     for (lsn, entry) in tape.entries(tape.checkpoint) {
         match entry.what {
             What::CheckpointTxs => {

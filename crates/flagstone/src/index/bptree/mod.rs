@@ -33,14 +33,14 @@ mod tests;
 mod tree;
 
 use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
-use crate::layout::Record;
+use crate::layout::Layout;
 use crate::units::Nanos;
 
 pub(super) use node::{Change, Shape};
 pub(super) use tree::{Above, Span, Tree};
 
 /// Records that this module keeps.
-pub(super) const LAYOUTS: &[&[Record]] = &[node::LAYOUTS, tree::LAYOUTS];
+pub(super) const LAYOUTS: &[&[Layout]] = &[node::LAYOUTS, tree::LAYOUTS];
 
 /// The setting that all trees have.
 pub(super) const ORDER: Setting = Setting {

@@ -3,7 +3,7 @@
 
 use super::super::{IndexError, Key, Value};
 use crate::layout;
-use crate::layout::{Record, get, put};
+use crate::layout::{Layout, get, put};
 use crate::units::Lpn;
 
 layout! {
@@ -27,7 +27,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub(super) const LAYOUTS: &[Record] = &[leaf_head::RECORD, inner_head::RECORD];
+pub(super) const LAYOUTS: &[Layout] = &[leaf_head::RECORD, inner_head::RECORD];
 
 /// The links of leaves name fewer pages than this.
 pub(in super::super) const PAGES_MAX: u32 = 1 << 24;

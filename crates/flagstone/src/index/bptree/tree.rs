@@ -6,7 +6,7 @@ use super::super::space::Space;
 use super::super::{Cache, IndexError, Info, Key, Settings, Store, Value};
 use super::node::{Change, PAGES_MAX, Shape};
 use crate::layout;
-use crate::layout::{Record, get, put};
+use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
 
 layout! {
@@ -20,7 +20,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub(super) const LAYOUTS: &[Record] = &[tree_meta::RECORD];
+pub(super) const LAYOUTS: &[Layout] = &[tree_meta::RECORD];
 
 /// A node and the keys that are its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

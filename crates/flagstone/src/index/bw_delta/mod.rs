@@ -61,7 +61,7 @@ use super::space::Space;
 use super::{Cache, Index, IndexError, IndexStats, Info, Key, Settings, Store, Value};
 use crate::buffer::PoolStats;
 use crate::layout;
-use crate::layout::{Record, get, put};
+use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
 use log::{LONGEST, Link, Log, Segment};
 use node::{Codec, Delta, Head, Node, bw_fragment};
@@ -100,7 +100,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub(super) const LAYOUTS: &[Record] = &[
+pub(super) const LAYOUTS: &[Layout] = &[
     bw_head::RECORD,
     bw_entry::RECORD,
     bw_segment::RECORD,
@@ -112,7 +112,7 @@ const NONE: u32 = u32::MAX;
 
 /// What the map has of a node: what is on flash, and its place in memory.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct Mapped {
     link: Link,
     /// Its place among the nodes in memory; or that of the newest of the deltas that wait.
     at: u32,
@@ -123,8 +123,8 @@ struct Entry {
     waiting: u8,
 }
 
-impl Entry {
-    const UNUSED: Entry = Entry {
+impl Mapped {
+    const UNUSED: Mapped = Mapped {
         link: Link::NONE,
         at: NONE,
         version: 0,
@@ -156,7 +156,7 @@ struct BwDelta {
     /// The root's level.
     height: u8,
     /// By number; 0 is none.
-    map: Vec<Entry>,
+    map: Vec<Mapped>,
     unused: Vec<u32>,
     /// Nodes in memory, and the places among them that are free.
     nodes: Vec<Node>,
@@ -275,7 +275,7 @@ impl BwDelta {
             pairs: settings.choice(&INFO, "update", &[("blind", false), ("pair", true)])?,
             root: 0,
             height: 0,
-            map: vec![Entry::UNUSED],
+            map: vec![Mapped::UNUSED],
             unused: Vec::new(),
             nodes: Vec::new(),
             vacant: Vec::new(),
@@ -340,7 +340,7 @@ impl BwDelta {
             .enumerate()
             .skip(1)
         {
-            let entry = Entry {
+            let entry = Mapped {
                 link: Link(get(entry, bw_entry::LINK)),
                 at: NONE,
                 waiting: 0,
@@ -523,7 +523,7 @@ impl Index for BwDelta {
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
-        let map = self.map.capacity() * size_of::<Entry>() + self.unused.capacity() * 4;
+        let map = self.map.capacity() * size_of::<Mapped>() + self.unused.capacity() * 4;
         let (buffers, segments) = self.log.memory();
         vec![
             ("page_cache", self.cache.memory()),

@@ -5,11 +5,11 @@ use super::super::IndexError;
 use super::log::Link;
 use super::node::{Delta, Head, Node, apply};
 use super::waiting::CELL;
-use super::{BwDelta, Entry, NONE};
+use super::{BwDelta, Mapped, NONE};
 use crate::units::{Lpn, Nanos};
 
 impl BwDelta {
-    pub(super) fn entry(&self, number: u32) -> &Entry {
+    pub(super) fn entry(&self, number: u32) -> &Mapped {
         &self.map[number as usize]
     }
 
@@ -18,7 +18,7 @@ impl BwDelta {
         let number = match self.unused.pop() {
             Some(number) => number,
             None => {
-                self.map.push(Entry::UNUSED);
+                self.map.push(Mapped::UNUSED);
                 self.map.len() as u32 - 1
             }
         };
@@ -198,7 +198,7 @@ impl BwDelta {
         self.found.clear();
         self.waiting.take(entry.at, entry.waiting, &mut self.found);
         let chain = entry.chain + entry.waiting;
-        self.map[leaf as usize] = Entry {
+        self.map[leaf as usize] = Mapped {
             link,
             at: NONE,
             chain,

@@ -46,13 +46,13 @@ mod tree;
 use super::bptree::READ_AHEAD;
 use super::{ByteIndex, Index, IndexError, Info, Key, Limits};
 use super::{Setting, Settings, Store, Value, of_cache};
-use crate::layout::Record;
+use crate::layout::Layout;
 use crate::units::{Lpn, Nanos};
 use numbers::{Lengths, Numbers};
 use tree::{Counts, Tree, damaged};
 
 /// Records that this module keeps.
-pub(super) const LAYOUTS: &[&[Record]] = &[node::LAYOUTS, tree::LAYOUTS];
+pub(super) const LAYOUTS: &[&[Layout]] = &[node::LAYOUTS, tree::LAYOUTS];
 
 pub(super) const INFO: Info = Info {
     name: "prefix-bptree",

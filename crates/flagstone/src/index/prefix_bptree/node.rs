@@ -8,7 +8,7 @@
 //! A slot has the first bytes of its key as a number, so that a bisection rarely looks at a cell.
 
 use crate::layout;
-use crate::layout::{Record, get, put};
+use crate::layout::{Layout, get, put};
 use crate::units::Lpn;
 
 layout! {
@@ -51,7 +51,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub(super) const LAYOUTS: &[Record] = &[
+pub(super) const LAYOUTS: &[Layout] = &[
     prefix_node_head::RECORD,
     prefix_slot::RECORD,
     prefix_cell_head::RECORD,

@@ -8,7 +8,7 @@ use super::INFO;
 use super::apart::{Apart, Entry};
 use super::node::{self, Kind, Node, Value, entry_bytes, page_list};
 use crate::layout;
-use crate::layout::{Record, get, put};
+use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
 
 layout! {
@@ -21,7 +21,7 @@ layout! {
 }
 
 /// Records that this module keeps.
-pub(super) const LAYOUTS: &[Record] = &[prefix_tree_meta::RECORD];
+pub(super) const LAYOUTS: &[Layout] = &[prefix_tree_meta::RECORD];
 
 /// A node on the way from the root to a leaf, and which child comes next.
 #[derive(Debug, Clone, Copy)]
@@ -126,7 +126,7 @@ pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T, IndexError> {
 }
 
 /// What a change finds in the leaf.
-struct Found {
+struct LeafPlace {
     slot: Result<usize, usize>,
     /// The bytes of the old entry there, those of its key and value, and the value's own pages.
     taken: usize,
@@ -313,7 +313,7 @@ impl Tree {
         let (mut found, mut now) = self.look(now, leaf, Kind::Leaf, |node| {
             let slot = node.find(key);
             let old = slot.ok().map(|slot| node.value(slot));
-            Found {
+            LeafPlace {
                 slot,
                 taken: slot.map_or(0, |slot| node.taken(slot)),
                 bytes: old.map_or(0, |old| entry_bytes(key.len(), old.bytes.len())),

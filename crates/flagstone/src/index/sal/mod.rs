@@ -60,7 +60,7 @@ use super::bucket::{Shape, hash};
 use super::meta::Meta;
 use super::space::Space;
 use super::{Cache, Index, IndexError, Info, Key, Settings, Store, Value, of_cache};
-use crate::layout::Record;
+use crate::layout::Layout;
 use crate::units::{Lpn, Nanos};
 use costs::Costs;
 use groups::Groups;
@@ -73,7 +73,7 @@ use region::Regions;
 use resize::Budget;
 
 /// Records that this module keeps.
-pub const LAYOUTS: &[Record] = &[
+pub const LAYOUTS: &[Layout] = &[
     saved::sal_meta::RECORD,
     region::region_head::RECORD,
     region::region_entry::RECORD,

@@ -71,10 +71,10 @@ impl Facts {
 
     fn tape(&self) -> Tape {
         let tx = TxId(5);
-        let mark = |what| Entry::mark(what, tx, 0, &[]);
+        let mark = |what| LogRecord::mark(what, tx, 0, &[]);
         let mut item = [0; live_tx::SIZE];
         put(&mut item, live_tx::XID, tx.0);
-        let list = Entry::mark(What::CheckpointTxs, TxId(0), 0, &item);
+        let list = LogRecord::mark(What::CheckpointTxs, TxId(0), 0, &item);
         let own = [
             (self.changes, mark(What::Update)),
             (self.commits, mark(What::Commit)),
@@ -83,11 +83,11 @@ impl Facts {
         let own = own
             .into_iter()
             .filter_map(|(is_there, entry)| is_there.then_some(entry));
-        let mut entries = vec![Entry::mark(What::CheckpointBegin, TxId(0), 0, &[])];
+        let mut entries = vec![LogRecord::mark(What::CheckpointBegin, TxId(0), 0, &[])];
         entries.extend((self.listed == Some(Place::Before)).then_some(list));
         entries.extend(own);
         entries.extend((self.listed == Some(Place::Behind)).then_some(list));
-        entries.push(Entry::mark(What::CheckpointEnd, TxId(0), 0, &[]));
+        entries.push(LogRecord::mark(What::CheckpointEnd, TxId(0), 0, &[]));
         Tape::of(&entries)
     }
 
@@ -175,7 +175,7 @@ impl Change {
     }
 
     fn is_redone(&self) -> bool {
-        let mut found = Found::default();
+        let mut found = Analysis::default();
         let behind = [self.earlier, self.is_behind.then_some(50)];
         let first = behind.into_iter().flatten().min();
         if let Some(since) = [self.dirty_since, first].into_iter().flatten().min() {

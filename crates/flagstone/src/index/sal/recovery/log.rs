@@ -67,7 +67,7 @@ pub(super) struct Update {
 
 /// What a record says. Table 2.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum Logged {
     Update(Update),
     RollLogBuffer(Update),
     RollFlushedSet(Update),
@@ -86,10 +86,10 @@ pub(super) enum Entry {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct SalRecord {
     pub(super) tx: u64,
     pub(super) prev: Lsn,
-    pub(super) entry: Entry,
+    pub(super) entry: Logged,
 }
 
 fn words(body: &mut Vec<u8>, words: &[u64]) {
@@ -98,32 +98,32 @@ fn words(body: &mut Vec<u8>, words: &[u64]) {
     }
 }
 
-impl Record {
+impl SalRecord {
     fn emit(&self, into: &mut Vec<u8>) {
         let start = into.len();
         into.resize(start + sal_log_record::SIZE, 0);
         let kind = match &self.entry {
-            Entry::Update(update) => emit_update(1, *update, into),
-            Entry::RollLogBuffer(update) => emit_update(2, *update, into),
-            Entry::RollFlushedSet(update) => emit_update(3, *update, into),
-            Entry::Carried(lsn, update) => {
+            Logged::Update(update) => emit_update(1, *update, into),
+            Logged::RollLogBuffer(update) => emit_update(2, *update, into),
+            Logged::RollFlushedSet(update) => emit_update(3, *update, into),
+            Logged::Carried(lsn, update) => {
                 words(into, &[*lsn]);
                 emit_update(10, *update, into)
             }
-            Entry::Commit => 4,
-            Entry::Ended => 5,
-            Entry::BeginFlush(sets, covers) => {
+            Logged::Commit => 4,
+            Logged::Ended => 5,
+            Logged::BeginFlush(sets, covers) => {
                 words(into, &[*covers]);
                 sets.iter().for_each(|&set| words(into, &[u64::from(set)]));
                 6
             }
-            Entry::EndFlush => 7,
-            Entry::Page(at, bytes) => {
+            Logged::EndFlush => 7,
+            Logged::Page(at, bytes) => {
                 words(into, &[u64::from(at.0)]);
                 into.extend_from_slice(bytes);
                 8
             }
-            Entry::Checkpoint(live, dirty) => {
+            Logged::Checkpoint(live, dirty) => {
                 words(into, &[live.len() as u64]);
                 live.iter()
                     .for_each(|&(tx, first, last)| words(into, &[tx, first, last]));
@@ -142,39 +142,39 @@ impl Record {
     }
 
     /// Nothing if the bytes are no whole record.
-    fn parse(bytes: &[u8]) -> Option<(Record, usize)> {
+    fn parse(bytes: &[u8]) -> Option<(SalRecord, usize)> {
         let head = bytes.get(..sal_log_record::SIZE)?;
         let len = get(head, sal_log_record::BYTES) as usize;
         let body = bytes.get(sal_log_record::SIZE..len)?;
         let numbers = || body.chunks_exact(8).map(|word| get(word, 0..8));
         let entry = match get(head, sal_log_record::KIND) {
-            1 => Entry::Update(parse_update(body)?),
-            2 => Entry::RollLogBuffer(parse_update(body)?),
-            3 => Entry::RollFlushedSet(parse_update(body)?),
-            4 => Entry::Commit,
-            5 => Entry::Ended,
+            1 => Logged::Update(parse_update(body)?),
+            2 => Logged::RollLogBuffer(parse_update(body)?),
+            3 => Logged::RollFlushedSet(parse_update(body)?),
+            4 => Logged::Commit,
+            5 => Logged::Ended,
             6 => {
                 let sets = numbers().skip(1).map(|set| set as u32).collect();
-                Entry::BeginFlush(sets, numbers().next()?)
+                Logged::BeginFlush(sets, numbers().next()?)
             }
-            7 => Entry::EndFlush,
-            8 => Entry::Page(Lpn(numbers().next()? as u32), body.get(8..)?.to_vec()),
+            7 => Logged::EndFlush,
+            8 => Logged::Page(Lpn(numbers().next()? as u32), body.get(8..)?.to_vec()),
             9 => {
                 let all: Vec<u64> = numbers().collect();
                 let (count, tables) = all.split_first()?;
                 let (live, dirty) = tables.split_at_checked((*count as usize).checked_mul(3)?)?;
                 let live = live.chunks_exact(3).map(|t| (t[0], t[1], t[2])).collect();
                 let dirty = dirty.chunks_exact(2).map(|s| (s[0] as u32, s[1])).collect();
-                Entry::Checkpoint(live, dirty)
+                Logged::Checkpoint(live, dirty)
             }
-            10 => Entry::Carried(numbers().next()?, parse_update(&body[8..])?),
+            10 => Logged::Carried(numbers().next()?, parse_update(&body[8..])?),
             _ => return None,
         };
         let (tx, prev) = (
             get(head, sal_log_record::TX),
             get(head, sal_log_record::PREV),
         );
-        Some((Record { tx, prev, entry }, len))
+        Some((SalRecord { tx, prev, entry }, len))
     }
 }
 
@@ -223,7 +223,7 @@ pub(super) struct Ring {
 }
 
 /// Records with their places, by place.
-pub(super) type Found = Vec<(Lsn, Record)>;
+pub(super) type LocatedRecords = Vec<(Lsn, SalRecord)>;
 
 impl Ring {
     fn room(&self) -> usize {
@@ -235,7 +235,7 @@ impl Ring {
         store: &mut dyn Store,
         pages: u64,
         mut now: Nanos,
-    ) -> Result<(Ring, Option<Found>, Nanos), IndexError> {
+    ) -> Result<(Ring, Option<LocatedRecords>, Nanos), IndexError> {
         let mut ring = Ring {
             page_bytes: store.page_bytes(),
             pages,
@@ -270,15 +270,15 @@ impl Ring {
         &mut self,
         store: &mut dyn Store,
         mut now: Nanos,
-    ) -> Result<(Found, Nanos), IndexError> {
+    ) -> Result<(LocatedRecords, Nanos), IndexError> {
         let room = self.room();
         let mut at = (self.start - 1) as usize;
         let mut page = (at / room) as u64;
-        let (mut found, mut bytes, mut epoch) = (Found::new(), Vec::new(), None);
+        let (mut found, mut bytes, mut epoch) = (LocatedRecords::new(), Vec::new(), None);
         let mut image = vec![0; self.page_bytes];
         let mut base = page as usize * room;
         let mut parse = |bytes: &[u8], at: &mut usize, base: usize| {
-            while let Some((record, len)) = bytes.get(*at - base..).and_then(Record::parse) {
+            while let Some((record, len)) = bytes.get(*at - base..).and_then(SalRecord::parse) {
                 found.push((*at as Lsn + 1, record));
                 *at += len;
             }
@@ -349,7 +349,7 @@ impl Ring {
     }
 
     /// Adds a record; it is in memory until [`Ring::force`].
-    pub(super) fn append(&mut self, record: &Record) -> Lsn {
+    pub(super) fn append(&mut self, record: &SalRecord) -> Lsn {
         let lsn = self.end();
         record.emit(&mut self.tail);
         lsn

@@ -35,14 +35,14 @@ use crate::layout;
 use crate::units::{Lpn, Nanos};
 use below::{Behind, Below};
 pub use flaw::Flaw;
-use log::{Entry, Lsn, Record, Ring, Update};
+use log::{Logged, Lsn, Ring, SalRecord, Update};
 use restart::redo_pages;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Records that this module keeps.
-pub(super) const LAYOUTS: &[layout::Record] = &[
+pub(super) const LAYOUTS: &[layout::Layout] = &[
     log::sal_master::RECORD,
     log::sal_log_page::RECORD,
     log::sal_log_record::RECORD,
@@ -86,7 +86,7 @@ pub struct Transactions {
     /// The first update of a set that no flush has: the dirty set table.
     dirty: BTreeMap<u32, Lsn>,
     /// The place of each update of a live transaction in the log, or of its undoing.
-    undo: BTreeMap<Lsn, Record>,
+    undo: BTreeMap<Lsn, SalRecord>,
     locks: BTreeMap<Key, u64>,
     next: u64,
     flushes: u64,
@@ -209,7 +209,7 @@ impl Transactions {
         };
         self.flushes += 1;
         let tx = self.flushes;
-        let record = |entry| Record { tx, prev: 0, entry };
+        let record = |entry| SalRecord { tx, prev: 0, entry };
         for &set in &sets {
             // Updates behind it come only where history is repeated.
             match self.redoing {
@@ -224,11 +224,11 @@ impl Transactions {
             _ => false,
         };
         if !unlogged {
-            self.ring.append(&record(Entry::BeginFlush(sets, covers)));
+            self.ring.append(&record(Logged::BeginFlush(sets, covers)));
             for (&at, page) in &self.below.borrow().waiting {
-                self.ring.append(&record(Entry::Page(at, page.clone())));
+                self.ring.append(&record(Logged::Page(at, page.clone())));
             }
-            self.ring.append(&record(Entry::EndFlush));
+            self.ring.append(&record(Logged::EndFlush));
         }
         if self.flaw == Flaw::PagesFirst {
             now = self.carry_out(now)?;
@@ -255,9 +255,9 @@ impl Transactions {
             .iter()
             .map(|(&tx, &(first, last))| (tx, first, last));
         let dirty = self.dirty.iter().map(|(&set, &first)| (set, first));
-        let entry = Entry::Checkpoint(live.collect(), dirty.collect());
+        let entry = Logged::Checkpoint(live.collect(), dirty.collect());
         let (tx, prev) = (self.flushes, 0);
-        self.ring.checkpoint = self.ring.append(&Record { tx, prev, entry });
+        self.ring.checkpoint = self.ring.append(&SalRecord { tx, prev, entry });
         let needed = self.live.values().map(|&(first, _)| first);
         let needed = needed.chain(self.dirty.values().copied()).min();
         let now = self.force(now)?;
@@ -286,16 +286,16 @@ impl Transactions {
     fn carry(&mut self, now: Nanos, behind: Lsn) -> Result<Nanos, IndexError> {
         for (
             &at,
-            &Record {
+            &SalRecord {
                 tx,
                 prev,
                 ref entry,
             },
         ) in &self.undo
         {
-            if let (Entry::Update(update), true) = (entry, self.live.contains_key(&tx)) {
-                let entry = Entry::Carried(at, *update);
-                self.ring.append(&Record { tx, prev, entry });
+            if let (Logged::Update(update), true) = (entry, self.live.contains_key(&tx)) {
+                let entry = Logged::Carried(at, *update);
+                self.ring.append(&SalRecord { tx, prev, entry });
             }
         }
         for live in self.live.values_mut() {
@@ -400,8 +400,8 @@ impl Transactions {
             buffered,
         };
         let (first, prev) = self.live[&tx.0];
-        let entry = Entry::Update(update);
-        let record = Record {
+        let entry = Logged::Update(update);
+        let record = SalRecord {
             tx: tx.0,
             prev,
             entry,
@@ -476,8 +476,8 @@ impl Transactions {
 
     fn do_commit(&mut self, now: Nanos, tx: SalTx) -> Result<Nanos, IndexError> {
         let (_, prev) = self.live[&tx.0];
-        let (tx, entry) = (tx.0, Entry::Commit);
-        self.ring.append(&Record { tx, prev, entry });
+        let (tx, entry) = (tx.0, Logged::Commit);
+        self.ring.append(&SalRecord { tx, prev, entry });
         let now = match self.flaw {
             Flaw::CommitNotForced => now,
             _ => self.force(now)?,
@@ -497,14 +497,14 @@ impl Transactions {
     fn do_abort(&mut self, mut now: Nanos, tx: SalTx) -> Result<Nanos, IndexError> {
         let (_, mut at) = self.live[&tx.0];
         while let Some(record) = self.undo.get(&at).cloned() {
-            if let Entry::Update(update) = record.entry {
+            if let Logged::Update(update) = record.entry {
                 now = self.roll_back(now, tx.0, at, record.prev, update)?;
                 now = self.make_room(now)?;
             }
             at = record.prev;
         }
-        let (tx, prev, entry) = (tx.0, 0, Entry::Ended);
-        self.ring.append(&Record { tx, prev, entry });
+        let (tx, prev, entry) = (tx.0, 0, Logged::Ended);
+        self.ring.append(&SalRecord { tx, prev, entry });
         self.forget(tx);
         Ok(now)
     }
@@ -532,12 +532,12 @@ impl Transactions {
             ..update
         };
         let entry = match in_buffer {
-            true => Entry::RollLogBuffer(undone),
-            false => Entry::RollFlushedSet(undone),
+            true => Logged::RollLogBuffer(undone),
+            false => Logged::RollFlushedSet(undone),
         };
         let lsn = match self.flaw {
             Flaw::UndoNotLogged => self.ring.end() - 1,
-            _ => self.ring.append(&Record { tx, prev, entry }),
+            _ => self.ring.append(&SalRecord { tx, prev, entry }),
         };
         if let Some(live) = self.live.get_mut(&tx) {
             live.1 = prev;

@@ -1,7 +1,7 @@
 //! Restarts of SAL-hashing's transactions: pages of closed flushes, analysis, redo, undo.
 //! [SAL] §3.6.
 
-use super::log::{Entry, Found, Lsn, Record};
+use super::log::{LocatedRecords, Logged, Lsn, SalRecord};
 use super::{Flaw, Restart, SalTx, Transactions, raise};
 use crate::index::bucket::hash;
 use crate::index::{Index, IndexError, Store};
@@ -10,7 +10,11 @@ use std::collections::BTreeMap;
 
 impl Transactions {
     /// Analysis, redo and undo of a restart, whose pages are redone already.
-    pub(super) fn recover(&mut self, found: Found, mut now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn recover(
+        &mut self,
+        found: LocatedRecords,
+        mut now: Nanos,
+    ) -> Result<Nanos, IndexError> {
         self.restart.records = found.len() as u64;
         self.analyse(&found);
         self.redoing = true;
@@ -18,16 +22,16 @@ impl Transactions {
         // Redo: what was done after the last flush that has it, in order.
         for (lsn, record) in &found {
             self.next = self.next.max(record.tx + 1);
-            if let (&Entry::Carried(at, update), true) =
+            if let (&Logged::Carried(at, update), true) =
                 (&record.entry, self.live.contains_key(&record.tx))
             {
-                let (tx, prev, entry) = (record.tx, record.prev, Entry::Update(update));
-                self.undo.insert(at, Record { tx, prev, entry });
+                let (tx, prev, entry) = (record.tx, record.prev, Logged::Update(update));
+                self.undo.insert(at, SalRecord { tx, prev, entry });
                 self.locks.insert(update.key, tx);
             }
-            let (Entry::Update(update)
-            | Entry::RollLogBuffer(update)
-            | Entry::RollFlushedSet(update)) = record.entry
+            let (Logged::Update(update)
+            | Logged::RollLogBuffer(update)
+            | Logged::RollFlushedSet(update)) = record.entry
             else {
                 continue;
             };
@@ -44,7 +48,7 @@ impl Transactions {
                 now = self.put(now, *lsn, update.key, update.new, known, set)?;
                 self.restart.redone += 1;
             }
-            if let (Entry::Update(_), Some(_)) = (&record.entry, self.live.get(&record.tx)) {
+            if let (Logged::Update(_), Some(_)) = (&record.entry, self.live.get(&record.tx)) {
                 self.undo.insert(*lsn, record.clone());
                 self.locks.insert(update.key, record.tx);
             }
@@ -89,14 +93,14 @@ impl Transactions {
     }
 
     /// The tables as they were when the power went, from the last checkpoint on.
-    fn analyse(&mut self, found: &Found) {
+    fn analyse(&mut self, found: &LocatedRecords) {
         for (lsn, record) in found {
             let (lsn, tx) = (*lsn, record.tx);
             if lsn < self.ring.checkpoint {
                 continue;
             }
             match &record.entry {
-                Entry::Checkpoint(live, dirty) if lsn == self.ring.checkpoint => {
+                Logged::Checkpoint(live, dirty) if lsn == self.ring.checkpoint => {
                     self.flushes = tx;
                     self.live = live
                         .iter()
@@ -104,22 +108,22 @@ impl Transactions {
                         .collect();
                     self.dirty = dirty.iter().copied().collect();
                 }
-                Entry::Update(update)
-                | Entry::RollLogBuffer(update)
-                | Entry::RollFlushedSet(update) => {
+                Logged::Update(update)
+                | Logged::RollLogBuffer(update)
+                | Logged::RollFlushedSet(update) => {
                     let live = self.live.entry(tx).or_insert((lsn, lsn));
                     // An undo that was logged says what is to be undone next.
                     let last = match record.entry {
-                        Entry::Update(_) => lsn,
+                        Logged::Update(_) => lsn,
                         _ => record.prev,
                     };
                     *live = (live.0.min(lsn), last);
                     self.dirty.entry(update.set).or_insert(lsn);
                 }
-                Entry::Commit | Entry::Ended => {
+                Logged::Commit | Logged::Ended => {
                     self.live.remove(&tx);
                 }
-                Entry::BeginFlush(sets, covers) => {
+                Logged::BeginFlush(sets, covers) => {
                     self.flushes = tx;
                     if is_closed(found, lsn) || self.flaw == Flaw::EndIgnored {
                         for &set in sets {
@@ -127,25 +131,28 @@ impl Transactions {
                         }
                     }
                 }
-                Entry::Checkpoint(..) | Entry::Page(..) | Entry::EndFlush | Entry::Carried(..) => {}
+                Logged::Checkpoint(..)
+                | Logged::Page(..)
+                | Logged::EndFlush
+                | Logged::Carried(..) => {}
             }
         }
     }
 }
 
 /// Whether the flush that begins at a place was closed.
-fn is_closed(found: &Found, begin: Lsn) -> bool {
+fn is_closed(found: &LocatedRecords, begin: Lsn) -> bool {
     let from = found.partition_point(|(lsn, _)| *lsn <= begin);
     let rest = found[from..].iter().map(|(_, record)| &record.entry);
-    let mut rest = rest.skip_while(|entry| matches!(entry, Entry::Page(..)));
-    matches!(rest.next(), Some(Entry::EndFlush))
+    let mut rest = rest.skip_while(|entry| matches!(entry, Logged::Page(..)));
+    matches!(rest.next(), Some(Logged::EndFlush))
 }
 
 /// Writes the pages of closed flushes again, each as the last one left it.
 pub(super) fn redo_pages(
     store: &mut dyn Store,
     skip: u32,
-    found: &Found,
+    found: &LocatedRecords,
     flaw: Flaw,
     restart: &mut Restart,
     now: Nanos,
@@ -154,12 +161,12 @@ pub(super) fn redo_pages(
     let mut closed = false;
     for (lsn, record) in found {
         match &record.entry {
-            Entry::BeginFlush(..) => {
+            Logged::BeginFlush(..) => {
                 closed = is_closed(found, *lsn);
                 restart.open_flushes += u64::from(!closed);
                 closed |= flaw == Flaw::EndIgnored;
             }
-            Entry::Page(at, page) if closed => {
+            Logged::Page(at, page) if closed => {
                 pages.insert(Lpn(at.0 + skip), page);
             }
             _ => {}
