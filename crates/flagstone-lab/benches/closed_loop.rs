@@ -76,7 +76,7 @@ fn main() -> ExitCode {
             measured: Span::Transactions(transactions),
             workload: "tpcc".into(),
         };
-        let options = pages::Options::new(Scale::standard(WAREHOUSES), 1);
+        let options = pages::PagesOptions::new(Scale::standard(WAREHOUSES), 1);
         let run = Pages::new(&options)
             .map_err(|error| error.to_string())
             .and_then(|mut pages| closed.run(&mut pages).map_err(|error| error.to_string()));

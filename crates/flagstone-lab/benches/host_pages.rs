@@ -153,7 +153,7 @@ fn measure(kind: Kind, mebibytes: u32, summary_pages: bool, slice: u64) -> Resul
         let done = spent.add(|| steady::run(&mut device, &workload, now));
         now = done.map_err(|error| error.to_string())?.now;
     }
-    let host_pages = device.host_stats().pages_written;
+    let host_pages = device.request_stats().pages_written;
     let chip = device.ftl().flash().model().expect("a chip was put in");
     let held = chip.memory_bytes() + device.memory().iter().map(|(_, bytes)| bytes).sum::<u64>();
     let flash_pages = f64::from(geometry.pages());

@@ -7,7 +7,7 @@ use crate::device::DeviceSpec;
 use crate::image;
 use crate::trace::block::fio::Waits;
 use crate::trace::block::time::TimeUnit;
-use crate::trace::block::{Options, blkparse, disksim, fio, msr};
+use crate::trace::block::{BlockOptions, blkparse, disksim, fio, msr};
 use crate::trace::input::ImportError;
 use crate::trace::{Trace, bpftrace, file, waldump};
 use flagstone::commit::Kind;
@@ -22,31 +22,31 @@ type Import = fn(&[u8]) -> Result<Trace, ImportError>;
 /// Every importer, and fio once for each meaning of its waits.
 pub const IMPORTS: [(&str, Import); 7] = [
     ("waldump", |text| {
-        Ok(waldump::import(text, &waldump::Options::default())?.0)
+        Ok(waldump::import(text, &waldump::WalOptions::default())?.0)
     }),
     ("bpftrace", |text| {
-        let options = bpftrace::Options {
+        let options = bpftrace::ReadOptions {
             page_bytes: 8192,
             relation_names: BTreeMap::new(),
         };
         Ok(bpftrace::import(text, &options)?.0)
     }),
     ("disksim", |text| {
-        Ok(disksim::import(text, &Options::new(4096), TimeUnit::Seconds, 512)?.0)
+        Ok(disksim::import(text, &BlockOptions::new(4096), TimeUnit::Seconds, 512)?.0)
     }),
     ("msr", |text| {
-        Ok(msr::import(text, &Options::new(512), None)?.0)
+        Ok(msr::import(text, &BlockOptions::new(512), None)?.0)
     }),
     ("blkparse", |text| {
-        Ok(blkparse::import(text, &Options::new(4096), blkparse::Action::Issue)?.0)
+        Ok(blkparse::import(text, &BlockOptions::new(4096), blkparse::Action::Issue)?.0)
     }),
     ("fio", |text| {
-        Ok(fio::import(text, &Options::new(4096), Some(Waits::ForUs))?.0)
+        Ok(fio::import(text, &BlockOptions::new(4096), Some(Waits::ForUs))?.0)
     }),
     ("fio, any rate", |text| {
-        let options = Options {
+        let options = BlockOptions {
             any_rate: true,
-            ..Options::new(1 << 20)
+            ..BlockOptions::new(1 << 20)
         };
         Ok(fio::import(text, &options, None)?.0)
     }),

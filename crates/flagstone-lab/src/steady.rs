@@ -110,7 +110,7 @@ fn drive(
     now: Nanos,
     mut next: impl FnMut(&mut Run<'_>) -> Result<u64, DeviceError>,
 ) -> Result<Done, RunError> {
-    let before = *device.host_stats();
+    let before = *device.request_stats();
     let mut run = Run {
         device,
         done: Done {
@@ -132,7 +132,7 @@ fn drive(
         completed: done.reads + done.writes,
         error,
     })?;
-    let after = *device.host_stats();
+    let after = *device.request_stats();
     let completed = (
         after.pages_read + after.pages_written - before.pages_read - before.pages_written,
         after.committed - before.committed,

@@ -77,7 +77,7 @@ fn run(kind: Kind) -> Result<Outcome, DeviceError> {
         clients[client] = done;
     }
 
-    let (host, stats) = (*device.host_stats(), device.stats());
+    let (host, stats) = (*device.request_stats(), device.stats());
     let end = clients.into_iter().max();
     let programs = stats.total(Operation::Program) + stats.total(Operation::Reprogram);
     Ok(Outcome {

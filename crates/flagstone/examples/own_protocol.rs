@@ -259,7 +259,7 @@ fn cut(at: u64, hasty: bool) -> Result<Option<bool>, DeviceError> {
 fn main() -> Result<(), DeviceError> {
     let mut device = open(chip(), false)?;
     work(&mut device, &mut 0)?;
-    let (host, stats) = (*device.host_stats(), device.stats());
+    let (host, stats) = (*device.request_stats(), device.stats());
     let programs = stats.total(Operation::Program) as f64 / host.committed as f64;
     let (name, collections) = (device.info().name, stats.collections);
     println!("{name}: {programs:.1} programs a transaction, {collections} collections");

@@ -5,7 +5,7 @@ use flagstone::commit::Kind;
 use flagstone::host::{HostError, Stack};
 use flagstone::index::IndexKind;
 use flagstone_lab::campaign::{
-    Below, CHUNK_CUTS, Campaign, Cuts, Faults, Findings, Plan, Record, Sabotage, Subject, tell,
+    Below, CHUNK_CUTS, Campaign, Cuts, Faults, Findings, Plan, Sabotage, Subject, Tally, tell,
 };
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -159,9 +159,9 @@ fn long(plan: &Plan, folder: &Path, json: bool) -> Result<ExitCode, Failure> {
     let bar = progress_bar(plan.cuts, "long campaign");
     let records = plan.run(folder, &|cuts| bar.inc(cuts))?;
     bar.finish_and_clear();
-    let mut total = Record {
+    let mut total = Tally {
         subject: "all".into(),
-        ..Record::default()
+        ..Tally::default()
     };
     for record in records {
         print_record(&record, json);
@@ -171,7 +171,7 @@ fn long(plan: &Plan, folder: &Path, json: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(total.violations > 0)))
 }
 
-fn print_record(record: &Record, json: bool) {
+fn print_record(record: &Tally, json: bool) {
     if json {
         return say(&json!(record).to_string());
     }

@@ -11,7 +11,7 @@ use super::{Failure, protocols_of, share};
 use flagstone::commit::{Isolation, Kind, Options};
 use flagstone_lab::device::{DeviceSpec, presets};
 use flagstone_lab::image;
-use flagstone_lab::replay::{Record, Script, Setup, Source, script_of};
+use flagstone_lab::replay::{ReplayRecord, Script, Setup, Source, script_of};
 use flagstone_lab::trace::{Trace, file};
 use flagstone_lab::workload::{Pattern, Workload};
 use report::{Printed, report, run_all};
@@ -219,7 +219,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     });
     let suits =
         |subject: &Subject<'_>, device: &DeviceSpec| capacity(&subject.kind, device).is_ok();
-    let about = |record: &Record| {
+    let about = |record: &ReplayRecord| {
         vec![
             format!(
                 "{}: {} committed and {} rolled back transactions, {} page writes, {}",
@@ -234,7 +234,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let printed = Printed {
         columns: replayed::COLUMNS,
-        structures: Record::STRUCTURES,
+        structures: ReplayRecord::STRUCTURES,
         about: &about,
         reasons: replayed::reasons,
     };

@@ -4,7 +4,7 @@ use super::{Failure, device, progress_bar, protocol_of, say, unknown};
 use clap::builder::PossibleValuesParser;
 use flagstone::index::{COMMON, IndexError, IndexKind, Info, Settings};
 use flagstone_lab::indexing::{
-    Access, Bench, BenchError, IndexRecord, KeyKind, Options, Place, Plan, Step, WORKLOADS,
+    Access, Bench, BenchError, BenchOptions, IndexRecord, KeyKind, Place, Plan, Step, WORKLOADS,
 };
 use flagstone_store::FileOptions;
 use serde_json::json;
@@ -144,7 +144,7 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
         return Err(unknown(&format!("setting of {kind}"), name, &names));
     }
     let keys = args.keys.as_deref().map(KeyKind::by_name).transpose();
-    let options = Options {
+    let options = BenchOptions {
         records: args.records,
         operations: args.operations,
         search_shares: args.searches.clone(),

@@ -176,15 +176,15 @@ fn waits() -> impl TypedValueParser<Value = Waits> {
 
 fn page_bytes(text: &str) -> Result<u32, String> {
     let number = text.parse().map_err(|_| "not a number".to_string())?;
-    block::Options::new(number)
+    block::BlockOptions::new(number)
         .check()
         .map_err(|error| error.to_string())?;
     Ok(number)
 }
 
 impl BlockArgs {
-    fn options(&self) -> block::Options {
-        block::Options {
+    fn options(&self) -> block::BlockOptions {
+        block::BlockOptions {
             page_bytes: self.page_bytes,
             max_request_bytes: self.max_request_bytes,
             any_rate: self.any_rate,
@@ -206,7 +206,7 @@ pub(crate) fn run(args: TraceArgs) -> Result<ExitCode, Failure> {
 fn import(from: Import) -> Result<(), Failure> {
     match from {
         Import::Waldump(args) => {
-            let options = waldump::Options {
+            let options = waldump::WalOptions {
                 page_bytes: args.page_bytes,
                 forks: if args.forks == "all" {
                     Forks::All
@@ -214,7 +214,7 @@ fn import(from: Import) -> Result<(), Failure> {
                     Forks::Main
                 },
                 keep_unfinished: args.keep_unfinished,
-                ..waldump::Options::default()
+                ..waldump::WalOptions::default()
             };
             import_with(&args.files, |input| {
                 let (trace, report) = waldump::import(input, &options)?;
@@ -249,7 +249,10 @@ fn import(from: Import) -> Result<(), Failure> {
 
 fn import_block(
     args: &BlockArgs,
-    importer: impl FnOnce(&mut Input, &block::Options) -> Result<(Trace, block::Report), ImportError>,
+    importer: impl FnOnce(
+        &mut Input,
+        &block::BlockOptions,
+    ) -> Result<(Trace, block::Report), ImportError>,
 ) -> Result<(), Failure> {
     let options = args.options();
     import_with(&args.files, |input| {

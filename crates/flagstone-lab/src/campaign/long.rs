@@ -55,7 +55,7 @@ pub struct Violation {
 
 /// What a chunk did and found, or several of one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Record {
+pub struct Tally {
     /// What was broken.
     pub subject: String,
     /// Runs carried out.
@@ -123,8 +123,8 @@ pub enum LongError {
     Output(#[from] OutputError),
 }
 
-impl Record {
-    fn of(subject: String, findings: &Findings) -> Record {
+impl Tally {
+    fn of(subject: String, findings: &Findings) -> Tally {
         let Work {
             cuts,
             cuts_in_recovery,
@@ -137,7 +137,7 @@ impl Record {
             run_id: id.to_string(),
             what: what.clone(),
         });
-        Record {
+        Tally {
             subject,
             runs: findings.runs,
             cuts,
@@ -151,7 +151,7 @@ impl Record {
     }
 
     /// Adds what others did and found.
-    pub fn add(&mut self, other: Record) {
+    pub fn add(&mut self, other: Tally) {
         self.runs += other.runs;
         self.cuts += other.cuts;
         self.cuts_in_recovery += other.cuts_in_recovery;
@@ -219,13 +219,13 @@ impl Plan {
         &self,
         folder: &Path,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<Vec<Record>, LongError> {
+    ) -> Result<Vec<Tally>, LongError> {
         self.open(folder)?;
         let subjects = 0..self.subjects.len();
-        let mut all: Vec<Record> = subjects
-            .map(|index| Record {
+        let mut all: Vec<Tally> = subjects
+            .map(|index| Tally {
                 subject: self.name(index),
-                ..Record::default()
+                ..Tally::default()
             })
             .collect();
         let (mut chunk, mut drawn) = (0, 0);
@@ -239,7 +239,7 @@ impl Plan {
                     record
                 }
                 None => {
-                    let record = Record::of(self.name(index), &campaign.run(progress));
+                    let record = Tally::of(self.name(index), &campaign.run(progress));
                     write(&path, &record)?;
                     record
                 }

@@ -27,7 +27,7 @@ mod story;
 mod tests;
 
 pub use faults::Faults;
-pub use long::{CHUNK_CUTS, LongError, Plan, Record, Violation};
+pub use long::{CHUNK_CUTS, LongError, Plan, Tally, Violation};
 pub use run_id::{BaseId, Fall, RunId, RunIdError};
 pub use sabotage::Sabotage;
 pub use story::tell;

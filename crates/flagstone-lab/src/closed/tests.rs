@@ -1,7 +1,7 @@
 //! Runs on small devices with every stack, and databases that make mistakes, which must be noticed.
 
 use super::*;
-use crate::replay::{Latency, Record, Script, script_of};
+use crate::replay::{Latency, ReplayRecord, Script, script_of};
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Pages};
 use crate::workload::{Pattern, Workload};
@@ -47,9 +47,9 @@ fn tpcc(closed: &Closed) -> Pages {
         customers: 60,
         items: 200,
     };
-    let options = pages::Options {
+    let options = pages::PagesOptions {
         page_bytes: closed.device.geometry.page_bytes,
-        ..pages::Options::new(scale, 5)
+        ..pages::PagesOptions::new(scale, 5)
     };
     Pages::new(&options).expect("a small database")
 }
@@ -77,7 +77,7 @@ fn every_stack_runs_every_transaction_to_its_end_and_the_same_twice() {
             "{stack}"
         );
     }
-    structures.retain(|name| !Record::STRUCTURES.contains(name));
+    structures.retain(|name| !ReplayRecord::STRUCTURES.contains(name));
     let known = ClosedRecord::STRUCTURES.iter().copied();
     assert_eq!(structures, known.collect());
 }

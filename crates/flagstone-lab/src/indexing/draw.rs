@@ -201,7 +201,7 @@ impl Chooser {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Options;
+    use super::super::plan::BenchOptions;
     use super::*;
     use flagstone::index::IndexKind;
     use std::collections::BTreeSet;
@@ -209,9 +209,9 @@ mod tests {
     fn plan(name: &str, records: u64) -> Plan {
         Plan::new(
             name,
-            &Options {
+            &BenchOptions {
                 records,
-                ..Options::default()
+                ..BenchOptions::default()
             },
         )
         .unwrap()

@@ -20,7 +20,7 @@ mod record;
 pub use draw::{Draw, Operation};
 pub use keys::{KeyKind, Keys};
 pub use place::Place;
-pub use plan::{Access, LoadOrder, Mix, Options, Plan, Step, WORKLOADS};
+pub use plan::{Access, BenchOptions, LoadOrder, Mix, Plan, Step, WORKLOADS};
 pub use record::{IndexRecord, Window};
 
 use crate::stopwatch::Stopwatch;
@@ -338,9 +338,9 @@ mod tests {
     use flagstone_store::FileOptions;
 
     fn bench(workload: &str, records: u64) -> Bench {
-        let options = Options {
+        let options = BenchOptions {
             records,
-            ..Options::default()
+            ..BenchOptions::default()
         };
         Bench {
             index: IndexKind::Extendible,

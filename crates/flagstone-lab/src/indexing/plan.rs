@@ -102,7 +102,7 @@ pub struct Plan {
 
 /// What a workload may be told besides its name.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Options {
+pub struct BenchOptions {
     /// Keys at the end of a trace that inserts, else those that are loaded.
     pub records: u64,
     /// Operations of a window [default: the workload's].
@@ -190,7 +190,7 @@ impl Plan {
     ///
     /// # Errors
     /// No such workload, with the one that was probably meant; numbers that make no sense.
-    pub fn new(name: &str, options: &Options) -> Result<Plan, String> {
+    pub fn new(name: &str, options: &BenchOptions) -> Result<Plan, String> {
         let names: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
         if !names.contains(&name) {
             return Err(no_such("workload", name, &names));
@@ -272,7 +272,7 @@ impl Plan {
         self.load + self.steps.iter().map(inserted).sum::<u64>()
     }
 
-    fn ycsb(&mut self, kind: &str, options: &Options) {
+    fn ycsb(&mut self, kind: &str, options: &BenchOptions) {
         let zipf = Access::Zipf(0.99);
         let half = 0.5;
         let none = Mix::default();
@@ -332,7 +332,7 @@ impl Plan {
 
     /// [LazyBtree] §5.1. All four insert the same keys: the authors who are new. In the mixes they
     /// are 60 % of the updates.
-    fn lazy(&mut self, kind: &str, options: &Options) {
+    fn lazy(&mut self, kind: &str, options: &BenchOptions) {
         self.keys = KeyKind::Names;
         self.load = (options.records as f64 * INITIAL).round() as u64;
         let (load, mixture) = kind.split_once('-').expect("a listed name");
@@ -356,7 +356,7 @@ impl Plan {
     }
 
     /// [SAL] §4.
-    fn sal(&mut self, trace: &str, options: &Options) {
+    fn sal(&mut self, trace: &str, options: &BenchOptions) {
         let searches = Mix {
             search: 1.0,
             ..Mix::default()
@@ -452,10 +452,10 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn options(records: u64) -> Options {
-        Options {
+    fn options(records: u64) -> BenchOptions {
+        BenchOptions {
             records,
-            ..Options::default()
+            ..BenchOptions::default()
         }
     }
 
@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     fn numbers_that_nothing_comes_of_are_refused() {
-        let refused = |name: &str, change: fn(&mut Options)| {
+        let refused = |name: &str, change: fn(&mut BenchOptions)| {
             let mut options = options(1000);
             change(&mut options);
             Plan::new(name, &options).unwrap_err()

@@ -10,7 +10,7 @@ mod record;
 mod script;
 
 pub use load::Load;
-pub use record::{Causes, Erases, Latency, Record, Timing, by_cause, flash_by_cause};
+pub use record::{Causes, Erases, Latency, ReplayRecord, Timing, by_cause, flash_by_cause};
 pub(crate) use script::page_ratio;
 pub use script::{Script, ScriptError, Transaction};
 
@@ -219,7 +219,7 @@ impl Setup {
     ///
     /// # Errors
     /// What the protocol does not support, a script that does not fit, a device that stops.
-    pub fn run(&self, script: &Script, source: &Source) -> Result<Record, ReplayError> {
+    pub fn run(&self, script: &Script, source: &Source) -> Result<ReplayRecord, ReplayError> {
         script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
         let wall = Instant::now();
         let (device, filled) = self.filled()?;
@@ -235,7 +235,7 @@ impl Setup {
         (device, filled): &(Device, Nanos),
         script: &Script,
         source: &Source,
-    ) -> Result<Record, ReplayError> {
+    ) -> Result<ReplayRecord, ReplayError> {
         script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
         let wall = Instant::now();
         let device = device.duplicate(Box::new(chip_of(device.ftl()).clone()));
@@ -252,7 +252,7 @@ impl Setup {
         image: &Path,
         script: &Script,
         source: &Source,
-    ) -> Result<Record, ReplayError> {
+    ) -> Result<ReplayRecord, ReplayError> {
         script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
         let wall = Instant::now();
         let device = image::load(
@@ -287,7 +287,7 @@ impl Setup {
         wall: Instant,
         script: &Script,
         source: &Source,
-    ) -> Result<Record, ReplayError> {
+    ) -> Result<ReplayRecord, ReplayError> {
         let isolation = self.isolation()?;
         let aborted = self.aborts(script);
         // A device that was only filled has had time to prepare the blocks that are left.
@@ -318,14 +318,15 @@ impl Setup {
             script.transactions().len() as u64,
             "every transaction began"
         );
-        let host = *device.host_stats();
+        let host = *device.request_stats();
         assert_eq!(
             host.begun,
             host.committed + host.aborted,
             "the device agrees"
         );
         let erases = Erases::between(&erased_before, erase_counts(&device));
-        let mut record = Record::new(self, isolation, source, &device, &timings, start, erases);
+        let mut record =
+            ReplayRecord::new(self, isolation, source, &device, &timings, start, erases);
         let (recovery_ns, recovery_pages_read) = self.restart(device)?;
         record.recovery_ns = recovery_ns;
         record.recovery_pages_read = recovery_pages_read;

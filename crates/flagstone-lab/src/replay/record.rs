@@ -68,7 +68,7 @@ pub type Causes = BTreeMap<&'static str, u64>;
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Record {
+pub struct ReplayRecord {
     /// The protocol.
     pub protocol: &'static str,
     /// The form as printed instead of the repaired one.
@@ -166,7 +166,7 @@ pub struct Timing {
 }
 
 /// The operations of a kind for a cause, by the names of a record.
-pub fn by_cause(record: &Record, operation: Operation, cause: Cause) -> u64 {
+pub fn by_cause(record: &ReplayRecord, operation: Operation, cause: Cause) -> u64 {
     record
         .flash
         .get(operation.name())
@@ -189,7 +189,7 @@ pub fn flash_by_cause(stats: &Stats) -> BTreeMap<&'static str, Causes> {
     kinds.map(|op| (op.name(), of(op).collect())).collect()
 }
 
-impl Record {
+impl ReplayRecord {
     /// All structures in memory that a protocol may have, the names in
     /// [`memory_bytes`](Record::memory_bytes).
     pub const STRUCTURES: &[&str] = &[
@@ -223,14 +223,14 @@ impl Record {
         timings: &Timings,
         start: Nanos,
         erases: Erases,
-    ) -> Record {
-        let (stats, host) = (device.stats(), device.host_stats());
+    ) -> ReplayRecord {
+        let (stats, host) = (device.stats(), device.request_stats());
         let programs = stats.total(Operation::Program);
         let mapping = stats.count(Operation::Program, Cause::Mapping)
             + stats.count(Operation::Program, Cause::Log);
         let virtual_ns = timings.end.since(start).0;
         let load = setup.speedup.map(|_| timings.load());
-        Record {
+        ReplayRecord {
             protocol: setup.kind.info().name,
             as_published: setup.options.as_published,
             device: setup.device.name.clone(),
@@ -277,7 +277,7 @@ impl Record {
 
     /// The record without what depends on the machine: equal for equal configurations.
     #[must_use]
-    pub fn without_wall_clock(mut self) -> Record {
+    pub fn without_wall_clock(mut self) -> ReplayRecord {
         self.timing = None;
         self
     }

@@ -29,7 +29,7 @@ use super::input::ImportError;
 
 /// What all block importers need to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct BlockOptions {
     /// Bytes of a page; requests are cut at its multiples. A power of two from 512 to 1 MiB.
     pub page_bytes: u32,
     /// The longest read or write, in bytes: a longer one is taken for a misread line.
@@ -39,10 +39,10 @@ pub struct Options {
     pub any_rate: bool,
 }
 
-impl Options {
+impl BlockOptions {
     /// Options for pages of `page_bytes`, requests of at most 64 MiB, plausible rates.
-    pub fn new(page_bytes: u32) -> Options {
-        Options {
+    pub fn new(page_bytes: u32) -> BlockOptions {
+        BlockOptions {
             page_bytes,
             max_request_bytes: 64 << 20,
             any_rate: false,

@@ -51,7 +51,7 @@ END {{ clear(@fork); clear(@block); clear(@space); clear(@base); clear(@file); }
 
 /// How to import.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ReadOptions {
     /// Bytes of a page of the server, its `block_size`.
     pub page_bytes: u32,
     /// Names to use for relations, by `tablespace/database/file`.
@@ -127,7 +127,7 @@ struct Raw {
 /// # Errors
 /// [`ImportError`], with the line: the input cannot be read, a line is not the script's, or no
 /// transaction that touches a page ends in it.
-pub fn import(reader: impl BufRead, options: &Options) -> Result<(Trace, Report), ImportError> {
+pub fn import(reader: impl BufRead, options: &ReadOptions) -> Result<(Trace, Report), ImportError> {
     let mut report = Report::default();
     let mut pages = Pages::default();
     let mut raw = parse(reader, &mut pages, &mut report)?;
@@ -288,7 +288,7 @@ fn assemble(raw: &[Raw], report: &mut Report) -> Vec<Slot> {
 }
 
 /// Dense numbers for pages and transactions, and all events in the order of their times.
-fn number(slots: &[Slot], list: &[PageKey], options: &Options) -> Result<Trace, ImportError> {
+fn number(slots: &[Slot], list: &[PageKey], options: &ReadOptions) -> Result<Trace, ImportError> {
     if slots.is_empty() {
         return Err(ImportError::Whole(
             "no transaction that touches a page ends in what bpftrace printed".to_string(),
@@ -362,8 +362,8 @@ fn number(slots: &[Slot], list: &[PageKey], options: &Options) -> Result<Trace, 
 mod tests {
     use super::*;
 
-    fn options() -> Options {
-        Options {
+    fn options() -> ReadOptions {
+        ReadOptions {
             page_bytes: 8192,
             relation_names: BTreeMap::from([("1663/5/16396".to_string(), "stock".to_string())]),
         }

@@ -18,7 +18,7 @@
 //! them. One that was rolled back writes an abort record of its own, and nothing in the text says
 //! whose it was, so it is an aborted transaction of its own.
 //!
-//! **Forks.** Only the main fork is taken unless [`Options::forks`] says otherwise. The free space
+//! **Forks.** Only the main fork is taken unless [`WalOptions::forks`] says otherwise. The free space
 //! map changes without log records, and the visibility map is named when a bit is set but not when
 //! it is cleared: the text shows an arbitrary part of what happens to either, so their pages would
 //! distort the counts of pages a transaction rather than complete them. They are counted.
@@ -48,7 +48,7 @@ pub enum Forks {
 
 /// How to import.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct WalOptions {
     /// Bytes of a page of the server, its `block_size`.
     pub page_bytes: u32,
     /// Which forks to take.
@@ -61,9 +61,9 @@ pub struct Options {
     pub relation_names: BTreeMap<String, String>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for WalOptions {
+    fn default() -> WalOptions {
+        WalOptions {
             page_bytes: 8192,
             forks: Forks::Main,
             keep_unfinished: false,
@@ -180,7 +180,7 @@ impl Report {
 /// [`ImportError`], with the line: the input cannot be read, a line is not `pg_waldump`'s, or no
 /// transaction ends in it. A last line without its end is skipped and reported, for the output may
 /// have been cut while it was written.
-pub fn import(reader: impl BufRead, options: &Options) -> Result<(Trace, Report), ImportError> {
+pub fn import(reader: impl BufRead, options: &WalOptions) -> Result<(Trace, Report), ImportError> {
     let mut report = Report {
         unfinished_kept: options.keep_unfinished,
         ..Report::default()

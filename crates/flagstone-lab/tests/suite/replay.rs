@@ -4,7 +4,7 @@ use flagstone::commit::{Isolation, Kind, Options};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::nand::Cell;
 use flagstone_lab::device::DeviceSpec;
-use flagstone_lab::replay::{Record, Setup, Source, by_cause, script_of};
+use flagstone_lab::replay::{ReplayRecord, Setup, Source, by_cause, script_of};
 use flagstone_lab::workload::{Pattern, Workload};
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ fn workload() -> Workload {
     }
 }
 
-fn run(setup: &Setup) -> Record {
+fn run(setup: &Setup) -> ReplayRecord {
     let script = script_of(&workload()).expect("a workload");
     setup
         .run(&script, &source())
@@ -77,7 +77,8 @@ fn every_protocol_plays_every_transaction_and_counts_the_same_twice() {
             host <= first.host_pages_written,
             "{kind}: {host} programs for the host"
         );
-        let json = |record: Record| serde_json::to_string(&record.without_wall_clock()).unwrap();
+        let json =
+            |record: ReplayRecord| serde_json::to_string(&record.without_wall_clock()).unwrap();
         assert_eq!(json(first), json(run(&setup(kind))), "{kind}");
     }
 }
@@ -93,7 +94,7 @@ fn every_structure_in_memory_has_a_name_that_is_known() {
             found.extend(device.memory().into_iter().map(|(name, _)| name));
         }
     }
-    assert_eq!(found, Record::STRUCTURES.iter().copied().collect());
+    assert_eq!(found, ReplayRecord::STRUCTURES.iter().copied().collect());
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn an_open_loop_measures_from_the_arrival() {
     let (rushed, calm) = (open(1.0), open(0.0001));
     assert!(rushed.response_ns.mean > 10.0 * calm.response_ns.mean);
     assert!(calm.virtual_ns > 20_000_000_000);
-    let load = |record: &Record| (record.saturated, record.arrivals_tps.unwrap().round());
+    let load = |record: &ReplayRecord| (record.saturated, record.arrivals_tps.unwrap().round());
     assert_eq!(load(&rushed), (Some(true), 1_000_000.0));
     assert_eq!(load(&calm), (Some(false), 100.0));
     assert!(rushed.backlog_after.unwrap() > 1_500.0);
@@ -200,7 +201,7 @@ fn copies_within_a_plane_leave_the_channel_to_others() {
         run(&setup)
     };
     let (across, within) = (copying(false), copying(true));
-    let copies = |record: &Record| by_cause(record, Operation::Program, Cause::Gc);
+    let copies = |record: &ReplayRecord| by_cause(record, Operation::Program, Cause::Gc);
     assert!(copies(&within) > 1_000);
     assert!(within.virtual_ns < across.virtual_ns * 9 / 10);
 }

@@ -84,10 +84,10 @@ impl Watch {
                 let end = server::mark(session.client())?;
                 server::flush(session.client())?;
                 observer.step("reading the log");
-                let options = waldump::Options {
+                let options = waldump::WalOptions {
                     page_bytes: server.page_bytes,
                     relation_names: server::relation_names(session.client())?,
-                    ..waldump::Options::default()
+                    ..waldump::WalOptions::default()
                 };
                 let imported = wal.read(start, end, |text| waldump::import(text, &options))?;
                 let (trace, report) = imported.map_err(|error| RecordError::Import {
@@ -115,7 +115,7 @@ impl Watch {
             Watch::Probes(running) => {
                 let seen = running.finish()?;
                 observer.step("reading what bpftrace saw");
-                let options = bpftrace::Options {
+                let options = bpftrace::ReadOptions {
                     page_bytes: server.page_bytes,
                     relation_names: server::relation_names(session.client())?,
                 };

@@ -153,7 +153,7 @@ impl Device {
     }
 
     /// Counters of the host's requests since the start.
-    pub fn host_stats(&self) -> &RequestStats {
+    pub fn request_stats(&self) -> &RequestStats {
         &self.host
     }
 

@@ -3,9 +3,9 @@
 use super::standing::{Figure, Measured, Row, Standing};
 use super::table::{Cell, Column, hundredths, millis, tenths, whole};
 use flagstone::ftl::{Cause, Operation};
-use flagstone_lab::replay::{Latency, Record, by_cause};
+use flagstone_lab::replay::{Latency, ReplayRecord, by_cause};
 
-impl Measured for Record {
+impl Measured for ReplayRecord {
     fn name(&self) -> &str {
         self.protocol
     }
@@ -43,7 +43,7 @@ impl Measured for Record {
     }
 }
 
-pub(super) const COLUMNS: &[Column<Record>] = &[
+pub(super) const COLUMNS: &[Column<ReplayRecord>] = &[
     Column {
         heading: "protocol",
         says: "the commit protocol",
@@ -171,22 +171,22 @@ fn kib(bytes: f64) -> String {
 }
 
 /// Pages programmed or reprogrammed to commit, for each committed transaction.
-fn commit_programs(record: &Record) -> f64 {
+fn commit_programs(record: &ReplayRecord) -> f64 {
     let reprograms = by_cause(record, Operation::Reprogram, Cause::Commit) as f64;
     record.programs_per_transaction(Cause::Commit)
         + reprograms / record.transactions_committed.max(1) as f64
 }
 
-fn upkeep(record: &Record) -> f64 {
+fn upkeep(record: &ReplayRecord) -> f64 {
     record.programs_per_transaction(Cause::Mapping) + record.programs_per_transaction(Cause::Log)
 }
 
 /// What a transaction costs under the first two protocols, in words.
-pub(super) fn reasons(standing: &Standing<'_, Record>) -> Vec<String> {
+pub(super) fn reasons(standing: &Standing<'_, ReplayRecord>) -> Vec<String> {
     standing.contenders().take(2).map(reason).collect()
 }
 
-fn reason(row: &Row<Record>) -> String {
+fn reason(row: &Row<ReplayRecord>) -> String {
     let besides = match (row.mean(commit_programs), row.mean(upkeep)) {
         (c, u) if c + u < 0.05 => "nothing is programmed besides the pages themselves".to_string(),
         (c, u) => format!("{c:.1} programs to commit and {u:.1} for mapping and log"),

@@ -14,7 +14,7 @@ use flagstone_lab::closed::{
     Closed, ClosedError, ClosedRecord, Plan, Played, Recorded, Recording, Span,
 };
 use flagstone_lab::device::DeviceSpec;
-use flagstone_lab::replay::{Latency, Record};
+use flagstone_lab::replay::{Latency, ReplayRecord};
 use std::process::ExitCode;
 
 /// The database above the device.
@@ -131,7 +131,7 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     };
     let printed = Printed {
         columns: COLUMNS,
-        structures: &[Record::STRUCTURES, ClosedRecord::STRUCTURES].concat(),
+        structures: &[ReplayRecord::STRUCTURES, ClosedRecord::STRUCTURES].concat(),
         about: &about,
         reasons: |_| Vec::new(),
     };

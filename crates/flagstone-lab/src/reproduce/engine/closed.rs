@@ -251,8 +251,9 @@ impl ClosedRun {
     }
 
     /// The workload.
-    fn options(&self, setup: &Closed) -> Result<pages::Options, RunError> {
-        let mut options = pages::Options::new(Scale::standard(self.warehouses.into()), self.seed);
+    fn options(&self, setup: &Closed) -> Result<pages::PagesOptions, RunError> {
+        let mut options =
+            pages::PagesOptions::new(Scale::standard(self.warehouses.into()), self.seed);
         options.page_bytes = setup.device.geometry.page_bytes;
         options.hot_fill = self.hot_fill;
         options.versions = self.versions;

@@ -3,7 +3,7 @@
 use super::replay::{by_name, device_of};
 use super::{Outcome, RunError};
 use crate::indexing::{
-    Bench, BenchError, IndexRecord, KeyKind, LoadOrder, Options, Place, Plan, Window,
+    Bench, BenchError, BenchOptions, IndexRecord, KeyKind, LoadOrder, Place, Plan, Window,
 };
 use flagstone::commit::Kind;
 use flagstone::index::{IndexKind, Settings};
@@ -156,7 +156,7 @@ impl IndexRun {
         };
         let keys = self.keys.as_deref().map(KeyKind::by_name).transpose();
         let keys = keys.map_err(|why| RunError::of("keys", why))?;
-        let options = Options {
+        let options = BenchOptions {
             records: self.scaled(self.records),
             operations: self.operations.map(|operations| self.scaled(operations)),
             search_shares: self.search_shares.clone(),

@@ -298,7 +298,7 @@ impl Library {
     }
 
     /// A history, and the source of transactions as it is after it.
-    fn lived(&self, options: &pages::Options, past: &Past) -> Lived {
+    fn lived(&self, options: &pages::PagesOptions, past: &Past) -> Lived {
         let lived: Lived = self.last_used(&self.histories, format!("{options:?} {past:?}"));
         lived.get_or_init(|| {
             let mut source = Pages::new(options).map_err(|error| error.to_string())?;

@@ -3,7 +3,7 @@
 use super::{Library, Outcome, RunError};
 use crate::device::DeviceSpec;
 use crate::nearest::no_such;
-use crate::replay::{Record, ReplayError, Setup, Source};
+use crate::replay::{ReplayError, ReplayRecord, Setup, Source};
 use flagstone::commit::{Device, Isolation, Kind, Options};
 use flagstone::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -221,8 +221,8 @@ thread_local! {
 fn with_filled(
     by: String,
     setup: &Setup,
-    run: impl FnOnce(&(Device, Nanos)) -> Result<Record, ReplayError>,
-) -> Result<Record, ReplayError> {
+    run: impl FnOnce(&(Device, Nanos)) -> Result<ReplayRecord, ReplayError>,
+) -> Result<ReplayRecord, ReplayError> {
     FILLED.with_borrow_mut(|kept| {
         if kept.as_ref().is_none_or(|(known, _)| *known != by) {
             // The old one goes before there is another.
@@ -235,7 +235,7 @@ fn with_filled(
 }
 
 /// What is measured, by the names that experiment files use.
-fn metrics(record: &Record) -> BTreeMap<String, f64> {
+fn metrics(record: &ReplayRecord) -> BTreeMap<String, f64> {
     let committed = record.transactions_committed.max(1) as f64;
     let gc_busy_ms = record.gc_busy_ns as f64 / 1e6;
     // What is programmed so that the mapping survives, for each page that the host wrote: summary

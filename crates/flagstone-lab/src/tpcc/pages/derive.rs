@@ -7,7 +7,7 @@ use super::super::{DISTRICTS, Scale};
 use super::book::{Book, Common, Order, Places, RECENT};
 use super::relation::Relation;
 use super::space::Space;
-use super::{Access, Options, Rid, Verb};
+use super::{Access, PagesOptions, Rid, Verb};
 use flagstone::units::Lpn;
 use rustc_hash::FxHashMap;
 
@@ -45,7 +45,7 @@ const BY_NUMBER: [Relation; 3] = [
 ];
 
 impl Database {
-    pub(super) fn new(options: &Options) -> Database {
+    pub(super) fn new(options: &PagesOptions) -> Database {
         let scale = options.scale;
         let common = Common::new(scale, options.seed);
         let districts = (scale.warehouses * DISTRICTS) as u64;

@@ -147,7 +147,7 @@ impl Sizes {
 
 /// What fixes a stream of transactions.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Options {
+pub struct PagesOptions {
     /// The database's size.
     pub scale: Scale,
     /// Bytes of a page, 1024 to 32768.
@@ -171,10 +171,10 @@ pub struct Options {
     pub sizes: Sizes,
 }
 
-impl Options {
+impl PagesOptions {
     /// PostgreSQL's pages, all of them full, and as much growth as asked for.
-    pub fn new(scale: Scale, seed: u64) -> Options {
-        Options {
+    pub fn new(scale: Scale, seed: u64) -> PagesOptions {
+        PagesOptions {
             scale,
             page_bytes: 8192,
             seed,
@@ -229,7 +229,7 @@ pub enum PagesError {
 /// Deals transactions to clients.
 #[derive(Debug, Clone)]
 pub struct Pages {
-    options: Options,
+    options: PagesOptions,
     constants: Constants,
     clients: Vec<Client>,
     database: Database,
@@ -243,7 +243,7 @@ impl Pages {
     ///
     /// # Errors
     /// Options that are impossible.
-    pub fn new(options: &Options) -> Result<Pages, PagesError> {
+    pub fn new(options: &PagesOptions) -> Result<Pages, PagesError> {
         let complain = |error: super::session::Error| PagesError::Scale(error.to_string());
         options.scale.check().map_err(complain)?;
         if !(1024..=32_768).contains(&options.page_bytes) {

@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Small pages and few rows, so that all of them fill up, split and move.
-fn small() -> Options {
+fn small() -> PagesOptions {
     let scale = Scale {
         warehouses: 2,
         customers: 60,
         items: 200,
     };
-    Options {
+    PagesOptions {
         page_bytes: 2048,
-        ..Options::new(scale, 7)
+        ..PagesOptions::new(scale, 7)
     }
 }
 
@@ -24,7 +24,7 @@ const CLIENTS: u32 = 5;
 /// Plays transactions one after the other and says what does not add up: records that are read or
 /// changed must be there, records that are inserted must not, and rows must have room. `forget`
 /// plays rolled back transactions as if they had committed.
-fn play(options: &Options, transactions: u64, forget: bool) -> Result<(), String> {
+fn play(options: &PagesOptions, transactions: u64, forget: bool) -> Result<(), String> {
     let mut pages = Pages::new(options).unwrap();
     let loaded = Loaded::of(&pages);
     let mut there: FxHashMap<Rid, bool> = FxHashMap::default();
@@ -76,7 +76,7 @@ fn play(options: &Options, transactions: u64, forget: bool) -> Result<(), String
 /// Which records the load wrote, from the pages' counters at the start.
 struct Loaded {
     slots: Vec<u16>,
-    options: Options,
+    options: PagesOptions,
 }
 
 impl Loaded {
@@ -121,7 +121,7 @@ impl Loaded {
 #[test]
 fn every_access_finds_what_the_transactions_before_it_left() {
     play(&small(), 6_000, false).unwrap();
-    let larger = Options {
+    let larger = PagesOptions {
         page_bytes: 8192,
         hot_fill: 1,
         ..small()
@@ -137,7 +137,7 @@ fn a_rollback_that_is_forgotten_is_found_out() {
 #[test]
 fn a_seed_fixes_all_accesses() {
     let deal = |seed| {
-        let mut pages = Pages::new(&Options { seed, ..small() }).unwrap();
+        let mut pages = Pages::new(&PagesOptions { seed, ..small() }).unwrap();
         let deal = |client| {
             let mut transaction = Transaction::default();
             pages.deal(client, false, &mut transaction).unwrap();
@@ -152,7 +152,7 @@ fn a_seed_fixes_all_accesses() {
 #[test]
 fn updates_of_a_row_go_round_its_versions_and_readers_meet_none_of_them() {
     let named = |versions: u16| {
-        let mut pages = Pages::new(&Options {
+        let mut pages = Pages::new(&PagesOptions {
             versions,
             ..small()
         })
@@ -193,7 +193,7 @@ fn updates_of_a_row_go_round_its_versions_and_readers_meet_none_of_them() {
 #[test]
 fn whoever_changes_a_heap_reads_it_first_if_asked_to() {
     let deal = |reads_first: bool| {
-        let options = Options {
+        let options = PagesOptions {
             reads_first,
             ..small()
         };
@@ -219,7 +219,7 @@ fn whoever_changes_a_heap_reads_it_first_if_asked_to() {
 #[test]
 fn clients_that_share_insertion_targets_meet_in_the_pages_that_are_added() {
     let meet = |insert_targets: u32| {
-        let mut pages = Pages::new(&Options {
+        let mut pages = Pages::new(&PagesOptions {
             insert_targets,
             ..small()
         })
@@ -265,7 +265,7 @@ fn what_is_written_names_its_transaction_and_access() {
 #[test]
 fn sizes_split_the_stream_in_two() {
     let count = |sizes| {
-        let mut pages = Pages::new(&Options { sizes, ..small() }).unwrap();
+        let mut pages = Pages::new(&PagesOptions { sizes, ..small() }).unwrap();
         let (mut transaction, mut written) = (Transaction::default(), Vec::new());
         let mut numbers = Vec::new();
         while transaction.number < 1_000 {
@@ -292,9 +292,9 @@ fn sizes_split_the_stream_in_two() {
 
 #[test]
 fn impossible_options_and_full_databases_are_refused_in_words() {
-    let refuse = |options: Options| Pages::new(&options).unwrap_err().to_string();
+    let refuse = |options: PagesOptions| Pages::new(&options).unwrap_err().to_string();
     let pages_max = 10;
-    let text = refuse(Options {
+    let text = refuse(PagesOptions {
         pages_max,
         ..small()
     });
@@ -303,14 +303,14 @@ fn impossible_options_and_full_databases_are_refused_in_words() {
         "{text}"
     );
     assert!(
-        refuse(Options {
+        refuse(PagesOptions {
             page_bytes: 512,
             ..small()
         })
         .contains("512")
     );
     assert!(
-        refuse(Options {
+        refuse(PagesOptions {
             hot_fill: 0,
             ..small()
         })
@@ -320,10 +320,10 @@ fn impossible_options_and_full_databases_are_refused_in_words() {
         warehouses: 0,
         ..small().scale
     };
-    assert!(refuse(Options { scale, ..small() }).contains("warehouse"));
+    assert!(refuse(PagesOptions { scale, ..small() }).contains("warehouse"));
 
     let pages_max = Pages::new(&small()).unwrap().pages() + 20;
-    let mut pages = Pages::new(&Options {
+    let mut pages = Pages::new(&PagesOptions {
         pages_max,
         ..small()
     })
@@ -341,7 +341,7 @@ fn impossible_options_and_full_databases_are_refused_in_words() {
 fn both() -> (Shape, Shape, Reads) {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/tpcc-postgres.parquet");
     let recorded = Shape::of_trace(&crate::trace::file::read(&data).unwrap());
-    let mut pages = Pages::new(&Options::new(Scale::standard(10), 1)).unwrap();
+    let mut pages = Pages::new(&PagesOptions::new(Scale::standard(10), 1)).unwrap();
     let (modelled, reads) = Shape::of_pages(&mut pages, 20, 30_000).unwrap();
     (recorded, modelled, reads)
 }

@@ -13,7 +13,7 @@ use std::io::BufRead;
 
 use super::collect::{Collector, Request, Times};
 use super::time::TimeUnit;
-use super::{Options, Report};
+use super::{BlockOptions, Report};
 use crate::trace::input::{ImportError, Lines};
 use crate::trace::{Op, Trace};
 
@@ -49,7 +49,7 @@ impl Action {
 /// [`ImportError`], with the line where there is one.
 pub fn import(
     reader: impl BufRead,
-    options: &Options,
+    options: &BlockOptions,
     action: Action,
 ) -> Result<(Trace, Report), ImportError> {
     let mut collector = Collector::new(options)?;

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap as HashMap;
 
 use super::time::TimeUnit;
-use super::{Options, Report};
+use super::{BlockOptions, Report};
 use crate::trace::check::MAX_COUNT;
 use crate::trace::input::{ImportError, Line};
 use crate::trace::{Event, Op, Relation, Trace};
@@ -64,7 +64,7 @@ pub(super) enum Times {
 
 /// Collects requests and turns them into a trace.
 pub(super) struct Collector<'a> {
-    options: &'a Options,
+    options: &'a BlockOptions,
     volumes: HashMap<String, u32>,
     requests: Vec<Pages>,
     /// What was seen so far.
@@ -72,7 +72,7 @@ pub(super) struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    pub(super) fn new(options: &'a Options) -> Result<Collector<'a>, ImportError> {
+    pub(super) fn new(options: &'a BlockOptions) -> Result<Collector<'a>, ImportError> {
         options.check()?;
         Ok(Collector {
             options,

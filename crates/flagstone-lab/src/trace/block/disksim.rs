@@ -8,7 +8,7 @@ use std::io::BufRead;
 
 use super::collect::{Collector, Request, Times};
 use super::time::TimeUnit;
-use super::{Options, Report};
+use super::{BlockOptions, Report};
 use crate::trace::input::{ImportError, Lines};
 use crate::trace::{Op, Trace};
 
@@ -18,7 +18,7 @@ use crate::trace::{Op, Trace};
 /// [`ImportError`], with the line where there is one.
 pub fn import(
     reader: impl BufRead,
-    options: &Options,
+    options: &BlockOptions,
     unit: TimeUnit,
     sector_bytes: u32,
 ) -> Result<(Trace, Report), ImportError> {

@@ -10,7 +10,7 @@ use std::io::BufRead;
 
 use super::collect::{Collector, Request, Times};
 use super::time::TimeUnit;
-use super::{Options, Report};
+use super::{BlockOptions, Report};
 use crate::trace::input::{ImportError, Lines};
 use crate::trace::{Op, Trace};
 
@@ -44,7 +44,7 @@ impl Waits {
 /// [`ImportError`], with the line where there is one.
 pub fn import(
     reader: impl BufRead,
-    options: &Options,
+    options: &BlockOptions,
     waits: Option<Waits>,
 ) -> Result<(Trace, Report), ImportError> {
     let mut collector = Collector::new(options)?;

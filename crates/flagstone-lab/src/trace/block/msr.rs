@@ -8,7 +8,7 @@ use std::io::BufRead;
 
 use super::collect::{Collector, Request, Times};
 use super::time::TimeUnit;
-use super::{Options, Report};
+use super::{BlockOptions, Report};
 use crate::trace::input::{ImportError, Lines};
 use crate::trace::{Op, Trace};
 
@@ -21,7 +21,7 @@ const FILETIMES_NS: std::ops::Range<u64> = 12_275_625_600_000_000_000..15_746_91
 /// [`ImportError`], with the line where there is one.
 pub fn import(
     reader: impl BufRead,
-    options: &Options,
+    options: &BlockOptions,
     unit: Option<TimeUnit>,
 ) -> Result<(Trace, Report), ImportError> {
     let mut collector = Collector::new(options)?;

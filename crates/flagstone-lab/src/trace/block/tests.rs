@@ -10,30 +10,30 @@ type Imported = Result<(Trace, Report), ImportError>;
 fn disksim(text: &str) -> Imported {
     disksim::import(
         text.as_bytes(),
-        &Options::new(4096),
+        &BlockOptions::new(4096),
         TimeUnit::Milliseconds,
         512,
     )
 }
 
 fn msr(text: &str) -> Imported {
-    msr::import(text.as_bytes(), &Options::new(4096), None)
+    msr::import(text.as_bytes(), &BlockOptions::new(4096), None)
 }
 
 fn blkparse(text: &str) -> Imported {
     blkparse::import(
         text.as_bytes(),
-        &Options::new(4096),
+        &BlockOptions::new(4096),
         blkparse::Action::Issue,
     )
 }
 
 fn fio(text: &str) -> Imported {
-    fio::import(text.as_bytes(), &Options::new(4096), None)
+    fio::import(text.as_bytes(), &BlockOptions::new(4096), None)
 }
 
 fn fio_waiting(text: &str, waits: Waits) -> Imported {
-    fio::import(text.as_bytes(), &Options::new(4096), Some(waits))
+    fio::import(text.as_bytes(), &BlockOptions::new(4096), Some(waits))
 }
 
 /// The events as `(microseconds, transaction, op, page)`.
@@ -149,7 +149,7 @@ fn disksim_lines_that_are_none_say_why() {
     );
     let odd = disksim::import(
         &b"0 0 0 8 0\n"[..],
-        &Options::new(3000),
+        &BlockOptions::new(3000),
         TimeUnit::Seconds,
         512,
     );
@@ -170,7 +170,7 @@ fn an_implausible_rate_names_the_units_that_would_do() {
     let burst: String = (0..200)
         .map(|n| format!("0.{n:06} 0 {} 8 0\n", n * 8))
         .collect();
-    let in_unit = |unit| disksim::import(burst.as_bytes(), &Options::new(4096), unit, 512);
+    let in_unit = |unit| disksim::import(burst.as_bytes(), &BlockOptions::new(4096), unit, 512);
     let said = failure(in_unit(TimeUnit::Milliseconds));
     assert!(
         said.starts_with("200 requests within 0.000000199 s cannot be right"),
@@ -187,7 +187,12 @@ fn an_implausible_rate_names_the_units_that_would_do() {
     let slow: String = (0..200)
         .map(|n| format!("{} 0 {} 8 0\n", n * 1000, n * 8))
         .collect();
-    let slow = disksim::import(slow.as_bytes(), &Options::new(4096), TimeUnit::Seconds, 512);
+    let slow = disksim::import(
+        slow.as_bytes(),
+        &BlockOptions::new(4096),
+        TimeUnit::Seconds,
+        512,
+    );
     assert!(failure(slow).contains("in ms 1.000, in us 1000.000"));
 
     let ages = disksim("0 0 0 8 0\n18446744073709 0 0 8 0\n");
@@ -195,9 +200,9 @@ fn an_implausible_rate_names_the_units_that_would_do() {
 
     let at_once = "7 0 0 8 0\n".repeat(200);
     assert!(failure(disksim(&at_once)).contains("all have the same time"));
-    let any = Options {
+    let any = BlockOptions {
         any_rate: true,
-        ..Options::new(4096)
+        ..BlockOptions::new(4096)
     };
     let taken = disksim::import(at_once.as_bytes(), &any, TimeUnit::Seconds, 512).unwrap();
     assert_eq!((taken.0.transactions, taken.1.requests_per_s), (200, None));
@@ -262,7 +267,7 @@ fn msr_lines_that_are_none_say_why() {
     }
     let rebased = msr::import(
         &b"0,hm,0,Write,0,512,1\n25,hm,0,Write,0,512,1\n"[..],
-        &Options::new(4096),
+        &BlockOptions::new(4096),
         Some(TimeUnit::Microseconds),
     );
     assert_eq!(events(&rebased)[2].0, 25);

@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap as HashMap;
 
 use super::record::{BlockReference, File, Fork};
-use super::{Forks, Options, Report};
+use super::{Forks, Report, WalOptions};
 use crate::trace::check::MAX_COUNT;
 use crate::trace::input::ImportError;
 use crate::trace::{Event, Op, Relation, Trace};
@@ -35,7 +35,7 @@ struct Slot {
 
 /// Collects records and turns them into a trace.
 pub(super) struct Assembler<'a> {
-    options: &'a Options,
+    options: &'a WalOptions,
     records: u64,
     /// The transaction of the record that is being read.
     current: Option<u32>,
@@ -54,7 +54,7 @@ pub(super) struct Assembler<'a> {
 }
 
 impl<'a> Assembler<'a> {
-    pub(super) fn new(options: &'a Options) -> Assembler<'a> {
+    pub(super) fn new(options: &'a WalOptions) -> Assembler<'a> {
         Assembler {
             options,
             records: 0,

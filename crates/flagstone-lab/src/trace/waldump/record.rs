@@ -36,7 +36,7 @@ pub const RESOURCE_MANAGERS: [&str; 22] = [
 
 /// The common part of a record.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Record<'a> {
+pub struct WalRecord<'a> {
     /// The resource manager.
     pub manager: &'a str,
     /// The transaction, 0 for none.
@@ -46,13 +46,13 @@ pub struct Record<'a> {
 }
 
 /// Takes a line apart that starts with `rmgr: `; nothing if it is not of the common shape.
-pub fn parse(line: &str) -> Option<Record<'_>> {
+pub fn parse(line: &str) -> Option<WalRecord<'_>> {
     let rest = line.strip_prefix("rmgr: ")?;
     let (manager, rest) = rest.split_once(" len (rec/tot):")?;
     let (_, rest) = rest.split_once(", tx:")?;
     let (xid, rest) = rest.split_once(", lsn: ")?;
     let (_, description) = rest.split_once(", desc: ")?;
-    Some(Record {
+    Some(WalRecord {
         manager: manager.trim_end(),
         xid: xid.trim_start().parse().ok()?,
         description,
@@ -106,7 +106,7 @@ pub fn block_references(text: &str, mut each: impl FnMut(BlockReference)) -> Res
 /// Whether a record's description can hold block references at all. Others carry text that a user
 /// chose (a message, the name of a prepared transaction or of a restore point), which may say
 /// anything.
-pub fn may_reference_blocks(record: &Record<'_>) -> bool {
+pub fn may_reference_blocks(record: &WalRecord<'_>) -> bool {
     match record.manager {
         "LogicalMessage" | "Transaction" => false,
         "XLOG" => record.description.starts_with("FPI"),

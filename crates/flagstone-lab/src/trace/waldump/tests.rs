@@ -32,17 +32,17 @@ fn commit(xid: u32, millisecond: u32) -> String {
 }
 
 fn imported(text: &str) -> (Trace, Report) {
-    with(text, &Options::default())
+    with(text, &WalOptions::default())
 }
 
-fn with(text: &str, options: &Options) -> (Trace, Report) {
+fn with(text: &str, options: &WalOptions) -> (Trace, Report) {
     let (trace, report) = import(text.as_bytes(), options).unwrap();
     trace.validate().unwrap();
     (trace, report)
 }
 
 fn failure(text: &str) -> String {
-    import(text.as_bytes(), &Options::default())
+    import(text.as_bytes(), &WalOptions::default())
         .unwrap_err()
         .to_string()
 }
@@ -214,10 +214,10 @@ fn other_forks_are_counted_or_become_relations_of_their_own() {
     );
 
     let names = BTreeMap::from([("1/2/3".to_string(), "stock".to_string())]);
-    let options = Options {
+    let options = WalOptions {
         forks: Forks::All,
         relation_names: names,
-        ..Options::default()
+        ..WalOptions::default()
     };
     let (trace, report) = with(&text, &options);
     let names: Vec<_> = trace.relations.iter().map(|r| r.name.as_str()).collect();
@@ -254,9 +254,9 @@ fn a_transaction_that_never_ends_is_dropped_with_its_pages_or_kept_as_aborted() 
 
     let (trace, report) = with(
         &text,
-        &Options {
+        &WalOptions {
             keep_unfinished: true,
-            ..Options::default()
+            ..WalOptions::default()
         },
     );
     assert_eq!(

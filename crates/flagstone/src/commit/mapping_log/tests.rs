@@ -45,7 +45,7 @@ fn the_pages_that_a_collection_moved_cost_one_log_page() {
         let logged = |device: &Device| device.stats().count(Operation::Program, Cause::Log);
         small.churn(0..PAGES, |device| logged(device) >= 400);
         small.check();
-        let commits = small.device().host_stats().committed;
+        let commits = small.device().request_stats().committed;
         let stats = small.device().stats();
         let (moved, collections) = (stats.relocated, stats.collections);
         let of_copies = stats.count(Operation::Program, Cause::Log) - commits;

@@ -200,7 +200,7 @@ impl RecordDevice {
     }
 
     /// What the host asked for since the start.
-    pub fn host_stats(&self) -> &RequestStats {
+    pub fn request_stats(&self) -> &RequestStats {
         &self.host
     }
 
