@@ -11,7 +11,7 @@
 
 mod client;
 mod driver;
-mod engine;
+mod backend;
 mod history;
 mod oracle;
 mod plan;
@@ -20,7 +20,7 @@ mod recorded;
 mod source;
 
 pub use driver::Driver;
-pub use engine::Backend;
+pub use backend::Backend;
 pub use history::{History, Past};
 pub use oracle::{Oracle, Violation};
 pub use plan::{Counted, Driven, DriverError, Plan, Span};
