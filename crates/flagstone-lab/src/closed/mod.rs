@@ -19,8 +19,8 @@ mod record;
 mod recorded;
 mod source;
 
-pub use driver::Driver;
 pub use backend::Backend;
+pub use driver::Driver;
 pub use history::{History, Past};
 pub use oracle::{Oracle, Violation};
 pub use plan::{Counted, Driven, DriverError, Plan, Span};

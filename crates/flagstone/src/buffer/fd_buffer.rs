@@ -1,4 +1,4 @@
-//! FD-buffer, reconstructed: a clean and a dirty pool, sized by what misses and writes cost.
+//! FD-buffer, reconstructed: a clean and a dirty pool, sized by the costs of misses and writes.
 //!
 //! Paper       [FDBuffer], of which only the abstract was at hand: it says that clean and dirty
 //!             pages have a pool each, and that the ratio of their sizes follows the asymmetry of

@@ -299,7 +299,7 @@ impl<T> Pool<T> {
         value
     }
 
-    /// Says that a page differs from what is on flash, or that it was written out.
+    /// Says that a page differs from the one on flash, or that it was written out.
     ///
     /// # Panics
     /// The page is not there.

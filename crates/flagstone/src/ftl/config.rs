@@ -206,7 +206,7 @@ impl Sizes {
         let slack = gc_threshold_blocks + 2 * planes + 1;
         let room = u64::from(good_blocks.saturating_sub(meta + slack)) * u64::from(data_pages);
         if u64::from(logical_pages) > room {
-            // What would do: less to keep free, or fewer pages on what is left.
+            // Advice: keep fewer blocks free, or offer fewer pages.
             let blocks = f64::from(geometry.blocks());
             let needed = meta + logical_pages.div_ceil(data_pages.max(1)) + 2 * planes + 1;
             let threshold = good_blocks.saturating_sub(needed);

@@ -348,7 +348,7 @@ impl Ftl {
         &self.stats
     }
 
-    /// Forgets what was counted so far.
+    /// Sets the counters to zero.
     pub fn reset_stats(&mut self) {
         self.stats = Stats::default();
     }
@@ -431,7 +431,8 @@ impl Ftl {
         Slot::decode(u32::from_le_bytes(self.map[at.index()]))
     }
 
-    /// Points a logical page somewhere else and says where it was. Does not change what is live.
+    /// Points a logical page to another version, and returns the old one. It does not change which
+    /// pages are live.
     #[inline]
     pub fn set_slot(&mut self, at: Lpn, slot: Slot) -> Slot {
         let old = std::mem::replace(&mut self.map[at.index()], slot.encode().to_le_bytes());
@@ -547,7 +548,7 @@ impl Ftl {
     /// Checks that the books agree: live pages, counts a block, candidates for collection.
     ///
     /// # Errors
-    /// Says what does not.
+    /// Names two that do not.
     pub fn check(&self) -> Result<(), String> {
         let mut candidates = 0;
         for (index, block) in self.blocks.iter().enumerate() {

@@ -25,7 +25,8 @@ pub fn log(bytes: &[u8]) -> bool {
     is_log(bytes) || parsed
 }
 
-/// A page of records, which comes back as it was; and what may stand behind one.
+/// A page of records, which comes back as it was; and a list of entries, which may stand behind
+/// one.
 pub fn page(bytes: &[u8]) -> bool {
     let listed = fuzz::list(bytes);
     let Ok(page) = Page::parse(bytes) else {

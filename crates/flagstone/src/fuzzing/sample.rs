@@ -1,4 +1,4 @@
-//! A small device with a history: what golden images are made of, and what fuzzing damages.
+//! A small device with a history. Golden images are made of it, and fuzzing damages it.
 
 use crate::commit::{Kind, Options};
 use crate::ftl::{Config, VictimPolicy};

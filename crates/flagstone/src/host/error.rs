@@ -1,4 +1,4 @@
-//! Why the host refused, and what to do about it.
+//! Why the host refused, with advice.
 
 use crate::commit::DeviceError;
 use crate::page::PageError;
@@ -31,7 +31,7 @@ pub enum HostError {
     PageFull {
         /// The page.
         page: Lpn,
-        /// Bytes that the page would take, with what live transactions may put back.
+        /// Bytes that the page would take, with the records that live transactions may put back.
         needed: usize,
         /// Bytes of a page.
         page_bytes: usize,

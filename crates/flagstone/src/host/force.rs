@@ -8,11 +8,11 @@
 //!             abort forgets frames and writes nothing. A restart is the device's.
 //!
 //! Invariants  1. A page in the pool is what its transaction sees: pages that were written out in a
-//!                transaction are read back in it until it ends, whoever asks.
+//!                transaction are read back in it until it ends, by any transaction.
 //!             2. At most one live transaction has changed a page (page locks).
 //!             3. As many transactions are live on the device as the protocol supports. Each holds
-//!                a place among the locks from its first write there until it ends, so that who
-//!                waits for one is in the wait-for graph.
+//!                a place among the locks from its first write there until it ends, so that a wait
+//!                for a place is in the graph of waits.
 //!             4. Protocols that take each page once in a transaction get it once.
 //!
 //! Recovery    the device's; pages hold committed records and nothing else

@@ -1,4 +1,4 @@
-//! Clients that drive a small host in virtual time, and a model of what it must hold.
+//! Clients that drive a small host in virtual time, and a model of its contents.
 
 use super::small_host::{Dice, PAGES, SLOTS, SmallHost, Value, is_power_loss, rid, rids};
 use super::{HostError, Rid, Step};
@@ -135,7 +135,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Time goes on; what was acknowledged until then counts.
+    /// Time goes on; commits that were acknowledged until then count.
     fn now(&mut self, now: Nanos) {
         self.small.now = self.small.now.max(now);
         let now = self.small.now;
@@ -285,8 +285,8 @@ impl Rig {
         Ok(())
     }
 
-    /// After a cut: starts again and says what is wrong, if anything is. The model then follows
-    /// what came back of the commits in doubt.
+    /// After a cut: restarts, and says what is wrong, if anything is. The model then takes over
+    /// those commits in doubt that came back.
     pub(super) fn recover(&mut self, cut: Option<Cut>) -> Result<(), String> {
         self.small.restart(cut);
         self.events.clear();

@@ -332,7 +332,7 @@ impl Buckets {
         Ok(self.cache.forget(now, page)?)
     }
 
-    /// Writes what changed, and the metadata.
+    /// Writes changed pages, and the metadata.
     pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
         let now = self.cache.write_all(now)?;
         let mut own = vec![0; buckets_head::SIZE];

@@ -326,10 +326,10 @@ pub trait Index {
     /// Says what does not hold, and where.
     fn check(&mut self) -> Result<(), String>;
 
-    /// What was counted.
+    /// The counters.
     fn stats(&self) -> IndexStats;
 
-    /// Forgets what was counted.
+    /// Sets the counters to zero.
     fn reset_stats(&mut self);
 
     /// Bytes of each structure in memory.
@@ -347,7 +347,7 @@ pub trait Index {
     fn into_store(self: Box<Self>) -> Box<dyn Store>;
 }
 
-/// In an implementation of [`Index`]: what is asked of the cache that it keeps in this field.
+/// In an implementation of [`Index`]: the methods that are those of the cache in this field.
 macro_rules! of_cache {
     ($($field:ident).+) => {
         fn stats(&self) -> $crate::index::IndexStats {

@@ -46,7 +46,7 @@ impl History {
     /// Plays it.
     ///
     /// # Errors
-    /// Says after which operation what differs.
+    /// Names the difference, and the operation after which it was found.
     pub(super) fn play(&self, mistake: Mistake) -> Result<(), String> {
         let store = Box::new(MemStore::new(self.page_bytes, 1 << 20));
         let opened = self.kind.open(store, &self.settings, Nanos::ZERO);

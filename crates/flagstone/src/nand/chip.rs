@@ -137,7 +137,7 @@ impl Chip {
         self.time.timing()
     }
 
-    /// Starts virtual time anew, with every plane idle: what a restart does.
+    /// Starts virtual time anew, with every plane idle, as after a restart.
     pub fn reset_time(&mut self) {
         self.time.reset();
     }

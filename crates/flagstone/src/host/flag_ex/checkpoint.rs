@@ -58,9 +58,9 @@ impl FlagEx {
         if self.log.room() >= needed {
             return Ok(Room::Enough);
         }
-        // A checkpoint writes out what has changed, and what live transactions keep stays. Its own
-        // records come out of what a restart needs, so it is taken where it makes room, and not
-        // each time that somebody asks again.
+        // A checkpoint writes changed pages out. Records that live transactions need stay in the
+        // log. Its own records take room that a restart needs. So it is taken only if it makes
+        // room, and not with each request.
         let kept_by = self.oldest_before();
         let oldest = kept_by.map_or(self.log.end(), |(since, _)| since);
         if self.log.room_from(oldest) >= needed + 2 * BARE {

@@ -48,7 +48,7 @@
 //!             D2. Pages go out before their log records, so LSNs that a cut takes back can be on
 //!                 flash. A restart leaves a gap in the log that is wider than that.
 //!             D3. A commit that is in the log is acknowledged when that is durable; its flags are
-//!                 set then, and nobody waits for them.
+//!                 set then, without a wait.
 //!             D4. What a record was before is kept in memory and put back by an abort. The paper
 //!                 reads it from flash, where a commit that is only in the log is missing.
 //!             D5. Pages whose first change is older than the checkpoint before the last are
@@ -106,7 +106,7 @@ struct FlagEx {
     txs: BTreeMap<TxId, Tx>,
     /// Fresh records that an abort has put back, of pages that are not in the pool.
     orphans: BTreeMap<Rid, Before>,
-    /// When what is committed in a page is durable, if that may still lie ahead.
+    /// When the commits in a page are durable, if that may still lie ahead.
     not_before: FxHashMap<Lpn, Nanos>,
     /// So far the LSN of a page may be ahead of the durable log.
     ahead: u64,
@@ -145,8 +145,8 @@ impl FlagEx {
         }
     }
 
-    /// Whether a page would hold a record of so many bytes in place of the one that is there, with
-    /// all that live transactions may put back and the list of what is pending (R11).
+    /// Whether a page has room for a record of so many bytes in place of the present one, beside
+    /// all records that live transactions may put back and the list of pending records (R11).
     fn fits(&self, frame: &Frame, tx: TxId, rid: Rid, len: Option<usize>) -> Result<(), HostError> {
         let page_bytes = self.page_bytes;
         let mut txs: Vec<TxId> = vec![tx];

@@ -1,5 +1,5 @@
-//! Restart ([FlagCommit] Algorithm 3): the log and the flags say who has committed, the device
-//! sets what flags are missing, and what it lacks is redone.
+//! Restart ([FlagCommit] Algorithm 3). The log and the flags say which transactions have committed.
+//! The device sets the flags that are missing. Changes that are not on flash are redone.
 //!
 //! Redo goes page by page, not along the log: a page is complete before it can be written out, so
 //! that its LSN is true of all its records also where the power fails again.
@@ -29,7 +29,7 @@ pub(super) fn changes(tape: &Tape) -> Vec<Redo<'_>> {
 const LARGER: usize = 1 << 24;
 
 impl FlagEx {
-    /// Redoes what is missing on a page that was just read.
+    /// Redoes the changes that a page lacks which was just read.
     pub(super) fn redo_page(
         &mut self,
         memory: &mut Memory,

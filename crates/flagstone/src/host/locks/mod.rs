@@ -133,7 +133,7 @@ impl Lock {
         holder.map(|&(_, mode)| mode)
     }
 
-    /// Whether a request is compatible with what others hold.
+    /// Whether a request is compatible with the locks of others.
     fn admits(&self, tx: TxId, mode: Mode) -> bool {
         let mut others = self.holders.iter().filter(|(holder, _)| *holder != tx);
         match mode {

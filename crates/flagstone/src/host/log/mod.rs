@@ -91,7 +91,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The end of a device with so many pages; `what` says what needs at least `needed` of them.
+    /// The end of a device with so many pages. A log of fewer than `needed` pages is an error,
+    /// which names `what` needs them.
     pub(super) fn of(
         config: &HostConfig,
         pages: u32,
@@ -399,7 +400,7 @@ impl Log {
         self.end() - self.forced
     }
 
-    /// Whether what was not yet given to the device fills its page.
+    /// Whether the bytes that were not yet given to the device fill a page.
     pub(super) fn fills_page(&self) -> bool {
         self.end() / self.payload > self.forced / self.payload
     }

@@ -16,11 +16,11 @@ use crate::units::{Nanos, TxId};
 pub(super) struct Group {
     /// How long the first may wait for others.
     wait: Nanos,
-    /// Those whose records are not durable yet, and where these are.
+    /// Transactions whose records are not durable yet, each with the place of its record.
     members: Vec<(TxId, Lsn)>,
     /// When the first has waited long enough.
     deadline: Option<Nanos>,
-    /// Those whose records are, and from when, until somebody asks.
+    /// Transactions whose records are durable, each with the instant, until a call asks for them.
     told: Vec<(TxId, Nanos)>,
 }
 

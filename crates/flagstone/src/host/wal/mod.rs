@@ -1,6 +1,6 @@
 //! WAL: write-ahead logging as ARIES does it, on a device without transactions.
 //!
-//! Paper       [FlagCommit] §5.3 compares with it; what it is follows ARIES as textbooks have it.
+//! Paper       [FlagCommit] §5.3 compares with it; the rest follows ARIES as textbooks have it.
 //! Idea        Every change is logged before it can reach the device. A commit forces the log and
 //!             no page (no-force); a page may go out whenever its frame is wanted (steal).
 //! Cost        A commit: the log pages that are not full or not yet written, mostly one program. A
@@ -21,7 +21,7 @@
 //! Recovery    analysis from the last complete checkpoint, redo of all history from the first
 //!             change that may be missing, undo of what had not committed; wal/restart.rs
 //!
-//! Departures  D1. A compensation record has no `prev` besides the next to undo: nobody reads it.
+//! Departures  D1. A compensation record has no `prev` besides the next to undo: no code reads it.
 //!             D2. Pages whose first change is older than the checkpoint before the last are
 //!                 written out by a checkpoint. Without it a page that is always in use keeps the
 //!                 log from being shortened.
@@ -74,7 +74,7 @@ struct Tx {
 struct Wal {
     log: Log,
     txs: BTreeMap<TxId, Tx>,
-    /// Bytes of pages that are kept free for what live transactions may take back.
+    /// Bytes of pages that are kept free so that live transactions can be rolled back.
     reserved: FxHashMap<Lpn, u32>,
     /// Log bytes that are kept free for the ends of transactions.
     reserved_log: u64,
@@ -136,7 +136,7 @@ pub(super) fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
 }
 
 impl Wal {
-    /// Frees what was kept for a transaction that has ended.
+    /// Frees the room that was kept for a transaction that has ended.
     fn forget(&mut self, tx: TxId) {
         let Some(ended) = self.txs.remove(&tx) else {
             return;
@@ -180,7 +180,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Whether the log takes so many bytes more and still has room for what is reserved.
+    /// Whether the log has room for so many bytes more besides those that are reserved.
     fn log_room(&self, tx: TxId, bytes: u64, log_pages: u32) -> Result<Room, HostError> {
         let checkpoint = checkpoint::bytes(self.frames, self.txs.len() + 1);
         let needed = bytes + self.reserved_log + checkpoint;
@@ -273,7 +273,7 @@ impl Manager for Wal {
         }
         let lengths = (room_of(old), room_of(new));
         self.fits(frame, tx, rid.page, lengths, memory.page_bytes)?;
-        // The record, and what may follow: its compensation, and the end of the transaction.
+        // The record, its compensation, and the end of the transaction.
         let body = old.unwrap_or(0) + new.unwrap_or(0);
         let most = 6 * BARE + 2 * body as u64;
         self.log_room(tx, most, memory.config.log_pages)

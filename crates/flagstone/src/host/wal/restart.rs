@@ -9,7 +9,7 @@
 //!   @D    its page was not dirty at the checkpoint nor after,    on flash
 //!         or became so after it
 //!   @E    its page's LSN is not below it                         on flash
-//!   @F    neither                                                redone, whoever made it
+//!   @F    neither                                                redone, of any transaction
 //!
 //! Undo writes compensation records, which later restarts redo. One names the next change to undo,
 //! so that nothing is undone twice however often the power fails.
@@ -48,7 +48,7 @@ pub(super) fn lacks(page: Lsn, change: Lsn) -> bool {
 }
 
 impl Wal {
-    /// Finds the winners, which are over, and the losers. Gives what may be missing on the pages,
+    /// Finds the winners, which are over, and the losers. Returns the changes that pages may lack,
     /// of winners and losers alike, in the order of the log.
     pub(super) fn repeat_history<'t>(
         &mut self,
@@ -78,7 +78,7 @@ impl Wal {
         Ok(missing.map(each).collect())
     }
 
-    /// Of what the losers did and nobody has taken back, the youngest change of all.
+    /// The youngest change of the losers that was not taken back.
     pub(super) fn next_loser<'t>(
         &mut self,
         tape: &'t Tape,

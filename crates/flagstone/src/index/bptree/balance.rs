@@ -19,7 +19,7 @@ fn parts(all: usize, parts: usize) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The children of a node that are replaced, and by what.
+/// The children of a node that are replaced, and their replacements.
 struct Replaced {
     /// The first one.
     slot: usize,

@@ -42,7 +42,7 @@ pub(in super::super) type Change = (Key, Option<Value>);
 /// The neighbours of a leaf, to the left and to the right.
 pub(super) type Links = (Option<Lpn>, Option<Lpn>);
 
-/// The sizes of nodes, and what is done with the bytes of one.
+/// The sizes of nodes, and operations on the bytes of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Shape {
     value_bytes: usize,

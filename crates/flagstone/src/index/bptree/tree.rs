@@ -492,7 +492,7 @@ impl<A: Above> Tree<A> {
         Ok((true, now))
     }
 
-    /// Writes what changed.
+    /// Writes changed pages.
     pub(in super::super) fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
         let now = self.cache.write_all(now)?;
         let mut own = [0; tree_meta::SIZE];

@@ -136,7 +136,7 @@ impl Log {
         Ok(self.segments.len() as u32 - 1)
     }
 
-    /// Writes what was appended since the last time, side by side.
+    /// Writes the pages that were appended since the last time, side by side.
     pub(super) fn write(&mut self, cache: &mut Cache, now: Nanos) -> Result<Nanos, IndexError> {
         if self.written == self.fill {
             return Ok(now);

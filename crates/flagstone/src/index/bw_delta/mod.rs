@@ -110,7 +110,7 @@ pub(super) const LAYOUTS: &[Layout] = &[
 /// No place in memory.
 const NONE: u32 = u32::MAX;
 
-/// What the map has of a node: what is on flash, and its place in memory.
+/// The row of a node in the map: its newest fragment on flash, and its place in memory.
 #[derive(Debug, Clone, Copy)]
 struct Mapped {
     link: Link,
@@ -323,7 +323,7 @@ impl BwDelta {
         self.codec.length(&head).max(self.codec.length(&inner))
     }
 
-    /// Goes on with what the metadata says.
+    /// Restores the state that the metadata has.
     fn resume(&mut self, own: &[u8], now: Nanos) -> Result<Nanos, IndexError> {
         let damaged = || IndexError::Damaged {
             at: Lpn(0),

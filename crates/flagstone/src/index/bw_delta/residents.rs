@@ -38,7 +38,7 @@ impl BwDelta {
         }
     }
 
-    /// Gives a node a place in memory, with nothing of what is on flash.
+    /// Gives a node a place in memory, with none of its contents on flash.
     fn admit(&mut self, number: u32, level: u8) -> u32 {
         let entry = self.map[number as usize];
         let node = Node {

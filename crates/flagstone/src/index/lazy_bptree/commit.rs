@@ -1,4 +1,4 @@
-//! Commits: what a full pool does, and what a flush does.
+//! Commits: of a full pool, and in a flush.
 
 use super::super::{IndexError, Key};
 use super::pool::{BlockId, Waiting};
@@ -77,7 +77,8 @@ impl LazyTree {
         self.commit(now, group)
     }
 
-    /// Commits groups one after the other; what one does to the blocks of another is looked up.
+    /// Commits groups one after the other. The blocks of a group are looked up anew, since an
+    /// earlier commit may have changed them.
     fn commit_super_group(
         &mut self,
         mut now: Nanos,

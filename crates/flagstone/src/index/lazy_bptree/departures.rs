@@ -101,7 +101,8 @@ fn requests_are_in_the_lists_of_the_paper_and_found_without_them() {
     }
 }
 
-/// D8: what waits is limited by the paper's count; what it takes is told, and is more.
+/// D8: the number of waiting requests is limited by the paper's count. `memory` tells the bytes
+/// that they take, which are more.
 #[test]
 fn the_memory_of_the_pool_is_told_with_its_blocks() {
     let index = busy(&small(2).with("memory", 65536).with("pool_share", 0.5));
@@ -114,7 +115,7 @@ fn the_memory_of_the_pool_is_told_with_its_blocks() {
     assert!(part("requests") > 16 * waiting && part("blocks") > 0);
 }
 
-/// D9: a normal group's super group is found with what is known; the second approach reads.
+/// D9: a normal group's super group is found by what the pool knows; the second approach reads.
 #[test]
 fn super_groups_of_normal_victims_read_no_leaf() {
     let reads = |approach: &str| {

@@ -120,8 +120,8 @@ pub(super) struct Pool {
     pub(super) policy: Policy,
     /// Half the entries of a full leaf.
     leaf_order: usize,
-    /// Whether what is known of the best below a block is told by who looked for it, and is
-    /// forgotten at each change: victims are super groups.
+    /// Whether the best victim below a block was noted by the search for it, and is forgotten at
+    /// each change: victims are super groups.
     second_hand: bool,
     /// Of divisions, to be used again.
     moving: Vec<(Key, Place)>,

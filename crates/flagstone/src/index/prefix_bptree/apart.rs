@@ -82,7 +82,7 @@ impl Apart {
         }
     }
 
-    /// Bytes of all entries without a prefix: what a node is full by.
+    /// Bytes of all entries without a prefix: the measure of how full a node is.
     pub(super) fn fill(&self) -> usize {
         self.entries.iter().map(Entry::bytes).sum()
     }

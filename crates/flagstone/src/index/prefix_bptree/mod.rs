@@ -1,4 +1,4 @@
-//! A B+-tree of byte strings, keys and values of any length: what a key-value store stands on.
+//! A B+-tree of byte strings, keys and values of any length, for a key-value store to stand on.
 //!
 //! Paper       [PrefixBTree]: what inner nodes keep of keys, and what all keys of a node begin
 //!             with. Slots, and pages for long values, are those of the textbooks.

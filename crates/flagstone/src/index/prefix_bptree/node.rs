@@ -301,13 +301,13 @@ impl<'a> Node<'a> {
         self.gap() + self.dead()
     }
 
-    /// Bytes that the entries would take without a prefix: what a node is full by.
+    /// Bytes that the entries would take without a prefix: the measure of how full a node is.
     pub(super) fn fill(self) -> usize {
         let taken = room(self.page.len()) - self.prefix;
         taken.saturating_sub(self.spare()) + self.len * self.prefix
     }
 
-    /// Checks what only this page can tell: cells within the page, none over another, counts.
+    /// Checks the page by itself: cells within the page, none over another, counts.
     ///
     /// # Errors
     /// Says what does not hold.

@@ -67,7 +67,7 @@ fn fill(into: &mut Vec<u8>, seed: u64, len: usize) {
 }
 
 impl Numbers {
-    /// The bytes of a key, in place of what is in `into`.
+    /// Writes the bytes of a key into `into`, in place of its old contents.
     #[inline]
     pub(super) fn key(self, key: Key, into: &mut Vec<u8>) {
         into.clear();
@@ -92,7 +92,7 @@ impl Numbers {
         (scratch == bytes).then_some(key)
     }
 
-    /// The bytes of a key's value, in place of what is in `into`.
+    /// Writes the bytes of a key's value into `into`, in place of its old contents.
     #[inline]
     pub(super) fn value(self, key: Key, value: Value, into: &mut Vec<u8>) {
         into.clear();

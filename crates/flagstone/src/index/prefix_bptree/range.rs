@@ -5,7 +5,7 @@ use super::node::{Kind, Node};
 use super::tree::{Step, Tree, damaged};
 use crate::units::{Lpn, Nanos};
 
-/// How a range goes on behind what it has shown.
+/// How a range continues.
 struct Next {
     /// Leaves side by side under one node, those that the range needs.
     leaves: Vec<Lpn>,

@@ -411,7 +411,7 @@ impl Tree {
         Ok(self.cache.forget(now, at)?)
     }
 
-    /// Writes what changed.
+    /// Writes changed pages.
     pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
         let now = self.cache.write_all(now)?;
         let mut own = [0; prefix_tree_meta::SIZE];

@@ -10,8 +10,8 @@ pub fn merge_distribution(p: u32) -> Vec<f64> {
     (0..p as i32).map(|i| ratio.powi(i) / whole).collect()
 }
 
-/// The coin at the i-th lookup, from 1, if it was not merged before: what makes (3) the
-/// distribution of the day on which it is. 1 from the p-th lookup on.
+/// The coin at the i-th lookup, from 1, of a region that was not merged before. With this coin, (3)
+/// is the distribution of the day of the merge. 1 from the p-th lookup on.
 pub fn merge_hazard(p: u32, i: u32) -> f64 {
     if i >= p {
         return 1.0;

@@ -108,7 +108,7 @@ impl Groups {
         self.words[set as usize] & REGION != 0
     }
 
-    /// Says whether the set has a log region, and that nobody has looked yet.
+    /// Notes whether the set has a log region, and that no search has looked into it yet.
     pub(super) fn set_region(&mut self, set: u32, there: bool) {
         self.set_lookups(set, 0);
         let word = &mut self.words[set as usize];

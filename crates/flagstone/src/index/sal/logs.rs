@@ -395,7 +395,7 @@ impl Logs {
         self.len >= self.capacity
     }
 
-    /// By how many records they change the index, as far as anybody knows.
+    /// By how many records they change the index, as far as it is known.
     pub(super) fn records(&self) -> i64 {
         self.records
     }

@@ -121,7 +121,7 @@ struct Sal {
     overflows: Overflows,
     /// Records in buckets.
     stored: i64,
-    /// By how many the log regions change that, as far as anybody knows.
+    /// By how many the log regions change that number, as far as it is known.
     pending: i64,
     /// Records from which on a group is added.
     limit: i64,
@@ -129,7 +129,7 @@ struct Sal {
     costs: Costs,
     budget: Budget,
     counts: Counts,
-    /// Sets that were flushed or merged; for who keeps a log of that, and takes them out.
+    /// Sets that were flushed or merged. The transactions above log them, and take them out.
     drained: Vec<u32>,
     tells: bool,
 }
@@ -281,7 +281,7 @@ impl Sal {
         (hash(self.dice) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Records there are, as far as anybody knows.
+    /// The number of records, as far as it is known.
     fn records(&self) -> i64 {
         self.stored + self.pending + self.logs.records()
     }

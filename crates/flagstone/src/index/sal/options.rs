@@ -1,4 +1,4 @@
-//! What a user can choose of SAL-hashing, and what is known of it without opening one.
+//! Settings of SAL-hashing, and its description.
 
 use crate::index::{IndexError, Info, Setting, Settings};
 

@@ -10,7 +10,7 @@ use crate::units::Lpn;
 
 /// Buckets of a segment.
 const SEGMENT: u32 = 1024;
-/// Bytes of a memory page, whatever the store's have.
+/// Bytes of a memory page. It does not depend on the pages of the store.
 const PAGE: usize = 4096;
 /// Two to this are the sub-clusters.
 const K: u32 = 3;

@@ -34,7 +34,7 @@ layout! {
 }
 
 layout! {
-    /// A log: what happened to a key. The value follows.
+    /// A log, which is a change of a key. The value follows.
     pub log_entry: 9 => {
         KIND: 1, "0 inserted, 1 changed, 2 deleted, 3 deleted and never counted";
         KEY:  8, "the key";

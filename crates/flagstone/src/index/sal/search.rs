@@ -63,7 +63,7 @@ impl Sal {
         }
     }
 
-    /// The p of the ski rental: what a merge costs, in the additional reads of a search.
+    /// The p of the ski rental: the cost of a merge, in additional reads of a search.
     pub(super) fn rental(&self, set: u32, pages: usize) -> u32 {
         let (group, pages) = (f64::from(self.group()), pages as f64);
         let reads = pages + 1.0 + group * (1.0 + self.budget.overflow_bound);

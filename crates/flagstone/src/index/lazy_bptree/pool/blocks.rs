@@ -1,4 +1,4 @@
-//! The blocks of the pool: what they say, and how they hang together.
+//! The blocks of the pool: their contents, and the tree that they form.
 
 use super::super::super::Key;
 use super::super::super::bptree::Span;
@@ -175,7 +175,7 @@ impl Pool {
         id
     }
 
-    /// Removes a block; what is below it and its requests are the caller's.
+    /// Removes a block. The caller takes care of the blocks below it and of its requests.
     pub(super) fn drop_block(&mut self, id: BlockId) -> Dropped {
         self.free.push(id.index);
         self.seats[id.index as usize].is_taken = false;

@@ -65,7 +65,7 @@ impl List {
 struct Slot {
     key: Key,
     value: Value,
-    /// When it came, and in the last two bits what it is.
+    /// When it came, and in the last two bits its kind.
     stamp_and_kind: u64,
     next: u32,
 }

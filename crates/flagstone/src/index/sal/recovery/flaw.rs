@@ -1,4 +1,4 @@
-//! Mistakes that a test can ask for: what a campaign must find, or it would find nothing.
+//! Mistakes that a test can ask for. A campaign must find each of them.
 
 /// What it does wrong on purpose, for controls that must fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,11 +19,12 @@ pub enum Flaw {
     UndoNotLogged,
     /// Against R1: pages of a flush reach their places before its closing record is durable.
     PagesFirst,
-    /// Against R2: a flush says that it has all there is, whatever was repeated so far.
+    /// Against R2: a flush says that it has all updates, although only some have been repeated.
     CoversAll,
-    /// Against R3: an update is taken out of the buffer, and what it replaced does not come back.
+    /// Against R3: an update is taken out of the buffer, and the change that it replaced does not
+    /// come back.
     RemovedAlone,
-    /// Against R4: a restart undoes before it flushes what it has repeated.
+    /// Against R4: a restart undoes before it flushes the updates that it has repeated.
     UndoneFirst,
     /// A transaction that lives keeps the log from its first update on. Without R5.
     NotCarried,

@@ -40,7 +40,7 @@ layout! {
 }
 
 layout! {
-    /// What an update did to a key, in SAL-hashing's log; and what an undo does.
+    /// An update of a key in SAL-hashing's log, or its undo.
     pub sal_log_update: 31 => {
         SET:       4, "the set";
         KEY:       8, "the key";
@@ -55,7 +55,7 @@ layout! {
 /// Where a record begins in the stream, plus one; 0 is none.
 pub(super) type Lsn = u64;
 
-/// An update, or what undoes it.
+/// An update, or its undo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Update {
     pub(super) set: u32,
@@ -65,7 +65,7 @@ pub(super) struct Update {
     pub(super) buffered: bool,
 }
 
-/// What a record says. Table 2.
+/// The contents of a record. Table 2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Logged {
     Update(Update),
@@ -77,11 +77,11 @@ pub(super) enum Logged {
     BeginFlush(Vec<u32>, Lsn),
     EndFlush,
     Page(Lpn, Vec<u8>),
-    /// Transactions with their first records and what is to be undone first; dirty sets with their
+    /// Transactions with their first records and the updates to undo first; dirty sets with their
     /// first updates.
     Checkpoint(Vec<(u64, Lsn, Lsn)>, Vec<(u32, Lsn)>),
-    /// An update of a transaction that lives, and where it was logged. What lies before it is not
-    /// needed any more.
+    /// An update of a live transaction, and where it was logged first. Older records are not needed
+    /// any more.
     Carried(Lsn, Update),
 }
 

@@ -112,7 +112,7 @@ impl Transactions {
                 | Logged::RollLogBuffer(update)
                 | Logged::RollFlushedSet(update) => {
                     let live = self.live.entry(tx).or_insert((lsn, lsn));
-                    // An undo that was logged says what is to be undone next.
+                    // An undo that was logged names the next update to undo.
                     let last = match record.entry {
                         Logged::Update(_) => lsn,
                         _ => record.prev,
