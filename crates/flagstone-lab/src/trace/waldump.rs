@@ -18,10 +18,10 @@
 //! them. One that was rolled back writes an abort record of its own, and nothing in the text says
 //! whose it was, so it is an aborted transaction of its own.
 //!
-//! **Forks.** Only the main fork is taken unless [`WalOptions::forks`] says otherwise. The free space
-//! map changes without log records, and the visibility map is named when a bit is set but not when
-//! it is cleared: the text shows an arbitrary part of what happens to either, so their pages would
-//! distort the counts of pages a transaction rather than complete them. They are counted.
+//! **Forks.** Only the main fork is taken unless [`WalOptions::forks`] says otherwise. The free
+//! space map changes without log records. The visibility map is named when a bit is set but not
+//! when it is cleared. So the text shows an arbitrary part of the changes of either, and their pages
+//! would distort the counts of pages a transaction. They are counted.
 //!
 //! **Reads** are in no log. A trace from here holds none.
 
