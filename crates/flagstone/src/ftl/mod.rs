@@ -33,6 +33,7 @@
 //! ```
 
 mod spare;
+mod slot;
 mod stats;
 mod victims;
 mod pool;
@@ -47,6 +48,7 @@ mod doubt;
 pub use config::{Config, ConfigError, Format};
 pub(crate) use doubt::doubt_number;
 pub use mount::{LogPage, Mounted};
+pub use slot::Slot;
 pub use spare::{FORMAT_VERSION, Header, Kind, TAIL_BYTES_MAX, header};
 pub use stats::{Cause, Operation, Stats};
 pub use victims::VictimPolicy;
@@ -61,6 +63,7 @@ use meta::MetaArea;
 pub(crate) use meta::PART_HEAD_BYTES;
 pub(crate) use meta::is_root;
 use pool::{Pool, Zone};
+use slot::EMPTY;
 use std::fmt;
 use victims::Victims;
 use write::Head;
@@ -118,60 +121,6 @@ impl From<FlashError> for FtlError {
             FlashError::ProgramFailed { .. } | FlashError::EraseFailed { .. } => {
                 unreachable!("program and erase failures are handled where they occur")
             }
-        }
-    }
-}
-
-/// Where a logical page is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Slot {
-    /// Never written, or forgotten.
-    Empty,
-    /// Its version.
-    Page(Ppn),
-    /// A page that says it was trimmed.
-    Trimmed(Ppn),
-}
-
-const EMPTY: u32 = u32::MAX;
-const TRIMMED: u32 = 1 << 31;
-
-impl Slot {
-    #[inline]
-    fn decode(word: u32) -> Slot {
-        if word == EMPTY {
-            Slot::Empty
-        } else if word & TRIMMED != 0 {
-            Slot::Trimmed(Ppn(word & !TRIMMED))
-        } else {
-            Slot::Page(Ppn(word))
-        }
-    }
-
-    #[inline]
-    fn encode(self) -> u32 {
-        match self {
-            Slot::Empty => EMPTY,
-            Slot::Page(at) => at.0,
-            Slot::Trimmed(at) => at.0 | TRIMMED,
-        }
-    }
-
-    /// The slot of a logical page whose newest version is the page `at` of this kind.
-    #[inline]
-    pub fn of(kind: Kind, at: Ppn) -> Slot {
-        match kind {
-            Kind::Trim => Slot::Trimmed(at),
-            _ => Slot::Page(at),
-        }
-    }
-
-    /// The physical page, data or trim.
-    #[inline]
-    pub fn ppn(self) -> Option<Ppn> {
-        match self {
-            Slot::Empty => None,
-            Slot::Page(at) | Slot::Trimmed(at) => Some(at),
         }
     }
 }
@@ -285,6 +234,8 @@ pub struct Ftl {
     data_pages: u32,
     gc_threshold_blocks: u32,
     gc_reserve_blocks: u32,
+    /// Whether pages of the host may have these as well.
+    reserve_is_lent: bool,
     /// A [`Slot`] for each logical page, in the bytes that translation pages consist of.
     map: Vec<[u8; 4]>,
     dirty_map_pages: Vec<u64>,

@@ -224,9 +224,12 @@ impl Ftl {
         // The last blocks are the collector's: without them nothing could be reclaimed. A page
         // whose program or block's erase has failed may go there all the same, because it was
         // promised a block.
-        let kept = self.zone.is_none()
-            && (stream == Stream::Host && !retry)
-            && self.free.len() <= self.gc_reserve_blocks;
+        let reserve = match self.reserve_is_lent {
+            true => 1,
+            false => self.gc_reserve_blocks,
+        };
+        let kept =
+            self.zone.is_none() && (stream == Stream::Host && !retry) && self.free.len() <= reserve;
         let planes = self.geometry.planes();
         for step in 0..planes {
             let plane = (first + step) % planes;
@@ -391,6 +394,13 @@ impl Ftl {
         if block.pins == 0 {
             self.victims.insert(id, block.live.into());
         }
+    }
+
+    /// Lets the host's pages go to the collector's blocks, all but one, until it is called with
+    /// `false`. A restart on a full device needs that: it has to write before any page becomes
+    /// obsolete.
+    pub fn lend_reserve(&mut self, lent: bool) {
+        self.reserve_is_lent = lent;
     }
 
     /// Makes the collector keep so many blocks writable, so that they can be set aside together. It

@@ -39,6 +39,16 @@ pub enum Aim {
     /// An erase while programs or reprograms of other blocks are in flight that no sync has waited
     /// for. After half of these cuts only the erase has landed.
     Overtaking,
+    /// An erase while a reprogram of another block is in flight: it sets a flag that may have to
+    /// take the place of one in the erased block.
+    OverFlag,
+}
+
+impl Aim {
+    /// Whether it is at erases that overtake other operations.
+    fn overtakes(self) -> bool {
+        matches!(self, Aim::Overtaking | Aim::OverFlag)
+    }
 }
 
 /// The number of operations within which a cut waits for one of its kind.
@@ -217,12 +227,16 @@ impl PowerCut {
         }))
     }
 
-    /// Whether an erase at `now` overtakes programs of other blocks.
+    /// Whether an erase at `now` overtakes operations of other blocks that the cut is aimed for.
     fn overtakes(&self, now: Nanos, block: Pbn) -> bool {
         self.in_flight.iter().any(|op| {
-            let is_program = !matches!(op.undo, Undo::Erase { .. });
+            let counts = match op.undo {
+                Undo::Reprogram { .. } => true,
+                Undo::Program { .. } => self.aim == Aim::Overtaking,
+                Undo::Erase { .. } => false,
+            };
             let is_safe = op.waited.is_some_and(|end| end <= now);
-            is_program && op.block != block && op.issued <= now && !is_safe
+            counts && op.block != block && op.issued <= now && !is_safe
         })
     }
 
@@ -266,7 +280,7 @@ impl PowerCut {
         // 0 and 1 mod 8: nothing or everything in flight has landed. Otherwise each has by the toss
         // of a coin. But after half of the cuts at an erase that overtakes, only that erase has.
         let bias = bits.next() % 8;
-        let alone = self.aim == Aim::Overtaking && bias >= 4;
+        let alone = self.aim.overtakes() && bias >= 4;
         let last = ops.len().wrapping_sub(1);
         let mut landed: Vec<bool> = ops
             .iter()
@@ -299,7 +313,7 @@ impl PowerCut {
             })
             .collect();
         let aimed_at = || match self.aim {
-            Aim::Any | Aim::Overtaking => None,
+            Aim::Any | Aim::Overtaking | Aim::OverFlag => None,
             _ => candidates.last().filter(|&&last| last + 1 == ops.len()),
         };
         let victim = (torn && !candidates.is_empty()).then(|| {
@@ -463,7 +477,7 @@ impl Flash for PowerCut {
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
         let kind = match self.aim {
-            Aim::Overtaking if self.overtakes(now, block) => Aim::Overtaking,
+            aim if aim.overtakes() && self.overtakes(now, block) => aim,
             _ => Aim::Erase,
         };
         let fails = self.fails(now, kind)?;
