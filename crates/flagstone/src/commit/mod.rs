@@ -1,5 +1,6 @@
 //! Commit protocols: what goes into a spare area, when a version counts, and what the collector may
-//! take. One file a protocol; this one holds what they share and the registry.
+//! take. One file a protocol, in a folder with the engine of its family; this one holds what all
+//! share and the registry.
 //!
 //! A protocol is part of the device: it sees spare areas and physical pages, and it never sees keys
 //! or nodes. It keeps its tables in memory and gets them back from flash alone. Every protocol file
@@ -10,32 +11,21 @@ mod device;
 pub(crate) mod fuzz;
 mod live;
 
-// What several protocols share.
+// What several families share.
 mod active;
-mod cycle;
-mod numbers;
-mod flag_chain;
-mod mapping_log;
-mod shadow_log;
-mod zones;
-mod counted;
 #[cfg(test)]
 mod small_device;
 #[cfg(test)]
 mod tables;
 
-// A protocol each.
+// The control, and the families: each has an engine that its protocols share, and a file a
+// protocol.
 mod plain;
-mod aw;
-mod scc;
-mod bpcc;
-mod cfc;
-mod afc;
-mod mhl_d;
-mod mhl_m;
-mod lighttx;
-mod mixsl;
-mod g_mixsl;
+mod cyclic;
+mod flag_chain;
+mod mapping_log;
+mod counted;
+mod shadow_log;
 
 // Devices whose transactions share pages.
 mod records;
@@ -58,11 +48,11 @@ pub const LAYOUTS: &[Record] = &[
     mapping_log::group_head::RECORD,
     mapping_log::group_entry::RECORD,
     mapping_log::log_blob::RECORD,
-    scc::tail::RECORD,
-    bpcc::tail::RECORD,
+    cyclic::scc::tail::RECORD,
+    cyclic::bpcc::tail::RECORD,
     flag_chain::spare::RECORD,
     counted::count_record::RECORD,
-    zones::zone_blob::RECORD,
+    counted::zones::zone_blob::RECORD,
     shadow_log::tail::RECORD,
     shadow_log::record::log_page::RECORD,
     shadow_log::record::log_record::RECORD,
@@ -432,7 +422,7 @@ pub(crate) fn table_bytes<K, V>(entries: usize) -> u64 {
 }
 
 macro_rules! protocols {
-    ($($(#[$doc:meta])* $variant:ident => $module:ident;)+) => {
+    ($($(#[$doc:meta])* $variant:ident => $($module:ident)::+;)+) => {
         /// The registry of commit protocols.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Kind {
@@ -446,7 +436,7 @@ macro_rules! protocols {
             /// What is known of it without running it.
             pub const fn info(self) -> &'static Info {
                 match self {
-                    $(Kind::$variant => &$module::INFO,)+
+                    $(Kind::$variant => &$($module)::+::INFO,)+
                 }
             }
 
@@ -461,7 +451,7 @@ macro_rules! protocols {
                 options: &Options,
             ) -> Result<Recovered, FtlError> {
                 match self {
-                    $(Kind::$variant => $module::recover(ftl, mounted, options),)+
+                    $(Kind::$variant => $($module)::+::recover(ftl, mounted, options),)+
                 }
             }
         }
@@ -472,25 +462,25 @@ protocols! {
     /// No transactions: the control.
     Plain => plain;
     /// Atomic-Write.
-    Aw => aw;
+    Aw => mapping_log::aw;
     /// Simple cyclic commit: a closed ring of links is the commit.
-    Scc => scc;
+    Scc => cyclic::scc;
     /// Back pointer cyclic commit: back pointers pass over what was not committed.
-    Bpcc => bpcc;
+    Bpcc => cyclic::bpcc;
     /// Commit-based flag commit.
-    Cfc => cfc;
+    Cfc => flag_chain::cfc;
     /// Abort-based flag commit.
-    Afc => afc;
+    Afc => flag_chain::afc;
     /// Multi-head logging, metadata clustered.
-    MhlM => mhl_m;
+    MhlM => mapping_log::mhl_m;
     /// Multi-head logging, data clustered.
-    MhlD => mhl_d;
+    MhlD => counted::mhl_d;
     /// LightTx.
-    LightTx => lighttx;
+    LightTx => counted::lighttx;
     /// Shadow pages and a log on flash.
-    MixSl => mixsl;
+    MixSl => shadow_log::mixsl;
     /// MixSL with group commit.
-    GMixSl => g_mixsl;
+    GMixSl => shadow_log::g_mixsl;
 }
 
 impl Kind {

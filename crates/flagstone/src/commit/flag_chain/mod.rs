@@ -12,9 +12,11 @@
 //! target never finds another one ([`Link`]). What a copy keeps is the *version*: the write
 //! sequence of the program that it is a copy of.
 
+pub(super) mod afc;
 #[cfg(test)]
-pub(super) mod bench;
+mod bench;
 mod carriers;
+pub(super) mod cfc;
 mod dirty_pages;
 mod scan;
 mod waits;

@@ -19,6 +19,8 @@
 //! checkpoint) and the logs start anew. A restart thus takes about an eighth longer than reading
 //! the table at the most.
 
+pub(super) mod aw;
+pub(super) mod mhl_m;
 #[cfg(test)]
 mod tests;
 

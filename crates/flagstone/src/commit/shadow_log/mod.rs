@@ -12,6 +12,8 @@
 //!             paper: XID-bitmap, PBA-bitmap      here: [`printed`]
 
 mod aborted;
+pub(super) mod g_mixsl;
+pub(super) mod mixsl;
 mod printed;
 pub(super) mod record;
 #[cfg(test)]

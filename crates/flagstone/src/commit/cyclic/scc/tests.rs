@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
-use crate::commit::cycle::bench::{Bench, every_cut};
+use crate::commit::cyclic::bench::{Bench, every_cut};
 use crate::commit::{DeviceError, Kind};
 use crate::ftl::{Cause, Operation};
 

@@ -55,7 +55,7 @@ use crate::commit::{Found, Info, Isolation, Options, Protocol, Recovered, Taken,
 use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
-pub(super) const INFO: Info = Info {
+pub(in crate::commit) const INFO: Info = Info {
     name: "lighttx",
     idea: "the last page counts the pages of its transaction; zones bound where recent writes are",
     paper: "LightTx",
@@ -81,7 +81,7 @@ struct LightTx {
     pages: Counted,
 }
 
-pub(super) fn recover(
+pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
     options: &Options,

@@ -38,9 +38,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::cycle::{Active, Gates, Verdict, Version, judge};
 use super::numbers::Numbers;
-use super::{
+use super::{Active, Gates, Verdict, Version, judge};
+use crate::commit::{
     Found, Held, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write, table_bytes,
 };
 use crate::ftl::{
@@ -53,14 +53,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 layout! {
     /// The tail of a page's spare area.
-    pub(super) tail: 12 => {
+    pub tail: 12 => {
         NUMBER:      4, "version number of the page";
         NEXT_PAGE:   4, "the page that follows in the ring";
         NEXT_NUMBER: 4, "and its version number";
     }
 }
 
-pub(super) const INFO: Info = Info {
+pub(in crate::commit) const INFO: Info = Info {
     name: "scc",
     idea: "pages name each other in a ring; uncommitted ones are erased before the next version",
     paper: "TxFlash",
@@ -176,7 +176,7 @@ fn judge_all(pages: &[Newest]) -> Vec<bool> {
     })
 }
 
-pub(super) fn recover(
+pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
     options: &Options,

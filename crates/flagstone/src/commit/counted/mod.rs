@@ -8,8 +8,11 @@
 //! the transaction has committed once so many are on flash, wherever and in whatever order they got
 //! there. A page of no transaction, which is what the collector copies, counts by itself.
 
+pub(super) mod lighttx;
+pub(super) mod mhl_d;
+pub(super) mod zones;
+
 use super::active::{TxTable, Writes};
-use super::zones::Zones;
 use super::{Found, Options, Taken, Way, Write};
 use crate::ftl::{
     Cause, Fate, Ftl, FtlError, Header, Kind as PageKind, Mounted, Owner, Slot, Stream, Written,
@@ -18,6 +21,7 @@ use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashSet;
+use zones::Zones;
 
 layout! {
     /// What a spare area says behind its header.
@@ -65,7 +69,7 @@ pub(super) struct Active {
 #[derive(Clone)]
 pub(super) struct Counted {
     pub(super) active: TxTable<Active>,
-    pub(super) zones: Zones,
+    zones: Zones,
 }
 
 impl Counted {

@@ -48,12 +48,12 @@
 //!
 //! As published: D2, D3 and D5 are undone (shadow_log/printed.rs); D1 and D4 stay.
 
-use super::shadow_log::{self, Record, ShadowLog};
-use super::{Found, Info, Options, Protocol, Recovered, Taken, Write};
+use crate::commit::shadow_log::{self, Record, ShadowLog};
+use crate::commit::{Found, Info, Options, Protocol, Recovered, Taken, Write};
 use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
-pub(super) const INFO: Info = Info {
+pub(in crate::commit) const INFO: Info = Info {
     name: "mixsl",
     idea: "shadow pages carry their transaction's id; a log page makes it count",
     section: "3",
@@ -65,7 +65,7 @@ struct MixSl {
     log: ShadowLog,
 }
 
-pub(super) fn recover(
+pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
     options: &Options,

@@ -61,19 +61,19 @@ mod recover;
 #[cfg(test)]
 mod tests;
 
-use super::flag_chain::{
+use super::{
     Before, Carriers, DirtyPages, FLAG_BYTES, Link, Tail, Waits, copy_in_place_of, read_shadow,
     spare,
 };
-use super::{Found, Info, Isolation, Protocol, Taken, Write, table_bytes};
+use crate::commit::{Found, Info, Isolation, Protocol, Taken, Write, table_bytes};
 use crate::ftl::{Cause, Format, Ftl, FtlError, Slot, Stream};
 use crate::nand::Geometry;
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
-pub(super) use recover::recover;
+pub(in crate::commit) use recover::recover;
 
-pub(super) const INFO: Info = Info {
+pub(in crate::commit) const INFO: Info = Info {
     name: "afc",
     idea: "pages are linked backwards; the first is FALSE until a reprogram commits them all",
     paper: "FlagCommit",

@@ -2,7 +2,7 @@
 //! protocol, and who answers for those that do not.
 
 use super::{Bpcc, tail};
-use crate::commit::cycle::{Verdict, Version, judge};
+use crate::commit::cyclic::{Verdict, Version, judge};
 use crate::commit::{Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Header, Mounted, Slot, doubt_number};
 use crate::layout::get;

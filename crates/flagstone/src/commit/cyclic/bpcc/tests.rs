@@ -4,8 +4,8 @@ use super::recovery::{Record, Records, link};
 use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
 use crate::commit::Kind;
-use crate::commit::cycle::bench::{Bench, every_cut};
-use crate::commit::cycle::{Verdict, judge};
+use crate::commit::cyclic::bench::{Bench, every_cut};
+use crate::commit::cyclic::{Verdict, judge};
 
 fn version(page: u32, number: u32) -> Version {
     Version {

@@ -15,7 +15,10 @@
 //! its page, and that page gets no other version before the transaction has ended.
 
 #[cfg(test)]
-pub(super) mod bench;
+mod bench;
+pub(super) mod bpcc;
+mod numbers;
+pub(super) mod scc;
 
 use super::{Found, Held, Write, table_bytes};
 use crate::ftl::{Ftl, FtlError, Slot, Written};

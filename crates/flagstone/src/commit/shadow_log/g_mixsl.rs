@@ -25,12 +25,12 @@
 //!             D7. An abort does not wait. As published its record joins the group, but nobody
 //!                 waits for it. A transaction that wrote nothing does not wait either.
 
-use super::shadow_log::{self, Record, ShadowLog};
-use super::{Found, Group, Info, Options, Protocol, Recovered, Taken, Write};
+use crate::commit::shadow_log::{self, Record, ShadowLog};
+use crate::commit::{Found, Group, Info, Options, Protocol, Recovered, Taken, Write};
 use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
-pub(super) const INFO: Info = Info {
+pub(in crate::commit) const INFO: Info = Info {
     name: "g-mixsl",
     idea: "as mixsl, with one log page for a group of transactions",
     section: "4",
@@ -52,7 +52,7 @@ struct GMixSl {
     committed: Vec<(TxId, Nanos)>,
 }
 
-pub(super) fn recover(
+pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
     options: &Options,

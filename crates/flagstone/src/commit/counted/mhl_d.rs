@@ -25,13 +25,13 @@
 //!             D8. Where the zone has no block left on the head's planes, its pages go elsewhere.
 //!                 They are counted, not followed, so it does not matter where they are.
 
-use super::counted::{self, Counted, count_record};
-use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write};
+use crate::commit::counted::{self, Counted, count_record};
+use crate::commit::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write};
 use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::collections::VecDeque;
 
-pub(super) const INFO: Info = Info {
+pub(in crate::commit) const INFO: Info = Info {
     name: "mhl-d",
     idea: "pages of a transaction follow each other in the log of its head; the last counts them",
     paper: "LightTx",
@@ -61,7 +61,7 @@ struct MhlD {
     idle: VecDeque<u32>,
 }
 
-pub(super) fn recover(
+pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
     options: &Options,

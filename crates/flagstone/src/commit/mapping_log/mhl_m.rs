@@ -33,16 +33,16 @@
 //!                 the same logical page are put in order.
 //!             D6. The transactions that find no head are refused; who drives the device waits.
 
-use super::active::{TxTable, Version, Writes};
-use super::mapping_log::MappingLog;
-use super::{
+use super::MappingLog;
+use crate::commit::active::{TxTable, Version, Writes};
+use crate::commit::{
     Content, Found, Info, Isolation, LOG_PER_HEAD, Options, Protocol, Recovered, Taken, Write,
 };
 use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::collections::VecDeque;
 
-pub(super) const INFO: Info = Info {
+pub(in crate::commit) const INFO: Info = Info {
     name: "mhl-m",
     idea: "mapping entries of a transaction appended to the log of its head at commit",
     paper: "LightTx",
@@ -82,7 +82,7 @@ struct MhlM {
     begun: Nanos,
 }
 
-pub(super) fn recover(
+pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
     options: &Options,

@@ -19,7 +19,7 @@
 //! what began before a transaction did cannot hold a page of it. It keeps a block for one slide, so
 //! that a log head that rests does not keep all that was written since.
 
-use super::table_bytes;
+use crate::commit::table_bytes;
 use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Stream, doubt_number};
 use crate::layout;
 use crate::layout::{get, put};
@@ -348,6 +348,6 @@ impl Zones {
 }
 
 /// For fuzzing: whether bytes are what a slide gives to its root.
-pub(super) fn is_blob(bytes: &[u8]) -> bool {
+pub(in crate::commit) fn is_blob(bytes: &[u8]) -> bool {
     LastSlide::parse(bytes, 64).is_ok()
 }

@@ -57,20 +57,20 @@ mod recover;
 #[cfg(test)]
 mod tests;
 
-use super::active::Spare;
-use super::flag_chain::{
+use super::{
     Before, Carriers, DirtyPages, FLAG_BYTES, Link, Shadow, Tail, Waits, copy_in_place_of,
     read_shadow, spare,
 };
-use super::{Found, Held, Info, Isolation, Protocol, Taken, Write, table_bytes};
+use crate::commit::active::Spare;
+use crate::commit::{Found, Held, Info, Isolation, Protocol, Taken, Write, table_bytes};
 use crate::ftl::{Cause, Format, Ftl, FtlError, Slot, Stream, Written};
 use crate::nand::Geometry;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-pub(super) use recover::recover;
+pub(in crate::commit) use recover::recover;
 
-pub(super) const INFO: Info = Info {
+pub(in crate::commit) const INFO: Info = Info {
     name: "cfc",
     idea: "pages are linked backwards; a flag reprogrammed on the last one commits them",
     paper: "FlagCommit",

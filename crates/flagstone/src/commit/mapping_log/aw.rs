@@ -39,15 +39,15 @@
 //!             D5. The pages of the log go to the channels as their turn comes, and there to that
 //!                 of two lanes which is idle.
 
-use super::active::{Version, Writes};
-use super::mapping_log::MappingLog;
-use super::{
+use super::MappingLog;
+use crate::commit::active::{Version, Writes};
+use crate::commit::{
     Content, Found, Info, Isolation, LOG_PER_HEAD, Options, Protocol, Recovered, Taken, Write,
 };
 use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
-pub(super) const INFO: Info = Info {
+pub(in crate::commit) const INFO: Info = Info {
     name: "aw",
     idea: "mapping entries of a transaction appended to one log at commit",
     paper: "AtomicWrite",
@@ -79,7 +79,7 @@ struct AtomicWrite {
     begun: Nanos,
 }
 
-pub(super) fn recover(
+pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
     options: &Options,

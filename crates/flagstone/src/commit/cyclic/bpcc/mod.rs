@@ -43,11 +43,11 @@ mod recovery;
 #[cfg(test)]
 mod tests;
 
-pub(super) use recovery::recover;
+pub(in crate::commit) use recovery::recover;
 
-use super::cycle::{Active, Gates, Version};
 use super::numbers::Numbers;
-use super::{Found, Held, Info, Isolation, Protocol, Taken, Write, table_bytes};
+use super::{Active, Gates, Version};
+use crate::commit::{Found, Held, Info, Isolation, Protocol, Taken, Write, table_bytes};
 use crate::ftl::{BlockState, Format, Ftl, FtlError, Header, Owner, Slot, Stream, Written};
 use crate::layout;
 use crate::layout::put;
@@ -57,7 +57,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 layout! {
     /// The tail of a page's spare area.
-    pub(super) tail: 16 => {
+    pub tail: 16 => {
         NUMBER:      4, "version number of the page";
         NEXT_PAGE:   4, "the page that follows in the ring";
         NEXT_NUMBER: 4, "and its version number";
@@ -65,7 +65,7 @@ layout! {
     }
 }
 
-pub(super) const INFO: Info = Info {
+pub(in crate::commit) const INFO: Info = Info {
     name: "bpcc",
     idea: "pages name each other in a ring; a back pointer passes over uncommitted versions",
     paper: "TxFlash",
