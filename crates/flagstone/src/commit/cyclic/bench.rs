@@ -1,9 +1,66 @@
-//! A small device for the tests of the cyclic protocols.
+//! For the tests of the cyclic protocols: a small device, and rings that landed in part.
 
+use super::recovery::judge;
+use super::{Version, Versions};
 use crate::commit::{Device, DeviceError, Kind, Options};
 use crate::ftl::{Config, VictimPolicy};
 use crate::nand::{Cell, Cut, Geometry, PowerCut, Shared, small};
 use crate::units::{Lpn, Nanos, TxId};
+
+pub(super) fn version(page: u32, number: u32) -> Version {
+    Version {
+        page: Lpn(page),
+        number,
+    }
+}
+
+/// P's newest version names one of Q: what the link of that says, where it is Q's newest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Walk {
+    /// It leads back to P, where the walk has been.
+    HasBeen,
+    /// It names itself: that version is committed.
+    Committed,
+    /// It names what is not there: that version is uncommitted.
+    Open,
+}
+
+impl Walk {
+    pub(super) const ALL: [Walk; 3] = [Walk::HasBeen, Walk::Committed, Walk::Open];
+
+    /// What number `own` of Q names, if P is page 0 with number 7, Q is page 1, and page 2 is blank.
+    pub(super) fn link(self, own: u32) -> Version {
+        match self {
+            Walk::HasBeen => version(0, 7),
+            Walk::Committed => version(1, own),
+            Walk::Open => version(2, 1),
+        }
+    }
+}
+
+/// Whether the newest version of each of so many pages is committed.
+pub(super) fn judged(found: &impl Versions, pages: u32) -> Vec<bool> {
+    judge(pages, |page| found.verdict(page))
+}
+
+/// Rings over pages 0..4 in every order, and every subset of their programs: shows each page that
+/// has landed with the one that it names, and whether all have.
+pub(super) fn every_ring(mut see: impl FnMut(&[(u32, u32)], bool)) {
+    for order in 0..4u32.pow(4) {
+        let pages: Vec<u32> = (0..4).map(|i| order / 4u32.pow(i) % 4).collect();
+        for len in 1..=4 {
+            let ring = &pages[..len];
+            if (1..len).any(|i| ring[..i].contains(&ring[i])) {
+                continue;
+            }
+            for bits in 0..1 << len {
+                let landed = (0..len).filter(|i| bits >> i & 1 == 1);
+                let landed: Vec<_> = landed.map(|i| (ring[i], ring[(i + 1) % len])).collect();
+                see(&landed, landed.len() == len);
+            }
+        }
+    }
+}
 
 const GEOMETRY: Geometry = Geometry {
     channels: 1,
@@ -18,16 +75,16 @@ const GEOMETRY: Geometry = Geometry {
 };
 
 /// A device and the clock of its only user.
-pub(in crate::commit) struct Bench {
+pub(super) struct Bench {
     kind: Kind,
     options: Options,
     flash: Shared<PowerCut>,
-    pub(in crate::commit) device: Option<Device>,
-    pub(in crate::commit) now: Nanos,
+    pub(super) device: Option<Device>,
+    pub(super) now: Nanos,
 }
 
 impl Bench {
-    pub(in crate::commit) fn new(kind: Kind, as_published: bool) -> Bench {
+    pub(super) fn new(kind: Kind, as_published: bool) -> Bench {
         let chip = small::chip(GEOMETRY);
         let options = Options {
             as_published,
@@ -60,13 +117,13 @@ impl Bench {
     }
 
     /// The power fails with `cut`, counted from now.
-    pub(in crate::commit) fn armed(kind: Kind, cut: Cut) -> Bench {
+    pub(super) fn armed(kind: Kind, cut: Cut) -> Bench {
         let chip = small::chip(GEOMETRY);
         Bench::start(kind, Options::default(), PowerCut::new(chip).arm(cut))
     }
 
     /// Pulls the plug and starts again; everything in flight lands.
-    pub(in crate::commit) fn restart(mut self) -> Bench {
+    pub(super) fn restart(mut self) -> Bench {
         self.device = None;
         let power = self.flash.take();
         let chip = match power.is_off() {
@@ -76,21 +133,17 @@ impl Bench {
         Bench::start(self.kind, self.options, PowerCut::new(chip))
     }
 
-    pub(in crate::commit) fn device(&mut self) -> &mut Device {
+    pub(super) fn device(&mut self) -> &mut Device {
         self.device.as_mut().expect("the power is on")
     }
 
     /// Begins a transaction that writes its number to pages.
-    pub(in crate::commit) fn open(&mut self, value: u8, pages: &[u32]) -> TxId {
+    pub(super) fn open(&mut self, value: u8, pages: &[u32]) -> TxId {
         let tx = self.try_open(value, pages);
         tx.expect("the device takes the pages")
     }
 
-    pub(in crate::commit) fn try_open(
-        &mut self,
-        value: u8,
-        pages: &[u32],
-    ) -> Result<TxId, DeviceError> {
+    pub(super) fn try_open(&mut self, value: u8, pages: &[u32]) -> Result<TxId, DeviceError> {
         let now = self.now;
         let tx = self.device().begin(now)?;
         for &page in pages {
@@ -100,32 +153,32 @@ impl Bench {
         Ok(tx)
     }
 
-    pub(in crate::commit) fn commit(&mut self, tx: TxId) -> Result<(), DeviceError> {
+    pub(super) fn commit(&mut self, tx: TxId) -> Result<(), DeviceError> {
         let now = self.now;
         let done = self.device().commit(now, tx)?;
         self.now = done.expect("nothing waits for a group");
         Ok(())
     }
 
-    pub(in crate::commit) fn abort(&mut self, tx: TxId) {
+    pub(super) fn abort(&mut self, tx: TxId) {
         let now = self.now;
         self.now = self.device().abort(now, tx).expect("aborts succeed");
     }
 
     /// Commits one transaction over some pages.
-    pub(in crate::commit) fn put(&mut self, value: u8, pages: &[u32]) {
+    pub(super) fn put(&mut self, value: u8, pages: &[u32]) {
         let tx = self.open(value, pages);
         self.commit(tx).expect("the power is on");
     }
 
     /// Rolls one transaction back.
-    pub(in crate::commit) fn drop(&mut self, value: u8, pages: &[u32]) {
+    pub(super) fn drop(&mut self, value: u8, pages: &[u32]) {
         let tx = self.open(value, pages);
         self.abort(tx);
     }
 
     /// What the first pages hold; 0 is nothing.
-    pub(in crate::commit) fn values(&mut self, pages: u32) -> Vec<u8> {
+    pub(super) fn values(&mut self, pages: u32) -> Vec<u8> {
         let now = self.now;
         (0..pages)
             .map(|page| {
@@ -135,74 +188,7 @@ impl Bench {
             .collect()
     }
 
-    pub(in crate::commit) fn check(&mut self) {
+    pub(super) fn check(&mut self) {
         self.device().check().expect("the books agree");
-    }
-}
-
-/// Pages that the transactions of [`every_cut`] write, and whether each commits.
-const HISTORY: [(&[u32], bool); 14] = [
-    (&[0, 1, 2], true),
-    (&[1, 3], false),
-    (&[3], true),
-    (&[2, 1, 0, 3], true),
-    (&[0], false),
-    (&[0, 1], false),
-    (&[1, 0], true),
-    (&[2, 3, 1], false),
-    (&[3, 2], true),
-    (&[1], true),
-    (&[0, 1, 2, 3], false),
-    (&[0, 1, 2, 3], true),
-    (&[3, 0], false),
-    (&[3, 1, 0], true),
-];
-
-/// A power cut at every operation of a history: what was acknowledged is there, and the transaction
-/// that the cut fell into is all there or not at all. Then the device goes on.
-pub(in crate::commit) fn every_cut(kind: Kind) {
-    for at in 0.. {
-        let mut fell = false;
-        for dice in 0..24 {
-            let torn = dice % 3 == 2;
-            let mut bench = Bench::armed(kind, Cut { at, dice, torn });
-            let (mut now, mut next) = ([0; 4], [0; 4]);
-            for (i, &(pages, commits)) in HISTORY.iter().cycle().take(42).enumerate() {
-                let value = i as u8 + 1;
-                let outcome = bench.try_open(value, pages).and_then(|tx| {
-                    if commits {
-                        pages.iter().for_each(|&page| next[page as usize] = value);
-                        return bench.commit(tx);
-                    }
-                    bench.abort(tx);
-                    Ok(())
-                });
-                fell = outcome.is_err();
-                if fell {
-                    break;
-                }
-                now = next;
-            }
-            let mut bench = bench.restart();
-            let found = bench.values(4);
-            assert!(
-                found == now || found == next,
-                "cut {at}, dice {dice}: {found:?} is neither {now:?} nor {next:?}"
-            );
-            bench.put(200, &[3, 1]);
-            bench.drop(201, &[2, 0]);
-            bench.put(202, &[2]);
-            bench.check();
-            let mut bench = bench.restart();
-            assert_eq!(
-                bench.values(4),
-                [found[0], 200, 202, 200],
-                "cut {at}, dice {dice}"
-            );
-        }
-        if !fell {
-            assert!(at > 60, "the history has more operations than {at}");
-            return;
-        }
     }
 }

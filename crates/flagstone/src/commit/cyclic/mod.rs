@@ -1,5 +1,6 @@
-//! What the cyclic protocols share: versions that name each other, the pages of live transactions,
-//! what a page's next version has to wait for, and how recovery follows the links.
+//! The engine of the cyclic protocols, SCC and BPCC: versions that name each other, the pages of
+//! live transactions, what a page's next version has to wait for, and what an uncommitted version
+//! on flash leads to.
 //!
 //! Both protocols write the pages of a transaction as a ring. The newest page is kept back until
 //! the next one tells which version it is; at commit the page kept back names the first one and
@@ -13,312 +14,401 @@
 //! A link names a version, not a place, so relocation leaves links alone. The programs of a ring
 //! need no order: while any of them is missing, the link to it points beyond the newest version of
 //! its page, and that page gets no other version before the transaction has ended.
+//!
+//! The protocols differ in what they do about a *leftover*, which is an uncommitted version that is
+//! still on flash: [`Rule`].
 
 #[cfg(test)]
 mod bench;
 pub(super) mod bpcc;
+mod gates;
 mod numbers;
+mod recovery;
+mod rings;
 pub(super) mod scc;
+#[cfg(test)]
+mod tests;
 
-use super::{Found, Held, Write, table_bytes};
-use crate::ftl::{Ftl, FtlError, Slot, Written};
-use crate::units::{Lpn, Nanos, Ppn, TxId};
-use rustc_hash::FxHashMap;
+use super::{Found, Held, Info, Isolation, Protocol, Taken, Way, Write, table_bytes};
+use crate::ftl::{BlockState, Format, Ftl, FtlError, Header, Owner, Slot, Stream, Written};
+use crate::layout;
+use crate::layout::put;
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use gates::Gates;
+use numbers::Numbers;
+use recovery::{Seen, Verdict, Versions, recover};
+use rings::Rings;
+use std::collections::{BTreeMap, BTreeSet};
+
+layout! {
+    /// The tail of a page's spare area under SCC, and the first part of it under BPCC.
+    pub link: 12 => {
+        NUMBER:      4, "version number of the page";
+        NEXT_PAGE:   4, "the page that follows in the ring";
+        NEXT_NUMBER: 4, "and its version number";
+    }
+}
+
+/// The longest tail.
+const TAIL_MAX: usize = link::SIZE + bpcc::back::SIZE;
+
+/// What both protocols say of themselves, but for name, idea and section.
+const INFO: Info = Info {
+    name: "",
+    idea: "",
+    paper: "TxFlash",
+    section: "",
+    isolation: Isolation::NoPageConflict,
+    live_max: None,
+    reprograms: false,
+    rewrites: false,
+    atomic: true,
+    as_published: true,
+    modes: &[],
+    format: Format {
+        tail_bytes: link::SIZE,
+        flag_bytes: 0,
+        persist_map: false,
+        logs: 0,
+        zoned: false,
+    },
+};
 
 /// A version of a logical page. Numbers begin at 1; 0 is no version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Version {
-    pub(super) page: Lpn,
-    pub(super) number: u32,
+struct Version {
+    page: Lpn,
+    number: u32,
 }
 
-/// A version of a live transaction that is on flash.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Shadow {
-    tx: TxId,
-    pub(super) number: u32,
-    pub(super) slot: Slot,
-    pub(super) next: Version,
-}
+/// What the protocols differ in.
+trait Rule: Default + Clone + 'static {
+    /// What is known of an uncommitted version on flash.
+    type Leftover: Copy;
+    /// What recovery gathers.
+    type Versions: Versions;
+    /// Bytes of the tail behind the link.
+    const MORE: usize = 0;
 
-impl Shadow {
-    pub(super) fn ppn(&self) -> Ppn {
-        self.slot.ppn().expect("a shadow is on flash")
+    /// The number of a page's next version, which a transaction is about to write.
+    fn next_number(&mut self, pages: &Pages<Self::Leftover>, page: Lpn) -> u32;
+
+    /// A version is about to be programmed: what its tail says beyond the link.
+    fn emit(&mut self, pages: &Pages<Self::Leftover>, version: Version, more: &mut [u8]) {
+        let _ = (pages, version, more);
     }
-}
 
-/// The ring of a live transaction as far as it goes.
-#[derive(Debug, Clone)]
-struct Ring {
-    first: Version,
-    held: Option<(Version, Held)>,
-    /// Pages on flash.
-    written: Vec<Lpn>,
-    /// When the last program is done.
-    done: Nanos,
-}
+    /// A version was programmed.
+    fn programmed(&mut self, version: Version) {
+        let _ = version;
+    }
 
-/// Live transactions and their pages: the active transaction table.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Active {
-    rings: FxHashMap<TxId, Ring>,
-    shadows: FxHashMap<Lpn, Shadow>,
-}
-
-impl Active {
-    /// Keeps a version back, and hands out the one that was: its link is the new one.
-    pub(super) fn hold(
+    /// The committed version of a page, which lies at `old`, gives way at `done`.
+    fn superseded(
         &mut self,
-        tx: TxId,
-        version: Version,
-        write: Write<'_>,
-    ) -> Option<(Version, Held)> {
-        let ring = self.rings.entry(tx).or_insert_with(|| Ring {
-            first: version,
-            held: None,
-            written: Vec::new(),
-            done: Nanos::ZERO,
-        });
-        ring.held.replace((version, Held::new(write)))
-    }
-
-    /// The version that is kept back: the next request programs it.
-    pub(super) fn held(&self, tx: TxId) -> Option<Version> {
-        let (version, _) = self.rings.get(&tx)?.held.as_ref()?;
-        Some(*version)
-    }
-
-    /// The version that is kept back, with the first one as its link: what closes the ring.
-    pub(super) fn last(&mut self, tx: TxId) -> Option<(Version, Held, Version)> {
-        let ring = self.rings.get_mut(&tx)?;
-        let (version, held) = ring.held.take()?;
-        Some((version, held, ring.first))
-    }
-
-    /// A version of a live transaction was programmed.
-    pub(super) fn wrote(
-        &mut self,
-        tx: TxId,
-        version: Version,
-        next: Version,
-        held: &Held,
-        to: Written,
+        pages: &mut Pages<Self::Leftover>,
+        ftl: &mut Ftl,
+        (page, old): (Lpn, Ppn),
+        done: Nanos,
     ) {
-        let ring = self.rings.get_mut(&tx).expect("the transaction is live");
-        ring.written.push(version.page);
-        ring.done = ring.done.max(to.done);
-        let shadow = Shadow {
-            tx,
-            number: version.number,
-            slot: Slot::of(held.kind, to.at),
-            next,
-        };
-        let other = self.shadows.insert(version.page, shadow);
-        debug_assert!(other.is_none(), "{version:?} is not the only one");
+        let _ = (pages, page, done);
+        ftl.kill(old);
     }
 
-    /// Ends a transaction: its versions on flash, and when the last of them is done.
-    pub(super) fn end(&mut self, tx: TxId) -> (Vec<(Lpn, Shadow)>, Nanos) {
-        let Some(ring) = self.rings.remove(&tx) else {
-            return (Vec::new(), Nanos::ZERO);
-        };
-        let shadow = |at| {
-            (
-                at,
-                self.shadows.remove(&at).expect("written pages are kept"),
-            )
-        };
-        let pages = ring.written.into_iter().map(shadow).collect();
-        (pages, ring.done)
+    /// A version is the committed one of its page from now on.
+    fn committed(&mut self, pages: &mut Pages<Self::Leftover>, version: Version) {
+        let _ = (pages, version);
     }
 
-    /// Where a transaction finds a page.
-    pub(super) fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
-        let Some(tx) = tx else {
-            return ftl.slot(at).into();
-        };
-        if let Some((version, held)) = self.rings.get(&tx).and_then(|ring| ring.held.as_ref())
-            && version.page == at
+    /// What is left of a version of an aborted transaction.
+    fn leftover(version: Version, next: Version) -> Self::Leftover;
+
+    /// The pages that wait for the end of a leftover, or that it waits for a version of.
+    fn concerns(leftover: &Self::Leftover, as_published: bool) -> [Option<Lpn>; 2];
+
+    /// A leftover is gone; its erase is the last one that was issued.
+    fn erased(
+        &mut self,
+        pages: &mut Pages<Self::Leftover>,
+        ftl: &mut Ftl,
+        leftover: Self::Leftover,
+    );
+
+    /// A leftover, or what stands beside it, that has to go before a page's next version is
+    /// programmed.
+    fn in_the_way(
+        &self,
+        pages: &Pages<Self::Leftover>,
+        ftl: &mut Ftl,
+        page: Lpn,
+    ) -> Result<Option<Way>, FtlError> {
+        let _ = (pages, ftl, page);
+        Ok(None)
+    }
+
+    /// A version was moved that is neither the committed one of its page nor of a live transaction.
+    fn relocated(&mut self, page: Lpn, from: Ppn, to: Ppn) {
+        let _ = (page, from, to);
+    }
+
+    /// A victim is about to be erased. Returns when it may be.
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let _ = (ftl, victim);
+        Ok(now)
+    }
+
+    /// Recovery: keeps what is left of versions that do not count.
+    fn take_stock(
+        &mut self,
+        pages: &mut Pages<Self::Leftover>,
+        ftl: &mut Ftl,
+        found: &Self::Versions,
+        is_committed: &[bool],
+    );
+
+    /// Bytes beyond those of the engine's tables, which they are added to where names are the same.
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// Checks the invariants.
+    fn check(&self, pages: &Pages<Self::Leftover>, ftl: &Ftl) -> Result<(), String>;
+}
+
+/// What both protocols know of the pages.
+#[derive(Debug, Clone)]
+struct Pages<L> {
+    /// Number of each page's last committed version.
+    committed: Numbers,
+    rings: Rings,
+    leftovers: BTreeMap<Ppn, L>,
+    /// Leftovers by each page that they concern.
+    by_page: BTreeSet<(Lpn, Ppn)>,
+    gates: Gates,
+    /// When the last commit was durable.
+    committed_at: Nanos,
+    /// When the last erase is done.
+    erased_at: Nanos,
+    as_published: bool,
+}
+
+impl<L> Pages<L> {
+    fn new(committed: Numbers, as_published: bool) -> Pages<L> {
+        Pages {
+            committed,
+            rings: Rings::default(),
+            leftovers: BTreeMap::new(),
+            by_page: BTreeSet::new(),
+            gates: Gates::default(),
+            committed_at: Nanos::ZERO,
+            erased_at: Nanos::ZERO,
+            as_published,
+        }
+    }
+
+    /// A leftover that concerns a page.
+    fn concerning(&self, page: Lpn) -> Option<Ppn> {
+        if self.by_page.is_empty() {
+            return None;
+        }
+        let range = (page, Ppn(0))..=(page, Ppn(u32::MAX));
+        self.by_page.range(range).next().map(|&(_, at)| at)
+    }
+
+    /// An uncommitted version stays on flash until its block is erased.
+    fn leave<R: Rule<Leftover = L>>(&mut self, at: Ppn, leftover: L) {
+        for page in R::concerns(&leftover, self.as_published)
+            .into_iter()
+            .flatten()
         {
-            return held.found();
+            self.by_page.insert((page, at));
         }
-        match self.shadows.get(&at) {
-            Some(shadow) if shadow.tx == tx => shadow.slot.into(),
-            _ => ftl.slot(at).into(),
-        }
+        self.leftovers.insert(at, leftover);
     }
 
-    /// The version of a live transaction that is on flash, if there is one.
-    pub(super) fn shadow(&self, at: Lpn) -> Option<&Shadow> {
-        self.shadows.get(&at)
-    }
-
-    /// Follows a page that was moved. False if no live transaction wrote it.
-    pub(super) fn relocated(&mut self, at: Lpn, from: Ppn, to: Ppn) -> bool {
-        match self.shadows.get_mut(&at) {
-            Some(shadow) if shadow.ppn() == from => {
-                shadow.slot = match shadow.slot {
-                    Slot::Trimmed(_) => Slot::Trimmed(to),
-                    _ => Slot::Page(to),
-                };
-                true
+    fn check<R: Rule<Leftover = L>>(&self, ftl: &Ftl) -> Result<(), String> {
+        let mut concerned = BTreeSet::new();
+        for (&at, leftover) in &self.leftovers {
+            let state = ftl.block_state(ftl.geometry().block_of(at));
+            if ftl.is_live(at) || matches!(state, BlockState::Free | BlockState::Zone) {
+                let live = ftl.is_live(at);
+                return Err(format!(
+                    "uncommitted page {at} in a block that is {state:?}, live: {live}"
+                ));
             }
-            _ => false,
+            let pages = R::concerns(leftover, self.as_published)
+                .into_iter()
+                .flatten();
+            concerned.extend(pages.map(|page| (page, at)));
         }
-    }
-
-    /// Bytes of the tables and of the pages kept back.
-    pub(super) fn memory(&self) -> u64 {
-        let rings = self.rings.values();
-        let own: u64 = rings
-            .map(|ring| {
-                let held = ring.held.as_ref().map_or(0, |(_, held)| held.data.len());
-                (ring.written.len() * size_of::<Lpn>() + held) as u64
-            })
-            .sum();
-        table_bytes::<TxId, Ring>(self.rings.len())
-            + table_bytes::<Lpn, Shadow>(self.shadows.len())
-            + own
+        if let Some((page, at)) = concerned.symmetric_difference(&self.by_page).next() {
+            return Err(format!("whether page {at} concerns {page} is not known"));
+        }
+        Ok(())
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Gate {
-    until: Nanos,
-    /// Whether somebody has waited for that instant already.
-    waited: bool,
+/// A protocol of the family.
+#[derive(Clone)]
+struct Cyclic<R: Rule> {
+    pages: Pages<R::Leftover>,
+    rule: R,
 }
 
-/// Instants before which a page's next version is not programmed, because that would settle what an
-/// older version or a link to one means while a power cut can still undo it.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Gates {
-    closed: FxHashMap<Lpn, Gate>,
-    /// Gates that were forgotten were closed until here at most.
-    floor: Nanos,
-    /// How many there are when the past ones are forgotten next.
-    limit: usize,
+impl<R: Rule> Cyclic<R> {
+    /// Programs a version with its link.
+    fn program(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        (version, next): (Version, Version),
+        held: &Held,
+    ) -> Result<Taken, FtlError> {
+        let now = self.pages.gates.pass(ftl, now, version.page)?;
+        let mut bytes = [0; TAIL_MAX];
+        put(&mut bytes, link::NUMBER, version.number.into());
+        put(&mut bytes, link::NEXT_PAGE, next.page.0.into());
+        put(&mut bytes, link::NEXT_NUMBER, next.number.into());
+        self.rule
+            .emit(&self.pages, version, &mut bytes[link::SIZE..]);
+        let tail = &bytes[..link::SIZE + R::MORE];
+        let page = (held.kind, version.page, None);
+        let stream = (Stream::Host, None);
+        let to = ftl.append(now, stream, page, tail, &held.data, held.cause)?;
+        self.rule.programmed(version);
+        self.pages.rings.wrote(tx, version, next, held, to);
+        let (next, done) = (now, to.done);
+        Ok(Taken { next, done })
+    }
 }
 
-impl Gates {
-    const LIMIT_MIN: usize = 4096;
-
-    /// Closes a page until an instant that somebody has waited for, or nobody yet.
-    pub(super) fn close(&mut self, at: Lpn, until: Nanos, waited: bool) {
-        let gate = self.closed.entry(at).or_insert(Gate { until, waited });
-        gate.until = gate.until.max(until);
-        gate.waited &= waited;
-    }
-
-    /// Waits until a page's next version may be programmed.
-    pub(super) fn pass(&mut self, ftl: &mut Ftl, now: Nanos, at: Lpn) -> Result<Nanos, FtlError> {
-        let now = now.max(self.floor);
-        let Some(gate) = self.closed.get_mut(&at) else {
-            return Ok(now);
-        };
-        let until = gate.until;
-        if until <= now && gate.waited {
-            self.closed.remove(&at);
-            return Ok(now);
-        }
-        // The gate stays: should this version be taken back, the next one may come before `until`.
-        gate.waited = true;
-        ftl.sync(now, until)
-    }
-
-    /// Forgets gates of the past once there are many.
-    pub(super) fn forget(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
-        if self.closed.len() < self.limit.max(Gates::LIMIT_MIN) {
-            return Ok(());
-        }
-        // One wait, in the background, for all that nobody has waited for.
-        let open = self.closed.values().filter(|gate| !gate.waited);
-        if let Some(until) = open.map(|gate| gate.until).max() {
-            ftl.sync(now, until)?;
-        }
-        let floor = &mut self.floor;
-        self.closed.retain(|_, gate| {
-            gate.waited = true;
-            if gate.until <= now {
-                *floor = gate.until.max(*floor);
-            }
-            gate.until > now
-        });
-        self.limit = 2 * self.closed.len();
+impl<R: Rule> Protocol for Cyclic<R> {
+    fn begin(&mut self, _: &mut Ftl, _: Nanos, _: TxId) -> Result<(), FtlError> {
         Ok(())
     }
 
-    pub(super) fn memory(&self) -> u64 {
-        table_bytes::<Lpn, Gate>(self.closed.len())
-    }
-}
-
-/// What one link says of the version that carries it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Committed,
-    Uncommitted,
-    /// What the newest version of this page is.
-    AsNewestOf(Lpn),
-}
-
-/// Whether the newest version of each page is committed: follows links until one decides, or until
-/// the ring closes, which decides too. Every link is followed once.
-pub(super) fn judge(pages: u32, link: impl Fn(Lpn) -> Verdict) -> Vec<bool> {
-    #[derive(Clone, Copy, PartialEq)]
-    enum Mark {
-        New,
-        OnPath,
-        Known(bool),
-    }
-    let mut marks = vec![Mark::New; pages as usize];
-    let mut path = Vec::new();
-    for start in 0..pages {
-        let mut at = Lpn(start);
-        let committed = loop {
-            match marks[at.index()] {
-                Mark::Known(committed) => break committed,
-                Mark::OnPath => break true,
-                Mark::New => {}
-            }
-            marks[at.index()] = Mark::OnPath;
-            path.push(at);
-            match link(at) {
-                Verdict::Committed => break true,
-                Verdict::Uncommitted => break false,
-                Verdict::AsNewestOf(next) => at = next,
-            }
-        };
-        for at in path.drain(..) {
-            marks[at.index()] = Mark::Known(committed);
+    fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        _: Nanos,
+        tx: TxId,
+        _: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        match self.pages.rings.held(tx) {
+            Some(held) => self.rule.in_the_way(&self.pages, ftl, held.page),
+            None => Ok(None),
         }
     }
-    marks
-        .into_iter()
-        .map(|mark| mark == Mark::Known(true))
-        .collect()
+
+    fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        let version = Version {
+            page: write.at,
+            number: self.rule.next_number(&self.pages, write.at),
+        };
+        match self.pages.rings.hold(tx, version, write) {
+            Some((before, held)) => self.program(ftl, now, tx, (before, version), &held),
+            None => Ok(Taken::at(now)),
+        }
+    }
+
+    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        self.pages.rings.find(ftl, tx, at)
+    }
+
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
+        let Some((last, held, first)) = self.pages.rings.last(tx) else {
+            return Ok(Some(now));
+        };
+        let now = self.program(ftl, now, tx, (last, first), &held)?.next;
+        let Cyclic { pages, rule } = self;
+        let (shadows, written) = pages.rings.end(tx);
+        let done = ftl.sync(now, written)?;
+        pages.committed_at = pages.committed_at.max(done);
+        for (page, shadow) in shadows {
+            if let Some(old) = ftl.set_slot(page, shadow.slot).ppn() {
+                rule.superseded(pages, ftl, (page, old), done);
+            }
+            let number = shadow.number;
+            pages.committed.set(page, number);
+            rule.committed(pages, Version { page, number });
+            pages.gates.close(page, done, true);
+        }
+        pages.gates.forget(ftl, now)?;
+        Ok(Some(done))
+    }
+
+    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+        for (page, shadow) in self.pages.rings.end(tx).0 {
+            ftl.kill(shadow.ppn());
+            let number = shadow.number;
+            let leftover = R::leftover(Version { page, number }, shadow.next);
+            self.pages.leave::<R>(shadow.ppn(), leftover);
+        }
+        Ok(now)
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let pages = &self.pages;
+        let leftovers = table_bytes::<Ppn, R::Leftover>(pages.leftovers.len())
+            + table_bytes::<(Lpn, Ppn), ()>(pages.by_page.len());
+        let mut all = vec![
+            ("version_table", pages.committed.bytes()),
+            ("active_tx_table", pages.rings.memory()),
+            ("uncommitted_pages", leftovers),
+            ("gates", pages.gates.memory()),
+        ];
+        for (name, bytes) in self.rule.memory() {
+            match all.iter_mut().find(|(other, _)| *other == name) {
+                Some((_, sum)) => *sum += bytes,
+                None => all.insert(3, (name, bytes)),
+            }
+        }
+        all
+    }
+
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        self.pages.check::<R>(ftl)?;
+        self.rule.check(&self.pages, ftl)
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use Verdict::{AsNewestOf, Committed, Uncommitted};
+impl<R: Rule> Owner for Cyclic<R> {
+    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+        let page = header.lpn;
+        if ftl.slot(page).ppn() == Some(from) {
+            ftl.set_slot(page, Slot::of(header.kind, to.at));
+        } else if !self.pages.rings.relocated(page, from, to.at) {
+            self.rule.relocated(page, from, to.at);
+        }
+    }
 
-    #[test]
-    fn a_closed_ring_is_committed_and_a_path_is_what_its_end_is() {
-        let links = [
-            AsNewestOf(Lpn(1)), // 0 -> 1 -> 2 -> 0: closed
-            AsNewestOf(Lpn(2)),
-            AsNewestOf(Lpn(0)),
-            AsNewestOf(Lpn(3)), // itself
-            AsNewestOf(Lpn(5)), // 4 -> 5, which is missing
-            Uncommitted,
-            AsNewestOf(Lpn(7)), // 6 -> 7, which has been written again
-            Committed,
-            AsNewestOf(Lpn(4)), // joins the path that ends in 5
-        ];
-        let committed = judge(links.len() as u32, |at| links[at.index()]);
-        let right = [true, true, true, true, false, false, true, true, false];
-        assert_eq!(committed, right);
+    /// The erase takes superseded versions, so what superseded them must be durable.
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let now = now.max(self.pages.committed_at);
+        self.rule.before_erase(ftl, now, victim)
+    }
+
+    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
+        let Cyclic { pages, rule } = self;
+        pages.erased_at = pages.erased_at.max(done);
+        let first = ftl.geometry().page(victim, 0);
+        let end = Ppn(first.0 + ftl.geometry().pages_per_block);
+        while let Some((&at, &leftover)) = pages.leftovers.range(first..end).next() {
+            pages.leftovers.remove(&at);
+            for page in R::concerns(&leftover, pages.as_published)
+                .into_iter()
+                .flatten()
+            {
+                pages.by_page.remove(&(page, at));
+            }
+            rule.erased(pages, ftl, leftover);
+        }
     }
 }

@@ -43,47 +43,32 @@ mod recovery;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::commit) use recovery::recover;
-
-use super::numbers::Numbers;
-use super::{Active, Gates, Version};
-use crate::commit::{Found, Held, Info, Isolation, Protocol, Taken, Write, table_bytes};
-use crate::ftl::{BlockState, Format, Ftl, FtlError, Header, Owner, Slot, Stream, Written};
+use super::{Pages, Rule, Version};
+use crate::commit::{Info, Options, Recovered, table_bytes};
+use crate::ftl::{Format, Ftl, FtlError, Mounted};
 use crate::layout;
 use crate::layout::put;
-use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use crate::units::{Lpn, Nanos, Pbn, Ppn};
+use recovery::Records;
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 layout! {
-    /// The tail of a page's spare area.
-    pub tail: 16 => {
-        NUMBER:      4, "version number of the page";
-        NEXT_PAGE:   4, "the page that follows in the ring";
-        NEXT_NUMBER: 4, "and its version number";
-        BACK:        4, "number of the page's last committed version when this one was written";
+    /// What the tail of a page's spare area has behind the link.
+    pub back: 4 => {
+        BACK: 4, "number of the page's last committed version when this one was written";
     }
 }
 
 pub(in crate::commit) const INFO: Info = Info {
     name: "bpcc",
     idea: "pages name each other in a ring; a back pointer passes over uncommitted versions",
-    paper: "TxFlash",
     section: "back pointer cyclic commit",
-    isolation: Isolation::NoPageConflict,
-    live_max: None,
-    reprograms: false,
-    rewrites: false,
-    atomic: true,
-    as_published: true,
-    modes: &[],
     format: Format {
-        tail_bytes: tail::SIZE,
-        flag_bytes: 0,
-        persist_map: false,
-        logs: 0,
-        zoned: false,
+        tail_bytes: super::link::SIZE + back::SIZE,
+        ..super::INFO.format
     },
+    ..super::INFO
 };
 
 /// A version that matters to an uncommitted one: itself, or the one that it names.
@@ -111,129 +96,156 @@ struct Straddler {
 
 #[derive(Debug, Clone, Default)]
 struct Bpcc {
-    /// Number of each page's last committed version.
-    committed: Numbers,
-    /// The highest number given out, where that is higher.
+    /// The highest number given out, where that is above the committed one.
     given: FxHashMap<Lpn, u32>,
-    active: Active,
-    leftovers: BTreeMap<Ppn, Leftover>,
-    /// Leftovers by each page of which they have a side that nothing straddles yet.
-    unstraddled: BTreeSet<(Lpn, Ppn)>,
     straddlers: BTreeMap<Version, Straddler>,
-    gates: Gates,
-    /// When the last commit was durable.
-    committed_at: Nanos,
-    /// When the last erase is done.
-    erased_at: Nanos,
     /// When the last erase is done that emptied a responsibility set.
     emptied_at: Nanos,
     /// Instants before which blocks are not erased: the erase of what a page in them straddled.
     release: FxHashMap<Pbn, Nanos>,
-    as_published: bool,
 }
 
-impl Protocol for Bpcc {
-    fn begin(&mut self, _: &mut Ftl, _: Nanos, _: TxId) -> Result<(), FtlError> {
-        Ok(())
+pub(in crate::commit) fn recover(
+    ftl: &mut Ftl,
+    mounted: Mounted,
+    options: &Options,
+) -> Result<Recovered, FtlError> {
+    super::recover::<Bpcc>(ftl, mounted, options)
+}
+
+impl Rule for Bpcc {
+    type Leftover = Leftover;
+    type Versions = Records;
+    const MORE: usize = back::SIZE;
+
+    /// Invariant 3. As printed, numbers count as given once they are on flash (D1).
+    fn next_number(&mut self, pages: &Pages<Leftover>, page: Lpn) -> u32 {
+        let given = self.given.get(&page).copied().unwrap_or(0);
+        let number = given.max(pages.committed.of(page)) + 1;
+        if !pages.as_published {
+            self.give(Version { page, number });
+        }
+        number
     }
 
-    fn write(
+    fn emit(&mut self, pages: &Pages<Leftover>, version: Version, more: &mut [u8]) {
+        put(more, back::BACK, pages.committed.of(version.page).into());
+    }
+
+    fn programmed(&mut self, version: Version) {
+        self.give(version);
+    }
+
+    /// It may go unless it straddles something.
+    fn superseded(
         &mut self,
+        pages: &mut Pages<Leftover>,
         ftl: &mut Ftl,
-        now: Nanos,
-        tx: TxId,
-        write: Write<'_>,
-    ) -> Result<Taken, FtlError> {
-        let version = Version {
-            page: write.at,
-            number: self.highest(write.at) + 1,
-        };
-        if !self.as_published {
-            self.give(version);
+        (page, old): (Lpn, Ppn),
+        done: Nanos,
+    ) {
+        let number = pages.committed.of(page);
+        if let Some(straddler) = self.straddlers.get_mut(&Version { page, number }) {
+            straddler.kept_at = Some(old);
+            return;
         }
-        match self.active.hold(tx, version, write) {
-            Some((before, held)) => self.program(ftl, now, tx, (before, version), &held),
-            None => Ok(Taken::at(now)),
+        ftl.kill(old);
+        // It may have straddled something whose erase can still be undone. Whatever is done at
+        // `done` was waited for with the commit.
+        if self.emptied_at > done {
+            self.let_go_after(ftl.geometry().block_of(old), self.emptied_at);
         }
     }
 
-    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
-        self.active.find(ftl, tx, at)
-    }
-
-    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
-        let Some((last, held, first)) = self.active.last(tx) else {
-            return Ok(Some(now));
-        };
-        let now = self.program(ftl, now, tx, (last, first), &held)?.next;
-        let (pages, written) = self.active.end(tx);
-        let done = ftl.sync(now, written)?;
-        self.committed_at = self.committed_at.max(done);
-        for (page, shadow) in pages {
-            let number = shadow.number;
-            let old = ftl.set_slot(page, shadow.slot).ppn();
-            self.supersede(ftl, page, old, done);
-            self.committed.set(page, number);
-            if self.given.get(&page).is_some_and(|&given| given <= number) {
-                self.given.remove(&page);
+    /// It answers for all leftovers of its page that none straddled before.
+    fn committed(&mut self, pages: &mut Pages<Leftover>, version: Version) {
+        let Version { page, number } = version;
+        if self.given.get(&page).is_some_and(|&given| given <= number) {
+            self.given.remove(&page);
+        }
+        let mut answers = 0;
+        while let Some(at) = pages.concerning(page) {
+            pages.by_page.remove(&(page, at));
+            let leftover = pages.leftovers.get_mut(&at).expect("it is on flash");
+            for side in &mut leftover.sides {
+                if side.version.page == page && side.straddled_by == 0 {
+                    side.straddled_by = number;
+                    answers += 1;
+                }
             }
-            self.straddle(Version { page, number });
-            self.gates.close(page, done, true);
         }
-        self.gates.forget(ftl, now)?;
-        Ok(Some(done))
+        if answers > 0 {
+            let straddler = self.straddlers.entry(version).or_default();
+            straddler.responsible_for += answers;
+        }
     }
 
-    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        for (page, shadow) in self.active.end(tx).0 {
-            ftl.kill(shadow.ppn());
-            let number = shadow.number;
-            self.leave(
-                shadow.ppn(),
-                [(Version { page, number }, 0), (shadow.next, 0)],
-            );
+    fn leftover(version: Version, next: Version) -> Leftover {
+        let straddled_by = 0;
+        let side = |version| Side {
+            version,
+            straddled_by,
+        };
+        Leftover {
+            sides: [side(version), side(next)],
         }
-        Ok(now)
+    }
+
+    /// Pages of which a leftover has a side that nothing straddles yet.
+    fn concerns(leftover: &Leftover, _: bool) -> [Option<Lpn>; 2] {
+        let page = |side: Side| (side.straddled_by == 0).then_some(side.version.page);
+        leftover.sides.map(page)
+    }
+
+    fn erased(&mut self, pages: &mut Pages<Leftover>, ftl: &mut Ftl, leftover: Leftover) {
+        for side in leftover.sides.iter().filter(|side| side.straddled_by > 0) {
+            let (page, number) = (side.version.page, side.straddled_by);
+            self.answer_for_one_less(ftl, Version { page, number }, pages.erased_at);
+        }
+    }
+
+    fn relocated(&mut self, page: Lpn, from: Ppn, to: Ppn) {
+        let version = |number| Version { page, number };
+        let kept = self.straddlers.range_mut(version(0)..=version(u32::MAX));
+        for (_, straddler) in kept.filter(|(_, s)| s.kept_at == Some(from)) {
+            straddler.kept_at = Some(to);
+        }
+    }
+
+    /// What the superseded versions in the victim straddled must be gone.
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        match self.release.remove(&victim) {
+            Some(until) => ftl.sync(now, until),
+            None => Ok(now),
+        }
+    }
+
+    fn take_stock(
+        &mut self,
+        pages: &mut Pages<Leftover>,
+        ftl: &mut Ftl,
+        found: &Records,
+        _: &[bool],
+    ) {
+        recovery::take_stock(self, pages, ftl, found);
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
-        let leftovers = table_bytes::<Ppn, Leftover>(self.leftovers.len())
-            + table_bytes::<(Lpn, Ppn), ()>(self.unstraddled.len());
+        let straddlers = table_bytes::<Version, Straddler>(self.straddlers.len());
         vec![
-            (
-                "version_table",
-                self.committed.bytes() + table_bytes::<Lpn, u32>(self.given.len()),
-            ),
-            ("active_tx_table", self.active.memory()),
-            ("uncommitted_pages", leftovers),
-            (
-                "straddle_responsibility_sets",
-                table_bytes::<Version, Straddler>(self.straddlers.len()),
-            ),
-            (
-                "gates",
-                self.gates.memory() + table_bytes::<Pbn, Nanos>(self.release.len()),
-            ),
+            ("version_table", table_bytes::<Lpn, u32>(self.given.len())),
+            ("straddle_responsibility_sets", straddlers),
+            ("gates", table_bytes::<Pbn, Nanos>(self.release.len())),
         ]
     }
 
-    fn check(&self, ftl: &Ftl) -> Result<(), String> {
+    fn check(&self, pages: &Pages<Leftover>, ftl: &Ftl) -> Result<(), String> {
         let mut sets: BTreeMap<Version, u32> = BTreeMap::new();
-        for (&at, leftover) in &self.leftovers {
-            let state = ftl.block_state(ftl.geometry().block_of(at));
-            if ftl.is_live(at) || matches!(state, BlockState::Free | BlockState::Zone) {
-                let live = ftl.is_live(at);
-                return Err(format!(
-                    "uncommitted page {at} in a block that is {state:?}, live: {live}"
-                ));
-            }
+        for (&at, leftover) in &pages.leftovers {
             for side in &leftover.sides {
                 let Version { page, number } = side.version;
                 match side.straddled_by {
-                    0 if !self.unstraddled.contains(&(page, at)) => {
-                        return Err(format!("page {at} waits for no version of {page}"));
-                    }
-                    0 if number <= self.committed.of(page) && !self.as_published => {
+                    0 if number <= pages.committed.of(page) && !pages.as_published => {
                         return Err(format!(
                             "invariant 2: nothing straddles {:?} for {at}",
                             side.version
@@ -252,7 +264,7 @@ impl Protocol for Bpcc {
             return Err("responsibility sets do not hold what they should".into());
         }
         for (&version, straddler) in &self.straddlers {
-            let is_last = self.committed.of(version.page) == version.number;
+            let is_last = pages.committed.of(version.page) == version.number;
             let is_kept = straddler.kept_at.is_some_and(|at| ftl.is_live(at));
             if is_last == is_kept {
                 return Err(format!("invariant 2: {version:?} is kept: {is_kept}"));
@@ -262,128 +274,15 @@ impl Protocol for Bpcc {
     }
 }
 
-impl Owner for Bpcc {
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        let page = header.lpn;
-        if ftl.slot(page).ppn() == Some(from) {
-            ftl.set_slot(page, Slot::of(header.kind, to.at));
-        } else if !self.active.relocated(page, from, to.at) {
-            let kept = self.straddlers.range_mut(versions_of(page));
-            for (_, straddler) in kept.filter(|(_, s)| s.kept_at == Some(from)) {
-                straddler.kept_at = Some(to.at);
-            }
-        }
-    }
-
-    /// The erase takes superseded versions, so what superseded them must be durable, and what they
-    /// straddled must be gone.
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let now = now.max(self.committed_at);
-        match self.release.remove(&victim) {
-            Some(until) => ftl.sync(now, until),
-            None => Ok(now),
-        }
-    }
-
-    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
-        self.erased_at = self.erased_at.max(done);
-        let first = ftl.geometry().page(victim, 0);
-        let end = Ppn(first.0 + ftl.geometry().pages_per_block);
-        while let Some((&at, &leftover)) = self.leftovers.range(first..end).next() {
-            self.leftovers.remove(&at);
-            for side in leftover.sides {
-                let page = side.version.page;
-                match side.straddled_by {
-                    0 => _ = self.unstraddled.remove(&(page, at)),
-                    number => self.answer_for_one_less(ftl, Version { page, number }),
-                }
-            }
-        }
-    }
-}
-
-fn versions_of(page: Lpn) -> std::ops::RangeInclusive<Version> {
-    let version = |number| Version { page, number };
-    version(0)..=version(u32::MAX)
-}
-
 impl Bpcc {
-    /// Programs a version with its link and back pointer.
-    fn program(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        tx: TxId,
-        (version, next): (Version, Version),
-        held: &Held,
-    ) -> Result<Taken, FtlError> {
-        let now = self.gates.pass(ftl, now, version.page)?;
-        let back = self.committed.of(version.page);
-        let mut bytes = [0; tail::SIZE];
-        put(&mut bytes, tail::NUMBER, version.number.into());
-        put(&mut bytes, tail::NEXT_PAGE, next.page.0.into());
-        put(&mut bytes, tail::NEXT_NUMBER, next.number.into());
-        put(&mut bytes, tail::BACK, back.into());
-        let page = (held.kind, version.page, None);
-        let stream = (Stream::Host, None);
-        let to = ftl.append(now, stream, page, &bytes, &held.data, held.cause)?;
-        self.give(version);
-        self.active.wrote(tx, version, next, held, to);
-        let (next, done) = (now, to.done);
-        Ok(Taken { next, done })
-    }
-
-    /// The highest number that must not be given to another version of a page.
-    fn highest(&self, page: Lpn) -> u32 {
-        let given = self.given.get(&page).copied().unwrap_or(0);
-        given.max(self.committed.of(page))
-    }
-
-    /// Invariant 3. As printed, numbers count as given once they are on flash (D1).
     fn give(&mut self, version: Version) {
         let given = self.given.entry(version.page).or_insert(version.number);
         *given = version.number.max(*given);
     }
 
-    /// A page's committed version gives way at `done`: it may go unless it straddles something.
-    fn supersede(&mut self, ftl: &mut Ftl, page: Lpn, old: Option<Ppn>, done: Nanos) {
-        let Some(at) = old else { return };
-        let number = self.committed.of(page);
-        if let Some(straddler) = self.straddlers.get_mut(&Version { page, number }) {
-            straddler.kept_at = Some(at);
-            return;
-        }
-        ftl.kill(at);
-        // It may have straddled something whose erase can still be undone. Whatever is done at
-        // `done` was waited for with the commit.
-        if self.emptied_at > done {
-            self.let_go_after(ftl.geometry().block_of(at), self.emptied_at);
-        }
-    }
-
-    /// A committed version answers for all leftovers of its page that none straddled before.
-    fn straddle(&mut self, version: Version) {
-        let page = version.page;
-        let mut answers = 0;
-        let range = (page, Ppn(0))..=(page, Ppn(u32::MAX));
-        while let Some(&(_, at)) = self.unstraddled.range(range.clone()).next() {
-            self.unstraddled.remove(&(page, at));
-            let leftover = self.leftovers.get_mut(&at).expect("it is on flash");
-            for side in &mut leftover.sides {
-                if side.version.page == page && side.straddled_by == 0 {
-                    side.straddled_by = version.number;
-                    answers += 1;
-                }
-            }
-        }
-        if answers > 0 {
-            let straddler = self.straddlers.entry(version).or_default();
-            straddler.responsible_for += answers;
-        }
-    }
-
-    /// A leftover that a version straddled is being erased.
-    fn answer_for_one_less(&mut self, ftl: &mut Ftl, version: Version) {
+    /// A leftover that a version straddled is being erased; the latest erase so far is done at
+    /// `erased_at`.
+    fn answer_for_one_less(&mut self, ftl: &mut Ftl, version: Version, erased_at: Nanos) {
         let straddler = self.straddlers.get_mut(&version).expect("it answers");
         straddler.responsible_for -= 1;
         if straddler.responsible_for > 0 {
@@ -391,10 +290,10 @@ impl Bpcc {
         }
         // Not when this erase is done but the latest so far: an older copy of the leftover may have
         // gone with a block of its own.
-        self.emptied_at = self.erased_at;
+        self.emptied_at = erased_at;
         if let Some(at) = straddler.kept_at {
             ftl.kill(at);
-            self.let_go_after(ftl.geometry().block_of(at), self.erased_at);
+            self.let_go_after(ftl.geometry().block_of(at), erased_at);
         }
         self.straddlers.remove(&version);
     }
@@ -402,25 +301,5 @@ impl Bpcc {
     fn let_go_after(&mut self, block: Pbn, until: Nanos) {
         let release = self.release.entry(block).or_insert(until);
         *release = until.max(*release);
-    }
-
-    /// An uncommitted version stays on flash until its block is erased. Its sides come with the
-    /// numbers of what straddles them.
-    fn leave(&mut self, at: Ppn, sides: [(Version, u32); 2]) {
-        let sides = sides.map(|(version, straddled_by)| Side {
-            version,
-            straddled_by,
-        });
-        for side in sides {
-            let Version { page, .. } = side.version;
-            if side.straddled_by == 0 {
-                self.unstraddled.insert((page, at));
-            } else {
-                let number = side.straddled_by;
-                let straddler = self.straddlers.entry(Version { page, number });
-                straddler.or_default().responsible_for += 1;
-            }
-        }
-        self.leftovers.insert(at, Leftover { sides });
     }
 }

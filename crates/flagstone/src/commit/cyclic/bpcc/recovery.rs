@@ -1,113 +1,74 @@
 //! BPCC after a power cut: which versions on flash count, by the table in the header of the
 //! protocol, and who answers for those that do not.
 
-use super::{Bpcc, tail};
-use crate::commit::cyclic::{Verdict, Version, judge};
-use crate::commit::{Options, Recovered};
-use crate::ftl::{Ftl, FtlError, Header, Mounted, Slot, doubt_number};
+use super::{Bpcc, Leftover, Side, back};
+use crate::commit::cyclic::{Pages, Seen, Verdict, Version, Versions};
+use crate::ftl::{Ftl, Slot};
 use crate::layout::get;
-use crate::units::{Lpn, TxId};
+use crate::units::Lpn;
 
-pub(in crate::commit) fn recover(
+/// Keeps uncommitted versions, who answers for them, and numbers that are taken.
+pub(super) fn take_stock(
+    bpcc: &mut Bpcc,
+    pages: &mut Pages<Leftover>,
     ftl: &mut Ftl,
-    mounted: Mounted,
-    options: &Options,
-) -> Result<Recovered, FtlError> {
-    let pages = ftl.logical_pages();
-    let mut all = Vec::new();
-    let blocks = ftl.data_blocks();
-    let done = ftl.scan(mounted.done, &blocks, |at, head: Header, bytes: &[u8]| {
-        if head.lpn.0 < pages {
-            let back = get(bytes, tail::BACK) as u32;
-            let version = Version {
-                page: head.lpn,
-                number: get(bytes, tail::NUMBER) as u32,
-            };
-            let next = Version {
-                page: Lpn(get(bytes, tail::NEXT_PAGE) as u32),
-                number: get(bytes, tail::NEXT_NUMBER) as u32,
-            };
-            all.push(Record::new(version, Slot::of(head.kind, at), next, back));
-        }
-    })?;
-    for record in &all {
-        let highest = record.version.number.max(record.next.number);
-        doubt_number("version", highest.into(), 32)?;
-    }
-    let records = Records::new(all, pages);
-    let is_committed = judge(pages, |at| records.verdict(at));
-    let mut bpcc = Bpcc {
-        as_published: options.as_published,
-        ..Bpcc::default()
+    records: &Records,
+) {
+    let is_committed = |pages: &Pages<Leftover>, version: Version| {
+        version.number <= pages.committed.of(version.page) && !records.is_straddled(version)
     };
-    let committed = (0..pages).map(Lpn).map(|page| {
-        let last = records.counting(page, is_committed[page.index()]);
-        ftl.set_slot(page, last.map_or(Slot::Empty, |record| record.slot));
-        last.map_or(0, |record| record.version.number)
-    });
-    bpcc.committed = committed.collect();
-    bpcc.take_stock(ftl, &records);
-    ftl.revive_mapped()?;
-    ftl.finish_mount();
-    Ok(Recovered {
-        protocol: Box::new(bpcc),
-        last_tx: TxId(0),
-        done,
-    })
+    // With the number of the committed version that straddles it; 0 if there is none.
+    let side = |pages: &Pages<Leftover>, version: Version| {
+        let mut above = records.above(version).iter();
+        let straddler = above
+            .find(|record| record.back < version.number && is_committed(pages, record.version));
+        let straddled_by = straddler.map_or(0, |record| record.version.number);
+        Side {
+            version,
+            straddled_by,
+        }
+    };
+    for record in &records.all {
+        bpcc.take_number(pages, record.version);
+        if !pages.as_published {
+            bpcc.take_number(pages, record.next); // D1
+        }
+        if !is_committed(pages, record.version)
+            && let Some(at) = record.slot.ppn()
+            && pages.committed.get(record.next.page).is_some()
+        {
+            let sides = [record.version, record.next].map(|version| side(pages, version));
+            for side in sides.iter().filter(|side| side.straddled_by > 0) {
+                let (page, number) = (side.version.page, side.straddled_by);
+                let straddler = bpcc.straddlers.entry(Version { page, number });
+                straddler.or_default().responsible_for += 1;
+            }
+            pages.leave::<Bpcc>(at, Leftover { sides });
+        }
+    }
+    for (&version, straddler) in &mut bpcc.straddlers {
+        if pages.committed.of(version.page) != version.number {
+            let mut versions = records.of(version.page).iter();
+            let record = versions.find(|record| record.version == version);
+            straddler.kept_at = record.and_then(|record| record.slot.ppn());
+            straddler.kept_at.into_iter().for_each(|at| ftl.revive(at));
+        }
+    }
 }
 
 impl Bpcc {
-    /// Recovery: uncommitted versions, who answers for them, and numbers that are taken.
-    fn take_stock(&mut self, ftl: &mut Ftl, records: &Records) {
-        for record in &records.all {
-            self.take_number(record.version);
-            if !self.as_published {
-                self.take_number(record.next); // D1
-            }
-            if !self.is_committed(records, record.version)
-                && let Some(at) = record.slot.ppn()
-                && self.committed.get(record.next.page).is_some()
-            {
-                let sides = [record.version, record.next];
-                let sides = sides.map(|version| (version, self.straddler_of(records, version)));
-                self.leave(at, sides);
-            }
-        }
-        for (&version, straddler) in &mut self.straddlers {
-            if self.committed.of(version.page) != version.number {
-                let mut versions = records.of(version.page).iter();
-                let record = versions.find(|record| record.version == version);
-                straddler.kept_at = record.and_then(|record| record.slot.ppn());
-                straddler.kept_at.into_iter().for_each(|at| ftl.revive(at));
-            }
-        }
-    }
-
-    fn take_number(&mut self, version: Version) {
-        let committed = self.committed.get(version.page);
+    fn take_number(&mut self, pages: &Pages<Leftover>, version: Version) {
+        let committed = pages.committed.get(version.page);
         if committed.is_some_and(|committed| version.number > committed) {
             self.give(version);
         }
-    }
-
-    fn is_committed(&self, records: &Records, version: Version) -> bool {
-        version.number <= self.committed.of(version.page) && !records.is_straddled(version)
-    }
-
-    /// The number of the committed version that straddles this one; 0 if there is none.
-    fn straddler_of(&self, records: &Records, version: Version) -> u32 {
-        let mut above = records.above(version).iter();
-        let straddler = above.find(|record| {
-            record.back < version.number && self.is_committed(records, record.version)
-        });
-        straddler.map_or(0, |record| record.version.number)
     }
 }
 
 /// A version found on flash.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Record {
-    pub(super) version: Version,
+struct Record {
+    version: Version,
     slot: Slot,
     next: Version,
     back: u32,
@@ -115,30 +76,41 @@ pub(super) struct Record {
     back_from_here: u32,
 }
 
-impl Record {
-    pub(super) fn new(version: Version, slot: Slot, next: Version, back: u32) -> Record {
-        Record {
-            version,
-            slot,
-            next,
-            back,
-            back_from_here: back,
-        }
-    }
-}
-
-/// All versions on flash, by page and number.
+/// What recovery gathers: all versions on flash, by page and number.
 pub(super) struct Records {
     all: Vec<Record>,
     /// Where each page's versions begin, and the end of the last.
     begin: Vec<u32>,
 }
 
-impl Records {
-    pub(super) fn new(mut all: Vec<Record>, pages: u32) -> Records {
+impl Versions for Records {
+    fn none(pages: u32) -> Records {
+        Records {
+            all: Vec::new(),
+            begin: vec![0; pages as usize + 1],
+        }
+    }
+
+    fn see(&mut self, seen: Seen, more: &[u8]) {
+        let Seen {
+            version,
+            slot,
+            next,
+        } = seen;
+        let back = get(more, back::BACK) as u32;
+        self.all.push(Record {
+            version,
+            slot,
+            next,
+            back,
+            back_from_here: back,
+        });
+    }
+
+    fn sort(&mut self) -> u32 {
+        let Records { all, begin } = self;
         all.sort_unstable_by_key(|record| (record.version, record.slot.ppn()));
-        let mut begin = vec![0; pages as usize + 1];
-        for record in &all {
+        for record in &*all {
             begin[record.version.page.index() + 1] += 1;
         }
         for page in 1..begin.len() {
@@ -149,9 +121,35 @@ impl Records {
                 all[i - 1].back_from_here = all[i - 1].back.min(all[i].back_from_here);
             }
         }
-        Records { all, begin }
+        let highest = |record: &Record| record.version.number.max(record.next.number);
+        all.iter().map(highest).max().unwrap_or(0)
     }
 
+    fn verdict(&self, page: Lpn) -> Verdict {
+        let Some(newest) = self.newest(page) else {
+            return Verdict::Uncommitted;
+        };
+        let named = newest.next;
+        let highest = self.newest(named.page).map_or(0, |r| r.version.number);
+        link(named, highest, self.is_straddled(named))
+    }
+
+    /// The newest version if that is committed, else the one that its back pointer names.
+    fn counting(&self, page: Lpn, is_committed: bool) -> (u32, Slot) {
+        let newest = self.newest(page);
+        let number = newest.map(|newest| match is_committed {
+            true => newest.version.number,
+            false => newest.back,
+        });
+        let mut versions = self.of(page).iter();
+        let counts = versions.find(|record| Some(record.version.number) == number);
+        counts.map_or((0, Slot::Empty), |record| {
+            (record.version.number, record.slot)
+        })
+    }
+}
+
+impl Records {
     /// The versions of a page, lowest first.
     fn of(&self, page: Lpn) -> &[Record] {
         let Some(&end) = self.begin.get(page.index() + 1) else {
@@ -164,18 +162,6 @@ impl Records {
         self.of(page).last()
     }
 
-    /// The version of a page that counts: the newest one if that is committed, else the one that
-    /// its back pointer names.
-    pub(super) fn counting(&self, page: Lpn, is_committed: bool) -> Option<&Record> {
-        let newest = self.newest(page)?;
-        let number = match is_committed {
-            true => newest.version.number,
-            false => newest.back,
-        };
-        let mut versions = self.of(page).iter();
-        versions.find(|record| record.version.number == number)
-    }
-
     /// The versions of a page with higher numbers.
     fn above(&self, version: Version) -> &[Record] {
         let all = self.of(version.page);
@@ -186,16 +172,6 @@ impl Records {
     pub(super) fn is_straddled(&self, version: Version) -> bool {
         let above = self.above(version).first();
         above.is_some_and(|lowest| lowest.back_from_here < version.number)
-    }
-
-    /// What the newest version of a page is.
-    pub(super) fn verdict(&self, page: Lpn) -> Verdict {
-        let Some(newest) = self.newest(page) else {
-            return Verdict::Uncommitted;
-        };
-        let named = newest.next;
-        let highest = self.newest(named.page).map_or(0, |r| r.version.number);
-        link(named, highest, self.is_straddled(named))
     }
 }
 

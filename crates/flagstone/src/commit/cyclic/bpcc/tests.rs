@@ -1,42 +1,37 @@
 //! BPCC's recovery table, case by case, responsibility sets, and its departures.
 
-use super::recovery::{Record, Records, link};
+use super::recovery::link;
 use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
 use crate::commit::Kind;
-use crate::commit::cyclic::bench::{Bench, every_cut};
-use crate::commit::cyclic::{Verdict, judge};
+use crate::commit::cyclic::bench::{Bench, Walk, every_ring, judged, version};
+use crate::commit::cyclic::{Seen, Verdict, Versions};
+use crate::ftl::Slot;
 
-fn version(page: u32, number: u32) -> Version {
-    Version {
-        page: Lpn(page),
-        number,
+/// A version of a page, what it names, and its back pointer.
+type Written = (Version, Version, u32);
+
+/// Versions of pages below `pages`.
+fn found(pages: u32, versions: &[Written]) -> Records {
+    let mut records = Records::none(pages);
+    for &(version, next, number) in versions {
+        let slot = Slot::Page(Ppn(version.page.0 * 100 + version.number));
+        let mut more = [0; back::SIZE];
+        put(&mut more, back::BACK, number.into());
+        records.see(
+            Seen {
+                version,
+                slot,
+                next,
+            },
+            &more,
+        );
     }
+    records.sort();
+    records
 }
 
-/// A record: page, number, what it names, back pointer.
-fn record(page: u32, number: u32, next: Version, back: u32) -> Record {
-    let slot = Slot::Page(Ppn(page * 100 + number));
-    Record::new(version(page, number), slot, next, back)
-}
-
-fn judge_all(all: Vec<Record>, pages: u32) -> Vec<bool> {
-    let records = Records::new(all, pages);
-    judge(pages, |at| records.verdict(at))
-}
-
-/// What the link of Q's highest version says, where P's newest one names that.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Walk {
-    /// It leads back to P, where the walk has been.
-    HasBeen,
-    /// It names itself: that version is committed.
-    Committed,
-    /// It names what is not there: that version is uncommitted.
-    Open,
-}
-
-/// P's newest version names number 3 of Q.
+/// P's newest version names number 3 of Q; P is page 0, Q is page 1, and page 2 is blank.
 #[derive(Debug)]
 struct Facts {
     /// Whether numbers 2, 3 and 5 of Q are on flash.
@@ -86,7 +81,7 @@ impl Facts {
         let mut all = Vec::new();
         for of_q in (0..8).map(|bits| [0, 1, 2].map(|bit| bits >> bit & 1 == 1)) {
             for (back, has_back) in [(2, false), (2, true), (3, false), (3, true)] {
-                for walk in [Walk::HasBeen, Walk::Committed, Walk::Open] {
+                for walk in Walk::ALL {
                     all.push(Facts {
                         of_q,
                         back,
@@ -113,44 +108,33 @@ impl Facts {
         if self.has_back { 4 } else { 0 }
     }
 
-    /// P is page 0, Q is page 1, and page 2 is blank. Number 5 of P was aborted.
-    fn records(&self) -> Records {
+    /// Number 5 of P was aborted.
+    fn found(&self) -> Records {
         let mut all = vec![
-            record(0, 7, version(1, 3), 4),
-            record(0, 5, version(2, 1), 4),
+            (version(0, 7), version(1, 3), 4),
+            (version(0, 5), version(2, 1), 4),
         ];
         if self.has_back {
-            all.push(record(0, 4, version(0, 4), 0));
+            all.push((version(0, 4), version(0, 4), 0));
         }
-        for (number, back, is_there) in [
-            (2, 0, self.of_q[0]),
-            (3, 2, self.of_q[1]),
-            (5, self.back, self.of_q[2]),
-        ] {
-            let link = match self.walk {
-                Walk::HasBeen => version(0, 7),
-                Walk::Committed => version(1, number),
-                Walk::Open => version(2, 1),
-            };
-            if is_there {
-                all.push(record(1, number, link, back));
-            }
+        let of_q = [(2, 0), (3, 2), (5, self.back)].into_iter().zip(self.of_q);
+        for ((number, back), _) in of_q.filter(|(_, is_there)| *is_there) {
+            all.push((version(1, number), self.walk.link(number), back));
         }
-        Records::new(all, 3)
+        found(3, &all)
     }
 
     /// Which version of P counts.
     fn counting(&self, is_committed: impl Fn(&Records) -> bool) -> u32 {
-        let records = self.records();
-        let version = records.counting(Lpn(0), is_committed(&records));
-        version.map_or(0, |record| record.version.number)
+        let records = self.found();
+        records.counting(Lpn(0), is_committed(&records)).0
     }
 }
 
 #[test]
 fn every_row_of_the_recovery_table() {
     prove(&TABLE, &Facts::all(), |facts| {
-        facts.counting(|records| judge(3, |at| records.verdict(at))[0])
+        facts.counting(|records| judged(records, 3)[0])
     });
 }
 
@@ -170,8 +154,8 @@ fn a_judge_that_leaves_out_straddling_differs_from_the_table() {
 #[test]
 fn straddling_is_found_by_all_versions_above() {
     let backs = [(1, 0), (3, 1), (4, 1), (5, 4), (8, 5)];
-    let all = backs.map(|(number, back)| record(0, number, version(0, number), back));
-    let records = Records::new(all.to_vec(), 1);
+    let all = backs.map(|(number, back)| (version(0, number), version(0, number), back));
+    let records = found(1, &all);
     for number in 1..10 {
         let right = backs.iter().any(|&(k, back)| back < number && number < k);
         assert_eq!(records.is_straddled(version(0, number)), right, "{number}");
@@ -182,66 +166,29 @@ fn straddling_is_found_by_all_versions_above() {
     );
 }
 
-/// Rings over pages 0..4 in every order, every subset of their programs, with and without an
-/// aborted transaction before them that had written or named the numbers between.
+/// With and without an aborted transaction before them that had written or named the numbers between.
 #[test]
 fn a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
     let mut cases = 0;
-    for order in 0..4u32.pow(4) {
-        let pages: Vec<u32> = (0..4).map(|i| order / 4u32.pow(i) % 4).collect();
-        for len in 1..=4 {
-            let ring = &pages[..len];
-            if (1..len).any(|i| ring[..i].contains(&ring[i])) {
-                continue;
+    every_ring(|landed, whole| {
+        for aborted in [0, 1] {
+            let number = 2 + aborted;
+            let mut all: Vec<Written> = Vec::new();
+            all.extend((0..4).map(|page| (version(page, 1), version(page, 1), 0)));
+            // The aborted one: 0 -> 1 -> 2 -> (3, kept back).
+            all.extend((0..3 * aborted).map(|page| (version(page, 2), version(page + 1, 2), 1)));
+            let ring = landed.iter();
+            all.extend(ring.map(|&(page, next)| (version(page, number), version(next, number), 1)));
+            let judged = judged(&found(4, &all), 4);
+            for page in 0..4 {
+                let in_ring = landed.iter().any(|&(other, _)| other == page);
+                let right = if in_ring { whole } else { page >= 3 * aborted };
+                assert_eq!(judged[page as usize], right, "{landed:?}, page {page}");
             }
-            for (landed, aborted) in (0..1 << len).flat_map(|landed| [(landed, 0), (landed, 1)]) {
-                let mut all: Vec<_> = (0..4).map(|p| record(p, 1, version(p, 1), 0)).collect();
-                // The aborted one: 0 -> 1 -> 2 -> (3, kept back).
-                for page in 0..3 * aborted {
-                    all.push(record(page, 2, version(page + 1, 2), 1));
-                }
-                let number = 2 + aborted;
-                for (i, &page) in ring.iter().enumerate() {
-                    if landed >> i & 1 == 1 {
-                        all.push(record(
-                            page,
-                            number,
-                            version(ring[(i + 1) % len], number),
-                            1,
-                        ));
-                    }
-                }
-                let whole = landed + 1 == 1 << len;
-                let newest: Vec<u32> = (0..4)
-                    .map(|page| {
-                        let own = all.iter().filter(|r| r.version.page == Lpn(page));
-                        own.map(|r| r.version.number).max().unwrap_or(0)
-                    })
-                    .collect();
-                let judged = judge_all(all, 4);
-                for page in 0..4 {
-                    let right = newest[page] == 1 || (newest[page] == number && whole);
-                    let right = right && (newest[page] != 2 || aborted == 0);
-                    assert_eq!(judged[page], right, "{ring:?}, {landed:b}, page {page}");
-                }
-                cases += 1;
-            }
+            cases += 1;
         }
-    }
+    });
     assert!(cases > 2_000);
-}
-
-#[test]
-fn d1_a_number_that_was_named_is_not_given_again() {
-    let story = |as_published| {
-        let mut bench = Bench::new(Kind::Bpcc, as_published);
-        bench.drop(1, &[0, 1]); // page 0 is on flash and names page 1, which was kept back
-        bench.put(2, &[1]);
-        bench.check();
-        bench.restart().values(2)
-    };
-    assert_eq!(story(false), [0, 2]);
-    assert_eq!(story(true), [1, 2], "page 0 was rolled back");
 }
 
 #[test]
@@ -251,26 +198,6 @@ fn d1_a_number_that_was_named_is_not_given_again_after_a_restart() {
     let mut bench = bench.restart();
     bench.put(2, &[1]);
     assert_eq!(bench.restart().values(2), [0, 2]);
-}
-
-#[test]
-fn d2_the_next_version_waits_for_its_predecessor() {
-    let mut bench = Bench::new(Kind::Bpcc, false);
-    let early = bench.now;
-    bench.put(1, &[0, 1]);
-    let acknowledged = bench.now;
-    assert!(acknowledged > early);
-    bench.now = early;
-    let tx = bench.open(2, &[0, 2]);
-    assert_eq!(
-        bench.now, acknowledged,
-        "page 0 is programmed as early as that"
-    );
-    // And not only the first who comes: what he wrote may be taken back.
-    bench.abort(tx);
-    bench.now = early;
-    bench.open(3, &[0, 2]);
-    assert!(bench.now >= acknowledged);
 }
 
 #[test]
@@ -295,9 +222,4 @@ fn a_superseded_version_stays_while_it_straddles_something_on_flash() {
     bench.check();
     assert_eq!(live(&mut bench), 3);
     assert_eq!(bench.restart().values(5), [5, 5, 0, 0, 6]);
-}
-
-#[test]
-fn every_power_cut_of_a_history() {
-    every_cut(Kind::Bpcc);
 }

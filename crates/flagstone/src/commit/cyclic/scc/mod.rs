@@ -38,48 +38,21 @@
 #[cfg(test)]
 mod tests;
 
-use super::numbers::Numbers;
-use super::{Active, Gates, Verdict, Version, judge};
-use crate::commit::{
-    Found, Held, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write, table_bytes,
-};
-use crate::ftl::{
-    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written, doubt_number,
-};
-use crate::layout;
-use crate::layout::{get, put};
-use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
-use std::collections::{BTreeMap, BTreeSet};
-
-layout! {
-    /// The tail of a page's spare area.
-    pub tail: 12 => {
-        NUMBER:      4, "version number of the page";
-        NEXT_PAGE:   4, "the page that follows in the ring";
-        NEXT_NUMBER: 4, "and its version number";
-    }
-}
+use super::{Pages, Rule, Seen, Verdict, Version, Versions};
+use crate::commit::{Info, Options, Recovered, Way};
+use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Slot};
+use crate::units::{Lpn, Ppn};
 
 pub(in crate::commit) const INFO: Info = Info {
     name: "scc",
     idea: "pages name each other in a ring; uncommitted ones are erased before the next version",
-    paper: "TxFlash",
     section: "simple cyclic commit",
-    isolation: Isolation::NoPageConflict,
-    live_max: None,
-    reprograms: false,
-    rewrites: false,
-    atomic: true,
-    as_published: true,
-    modes: &[],
-    format: Format {
-        tail_bytes: tail::SIZE,
-        flag_bytes: 0,
-        persist_map: false,
-        logs: 0,
-        zoned: false,
-    },
+    ..super::INFO
 };
+
+/// It keeps nothing beyond what the family does.
+#[derive(Clone, Default)]
+struct Scc;
 
 /// An uncommitted version that is still on flash.
 #[derive(Debug, Clone, Copy)]
@@ -89,20 +62,164 @@ struct Leftover {
     next: Lpn,
 }
 
-#[derive(Debug, Clone, Default)]
-struct Scc {
-    /// Number of each page's last committed version.
-    committed: Numbers,
-    active: Active,
-    leftovers: BTreeMap<Ppn, Leftover>,
-    /// Leftovers by each page whose next version must not find them.
-    in_the_way: BTreeSet<(Lpn, Ppn)>,
-    gates: Gates,
-    /// When the last commit was durable.
-    committed_at: Nanos,
-    /// When the last erase is done.
-    erased_at: Nanos,
-    as_published: bool,
+pub(in crate::commit) fn recover(
+    ftl: &mut Ftl,
+    mounted: Mounted,
+    options: &Options,
+) -> Result<Recovered, FtlError> {
+    super::recover::<Scc>(ftl, mounted, options)
+}
+
+impl Rule for Scc {
+    type Leftover = Leftover;
+    type Versions = NewestOfAll;
+
+    fn next_number(&mut self, pages: &Pages<Leftover>, page: Lpn) -> u32 {
+        pages.committed.of(page) + 1
+    }
+
+    fn leftover(version: Version, next: Version) -> Leftover {
+        Leftover {
+            page: version.page,
+            next: next.page,
+        }
+    }
+
+    /// Pages whose next version must not find a leftover on flash.
+    fn concerns(leftover: &Leftover, as_published: bool) -> [Option<Lpn>; 2] {
+        let named = (!as_published).then_some(leftover.next); // D1
+        [Some(leftover.page), named]
+    }
+
+    /// Invariants 1 and 2: every uncommitted version of the page that is programmed next is erased,
+    /// and every one that names it.
+    fn in_the_way(
+        &self,
+        pages: &Pages<Leftover>,
+        ftl: &mut Ftl,
+        page: Lpn,
+    ) -> Result<Option<Way>, FtlError> {
+        let Some(at) = pages.concerning(page) else {
+            return Ok(None);
+        };
+        let block = ftl.geometry().block_of(at);
+        ftl.seal_block(block); // D3
+        if ftl.block_state(block) != BlockState::Full {
+            let first = ftl.geometry().page(block, 0);
+            let pages = (first.0..first.0 + ftl.geometry().pages_per_block).map(Ppn);
+            let lost = pages.into_iter().find(|&at| ftl.is_live(at));
+            return Err(FtlError::Unreadable {
+                at: lost.unwrap_or(at), // D5
+            });
+        }
+        Ok(Some(Way::Collect(block)))
+    }
+
+    fn erased(&mut self, pages: &mut Pages<Leftover>, _: &mut Ftl, leftover: Leftover) {
+        for page in Scc::concerns(&leftover, pages.as_published)
+            .into_iter()
+            .flatten()
+        {
+            // Not done when this erase is but at the latest so far: an older copy of the page may
+            // have gone with a block of its own.
+            pages.gates.close(page, pages.erased_at, false);
+        }
+    }
+
+    fn take_stock(
+        &mut self,
+        pages: &mut Pages<Leftover>,
+        _: &mut Ftl,
+        found: &NewestOfAll,
+        is_committed: &[bool],
+    ) {
+        let newest = (0..).map(Lpn).zip(&found.pages);
+        let newest = newest.filter_map(|(page, newest)| Some((page, newest.slot.ppn()?)));
+        for (page, at) in newest.chain(found.copies()) {
+            if !is_committed[page.index()] {
+                let next = found.pages[page.index()].next.page;
+                pages.leave::<Scc>(at, Leftover { page, next });
+            }
+        }
+    }
+
+    fn check(&self, pages: &Pages<Leftover>, _: &Ftl) -> Result<(), String> {
+        for &(page, at) in &pages.by_page {
+            if pages.rings.shadow(page).is_some() {
+                return Err(format!(
+                    "invariants 1, 2: logical page {page} was written although uncommitted page \
+                     {at} is on flash"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What recovery gathers: the two newest versions of each page.
+struct NewestOfAll {
+    pages: Vec<Newest>,
+    /// Copies of what was the newest version of its page when they were seen.
+    copies: Vec<(Version, Ppn)>,
+}
+
+impl NewestOfAll {
+    /// Copies of the newest versions.
+    fn copies(&self) -> impl Iterator<Item = (Lpn, Ppn)> {
+        let is_newest =
+            |version: &Version| self.pages[version.page.index()].number == version.number;
+        let copies = self
+            .copies
+            .iter()
+            .filter(move |(version, _)| is_newest(version));
+        copies.map(|&(version, at)| (version.page, at))
+    }
+}
+
+impl Versions for NewestOfAll {
+    fn none(pages: u32) -> NewestOfAll {
+        NewestOfAll {
+            pages: vec![Newest::NONE; pages as usize],
+            copies: Vec::new(),
+        }
+    }
+
+    fn see(
+        &mut self,
+        Seen {
+            version,
+            slot,
+            next,
+        }: Seen,
+        _: &[u8],
+    ) {
+        let newest = &mut self.pages[version.page.index()];
+        if newest.see(version.number, slot, next)
+            && let Some(at) = slot.ppn()
+        {
+            self.copies.push((version, at));
+        }
+    }
+
+    fn sort(&mut self) -> u32 {
+        self.pages
+            .iter()
+            .map(|newest| newest.number)
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn verdict(&self, page: Lpn) -> Verdict {
+        let newest = &self.pages[page.index()];
+        match self.pages.get(newest.next.page.index()) {
+            Some(named) if newest.number > 0 => newest.verdict(named.number),
+            _ => Verdict::Uncommitted,
+        }
+    }
+
+    fn counting(&self, page: Lpn, is_committed: bool) -> (u32, Slot) {
+        self.pages[page.index()].counting(is_committed)
+    }
 }
 
 /// The newest version of a page on flash, and the one below.
@@ -162,270 +279,5 @@ impl Newest {
             true => (self.number, self.slot),
             false => (self.below, self.below_slot),
         }
-    }
-}
-
-/// Whether the newest version of each page is committed.
-fn judge_all(pages: &[Newest]) -> Vec<bool> {
-    judge(pages.len() as u32, |at| {
-        let newest = &pages[at.index()];
-        match pages.get(newest.next.page.index()) {
-            Some(named) if newest.number > 0 => newest.verdict(named.number),
-            _ => Verdict::Uncommitted,
-        }
-    })
-}
-
-pub(in crate::commit) fn recover(
-    ftl: &mut Ftl,
-    mounted: Mounted,
-    options: &Options,
-) -> Result<Recovered, FtlError> {
-    let mut pages = vec![Newest::NONE; ftl.logical_pages() as usize];
-    let mut copies: Vec<(Lpn, u32, Ppn)> = Vec::new();
-    let blocks = ftl.data_blocks();
-    let done = ftl.scan(mounted.done, &blocks, |at, head: Header, bytes: &[u8]| {
-        if let Some(newest) = pages.get_mut(head.lpn.index()) {
-            let number = get(bytes, tail::NUMBER) as u32;
-            let next = Version {
-                page: Lpn(get(bytes, tail::NEXT_PAGE) as u32),
-                number: get(bytes, tail::NEXT_NUMBER) as u32,
-            };
-            if newest.see(number, Slot::of(head.kind, at), next) {
-                copies.push((head.lpn, number, at));
-            }
-        }
-    })?;
-    for newest in &pages {
-        doubt_number("version", newest.number.into(), 32)?;
-    }
-    let is_committed = judge_all(&pages);
-    let judged = pages.iter().zip(&is_committed);
-    let number = |(newest, &is_committed): (&Newest, &bool)| newest.counting(is_committed).0;
-    let mut scc = Scc {
-        committed: judged.map(number).collect(),
-        as_published: options.as_published,
-        ..Scc::default()
-    };
-    for (index, newest) in pages.iter().enumerate() {
-        let at = Lpn(index as u32);
-        if !is_committed[index]
-            && let Some(ppn) = newest.slot.ppn()
-        {
-            scc.leave(ppn, at, newest.next.page);
-        }
-        let (_, slot) = newest.counting(is_committed[index]);
-        ftl.set_slot(at, slot);
-    }
-    for (at, number, ppn) in copies {
-        let newest = &pages[at.index()];
-        if newest.number == number && !is_committed[at.index()] {
-            scc.leave(ppn, at, newest.next.page);
-        }
-    }
-    ftl.revive_mapped()?;
-    ftl.finish_mount();
-    Ok(Recovered {
-        protocol: Box::new(scc),
-        last_tx: TxId(0),
-        done,
-    })
-}
-
-impl Protocol for Scc {
-    fn begin(&mut self, _: &mut Ftl, _: Nanos, _: TxId) -> Result<(), FtlError> {
-        Ok(())
-    }
-
-    /// Invariants 1 and 2: every uncommitted version of the page that is programmed next is erased,
-    /// and every one that names it.
-    fn in_the_way(
-        &mut self,
-        ftl: &mut Ftl,
-        _: Nanos,
-        tx: TxId,
-        _: u32,
-    ) -> Result<Option<Way>, FtlError> {
-        let held = self.active.held(tx);
-        let Some(at) = held.and_then(|held| self.next_in_the_way(held.page)) else {
-            return Ok(None);
-        };
-        let block = ftl.geometry().block_of(at);
-        ftl.seal_block(block); // D3
-        if ftl.block_state(block) != BlockState::Full {
-            let first = ftl.geometry().page(block, 0);
-            let pages = (first.0..first.0 + ftl.geometry().pages_per_block).map(Ppn);
-            let lost = pages.into_iter().find(|&at| ftl.is_live(at));
-            return Err(FtlError::Unreadable {
-                at: lost.unwrap_or(at), // D5
-            });
-        }
-        Ok(Some(Way::Collect(block)))
-    }
-
-    fn write(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        tx: TxId,
-        write: Write<'_>,
-    ) -> Result<Taken, FtlError> {
-        let version = Version {
-            page: write.at,
-            number: self.committed.of(write.at) + 1,
-        };
-        match self.active.hold(tx, version, write) {
-            Some((before, held)) => self.program(ftl, now, tx, (before, version), &held),
-            None => Ok(Taken::at(now)),
-        }
-    }
-
-    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
-        self.active.find(ftl, tx, at)
-    }
-
-    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
-        let Some((last, held, first)) = self.active.last(tx) else {
-            return Ok(Some(now));
-        };
-        let now = self.program(ftl, now, tx, (last, first), &held)?.next;
-        let (pages, written) = self.active.end(tx);
-        let done = ftl.sync(now, written)?;
-        self.committed_at = self.committed_at.max(done);
-        for (at, shadow) in pages {
-            if let Some(old) = ftl.set_slot(at, shadow.slot).ppn() {
-                ftl.kill(old);
-            }
-            self.committed.set(at, shadow.number);
-            self.gates.close(at, done, true);
-        }
-        self.gates.forget(ftl, now)?;
-        Ok(Some(done))
-    }
-
-    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        for (at, shadow) in self.active.end(tx).0 {
-            ftl.kill(shadow.ppn());
-            self.leave(shadow.ppn(), at, shadow.next.page);
-        }
-        Ok(now)
-    }
-
-    fn memory(&self) -> Vec<(&'static str, u64)> {
-        let uncommitted = table_bytes::<Ppn, Leftover>(self.leftovers.len())
-            + table_bytes::<(Lpn, Ppn), ()>(self.in_the_way.len());
-        vec![
-            ("version_table", self.committed.bytes()),
-            ("active_tx_table", self.active.memory()),
-            ("uncommitted_pages", uncommitted),
-            ("gates", self.gates.memory()),
-        ]
-    }
-
-    fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        for (&at, leftover) in &self.leftovers {
-            let block = ftl.geometry().block_of(at);
-            let state = ftl.block_state(block);
-            if ftl.is_live(at) || matches!(state, BlockState::Free | BlockState::Zone) {
-                return Err(format!(
-                    "uncommitted page {at} in a block that is {state:?}, live: {}",
-                    ftl.is_live(at)
-                ));
-            }
-            for page in self.pages_kept_from(leftover) {
-                if !self.in_the_way.contains(&(page, at)) {
-                    return Err(format!("page {at} is not in the way of {page}"));
-                }
-            }
-        }
-        for &(page, at) in &self.in_the_way {
-            if !self.leftovers.contains_key(&at) {
-                return Err(format!("page {at} is gone and in the way of {page}"));
-            }
-            if self.active.shadow(page).is_some() {
-                return Err(format!(
-                    "invariants 1, 2: logical page {page} was written although uncommitted page \
-                     {at} is on flash"
-                ));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Owner for Scc {
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        if ftl.slot(header.lpn).ppn() == Some(from) {
-            ftl.set_slot(header.lpn, Slot::of(header.kind, to.at));
-        } else {
-            self.active.relocated(header.lpn, from, to.at);
-        }
-    }
-
-    /// The erase takes superseded versions, so what superseded them must be durable.
-    fn before_erase(&mut self, _: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
-        Ok(now.max(self.committed_at))
-    }
-
-    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
-        self.erased_at = self.erased_at.max(done);
-        let first = ftl.geometry().page(victim, 0);
-        let end = Ppn(first.0 + ftl.geometry().pages_per_block);
-        while let Some((&at, &leftover)) = self.leftovers.range(first..end).next() {
-            self.leftovers.remove(&at);
-            for page in self.pages_kept_from(&leftover) {
-                self.in_the_way.remove(&(page, at));
-                // Not done at `done` but at the latest erase so far: an older copy of the page may
-                // have gone with a block of its own.
-                self.gates.close(page, self.erased_at, false);
-            }
-        }
-    }
-}
-
-impl Scc {
-    /// Programs a version with its link: nothing uncommitted can be taken for it (`in_the_way`).
-    fn program(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        tx: TxId,
-        (version, next): (Version, Version),
-        held: &Held,
-    ) -> Result<Taken, FtlError> {
-        let now = self.gates.pass(ftl, now, version.page)?;
-        let mut bytes = [0; tail::SIZE];
-        put(&mut bytes, tail::NUMBER, version.number.into());
-        put(&mut bytes, tail::NEXT_PAGE, next.page.0.into());
-        put(&mut bytes, tail::NEXT_NUMBER, next.number.into());
-        let page = (held.kind, version.page, None);
-        let stream = (Stream::Host, None);
-        let to = ftl.append(now, stream, page, &bytes, &held.data, held.cause)?;
-        self.active.wrote(tx, version, next, held, to);
-        let (next, done) = (now, to.done);
-        Ok(Taken { next, done })
-    }
-
-    fn next_in_the_way(&self, page: Lpn) -> Option<Ppn> {
-        if self.in_the_way.is_empty() {
-            return None;
-        }
-        let range = (page, Ppn(0))..=(page, Ppn(u32::MAX));
-        self.in_the_way.range(range).next().map(|&(_, at)| at)
-    }
-
-    /// An uncommitted version stays on flash until its block is erased.
-    fn leave(&mut self, at: Ppn, page: Lpn, next: Lpn) {
-        let leftover = Leftover { page, next };
-        self.leftovers.insert(at, leftover);
-        for page in self.pages_kept_from(&leftover) {
-            self.in_the_way.insert((page, at));
-        }
-    }
-
-    /// Pages whose next version must not find a leftover on flash.
-    fn pages_kept_from(&self, leftover: &Leftover) -> impl Iterator<Item = Lpn> + use<> {
-        let named = (!self.as_published).then_some(leftover.next); // D1
-        std::iter::once(leftover.page).chain(named)
     }
 }
