@@ -303,7 +303,10 @@ const PROOFS: &[(&str, &str)] = &[
         "commit/flag_chain/cfc/mod.rs",
         "commit/flag_chain/cfc/tests.rs",
     ),
-    ("commit/counted/lighttx/mod.rs", "commit/counted/mod.rs"),
+    (
+        "commit/counted/lighttx/mod.rs",
+        "commit/counted/recovery.rs",
+    ),
     (
         "commit/mapping_log/mhl_m.rs",
         "commit/mapping_log/tests/table.rs",

@@ -25,36 +25,21 @@
 //!             D8. Where the zone has no block left on the head's planes, its pages go elsewhere.
 //!                 They are counted, not followed, so it does not matter where they are.
 
-use crate::commit::counted::{self, Counted, count_record};
-use crate::commit::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write};
-use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Stream, Written};
-use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use super::Rule;
+use crate::commit::{Info, Options, Recovered};
+use crate::ftl::{Ftl, FtlError, Mounted, Stream};
 use std::collections::VecDeque;
 
 pub(in crate::commit) const INFO: Info = Info {
     name: "mhl-d",
     idea: "pages of a transaction follow each other in the log of its head; the last counts them",
-    paper: "LightTx",
     section: "§4.1",
-    isolation: Isolation::Serializable,
     live_max: Some(Options::HEADS_MAX),
-    reprograms: false,
-    rewrites: true,
-    atomic: true,
-    as_published: false,
-    modes: &[],
-    format: Format {
-        tail_bytes: count_record::SIZE,
-        flag_bytes: 0,
-        persist_map: true,
-        logs: 0,
-        zoned: true,
-    },
+    ..super::INFO
 };
 
 #[derive(Clone)]
 struct MhlD {
-    pages: Counted,
     /// The plane that each head writes to.
     heads: Vec<u32>,
     /// Heads that serve no transaction, the longest idle first.
@@ -68,112 +53,40 @@ pub(in crate::commit) fn recover(
 ) -> Result<Recovered, FtlError> {
     let planes = ftl.geometry().planes();
     let heads = options.heads(ftl.geometry()).min(planes);
-    let (pages, done) = counted::recover(ftl, &mounted, options, (false, false))?;
-    Ok(Recovered {
-        last_tx: pages.zones.last_tx,
-        protocol: Box::new(MhlD {
-            pages,
-            heads: (0..heads).map(|head| head * planes / heads).collect(),
-            idle: (0..heads).collect(),
-        }),
-        done,
-    })
+    let rule = MhlD {
+        heads: (0..heads).map(|head| head * planes / heads).collect(),
+        idle: (0..heads).collect(),
+    };
+    super::recover(ftl, &mounted, options, (rule, (false, false)))
 }
 
-impl Protocol for MhlD {
+impl Rule for MhlD {
     fn live_max(&self) -> Option<u32> {
         Some(self.heads.len() as u32)
     }
 
-    fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
-        let head = self.idle.pop_front().expect("the device keeps to live_max");
-        self.pages.zones.last_tx = tx;
-        self.pages.active.open(tx).head = head;
-        Ok(())
+    fn begin(&mut self) -> Option<u32> {
+        Some(self.idle.pop_front().expect("the device keeps to live_max"))
     }
 
-    fn in_the_way(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        _: TxId,
-        round: u32,
-    ) -> Result<Option<Way>, FtlError> {
-        self.pages.in_the_way(ftl, now, round)
-    }
-
-    fn write(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        tx: TxId,
-        write: Write<'_>,
-    ) -> Result<Taken, FtlError> {
-        let plane = self.plane(ftl, tx);
-        self.pages.write(ftl, now, tx, write, Some(plane))
-    }
-
-    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
-        self.pages.find(ftl, tx, at)
-    }
-
-    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
-        let plane = self.plane(ftl, tx);
-        self.idle.push_back(self.head(tx));
-        self.pages.commit(ftl, now, tx, Some(plane)).map(Some)
-    }
-
-    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        self.idle.push_back(self.head(tx));
-        self.pages.abort(ftl, tx);
-        Ok(now)
-    }
-
-    fn memory(&self) -> Vec<(&'static str, u64)> {
-        let mut all = self.pages.memory();
-        all.push(("heads", self.heads.len() as u64 * 8));
-        all
-    }
-
-    fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        self.pages.check(ftl)
-    }
-}
-
-impl Owner for MhlD {
-    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        self.pages.prepare(ftl, now, victim)
-    }
-
-    fn relocate(&mut self, ftl: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Fate {
-        self.pages.relocate(ftl, from, header, tail)
-    }
-
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        self.pages.relocated(ftl, header, from, to);
-    }
-
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        self.pages.before_erase(ftl, now, victim)
-    }
-}
-
-impl MhlD {
-    fn head(&self, tx: TxId) -> u32 {
-        self.pages.active.get(tx).expect("begin opened it").head
-    }
-
-    /// The plane that the next page of a transaction goes to: the one of its head, and the next of
-    /// the head's planes once the block there is full.
-    fn plane(&mut self, ftl: &Ftl, tx: TxId) -> u32 {
-        let (head, heads) = (self.head(tx), self.heads.len() as u32);
+    /// The one of its head, and the next of the head's planes once the block there is full.
+    fn plane(&mut self, ftl: &Ftl, head: Option<u32>) -> Option<u32> {
+        let (head, heads) = (head.expect("begin gave one"), self.heads.len() as u32);
         let planes = ftl.geometry().planes();
         let (first, end) = (head * planes / heads, (head + 1) * planes / heads);
         let plane = &mut self.heads[head as usize];
         if ftl.open_on(Stream::Host, *plane).is_none() {
             *plane = if *plane + 1 < end { *plane + 1 } else { first };
         }
-        *plane
+        Some(*plane)
+    }
+
+    fn end(&mut self, head: Option<u32>) {
+        self.idle.extend(head);
+    }
+
+    fn memory(&self) -> Option<(&'static str, u64)> {
+        Some(("heads", self.heads.len() as u64 * 8))
     }
 }
 

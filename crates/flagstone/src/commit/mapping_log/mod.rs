@@ -1,4 +1,4 @@
-//! The mapping log of Atomic-Write and MHL-M: a transaction commits by appending where its pages
+//! The engine of Atomic-Write and MHL-M: a transaction commits by appending to a log where its pages
 //! are.
 //!
 //! ```text
@@ -21,6 +21,7 @@
 
 pub(super) mod aw;
 pub(super) mod mhl_m;
+mod protocol;
 #[cfg(test)]
 mod tests;
 

@@ -4,7 +4,7 @@
 //! Idea        A transaction that commits waits until enough others do; one log page then makes all
 //!             of them count at once.
 //! Cost        k programs for k pages, and a share of one log page; commits wait for their group.
-//! Symbols     see shadow_log/mod.rs, which holds what this and MixSL share
+//! Symbols     see [`super`], the engine of this and MixSL
 //!
 //!   spare     | head 11 | xid 6 | link 4 |          as in MixSL
 //!   log page  | count 2 | xid 6, c/a 1 | xid 6, c/a 1 | ...
@@ -25,22 +25,23 @@
 //!             D7. An abort does not wait. As published its record joins the group, but nobody
 //!                 waits for it. A transaction that wrote nothing does not wait either.
 
-use crate::commit::shadow_log::{self, Record, ShadowLog};
-use crate::commit::{Found, Group, Info, Options, Protocol, Recovered, Taken, Write};
-use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Written};
-use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use super::ShadowLog;
+use super::protocol::{self, Rule};
+use super::record::{Record, records_per_page};
+use crate::commit::{Group, Info, Options, Recovered};
+use crate::ftl::{Ftl, FtlError, Mounted};
+use crate::units::{Nanos, TxId};
 
 pub(in crate::commit) const INFO: Info = Info {
     name: "g-mixsl",
     idea: "as mixsl, with one log page for a group of transactions",
     section: "4",
     modes: &["count", "page-full"],
-    ..shadow_log::INFO
+    ..super::INFO
 };
 
 #[derive(Clone)]
 struct GMixSl {
-    log: ShadowLog,
     /// Records at which a group is written.
     limit: usize,
     timeout: Nanos,
@@ -57,105 +58,101 @@ pub(in crate::commit) fn recover(
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
-    let (log, done) = ShadowLog::recover(ftl, mounted, options.as_published)?;
-    let fits = shadow_log::records_per_page(ftl);
+    let fits = records_per_page(ftl);
     let limit = match options.group {
         Group::Count(members) => (members as usize).clamp(1, fits),
         Group::PageFull => fits,
     };
-    Ok(Recovered {
-        last_tx: log.last_tx(),
-        protocol: Box::new(GMixSl {
-            log,
-            limit,
-            timeout: options.group_timeout,
-            group: Vec::new(),
-            asked: None,
-            committed: Vec::new(),
-        }),
-        done,
-    })
+    let rule = GMixSl {
+        limit,
+        timeout: options.group_timeout,
+        group: Vec::new(),
+        asked: None,
+        committed: Vec::new(),
+    };
+    protocol::recover(ftl, mounted, options, rule)
 }
 
 impl GMixSl {
     /// Adds a record to the group, and writes the group if that fills it.
-    fn join(&mut self, ftl: &mut Ftl, now: Nanos, record: Record) -> Result<(), FtlError> {
+    fn join(
+        &mut self,
+        log: &mut ShadowLog,
+        ftl: &mut Ftl,
+        now: Nanos,
+        record: Record,
+    ) -> Result<(), FtlError> {
         self.group.push(record);
         let (first, last) = self.asked.unwrap_or((now, now));
         self.asked = Some((first.min(now), last.max(now)));
         if self.group.len() >= self.limit {
-            self.write_group(ftl, now)?;
+            self.write_group(log, ftl, now)?;
         }
         Ok(())
     }
 
     /// Commits all that wait, with one log page.
-    fn write_group(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+    fn write_group(
+        &mut self,
+        log: &mut ShadowLog,
+        ftl: &mut Ftl,
+        now: Nanos,
+    ) -> Result<(), FtlError> {
         let Some((_, last)) = self.asked.take() else {
             return Ok(());
         };
         let group = std::mem::take(&mut self.group);
         let members = || group.iter().filter(|record| record.committed);
-        let written = members().map(|record| self.log.written(record.tx)).max();
+        let written = members().map(|record| log.written(record.tx)).max();
         let ready = ftl.sync(now.max(last), written.unwrap_or(now))?;
-        let done = self.log.log(ftl, ready, &group)?;
+        let done = log.log(ftl, ready, &group)?;
         for member in members() {
-            self.log.merge(ftl, member.tx, done);
+            log.merge(ftl, member.tx, done);
             self.committed.push((member.tx, done));
         }
         Ok(())
     }
 }
 
-impl Protocol for GMixSl {
-    fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
-        self.log.begin(tx);
-        Ok(())
-    }
-
-    fn write(
+impl Rule for GMixSl {
+    fn commit(
         &mut self,
+        log: &mut ShadowLog,
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        write: Write<'_>,
-    ) -> Result<Taken, FtlError> {
-        self.log.write(ftl, now, tx, write)
-    }
-
-    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
-        self.log.find(ftl, tx, at)
-    }
-
-    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
-        if !self.log.needs_record(tx) {
-            self.log.merge(ftl, tx, now);
-            return Ok(Some(now));
-        }
+    ) -> Result<Option<Nanos>, FtlError> {
         let committed = true;
-        self.join(ftl, now, Record { tx, committed })?;
+        self.join(log, ftl, now, Record { tx, committed })?;
         // The last of a group is told at once.
         let told = self.committed.iter().position(|&(member, _)| member == tx);
         Ok(told.map(|index| self.committed.remove(index).1))
     }
 
-    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        self.log.roll_back(ftl, tx);
-        if self.log.as_published() {
+    fn abort(
+        &mut self,
+        log: &mut ShadowLog,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+    ) -> Result<Nanos, FtlError> {
+        log.roll_back(ftl, tx);
+        if log.as_published() {
             let committed = false;
-            self.join(ftl, now, Record { tx, committed })?;
+            self.join(log, ftl, now, Record { tx, committed })?;
         }
         Ok(now)
     }
 
     fn acknowledge(
         &mut self,
+        log: &mut ShadowLog,
         ftl: &mut Ftl,
         now: Nanos,
         flush: bool,
     ) -> Result<Vec<(TxId, Nanos)>, FtlError> {
         if flush || self.deadline().is_some_and(|deadline| deadline <= now) {
-            self.write_group(ftl, now)?;
+            self.write_group(log, ftl, now)?;
         }
         Ok(std::mem::take(&mut self.committed))
     }
@@ -164,16 +161,8 @@ impl Protocol for GMixSl {
         self.asked.map(|(first, _)| first + self.timeout)
     }
 
-    fn memory(&self) -> Vec<(&'static str, u64)> {
-        let mut all = self.log.memory();
+    fn memory(&self) -> Option<(&'static str, u64)> {
         let group = self.group.capacity() * size_of::<Record>();
-        all.push(("group", group as u64));
-        all
-    }
-
-    fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        self.log.check(ftl)
+        Some(("group", group as u64))
     }
 }
-
-shadow_log::owner!(GMixSl);

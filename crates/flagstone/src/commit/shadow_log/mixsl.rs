@@ -5,7 +5,7 @@
 //!             transaction has committed when a log page that says so is on flash.
 //! Cost        k + 1 programs for k pages, one after all others; none for a transaction that wrote
 //!             nothing. Recovery reads the log and a summary page a block.
-//! Symbols     see shadow_log/mod.rs, which holds what this and G-MixSL share
+//! Symbols     see [`super`], the engine of this and G-MixSL
 //!
 //!   spare     | head 11 | xid 6 | link 4 |          head: kind, lpn, seq
 //!   log page  | count 2 | xid 6, c/a 1 | ...        one record a page
@@ -48,84 +48,59 @@
 //!
 //! As published: D2, D3 and D5 are undone (shadow_log/printed.rs); D1 and D4 stay.
 
-use crate::commit::shadow_log::{self, Record, ShadowLog};
-use crate::commit::{Found, Info, Options, Protocol, Recovered, Taken, Write};
-use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Written};
-use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use super::ShadowLog;
+use super::protocol::{self, Rule};
+use super::record::Record;
+use crate::commit::{Info, Options, Recovered};
+use crate::ftl::{Ftl, FtlError, Mounted};
+use crate::units::{Nanos, TxId};
 
 pub(in crate::commit) const INFO: Info = Info {
     name: "mixsl",
     idea: "shadow pages carry their transaction's id; a log page makes it count",
     section: "3",
-    ..shadow_log::INFO
+    ..super::INFO
 };
 
 #[derive(Clone)]
-struct MixSl {
-    log: ShadowLog,
-}
+struct MixSl;
 
 pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
-    let (log, done) = ShadowLog::recover(ftl, mounted, options.as_published)?;
-    Ok(Recovered {
-        last_tx: log.last_tx(),
-        protocol: Box::new(MixSl { log }),
-        done,
-    })
+    protocol::recover(ftl, mounted, options, MixSl)
 }
 
-impl Protocol for MixSl {
-    fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
-        self.log.begin(tx);
-        Ok(())
-    }
-
-    fn write(
+impl Rule for MixSl {
+    fn commit(
         &mut self,
+        log: &mut ShadowLog,
         ftl: &mut Ftl,
         now: Nanos,
         tx: TxId,
-        write: Write<'_>,
-    ) -> Result<Taken, FtlError> {
-        self.log.write(ftl, now, tx, write)
-    }
-
-    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
-        self.log.find(ftl, tx, at)
-    }
-
-    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
-        let mut done = now;
-        if self.log.needs_record(tx) {
-            let written = ftl.sync(now, self.log.written(tx))?;
-            let committed = true;
-            done = self.log.log(ftl, written, &[Record { tx, committed }])?;
-        }
-        self.log.merge(ftl, tx, done);
+    ) -> Result<Option<Nanos>, FtlError> {
+        let written = ftl.sync(now, log.written(tx))?;
+        let committed = true;
+        let done = log.log(ftl, written, &[Record { tx, committed }])?;
+        log.merge(ftl, tx, done);
         Ok(Some(done))
     }
 
-    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+    fn abort(
+        &mut self,
+        log: &mut ShadowLog,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+    ) -> Result<Nanos, FtlError> {
         let mut done = now;
-        if self.log.as_published() {
+        if log.as_published() {
             let committed = false;
-            done = self.log.log(ftl, now, &[Record { tx, committed }])?;
+            done = log.log(ftl, now, &[Record { tx, committed }])?;
         }
-        self.log.roll_back(ftl, tx);
+        log.roll_back(ftl, tx);
         Ok(done)
     }
-
-    fn memory(&self) -> Vec<(&'static str, u64)> {
-        self.log.memory()
-    }
-
-    fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        self.log.check(ftl)
-    }
 }
-
-shadow_log::owner!(MixSl);

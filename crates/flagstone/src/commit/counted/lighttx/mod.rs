@@ -50,36 +50,23 @@
 #[cfg(test)]
 mod tests;
 
-use crate::commit::counted::{self, Counted, count_record};
-use crate::commit::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write};
-use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Written};
-use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use super::Rule;
+use crate::commit::{Info, Options, Recovered};
+use crate::ftl::{Ftl, FtlError, Mounted};
 
 pub(in crate::commit) const INFO: Info = Info {
     name: "lighttx",
     idea: "the last page counts the pages of its transaction; zones bound where recent writes are",
-    paper: "LightTx",
     section: "§3",
-    isolation: Isolation::Serializable,
-    live_max: None,
-    reprograms: false,
-    rewrites: true,
-    atomic: true,
     as_published: true,
-    modes: &[],
-    format: Format {
-        tail_bytes: count_record::SIZE,
-        flag_bytes: 0,
-        persist_map: true,
-        logs: 0,
-        zoned: true,
-    },
+    ..super::INFO
 };
 
+/// Pages go to the planes in turn.
 #[derive(Clone)]
-struct LightTx {
-    pages: Counted,
-}
+struct LightTx;
+
+impl Rule for LightTx {}
 
 pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
@@ -88,76 +75,5 @@ pub(in crate::commit) fn recover(
 ) -> Result<Recovered, FtlError> {
     let redo_all = options.as_published; // D1
     let any_order = options.as_published; // D2
-    let (pages, done) = counted::recover(ftl, &mounted, options, (redo_all, any_order))?;
-    Ok(Recovered {
-        last_tx: pages.zones.last_tx,
-        protocol: Box::new(LightTx { pages }),
-        done,
-    })
-}
-
-impl Protocol for LightTx {
-    fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
-        self.pages.zones.last_tx = tx;
-        Ok(())
-    }
-
-    fn in_the_way(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        _: TxId,
-        round: u32,
-    ) -> Result<Option<Way>, FtlError> {
-        self.pages.in_the_way(ftl, now, round)
-    }
-
-    fn write(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-        tx: TxId,
-        write: Write<'_>,
-    ) -> Result<Taken, FtlError> {
-        self.pages.write(ftl, now, tx, write, None)
-    }
-
-    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
-        self.pages.find(ftl, tx, at)
-    }
-
-    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
-        self.pages.commit(ftl, now, tx, None).map(Some)
-    }
-
-    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        self.pages.abort(ftl, tx);
-        Ok(now)
-    }
-
-    fn memory(&self) -> Vec<(&'static str, u64)> {
-        self.pages.memory()
-    }
-
-    fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        self.pages.check(ftl)
-    }
-}
-
-impl Owner for LightTx {
-    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        self.pages.prepare(ftl, now, victim)
-    }
-
-    fn relocate(&mut self, ftl: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Fate {
-        self.pages.relocate(ftl, from, header, tail)
-    }
-
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        self.pages.relocated(ftl, header, from, to);
-    }
-
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        self.pages.before_erase(ftl, now, victim)
-    }
+    super::recover(ftl, &mounted, options, (LightTx, (redo_all, any_order)))
 }
