@@ -28,7 +28,8 @@ pub(super) enum Walk {
 impl Walk {
     pub(super) const ALL: [Walk; 3] = [Walk::HasBeen, Walk::Committed, Walk::Open];
 
-    /// What number `own` of Q names, if P is page 0 with number 7, Q is page 1, and page 2 is blank.
+    /// What number `own` of Q names, if P is page 0 with number 7, Q is page 1, and page 2 is
+    /// blank.
     pub(super) fn link(self, own: u32) -> Version {
         match self {
             Walk::HasBeen => version(0, 7),

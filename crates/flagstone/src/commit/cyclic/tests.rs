@@ -1,5 +1,5 @@
-//! What holds for SCC and BPCC alike, on a small device: what an aborted transaction names, what the
-//! next version waits for, and a power cut at every operation.
+//! What holds for SCC and BPCC alike, on a small device: what an aborted transaction names, what
+//! the next version waits for, and a power cut at every operation.
 
 use super::bench::Bench;
 use crate::commit::{DeviceError, Kind};

@@ -1,5 +1,5 @@
-//! The engine of Atomic-Write and MHL-M: a transaction commits by appending to a log where its pages
-//! are.
+//! The engine of Atomic-Write and MHL-M: a transaction commits by appending to a log where its
+//! pages are.
 //!
 //! ```text
 //!   log page   | group 17 | T5 | 16 | part 0 of 1 | 2 | lpn 4 -> page 90 seq 31 | lpn 7 -> ... |

@@ -1,5 +1,5 @@
-//! The engine of MixSL and G-MixSL: shadow pages that carry their transaction's identifier, and a log
-//! on flash that says which transactions count ([MixSL] §3).
+//! The engine of MixSL and G-MixSL: shadow pages that carry their transaction's identifier, and a
+//! log on flash that says which transactions count ([MixSL] §3).
 //!
 //! A transaction is *live* until it has ended, then it has committed or it is *aborted*; an aborted
 //! one is remembered until its last page is erased. All others whose pages are on flash have

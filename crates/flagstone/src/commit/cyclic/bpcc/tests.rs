@@ -166,7 +166,8 @@ fn straddling_is_found_by_all_versions_above() {
     );
 }
 
-/// With and without an aborted transaction before them that had written or named the numbers between.
+/// With and without an aborted transaction before them that had written or named the numbers
+/// between.
 #[test]
 fn a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
     let mut cases = 0;
