@@ -22,6 +22,15 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// All that a device survives in any combination: `all` of commands.
+    pub const ALL: Faults = Faults {
+        torn: true,
+        program_fails: true,
+        erase_fails: true,
+        bits_correctable: true,
+        bits_beyond: false,
+    };
+
     /// The names that commands use, with what they switch on.
     pub const NAMES: [(&'static str, Faults); 6] = {
         let none = Faults {

@@ -310,32 +310,25 @@ impl Keys {
                 self.clients.swap_remove(which);
                 Ok(())
             }
-            Err(IndexError::Store(error)) if error.is_restart() => {
+            Err(error) => {
+                let Some(how) = rolled_back(known, &error) else {
+                    return Err(stop(known, error));
+                };
                 known.oracle.withdraw(client.name);
-                self.abort(known, which, "has to be rolled back")
+                self.abort(known, which, how)
             }
-            Err(error) if known.may_fill && is_too_long(&error) => {
-                known.oracle.withdraw(client.name);
-                known.full += 1;
-                self.abort(known, which, "is too long for the log")
-            }
-            Err(error) => Err(stop(known, error)),
         }
     }
 
     /// What could not be done has the transaction rolled back: because what is below wants it,
     /// because the log below does not take it, or because a page was lost, where that is allowed.
     fn refused(&mut self, known: &mut Known, which: Option<usize>, error: IndexError) -> Done<()> {
-        let wanted = matches!(&error, IndexError::Store(error) if error.is_restart());
         let goes_on = matches!(self.index, Index::Store(_, true)) && known.damage_allowed;
-        let too_long = known.may_fill && is_too_long(&error);
-        known.full += u64::from(too_long);
-        if !(wanted || too_long || goes_on && is_damage(&error)) {
-            return Err(stop(known, error));
-        }
-        match which {
-            Some(which) => self.abort(known, which, "has to be rolled back"),
-            None => Ok(()),
+        let damaged = (goes_on && is_damage(&error)).then_some("has to be rolled back");
+        match (rolled_back(known, &error).or(damaged), which) {
+            (None, _) => Err(stop(known, error)),
+            (Some(how), Some(which)) => self.abort(known, which, how),
+            (Some(_), None) => Ok(()),
         }
     }
 
@@ -346,6 +339,16 @@ impl Keys {
         known.now = done.map_err(|error| stop(known, error))?;
         Ok(())
     }
+}
+
+/// What becomes of a transaction that the database below refuses, where that may be.
+fn rolled_back(known: &mut Known, error: &IndexError) -> Option<&'static str> {
+    if matches!(error, IndexError::Store(error) if error.is_restart()) {
+        return Some("has to be rolled back");
+    }
+    let too_long = known.may_fill && is_too_long(error);
+    known.full += u64::from(too_long);
+    too_long.then_some("is too long for the log")
 }
 
 fn stop(known: &Known, error: IndexError) -> Stop {

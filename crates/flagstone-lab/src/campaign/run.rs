@@ -195,8 +195,7 @@ impl<'a> Run<'a> {
             Until::Leisure => STEPS_AFTER,
             Until::Restart => 0,
         };
-        let stays_full = self.id.base.subject.may_stay_full();
-        if until == Until::Leisure && self.known.may_fill && !stays_full {
+        if until == Until::Leisure && self.known.may_fill {
             world.prove(&mut self.known, &mut self.dice)?;
         }
         for step in 0..steps {

@@ -131,12 +131,6 @@ impl Subject {
         }
     }
 
-    /// Whether a device that a transaction has filled may take no more writes. AFC keeps pages that
-    /// a committed transaction wrote more than once, because their flags speak for each other.
-    pub(super) fn may_stay_full(self) -> bool {
-        self.protocol() == Some(Kind::Afc)
-    }
-
     /// Whether it sets flags in place where it can.
     pub(super) fn sets_flags(self) -> bool {
         let records = matches!(self.below(), Below::Stack(Stack::CfcEx | Stack::AfcEx));

@@ -415,6 +415,16 @@ impl Device {
         Ok(())
     }
 
+    /// Collects a block, whatever it costs.
+    #[cfg(test)]
+    pub(super) fn collect(
+        &mut self,
+        now: Nanos,
+        block: crate::units::Pbn,
+    ) -> Result<Nanos, FtlError> {
+        collect(&mut self.ftl, self.protocol.as_mut(), now, block)
+    }
+
     /// Reads a page: a transaction's own version if it wrote one, else the last committed one. The
     /// result is when it was read and the bytes, none for a page that holds nothing.
     ///

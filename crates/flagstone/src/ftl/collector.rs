@@ -33,10 +33,32 @@ fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<
             _ => {}
         }
     }
+    let mut passed_over = Vec::new();
+    let collected = collect_until_enough(ftl, owner, now, &mut passed_over);
+    for block in passed_over {
+        ftl.unpin(block);
+    }
+    collected
+}
+
+/// Collects until enough blocks are free. Blocks that are not worth it are pinned meanwhile.
+fn collect_until_enough(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    passed_over: &mut Vec<Pbn>,
+) -> Result<(), FtlError> {
     while ftl.writable_blocks() < ftl.gc_threshold_blocks {
         let Some(victim) = choose(ftl) else { break };
+        if !owner.is_worth(ftl, victim) {
+            ftl.pin(victim);
+            passed_over.push(victim);
+            continue;
+        }
         collect(ftl, owner, now, victim)?;
-        if let Some(cold) = coldest(ftl) {
+        if let Some(cold) = coldest(ftl)
+            && owner.is_worth(ftl, cold)
+        {
             collect(ftl, owner, now, cold)?;
         }
     }

@@ -176,6 +176,14 @@ pub trait Owner {
         Ok(now)
     }
 
+    /// Whether the erase of `victim` gives back more pages than have to be written before it. An
+    /// owner that writes pages besides the copies can know better than the count of live pages;
+    /// a block that is not worth it is passed over.
+    fn is_worth(&self, ftl: &Ftl, victim: Pbn) -> bool {
+        let _ = (ftl, victim);
+        true
+    }
+
     /// A live page is about to be copied to `to`; `tail` is what its spare area says and may be
     /// changed for the copy.
     fn relocate(&mut self, ftl: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Fate {

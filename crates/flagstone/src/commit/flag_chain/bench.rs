@@ -159,12 +159,17 @@ impl Bench {
     pub(in crate::commit) fn open(&mut self, value: u8, pages: &[u32]) -> TxId {
         let now = self.now;
         let tx = self.device().begin(now).expect("it begins");
+        self.write(tx, value, pages);
+        tx
+    }
+
+    /// Writes to pages in a transaction.
+    pub(in crate::commit) fn write(&mut self, tx: TxId, value: u8, pages: &[u32]) {
         for &page in pages {
             let now = self.now;
             let write = self.device().write(now, tx, Lpn(page), &[value]);
             self.now = write.expect("the device takes the page").next;
         }
-        tx
     }
 
     pub(in crate::commit) fn commit(&mut self, tx: TxId) {

@@ -70,9 +70,6 @@ const UNSTATED_MAX: u64 = 1 << 23;
 /// written keeps one of them busy, seldom both.
 pub(in crate::commit) const LANES: usize = 2;
 
-/// After everything.
-const NOT_YET: Nanos = Nanos(u64::MAX);
-
 /// A group that no durable log page calls durable yet.
 #[derive(Clone)]
 struct Recent {
@@ -176,14 +173,17 @@ impl MappingLog {
         moved: &[Version],
     ) -> Result<Nanos, FtlError> {
         let now = ftl.sync(now, self.committed)?;
-        let named = self.recent.iter();
-        let named = named.filter(|group| group.blocks.contains(&victim));
-        let stated = named.map(|group| group.stated.unwrap_or(NOT_YET));
-        let stated = stated.fold(self.stated, Nanos::max);
-        if stated == NOT_YET {
-            return self.state(ftl, now, victim, moved);
+        let names_it = |group: &Recent| group.blocks.contains(&victim);
+        // A log page states all groups up to one: if the last of these is stated, all are.
+        if let Some(last) = self.recent.iter().rposition(names_it)
+            && self.recent[last].stated.is_none()
+        {
+            return self.state(ftl, now, last, moved);
         }
         if moved.is_empty() {
+            let named = self.recent.iter().filter(|group| names_it(group));
+            let stated = named.filter_map(|group| group.stated);
+            let stated = stated.fold(self.stated, Nanos::max);
             return ftl.sync(now, stated);
         }
         // The mapping table names the copies already: a checkpoint waits for them.
@@ -198,19 +198,17 @@ impl MappingLog {
         Ok(done)
     }
 
-    /// Says that the groups are durable that name the victim, and where a collection has moved
-    /// pages, which are durable at `now`. Returns when that is durable.
+    /// Says that the groups up to the one at index `last` are durable, and where a collection has
+    /// moved pages, which are durable at `now`. Returns when that is durable.
     fn state(
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
-        victim: Pbn,
+        last: usize,
         moved: &[Version],
     ) -> Result<Nanos, FtlError> {
-        let mut recent = self.recent.iter();
-        let last = recent.rposition(|group| group.blocks.contains(&victim));
-        let before = self.recent.iter().take(last.map_or(0, |last| last + 1));
-        let durable = before.map(|group| group.done).max().unwrap_or_default();
+        let durable = self.recent.iter().take(last + 1).map(|group| group.done);
+        let durable = durable.max().unwrap_or_default();
         let now = ftl.sync(now, durable)?;
         let now = self.make_room(ftl, now)?;
         let next = self.next_undurable(now);
@@ -327,14 +325,7 @@ impl MappingLog {
         put(page, group_head::PART, part as u64);
         put(page, group_head::PARTS, parts as u64);
         put(page, group_head::ENTRIES, entries.len() as u64);
-        for entry in entries {
-            let mut bytes = [0; group_entry::SIZE];
-            put(&mut bytes, group_entry::LPN, entry.lpn.0.into());
-            let to = entry.slot.ppn().unwrap_or(Ppn::NONE);
-            put(&mut bytes, group_entry::PPN, to.0.into());
-            put(&mut bytes, group_entry::SEQ, entry.seq);
-            page.extend_from_slice(&bytes);
-        }
+        put_entries(page, entries);
     }
 
     /// Writes the mapping table, after which the logs are empty. Returns when that is durable.
@@ -497,6 +488,18 @@ impl Group {
             .parts
             .insert(get(data, group_head::PART) as usize, found);
         doubt_number("group", get(data, group_head::DURABLE), 64)
+    }
+}
+
+/// Appends entries to a page of the log.
+fn put_entries(page: &mut Vec<u8>, entries: &[Version]) {
+    for entry in entries {
+        let mut bytes = [0; group_entry::SIZE];
+        put(&mut bytes, group_entry::LPN, entry.lpn.0.into());
+        let to = entry.slot.ppn().unwrap_or(Ppn::NONE);
+        put(&mut bytes, group_entry::PPN, to.0.into());
+        put(&mut bytes, group_entry::SEQ, entry.seq);
+        page.extend_from_slice(&bytes);
     }
 }
 

@@ -1,7 +1,6 @@
 //! The record-level device: checks arguments, gives out transaction identifiers, makes room, and
 //! counts.
 use super::super::doubt_tx;
-
 use super::collect::Records;
 use super::format::list_bytes;
 use super::merge::merge;

@@ -58,7 +58,7 @@ use super::manager::{
     Admission, Commit, CommitSteps, Manager, Memory, Redo, RollBack, Room, WriteBack,
 };
 use super::wal::{common, room_of};
-use super::{HostError, Rid, wait_for};
+use super::{HostConfig, HostError, Rid, wait_for};
 use crate::commit::{MergedPage, Pending, room_beside};
 use crate::page::{Page, SlotNo};
 use crate::units::{Lpn, Nanos, TxId};
@@ -116,6 +116,21 @@ fn set(
 }
 
 impl FlagEx {
+    fn new(log: Log, config: &HostConfig, page_bytes: usize) -> FlagEx {
+        FlagEx {
+            ahead: config.log_buffer_bytes as u64 + log.payload(),
+            log,
+            txs: BTreeMap::new(),
+            orphans: BTreeMap::new(),
+            not_before: FxHashMap::default(),
+            max_c: config.max_c,
+            page_bytes,
+            sabotage: config.sabotage,
+            restored: Vec::new(),
+            bytes: Vec::new(),
+        }
+    }
+
     /// Whether a page would hold a record of so many bytes in place of the one that is there, with
     /// all that live transactions may put back and the list of what is pending (R11).
     fn fits(&self, frame: &Frame, tx: TxId, rid: Rid, len: Option<usize>) -> Result<(), HostError> {

@@ -11,8 +11,6 @@ use crate::commit::{Flaws, Options, RecordDevice, RecordKind, RecordOptions};
 use crate::ftl::Config;
 use crate::nand::Flash;
 use crate::units::Nanos;
-use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
 
 /// Starts the device and looks at the log.
 pub(in crate::host) fn open(
@@ -44,18 +42,7 @@ pub(in crate::host) fn open(
     let place = Place::of(config, device.pages(), page_bytes, (needed, what))?;
     let mut device = Below::records(device);
     let (log, tape) = Log::open(&mut device, opened, place)?;
-    let flag_ex = FlagEx {
-        ahead: buffer + log.payload(),
-        log,
-        txs: BTreeMap::new(),
-        orphans: BTreeMap::new(),
-        not_before: FxHashMap::default(),
-        max_c: config.max_c,
-        page_bytes,
-        sabotage: config.sabotage,
-        restored: Vec::new(),
-        bytes: Vec::new(),
-    };
+    let flag_ex = FlagEx::new(log, config, page_bytes);
     Ok(Opened {
         device,
         manager: Box::new(flag_ex),

@@ -1,14 +1,21 @@
 //! CFC_ex and AFC_ex: random histories with power cuts, and titled scenarios, cut everywhere.
 
+use super::super::below::Below;
 use super::super::config::{Sabotage, Stack};
+use super::super::frame::{Frame, Marks};
+use super::super::log::{Log, Place};
+use super::super::manager::{Manager, Memory};
 use super::super::rig::Rig;
-use super::super::small_host::{SmallHost, Value, config, is_power_loss, rid};
+use super::super::small_host::{SmallHost, Value, chip, config, device, is_power_loss, rid};
 use super::super::tests::cuts;
 use super::super::{HostConfig, HostError, Rid, Step, Why};
+use super::{FlagEx, Tx};
+use crate::commit::{Flaws, RecordDevice, RecordKind, RecordOptions};
 use crate::ftl::Operation;
-use crate::nand::Cut;
-use crate::units::{Lpn, TxId};
-use std::collections::BTreeMap;
+use crate::nand::{Cut, small};
+use crate::page::Page;
+use crate::units::{Lpn, Nanos, TxId};
+use std::collections::{BTreeMap, BTreeSet};
 
 fn stacks() -> [Stack; 2] {
     [Stack::CfcEx, Stack::AfcEx]
@@ -312,6 +319,60 @@ fn r6_a_record_stays_pending_when_its_page_goes_out_again() {
         Write(3, 0, 3, 8),
         Commit(3),
     ]);
+}
+
+/// A flag of an earlier commit may be set later than the log of a later commit is durable.
+#[test]
+fn a_page_waits_for_all_commits_that_are_in_it_not_for_the_last_one() {
+    for sabotage in [None, Some(Sabotage::NewestCommit)] {
+        let config = HostConfig {
+            sabotage,
+            ..config()
+        };
+        let mut flag_ex = blank(&config);
+        let mut memory = Memory::new(&config, PAGE_BYTES, TxId(0));
+        for (tx, done) in [(TxId(1), Nanos(900)), (TxId(2), Nanos(400))] {
+            let pages = BTreeSet::from([Lpn(0)]);
+            let known = Tx {
+                pages,
+                ..Tx::default()
+            };
+            flag_ex.txs.insert(tx, known);
+            flag_ex.committed(&mut memory, tx, done);
+        }
+        let frame = Frame {
+            page: Page::default(),
+            ready: Nanos::ZERO,
+            changed: 0,
+            owner: None,
+            marks: Marks::default(),
+        };
+        let written = flag_ex.write_back(Nanos(100), Lpn(0), &frame);
+        assert_eq!(written.not_before == Nanos(900), sabotage.is_none());
+    }
+}
+
+const PAGE_BYTES: usize = small::GEOMETRY.page_bytes as usize;
+
+/// The manager of a blank device.
+fn blank(config: &HostConfig) -> FlagEx {
+    let flash = Box::new(chip(Stack::CfcEx));
+    let options = RecordOptions {
+        max_c: config.max_c,
+        as_published: false,
+    };
+    let flaws = Flaws::default();
+    let kind = RecordKind::CfcEx;
+    let device = RecordDevice::start(flash, kind, device(), &options, flaws, Nanos::ZERO);
+    let place = Place {
+        first: Lpn(1),
+        pages: 9,
+        page_bytes: PAGE_BYTES,
+        buffer_bytes: config.log_buffer_bytes,
+    };
+    let mut below = Below::records(device.expect("a blank device"));
+    let log = Log::open(&mut below, Nanos::ZERO, place);
+    FlagEx::new(log.expect("a blank log").0, config, PAGE_BYTES)
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! of one in progress          its block is pinned: no victim
 //! ```
 
-use super::{Afc, Entry, TRUE};
+use super::{Afc, Entry, TRUE, Unit};
 use crate::commit::flag_chain::{Link, Shadow, Tail};
 use crate::ftl::{Cause, Fate, Ftl, FtlError, Header, Owner, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
@@ -17,7 +17,7 @@ use crate::units::{Nanos, Pbn, Ppn, TxId};
 #[derive(Clone, Default)]
 pub(super) struct Collector {
     pages: Vec<Shadow>,
-    /// When the flags that were set are done.
+    /// When the flags that were set are done, and the pages of their transactions.
     flagged: Nanos,
 }
 
@@ -29,17 +29,37 @@ impl Owner for Afc {
         })?;
         let acks = self.waits.acks_of(read.done, Shadow::xids(&pages));
         let now = ftl.sync(read.done, acks)?;
-        self.collector = Collector {
-            pages,
-            flagged: now,
-        };
+        // Flags of a collection that found no room may still be in flight, and count.
+        let flagged = now.max(self.collector.flagged);
+        self.collector = Collector { pages, flagged };
         for xid in self.aborted_here() {
-            for at in self.part_without_flag(xid, victim) {
-                let done = self.flag_part(ftl, now, at)?;
+            if let Some(Entry::Aborted(chain)) = self.table.get(&xid)
+                && !self.as_published
+            {
+                self.collector.flagged = self.collector.flagged.max(chain.written); // D5
+            }
+            for unit in self.without_flag(xid, victim) {
+                let done = self.flag_part(ftl, now, unit.at)?;
                 self.collector.flagged = self.collector.flagged.max(done);
+                self.note_false(xid, unit);
             }
         }
         Ok(now)
+    }
+
+    /// Where a copy has to carry each flag, an erase that cuts a chain into many parts can cost
+    /// more pages than it gives back. Once the blocks with the ends of the chain are collected, it
+    /// costs less.
+    fn is_worth(&self, ftl: &Ftl, victim: Pbn) -> bool {
+        if self.geometry.can_reprogram() {
+            return true;
+        }
+        let flags: usize = self
+            .aborted_in(victim)
+            .map(|xid| self.without_flag(xid, victim).len())
+            .sum();
+        let written = ftl.live_in(victim) as usize + flags;
+        flags == 0 || written < ftl.data_pages_per_block() as usize
     }
 
     fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Fate {
@@ -79,7 +99,8 @@ impl Owner for Afc {
                 self.table.remove(&xid);
             }
         }
-        for page in std::mem::take(&mut self.collector.pages) {
+        let collector = std::mem::take(&mut self.collector);
+        for page in collector.pages {
             self.carriers.target_erased(ftl, page.at);
         }
     }
@@ -98,25 +119,46 @@ impl Afc {
         xids
     }
 
+    /// Aborted transactions that have units in a block, told from the table.
+    fn aborted_in(&self, block: Pbn) -> impl Iterator<Item = TxId> + '_ {
+        let here = move |unit: &Unit| self.geometry.block_of(unit.page.at) == block;
+        let aborted = self.table.iter().filter_map(|(&xid, entry)| match entry {
+            Entry::Aborted(chain) => Some((xid, chain)),
+            Entry::InProgress(_) => None,
+        });
+        aborted
+            .filter(move |(_, chain)| chain.units.iter().any(here))
+            .map(|(xid, _)| xid)
+    }
+
     /// The pages of an aborted transaction that are to be FALSE, one for each part that is left
-    /// without a FALSE one by the erase of the victim: the newest of the part. Notes that they are.
-    fn part_without_flag(&mut self, xid: TxId, victim: Pbn) -> Vec<Ppn> {
-        let (geometry, places) = (self.geometry, self.places());
-        let (as_published, mut flag) = (self.as_published, Vec::new());
-        let Some(Entry::Aborted(chain)) = self.table.get_mut(&xid) else {
-            return flag;
+    /// without a FALSE one by the erase of the victim: the newest of the part.
+    fn without_flag(&self, xid: TxId, victim: Pbn) -> Vec<Link> {
+        let geometry = self.geometry;
+        let Some(Entry::Aborted(chain)) = self.table.get(&xid) else {
+            return Vec::new();
         };
         let last = chain.units.len() - 1;
-        for part in chain.parts(|at| geometry.block_of(at) == victim, places) {
+        let parts = chain.parts(|at| geometry.block_of(at) == victim, self.places());
+        let mut flags = Vec::new();
+        for part in parts {
             let newest = *part.last().expect("a part has units");
             // D5
-            let wanted = !as_published || newest == last;
+            let wanted = !self.as_published || newest == last;
             if wanted && !part.iter().any(|&unit| chain.units[unit].is_false) {
-                chain.units[newest].is_false = true;
-                flag.push(chain.units[newest].page.at);
+                flags.push(chain.units[newest].page);
             }
         }
-        flag
+        flags
+    }
+
+    /// A page of an aborted transaction has become FALSE.
+    fn note_false(&mut self, xid: TxId, page: Link) {
+        if let Some(Entry::Aborted(chain)) = self.table.get_mut(&xid)
+            && let Some(unit) = chain.units.iter_mut().find(|unit| unit.page == page)
+        {
+            unit.is_false = true;
+        }
     }
 
     /// As published, pages in progress are moved and the transaction goes on with the copy.

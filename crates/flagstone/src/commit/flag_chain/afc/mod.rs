@@ -44,8 +44,9 @@
 //!                 The pages of a transaction are a tree, not a list.
 //!             D5. When pages of an aborted transaction are reclaimed, every part that is left gets
 //!                 a FALSE flag of its own, not only the one of the last page. An erase waits for
-//!                 the commits that made pages of the block obsolete, and for erases of the same
-//!                 transactions.
+//!                 the commits that made pages of the block obsolete, for erases of the same
+//!                 transactions, and for pages of aborted ones that are in flight: a part that they
+//!                 hold together falls apart without them.
 //!             D6. A commit waits for all its pages before the flag: the paper writes one at a
 //!                 time.
 //!             D7. Versions are write sequences: the paper's count per page would need a read.
@@ -122,8 +123,6 @@ struct Open {
     durable: Option<(Nanos, Link)>,
     /// Pages that were durable later than that one, oldest first.
     in_flight: Vec<(Nanos, Link)>,
-    /// When its last page is durable.
-    written: Nanos,
 }
 
 impl Open {
@@ -153,6 +152,8 @@ struct Chain {
     units: Vec<Unit>,
     /// From unit to unit, each by the first place at which a page of it could lie.
     links: Vec<(Ppn, Ppn)>,
+    /// When its last page is durable.
+    written: Nanos,
 }
 
 /// A page, or a cluster, of a transaction that is not committed.
@@ -291,7 +292,7 @@ impl Protocol for Afc {
             }
         }
         open.in_flight.push((to.done, page));
-        open.written = open.written.max(to.done);
+        open.chain.written = open.chain.written.max(to.done);
         match self.dirty.write(ftl, tx, at, Slot::of(kind, to.at)) {
             Before::Own(older) => ftl.kill(older),
             Before::Committed => open.lpns.push(at),
@@ -309,7 +310,7 @@ impl Protocol for Afc {
         let Some(first) = open.chain.units.first() else {
             return Ok(Some(now));
         };
-        let barrier = ftl.sync(now, open.written)?;
+        let barrier = ftl.sync(now, open.chain.written)?;
         let flag = self.flag_first(ftl, barrier, first.page.at)?;
         let done = ftl.sync(barrier, flag)?;
         let obsolete = open.lpns.iter().filter_map(|&lpn| {

@@ -237,6 +237,70 @@ fn d8_on_a_device_of_strict_order_copies_carry_the_flags() {
     assert_eq!(bench.device().stats().total(Operation::Reprogram), 0);
 }
 
+/// A transaction larger than the room that the collector keeps leaves a star behind when it is
+/// rolled back: all its pages link to the first. The erase of that one would cost a carrier each.
+#[test]
+fn d8_a_chain_with_more_ends_than_there_is_room_for_carriers_is_collected_from_its_ends() {
+    for pages in [24, 48, 72] {
+        let mut bench = Bench::new(Kind::Afc, false, true);
+        bench.put(1, &[0, 1, 2, 3]);
+        let large: Vec<u32> = (0..pages).map(|write| write % 4).collect();
+        let tx = bench.open(200, &large);
+        bench.abort(tx);
+        for round in 2..60 {
+            bench.put(round, &[0, 1, 2, 3]);
+            if round % 10 == 0 {
+                bench = bench.restart();
+            }
+            assert_eq!(bench.values(4), [round; 4], "{pages} pages");
+        }
+    }
+}
+
+/// The collector may have to give up in the middle. What it has not flagged by then is not FALSE.
+#[test]
+fn d8_a_collection_without_room_for_its_carriers_has_flagged_only_those_that_it_wrote() {
+    let mut bench = Bench::new(Kind::Afc, false, true);
+    bench.put(1, &[0, 1, 2, 3]);
+    let block_of = |bench: &mut Bench, page: u32| {
+        let at = bench.device().ftl().slot(Lpn(page)).ppn();
+        bench
+            .device()
+            .ftl()
+            .geometry()
+            .block_of(at.expect("it was written"))
+    };
+    // All pages but the first link to the second, and these two lie in blocks of their own.
+    let tx = bench.open(200, &[0]);
+    let first = block_of(&mut bench, 0);
+    bench.put(1, &[8, 9, 10]);
+    bench.write(tx, 200, &[1]);
+    let second = block_of(&mut bench, 1);
+    bench.put(1, &[8, 9, 10]);
+    let mut others = Vec::new();
+    for write in 0..60 {
+        let page = 2 + write % 2;
+        bench.write(tx, 200, &[page]);
+        others.push(block_of(&mut bench, page));
+    }
+    others.dedup();
+    bench.abort(tx);
+
+    let now = bench.now;
+    let refused = bench.device().collect(now, second);
+    assert!(matches!(refused, Err(FtlError::Full { .. })), "{refused:?}");
+    // The pages that it has flagged are among the oldest. Without them another one must be FALSE.
+    others.truncate(others.len() - 3);
+    for block in std::iter::once(first).chain(others) {
+        let now = bench.now;
+        bench.now = bench
+            .device()
+            .collect(now, block)
+            .expect("one flag at most");
+    }
+    assert_eq!(bench.restart().values(4), [1; 4]);
+}
+
 #[test]
 fn aborts_cost_reprograms_and_commits_cost_none_when_they_are_collected() {
     let reprograms = |aborts: bool| {

@@ -235,14 +235,7 @@ fn log_page(
     put(&mut page, group_head::PART, part as u64);
     put(&mut page, group_head::PARTS, parts);
     put(&mut page, group_head::ENTRIES, entries.len() as u64);
-    for entry in entries {
-        let mut bytes = [0; group_entry::SIZE];
-        put(&mut bytes, group_entry::LPN, entry.lpn.0.into());
-        let to = entry.slot.ppn().unwrap_or(Ppn::NONE);
-        put(&mut bytes, group_entry::PPN, to.0.into());
-        put(&mut bytes, group_entry::SEQ, entry.seq);
-        page.extend_from_slice(&bytes);
-    }
+    put_entries(&mut page, entries);
     page
 }
 

@@ -161,7 +161,8 @@ impl Record {
             8 => Entry::Page(Lpn(numbers().next()? as u32), body.get(8..)?.to_vec()),
             9 => {
                 let all: Vec<u64> = numbers().collect();
-                let (live, dirty) = all[1..].split_at_checked(*all.first()? as usize * 3)?;
+                let (count, tables) = all.split_first()?;
+                let (live, dirty) = tables.split_at_checked((*count as usize).checked_mul(3)?)?;
                 let live = live.chunks_exact(3).map(|t| (t[0], t[1], t[2])).collect();
                 let dirty = dirty.chunks_exact(2).map(|s| (s[0] as u32, s[1])).collect();
                 Entry::Checkpoint(live, dirty)

@@ -48,7 +48,7 @@ impl Transactions {
                 self.undo.insert(*lsn, record.clone());
                 self.locks.insert(update.key, record.tx);
             }
-            if self.ring.has_grown_since(kept) && self.flaw == Flaw::None {
+            if self.ring.has_grown_since(kept) && self.flaw != Flaw::NotCarried {
                 now = self.keep_what_is_redone(now, *lsn)?;
                 kept = self.ring.end();
             }
