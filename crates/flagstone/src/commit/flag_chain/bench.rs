@@ -22,54 +22,107 @@ const GEOMETRY: Geometry = Geometry {
 
 /// A page laid out by hand, in the block and at the place given.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::commit) struct Laid {
-    pub(in crate::commit) at: (u32, u32),
-    pub(in crate::commit) lpn: u32,
-    pub(in crate::commit) xid: u64,
+pub(super) struct Laid {
+    pub(super) at: (u32, u32),
+    pub(super) lpn: u32,
+    pub(super) xid: u64,
     /// Its write sequence and its version.
-    pub(in crate::commit) seq: u64,
-    pub(in crate::commit) link: Option<Link>,
-    pub(in crate::commit) flag: u8,
+    pub(super) seq: u64,
+    pub(super) link: Option<Link>,
+    pub(super) flag: u8,
 }
 
 /// A link to the page that `laid` becomes.
-pub(in crate::commit) fn link_to(laid: Laid) -> Option<Link> {
+pub(super) fn link_to(laid: Laid) -> Option<Link> {
     Some(Link::to(place(laid.at), laid.seq))
 }
 
 /// Every way in which three pages of a transaction can be linked, each to an older one or to none.
-pub(in crate::commit) fn shapes() -> Vec<[Option<usize>; 3]> {
+pub(super) fn shapes() -> Vec<[Option<usize>; 3]> {
     let second = [None, Some(0)];
     let third = [None, Some(0), Some(1)];
     let pairs = second.iter().flat_map(|&b| third.map(|c| (b, c)));
     pairs.map(|(b, c)| [None, b, c]).collect()
 }
 
-/// Three pages of transaction 5 with these links and flags, in one block or in one each. Page `i`
-/// of the device has `20 + i`.
-pub(in crate::commit) fn lay(links: [Option<usize>; 3], flags: [u8; 3], apart: bool) -> Vec<Laid> {
-    let mut pages: Vec<Laid> = Vec::new();
-    for (page, (link, flag)) in (0..).zip(links.into_iter().zip(flags)) {
-        pages.push(Laid {
-            at: if apart { (10 + page, 0) } else { (10, page) },
-            lpn: page,
-            xid: 5,
-            seq: 20 + u64::from(page),
-            link: link.and_then(|to| link_to(pages[to])),
-            flag,
-        });
-    }
-    pages
+/// A transaction of three pages: how they are linked and flagged, in one block or in one each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Three {
+    pub(super) links: [Option<usize>; 3],
+    pub(super) flags: [u8; 3],
+    pub(super) apart: bool,
+    pub(super) block_flags: bool,
 }
 
-/// Which of the pages that were laid out count, and that they say what was laid out.
-pub(in crate::commit) fn counting(kind: Kind, options: Options, pages: &[Laid]) -> Vec<bool> {
-    let values = Bench::laid(kind, options, pages).values(pages.len() as u32);
-    let counts = |(page, value): (&Laid, u8)| {
-        assert!(value == 0 || u64::from(value) == page.seq, "page {page:?}");
-        value > 0
-    };
-    pages.iter().zip(values).map(counts).collect()
+impl Three {
+    /// All that there are with these links and flags.
+    pub(super) fn all(links: &[[Option<usize>; 3]], flags: &[u8]) -> Vec<Three> {
+        let mut all = Vec::new();
+        for places in 0..flags.len().pow(3) {
+            let flag = |page| flags[places / flags.len().pow(page) % flags.len()];
+            for &links in links {
+                for (apart, block_flags) in
+                    [(true, true), (true, false), (false, true), (false, false)]
+                {
+                    all.push(Three {
+                        links,
+                        flags: [0, 1, 2].map(flag),
+                        apart,
+                        block_flags,
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    /// Whether one flag stands for all pages.
+    pub(super) fn is_cluster(&self) -> bool {
+        self.block_flags && !self.apart
+    }
+
+    /// The pages, of transaction 5: page `i` of the device has `20 + i`.
+    fn lay(&self) -> Vec<Laid> {
+        let mut pages: Vec<Laid> = Vec::new();
+        for (page, (link, flag)) in (0..).zip(self.links.into_iter().zip(self.flags)) {
+            pages.push(Laid {
+                at: if self.apart {
+                    (10 + page, 0)
+                } else {
+                    (10, page)
+                },
+                lpn: page,
+                xid: 5,
+                seq: 20 + u64::from(page),
+                link: link.and_then(|to| link_to(pages[to])),
+                flag,
+            });
+        }
+        pages
+    }
+
+    /// Which of the pages count, and that they say what was laid out.
+    pub(super) fn counting(&self, kind: Kind) -> [bool; 3] {
+        let options = Options {
+            block_flags: self.block_flags,
+            ..Options::default()
+        };
+        let values = Bench::laid(kind, options, &self.lay()).values(3);
+        [0, 1, 2].map(|page| {
+            let value = values[page];
+            assert!(value == 0 || usize::from(value) == 20 + page, "{self:?}");
+            value > 0
+        })
+    }
+}
+
+/// The options of the repaired form or of the printed one, with flags for pages.
+pub(super) fn page_flags(as_published: bool) -> Options {
+    Options {
+        as_published,
+        block_flags: false,
+        ..Options::default()
+    }
 }
 
 fn place((block, page): (u32, u32)) -> Ppn {
@@ -77,17 +130,17 @@ fn place((block, page): (u32, u32)) -> Ppn {
 }
 
 /// A device and the clock of its only user.
-pub(in crate::commit) struct Bench {
+pub(super) struct Bench {
     kind: Kind,
     options: Options,
     flash: Shared<PowerCut>,
     device: Option<Device>,
-    pub(in crate::commit) now: Nanos,
+    pub(super) now: Nanos,
 }
 
 impl Bench {
     /// A blank device.
-    pub(in crate::commit) fn new(kind: Kind, block_flags: bool, strict_order: bool) -> Bench {
+    pub(super) fn new(kind: Kind, block_flags: bool, strict_order: bool) -> Bench {
         let geometry = Geometry {
             strict_order,
             ..GEOMETRY
@@ -100,7 +153,7 @@ impl Bench {
     }
 
     /// A device that holds these pages; each has its write sequence as its only byte.
-    pub(in crate::commit) fn laid(kind: Kind, options: Options, pages: &[Laid]) -> Bench {
+    pub(super) fn laid(kind: Kind, options: Options, pages: &[Laid]) -> Bench {
         let mut chip = small::chip(GEOMETRY);
         for page in pages {
             let mut bytes = [0xff; header::SIZE + spare::SIZE];
@@ -145,18 +198,18 @@ impl Bench {
     }
 
     /// Pulls the plug and starts again; everything in flight lands.
-    pub(in crate::commit) fn restart(mut self) -> Bench {
+    pub(super) fn restart(mut self) -> Bench {
         self.device = None;
         let chip = self.flash.take().pull(2, false);
         Bench::start(self.kind, self.options, chip)
     }
 
-    pub(in crate::commit) fn device(&mut self) -> &mut Device {
+    pub(super) fn device(&mut self) -> &mut Device {
         self.device.as_mut().expect("the power is on")
     }
 
     /// Begins a transaction that writes its number to pages.
-    pub(in crate::commit) fn open(&mut self, value: u8, pages: &[u32]) -> TxId {
+    pub(super) fn open(&mut self, value: u8, pages: &[u32]) -> TxId {
         let now = self.now;
         let tx = self.device().begin(now).expect("it begins");
         self.write(tx, value, pages);
@@ -164,7 +217,7 @@ impl Bench {
     }
 
     /// Writes to pages in a transaction.
-    pub(in crate::commit) fn write(&mut self, tx: TxId, value: u8, pages: &[u32]) {
+    pub(super) fn write(&mut self, tx: TxId, value: u8, pages: &[u32]) {
         for &page in pages {
             let now = self.now;
             let write = self.device().write(now, tx, Lpn(page), &[value]);
@@ -172,25 +225,25 @@ impl Bench {
         }
     }
 
-    pub(in crate::commit) fn commit(&mut self, tx: TxId) {
+    pub(super) fn commit(&mut self, tx: TxId) {
         let now = self.now;
         let done = self.device().commit(now, tx).expect("the power is on");
         self.now = done.expect("nothing waits for a group");
         self.device().check().expect("the books agree");
     }
 
-    pub(in crate::commit) fn abort(&mut self, tx: TxId) {
+    pub(super) fn abort(&mut self, tx: TxId) {
         let now = self.now;
         self.now = self.device().abort(now, tx).expect("aborts succeed");
     }
 
-    pub(in crate::commit) fn put(&mut self, value: u8, pages: &[u32]) {
+    pub(super) fn put(&mut self, value: u8, pages: &[u32]) {
         let tx = self.open(value, pages);
         self.commit(tx);
     }
 
     /// Commits small transactions over some pages until so many blocks have been collected.
-    pub(in crate::commit) fn churn(&mut self, pages: &[u32], collections: u64) {
+    pub(super) fn churn(&mut self, pages: &[u32], collections: u64) {
         let until = self.device().stats().collections + collections;
         while self.device().stats().collections < until {
             self.put(99, pages);
@@ -198,7 +251,7 @@ impl Bench {
     }
 
     /// What the first pages hold; 0 is nothing.
-    pub(in crate::commit) fn values(&mut self, pages: u32) -> Vec<u8> {
+    pub(super) fn values(&mut self, pages: u32) -> Vec<u8> {
         let now = self.now;
         (0..pages)
             .map(|page| {
@@ -208,7 +261,7 @@ impl Bench {
             .collect()
     }
 
-    pub(in crate::commit) fn count(&mut self, operation: Operation, cause: Cause) -> u64 {
+    pub(super) fn count(&mut self, operation: Operation, cause: Cause) -> u64 {
         self.device().stats().count(operation, cause)
     }
 }

@@ -10,7 +10,7 @@
 
 use super::{Afc, Entry, TRUE, Unit};
 use crate::commit::flag_chain::{Link, Shadow, Tail};
-use crate::ftl::{Cause, Fate, Ftl, FtlError, Header, Owner, Written};
+use crate::ftl::{Fate, Ftl, FtlError, Header, Owner, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 
 /// What the collector remembers of its victim.
@@ -23,18 +23,13 @@ pub(super) struct Collector {
 
 impl Owner for Afc {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let mut pages = Vec::new();
-        let read = ftl.block_records(now, victim, Cause::Gc, |at, head, tail| {
-            pages.push(Shadow::parse(at, &head, tail));
-        })?;
-        let acks = self.waits.acks_of(read.done, Shadow::xids(&pages));
-        let now = ftl.sync(read.done, acks)?;
+        let (pages, now) = self.pages.of_victim(ftl, now, victim)?;
         // Flags of a collection that found no room may still be in flight, and count.
         let flagged = now.max(self.collector.flagged);
         self.collector = Collector { pages, flagged };
         for xid in self.aborted_here() {
             if let Some(Entry::Aborted(chain)) = self.table.get(&xid)
-                && !self.as_published
+                && !self.pages.as_published
             {
                 self.collector.flagged = self.collector.flagged.max(chain.written); // D5
             }
@@ -51,7 +46,7 @@ impl Owner for Afc {
     /// more pages than it gives back. Once the blocks with the ends of the chain are collected, it
     /// costs less.
     fn is_worth(&self, ftl: &Ftl, victim: Pbn) -> bool {
-        if self.geometry.can_reprogram() {
+        if self.pages.geometry.can_reprogram() {
             return true;
         }
         let flags: usize = self
@@ -72,28 +67,26 @@ impl Owner for Afc {
     }
 
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        self.dirty.relocated(ftl, header, from, to.at);
-        self.carriers.moved(from, to.at);
-        if self.as_published {
+        self.pages.relocated(ftl, header, from, to.at);
+        if self.pages.as_published {
             self.moved_in_progress(from, to.into()); // D3
         }
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let flagged = self.collector.flagged;
-        let xids = Shadow::xids(&self.collector.pages);
-        let until = flagged.max(self.waits.before_erase(now, victim, xids));
-        // D5
-        ftl.sync(now, if self.as_published { flagged } else { until })
+        let Collector { pages, flagged } = &self.collector;
+        self.pages.before_erase(ftl, (now, *flagged), victim, pages) // D5
     }
 
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
-        self.waits.erase(done, Shadow::xids(&self.collector.pages));
+        self.pages
+            .waits
+            .erase(done, Shadow::xids(&self.collector.pages));
         for xid in self.aborted_here() {
             let Some(Entry::Aborted(chain)) = self.table.get_mut(&xid) else {
                 unreachable!("an aborted transaction has such an entry");
             };
-            let geometry = self.geometry;
+            let geometry = self.pages.geometry;
             chain.forget(|at| geometry.block_of(at) == victim);
             if chain.units.is_empty() {
                 self.table.remove(&xid);
@@ -101,7 +94,7 @@ impl Owner for Afc {
         }
         let collector = std::mem::take(&mut self.collector);
         for page in collector.pages {
-            self.carriers.target_erased(ftl, page.at);
+            self.pages.carriers.target_erased(ftl, page.at);
         }
     }
 }
@@ -121,7 +114,7 @@ impl Afc {
 
     /// Aborted transactions that have units in a block, told from the table.
     fn aborted_in(&self, block: Pbn) -> impl Iterator<Item = TxId> + '_ {
-        let here = move |unit: &Unit| self.geometry.block_of(unit.page.at) == block;
+        let here = move |unit: &Unit| self.pages.geometry.block_of(unit.page.at) == block;
         let aborted = self.table.iter().filter_map(|(&xid, entry)| match entry {
             Entry::Aborted(chain) => Some((xid, chain)),
             Entry::InProgress(_) => None,
@@ -134,7 +127,7 @@ impl Afc {
     /// The pages of an aborted transaction that are to be FALSE, one for each part that is left
     /// without a FALSE one by the erase of the victim: the newest of the part.
     fn without_flag(&self, xid: TxId, victim: Pbn) -> Vec<Link> {
-        let geometry = self.geometry;
+        let geometry = self.pages.geometry;
         let Some(Entry::Aborted(chain)) = self.table.get(&xid) else {
             return Vec::new();
         };
@@ -144,7 +137,7 @@ impl Afc {
         for part in parts {
             let newest = *part.last().expect("a part has units");
             // D5
-            let wanted = !self.as_published || newest == last;
+            let wanted = !self.pages.as_published || newest == last;
             if wanted && !part.iter().any(|&unit| chain.units[unit].is_false) {
                 flags.push(chain.units[newest].page);
             }

@@ -62,13 +62,9 @@ mod recover;
 #[cfg(test)]
 mod tests;
 
-use super::{
-    Before, Carriers, DirtyPages, FLAG_BYTES, Link, Tail, Waits, copy_in_place_of, read_shadow,
-    spare,
-};
-use crate::commit::{Found, Info, Isolation, Protocol, Taken, Write, table_bytes};
-use crate::ftl::{Cause, Format, Ftl, FtlError, Slot, Stream};
-use crate::nand::Geometry;
+use super::{Link, Pages, Tail, read_shadow, spare};
+use crate::commit::{Found, Info, Protocol, Taken, Write, table_bytes};
+use crate::ftl::{Cause, Ftl, FtlError, Slot, Stream};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
@@ -77,22 +73,8 @@ pub(in crate::commit) use recover::recover;
 pub(in crate::commit) const INFO: Info = Info {
     name: "afc",
     idea: "pages are linked backwards; the first is FALSE until a reprogram commits them all",
-    paper: "FlagCommit",
     section: "3.2, 3.4",
-    isolation: Isolation::NoPageConflict,
-    live_max: None,
-    reprograms: true,
-    rewrites: true,
-    atomic: true,
-    as_published: true,
-    modes: &["block-flags", "page-flags"],
-    format: Format {
-        tail_bytes: spare::SIZE,
-        flag_bytes: FLAG_BYTES,
-        persist_map: false,
-        logs: 0,
-        zoned: false,
-    },
+    ..super::INFO
 };
 
 /// The first page of a transaction, until it commits.
@@ -207,13 +189,8 @@ impl Chain {
 
 #[derive(Clone)]
 struct Afc {
-    geometry: Geometry,
-    block_flags: bool,
-    as_published: bool,
     table: FxHashMap<TxId, Entry>,
-    dirty: DirtyPages,
-    carriers: Carriers,
-    waits: Waits,
+    pages: Pages,
     collector: collect::Collector,
 }
 
@@ -231,7 +208,7 @@ impl Protocol for Afc {
         write: Write<'_>,
     ) -> Result<Taken, FtlError> {
         let Write { at, content, cause } = write;
-        let (as_published, place) = (self.as_published, self.places());
+        let (as_published, place) = (self.pages.as_published, self.places());
         let Some(Entry::InProgress(open)) = self.table.get_mut(&tx) else {
             panic!("{tx} is not in progress");
         };
@@ -281,7 +258,7 @@ impl Protocol for Afc {
                 let is_false = open.chain.units.is_empty();
                 open.chain.units.push(Unit { page, is_false });
                 if !as_published {
-                    ftl.pin(self.geometry.block_of(to.at)); // D3
+                    ftl.pin(self.pages.geometry.block_of(to.at)); // D3
                 }
             }
         }
@@ -293,16 +270,15 @@ impl Protocol for Afc {
         }
         open.in_flight.push((to.done, page));
         open.chain.written = open.chain.written.max(to.done);
-        match self.dirty.write(ftl, tx, at, Slot::of(kind, to.at)) {
-            Before::Own(older) => ftl.kill(older),
-            Before::Committed => open.lpns.push(at),
+        if self.pages.wrote(ftl, tx, at, Slot::of(kind, to.at)) {
+            open.lpns.push(at);
         }
         let (next, done) = (start, to.done);
         Ok(Taken { next, done })
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
-        self.dirty.find(ftl, tx, at)
+        self.pages.dirty.find(ftl, tx, at)
     }
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
@@ -313,21 +289,13 @@ impl Protocol for Afc {
         let barrier = ftl.sync(now, open.chain.written)?;
         let flag = self.flag_first(ftl, barrier, first.page.at)?;
         let done = ftl.sync(barrier, flag)?;
-        let obsolete = open.lpns.iter().filter_map(|&lpn| {
-            let obsolete = self.dirty.commit(lpn)?;
-            self.carriers.retire(ftl, obsolete);
-            Some(self.geometry.block_of(obsolete))
-        });
-        self.waits.commit(tx, done, obsolete);
+        self.pages.commit(ftl, tx, &open.lpns, done);
         Ok(Some(done))
     }
 
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
         let open = self.close(ftl, tx);
-        for lpn in open.lpns {
-            let never_was = self.dirty.abort(ftl, lpn).expect("it was written");
-            ftl.kill(never_was);
-        }
+        self.pages.abort(ftl, &open.lpns);
         if !open.chain.units.is_empty() {
             self.table.insert(tx, Entry::Aborted(open.chain));
         }
@@ -349,23 +317,21 @@ impl Protocol for Afc {
         let table = table_bytes::<TxId, Entry>(self.table.len());
         vec![
             ("transaction_table", table + lists as u64),
-            ("dirty_page_table", self.dirty.bytes()),
-            ("flag_carriers", self.carriers.bytes()),
+            ("dirty_page_table", self.pages.dirty.bytes()),
+            ("flag_carriers", self.pages.carriers.bytes()),
         ]
     }
 
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        self.carriers.check(ftl)?;
-        self.dirty.check(ftl, |tx| {
-            matches!(self.table.get(&tx), Some(Entry::InProgress(_)))
-        })?;
+        let in_progress = |tx| matches!(self.table.get(&tx), Some(Entry::InProgress(_)));
+        self.pages.check(ftl, in_progress)?;
         for (tx, entry) in &self.table {
             let Entry::Aborted(chain) = entry else {
                 continue;
             };
             let parts = chain.parts(|_| false, self.places());
             let flagged = |part: &Vec<usize>| part.iter().any(|&unit| chain.units[unit].is_false);
-            if parts.is_empty() || !(parts.iter().all(flagged) || self.as_published) {
+            if parts.is_empty() || !(parts.iter().all(flagged) || self.pages.as_published) {
                 return Err(format!("{tx} is aborted and a part has no FALSE page"));
             }
         }
@@ -376,7 +342,7 @@ impl Protocol for Afc {
 impl Afc {
     /// Where the unit of a page begins: what it is known by.
     fn places(&self) -> impl Fn(Ppn) -> Ppn + Copy + use<> {
-        let (geometry, block_flags) = (self.geometry, self.block_flags);
+        let (geometry, block_flags) = (self.pages.geometry, self.pages.block_flags);
         move |at| match block_flags {
             true => geometry.page(geometry.block_of(at), 0),
             false => at,
@@ -388,9 +354,9 @@ impl Afc {
         let Some(Entry::InProgress(open)) = self.table.remove(&tx) else {
             panic!("{tx} is not in progress");
         };
-        if !self.as_published {
+        if !self.pages.as_published {
             for unit in &open.chain.units {
-                ftl.unpin(self.geometry.block_of(unit.page.at)); // D3
+                ftl.unpin(self.pages.geometry.block_of(unit.page.at)); // D3
             }
         }
         open
@@ -398,7 +364,7 @@ impl Afc {
 
     /// Commits a transaction by its first page, whose flag nobody has touched before.
     fn flag_first(&mut self, ftl: &mut Ftl, now: Nanos, at: Ppn) -> Result<Nanos, FtlError> {
-        if self.geometry.can_reprogram() {
+        if self.pages.geometry.can_reprogram() {
             return ftl.reprogram(now, at, spare::FLAG.start, &[TRUE], Cause::Commit);
         }
         self.carry(ftl, now, at, TRUE, Cause::Commit)
@@ -408,7 +374,7 @@ impl Afc {
     fn flag_part(&mut self, ftl: &mut Ftl, now: Nanos, at: Ppn) -> Result<Nanos, FtlError> {
         let (page, read) = read_shadow(ftl, now, at, Cause::Gc)?;
         let untouched = page.is_some_and(|page| page.tail.flag == TRUE);
-        if self.geometry.can_reprogram() && untouched {
+        if self.pages.geometry.can_reprogram() && untouched {
             return ftl.reprogram(read, at, spare::FLAG.start, &[FALSE], Cause::Gc);
         }
         self.carry(ftl, read, at, FALSE, Cause::Gc)
@@ -425,13 +391,6 @@ impl Afc {
     ) -> Result<Nanos, FtlError> {
         let (page, read) = read_shadow(ftl, now, at, cause)?;
         let page = page.ok_or(FtlError::Unreadable { at })?;
-        let to = copy_in_place_of(ftl, read, &page, flag, cause)?;
-        let slot = Slot::of(page.kind, to.at);
-        let current = self.dirty.moved(ftl, (page.lpn, at), slot);
-        self.carriers.insert(ftl, at, to.at, current);
-        if current {
-            self.carriers.retire(ftl, at);
-        }
-        Ok(to.done)
+        Ok(self.pages.carry(ftl, read, &page, flag, cause)?.done)
     }
 }

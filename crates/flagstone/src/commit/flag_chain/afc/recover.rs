@@ -2,7 +2,7 @@
 //! that the part is not committed.
 
 use super::{Afc, Chain, Entry, FALSE_AT_FIRST, Unit, collect::Collector, is_true};
-use crate::commit::flag_chain::{self, Carriers, DirtyPages, Found, NO_UNIT, Units, Waits};
+use crate::commit::flag_chain::{self, Found, NO_UNIT, Pages, Units};
 use crate::commit::{Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Mounted};
 use crate::units::{Ppn, TxId};
@@ -14,8 +14,7 @@ pub(in crate::commit) fn recover(
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
-    let geometry = *ftl.geometry();
-    let block_flags = options.block_flags && geometry.can_reprogram(); // D8
+    let mut pages = Pages::new(ftl, options);
     let mut found = flag_chain::scan(ftl, mounted.done, options.as_published)?; // D1
     let mut is_false = Vec::with_capacity(found.pages.len());
     for page in 0..found.pages.len() {
@@ -29,13 +28,12 @@ pub(in crate::commit) fn recover(
             found.target(page).filter(same)
         })
         .collect();
-    let units = found.units(ftl, block_flags, |page| replaces[page].is_some());
+    let units = found.units(ftl, pages.block_flags, |page| replaces[page].is_some());
     let mut parts = Parts::new(&units);
     let kept = parts.judge(&found, &units, &mut is_false, &replaces);
     let counts = |page: usize| parts.counts(&units, replaces[page].unwrap_or(page));
     found.map_newest(ftl, counts)?;
 
-    let mut carriers = Carriers::default();
     for page in kept {
         let target = replaces[page].expect("only these are kept");
         let (at, target) = (found.pages[page].at, found.pages[target].at);
@@ -43,24 +41,19 @@ pub(in crate::commit) fn recover(
         if !current {
             ftl.revive(at);
         }
-        carriers.insert(ftl, target, at, current);
+        pages.carriers.insert(ftl, target, at, current);
     }
     let is_rubbish = |page: usize| {
         let carries = replaces[page].is_some();
-        (carries || counts(page)) && !carriers.has(found.pages[page].at)
+        (carries || counts(page)) && !pages.carriers.has(found.pages[page].at)
     };
     if !options.as_published {
         found.release_rubbish(ftl, is_rubbish);
     }
     ftl.finish_mount();
     let mut protocol = Afc {
-        geometry,
-        block_flags,
-        as_published: options.as_published,
         table: FxHashMap::default(),
-        dirty: DirtyPages::default(),
-        carriers,
-        waits: Waits::default(),
+        pages,
         collector: Collector::default(),
     };
     if !options.as_published {

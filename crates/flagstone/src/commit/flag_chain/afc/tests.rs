@@ -2,17 +2,9 @@
 
 use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
-use crate::commit::flag_chain::bench::{Bench, Laid, counting, lay, link_to, shapes};
-use crate::commit::{Kind, Options};
+use crate::commit::Kind;
+use crate::commit::flag_chain::bench::{Bench, Laid, Three, link_to, page_flags, shapes};
 use crate::ftl::Operation;
-
-fn page_flags(as_published: bool) -> Options {
-    Options {
-        as_published,
-        block_flags: false,
-        ..Options::default()
-    }
-}
 
 /// A transaction of three pages, each linked to the one before.
 fn chain(flags: [u8; 3]) -> [Laid; 3] {
@@ -54,14 +46,10 @@ fn a_flag_is_two_bits_of_four_cells() {
     assert_eq!(whole, [false, true, false, false]);
 }
 
-/// One page of a transaction of three: how they are linked and flagged, in one block or in one
-/// each.
+/// One page of a transaction of three.
 #[derive(Debug)]
 struct Facts {
-    links: [Option<usize>; 3],
-    flags: [u8; 3],
-    apart: bool,
-    block_flags: bool,
+    of: Three,
     page: usize,
 }
 
@@ -81,46 +69,29 @@ const TABLE: [Case<Facts, bool>; 2] = [
 
 impl Facts {
     fn all() -> Vec<Facts> {
-        let mut all = Vec::new();
-        for (flags, links) in (0..27).flat_map(|n| shapes().into_iter().map(move |l| (n, l))) {
-            let flag = |n: u8| [FALSE_AT_FIRST, TRUE, FALSE][usize::from(n % 3)];
-            let flags = [flag(flags), flag(flags / 3), flag(flags / 9)];
-            for (apart, block_flags) in [(true, true), (true, false), (false, true), (false, false)]
-            {
-                all.extend((0..3).map(|page| Facts {
-                    links,
-                    flags,
-                    apart,
-                    block_flags,
-                    page,
-                }));
-            }
-        }
-        all
+        let all = Three::all(&shapes(), &[FALSE_AT_FIRST, TRUE, FALSE]);
+        let pages = |of: Three| (0..3).map(move |page| Facts { of, page });
+        all.into_iter().flat_map(pages).collect()
     }
 
     /// The flags of the pages that hang together with this one.
     fn part(&self) -> Vec<u8> {
         let mut part = [0, 1, 2];
-        for (from, to) in self.links.iter().enumerate() {
+        for (from, to) in self.of.links.iter().enumerate() {
             if let Some(to) = *to {
                 let (from, to) = (part[from], part[to]);
                 part = part.map(|other| if other == from { to } else { other });
             }
         }
-        if self.block_flags && !self.apart {
+        if self.of.is_cluster() {
             part = [0; 3];
         }
         let of_part = (0..3).filter(|&page| part[page] == part[self.page]);
-        of_part.map(|page| self.flags[page]).collect()
+        of_part.map(|page| self.of.flags[page]).collect()
     }
 
     fn counts(&self) -> bool {
-        let options = Options {
-            block_flags: self.block_flags,
-            ..Options::default()
-        };
-        counting(Kind::Afc, options, &lay(self.links, self.flags, self.apart))[self.page]
+        self.of.counting(Kind::Afc)[self.page]
     }
 }
 
@@ -131,7 +102,7 @@ fn every_row_of_the_recovery_table() {
 
 #[test]
 fn the_flag_of_the_page_itself_is_not_enough() {
-    let own_flag = |facts: &Facts| facts.flags[facts.page] == TRUE;
+    let own_flag = |facts: &Facts| facts.of.flags[facts.page] == TRUE;
     assert_eq!(rows_that_differ(&TABLE, &Facts::all(), own_flag), ["@B"]);
 }
 
@@ -221,22 +192,6 @@ fn d5_every_part_of_an_aborted_chain_keeps_a_false_flag() {
     }
 }
 
-#[test]
-fn d8_on_a_device_of_strict_order_copies_carry_the_flags() {
-    let mut bench = Bench::new(Kind::Afc, true, true);
-    for round in 1..40 {
-        bench.put(round, &[0, 1, 2, 3]);
-        let tx = bench.open(200, &[3, 2, 0, 1]);
-        bench.abort(tx);
-        bench.put(round, &[4, 2]);
-        if round % 5 == 0 {
-            bench = bench.restart();
-        }
-        assert_eq!(bench.values(5), [round; 5]);
-    }
-    assert_eq!(bench.device().stats().total(Operation::Reprogram), 0);
-}
-
 /// A transaction larger than the room that the collector keeps leaves a star behind when it is
 /// rolled back: all its pages link to the first. The erase of that one would cost a carrier each.
 #[test]
@@ -318,20 +273,4 @@ fn aborts_cost_reprograms_and_commits_cost_none_when_they_are_collected() {
     };
     assert_eq!(reprograms(false), 0);
     assert!(reprograms(true) > 10);
-}
-
-#[test]
-fn recovery_reads_every_flag_and_that_of_cfc_only_the_heads() {
-    let reads = |kind| {
-        let mut bench = Bench::new(kind, true, false);
-        for round in 1..40 {
-            bench.put(round, &[0, 1, 2, 3, 4, 5]);
-        }
-        let mut bench = bench.restart();
-        assert_eq!(bench.values(6), [39; 6]);
-        bench.count(Operation::Read, Cause::Recovery)
-    };
-    let [afc, cfc, none] = [Kind::Afc, Kind::Cfc, Kind::Plain].map(reads);
-    assert!(afc > none + 50, "{afc} reads");
-    assert!(cfc < none + 10, "{cfc} reads, {none} without flags");
 }

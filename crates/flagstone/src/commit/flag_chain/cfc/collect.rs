@@ -59,12 +59,7 @@ struct Outward {
 
 impl Owner for Cfc {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let mut pages = Vec::new();
-        let read = ftl.block_records(now, victim, Cause::Gc, |at, head, tail| {
-            pages.push(Shadow::parse(at, &head, tail));
-        })?;
-        let acks = self.waits.acks_of(read.done, Shadow::xids(&pages));
-        let now = ftl.sync(read.done, acks)?;
+        let (pages, now) = self.pages.of_victim(ftl, now, victim)?;
         let copies = &mut self.collector.copies;
         copies.retain(|&block, _| ftl.block_state(block) == BlockState::Open);
         let mut work = Victim {
@@ -108,7 +103,7 @@ impl Owner for Cfc {
         let mut says = Tail::parse(tail);
         let committed = !self.table.contains_key(&says.xid);
         says.flag = if committed { TRUE } else { FALSE };
-        let block = self.geometry.block_of(to);
+        let block = self.pages.geometry.block_of(to);
         let Collector { victim, copies } = &mut self.collector;
         let work = victim.as_mut().expect("prepared");
         let moving = work.moving;
@@ -129,10 +124,9 @@ impl Owner for Cfc {
     }
 
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        self.dirty.relocated(ftl, header, from, to.at);
-        self.carriers.moved(from, to.at);
-        let block = self.geometry.block_of(to.at);
-        let block_flags = self.block_flags;
+        self.pages.relocated(ftl, header, from, to.at);
+        let block = self.pages.geometry.block_of(to.at);
+        let block_flags = self.pages.block_flags;
         let work = self.victim();
         let joins = work.joins;
         if let Some(index) = work.takes.take() {
@@ -163,18 +157,16 @@ impl Owner for Cfc {
         let mut work = self.collector.victim.take().expect("prepared");
         debug_assert_eq!(work.block, victim);
         self.settle(ftl, now, &mut work, |_| true)?;
-        let flagged = work.flagged;
-        let xids = Shadow::xids(&work.pages);
-        let until = flagged.max(self.waits.before_erase(now, victim, xids));
+        let times = (now, work.flagged);
+        let until = self.pages.before_erase(ftl, times, victim, &work.pages); // D4
         self.collector.victim = Some(work);
-        // D4
-        ftl.sync(now, if self.as_published { flagged } else { until })
+        until
     }
 
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
         let work = self.collector.victim.take().expect("prepared");
         debug_assert_eq!(work.block, victim);
-        self.waits.erase(done, Shadow::xids(&work.pages));
+        self.pages.waits.erase(done, Shadow::xids(&work.pages));
         for (xid, head) in work.exposed {
             if let Some(State::InProgress(open)) = self.table.get_mut(&xid).map(|e| &mut e.state) {
                 open.heads.insert(0, head);
@@ -183,7 +175,7 @@ impl Owner for Cfc {
         let mut xids: Vec<TxId> = Vec::new();
         let covers = !self.covered.is_empty();
         for page in &work.pages {
-            self.carriers.target_erased(ftl, page.at);
+            self.pages.carriers.target_erased(ftl, page.at);
             if covers {
                 self.covered.remove(&page.at);
             }
@@ -207,14 +199,14 @@ impl Cfc {
 
     /// A copy of a transaction's page has gone to a block.
     pub(super) fn note_copy(&mut self, block: Pbn, xid: TxId) {
-        if self.block_flags {
+        if self.pages.block_flags {
             self.collector.copies.entry(block).or_default().push(xid);
         }
     }
 
     /// Ends the blocks that copies go to and that a transaction has copies in.
     pub(super) fn seal_copies_of(&mut self, ftl: &mut Ftl, xid: TxId) {
-        for plane in 0..self.geometry.planes() {
+        for plane in 0..self.pages.geometry.planes() {
             if let Some(block) = ftl.open_on(Stream::Gc, plane)
                 && let Some(xids) = self.collector.copies.get(&block)
                 && xids.contains(&xid)
@@ -227,7 +219,7 @@ impl Cfc {
     /// Links that lead out of the victim, of transactions that are not aborted.
     fn outward(&self, pages: &[Shadow], victim: Pbn) -> Vec<Outward> {
         let mut links: Vec<Outward> = Vec::new();
-        let outside = |link: &Link| self.geometry.block_of(link.at) != victim;
+        let outside = |link: &Link| self.pages.geometry.block_of(link.at) != victim;
         for page in pages {
             let Some(link) = page.tail.link.filter(outside) else {
                 continue;
@@ -240,7 +232,7 @@ impl Cfc {
             if aborted || self.covered.contains(&page.at) {
                 continue;
             }
-            let from = (!self.block_flags).then_some(page.at);
+            let from = (!self.pages.block_flags).then_some(page.at);
             links.push(Outward {
                 xid,
                 from,
@@ -268,7 +260,7 @@ impl Cfc {
             out.settled = true;
             let (xid, link) = (out.xid, out.link);
             // D1
-            let (target, read) = follow(ftl, now, (xid, link), self.as_published, Cause::Gc)?;
+            let (target, read) = follow(ftl, now, (xid, link), self.pages.as_published, Cause::Gc)?;
             work.flagged = work.flagged.max(read);
             let Some(target) = target else { continue };
             if self.in_progress(xid).is_some() {
@@ -283,14 +275,14 @@ impl Cfc {
 
     /// The pages that a transaction had in the victim are gone.
     fn leave(&mut self, ftl: &mut Ftl, xid: TxId, victim: Pbn, done: Nanos) {
-        let geometry = self.geometry;
+        let geometry = self.pages.geometry;
         let elsewhere = |at: Ppn| geometry.block_of(at) != victim;
         let entry = self.table.get_mut(&xid).expect("it has an entry");
         match &mut entry.state {
             State::InProgress(open) => {
                 open.heads.retain(|head| elsewhere(head.at));
                 open.clusters.retain(|&(block, _)| block != victim);
-                if !self.as_published {
+                if !self.pages.as_published {
                     open.settled = open.settled.max(done); // D4
                 }
             }

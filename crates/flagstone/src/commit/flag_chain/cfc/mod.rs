@@ -57,14 +57,10 @@ mod recover;
 #[cfg(test)]
 mod tests;
 
-use super::{
-    Before, Carriers, DirtyPages, FLAG_BYTES, Link, Shadow, Tail, Waits, copy_in_place_of,
-    read_shadow, spare,
-};
+use super::{Link, Pages, Shadow, Tail, read_shadow, spare};
 use crate::commit::active::Spare;
-use crate::commit::{Found, Held, Info, Isolation, Protocol, Taken, Write, table_bytes};
-use crate::ftl::{Cause, Format, Ftl, FtlError, Slot, Stream, Written};
-use crate::nand::Geometry;
+use crate::commit::{Found, Held, Info, Protocol, Taken, Write, table_bytes};
+use crate::ftl::{Cause, Ftl, FtlError, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -73,22 +69,8 @@ pub(in crate::commit) use recover::recover;
 pub(in crate::commit) const INFO: Info = Info {
     name: "cfc",
     idea: "pages are linked backwards; a flag reprogrammed on the last one commits them",
-    paper: "FlagCommit",
     section: "3.1, 3.4",
-    isolation: Isolation::NoPageConflict,
-    live_max: None,
-    reprograms: true,
-    rewrites: true,
-    atomic: true,
-    as_published: true,
-    modes: &["block-flags", "page-flags"],
-    format: Format {
-        tail_bytes: spare::SIZE,
-        flag_bytes: FLAG_BYTES,
-        persist_map: false,
-        logs: 0,
-        zoned: false,
-    },
+    ..super::INFO
 };
 
 const FALSE: u8 = 0xff;
@@ -136,13 +118,8 @@ struct Mixed {
 
 #[derive(Clone)]
 struct Cfc {
-    geometry: Geometry,
-    block_flags: bool,
-    as_published: bool,
     table: FxHashMap<TxId, Entry>,
-    dirty: DirtyPages,
-    carriers: Carriers,
-    waits: Waits,
+    pages: Pages,
     /// Pages found at recovery whose links others have as well.
     covered: FxHashSet<Ppn>,
     collector: collect::Collector,
@@ -178,7 +155,7 @@ impl Protocol for Cfc {
         {
             return held.found();
         }
-        self.dirty.find(ftl, tx, at)
+        self.pages.dirty.find(ftl, tx, at)
     }
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
@@ -213,12 +190,7 @@ impl Protocol for Cfc {
         else {
             unreachable!("looked up above");
         };
-        let obsolete = open.lpns.iter().filter_map(|&lpn| {
-            let obsolete = self.dirty.commit(lpn)?;
-            self.carriers.retire(ftl, obsolete);
-            Some(self.geometry.block_of(obsolete))
-        });
-        self.waits.commit(tx, done, obsolete);
+        self.pages.commit(ftl, tx, &open.lpns, done);
         open.clear();
         self.emptied.give(open);
         Ok(Some(done))
@@ -233,10 +205,7 @@ impl Protocol for Cfc {
         if entry.pages == 0 {
             self.table.remove(&tx);
         }
-        for &lpn in &open.lpns {
-            let never_was = self.dirty.abort(ftl, lpn).expect("it was written");
-            ftl.kill(never_was);
-        }
+        self.pages.abort(ftl, &open.lpns);
         open.clear();
         self.emptied.give(open);
         Ok(now)
@@ -256,16 +225,16 @@ impl Protocol for Cfc {
         let table = table_bytes::<TxId, Entry>(self.table.len());
         vec![
             ("transaction_table", table + lists as u64),
-            ("dirty_page_table", self.dirty.bytes()),
+            ("dirty_page_table", self.pages.dirty.bytes()),
             ("held_pages", held as u64),
-            ("flag_carriers", self.carriers.bytes()),
+            ("flag_carriers", self.pages.carriers.bytes()),
             ("covered_links", table_bytes::<Ppn, ()>(self.covered.len())),
         ]
     }
 
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        self.carriers.check(ftl)?;
-        self.dirty.check(ftl, |tx| self.in_progress(tx).is_some())?;
+        let in_progress = |tx| self.in_progress(tx).is_some();
+        self.pages.check(ftl, in_progress)?;
         for (tx, entry) in &self.table {
             match &entry.state {
                 State::InProgress(open) => {
@@ -311,7 +280,7 @@ impl Cfc {
         page: &Held,
         commit: bool,
     ) -> Result<(Written, bool), FtlError> {
-        let (geometry, block_flags) = (self.geometry, self.block_flags);
+        let (geometry, block_flags) = (self.pages.geometry, self.pages.block_flags);
         let entry = self.table.get_mut(&tx).expect("it is in progress");
         let State::InProgress(open) = &mut entry.state else {
             panic!("{tx} is not in progress");
@@ -350,19 +319,18 @@ impl Cfc {
         }
         open.settled = open.settled.max(to.done);
         entry.pages += 1;
-        match self
-            .dirty
-            .write(ftl, tx, page.lpn, Slot::of(page.kind, to.at))
+        if self
+            .pages
+            .wrote(ftl, tx, page.lpn, Slot::of(page.kind, to.at))
         {
-            Before::Own(older) => ftl.kill(older),
-            Before::Committed => open.lpns.push(page.lpn),
+            open.lpns.push(page.lpn);
         }
         Ok((to, flagged))
     }
 
     /// Sets the flag of a head whose transaction commits. Nobody has touched that flag before.
     fn flag_head(&mut self, ftl: &mut Ftl, now: Nanos, head: Link) -> Result<Nanos, FtlError> {
-        if self.geometry.can_reprogram() {
+        if self.pages.geometry.can_reprogram() {
             return ftl.reprogram(now, head.at, spare::FLAG.start, &[TRUE], Cause::Commit);
         }
         let (page, read) = read_shadow(ftl, now, head.at, Cause::Commit)?;
@@ -375,7 +343,7 @@ impl Cfc {
         if is_true(page.tail.flag) {
             return Ok(now);
         }
-        if self.geometry.can_reprogram() && page.tail.flag == FALSE {
+        if self.pages.geometry.can_reprogram() && page.tail.flag == FALSE {
             return ftl.reprogram(now, page.at, spare::FLAG.start, &[TRUE], Cause::Gc);
         }
         self.carry(ftl, now, page, Cause::Gc)
@@ -390,17 +358,11 @@ impl Cfc {
         page: &Shadow,
         cause: Cause,
     ) -> Result<Nanos, FtlError> {
-        if self.block_flags {
+        if self.pages.block_flags {
             self.seal_copies_of(ftl, page.tail.xid);
         }
-        let to = copy_in_place_of(ftl, now, page, TRUE, cause)?;
-        self.note_copy(self.geometry.block_of(to.at), page.tail.xid);
-        let slot = Slot::of(page.kind, to.at);
-        let current = self.dirty.moved(ftl, (page.lpn, page.at), slot);
-        self.carriers.insert(ftl, page.at, to.at, current);
-        if current {
-            self.carriers.retire(ftl, page.at);
-        }
+        let to = self.pages.carry(ftl, now, page, TRUE, cause)?;
+        self.note_copy(self.pages.geometry.block_of(to.at), page.tail.xid);
         Ok(to.done)
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Cfc, Entry, FALSE, Mixed, State, collect::Collector, is_true};
 use crate::commit::active::Spare;
-use crate::commit::flag_chain::{self, Carriers, DirtyPages, Shadow, Units, Waits, is_before};
+use crate::commit::flag_chain::{self, Pages, Shadow, Units, is_before};
 use crate::commit::{Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Mounted};
 use crate::units::{Ppn, TxId};
@@ -30,10 +30,9 @@ pub(in crate::commit) fn recover(
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
-    let geometry = *ftl.geometry();
-    let block_flags = options.block_flags && geometry.can_reprogram(); // D8
+    let pages = Pages::new(ftl, options);
     let mut found = flag_chain::scan(ftl, mounted.done, options.as_published)?; // D1
-    let units = found.units(ftl, block_flags, |_| false);
+    let units = found.units(ftl, pages.block_flags, |_| false);
     let mut verdicts: FxHashMap<TxId, Verdict> = FxHashMap::default();
     let mut flagged: Vec<(u32, TxId)> = Vec::new();
     for head in units.heads() {
@@ -104,13 +103,8 @@ pub(in crate::commit) fn recover(
     }
     ftl.finish_mount();
     let protocol = Cfc {
-        geometry,
-        block_flags,
-        as_published: options.as_published,
         table,
-        dirty: DirtyPages::default(),
-        carriers: Carriers::default(),
-        waits: Waits::default(),
+        pages,
         emptied: Spare::default(),
         covered,
         collector: Collector::default(),

@@ -2,18 +2,9 @@
 
 use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
-use crate::commit::flag_chain::bench::{Bench, Laid, counting, lay, link_to, shapes};
+use crate::commit::flag_chain::bench::{Bench, Laid, Three, link_to, page_flags, shapes};
 use crate::commit::{Kind, Options};
 use crate::ftl::Operation;
-
-/// The options of the repaired form or of the printed one, with flags for pages.
-fn page_flags(as_published: bool) -> Options {
-    Options {
-        as_published,
-        block_flags: false,
-        ..Options::default()
-    }
-}
 
 /// A transaction with two heads: page 0 alone, and page 2 linked to page 1.
 fn two_heads(flags: [u8; 2]) -> [Laid; 3] {
@@ -38,85 +29,55 @@ fn a_flag_is_what_most_of_its_bits_say() {
     }
 }
 
-/// A transaction of three pages: how they are linked and flagged, in one block or in one each.
-#[derive(Debug)]
-struct Facts {
-    links: [Option<usize>; 3],
-    flags: [u8; 3],
-    apart: bool,
-    block_flags: bool,
-}
-
 /// The table in the header of the protocol. The verdict is whether the transaction counts.
-const TABLE: [Case<Facts, bool>; 3] = [
+const TABLE: [Case<Three, bool>; 3] = [
     Case {
         row: "@A",
-        holds: |facts| !facts.heads().contains(&true),
+        holds: |facts| !heads(facts).contains(&true),
         verdict: |_| false,
     },
     Case {
         row: "@B",
-        holds: |facts| !facts.heads().contains(&false),
+        holds: |facts| !heads(facts).contains(&false),
         verdict: |_| true,
     },
     Case {
         row: "@C",
-        holds: |facts| facts.heads().contains(&true) && facts.heads().contains(&false),
+        holds: |facts| heads(facts).contains(&true) && heads(facts).contains(&false),
         verdict: |_| false,
     },
 ];
 
-impl Facts {
-    fn all() -> Vec<Facts> {
-        // Invariant 4: no two pages link to the same one.
-        let mut links = shapes();
-        links.retain(|[_, second, third]| second.is_none() || second != third);
-        let mut all = Vec::new();
-        for (bits, links) in (0..8).flat_map(|bits| links.iter().map(move |&l| (bits, l))) {
-            for (apart, block_flags) in [(true, true), (true, false), (false, true), (false, false)]
-            {
-                let flags = [0, 1, 2].map(|bit| if bits >> bit & 1 == 1 { TRUE } else { FALSE });
-                all.push(Facts {
-                    links,
-                    flags,
-                    apart,
-                    block_flags,
-                });
-            }
-        }
-        all
-    }
+/// Invariant 4: no two pages link to the same one.
+fn all() -> Vec<Three> {
+    let mut links = shapes();
+    links.retain(|[_, second, third]| second.is_none() || second != third);
+    Three::all(&links, &[FALSE, TRUE])
+}
 
-    /// Whether each head is TRUE: pages that no link leads to, or the only cluster.
-    fn heads(&self) -> Vec<bool> {
-        if self.block_flags && !self.apart {
-            return vec![self.flags.contains(&TRUE)];
-        }
-        let is_head = |page: &usize| !self.links.contains(&Some(*page));
-        let heads = (0..3).filter(is_head);
-        heads.map(|page| self.flags[page] == TRUE).collect()
+/// Whether each head is TRUE: pages that no link leads to, or the only cluster.
+fn heads(facts: &Three) -> Vec<bool> {
+    if facts.is_cluster() {
+        return vec![facts.flags.contains(&TRUE)];
     }
-
-    fn counts(&self) -> bool {
-        let options = Options {
-            block_flags: self.block_flags,
-            ..Options::default()
-        };
-        let counting = counting(Kind::Cfc, options, &lay(self.links, self.flags, self.apart));
-        assert!(counting.iter().all(|&counts| counts == counting[0]));
-        counting[0]
-    }
+    let is_head = |page: &usize| !facts.links.contains(&Some(*page));
+    let heads = (0..3).filter(is_head);
+    heads.map(|page| facts.flags[page] == TRUE).collect()
 }
 
 #[test]
 fn every_row_of_the_recovery_table() {
-    prove(&TABLE, &Facts::all(), Facts::counts);
+    prove(&TABLE, &all(), |facts| {
+        let counting = facts.counting(Kind::Cfc);
+        assert!(counting.iter().all(|&counts| counts == counting[0]));
+        counting[0]
+    });
 }
 
 #[test]
 fn one_true_head_is_not_enough() {
-    let one_head = |facts: &Facts| facts.heads().contains(&true);
-    assert_eq!(rows_that_differ(&TABLE, &Facts::all(), one_head), ["@C"]);
+    let one_head = |facts: &Three| heads(facts).contains(&true);
+    assert_eq!(rows_that_differ(&TABLE, &all(), one_head), ["@C"]);
 }
 
 #[test]
@@ -232,20 +193,4 @@ fn d6_a_page_in_memory_is_read_replaced_and_dropped() {
     bench.abort(tx);
     assert_eq!(bench.count(Operation::Program, Cause::Host), 0);
     assert_eq!(bench.restart().values(1), [0]);
-}
-
-#[test]
-fn d8_on_a_device_of_strict_order_copies_carry_the_flags() {
-    let mut bench = Bench::new(Kind::Cfc, true, true);
-    for round in 1..40 {
-        bench.put(round, &[0, 1, 2, 3]);
-        let tx = bench.open(200, &[3, 2, 0, 1]);
-        bench.abort(tx);
-        bench.put(round, &[4, 2]);
-        if round % 5 == 0 {
-            bench = bench.restart();
-        }
-        assert_eq!(bench.values(5), [round; 5]);
-    }
-    assert_eq!(bench.device().stats().total(Operation::Reprogram), 0);
 }
