@@ -11,6 +11,7 @@ mod dice;
 
 pub mod units;
 pub mod layout;
+pub mod settings;
 pub mod nand;
 pub mod ftl;
 pub mod page;

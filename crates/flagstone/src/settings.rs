@@ -1,10 +1,9 @@
-//! Settings of an index by name, so that one with new settings is a file and not a change of
-//! everything that passes them on.
+//! Settings by name, so that an index, a protocol, a policy or a recovery manager with a new one is
+//! a file and not a change of everything that passes them on.
 
-use super::{IndexError, Info};
-use crate::buffer::{PolicyKind, PolicyOptions};
+use std::fmt;
 
-/// A setting that an index has.
+/// A setting, as the file of its owner declares it.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
     /// Its name.
@@ -15,24 +14,26 @@ pub struct Setting {
     pub what: &'static str,
 }
 
-/// Settings that every index has.
-pub const COMMON: &[Setting] = &[
-    Setting {
-        name: "memory",
-        default: "1048576",
-        what: "bytes of memory for pages, and for the index's own buffers where it has any",
-    },
-    Setting {
-        name: "value_bytes",
-        default: "8",
-        what: "bytes of a value, 1 to 8; a key has 8",
-    },
-    Setting {
-        name: "buffer",
-        default: "lru",
-        what: "which page leaves the memory: lru, cflru, cfdc, fd-buffer or clock",
-    },
-];
+/// What has settings: an index, a protocol, a policy, a recovery manager.
+pub trait Configurable {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// The settings that it declares, and those of its kind that all have.
+    fn settings(&self) -> impl Iterator<Item = &'static Setting>;
+}
+
+/// A setting that is not there, or a value that it cannot have. Says what would be right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadSetting(pub String);
+
+impl fmt::Display for BadSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadSetting {}
 
 /// What a user chose. What is not there has its default.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -68,19 +69,21 @@ impl Settings {
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether an index has all that was given.
+    /// Whether all that was given is there.
     ///
     /// # Errors
-    /// Names what it does not have, and what it has.
-    pub fn check(&self, info: &Info) -> Result<(), IndexError> {
-        let known = || COMMON.iter().chain(info.settings);
+    /// Names what is not, and what is.
+    pub fn check(&self, of: &impl Configurable) -> Result<(), BadSetting> {
         for (name, _) in &self.given {
-            if !known().any(|setting| setting.name == name) {
-                let names: Vec<&str> = known().map(|setting| setting.name).collect();
-                return Err(IndexError::Settings(format!(
-                    "{} has no setting `{name}`: use {}",
-                    info.name,
-                    names.join(", ")
+            if !of.settings().any(|setting| setting.name == name) {
+                let names: Vec<&str> = of.settings().map(|setting| setting.name).collect();
+                let use_these = match names.is_empty() {
+                    true => "it has none".to_string(),
+                    false => format!("use {}", names.join(", ")),
+                };
+                let owner = of.name();
+                return Err(BadSetting(format!(
+                    "{owner} has no setting `{name}`: {use_these}"
                 )));
             }
         }
@@ -90,12 +93,12 @@ impl Settings {
     /// The value of a setting, as text.
     ///
     /// # Panics
-    /// The index does not declare it.
-    pub fn text<'a>(&'a self, info: &'a Info, name: &str) -> &'a str {
+    /// Nobody declares it.
+    pub fn text(&self, of: &impl Configurable, name: &str) -> &str {
         if let Some((_, value)) = self.given.iter().find(|(given, _)| given == name) {
             return value;
         }
-        let setting = COMMON.iter().chain(info.settings).find(|s| s.name == name);
+        let setting = of.settings().find(|setting| setting.name == name);
         setting.expect("a setting that is declared").default
     }
 
@@ -103,16 +106,22 @@ impl Settings {
     ///
     /// # Errors
     /// It is not one, or not within `least..=most`.
-    pub fn number<T>(&self, info: &Info, name: &str, least: T, most: T) -> Result<T, IndexError>
+    pub fn number<T>(
+        &self,
+        of: &impl Configurable,
+        name: &str,
+        least: T,
+        most: T,
+    ) -> Result<T, BadSetting>
     where
         T: std::str::FromStr + PartialOrd + std::fmt::Display + Copy,
     {
-        let text = self.text(info, name);
+        let text = self.text(of, name);
         match text.parse::<T>() {
             Ok(value) if (least..=most).contains(&value) => Ok(value),
-            _ => Err(IndexError::Settings(format!(
+            _ => Err(BadSetting(format!(
                 "{name} of {} is `{text}`: use a number from {least} to {most}",
-                info.name
+                of.name()
             ))),
         }
     }
@@ -123,18 +132,18 @@ impl Settings {
     /// It is none of them.
     pub fn choice<T: Copy>(
         &self,
-        info: &Info,
+        of: &impl Configurable,
         name: &str,
         words: &[(&str, T)],
-    ) -> Result<T, IndexError> {
-        let text = self.text(info, name);
+    ) -> Result<T, BadSetting> {
+        let text = self.text(of, name);
         match words.iter().find(|(word, _)| *word == text) {
             Some(&(_, value)) => Ok(value),
             None => {
                 let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-                Err(IndexError::Settings(format!(
+                Err(BadSetting(format!(
                     "{name} of {} is `{text}`: use {}",
-                    info.name,
+                    of.name(),
                     words.join(", ")
                 )))
             }
@@ -145,36 +154,7 @@ impl Settings {
     ///
     /// # Errors
     /// It is neither.
-    pub fn flag(&self, info: &Info, name: &str) -> Result<bool, IndexError> {
-        self.choice(info, name, &[("true", true), ("false", false)])
-    }
-
-    /// Bytes of memory.
-    ///
-    /// # Errors
-    /// No number.
-    pub fn memory(&self, info: &Info) -> Result<u64, IndexError> {
-        self.number(info, "memory", 0, 1 << 38)
-    }
-
-    /// Bytes of a value.
-    ///
-    /// # Errors
-    /// Not 1 to 8.
-    pub fn value_bytes(&self, info: &Info) -> Result<usize, IndexError> {
-        self.number(info, "value_bytes", 1, 8)
-    }
-
-    /// Which page leaves the memory.
-    ///
-    /// # Errors
-    /// No policy of this name.
-    pub fn buffer(&self, info: &Info) -> Result<(PolicyKind, PolicyOptions), IndexError> {
-        let words: Vec<(&str, PolicyKind)> = PolicyKind::ALL
-            .iter()
-            .map(|&kind| (kind.info().name, kind))
-            .collect();
-        let kind = self.choice(info, "buffer", &words)?;
-        Ok((kind, PolicyOptions::default()))
+    pub fn flag(&self, of: &impl Configurable, name: &str) -> Result<bool, BadSetting> {
+        self.choice(of, name, &[("true", true), ("false", false)])
     }
 }

@@ -30,8 +30,8 @@ mod clock;
 
 pub use pool::{Evictions, Pool, PoolStats};
 
+use crate::settings::{BadSetting, Configurable, Setting, Settings};
 use crate::units::Lpn;
-use crate::units::Nanos;
 use std::fmt;
 
 /// A frame: the slot of the pool that holds a page.
@@ -74,7 +74,7 @@ pub trait Policy {
 }
 
 /// What is known of a policy without running it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct PolicyInfo {
     /// The name in commands and results; `-` becomes `_` in the file's name.
     pub name: &'static str,
@@ -82,62 +82,17 @@ pub struct PolicyInfo {
     pub idea: &'static str,
     /// Key of the paper, see docs/papers.md; `-` for what is older than papers on flash.
     pub paper: &'static str,
+    /// Its settings.
+    pub settings: &'static [Setting],
 }
 
-/// Parameters of the policies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PolicyOptions {
-    /// CFLRU: the window, in percent of the frames.
-    pub cflru_window: u32,
-    /// CFDC: pages of a cluster, neighbours in logical address; 16 in public code, 64 elsewhere.
-    pub cfdc_cluster_pages: u32,
-    /// CFDC: the priority region, in percent of the frames.
-    pub cfdc_priority: u32,
-    /// Clock: the most rounds that a page can earn by hits. With 1 it is plain second chance.
-    pub clock_rounds: u8,
-    /// FD-buffer: what it reckons for reading a page that is missing.
-    pub fd_read_cost: Nanos,
-    /// FD-buffer: what it reckons for writing a dirty page out.
-    pub fd_write_cost: Nanos,
-}
-
-impl Default for PolicyOptions {
-    /// The values of public code; costs are those of SLC flash in \[SSDTradeoffs], table 1.
-    fn default() -> Self {
-        PolicyOptions {
-            cflru_window: 10,
-            cfdc_cluster_pages: 16,
-            cfdc_priority: 50,
-            clock_rounds: 5,
-            fd_read_cost: Nanos::from_micros(25),
-            fd_write_cost: Nanos::from_micros(200),
-        }
+impl Configurable for PolicyInfo {
+    fn name(&self) -> &'static str {
+        self.name
     }
-}
 
-impl PolicyOptions {
-    /// Whether the options make sense.
-    ///
-    /// # Errors
-    /// Says which one does not, and what it may be.
-    pub fn check(&self) -> Result<(), String> {
-        for (name, percent) in [
-            ("cflru_window", self.cflru_window),
-            ("cfdc_priority", self.cfdc_priority),
-        ] {
-            if percent > 100 {
-                return Err(format!(
-                    "{name} is {percent} percent of the frames; use 0 to 100"
-                ));
-            }
-        }
-        if self.cfdc_cluster_pages == 0 {
-            return Err("cfdc_cluster_pages is 0; use at least 1, such as 16 or 64".into());
-        }
-        if self.clock_rounds == 0 {
-            return Err("clock_rounds is 0; use at least 1".into());
-        }
-        Ok(())
+    fn settings(&self) -> impl Iterator<Item = &'static Setting> {
+        self.settings.iter()
     }
 }
 
@@ -161,9 +116,17 @@ macro_rules! policies {
             }
 
             /// A policy for a pool of so many frames.
-            pub fn start(self, frames: usize, options: &PolicyOptions) -> Box<dyn Policy> {
+            ///
+            /// # Errors
+            /// A setting that it does not have, or a value that makes no sense.
+            pub fn start(
+                self,
+                frames: usize,
+                settings: &Settings,
+            ) -> Result<Box<dyn Policy>, BadSetting> {
+                settings.check(self.info())?;
                 match self {
-                    $(PolicyKind::$variant => $module::start(frames, options),)+
+                    $(PolicyKind::$variant => $module::start(frames, settings),)+
                 }
             }
         }

@@ -4,7 +4,7 @@
 use super::FrameId;
 use super::Policy;
 use super::PolicyKind;
-use super::PolicyOptions;
+use crate::settings::Settings;
 use crate::units::Lpn;
 use rustc_hash::FxHashMap;
 
@@ -123,10 +123,10 @@ impl<T> Pool<T> {
     /// An empty pool.
     ///
     /// # Panics
-    /// No frames, or options that [`PolicyOptions::check`] refuses.
-    pub fn new(frames: usize, kind: PolicyKind, options: &PolicyOptions) -> Pool<T> {
-        options.check().expect("options that were checked");
-        Pool::with_policy(frames, kind.start(frames, options))
+    /// No frames, or settings that [`PolicyKind::start`] refuses.
+    pub fn new(frames: usize, kind: PolicyKind, settings: &Settings) -> Pool<T> {
+        let policy = kind.start(frames, settings);
+        Pool::with_policy(frames, policy.expect("settings that were checked"))
     }
 
     pub(super) fn with_policy(frames: usize, policy: Box<dyn Policy>) -> Pool<T> {

@@ -1,8 +1,9 @@
 //! What a user chooses about a host, and the names of the stacks.
 
 use super::{HostError, flag_ex, log, wal};
-use crate::buffer::{PolicyKind, PolicyOptions};
+use crate::buffer::PolicyKind;
 use crate::commit::{Kind, RecordKind};
+use crate::settings::Settings;
 use crate::units::{Lpn, Nanos};
 use std::fmt;
 use std::str::FromStr;
@@ -90,8 +91,8 @@ pub struct HostConfig {
     pub frames: usize,
     /// Which page goes.
     pub policy: PolicyKind,
-    /// Settings of the policies.
-    pub policy_options: PolicyOptions,
+    /// Its settings.
+    pub policy_settings: Settings,
     /// What is locked; nothing for what the stack does by itself.
     pub granularity: Option<Granularity>,
     /// Whether a changed page is written at once, and not when it is evicted or committed.
@@ -157,7 +158,7 @@ impl Default for HostConfig {
         HostConfig {
             frames: 512,
             policy: PolicyKind::Lru,
-            policy_options: PolicyOptions::default(),
+            policy_settings: Settings::new(),
             granularity: None,
             write_through: false,
             log_pages: 1024,
@@ -193,7 +194,7 @@ impl HostConfig {
         if self.frames < 2 {
             return fail(format!("frames is {}, it must be at least 2", self.frames));
         }
-        if let Err(error) = self.policy_options.check() {
+        if let Err(error) = self.policy.start(2, &self.policy_settings) {
             return fail(error.to_string());
         }
         if !(2..=8).contains(&self.max_c) {

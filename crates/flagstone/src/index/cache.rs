@@ -7,14 +7,15 @@
 //! no frame is taken.
 
 use super::{IndexStats, Store, StoreError};
-use crate::buffer::{PolicyKind, PolicyOptions, Pool};
+use crate::buffer::{PolicyKind, Pool};
+use crate::settings::Settings;
 use crate::units::{Lpn, Nanos};
 
 /// Frames over a store.
 pub struct Cache {
     store: Box<dyn Store>,
     pool: Pool<Box<[u8]>>,
-    policy: (PolicyKind, PolicyOptions),
+    policy: (PolicyKind, Settings),
     page_bytes: usize,
     /// Buffers of frames that went, to be used again.
     spare: Vec<Box<[u8]>>,
@@ -23,7 +24,7 @@ pub struct Cache {
 
 impl Cache {
     /// An empty cache of so many frames, at least two.
-    pub fn new(store: Box<dyn Store>, frames: usize, policy: (PolicyKind, PolicyOptions)) -> Cache {
+    pub fn new(store: Box<dyn Store>, frames: usize, policy: (PolicyKind, Settings)) -> Cache {
         Cache {
             page_bytes: store.page_bytes(),
             pool: Pool::new(frames.max(2), policy.0, &policy.1),

@@ -1,0 +1,65 @@
+//! The settings that every index has.
+
+use super::Info;
+use crate::buffer::PolicyKind;
+use crate::settings::{BadSetting, Configurable, Setting, Settings};
+
+/// Settings that every index has.
+pub const COMMON: &[Setting] = &[
+    Setting {
+        name: "memory",
+        default: "1048576",
+        what: "bytes of memory for pages, and for the index's own buffers where it has any",
+    },
+    Setting {
+        name: "value_bytes",
+        default: "8",
+        what: "bytes of a value, 1 to 8; a key has 8",
+    },
+    Setting {
+        name: "buffer",
+        default: "lru",
+        what: "which page leaves the memory: lru, cflru, cfdc, fd-buffer or clock",
+    },
+];
+
+impl Configurable for Info {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn settings(&self) -> impl Iterator<Item = &'static Setting> {
+        COMMON.iter().chain(self.settings)
+    }
+}
+
+impl Settings {
+    /// Bytes of memory.
+    ///
+    /// # Errors
+    /// No number.
+    pub fn memory(&self, info: &Info) -> Result<u64, BadSetting> {
+        self.number(info, "memory", 0, 1 << 38)
+    }
+
+    /// Bytes of a value.
+    ///
+    /// # Errors
+    /// Not 1 to 8.
+    pub fn value_bytes(&self, info: &Info) -> Result<usize, BadSetting> {
+        self.number(info, "value_bytes", 1, 8)
+    }
+
+    /// Which page leaves the memory.
+    ///
+    /// # Errors
+    /// No policy of this name.
+    pub fn buffer(&self, info: &Info) -> Result<(PolicyKind, Settings), BadSetting> {
+        let words: Vec<(&str, PolicyKind)> = PolicyKind::ALL
+            .iter()
+            .map(|&kind| (kind.info().name, kind))
+            .collect();
+        let kind = self.choice(info, "buffer", &words)?;
+        Ok((kind, Settings::new()))
+    }
+}
