@@ -21,6 +21,11 @@ pub trait Configurable {
 
     /// The settings that it declares, and those of its kind that all have.
     fn settings(&self) -> impl Iterator<Item = &'static Setting>;
+
+    /// Whether it has a setting.
+    fn has(&self, name: &str) -> bool {
+        self.settings().any(|setting| setting.name == name)
+    }
 }
 
 /// A setting that is not there, or a value that it cannot have. Says what would be right.
@@ -69,13 +74,19 @@ impl Settings {
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// Leaves out what `of` does not have: settings of several owners, of which one is run.
+    pub fn keep_those_of(mut self, of: &impl Configurable) -> Settings {
+        self.given.retain(|(name, _)| of.has(name));
+        self
+    }
+
     /// Whether all that was given is there.
     ///
     /// # Errors
     /// Names what is not, and what is.
     pub fn check(&self, of: &impl Configurable) -> Result<(), BadSetting> {
         for (name, _) in &self.given {
-            if !of.settings().any(|setting| setting.name == name) {
+            if !of.has(name) {
                 let names: Vec<&str> = of.settings().map(|setting| setting.name).collect();
                 let use_these = match names.is_empty() {
                     true => "it has none".to_string(),

@@ -192,6 +192,7 @@ impl Device {
         kind.suits(flash.geometry(), &config)
             .map_err(DeviceError::Unsuitable)?;
         let format = kind.info().format_on(flash.geometry(), options);
+        let format = format.map_err(|error| DeviceError::Unsuitable(error.0))?;
         let (mut ftl, mounted) = Ftl::mount(flash, config, format, now)?;
         let Recovered {
             protocol,

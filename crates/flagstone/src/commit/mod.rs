@@ -39,6 +39,7 @@ use crate::ftl::{
 };
 use crate::layout::Record;
 use crate::nand::Geometry;
+use crate::settings::{BadSetting, Configurable, Setting, Settings};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::fmt;
 
@@ -97,11 +98,11 @@ impl fmt::Display for Isolation {
     }
 }
 
-/// In [`Format::logs`] of a protocol: a log for each of [`Options::heads`], in lanes.
+/// In [`Format::logs`] of a protocol: a log for each of its log heads, in lanes.
 pub const LOG_PER_HEAD: u8 = u8::MAX;
 
 /// What is known of a protocol without running it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Info {
     /// The name in commands, results and file names.
     pub name: &'static str,
@@ -124,78 +125,87 @@ pub struct Info {
     pub atomic: bool,
     /// Whether there is a form as printed that differs from the repaired one, and loses data.
     pub as_published: bool,
-    /// Further modes, by name.
-    pub modes: &'static [&'static str],
+    /// Modes that campaigns try, the default first.
+    pub modes: &'static [Mode],
+    /// Its settings.
+    pub settings: &'static [Setting],
     /// What it needs of the FTL; its `logs` may be [`LOG_PER_HEAD`].
     pub format: Format,
 }
 
 impl Info {
     /// What the protocol needs of the FTL on a given device.
-    pub fn format_on(&self, geometry: &Geometry, options: &Options) -> Format {
+    ///
+    /// # Errors
+    /// A setting that the protocol does not have, or a value that it cannot have.
+    pub fn format_on(&self, geometry: &Geometry, options: &Options) -> Result<Format, BadSetting> {
+        options.settings.check(self)?;
         let logs = match self.format.logs {
-            LOG_PER_HEAD => (options.heads(geometry) as usize * mapping_log::LANES) as u8,
+            LOG_PER_HEAD => (heads(self, geometry, options)? as usize * mapping_log::LANES) as u8,
             logs => logs,
         };
-        Format {
+        Ok(Format {
             logs,
             ..self.format
-        }
+        })
     }
 }
 
-/// When G-MixSL writes its log page (\[MixSL] §4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Group {
-    /// When so many transactions wait.
-    Count(u32),
-    /// When the records of the waiting transactions fill a page.
-    PageFull,
+impl Configurable for Info {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn settings(&self) -> impl Iterator<Item = &'static Setting> {
+        self.settings.iter()
+    }
+}
+
+/// A mode by name, and the settings that make it.
+#[derive(Debug, Clone, Copy)]
+pub struct Mode {
+    /// Its name.
+    pub name: &'static str,
+    /// Settings with their values; none for the default.
+    pub settings: &'static [(&'static str, &'static str)],
 }
 
 /// Variants of a protocol.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
     /// Build the protocol as printed, without the repairs that its departures list.
     pub as_published: bool,
-    /// CFC and AFC: one flag for all pages of a transaction in a block (\[FlagCommit] §3.4).
-    pub block_flags: bool,
-    /// G-MixSL: how groups are formed.
-    pub group: Group,
-    /// G-MixSL: how long a commit waits for others.
-    pub group_timeout: Nanos,
-    /// LightTx, MHL-D: blocks set aside at a zone slide; 0 takes 1/64 of the device, and at least
-    /// what the planes and the collector need.
-    pub zone_blocks: u32,
-    /// MHL-D, MHL-M: log heads, at most [`Options::HEADS_MAX`]; 0 takes one a package, but at least
-    /// two.
-    pub log_heads: u32,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            as_published: false,
-            block_flags: true,
-            group: Group::Count(8),
-            group_timeout: Nanos::from_micros(2_000),
-            zone_blocks: 0,
-            log_heads: 0,
-        }
-    }
+    /// Settings that the protocol declares ([`Info::settings`]).
+    pub settings: Settings,
 }
 
 impl Options {
-    /// The most log heads that a device can have.
-    pub const HEADS_MAX: u32 = 64;
-
-    /// Log heads on a device: what was asked for, or one a package but at least two.
-    pub fn heads(&self, geometry: &Geometry) -> u32 {
-        match self.log_heads {
-            0 => geometry.packages().clamp(2, Options::HEADS_MAX),
-            heads => heads.min(Options::HEADS_MAX),
-        }
+    /// With one more setting.
+    pub fn with(mut self, name: &str, value: impl ToString) -> Options {
+        self.settings.set(name, value);
+        self
     }
+}
+
+/// The setting of protocols that have a log for each of several heads.
+pub(crate) const LOG_HEADS: Setting = Setting {
+    name: "log_heads",
+    default: "0",
+    what: "log heads, at most 64; 0 takes one a package, but at least two",
+};
+
+/// The most log heads that a device can have.
+const HEADS_MAX: u32 = 64;
+
+/// Log heads on a device: what was asked for, or one a package but at least two.
+fn heads(info: &Info, geometry: &Geometry, options: &Options) -> Result<u32, BadSetting> {
+    let heads = options
+        .settings
+        .number(info, LOG_HEADS.name, 0, HEADS_MAX)?;
+    Ok(match heads {
+        0 => geometry.packages().clamp(2, HEADS_MAX),
+        heads => heads,
+    })
 }
 
 /// What a write makes of a page.
@@ -506,6 +516,7 @@ impl Kind {
             ));
         }
         let format = info.format_on(geometry, &Options::default());
+        let format = format.map_err(|error| error.0)?;
         Ftl::capacity(geometry, config, &format)
             .map(|_| ())
             .map_err(|error| error.0)

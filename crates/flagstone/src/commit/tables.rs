@@ -4,6 +4,7 @@
 use super::{Device, DeviceError, Kind, Options};
 use crate::ftl::{Config, Header, Kind as PageKind, VictimPolicy};
 use crate::nand::{Cell, Chip, Flash, FlashError, Geometry, Read, Timing, small};
+use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -113,8 +114,9 @@ fn churn(kind: Kind, zone_blocks: u32) -> Result<Seen, DeviceError> {
         copies_stay: false,
         summary_pages: true,
     };
+    let settings = Settings::new().with("zone_blocks", zone_blocks);
     let options = Options {
-        zone_blocks,
+        settings: settings.keep_those_of(kind.info()),
         ..Options::default()
     };
     let mut device = Device::open(Box::new(flash), kind, config, &options, Nanos::ZERO)?;

@@ -37,6 +37,14 @@ impl Stack {
         }
     }
 
+    /// The protocol of its device; what a device of records is filled under, too, is the control.
+    pub fn below(self) -> Kind {
+        match self {
+            Stack::Force(kind) => kind,
+            Stack::Wal | Stack::CfcEx | Stack::AfcEx => Kind::Plain,
+        }
+    }
+
     /// The protocol of its device, if that commits records.
     pub fn record_kind(self) -> Option<RecordKind> {
         match self {

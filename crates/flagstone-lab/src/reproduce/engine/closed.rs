@@ -6,8 +6,9 @@ use crate::closed::{Closed, ClosedRecord, Past, Plan, Span};
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Sizes};
 use flagstone::buffer::PolicyKind;
-use flagstone::commit::{Group, Options};
+use flagstone::commit::Options;
 use flagstone::host::{Granularity, HostConfig, Stack};
+use flagstone::settings::Settings;
 use flagstone::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -215,14 +216,17 @@ impl ClosedRun {
         };
         host.check(stack)
             .map_err(|error| RunError::of("stack", error.to_string()))?;
+        let group = match self.group {
+            0 => "page-full".to_string(),
+            count => count.to_string(),
+        };
+        let settings = Settings::new()
+            .with("block_flags", self.block_flags)
+            .with("group", group);
         Ok(Closed {
             stack,
             options: Options {
-                block_flags: self.block_flags,
-                group: match self.group {
-                    0 => Group::PageFull,
-                    count => Group::Count(count),
-                },
+                settings: settings.keep_those_of(stack.below().info()),
                 ..Options::default()
             },
             device: device_of(&self.device)?,

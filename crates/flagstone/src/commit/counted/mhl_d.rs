@@ -26,7 +26,7 @@
 //!                 They are counted, not followed, so it does not matter where they are.
 
 use super::Rule;
-use crate::commit::{Info, Options, Recovered};
+use crate::commit::{HEADS_MAX, Info, LOG_HEADS, Options, Recovered, heads};
 use crate::ftl::{Ftl, FtlError, Mounted, Stream};
 use std::collections::VecDeque;
 
@@ -34,7 +34,8 @@ pub(in crate::commit) const INFO: Info = Info {
     name: "mhl-d",
     idea: "pages of a transaction follow each other in the log of its head; the last counts them",
     section: "§4.1",
-    live_max: Some(Options::HEADS_MAX),
+    live_max: Some(HEADS_MAX),
+    settings: &[super::ZONE_BLOCKS, LOG_HEADS],
     ..super::INFO
 };
 
@@ -52,12 +53,12 @@ pub(in crate::commit) fn recover(
     options: &Options,
 ) -> Result<Recovered, FtlError> {
     let planes = ftl.geometry().planes();
-    let heads = options.heads(ftl.geometry()).min(planes);
+    let heads = heads(&INFO, ftl.geometry(), options)?.min(planes);
     let rule = MhlD {
         heads: (0..heads).map(|head| head * planes / heads).collect(),
         idle: (0..heads).collect(),
     };
-    super::recover(ftl, &mounted, options, (rule, (false, false)))
+    super::recover(ftl, &mounted, (&INFO, options), (rule, (false, false)))
 }
 
 impl Rule for MhlD {

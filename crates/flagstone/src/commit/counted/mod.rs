@@ -23,6 +23,7 @@ use crate::ftl::{
 };
 use crate::layout;
 use crate::layout::put;
+use crate::settings::Setting;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashSet;
 use zones::Zones;
@@ -35,6 +36,13 @@ layout! {
         TXVER: 4, "order of the commits, in the last page; 0 in the others";
     }
 }
+
+const ZONE_BLOCKS: Setting = Setting {
+    name: "zone_blocks",
+    default: "0",
+    what: "blocks set aside at a zone slide; 0 takes 1/64 of the device, and at least what the \
+           planes and the collector need",
+};
 
 /// What both protocols say of themselves, but for name, idea and the like.
 const INFO: Info = Info {
@@ -49,6 +57,7 @@ const INFO: Info = Info {
     atomic: true,
     as_published: false,
     modes: &[],
+    settings: &[ZONE_BLOCKS],
     format: Format {
         tail_bytes: count_record::SIZE,
         flag_bytes: 0,
@@ -133,11 +142,13 @@ struct Counted<R> {
 fn recover<R: Rule>(
     ftl: &mut Ftl,
     mounted: &Mounted,
-    options: &Options,
+    (info, options): (&Info, &Options),
     (rule, as_published): (R, (bool, bool)),
 ) -> Result<Recovered, FtlError> {
-    let (zones, done) =
-        recovery::bring_up_to_date(ftl, mounted, options.zone_blocks, as_published)?;
+    let size = options
+        .settings
+        .number(info, ZONE_BLOCKS.name, 0, u32::MAX)?;
+    let (zones, done) = recovery::bring_up_to_date(ftl, mounted, size, as_published)?;
     Ok(Recovered {
         last_tx: zones.last_tx,
         protocol: Box::new(Counted {

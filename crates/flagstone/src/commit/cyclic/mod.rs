@@ -65,6 +65,7 @@ const INFO: Info = Info {
     atomic: true,
     as_published: true,
     modes: &[],
+    settings: &[],
     format: Format {
         tail_bytes: link::SIZE,
         flag_bytes: 0,

@@ -4,6 +4,7 @@ use super::{Link, Tail, spare};
 use crate::commit::{Device, Kind, Options};
 use crate::ftl::{Cause, Config, Header, Kind as PageKind, Operation, VictimPolicy, header};
 use crate::nand::{Cell, Chip, Flash, Geometry, PowerCut, Shared, small};
+use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
 const GEOMETRY: Geometry = Geometry {
@@ -103,10 +104,7 @@ impl Three {
 
     /// Which of the pages count, and that they say what was laid out.
     pub(super) fn counting(&self, kind: Kind) -> [bool; 3] {
-        let options = Options {
-            block_flags: self.block_flags,
-            ..Options::default()
-        };
+        let options = Options::default().with("block_flags", self.block_flags);
         let values = Bench::laid(kind, options, &self.lay()).values(3);
         [0, 1, 2].map(|page| {
             let value = values[page];
@@ -120,8 +118,7 @@ impl Three {
 pub(super) fn page_flags(as_published: bool) -> Options {
     Options {
         as_published,
-        block_flags: false,
-        ..Options::default()
+        ..Options::default().with("block_flags", false)
     }
 }
 
@@ -145,8 +142,9 @@ impl Bench {
             strict_order,
             ..GEOMETRY
         };
+        let settings = Settings::new().with("block_flags", block_flags);
         let options = Options {
-            block_flags,
+            settings: settings.keep_those_of(kind.info()),
             ..Options::default()
         };
         Bench::start(kind, options, small::chip(geometry))

@@ -30,11 +30,12 @@ use pages::Pages;
 use scan::{Found, NO_UNIT, Units, is_before, scan};
 use waits::Waits;
 
-use super::{Info, Isolation};
+use super::{Info, Isolation, Mode};
 use crate::ftl::{BlockState, Cause, Format, Ftl, FtlError, Header, Kind, TAIL_BYTES_MAX, header};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::nand::FlashError;
+use crate::settings::Setting;
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 
 layout! {
@@ -52,6 +53,12 @@ layout! {
 /// Bytes of the flag, at the end of the tail.
 pub(super) const FLAG_BYTES: usize = spare::FLAG.end - spare::FLAG.start;
 
+const BLOCK_FLAGS: Setting = Setting {
+    name: "block_flags",
+    default: "true",
+    what: "one flag for all pages of a transaction in a block ([FlagCommit] §3.4), or one a page",
+};
+
 /// What both protocols say of themselves, but for name, idea and section.
 const INFO: Info = Info {
     name: "",
@@ -64,7 +71,17 @@ const INFO: Info = Info {
     rewrites: true,
     atomic: true,
     as_published: true,
-    modes: &["block-flags", "page-flags"],
+    modes: &[
+        Mode {
+            name: "block-flags",
+            settings: &[],
+        },
+        Mode {
+            name: "page-flags",
+            settings: &[(BLOCK_FLAGS.name, "false")],
+        },
+    ],
+    settings: &[BLOCK_FLAGS],
     format: Format {
         tail_bytes: spare::SIZE,
         flag_bytes: FLAG_BYTES,

@@ -1,10 +1,11 @@
 //! What CFC and AFC know of the pages, and the steps that they take alike: what a write, a commit
 //! and an abort do to the tables, flags that a copy carries, and a victim's pages.
 
-use super::{Before, Carriers, DirtyPages, Shadow, Waits, copy_in_place_of};
+use super::{BLOCK_FLAGS, Before, Carriers, DirtyPages, Shadow, Waits, copy_in_place_of};
 use crate::commit::Options;
 use crate::ftl::{Cause, Ftl, FtlError, Header, Slot, Written};
 use crate::nand::Geometry;
+use crate::settings::BadSetting;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
 /// The tables of both protocols.
@@ -19,16 +20,17 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    pub(super) fn new(ftl: &Ftl, options: &Options) -> Pages {
+    pub(super) fn new(ftl: &Ftl, options: &Options) -> Result<Pages, BadSetting> {
         let geometry = *ftl.geometry();
-        Pages {
+        let block_flags = options.settings.flag(&super::INFO, BLOCK_FLAGS.name)?;
+        Ok(Pages {
             geometry,
-            block_flags: options.block_flags && geometry.can_reprogram(), // D8
+            block_flags: block_flags && geometry.can_reprogram(), // D8
             as_published: options.as_published,
             dirty: DirtyPages::default(),
             carriers: Carriers::default(),
             waits: Waits::default(),
-        }
+        })
     }
 
     /// A transaction has written a page to `slot`. Says whether that was for the first time.

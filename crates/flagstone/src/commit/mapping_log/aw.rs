@@ -41,7 +41,7 @@
 
 use super::protocol::{self, Active, Rule};
 use crate::commit::active::TxTable;
-use crate::commit::{Info, Options, Recovered};
+use crate::commit::{Info, Options, Recovered, heads};
 use crate::ftl::{Ftl, FtlError, Mounted};
 
 pub(in crate::commit) const INFO: Info = Info {
@@ -62,7 +62,8 @@ pub(in crate::commit) fn recover(
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
-    protocol::recover(ftl, &mounted, options, AtomicWrite)
+    let logs = heads(&INFO, ftl.geometry(), options)?;
+    protocol::recover(ftl, &mounted, options, (logs, AtomicWrite))
 }
 
 impl Rule for AtomicWrite {

@@ -35,7 +35,7 @@
 
 use super::protocol::{self, Active, Rule};
 use crate::commit::active::TxTable;
-use crate::commit::{Info, Isolation, Options, Recovered};
+use crate::commit::{HEADS_MAX, Info, Isolation, Options, Recovered, heads};
 use crate::ftl::{Ftl, FtlError, Mounted};
 use std::collections::VecDeque;
 
@@ -45,7 +45,7 @@ pub(in crate::commit) const INFO: Info = Info {
     paper: "LightTx",
     section: "§4.1",
     isolation: Isolation::Serializable,
-    live_max: Some(Options::HEADS_MAX),
+    live_max: Some(HEADS_MAX),
     ..protocol::INFO
 };
 
@@ -61,12 +61,12 @@ pub(in crate::commit) fn recover(
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
-    let heads = options.heads(ftl.geometry());
+    let heads = heads(&INFO, ftl.geometry(), options)?;
     let rule = MhlM {
         idle: (0..heads).collect(),
         heads,
     };
-    protocol::recover(ftl, &mounted, options, rule)
+    protocol::recover(ftl, &mounted, options, (heads, rule))
 }
 
 impl Rule for MhlM {

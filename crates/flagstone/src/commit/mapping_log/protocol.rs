@@ -4,7 +4,8 @@
 use super::MappingLog;
 use crate::commit::active::{TxTable, Version, Writes};
 use crate::commit::{
-    Content, Found, Info, Isolation, LOG_PER_HEAD, Options, Protocol, Recovered, Taken, Write,
+    Content, Found, Info, Isolation, LOG_HEADS, LOG_PER_HEAD, Options, Protocol, Recovered, Taken,
+    Write,
 };
 use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -22,6 +23,7 @@ pub(super) const INFO: Info = Info {
     atomic: true,
     as_published: true,
     modes: &[],
+    settings: &[LOG_HEADS],
     format: Format {
         tail_bytes: 0,
         flag_bytes: 0,
@@ -75,9 +77,8 @@ pub(super) fn recover<R: Rule>(
     ftl: &mut Ftl,
     mounted: &Mounted,
     options: &Options,
-    rule: R,
+    (logs, rule): (u32, R),
 ) -> Result<Recovered, FtlError> {
-    let logs = options.heads(ftl.geometry());
     let trusting = options.as_published; // D4
     let (log, done) = MappingLog::replay(ftl, mounted, logs, trusting)?;
     Ok(Recovered {

@@ -28,15 +28,40 @@
 use super::ShadowLog;
 use super::protocol::{self, Rule};
 use super::record::{Record, records_per_page};
-use crate::commit::{Group, Info, Options, Recovered};
+use crate::commit::{Info, Mode, Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Mounted};
+use crate::settings::Setting;
 use crate::units::{Nanos, TxId};
+
+const PAGE_FULL: &str = "page-full";
+
+const GROUP: Setting = Setting {
+    name: "group",
+    default: "8",
+    what: "transactions of a group, or page-full for as many as fill a log page",
+};
+
+const GROUP_TIMEOUT: Setting = Setting {
+    name: "group_timeout_us",
+    default: "2000",
+    what: "microseconds that a commit waits for others",
+};
 
 pub(in crate::commit) const INFO: Info = Info {
     name: "g-mixsl",
     idea: "as mixsl, with one log page for a group of transactions",
     section: "4",
-    modes: &["count", "page-full"],
+    modes: &[
+        Mode {
+            name: "count",
+            settings: &[],
+        },
+        Mode {
+            name: PAGE_FULL,
+            settings: &[(GROUP.name, PAGE_FULL)],
+        },
+    ],
+    settings: &[GROUP, GROUP_TIMEOUT],
     ..super::INFO
 };
 
@@ -59,13 +84,15 @@ pub(in crate::commit) fn recover(
     options: &Options,
 ) -> Result<Recovered, FtlError> {
     let fits = records_per_page(ftl);
-    let limit = match options.group {
-        Group::Count(members) => (members as usize).clamp(1, fits),
-        Group::PageFull => fits,
+    let settings = &options.settings;
+    let limit = match settings.text(&INFO, GROUP.name) {
+        PAGE_FULL => fits,
+        _ => settings.number(&INFO, GROUP.name, 1, usize::MAX)?.min(fits),
     };
+    let timeout = settings.number(&INFO, GROUP_TIMEOUT.name, 0, 1 << 40)?;
     let rule = GMixSl {
         limit,
-        timeout: options.group_timeout,
+        timeout: Nanos::from_micros(timeout),
         group: Vec::new(),
         asked: None,
         committed: Vec::new(),

@@ -60,6 +60,7 @@ pub(super) const INFO: Info = Info {
     atomic: true,
     as_published: true,
     modes: &[],
+    settings: &[],
     format: Format {
         tail_bytes: tail::SIZE,
         flag_bytes: 0,

@@ -13,8 +13,7 @@ const FILLER: u32 = 40;
 fn light(as_published: bool) -> Small {
     let options = Options {
         as_published,
-        zone_blocks: 6,
-        ..Options::default()
+        ..Options::default().with("zone_blocks", 6)
     };
     Small::new(Kind::LightTx, options)
 }

@@ -14,7 +14,7 @@ pub(in crate::commit) fn recover(
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
-    let mut pages = Pages::new(ftl, options);
+    let mut pages = Pages::new(ftl, options)?;
     let mut found = flag_chain::scan(ftl, mounted.done, options.as_published)?; // D1
     let mut is_false = Vec::with_capacity(found.pages.len());
     for page in 0..found.pages.len() {

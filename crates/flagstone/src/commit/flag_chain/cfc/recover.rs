@@ -30,7 +30,7 @@ pub(in crate::commit) fn recover(
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
-    let pages = Pages::new(ftl, options);
+    let pages = Pages::new(ftl, options)?;
     let mut found = flag_chain::scan(ftl, mounted.done, options.as_published)?; // D1
     let units = found.units(ftl, pages.block_flags, |_| false);
     let mut verdicts: FxHashMap<TxId, Verdict> = FxHashMap::default();

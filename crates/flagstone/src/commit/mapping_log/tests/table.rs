@@ -164,11 +164,9 @@ impl Facts {
             copies_stay: false,
             summary_pages: true,
         };
-        let options = Options {
-            log_heads: 1,
-            ..Options::default()
-        };
+        let options = Options::default().with("log_heads", 1);
         let format = Kind::Aw.info().format_on(&GEOMETRY, &options);
+        let format = format.expect("a number");
         let mounted = Ftl::mount(Box::new(chip), config, format, Nanos::ZERO);
         let (mut ftl, _) = mounted.expect("the device is blank but for these pages");
         for (page, old) in OLD.into_iter().enumerate() {
