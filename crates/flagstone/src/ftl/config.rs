@@ -40,6 +40,21 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// Of a small device: so many logical pages, no room to spare, and the plainest of everything.
+    pub(crate) const fn small(logical_pages: u32, static_wear_gap: Option<u32>) -> Config {
+        Config {
+            over_provision: 0.0,
+            logical_pages: Some(logical_pages),
+            gc_threshold: 0.0,
+            victims: VictimPolicy::Greedy,
+            static_wear_gap,
+            copies_stay: false,
+            summary_pages: true,
+        }
+    }
+}
+
 /// What the owner of the pages needs from the FTL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Format {

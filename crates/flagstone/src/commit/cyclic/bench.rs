@@ -2,10 +2,11 @@
 
 use super::recovery::judge;
 use super::{Version, Versions};
-use crate::commit::{Device, DeviceError, Kind, Options};
-use crate::ftl::{Config, VictimPolicy};
-use crate::nand::{Cell, Cut, Geometry, PowerCut, Shared, small};
-use crate::units::{Lpn, Nanos, TxId};
+use crate::commit::small_device::Small;
+use crate::commit::{Kind, Options};
+use crate::ftl::Config;
+use crate::nand::{Cell, Geometry, small};
+use crate::units::Lpn;
 
 pub(super) fn version(page: u32, number: u32) -> Version {
     Version {
@@ -75,121 +76,15 @@ const GEOMETRY: Geometry = Geometry {
     strict_order: true,
 };
 
-/// A device and the clock of its only user.
-pub(super) struct Bench {
-    kind: Kind,
-    options: Options,
-    flash: Shared<PowerCut>,
-    pub(super) device: Option<Device>,
-    pub(super) now: Nanos,
-}
+/// Dice of a cut after which everything that was in flight is there.
+pub(super) const LANDS: u64 = 2;
 
-impl Bench {
-    pub(super) fn new(kind: Kind, as_published: bool) -> Bench {
-        let chip = small::chip(GEOMETRY);
-        let options = Options {
-            as_published,
-            ..Options::default()
-        };
-        Bench::start(kind, options, PowerCut::new(chip))
-    }
-
-    fn start(kind: Kind, options: Options, flash: PowerCut) -> Bench {
-        let flash = Shared::new(flash);
-        let config = Config {
-            over_provision: 0.0,
-            logical_pages: Some(8),
-            gc_threshold: 0.0,
-            victims: VictimPolicy::Greedy,
-            static_wear_gap: Some(2),
-            copies_stay: false,
-            summary_pages: true,
-        };
-        let opened = Device::open(Box::new(flash.clone()), kind, config, &options, Nanos::ZERO);
-        let device = opened.expect("no power cut falls into recovery");
-        device.check().expect("the books agree after recovery");
-        Bench {
-            kind,
-            options,
-            now: device.recovered_at(),
-            flash,
-            device: Some(device),
-        }
-    }
-
-    /// The power fails with `cut`, counted from now.
-    pub(super) fn armed(kind: Kind, cut: Cut) -> Bench {
-        let chip = small::chip(GEOMETRY);
-        Bench::start(kind, Options::default(), PowerCut::new(chip).arm(cut))
-    }
-
-    /// Pulls the plug and starts again; everything in flight lands.
-    pub(super) fn restart(mut self) -> Bench {
-        self.device = None;
-        let power = self.flash.take();
-        let chip = match power.is_off() {
-            true => power.into_chip(),
-            false => power.pull(2, false),
-        };
-        Bench::start(self.kind, self.options, PowerCut::new(chip))
-    }
-
-    pub(super) fn device(&mut self) -> &mut Device {
-        self.device.as_mut().expect("the power is on")
-    }
-
-    /// Begins a transaction that writes its number to pages.
-    pub(super) fn open(&mut self, value: u8, pages: &[u32]) -> TxId {
-        let tx = self.try_open(value, pages);
-        tx.expect("the device takes the pages")
-    }
-
-    pub(super) fn try_open(&mut self, value: u8, pages: &[u32]) -> Result<TxId, DeviceError> {
-        let now = self.now;
-        let tx = self.device().begin(now)?;
-        for &page in pages {
-            let now = self.now;
-            self.now = self.device().write(now, tx, Lpn(page), &[value])?.next;
-        }
-        Ok(tx)
-    }
-
-    pub(super) fn commit(&mut self, tx: TxId) -> Result<(), DeviceError> {
-        let now = self.now;
-        let done = self.device().commit(now, tx)?;
-        self.now = done.expect("nothing waits for a group");
-        Ok(())
-    }
-
-    pub(super) fn abort(&mut self, tx: TxId) {
-        let now = self.now;
-        self.now = self.device().abort(now, tx).expect("aborts succeed");
-    }
-
-    /// Commits one transaction over some pages.
-    pub(super) fn put(&mut self, value: u8, pages: &[u32]) {
-        let tx = self.open(value, pages);
-        self.commit(tx).expect("the power is on");
-    }
-
-    /// Rolls one transaction back.
-    pub(super) fn drop(&mut self, value: u8, pages: &[u32]) {
-        let tx = self.open(value, pages);
-        self.abort(tx);
-    }
-
-    /// What the first pages hold; 0 is nothing.
-    pub(super) fn values(&mut self, pages: u32) -> Vec<u8> {
-        let now = self.now;
-        (0..pages)
-            .map(|page| {
-                let (_, bytes) = self.device().read(now, None, Lpn(page)).expect("it reads");
-                bytes.map_or(0, |bytes| bytes[0])
-            })
-            .collect()
-    }
-
-    pub(super) fn check(&mut self) {
-        self.device().check().expect("the books agree");
-    }
+/// A blank device.
+pub(super) fn bench(kind: Kind, as_published: bool) -> Small {
+    let options = Options {
+        as_published,
+        ..Options::default()
+    };
+    let config = Config::small(8, Some(2));
+    Small::on(small::chip(GEOMETRY), config, kind, options)
 }

@@ -1,7 +1,7 @@
 //! What holds for SCC and BPCC alike, on a small device: what an aborted transaction names, what
 //! the next version waits for, and a power cut at every operation.
 
-use super::bench::Bench;
+use super::bench::{LANDS, bench};
 use crate::commit::{DeviceError, Kind};
 use crate::nand::Cut;
 use crate::units::Lpn;
@@ -12,11 +12,11 @@ const BOTH: [Kind; 2] = [Kind::Scc, Kind::Bpcc];
 fn d1_a_link_of_an_aborted_transaction_never_finds_what_it_names() {
     for kind in BOTH {
         let story = |as_published| {
-            let mut bench = Bench::new(kind, as_published);
-            bench.drop(1, &[0, 1]); // page 0 is on flash and names page 1, which was kept back
-            bench.put(2, &[1]);
+            let mut bench = bench(kind, as_published);
+            bench.roll_back(1, &[0, 1]); // page 0 is on flash and names page 1, which was kept back
+            bench.set(2, &[1]);
             bench.check();
-            bench.restart().values(2)
+            bench.restart(LANDS).values(2)
         };
         assert_eq!(story(false), [0, 2]);
         assert_eq!(story(true), [1, 2], "page 0 was rolled back");
@@ -26,9 +26,9 @@ fn d1_a_link_of_an_aborted_transaction_never_finds_what_it_names() {
 #[test]
 fn d2_the_next_version_waits_for_its_predecessor() {
     for kind in BOTH {
-        let mut bench = Bench::new(kind, false);
+        let mut bench = bench(kind, false);
         let early = bench.now;
-        bench.put(1, &[0, 1]);
+        bench.set(1, &[0, 1]);
         let acknowledged = bench.now;
         assert!(acknowledged > early);
         bench.now = early;
@@ -48,7 +48,7 @@ fn d2_the_next_version_waits_for_its_predecessor() {
 #[test]
 fn a_page_is_taken_once_in_a_transaction() {
     for kind in BOTH {
-        let mut bench = Bench::new(kind, false);
+        let mut bench = bench(kind, false);
         let refused = bench.try_open(1, &[0, 1, 0]);
         assert!(matches!(refused, Err(DeviceError::WrittenTwice { .. })));
     }
@@ -57,8 +57,8 @@ fn a_page_is_taken_once_in_a_transaction() {
 #[test]
 fn own_writes_are_read_before_the_commit_and_trims_last() {
     for kind in BOTH {
-        let mut bench = Bench::new(kind, false);
-        bench.put(1, &[0, 1]);
+        let mut bench = bench(kind, false);
+        bench.set(1, &[0, 1]);
         let tx = bench.open(2, &[0, 1]);
         for page in [0, 1] {
             let now = bench.now;
@@ -69,13 +69,13 @@ fn own_writes_are_read_before_the_commit_and_trims_last() {
             assert_eq!(own, Some(&[2][..]), "page {page}");
         }
         assert_eq!(bench.values(2), [1, 1]);
-        bench.commit(tx).expect("commits");
+        bench.commit(tx);
         let now = bench.now;
         let tx = bench.device().begin(now).expect("begins");
         bench.device().trim(now, tx, Lpn(1)).expect("trims");
-        bench.commit(tx).expect("commits");
+        bench.commit(tx);
         assert_eq!(bench.values(2), [2, 0]);
-        assert_eq!(bench.restart().values(2), [2, 0]);
+        assert_eq!(bench.restart(LANDS).values(2), [2, 0]);
     }
 }
 
@@ -104,14 +104,14 @@ fn every_cut(kind: Kind) {
         let mut fell = false;
         for dice in 0..24 {
             let torn = dice % 3 == 2;
-            let mut bench = Bench::armed(kind, Cut { at, dice, torn });
+            let mut bench = bench(kind, false).arm(Cut { at, dice, torn });
             let (mut now, mut next) = ([0; 4], [0; 4]);
             for (i, &(pages, commits)) in HISTORY.iter().cycle().take(42).enumerate() {
                 let value = i as u8 + 1;
                 let outcome = bench.try_open(value, pages).and_then(|tx| {
                     if commits {
                         pages.iter().for_each(|&page| next[page as usize] = value);
-                        return bench.commit(tx);
+                        return bench.try_commit(tx);
                     }
                     bench.abort(tx);
                     Ok(())
@@ -122,17 +122,17 @@ fn every_cut(kind: Kind) {
                 }
                 now = next;
             }
-            let mut bench = bench.restart();
+            let mut bench = bench.restart(LANDS);
             let found = bench.values(4);
             assert!(
                 found == now || found == next,
                 "cut {at}, dice {dice}: {found:?} is neither {now:?} nor {next:?}"
             );
-            bench.put(200, &[3, 1]);
-            bench.drop(201, &[2, 0]);
-            bench.put(202, &[2]);
+            bench.set(200, &[3, 1]);
+            bench.roll_back(201, &[2, 0]);
+            bench.set(202, &[2]);
             bench.check();
-            let mut bench = bench.restart();
+            let mut bench = bench.restart(LANDS);
             assert_eq!(
                 bench.values(4),
                 [found[0], 200, 202, 200],

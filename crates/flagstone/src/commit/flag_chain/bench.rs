@@ -1,9 +1,10 @@
 //! A small device for the tests of CFC and AFC, blank or with pages laid out by hand.
 
 use super::{Link, Tail, spare};
-use crate::commit::{Device, Kind, Options};
-use crate::ftl::{Cause, Config, Header, Kind as PageKind, Operation, VictimPolicy, header};
-use crate::nand::{Cell, Chip, Flash, Geometry, PowerCut, Shared, small};
+use crate::commit::small_device::Small;
+use crate::commit::{Kind, Options};
+use crate::ftl::{Cause, Config, Header, Kind as PageKind, Operation, header};
+use crate::nand::{Cell, Chip, Flash, Geometry, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
@@ -105,7 +106,7 @@ impl Three {
     /// Which of the pages count, and that they say what was laid out.
     pub(super) fn counting(&self, kind: Kind) -> [bool; 3] {
         let options = Options::default().with("block_flags", self.block_flags);
-        let values = Bench::laid(kind, options, &self.lay()).values(3);
+        let values = laid(kind, options, &self.lay()).values(3);
         [0, 1, 2].map(|page| {
             let value = values[page];
             assert!(value == 0 || usize::from(value) == 20 + page, "{self:?}");
@@ -126,140 +127,57 @@ fn place((block, page): (u32, u32)) -> Ppn {
     GEOMETRY.page(Pbn(block), page)
 }
 
-/// A device and the clock of its only user.
-pub(super) struct Bench {
-    kind: Kind,
-    options: Options,
-    flash: Shared<PowerCut>,
-    device: Option<Device>,
-    pub(super) now: Nanos,
+/// Dice of a cut after which everything that was in flight is there.
+pub(super) const LANDS: u64 = 2;
+
+/// A blank device.
+pub(super) fn bench(kind: Kind, block_flags: bool, strict_order: bool) -> Small {
+    let geometry = Geometry {
+        strict_order,
+        ..GEOMETRY
+    };
+    let settings = Settings::new().with("block_flags", block_flags);
+    let options = Options {
+        settings: settings.keep_those_of(kind.info()),
+        ..Options::default()
+    };
+    start(kind, options, small::chip(geometry))
 }
 
-impl Bench {
-    /// A blank device.
-    pub(super) fn new(kind: Kind, block_flags: bool, strict_order: bool) -> Bench {
-        let geometry = Geometry {
-            strict_order,
-            ..GEOMETRY
+/// A device that holds these pages; each has its write sequence as its only byte.
+pub(super) fn laid(kind: Kind, options: Options, pages: &[Laid]) -> Small {
+    let mut chip = small::chip(GEOMETRY);
+    for page in pages {
+        let mut bytes = [0xff; header::SIZE + spare::SIZE];
+        let (kind, lpn, seq) = (PageKind::Data, Lpn(page.lpn), page.seq);
+        Header { kind, lpn, seq }.emit(&mut bytes);
+        let tail = Tail {
+            version: page.seq,
+            xid: TxId(page.xid),
+            link: page.link,
+            born: page.flag,
+            flag: page.flag,
         };
-        let settings = Settings::new().with("block_flags", block_flags);
-        let options = Options {
-            settings: settings.keep_those_of(kind.info()),
-            ..Options::default()
-        };
-        Bench::start(kind, options, small::chip(geometry))
+        tail.emit(&mut bytes[header::SIZE..]);
+        chip.program(Nanos::ZERO, place(page.at), &[page.seq as u8], &bytes)
+            .expect("the page is blank");
     }
+    start(kind, options, chip)
+}
 
-    /// A device that holds these pages; each has its write sequence as its only byte.
-    pub(super) fn laid(kind: Kind, options: Options, pages: &[Laid]) -> Bench {
-        let mut chip = small::chip(GEOMETRY);
-        for page in pages {
-            let mut bytes = [0xff; header::SIZE + spare::SIZE];
-            let (kind, lpn, seq) = (PageKind::Data, Lpn(page.lpn), page.seq);
-            Header { kind, lpn, seq }.emit(&mut bytes);
-            let tail = Tail {
-                version: page.seq,
-                xid: TxId(page.xid),
-                link: page.link,
-                born: page.flag,
-                flag: page.flag,
-            };
-            tail.emit(&mut bytes[header::SIZE..]);
-            chip.program(Nanos::ZERO, place(page.at), &[page.seq as u8], &bytes)
-                .expect("the page is blank");
-        }
-        Bench::start(kind, options, chip)
-    }
+fn start(kind: Kind, options: Options, mut chip: Chip) -> Small {
+    chip.reset_time();
+    Small::on(chip, Config::small(12, Some(2)), kind, options)
+}
 
-    fn start(kind: Kind, options: Options, mut chip: Chip) -> Bench {
-        chip.reset_time();
-        let flash = Shared::new(PowerCut::new(chip));
-        let config = Config {
-            over_provision: 0.0,
-            logical_pages: Some(12),
-            gc_threshold: 0.0,
-            victims: VictimPolicy::Greedy,
-            static_wear_gap: Some(2),
-            copies_stay: false,
-            summary_pages: true,
-        };
-        let opened = Device::open(Box::new(flash.clone()), kind, config, &options, Nanos::ZERO);
-        let device = opened.expect("no power cut falls into recovery");
-        device.check().expect("the books agree after recovery");
-        Bench {
-            kind,
-            options,
-            now: device.recovered_at(),
-            flash,
-            device: Some(device),
-        }
+/// Commits small transactions over some pages until so many blocks have been collected.
+pub(super) fn churn(bench: &mut Small, pages: &[u32], collections: u64) {
+    let until = bench.device().stats().collections + collections;
+    while bench.device().stats().collections < until {
+        bench.set(99, pages);
     }
+}
 
-    /// Pulls the plug and starts again; everything in flight lands.
-    pub(super) fn restart(mut self) -> Bench {
-        self.device = None;
-        let chip = self.flash.take().pull(2, false);
-        Bench::start(self.kind, self.options, chip)
-    }
-
-    pub(super) fn device(&mut self) -> &mut Device {
-        self.device.as_mut().expect("the power is on")
-    }
-
-    /// Begins a transaction that writes its number to pages.
-    pub(super) fn open(&mut self, value: u8, pages: &[u32]) -> TxId {
-        let now = self.now;
-        let tx = self.device().begin(now).expect("it begins");
-        self.write(tx, value, pages);
-        tx
-    }
-
-    /// Writes to pages in a transaction.
-    pub(super) fn write(&mut self, tx: TxId, value: u8, pages: &[u32]) {
-        for &page in pages {
-            let now = self.now;
-            let write = self.device().write(now, tx, Lpn(page), &[value]);
-            self.now = write.expect("the device takes the page").next;
-        }
-    }
-
-    pub(super) fn commit(&mut self, tx: TxId) {
-        let now = self.now;
-        let done = self.device().commit(now, tx).expect("the power is on");
-        self.now = done.expect("nothing waits for a group");
-        self.device().check().expect("the books agree");
-    }
-
-    pub(super) fn abort(&mut self, tx: TxId) {
-        let now = self.now;
-        self.now = self.device().abort(now, tx).expect("aborts succeed");
-    }
-
-    pub(super) fn put(&mut self, value: u8, pages: &[u32]) {
-        let tx = self.open(value, pages);
-        self.commit(tx);
-    }
-
-    /// Commits small transactions over some pages until so many blocks have been collected.
-    pub(super) fn churn(&mut self, pages: &[u32], collections: u64) {
-        let until = self.device().stats().collections + collections;
-        while self.device().stats().collections < until {
-            self.put(99, pages);
-        }
-    }
-
-    /// What the first pages hold; 0 is nothing.
-    pub(super) fn values(&mut self, pages: u32) -> Vec<u8> {
-        let now = self.now;
-        (0..pages)
-            .map(|page| {
-                let (_, bytes) = self.device().read(now, None, Lpn(page)).expect("it reads");
-                bytes.map_or(0, |bytes| bytes[0])
-            })
-            .collect()
-    }
-
-    pub(super) fn count(&mut self, operation: Operation, cause: Cause) -> u64 {
-        self.device().stats().count(operation, cause)
-    }
+pub(super) fn count(bench: &mut Small, operation: Operation, cause: Cause) -> u64 {
+    bench.device().stats().count(operation, cause)
 }

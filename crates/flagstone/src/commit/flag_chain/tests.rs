@@ -1,6 +1,6 @@
 //! What the tails of CFC and AFC hold, what the two do alike, and what recovery costs them.
 
-use super::bench::Bench;
+use super::bench::{LANDS, bench, count};
 use super::{FLAG_BYTES, Link, Tail, spare};
 use crate::commit::Kind;
 use crate::ftl::{Cause, Operation, header};
@@ -9,14 +9,14 @@ use crate::units::{Ppn, TxId};
 #[test]
 fn d8_on_a_device_of_strict_order_copies_carry_the_flags() {
     for kind in [Kind::Cfc, Kind::Afc] {
-        let mut bench = Bench::new(kind, true, true);
+        let mut bench = bench(kind, true, true);
         for round in 1..40 {
-            bench.put(round, &[0, 1, 2, 3]);
+            bench.set(round, &[0, 1, 2, 3]);
             let tx = bench.open(200, &[3, 2, 0, 1]);
             bench.abort(tx);
-            bench.put(round, &[4, 2]);
+            bench.set(round, &[4, 2]);
             if round % 5 == 0 {
-                bench = bench.restart();
+                bench = bench.restart(LANDS);
             }
             assert_eq!(bench.values(5), [round; 5]);
         }
@@ -27,13 +27,13 @@ fn d8_on_a_device_of_strict_order_copies_carry_the_flags() {
 #[test]
 fn recovery_reads_every_flag_and_that_of_cfc_only_the_heads() {
     let reads = |kind| {
-        let mut bench = Bench::new(kind, true, false);
+        let mut bench = bench(kind, true, false);
         for round in 1..40 {
-            bench.put(round, &[0, 1, 2, 3, 4, 5]);
+            bench.set(round, &[0, 1, 2, 3, 4, 5]);
         }
-        let mut bench = bench.restart();
+        let mut bench = bench.restart(LANDS);
         assert_eq!(bench.values(6), [39; 6]);
-        bench.count(Operation::Read, Cause::Recovery)
+        count(&mut bench, Operation::Read, Cause::Recovery)
     };
     let [afc, cfc, none] = [Kind::Afc, Kind::Cfc, Kind::Plain].map(reads);
     assert!(afc > none + 50, "{afc} reads");

@@ -3,7 +3,7 @@
 use super::super::{Device, Kind, Options};
 use super::record::{Record, emit_log_page, parse_log_page};
 use super::tail;
-use crate::ftl::{Cause, Config, Operation, VictimPolicy, header};
+use crate::ftl::{Cause, Config, Operation, header};
 use crate::layout::get;
 use crate::nand::{Cell, Chip, Geometry, PowerCut, Shared, Timing};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
@@ -28,15 +28,7 @@ const TIMING: Timing = Timing {
     transfer_ps_per_byte: 0,
 };
 
-const CONFIG: Config = Config {
-    over_provision: 0.0,
-    logical_pages: Some(12),
-    gc_threshold: 0.0,
-    victims: VictimPolicy::Greedy,
-    static_wear_gap: None,
-    copies_stay: false,
-    summary_pages: true,
-};
+const CONFIG: Config = Config::small(12, None);
 
 fn blank() -> Chip {
     Chip::new(GEOMETRY, TIMING, 64)

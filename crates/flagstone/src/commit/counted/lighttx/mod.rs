@@ -8,7 +8,7 @@
 //! Cost        k programs for k pages, and a checkpoint each time the zone of blocks set aside is
 //!             used up. Recovery reads the mapping table and the blocks of two zones.
 //!
-//!   spare     | header: kind lpn seq | TxID 4 | TxCnt 4 | TxVer 4 |      see super::counted
+//!   spare     | header: kind lpn seq | TxID 4 | TxCnt 4 | TxVer 4 |      see super::count_record
 //!   root      | ckptVer | last TxID | Available blocks | Unavailable blocks |      super::zones
 //!
 //! States      Live ──commit──> Committed ──slide──> Dead (checkpointed)

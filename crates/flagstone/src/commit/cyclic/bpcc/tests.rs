@@ -4,8 +4,9 @@ use super::recovery::link;
 use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
 use crate::commit::Kind;
-use crate::commit::cyclic::bench::{Bench, Walk, every_ring, judged, version};
+use crate::commit::cyclic::bench::{LANDS, Walk, bench, every_ring, judged, version};
 use crate::commit::cyclic::{Seen, Verdict, Versions};
+use crate::commit::small_device::Small;
 use crate::ftl::Slot;
 
 /// A version of a page, what it names, and its back pointer.
@@ -194,33 +195,33 @@ fn a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
 
 #[test]
 fn d1_a_number_that_was_named_is_not_given_again_after_a_restart() {
-    let mut bench = Bench::new(Kind::Bpcc, false);
-    bench.drop(1, &[0, 1]);
-    let mut bench = bench.restart();
-    bench.put(2, &[1]);
-    assert_eq!(bench.restart().values(2), [0, 2]);
+    let mut bench = bench(Kind::Bpcc, false);
+    bench.roll_back(1, &[0, 1]);
+    let mut bench = bench.restart(LANDS);
+    bench.set(2, &[1]);
+    assert_eq!(bench.restart(LANDS).values(2), [0, 2]);
 }
 
 #[test]
 fn a_superseded_version_stays_while_it_straddles_something_on_flash() {
-    let live = |bench: &mut Bench| bench.device().ftl().live_pages();
-    let mut bench = Bench::new(Kind::Bpcc, false);
-    bench.put(1, &[0, 1]);
-    bench.drop(2, &[0, 1]); // 0.2, which names 1.2
-    bench.put(3, &[0]); // 0.3 straddles 0.2
-    bench.put(4, &[1]); // 1.3 straddles what 0.2 names
+    let live = |bench: &mut Small| bench.device().ftl().live_pages();
+    let mut bench = bench(Kind::Bpcc, false);
+    bench.set(1, &[0, 1]);
+    bench.roll_back(2, &[0, 1]); // 0.2, which names 1.2
+    bench.set(3, &[0]); // 0.3 straddles 0.2
+    bench.set(4, &[1]); // 1.3 straddles what 0.2 names
     assert_eq!(live(&mut bench), 2);
-    bench.put(5, &[0, 1]);
+    bench.set(5, &[0, 1]);
     assert_eq!(live(&mut bench), 4, "0.3 and 1.3 stay");
     bench.check();
-    let mut bench = bench.restart();
+    let mut bench = bench.restart(LANDS);
     assert_eq!(live(&mut bench), 4, "recovery finds out the same");
     assert_eq!(bench.values(2), [5, 5]);
     // Once wear levelling has moved the block with 0.2, they can go.
     for _ in 0..400 {
-        bench.put(6, &[4]);
+        bench.set(6, &[4]);
     }
     bench.check();
     assert_eq!(live(&mut bench), 3);
-    assert_eq!(bench.restart().values(5), [5, 5, 0, 0, 6]);
+    assert_eq!(bench.restart(LANDS).values(5), [5, 5, 0, 0, 6]);
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
 use crate::commit::Kind;
-use crate::commit::cyclic::bench::{Bench, Walk, every_ring, judged, version};
+use crate::commit::cyclic::bench::{LANDS, Walk, bench, every_ring, judged, version};
 use crate::ftl::{Cause, Operation};
 
 /// A version of a page, and what that names.
@@ -164,15 +164,15 @@ fn versions_are_seen_in_any_order_and_the_two_highest_are_kept() {
 
 #[test]
 fn d3_a_block_that_is_being_written_is_sealed_and_erased() {
-    let mut bench = Bench::new(Kind::Scc, false);
-    bench.put(1, &[0, 1, 2, 3]);
-    bench.drop(2, &[0, 1]);
+    let mut bench = bench(Kind::Scc, false);
+    bench.set(1, &[0, 1, 2, 3]);
+    bench.roll_back(2, &[0, 1]);
     let collections = bench.device().stats().collections;
     let erases = bench.device().stats().count(Operation::Erase, Cause::Gc);
-    bench.put(3, &[0]);
+    bench.set(3, &[0]);
     let stats = bench.device().stats();
     assert_eq!(stats.collections, collections + 1);
     assert!(stats.count(Operation::Erase, Cause::Gc) > erases);
     bench.check();
-    assert_eq!(bench.restart().values(4), [3, 1, 1, 1]);
+    assert_eq!(bench.restart(LANDS).values(4), [3, 1, 1, 1]);
 }

@@ -3,7 +3,10 @@
 use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
 use crate::commit::Kind;
-use crate::commit::flag_chain::bench::{Bench, Laid, Three, link_to, page_flags, shapes};
+use crate::commit::flag_chain::bench::{
+    LANDS, Laid, Three, bench, churn, count, laid, link_to, page_flags, shapes,
+};
+use crate::commit::small_device::Small;
 use crate::ftl::Operation;
 
 /// A transaction of three pages, each linked to the one before.
@@ -109,7 +112,7 @@ fn the_flag_of_the_page_itself_is_not_enough() {
 #[test]
 fn a_chain_whose_target_is_gone_ends_there() {
     let [_, second, third] = chain([FALSE_AT_FIRST, TRUE, TRUE]);
-    let mut bench = Bench::laid(Kind::Afc, page_flags(false), &[second, third]);
+    let mut bench = laid(Kind::Afc, page_flags(false), &[second, third]);
     assert_eq!(bench.values(3), [0, 21, 22]);
 }
 
@@ -125,7 +128,7 @@ fn d1_a_link_to_what_was_written_there_since_leads_nowhere() {
     };
     let found = |as_published| {
         let options = page_flags(as_published);
-        Bench::laid(Kind::Afc, options, &[foreign, second, third]).values(4)
+        laid(Kind::Afc, options, &[foreign, second, third]).values(4)
     };
     assert_eq!(found(false), [0, 21, 22, 0]);
     assert_eq!(found(true), [0; 4], "another's flag undoes a commit");
@@ -133,31 +136,31 @@ fn d1_a_link_to_what_was_written_there_since_leads_nowhere() {
 
 #[test]
 fn d3_pages_in_progress_are_not_moved() {
-    let mut bench = Bench::new(Kind::Afc, true, false);
+    let mut bench = bench(Kind::Afc, true, false);
     let tx = bench.open(1, &[0, 1]);
     let before = [0, 1].map(|page| bench.device().ftl().slot(Lpn(page)));
-    bench.churn(&[4, 5, 6], 40);
+    churn(&mut bench, &[4, 5, 6], 40);
     let after = [0, 1].map(|page| bench.device().ftl().slot(Lpn(page)));
     assert_eq!(before, after);
     bench.commit(tx);
-    assert_eq!(bench.count(Operation::Reprogram, Cause::Gc), 0);
-    assert_eq!(bench.restart().values(2), [1, 1]);
+    assert_eq!(count(&mut bench, Operation::Reprogram, Cause::Gc), 0);
+    assert_eq!(bench.restart(LANDS).values(2), [1, 1]);
 }
 
 #[test]
 fn d4_a_page_waits_for_the_first_and_the_flag_for_all() {
-    let mut bench = Bench::new(Kind::Afc, false, false);
-    bench.put(9, &[7]);
+    let mut bench = bench(Kind::Afc, false, false);
+    bench.set(9, &[7]);
     let start = bench.now;
-    bench.put(1, &[0, 1]);
+    bench.set(1, &[0, 1]);
     assert_eq!(bench.now.since(start), Nanos::from_micros(2 * 200 + 200));
-    assert_eq!(bench.count(Operation::Reprogram, Cause::Commit), 2);
-    assert_eq!(bench.restart().values(2), [1, 1]);
+    assert_eq!(count(&mut bench, Operation::Reprogram, Cause::Commit), 2);
+    assert_eq!(bench.restart(LANDS).values(2), [1, 1]);
 }
 
 #[test]
 fn d4_further_pages_wait_for_the_first_only_also_if_they_are_issued_before_it_is_durable() {
-    let mut bench = Bench::new(Kind::Afc, false, false);
+    let mut bench = bench(Kind::Afc, false, false);
     let now = bench.now;
     let tx = bench.device().begin(now).expect("it begins");
     let taken = [0, 1, 2].map(|at| {
@@ -173,20 +176,20 @@ fn d4_further_pages_wait_for_the_first_only_also_if_they_are_issued_before_it_is
 #[test]
 fn d5_every_part_of_an_aborted_chain_keeps_a_false_flag() {
     for (block_flags, strict_order) in [(false, false), (true, false), (true, true)] {
-        let mut bench = Bench::new(Kind::Afc, block_flags, strict_order);
-        bench.put(1, &[0, 1, 2, 3]);
+        let mut bench = bench(Kind::Afc, block_flags, strict_order);
+        bench.set(1, &[0, 1, 2, 3]);
         for round in 0..10 {
             // The pages of the transaction that is rolled back come to lie in many blocks.
             let tx = bench.open(50 + round, &[0]);
             for page in [1, 2, 3, 0, 1] {
-                bench.churn(&[5, 6], 1);
+                churn(&mut bench, &[5, 6], 1);
                 let now = bench.now;
                 let write = bench.device().write(now, tx, Lpn(page), &[50 + round]);
                 bench.now = write.expect("it is taken").next;
             }
             bench.abort(tx);
-            bench.churn(&[5, 6, 7], 4);
-            bench = bench.restart();
+            churn(&mut bench, &[5, 6, 7], 4);
+            bench = bench.restart(LANDS);
             assert_eq!(bench.values(4), [1; 4], "round {round}");
         }
     }
@@ -197,15 +200,15 @@ fn d5_every_part_of_an_aborted_chain_keeps_a_false_flag() {
 #[test]
 fn d8_a_chain_with_more_ends_than_there_is_room_for_carriers_is_collected_from_its_ends() {
     for pages in [24, 48, 72] {
-        let mut bench = Bench::new(Kind::Afc, false, true);
-        bench.put(1, &[0, 1, 2, 3]);
+        let mut bench = bench(Kind::Afc, false, true);
+        bench.set(1, &[0, 1, 2, 3]);
         let large: Vec<u32> = (0..pages).map(|write| write % 4).collect();
         let tx = bench.open(200, &large);
         bench.abort(tx);
         for round in 2..60 {
-            bench.put(round, &[0, 1, 2, 3]);
+            bench.set(round, &[0, 1, 2, 3]);
             if round % 10 == 0 {
-                bench = bench.restart();
+                bench = bench.restart(LANDS);
             }
             assert_eq!(bench.values(4), [round; 4], "{pages} pages");
         }
@@ -215,9 +218,9 @@ fn d8_a_chain_with_more_ends_than_there_is_room_for_carriers_is_collected_from_i
 /// The collector may have to give up in the middle. What it has not flagged by then is not FALSE.
 #[test]
 fn d8_a_collection_without_room_for_its_carriers_has_flagged_only_those_that_it_wrote() {
-    let mut bench = Bench::new(Kind::Afc, false, true);
-    bench.put(1, &[0, 1, 2, 3]);
-    let block_of = |bench: &mut Bench, page: u32| {
+    let mut bench = bench(Kind::Afc, false, true);
+    bench.set(1, &[0, 1, 2, 3]);
+    let block_of = |bench: &mut Small, page: u32| {
         let at = bench.device().ftl().slot(Lpn(page)).ppn();
         bench
             .device()
@@ -228,14 +231,14 @@ fn d8_a_collection_without_room_for_its_carriers_has_flagged_only_those_that_it_
     // All pages but the first link to the second, and these two lie in blocks of their own.
     let tx = bench.open(200, &[0]);
     let first = block_of(&mut bench, 0);
-    bench.put(1, &[8, 9, 10]);
-    bench.write(tx, 200, &[1]);
+    bench.set(1, &[8, 9, 10]);
+    bench.write(tx, 1, 200);
     let second = block_of(&mut bench, 1);
-    bench.put(1, &[8, 9, 10]);
+    bench.set(1, &[8, 9, 10]);
     let mut others = Vec::new();
     for write in 0..60 {
         let page = 2 + write % 2;
-        bench.write(tx, 200, &[page]);
+        bench.write(tx, page, 200);
         others.push(block_of(&mut bench, page));
     }
     others.dedup();
@@ -253,13 +256,13 @@ fn d8_a_collection_without_room_for_its_carriers_has_flagged_only_those_that_it_
             .collect(now, block)
             .expect("one flag at most");
     }
-    assert_eq!(bench.restart().values(4), [1; 4]);
+    assert_eq!(bench.restart(LANDS).values(4), [1; 4]);
 }
 
 #[test]
 fn aborts_cost_reprograms_and_commits_cost_none_when_they_are_collected() {
     let reprograms = |aborts: bool| {
-        let mut bench = Bench::new(Kind::Afc, false, false);
+        let mut bench = bench(Kind::Afc, false, false);
         for _ in 0..60 {
             let tx = bench.open(1, &[0, 1, 2, 3, 4, 5]);
             if aborts {
@@ -269,7 +272,7 @@ fn aborts_cost_reprograms_and_commits_cost_none_when_they_are_collected() {
             }
         }
         assert!(bench.device().stats().collections > 10);
-        bench.count(Operation::Reprogram, Cause::Gc)
+        count(&mut bench, Operation::Reprogram, Cause::Gc)
     };
     assert_eq!(reprograms(false), 0);
     assert!(reprograms(true) > 10);

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
-use crate::commit::flag_chain::bench::{Bench, Laid, Three, link_to, page_flags, shapes};
+use crate::commit::flag_chain::bench::{
+    LANDS, Laid, Three, bench, churn, count, laid, link_to, page_flags, shapes,
+};
 use crate::commit::{Kind, Options};
 use crate::ftl::Operation;
 
@@ -85,9 +87,9 @@ fn with_block_flags_any_page_of_a_cluster_speaks_for_all() {
     // In block 11 the older of two pages, which the other one links to, is TRUE.
     let mut pages = two_heads([TRUE, FALSE]);
     pages[1].flag = TRUE;
-    let mut bench = Bench::laid(Kind::Cfc, Options::default(), &pages);
+    let mut bench = laid(Kind::Cfc, Options::default(), &pages);
     assert_eq!(bench.values(3), [20, 21, 22]);
-    let mut bench = Bench::laid(Kind::Cfc, page_flags(false), &pages);
+    let mut bench = laid(Kind::Cfc, page_flags(false), &pages);
     assert_eq!(
         bench.values(3),
         [0, 0, 0],
@@ -115,7 +117,7 @@ fn d1_a_link_to_what_was_written_there_since_leads_nowhere() {
     };
     let found = |as_published| {
         let options = page_flags(as_published);
-        Bench::laid(Kind::Cfc, options, &[foreign, linked]).values(4)
+        laid(Kind::Cfc, options, &[foreign, linked]).values(4)
     };
     assert_eq!(found(false), [0, 21, 0, 0]);
     assert_eq!(
@@ -129,13 +131,13 @@ fn d1_a_link_to_what_was_written_there_since_leads_nowhere() {
 fn d2_aborted_pages_stay_aborted_when_they_are_collected() {
     // Page 1 is aborted; the newer one that links to it goes first.
     for block_flags in [false, true] {
-        let mut bench = Bench::new(Kind::Cfc, block_flags, false);
-        bench.put(1, &[0, 1, 2]);
+        let mut bench = bench(Kind::Cfc, block_flags, false);
+        bench.set(1, &[0, 1, 2]);
         for round in 0..8 {
             let tx = bench.open(50 + round, &[0, 1, 2, 0, 1, 3]);
             bench.abort(tx);
-            bench = bench.restart();
-            bench.churn(&[4, 5], 6);
+            bench = bench.restart(LANDS);
+            churn(&mut bench, &[4, 5], 6);
             assert_eq!(bench.values(4), [1, 1, 1, 0], "round {round}");
         }
     }
@@ -144,10 +146,10 @@ fn d2_aborted_pages_stay_aborted_when_they_are_collected() {
 #[test]
 fn d3_a_transaction_cut_between_two_flags_stays_aborted() {
     for flags in [[TRUE, FALSE], [FALSE, TRUE]] {
-        let mut bench = Bench::laid(Kind::Cfc, page_flags(false), &two_heads(flags));
+        let mut bench = laid(Kind::Cfc, page_flags(false), &two_heads(flags));
         for _ in 0..12 {
-            bench.churn(&[6, 7, 8], 1);
-            bench = bench.restart();
+            churn(&mut bench, &[6, 7, 8], 1);
+            bench = bench.restart(LANDS);
             assert_eq!(bench.values(3), [0, 0, 0], "{flags:?}");
         }
     }
@@ -155,42 +157,42 @@ fn d3_a_transaction_cut_between_two_flags_stays_aborted() {
 
 #[test]
 fn d4_a_commit_waits_for_the_erase_of_blocks_that_it_was_moved_out_of() {
-    let mut bench = Bench::new(Kind::Cfc, false, false);
+    let mut bench = bench(Kind::Cfc, false, false);
     let tx = bench.open(1, &[0, 1, 2]);
     let before = bench.device().ftl().slot(Lpn(0));
     while bench.device().ftl().slot(Lpn(0)) == before {
-        bench.churn(&[4, 5, 6], 1);
+        churn(&mut bench, &[4, 5, 6], 1);
     }
     bench.commit(tx);
-    let flags = bench.count(Operation::Reprogram, Cause::Commit);
+    let flags = count(&mut bench, Operation::Reprogram, Cause::Commit);
     assert!(flags >= 2, "copies are heads of their own: {flags} flags");
-    let mut bench = bench.restart();
+    let mut bench = bench.restart(LANDS);
     assert_eq!(bench.values(3), [1, 1, 1]);
 }
 
 #[test]
 fn d6_one_chain_commits_with_its_last_page() {
     for strict_order in [false, true] {
-        let mut bench = Bench::new(Kind::Cfc, false, strict_order);
+        let mut bench = bench(Kind::Cfc, false, strict_order);
         let start = bench.now;
-        bench.put(1, &[0, 1, 2, 0]);
-        assert_eq!(bench.count(Operation::Program, Cause::Host), 4);
+        bench.set(1, &[0, 1, 2, 0]);
+        assert_eq!(count(&mut bench, Operation::Program, Cause::Host), 4);
         assert_eq!(bench.device().stats().total(Operation::Reprogram), 0);
         assert!(bench.now.since(start) >= Nanos::from_micros(4 * 200));
-        assert_eq!(bench.restart().values(3), [1, 1, 1]);
+        assert_eq!(bench.restart(LANDS).values(3), [1, 1, 1]);
     }
 }
 
 #[test]
 fn d6_a_page_in_memory_is_read_replaced_and_dropped() {
-    let mut bench = Bench::new(Kind::Cfc, true, false);
+    let mut bench = bench(Kind::Cfc, true, false);
     let tx = bench.open(1, &[0, 0, 0]);
-    assert_eq!(bench.count(Operation::Program, Cause::Host), 0);
+    assert_eq!(count(&mut bench, Operation::Program, Cause::Host), 0);
     let now = bench.now;
     let read = bench.device().read(now, Some(tx), Lpn(0));
     assert_eq!(read.expect("it reads").1, Some(&[1][..]));
     assert_eq!(bench.values(1), [0]);
     bench.abort(tx);
-    assert_eq!(bench.count(Operation::Program, Cause::Host), 0);
-    assert_eq!(bench.restart().values(1), [0]);
+    assert_eq!(count(&mut bench, Operation::Program, Cause::Host), 0);
+    assert_eq!(bench.restart(LANDS).values(1), [0]);
 }

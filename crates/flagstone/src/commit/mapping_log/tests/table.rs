@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
-use crate::ftl::{Config, Header, Kind as PageKind, VictimPolicy, header};
+use crate::ftl::{Config, Header, Kind as PageKind, header};
 use crate::nand::{Cell, Flash, Geometry, small};
 
 /// What became of a part of the group.
@@ -155,15 +155,7 @@ impl Facts {
                 Landed::Trim | Landed::Blank => {}
             }
         }
-        let config = Config {
-            over_provision: 0.0,
-            logical_pages: Some(16),
-            gc_threshold: 0.0,
-            victims: VictimPolicy::Greedy,
-            static_wear_gap: None,
-            copies_stay: false,
-            summary_pages: true,
-        };
+        let config = Config::small(16, None);
         let options = Options::default().with("log_heads", 1);
         let format = Kind::Aw.info().format_on(&GEOMETRY, &options);
         let format = format.expect("a number");
