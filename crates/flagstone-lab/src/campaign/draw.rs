@@ -51,6 +51,7 @@ impl Campaign {
             };
             let aim = match dice.random_range(0..8) {
                 0 => Aim::Erase,
+                1 if flags => Aim::OverFlag,
                 1..3 => Aim::Overtaking,
                 3..5 if flags => Aim::Reprogram,
                 _ => Aim::Any,

@@ -3,8 +3,9 @@
 //! ```text
 //! cfc.page-flags.published/g17/b2/w4x24/f1/s91/n2/c113-5f-t/c7-0-n
 //! |   |          |         |   |  |     |  |   |  one a cut: operation, dice (hex), torn or not;
-//! |   |          |         |   |  |     |  |   |  `e`, `r` and `o` fall on an erase, a reprogram, or
-//! |   |          |         |   |  |     |  |   |  an erase that overtakes programs, from there on
+//! |   |          |         |   |  |     |  |   |  `e`, `r`, `o` and `f` fall on an erase, a reprogram,
+//! |   |          |         |   |  |     |  |   |  an erase that overtakes programs or reprograms, or
+//! |   |          |         |   |  |     |  |   |  one that overtakes a reprogram, from there on
 //! |   |          |         |   |  |     |  |   how many cuts
 //! |   |          |         |   |  |     |  seed of what the clients do
 //! |   |          |         |   |  |     faults, a bit each
@@ -58,11 +59,12 @@ pub struct Fall {
 }
 
 /// Letters of the cuts.
-const AIMS: [(char, Aim); 4] = [
+const AIMS: [(char, Aim); 5] = [
     ('c', Aim::Any),
     ('e', Aim::Erase),
     ('r', Aim::Reprogram),
     ('o', Aim::Overtaking),
+    ('f', Aim::OverFlag),
 ];
 
 /// Everything that decides what a run does.

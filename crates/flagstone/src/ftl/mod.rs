@@ -271,6 +271,8 @@ pub struct Ftl {
     data_pages: u32,
     gc_threshold_blocks: u32,
     gc_reserve_blocks: u32,
+    /// Whether pages of the host may have these as well.
+    reserve_is_lent: bool,
     /// A [`Slot`] for each logical page, in the bytes that translation pages consist of.
     map: Vec<[u8; 4]>,
     dirty_map_pages: Vec<u64>,

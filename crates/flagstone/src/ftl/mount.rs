@@ -158,6 +158,7 @@ impl Ftl {
             data_pages: sizes.data_pages,
             gc_threshold_blocks: sizes.gc_threshold_blocks,
             gc_reserve_blocks: sizes.gc_reserve_blocks,
+            reserve_is_lent: false,
             flash,
             addresses: Addresses::new(&geometry),
             geometry,

@@ -221,9 +221,12 @@ impl Ftl {
         // The last blocks are the collector's: without them nothing could be reclaimed. A page
         // whose program or block's erase has failed may go there all the same, it was promised a
         // block.
-        let kept = self.zone.is_none()
-            && (stream == Stream::Host && !retry)
-            && self.free.len() <= self.gc_reserve_blocks;
+        let reserve = match self.reserve_is_lent {
+            true => 1,
+            false => self.gc_reserve_blocks,
+        };
+        let kept =
+            self.zone.is_none() && (stream == Stream::Host && !retry) && self.free.len() <= reserve;
         let planes = self.geometry.planes();
         for step in 0..planes {
             let plane = (first + step) % planes;
@@ -388,6 +391,12 @@ impl Ftl {
         if block.pins == 0 {
             self.victims.insert(id, block.live.into());
         }
+    }
+
+    /// Lets the host's pages go to the collector's blocks, all but one, until that is taken back: for
+    /// a restart, which on a full device has to write before anything becomes obsolete.
+    pub fn lend_reserve(&mut self, lent: bool) {
+        self.reserve_is_lent = lent;
     }
 
     /// Has the collector keep so many blocks writable, as far as the device has room for them, so

@@ -226,6 +226,11 @@ impl Below {
         either!(self, device => device.ftl())
     }
 
+    /// See [`Ftl::lend_reserve`].
+    pub(super) fn lend_reserve(&mut self, lent: bool) {
+        either!(self, device => device.lend_reserve(lent));
+    }
+
     pub(super) fn check(&self) -> Result<(), String> {
         either!(self, device => device.check())
     }

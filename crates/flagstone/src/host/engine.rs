@@ -51,7 +51,12 @@ impl Engine {
             merged: MergedPage::default(),
         };
         let done = match opened.tape {
-            Some(tape) => engine.restart(opened.done, &tape)?,
+            Some(tape) => {
+                engine.device.lend_reserve(true);
+                let done = engine.restart(opened.done, &tape)?;
+                engine.device.lend_reserve(false);
+                done
+            }
             None => opened.done,
         };
         Ok((engine, done))

@@ -38,6 +38,16 @@ pub enum Aim {
     /// An erase that overtakes programs or reprograms of other blocks: they are in flight, and
     /// nobody has waited for them. Half of these cuts keep the erase alone.
     Overtaking,
+    /// The same of an erase that overtakes a reprogram: a flag that may have to take the place of
+    /// one in the erased block.
+    OverFlag,
+}
+
+impl Aim {
+    /// Whether it is at erases that overtake something.
+    fn overtakes(self) -> bool {
+        matches!(self, Aim::Overtaking | Aim::OverFlag)
+    }
 }
 
 /// Operations that a cut waits for one of its kind.
@@ -196,12 +206,16 @@ impl PowerCut {
         }))
     }
 
-    /// Whether an erase at `now` overtakes what other blocks are programmed with.
+    /// Whether an erase at `now` overtakes what it is aimed for.
     fn overtakes(&self, now: Nanos, block: Pbn) -> bool {
         self.in_flight.iter().any(|op| {
-            let is_program = !matches!(op.undo, Undo::Erase { .. });
+            let counts = match op.undo {
+                Undo::Reprogram { .. } => true,
+                Undo::Program { .. } => self.aim == Aim::Overtaking,
+                Undo::Erase { .. } => false,
+            };
             let is_safe = op.waited.is_some_and(|end| end <= now);
-            is_program && op.block != block && op.issued <= now && !is_safe
+            counts && op.block != block && op.issued <= now && !is_safe
         })
     }
 
@@ -245,7 +259,7 @@ impl PowerCut {
         // 0 and 1 mod 8: nothing or everything in flight has landed. Else each by the toss of a
         // coin; but for half of those that overtake, nothing except what did so.
         let bias = bits.next() % 8;
-        let alone = self.aim == Aim::Overtaking && bias >= 4;
+        let alone = self.aim.overtakes() && bias >= 4;
         let last = ops.len().wrapping_sub(1);
         let mut landed: Vec<bool> = ops
             .iter()
@@ -278,7 +292,7 @@ impl PowerCut {
             })
             .collect();
         let aimed_at = || match self.aim {
-            Aim::Any | Aim::Overtaking => None,
+            Aim::Any | Aim::Overtaking | Aim::OverFlag => None,
             _ => candidates.last().filter(|&&last| last + 1 == ops.len()),
         };
         let victim = (torn && !candidates.is_empty()).then(|| {
@@ -442,7 +456,7 @@ impl Flash for PowerCut {
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
         let kind = match self.aim {
-            Aim::Overtaking if self.overtakes(now, block) => Aim::Overtaking,
+            aim if aim.overtakes() && self.overtakes(now, block) => aim,
             _ => Aim::Erase,
         };
         let fails = self.fails(now, kind)?;

@@ -199,6 +199,11 @@ impl RecordDevice {
         &self.ftl
     }
 
+    /// See [`Ftl::lend_reserve`].
+    pub(crate) fn lend_reserve(&mut self, lent: bool) {
+        self.ftl.lend_reserve(lent);
+    }
+
     /// Bytes of each structure in memory.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.ftl.memory().to_vec();
