@@ -26,12 +26,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"FLGSTIMG";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// More than any head has: what a foreign file says is not believed.
 const HEAD_MAX: usize = 1 << 16;
 
 /// What a device is run with; one that is loaded must be run with the same.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Setup {
     /// The protocol.
     pub kind: Kind,
@@ -111,13 +111,6 @@ impl fmt::Display for ImageError {
 }
 
 impl std::error::Error for ImageError {}
-
-impl ImageError {
-    /// Whether the file is sound but holds another device than was asked for.
-    pub fn is_mismatch(&self) -> bool {
-        matches!(self.why, Why::Mismatch(..))
-    }
-}
 
 /// Saves a device that runs directly on a [`Chip`]. Returns the length of the file.
 ///

@@ -63,6 +63,7 @@ mod dice;
 
 pub mod units;
 pub mod layout;
+pub mod settings;
 pub mod nand;
 pub mod ftl;
 pub mod page;

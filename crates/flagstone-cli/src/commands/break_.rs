@@ -265,7 +265,7 @@ fn indexes_of(list: &str, on: &str) -> Result<Vec<Subject>, Failure> {
 
 /// The default form, and the other modes.
 fn variants(subject: Subject) -> Vec<Option<&'static str>> {
-    let others = subject.modes().iter().skip(1).map(|mode| Some(*mode));
+    let others = subject.modes().skip(1).map(Some);
     std::iter::once(None).chain(others).collect()
 }
 

@@ -191,7 +191,7 @@ fn names(text: &str) -> Result<BaseId, String> {
         faults: Faults::default(),
     };
     for extra in names {
-        let mode = subject.modes().iter().skip(1).find(|mode| **mode == extra);
+        let mode = subject.modes().skip(1).find(|mode| *mode == extra);
         let sabotage = Sabotage::by_name(extra).filter(|&sabotage| sabotage != Sabotage::None);
         match (mode, sabotage) {
             (Some(mode), _) => id.variant = Some(mode),

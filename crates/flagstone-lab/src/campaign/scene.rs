@@ -4,11 +4,11 @@ use super::keys::{Index, Keys};
 use super::pages::Pages;
 use super::records::Records;
 use super::sabotage::{Sabotage, Sabotaged};
-use super::shape::{DatabaseShape, Shape};
+use super::shape::{DatabaseShape, DeviceShape, Shape};
 use super::world::{Story, World, is_damage};
 use super::{BaseId, Below, Fall, Subject};
 use flagstone::commit::{
-    Device, DeviceError, Group, Kind, Options, RecordDevice, RecordKind, RecordOptions,
+    Device, DeviceError, Kind, Options, RecordDevice, RecordKind, RecordOptions,
 };
 use flagstone::ftl::{Config, FtlError};
 use flagstone::host::{self, Host, HostConfig, HostError};
@@ -115,14 +115,7 @@ impl Scene {
         let device = &shape.device;
         let mut options = Options::default();
         options.as_published = id.published;
-        options.block_flags = id.variant != Some("page-flags");
-        options.group = match id.variant {
-            Some("page-full") => Group::PageFull,
-            _ => device.group,
-        };
-        options.group_timeout = device.group_timeout;
-        options.zone_blocks = device.zone_blocks;
-        options.log_heads = 2;
+        options.settings = settings_of(id, device);
         let host = host(id, &shape);
         let log_pages = match id.subject.below() {
             Below::Protocol(_) | Below::Stack(host::Stack::Force(_)) => 0,
@@ -281,6 +274,21 @@ impl Scene {
             }
         })
     }
+}
+
+/// The settings of a shape that the protocol has, and those of its mode.
+fn settings_of(id: &BaseId, device: &DeviceShape) -> Settings {
+    let Some(kind) = id.subject.protocol() else {
+        return Settings::new();
+    };
+    let mut settings = device.settings.clone().keep_those_of(kind.info());
+    let mut modes = kind.info().modes.iter();
+    if let Some(mode) = modes.find(|mode| Some(mode.name) == id.variant) {
+        for (name, value) in mode.settings {
+            settings.set(name, value);
+        }
+    }
+    settings
 }
 
 /// The database of a shape.

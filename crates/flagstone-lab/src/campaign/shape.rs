@@ -20,9 +20,9 @@
 
 use super::Subject;
 use flagstone::buffer::PolicyKind;
-use flagstone::commit::Group;
 use flagstone::ftl::VictimPolicy;
 use flagstone::host::Stack;
+use flagstone::settings::Settings;
 use flagstone::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -58,10 +58,8 @@ pub(super) struct DeviceShape {
     pub(super) copies_stay: bool,
     pub(super) victims: VictimPolicy,
     pub(super) static_wear_gap: Option<u32>,
-    pub(super) zone_blocks: u32,
-    /// How many transactions make a group of G-MixSL.
-    pub(super) group: Group,
-    pub(super) group_timeout: Nanos,
+    /// Of the protocols, all together.
+    pub(super) settings: Settings,
 }
 
 /// Of the database, if there is one.
@@ -144,9 +142,11 @@ impl Shape {
                 copies_stay: false,
                 victims: VictimPolicy::WearAware { margin: 3 },
                 static_wear_gap: Some(6),
-                zone_blocks: 6,
-                group: Group::Count(3),
-                group_timeout: Nanos::from_micros(900),
+                settings: Settings::new()
+                    .with("zone_blocks", 6)
+                    .with("log_heads", 2)
+                    .with("group", 3)
+                    .with("group_timeout_us", 900),
             },
             database: DatabaseShape {
                 frames: 4,
@@ -218,9 +218,11 @@ impl Shape {
             false => [Some(6), Some(2), None],
         };
         device.static_wear_gap = gaps[dice.random_range(0..3)];
-        device.zone_blocks = [6, 6, 0, 5, 12][dice.random_range(0..5)];
-        device.group = Group::Count(dice.random_range(2..6));
-        device.group_timeout = Nanos::from_micros(dice.random_range(300..3_000));
+        let zone_blocks = [6, 6, 0, 5, 12][dice.random_range(0..5)];
+        device.settings.set("zone_blocks", zone_blocks);
+        device.settings.set("group", dice.random_range(2..6_u32));
+        let timeout: u64 = dice.random_range(300..3_000);
+        device.settings.set("group_timeout_us", timeout);
     }
 
     fn draw_habits(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {

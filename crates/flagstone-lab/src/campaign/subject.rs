@@ -138,11 +138,12 @@ impl Subject {
     }
 
     /// Its modes by name, the default first.
-    pub fn modes(self) -> &'static [&'static str] {
-        match self {
+    pub fn modes(self) -> impl Iterator<Item = &'static str> {
+        let modes = match self {
             Subject::Protocol(kind) => kind.info().modes,
             Subject::Stack(_) | Subject::Index(..) => &[],
-        }
+        };
+        modes.iter().map(|mode| mode.name)
     }
 }
 

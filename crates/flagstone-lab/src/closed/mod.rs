@@ -30,7 +30,7 @@ pub use source::{Played, Source};
 
 use crate::device::{DeviceSpec, chip_of, power_off};
 use crate::replay::{Erases, ReplayError, Setup};
-use flagstone::commit::{Kind, Options, RecordDevice, RecordKind, RecordOptions};
+use flagstone::commit::{Options, RecordDevice, RecordKind, RecordOptions};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{Granularity, Host, HostConfig, HostError, Stack, Step};
 use flagstone::nand::Chip;
@@ -117,11 +117,8 @@ impl Closed {
     /// The device's fill, as a replay on its protocol would have it.
     fn setup(&self) -> Setup {
         Setup {
-            kind: match self.stack {
-                Stack::Force(kind) => kind,
-                Stack::Wal | Stack::CfcEx | Stack::AfcEx => Kind::Plain,
-            },
-            options: self.options,
+            kind: self.stack.below(),
+            options: self.options.clone(),
             device: self.device.clone(),
             isolation: None,
             clients: 1,

@@ -5,6 +5,7 @@ use crate::replay::{Latency, ReplayRecord, Script, script_of};
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Pages};
 use crate::workload::{Pattern, Workload};
+use flagstone::commit::Kind;
 use flagstone::host::Rid;
 use flagstone::nand::Cell;
 use flagstone::units::{Lpn, TxId};

@@ -145,7 +145,8 @@ impl Setup {
         let format = self
             .kind
             .info()
-            .format_on(&self.device.geometry, &self.options);
+            .format_on(&self.device.geometry, &self.options)
+            .map_err(|error| ReplayError::Refused(error.0))?;
         self.kind
             .suits(&self.device.geometry, &self.device.config)
             .map_err(ReplayError::Refused)?;
@@ -194,7 +195,7 @@ impl Setup {
     /// the device.
     pub fn filled_by(&self) -> String {
         let fill = (self.fill, self.overwrite, self.seed);
-        format!("{:?}", (self.kind, self.options, &self.device, fill))
+        format!("{:?}", (self.kind, &self.options, &self.device, fill))
     }
 
     fn fill(&self, device: &mut Device) -> Result<Nanos, DeviceError> {
@@ -276,7 +277,7 @@ impl Setup {
         image::Setup {
             kind: self.kind,
             config: self.device.config,
-            options: self.options,
+            options: self.options.clone(),
         }
     }
 

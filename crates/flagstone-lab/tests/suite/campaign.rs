@@ -34,7 +34,7 @@ fn stacks() -> Vec<(Kind, Option<&'static str>)> {
     let atomic = Kind::ALL.iter().filter(|kind| kind.info().atomic);
     atomic
         .flat_map(|&kind| {
-            let others = kind.info().modes.iter().skip(1).map(|mode| Some(*mode));
+            let others = kind.info().modes.iter().skip(1).map(|mode| Some(mode.name));
             std::iter::once(None)
                 .chain(others)
                 .map(move |mode| (kind, mode))

@@ -125,10 +125,10 @@ fn a_file_that_is_not_this_device_is_refused_with_the_reason() {
     let head = u32::from_le_bytes(other[10..14].try_into().unwrap()) + 9;
     other[10..14].copy_from_slice(&head.to_le_bytes());
     assert!(refuse(&other, &right).contains("its payload has 999999999"));
-    let mut config = right;
+    let mut config = right.clone();
     config.config.summary_pages = false;
     assert!(refuse(&whole, &config).contains("another configuration"));
-    let mut published = right;
+    let mut published = right.clone();
     published.options.as_published = true;
     assert!(refuse(&whole, &published).contains("another variant"));
     let geometry = Geometry {
@@ -138,7 +138,6 @@ fn a_file_that_is_not_this_device_is_refused_with_the_reason() {
     let error = image::load(&file.0, &geometry, TIMING, &right)
         .err()
         .expect("another shape");
-    assert!(error.is_mismatch());
     assert!(
         error.to_string().contains("128 in the file, 64 asked for"),
         "{error}"

@@ -13,9 +13,9 @@
 use super::FrameId;
 use super::Policy;
 use super::PolicyInfo;
-use super::PolicyOptions;
 use super::list::Links;
 use super::list::List;
+use crate::settings::{BadSetting, Setting, Settings};
 use crate::units::Lpn;
 use std::collections::BTreeSet;
 
@@ -23,6 +23,11 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "cflru",
     idea: "the least recently used clean page of a window, else the least recently used page",
     paper: "CFLRU",
+    settings: &[Setting {
+        name: "window",
+        default: "10",
+        what: "the window, in percent of the frames",
+    }],
 };
 
 struct Cflru {
@@ -45,17 +50,18 @@ struct Page {
     in_window: bool,
 }
 
-pub(super) fn start(frames: usize, options: &PolicyOptions) -> Box<dyn Policy> {
-    Box::new(Cflru {
+pub(super) fn start(frames: usize, settings: &Settings) -> Result<Box<dyn Policy>, BadSetting> {
+    let window = settings.number(&INFO, "window", 0, 100)?;
+    Ok(Box::new(Cflru {
         links: Links::new(frames),
         list: List::EMPTY,
         pages: vec![Page::default(); frames],
-        window_max: frames * options.cflru_window as usize / 100,
+        window_max: frames * window / 100,
         window_len: 0,
         edge: None,
         clean: BTreeSet::new(),
         accesses: 0,
-    })
+    }))
 }
 
 impl Cflru {
@@ -195,15 +201,12 @@ mod tests {
     }
 
     fn pair(frames: usize, percent: u32, naive_percent: usize) -> [Box<dyn Policy>; 2] {
-        let options = PolicyOptions {
-            cflru_window: percent,
-            ..PolicyOptions::default()
-        };
+        let settings = Settings::new().with("window", percent);
         let naive = Naive {
             pages: Vec::new(),
             window: frames * naive_percent / 100,
         };
-        [start(frames, &options), Box::new(naive)]
+        [start(frames, &settings).expect("a share"), Box::new(naive)]
     }
 
     #[test]
@@ -217,13 +220,8 @@ mod tests {
 
     #[test]
     fn a_clean_page_goes_before_older_dirty_ones_if_it_is_in_the_window() {
-        let mut cflru = start(
-            10,
-            &PolicyOptions {
-                cflru_window: 30,
-                ..PolicyOptions::default()
-            },
-        );
+        let settings = Settings::new().with("window", 30);
+        let mut cflru = start(10, &settings).expect("a share");
         for frame in 0..10 {
             cflru.inserted(FrameId(frame), Lpn(frame), frame < 2);
         }

@@ -11,13 +11,18 @@
 use super::FrameId;
 use super::Policy;
 use super::PolicyInfo;
-use super::PolicyOptions;
+use crate::settings::{BadSetting, Setting, Settings};
 use crate::units::Lpn;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "clock",
     idea: "the next page in the round that was not hit since the hand last passed",
     paper: "-",
+    settings: &[Setting {
+        name: "rounds",
+        default: "5",
+        what: "the most rounds that a page can earn by hits; with 1 it is plain second chance",
+    }],
 };
 
 struct Clock {
@@ -27,12 +32,12 @@ struct Clock {
     hand: usize,
 }
 
-pub(super) fn start(frames: usize, options: &PolicyOptions) -> Box<dyn Policy> {
-    Box::new(Clock {
+pub(super) fn start(frames: usize, settings: &Settings) -> Result<Box<dyn Policy>, BadSetting> {
+    Ok(Box::new(Clock {
         rounds: vec![None; frames],
-        rounds_max: options.clock_rounds,
+        rounds_max: settings.number(&INFO, "rounds", 1, u8::MAX)?,
         hand: 0,
-    })
+    }))
 }
 
 impl Policy for Clock {
@@ -126,17 +131,14 @@ mod tests {
     }
 
     fn pair(frames: usize, rounds: u8, naive_rounds: u8) -> [Box<dyn Policy>; 2] {
-        let options = PolicyOptions {
-            clock_rounds: rounds,
-            ..PolicyOptions::default()
-        };
+        let settings = Settings::new().with("rounds", rounds);
         let naive = Naive {
             pages: Vec::new(),
             last: None,
             frames: frames as u32,
             rounds_max: naive_rounds,
         };
-        [start(frames, &options), Box::new(naive)]
+        [start(frames, &settings).expect("a number"), Box::new(naive)]
     }
 
     #[test]
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_page_that_was_hit_gets_a_second_chance() {
-        let mut clock = start(3, &PolicyOptions::default());
+        let mut clock = start(3, &Settings::new()).expect("all defaults");
         for frame in 0..3 {
             clock.inserted(FrameId(frame), Lpn(frame), false);
         }

@@ -30,10 +30,10 @@
 use super::FrameId;
 use super::Policy;
 use super::PolicyInfo;
-use super::PolicyOptions;
 use super::distances::Stack;
 use super::list::Links;
 use super::list::List;
+use crate::settings::{BadSetting, Setting, Settings};
 use crate::units::Lpn;
 use crate::units::Nanos;
 use std::cmp::Ordering;
@@ -42,6 +42,18 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "fd-buffer",
     idea: "the oldest page of the clean or of the dirty pool, whose sizes follow costs",
     paper: "FDBuffer",
+    settings: &[
+        Setting {
+            name: "read_us",
+            default: "25",
+            what: "microseconds that it reckons for reading a page that is missing",
+        },
+        Setting {
+            name: "write_us",
+            default: "200",
+            what: "microseconds that it reckons for writing a dirty page out; as SLC flash in [SSDTradeoffs]",
+        },
+    ],
 };
 
 struct FdBuffer {
@@ -122,7 +134,15 @@ impl Histograms {
     }
 }
 
-pub(super) fn start(frames: usize, options: &PolicyOptions) -> Box<dyn Policy> {
+pub(super) fn start(frames: usize, settings: &Settings) -> Result<Box<dyn Policy>, BadSetting> {
+    let cost = |name| {
+        Ok(Nanos::from_micros(settings.number(
+            &INFO,
+            name,
+            0,
+            1 << 32,
+        )?))
+    };
     let side = || Side {
         list: List::EMPTY,
         stack: Stack::new(frames),
@@ -131,7 +151,7 @@ pub(super) fn start(frames: usize, options: &PolicyOptions) -> Box<dyn Policy> {
         at: Lpn(0),
         dirty: false,
     };
-    Box::new(FdBuffer {
+    Ok(Box::new(FdBuffer {
         links: Links::new(frames),
         sides: [side(), side()],
         pages: vec![nothing; frames],
@@ -139,9 +159,9 @@ pub(super) fn start(frames: usize, options: &PolicyOptions) -> Box<dyn Policy> {
         accesses: 0,
         target: frames / 2,
         limit: frames / 2,
-        read_cost: options.fd_read_cost,
-        write_cost: options.fd_write_cost,
-    })
+        read_cost: cost("read_us")?,
+        write_cost: cost("write_us")?,
+    }))
 }
 
 impl FdBuffer {

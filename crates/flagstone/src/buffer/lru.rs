@@ -7,15 +7,16 @@
 use super::FrameId;
 use super::Policy;
 use super::PolicyInfo;
-use super::PolicyOptions;
 use super::list::Links;
 use super::list::List;
+use crate::settings::{BadSetting, Settings};
 use crate::units::Lpn;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "lru",
     idea: "the least recently used page",
     paper: "-",
+    settings: &[],
 };
 
 struct Lru {
@@ -23,11 +24,11 @@ struct Lru {
     list: List,
 }
 
-pub(super) fn start(frames: usize, _: &PolicyOptions) -> Box<dyn Policy> {
-    Box::new(Lru {
+pub(super) fn start(frames: usize, _: &Settings) -> Result<Box<dyn Policy>, BadSetting> {
+    Ok(Box::new(Lru {
         links: Links::new(frames),
         list: List::EMPTY,
-    })
+    }))
 }
 
 impl Policy for Lru {
@@ -88,7 +89,10 @@ mod tests {
             is_wrong,
             ..Naive::default()
         };
-        [start(frames, &PolicyOptions::default()), Box::new(naive)]
+        [
+            start(frames, &Settings::new()).expect("all defaults"),
+            Box::new(naive),
+        ]
     }
 
     #[test]

@@ -15,10 +15,11 @@
 //! choice looks at one more frame for each one that is pinned or refused and comes first.
 //!
 //! ```
-//! use flagstone::buffer::{PolicyKind, PolicyOptions, Pool};
+//! use flagstone::buffer::{PolicyKind, Pool};
+//! use flagstone::settings::Settings;
 //! use flagstone::units::Lpn;
 //!
-//! let mut pool = Pool::new(2, PolicyKind::Lru, &PolicyOptions::default());
+//! let mut pool = Pool::new(2, PolicyKind::Lru, &Settings::new());
 //! pool.insert(Lpn(1), "one", false);
 //! pool.insert(Lpn(2), "two", true);
 //! assert_eq!(pool.get(Lpn(1), false), Some(&mut "one"));
@@ -49,8 +50,8 @@ mod clock;
 
 pub use pool::{Evictions, Pool, PoolStats};
 
+use crate::settings::{BadSetting, Configurable, Setting, Settings};
 use crate::units::Lpn;
-use crate::units::Nanos;
 use std::fmt;
 
 /// A frame: the slot of the pool that holds a page.
@@ -93,7 +94,7 @@ pub trait Policy {
 }
 
 /// A description of a policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct PolicyInfo {
     /// The name in commands and results; `-` becomes `_` in the file's name.
@@ -102,63 +103,17 @@ pub struct PolicyInfo {
     pub idea: &'static str,
     /// Key of the paper, see docs/papers.md; `-` for policies older than papers on flash.
     pub paper: &'static str,
+    /// Its settings.
+    pub settings: &'static [Setting],
 }
 
-/// Parameters of the policies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PolicyOptions {
-    /// CFLRU: the window, in percent of the frames.
-    pub cflru_window: u32,
-    /// CFDC: pages of a cluster, neighbours in logical address; 16 in public code, 64 elsewhere.
-    pub cfdc_cluster_pages: u32,
-    /// CFDC: the priority region, in percent of the frames.
-    pub cfdc_priority: u32,
-    /// Clock: the most rounds that a page can earn by hits. With 1 it is plain second chance.
-    pub clock_rounds: u8,
-    /// FD-buffer: the cost of reading a page that is missing.
-    pub fd_read_cost: Nanos,
-    /// FD-buffer: the cost of writing a dirty page out.
-    pub fd_write_cost: Nanos,
-}
-
-impl Default for PolicyOptions {
-    /// The values of public code; costs are those of SLC flash in \[SSDTradeoffs], table 1.
-    fn default() -> Self {
-        PolicyOptions {
-            cflru_window: 10,
-            cfdc_cluster_pages: 16,
-            cfdc_priority: 50,
-            clock_rounds: 5,
-            fd_read_cost: Nanos::from_micros(25),
-            fd_write_cost: Nanos::from_micros(200),
-        }
+impl Configurable for PolicyInfo {
+    fn name(&self) -> &'static str {
+        self.name
     }
-}
 
-impl PolicyOptions {
-    /// Whether the options make sense.
-    ///
-    /// # Errors
-    /// Names the option that does not, and the values that it may have.
-    pub fn check(&self) -> Result<(), String> {
-        for (name, percent) in [
-            ("cflru_window", self.cflru_window),
-            ("cfdc_priority", self.cfdc_priority),
-        ] {
-            if percent > 100 {
-                return Err(format!(
-                    "{name} is {percent} percent of the frames; use 0 to 100"
-                ));
-            }
-        }
-        if self.cfdc_cluster_pages == 0 {
-            return Err("cfdc_cluster_pages is 0; use at least 1, such as 16 or 64".into());
-        }
-        if self.clock_rounds == 0 {
-            return Err("clock_rounds is 0; use at least 1".into());
-        }
-        Ok(())
+    fn settings(&self) -> impl Iterator<Item = &'static Setting> {
+        self.settings.iter()
     }
 }
 
@@ -183,9 +138,17 @@ macro_rules! policies {
             }
 
             /// A policy for a pool of so many frames.
-            pub fn start(self, frames: usize, options: &PolicyOptions) -> Box<dyn Policy> {
+            ///
+            /// # Errors
+            /// A setting that it does not have, or a value that makes no sense.
+            pub fn start(
+                self,
+                frames: usize,
+                settings: &Settings,
+            ) -> Result<Box<dyn Policy>, BadSetting> {
+                settings.check(self.info())?;
                 match self {
-                    $(PolicyKind::$variant => $module::start(frames, options),)+
+                    $(PolicyKind::$variant => $module::start(frames, settings),)+
                 }
             }
         }

@@ -4,7 +4,7 @@
 use super::FrameId;
 use super::Policy;
 use super::PolicyKind;
-use super::PolicyOptions;
+use crate::settings::Settings;
 use crate::units::Lpn;
 use rustc_hash::FxHashMap;
 
@@ -125,10 +125,10 @@ impl<T> Pool<T> {
     /// An empty pool.
     ///
     /// # Panics
-    /// There are no frames, or [`PolicyOptions::check`] refuses the options.
-    pub fn new(frames: usize, kind: PolicyKind, options: &PolicyOptions) -> Pool<T> {
-        options.check().expect("options that were checked");
-        Pool::with_policy(frames, kind.start(frames, options))
+    /// There are no frames, or [`PolicyKind::start`] refuses the settings.
+    pub fn new(frames: usize, kind: PolicyKind, settings: &Settings) -> Pool<T> {
+        let policy = kind.start(frames, settings);
+        Pool::with_policy(frames, policy.expect("settings that were checked"))
     }
 
     pub(super) fn with_policy(frames: usize, policy: Box<dyn Policy>) -> Pool<T> {

@@ -4,7 +4,7 @@ use super::*;
 use crate::dice::Dice;
 
 fn pool(frames: usize, kind: PolicyKind) -> Pool<u32> {
-    Pool::new(frames, kind, &PolicyOptions::default())
+    Pool::new(frames, kind, &Settings::new())
 }
 
 /// An access of a caller that writes back; whether it was a hit.
@@ -35,24 +35,20 @@ fn names_are_found_and_differ() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
-    let good = PolicyOptions::default();
-    assert_eq!(good.check(), Ok(()));
-    let window = PolicyOptions {
-        cflru_window: 101,
-        ..good
+fn settings_that_make_no_sense_are_refused() {
+    let why = |kind: PolicyKind, name, value: u32| {
+        let started = kind.start(8, &Settings::new().with(name, value));
+        started
+            .err()
+            .map_or(String::new(), |error| error.to_string())
     };
-    assert!(window.check().unwrap_err().contains("cflru_window is 101"));
-    let cluster = PolicyOptions {
-        cfdc_cluster_pages: 0,
-        ..good
-    };
-    assert!(cluster.check().unwrap_err().contains("cfdc_cluster_pages"));
-    let rounds = PolicyOptions {
-        clock_rounds: 0,
-        ..good
-    };
-    assert!(rounds.check().unwrap_err().contains("clock_rounds"));
+    assert_eq!(why(PolicyKind::Cflru, "window", 100), "");
+    let use_these = "window of cflru is `101`: use a number from 0 to 100";
+    assert_eq!(why(PolicyKind::Cflru, "window", 101), use_these);
+    assert!(why(PolicyKind::Cfdc, "cluster_pages", 0).contains("from 1"));
+    assert!(why(PolicyKind::Clock, "rounds", 0).contains("from 1"));
+    assert!(why(PolicyKind::Clock, "window", 1).contains("use rounds"));
+    assert!(why(PolicyKind::Lru, "window", 1).contains("it has none"));
 }
 
 #[test]

@@ -113,6 +113,7 @@ impl Device {
         info.suits(flash.geometry(), &config)
             .map_err(DeviceError::Unsuitable)?;
         let format = info.format_on(flash.geometry(), options);
+        let format = format.map_err(|error| DeviceError::Unsuitable(error.0))?;
         let (mut ftl, mounted) = Ftl::mount(flash, config, format, now)?;
         let Recovered {
             protocol,

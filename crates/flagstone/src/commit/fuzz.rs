@@ -1,7 +1,7 @@
 //! For fuzzing: the parsers of the protocols, each behind a function of some bytes, which says
 //! whether any parser took them.
 
-use super::{flag_chain, mapping_log, records, shadow_log, zones};
+use super::{counted::zones, flag_chain, mapping_log, records, shadow_log};
 
 /// What a protocol keeps in a root.
 pub(crate) fn blob(bytes: &[u8]) -> bool {

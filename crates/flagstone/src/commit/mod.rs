@@ -1,10 +1,12 @@
 //! Commit protocols: what goes into a spare area, when a version counts, and what the collector may
-//! take. One file a protocol; this one holds what they share and the registry.
+//! take. One file a protocol, in a folder with the engine of its family; this one holds what all
+//! share and the registry.
 //!
 //! A protocol is part of the device: it sees spare areas and physical pages, and it never sees keys
 //! or nodes. It keeps its tables in memory and gets them back from flash alone. Every protocol file
 //! has the same order: header (paper, idea, cost, spare picture, invariants, recovery, departures),
-//! layout, `INFO`, the struct, `recover`, the five verbs, the collector's hooks, helpers, tests.
+//! layout, `INFO`, the struct, `recover`, the five verbs, the collector's hooks, helpers, tests. In
+//! most families the engine has the verbs and the hooks, and a file has its `Rule` in their place.
 //!
 //! [`Kind`] is the registry. A [`Device`] runs any of them:
 //!
@@ -35,47 +37,40 @@
 mod device;
 mod error;
 pub(crate) mod fuzz;
+mod info;
 mod live;
 mod options;
 
-// What several protocols share.
+// What several families share.
 mod active;
-mod cycle;
-mod numbers;
-mod flag_chain;
-mod mapping_log;
-mod shadow_log;
-mod zones;
-mod counted;
 #[cfg(test)]
 mod small_device;
 #[cfg(test)]
 mod tables;
 
-// A protocol each.
+// The control, and the families: each has an engine that its protocols share, and a file a
+// protocol.
 mod plain;
-mod aw;
-mod scc;
-mod bpcc;
-mod cfc;
-mod afc;
-mod mhl_d;
-mod mhl_m;
-mod lighttx;
-mod mixsl;
-mod g_mixsl;
+mod cyclic;
+mod flag_chain;
+mod mapping_log;
+mod counted;
+mod shadow_log;
 
 // Devices whose transactions share pages.
 mod records;
 
 pub use device::{Device, RequestStats};
 pub use error::DeviceError;
-pub use options::{Group, Options};
+pub use info::{Info, LOG_PER_HEAD};
+pub(crate) use options::LOG_HEADS;
+use options::{HEADS_MAX, heads};
+pub use options::{Mode, Options};
 pub(crate) use records::{Flaws, room_beside};
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
 
 use crate::ftl::{
-    Cause, Config, Format, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot, doubt_number,
+    Cause, Config, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot, doubt_number,
 };
 use crate::layout::Layout;
 use crate::nand::Geometry;
@@ -88,11 +83,11 @@ pub const LAYOUTS: &[Layout] = &[
     mapping_log::group_head::RECORD,
     mapping_log::group_entry::RECORD,
     mapping_log::log_blob::RECORD,
-    scc::tail::RECORD,
-    bpcc::tail::RECORD,
+    cyclic::link::RECORD,
+    cyclic::bpcc::back::RECORD,
     flag_chain::spare::RECORD,
     counted::count_record::RECORD,
-    zones::zone_blob::RECORD,
+    counted::zones::zone_blob::RECORD,
     shadow_log::tail::RECORD,
     shadow_log::record::log_page::RECORD,
     shadow_log::record::log_record::RECORD,
@@ -134,92 +129,6 @@ impl Isolation {
 impl fmt::Display for Isolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// In [`Format::logs`] of a protocol: a log for each of [`Options::heads`], in lanes.
-pub const LOG_PER_HEAD: u8 = u8::MAX;
-
-/// A description of a protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Info {
-    /// The name in commands, results and file names.
-    pub name: &'static str,
-    /// One line on how it commits.
-    pub idea: &'static str,
-    /// Key of the paper, see docs/papers.md.
-    pub paper: &'static str,
-    /// The section of the paper.
-    pub section: &'static str,
-    /// The loosest isolation that it supports.
-    pub isolation: Isolation,
-    /// Transactions that can be live at once on any device, if their number is bounded. For a given
-    /// device see [`Protocol::live_max`].
-    pub live_max: Option<u32>,
-    /// Whether pages are reprogrammed in place, which only SLC cells allow.
-    pub reprograms: bool,
-    /// Whether one transaction may write a page twice.
-    pub rewrites: bool,
-    /// Whether it keeps transactions apart at all; false for the control.
-    pub atomic: bool,
-    /// Whether the form that is printed in the paper loses data, so that there is a repaired form
-    /// beside it.
-    pub as_published: bool,
-    /// Further modes, by name.
-    pub modes: &'static [&'static str],
-    /// The format that it needs of the FTL. Its `logs` may be [`LOG_PER_HEAD`].
-    pub format: Format,
-}
-
-impl Info {
-    /// A protocol that keeps transactions apart, takes a page once in a transaction and one
-    /// transaction at a time, and needs nothing of the FTL. What differs is set in the fields.
-    pub const fn new(name: &'static str, idea: &'static str) -> Info {
-        Info {
-            name,
-            idea,
-            paper: "-",
-            section: "-",
-            isolation: Isolation::Strict,
-            live_max: None,
-            reprograms: false,
-            rewrites: false,
-            atomic: true,
-            as_published: false,
-            modes: &[],
-            format: Format::NONE,
-        }
-    }
-
-    /// The format that the protocol needs of the FTL on a given device.
-    pub fn format_on(&self, geometry: &Geometry, options: &Options) -> Format {
-        let logs = match self.format.logs {
-            LOG_PER_HEAD => (options.heads(geometry) as usize * mapping_log::LANES) as u8,
-            logs => logs,
-        };
-        Format {
-            logs,
-            ..self.format
-        }
-    }
-
-    /// Whether a device's cells and spare areas suit the protocol.
-    ///
-    /// # Errors
-    /// Says what does not.
-    pub fn suits(&self, geometry: &Geometry, config: &Config) -> Result<(), String> {
-        if self.reprograms && geometry.cell.programs_per_page() < 2 {
-            return Err(format!(
-                "{} sets commit flags by partial page programming, which {} cells do not allow; \
-                 use an SLC device with partial_programs of at least 2",
-                self.name, geometry.cell
-            ));
-        }
-        let format = self.format_on(geometry, &Options::default());
-        Ftl::capacity(geometry, config, &format)
-            .map(|_| ())
-            .map_err(|error| error.0)
     }
 }
 
@@ -478,7 +387,7 @@ pub(crate) fn table_bytes<K, V>(entries: usize) -> u64 {
 }
 
 macro_rules! protocols {
-    ($($(#[$doc:meta])* $variant:ident => $module:ident;)+) => {
+    ($($(#[$doc:meta])* $variant:ident => $($module:ident)::+;)+) => {
         /// The registry of commit protocols.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
@@ -493,7 +402,7 @@ macro_rules! protocols {
             /// Its description.
             pub const fn info(self) -> &'static Info {
                 match self {
-                    $(Kind::$variant => &$module::INFO,)+
+                    $(Kind::$variant => &$($module)::+::INFO,)+
                 }
             }
 
@@ -508,7 +417,7 @@ macro_rules! protocols {
                 options: &Options,
             ) -> Result<Recovered, FtlError> {
                 match self {
-                    $(Kind::$variant => $module::recover(ftl, mounted, options),)+
+                    $(Kind::$variant => $($module)::+::recover(ftl, mounted, options),)+
                 }
             }
         }
@@ -519,25 +428,25 @@ protocols! {
     /// No transactions: the control.
     Plain => plain;
     /// Atomic-Write.
-    Aw => aw;
+    Aw => mapping_log::aw;
     /// Simple cyclic commit: a closed ring of links is the commit.
-    Scc => scc;
+    Scc => cyclic::scc;
     /// Back pointer cyclic commit: back pointers pass over what was not committed.
-    Bpcc => bpcc;
+    Bpcc => cyclic::bpcc;
     /// Commit-based flag commit.
-    Cfc => cfc;
+    Cfc => flag_chain::cfc;
     /// Abort-based flag commit.
-    Afc => afc;
+    Afc => flag_chain::afc;
     /// Multi-head logging, metadata clustered.
-    MhlM => mhl_m;
+    MhlM => mapping_log::mhl_m;
     /// Multi-head logging, data clustered.
-    MhlD => mhl_d;
+    MhlD => counted::mhl_d;
     /// LightTx.
-    LightTx => lighttx;
+    LightTx => counted::lighttx;
     /// Shadow pages and a log on flash.
-    MixSl => mixsl;
+    MixSl => shadow_log::mixsl;
     /// MixSL with group commit.
-    GMixSl => g_mixsl;
+    GMixSl => shadow_log::g_mixsl;
 }
 
 impl Kind {
@@ -561,5 +470,49 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.info().name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nand::small;
+
+    /// Why a device does not start with these settings.
+    fn refused(kind: Kind, options: &Options) -> String {
+        let flash = Box::new(small::chip(small::GEOMETRY));
+        let opened = Device::open(flash, kind, Config::small(64, None), options, Nanos::ZERO);
+        opened
+            .err()
+            .map_or(String::new(), |error| error.to_string())
+    }
+
+    #[test]
+    fn settings_that_a_protocol_lacks_or_cannot_have_are_refused() {
+        let refused = |kind, name, value| refused(kind, &Options::default().with(name, value));
+        assert_eq!(refused(Kind::LightTx, "zone_blocks", "9"), "");
+        assert_eq!(
+            refused(Kind::LightTx, "log_heads", "2"),
+            "lighttx has no setting `log_heads`: use zone_blocks"
+        );
+        assert!(refused(Kind::Scc, "zone_blocks", "9").contains("it has none"));
+        assert!(refused(Kind::MhlM, "log_heads", "65").contains("from 0 to 64"));
+        assert!(refused(Kind::GMixSl, "group", "0").contains("from 1"));
+        assert_eq!(refused(Kind::GMixSl, "group", "page-full"), "");
+        assert!(refused(Kind::Cfc, "block_flags", "yes").contains("use true, false"));
+    }
+
+    #[test]
+    fn modes_are_settings_that_their_protocols_have() {
+        for &kind in Kind::ALL {
+            for (index, mode) in kind.info().modes.iter().enumerate() {
+                let settings = mode.settings.iter();
+                let options = settings.fold(Options::default(), |options, (name, value)| {
+                    options.with(name, value)
+                });
+                assert_eq!(options == Options::default(), index == 0, "{}", mode.name);
+                assert_eq!(refused(kind, &options), "", "{}", mode.name);
+            }
+        }
     }
 }

@@ -1,60 +1,58 @@
-//! Settings of commit protocols.
+//! What a user chooses about a commit protocol: its settings by name, and modes of campaigns.
 
+use super::Info;
 use crate::nand::Geometry;
-use crate::units::Nanos;
+use crate::settings::{BadSetting, Setting, Settings};
 
-/// When G-MixSL writes its log page (\[MixSL] §4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A mode by name, and the settings that make it.
+#[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub enum Group {
-    /// When so many transactions wait.
-    Count(u32),
-    /// When the records of the waiting transactions fill a page.
-    PageFull,
+pub struct Mode {
+    /// Its name.
+    pub name: &'static str,
+    /// Settings with their values; none for the default.
+    pub settings: &'static [(&'static str, &'static str)],
 }
 
 /// Variants of a protocol.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Options {
     /// Build the protocol as printed, without the repairs that its departures list.
     pub as_published: bool,
-    /// CFC and AFC: one flag for all pages of a transaction in a block (\[FlagCommit] §3.4).
-    pub block_flags: bool,
-    /// G-MixSL: how groups are formed.
-    pub group: Group,
-    /// G-MixSL: how long a commit waits for others.
-    pub group_timeout: Nanos,
-    /// LightTx, MHL-D: blocks set aside at a zone slide; 0 takes 1/64 of the device, and at least
-    /// what the planes and the collector need.
-    pub zone_blocks: u32,
-    /// MHL-D, MHL-M: log heads, at most [`Options::HEADS_MAX`]; 0 takes one a package, but at least
-    /// two.
-    pub log_heads: u32,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            as_published: false,
-            block_flags: true,
-            group: Group::Count(8),
-            group_timeout: Nanos::from_micros(2_000),
-            zone_blocks: 0,
-            log_heads: 0,
-        }
-    }
+    /// Settings that the protocol declares ([`Info::settings`]).
+    pub settings: Settings,
 }
 
 impl Options {
-    /// The most log heads that a device can have.
-    pub const HEADS_MAX: u32 = 64;
-
-    /// Log heads on a device: the setting, or one a package but at least two.
-    pub fn heads(&self, geometry: &Geometry) -> u32 {
-        match self.log_heads {
-            0 => geometry.packages().clamp(2, Options::HEADS_MAX),
-            heads => heads.min(Options::HEADS_MAX),
-        }
+    /// With one more setting.
+    pub fn with(mut self, name: &str, value: impl ToString) -> Options {
+        self.settings.set(name, value);
+        self
     }
+}
+
+/// The setting of protocols that have a log for each of several heads.
+pub(crate) const LOG_HEADS: Setting = Setting {
+    name: "log_heads",
+    default: "0",
+    what: "log heads, at most 64; 0 takes one a package, but at least two",
+};
+
+/// The most log heads that a device can have.
+pub(super) const HEADS_MAX: u32 = 64;
+
+/// Log heads on a device: the setting, or one a package but at least two.
+pub(super) fn heads(
+    info: &Info,
+    geometry: &Geometry,
+    options: &Options,
+) -> Result<u32, BadSetting> {
+    let heads = options
+        .settings
+        .number(info, LOG_HEADS.name, 0, HEADS_MAX)?;
+    Ok(match heads {
+        0 => geometry.packages().clamp(2, HEADS_MAX),
+        heads => heads,
+    })
 }

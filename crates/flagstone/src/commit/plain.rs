@@ -30,6 +30,7 @@ pub(super) const INFO: Info = Info {
     atomic: false,
     as_published: false,
     modes: &[],
+    settings: &[],
     format: Format {
         tail_bytes: 0,
         flag_bytes: 0,

@@ -1,7 +1,7 @@
 //! A small device and the clock of its only user, for the tests of protocols.
 
 use super::{Device, DeviceError, Kind, Options};
-use crate::ftl::{Config, VictimPolicy};
+use crate::ftl::Config;
 use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, small};
 use crate::units::{Lpn, Nanos, TxId};
 
@@ -15,6 +15,7 @@ pub(super) const PAGES: u32 = 104;
 pub(super) struct Small {
     kind: Kind,
     pub(super) options: Options,
+    config: Config,
     flash: Shared<PowerCut>,
     device: Option<Device>,
     pub(super) now: Nanos,
@@ -22,37 +23,35 @@ pub(super) struct Small {
 
 impl Small {
     pub(super) fn new(kind: Kind, options: Options) -> Small {
-        let chip = Small::chip();
-        Small::start(kind, options, PowerCut::new(chip)).expect("there is no cut")
-    }
-
-    fn chip() -> Chip {
-        small::chip(Geometry {
+        let chip = small::chip(Geometry {
             channels: 1,
             packages_per_channel: 2,
             blocks_per_plane: 32,
             pages_per_block: 5,
             cell: Cell::Mlc,
             ..small::GEOMETRY
-        })
+        });
+        Small::on(chip, Config::small(PAGES, Some(3)), kind, options)
     }
 
-    fn start(kind: Kind, options: Options, power: PowerCut) -> Result<Small, DeviceError> {
-        let config = Config {
-            over_provision: 0.0,
-            logical_pages: Some(PAGES),
-            gc_threshold: 0.0,
-            victims: VictimPolicy::Greedy,
-            static_wear_gap: Some(3),
-            copies_stay: false,
-            summary_pages: true,
-        };
+    /// A device on a chip, blank or not.
+    pub(super) fn on(chip: Chip, config: Config, kind: Kind, options: Options) -> Small {
+        let power = PowerCut::new(chip);
+        Small::start(kind, (config, options), power).expect("there is no cut")
+    }
+
+    fn start(
+        kind: Kind,
+        (config, options): (Config, Options),
+        power: PowerCut,
+    ) -> Result<Small, DeviceError> {
         let flash = Shared::new(power);
         let device = Device::open(Box::new(flash.clone()), kind, config, &options, Nanos::ZERO)?;
         device.check().expect("the books agree after recovery");
         Ok(Small {
             kind,
             options,
+            config,
             flash,
             now: device.recovered_at(),
             device: Some(device),
@@ -64,7 +63,7 @@ impl Small {
         self.device = None;
         let chip = self.flash.take().pull(EVERYTHING, false);
         let power = PowerCut::new(chip).arm(cut);
-        Small::start(self.kind, self.options, power).expect("recovery only reads")
+        Small::start(self.kind, (self.config, self.options), power).expect("recovery only reads")
     }
 
     /// Starts again after a power cut: the one that was armed, or one between two operations.
@@ -76,7 +75,8 @@ impl Small {
             false => power.pull(dice, false),
         };
         let power = PowerCut::new(chip);
-        let small = Small::start(self.kind, self.options, power).expect("there is no cut");
+        let small =
+            Small::start(self.kind, (self.config, self.options), power).expect("there is no cut");
         let operations = small.flash.look(PowerCut::issued);
         assert_eq!(operations, 0, "recovery only reads");
         small
@@ -139,6 +139,39 @@ impl Small {
             self.try_write(tx, at, value)?;
         }
         self.try_commit(tx)
+    }
+
+    /// Begins a transaction that writes a value to pages.
+    pub(super) fn open(&mut self, value: u8, pages: &[u32]) -> TxId {
+        self.try_open(value, pages)
+            .expect("the device takes the pages")
+    }
+
+    pub(super) fn try_open(&mut self, value: u8, pages: &[u32]) -> Result<TxId, DeviceError> {
+        let now = self.now;
+        let tx = self.device().begin(now)?;
+        for &at in pages {
+            self.try_write(tx, at, value)?;
+        }
+        Ok(tx)
+    }
+
+    /// Commits a transaction that writes a value to pages, and checks the device.
+    pub(super) fn set(&mut self, value: u8, pages: &[u32]) {
+        let tx = self.open(value, pages);
+        self.commit(tx);
+        self.check();
+    }
+
+    /// Rolls one back.
+    pub(super) fn roll_back(&mut self, value: u8, pages: &[u32]) {
+        let tx = self.open(value, pages);
+        self.abort(tx);
+    }
+
+    /// What the first pages hold.
+    pub(super) fn values(&mut self, pages: u32) -> Vec<u8> {
+        (0..pages).map(|at| self.value(at)).collect()
     }
 
     /// What a page holds: 0 if nothing.

@@ -2,8 +2,9 @@
 //! them, on a device of many planes on which copies take longer than a checkpoint.
 
 use super::{Device, DeviceError, Kind, Options};
-use crate::ftl::{Config, Header, Kind as PageKind, VictimPolicy};
+use crate::ftl::{Config, Header, Kind as PageKind};
 use crate::nand::{Cell, Chip, Flash, FlashError, Geometry, Read, Timing, small};
+use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -104,17 +105,10 @@ fn churn(kind: Kind, zone_blocks: u32) -> Result<Seen, DeviceError> {
         done: BTreeMap::new(),
         seen: Rc::clone(&seen),
     };
-    let config = Config {
-        over_provision: 0.0,
-        logical_pages: Some(PAGES),
-        gc_threshold: 0.0,
-        victims: VictimPolicy::Greedy,
-        static_wear_gap: Some(3),
-        copies_stay: false,
-        summary_pages: true,
-    };
+    let config = Config::small(PAGES, Some(3));
+    let settings = Settings::new().with("zone_blocks", zone_blocks);
     let options = Options {
-        zone_blocks,
+        settings: settings.keep_those_of(kind.info()),
         ..Options::default()
     };
     let mut device = Device::open(Box::new(flash), kind, config, &options, Nanos::ZERO)?;

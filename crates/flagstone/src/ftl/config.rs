@@ -41,6 +41,21 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// The settings of a small device: so many logical pages, no spare room, and no refinements.
+    pub(crate) const fn small(logical_pages: u32, static_wear_gap: Option<u32>) -> Config {
+        Config {
+            over_provision: 0.0,
+            logical_pages: Some(logical_pages),
+            gc_threshold: 0.0,
+            victims: VictimPolicy::Greedy,
+            static_wear_gap,
+            copies_stay: false,
+            summary_pages: true,
+        }
+    }
+}
+
 /// Settings that the owner of the pages needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

@@ -88,20 +88,12 @@ impl Ftl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ftl::{Config, Format, VictimPolicy};
+    use crate::ftl::{Config, Format};
     use crate::nand::{Flash, small};
     use crate::units::Nanos;
 
     fn ftl() -> Ftl {
-        let config = Config {
-            over_provision: 0.0,
-            logical_pages: Some(200),
-            gc_threshold: 0.0,
-            victims: VictimPolicy::Greedy,
-            static_wear_gap: None,
-            copies_stay: false,
-            summary_pages: true,
-        };
+        let config = Config::small(200, None);
         let format = Format {
             persist_map: true,
             ..Format::default()

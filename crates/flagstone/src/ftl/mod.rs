@@ -56,6 +56,7 @@ pub use write::{Stream, Written};
 
 use crate::layout::Layout;
 use crate::nand::{Addresses, Flash, FlashError, Geometry, Read};
+use crate::settings::BadSetting;
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 pub(crate) use collector::{collect, make_room, move_page};
 use meta::MetaArea;
@@ -93,6 +94,8 @@ pub enum FtlError {
     MetaFull,
     /// The flash holds something that this FTL does not write.
     Foreign(String),
+    /// A setting that its owner cannot have.
+    Setting(String),
 }
 
 impl fmt::Display for FtlError {
@@ -107,11 +110,18 @@ impl fmt::Display for FtlError {
             FtlError::Unreadable { at } => write!(f, "page {at} cannot be read"),
             FtlError::MetaFull => f.write_str("no block is left for mapping pages and logs"),
             FtlError::Foreign(what) => write!(f, "not a device of this format: {what}"),
+            FtlError::Setting(why) => f.write_str(why),
         }
     }
 }
 
 impl std::error::Error for FtlError {}
+
+impl From<BadSetting> for FtlError {
+    fn from(error: BadSetting) -> Self {
+        FtlError::Setting(error.0)
+    }
+}
 
 impl From<FlashError> for FtlError {
     fn from(error: FlashError) -> Self {

@@ -1,7 +1,7 @@
 //! A small device with a history. Golden images are made of it, and fuzzing damages it.
 
 use crate::commit::{Kind, Options};
-use crate::ftl::{Config, VictimPolicy};
+use crate::ftl::Config;
 use crate::host::{Host, HostConfig, HostError, Rid, Stack, Step};
 use crate::nand::{Cell, Chip, Contents, Geometry, Shared, Timing};
 use crate::page::SlotNo;
@@ -24,15 +24,7 @@ pub const TIMING: Timing = Timing {
 };
 
 /// How its FTL is set up.
-pub const DEVICE: Config = Config {
-    over_provision: 0.0,
-    logical_pages: Some(40),
-    gc_threshold: 0.0,
-    victims: VictimPolicy::Greedy,
-    static_wear_gap: Some(3),
-    copies_stay: false,
-    summary_pages: true,
-};
+pub const DEVICE: Config = Config::small(40, Some(3));
 
 /// How the database above it is set up: so few frames that pages go out before they are committed.
 pub fn host() -> HostConfig {

@@ -1,8 +1,9 @@
 //! Settings of a host, and the names of the stacks.
 
 use super::{HostError, flag_ex, log, wal};
-use crate::buffer::{PolicyKind, PolicyOptions};
+use crate::buffer::PolicyKind;
 use crate::commit::{Kind, RecordKind};
+use crate::settings::Settings;
 use crate::units::{Lpn, Nanos};
 use std::fmt;
 use std::str::FromStr;
@@ -33,6 +34,14 @@ impl Stack {
         match self {
             Stack::Force(_) => Granularity::Page,
             Stack::Wal | Stack::CfcEx | Stack::AfcEx => Granularity::Record,
+        }
+    }
+
+    /// The protocol of its device; what a device of records is filled under, too, is the control.
+    pub fn below(self) -> Kind {
+        match self {
+            Stack::Force(kind) => kind,
+            Stack::Wal | Stack::CfcEx | Stack::AfcEx => Kind::Plain,
         }
     }
 
@@ -91,8 +100,8 @@ pub struct HostConfig {
     pub frames: usize,
     /// The policy that chooses which page leaves the pool.
     pub policy: PolicyKind,
-    /// Settings of the policies.
-    pub policy_options: PolicyOptions,
+    /// Its settings.
+    pub policy_settings: Settings,
     /// The unit that is locked; nothing for the stack's default.
     pub granularity: Option<Granularity>,
     /// Whether a changed page is written at once, and not when it is evicted or committed.
@@ -161,7 +170,7 @@ impl Default for HostConfig {
         HostConfig {
             frames: 512,
             policy: PolicyKind::Lru,
-            policy_options: PolicyOptions::default(),
+            policy_settings: Settings::new(),
             granularity: None,
             write_through: false,
             log_pages: 1024,
@@ -197,7 +206,7 @@ impl HostConfig {
         if self.frames < 2 {
             return fail(format!("frames is {}, it must be at least 2", self.frames));
         }
-        if let Err(error) = self.policy_options.check() {
+        if let Err(error) = self.policy.start(2, &self.policy_settings) {
             return fail(error.to_string());
         }
         if !(2..=8).contains(&self.max_c) {

@@ -40,7 +40,7 @@ pub(super) struct Memory {
 impl Memory {
     pub(super) fn new(config: &HostConfig, page_bytes: usize, last_tx: TxId) -> Memory {
         Memory {
-            pool: Pool::new(config.frames, config.policy, &config.policy_options),
+            pool: Pool::new(config.frames, config.policy, &config.policy_settings),
             locks: LockTable::default(),
             txs: BTreeMap::new(),
             config: config.clone(),

@@ -2,7 +2,7 @@
 
 use super::{Granularity, Host, HostConfig, HostError, Rid, Stack, Step};
 use crate::commit::{DeviceError, Options};
-use crate::ftl::{Config, FtlError, VictimPolicy};
+use crate::ftl::{Config, FtlError};
 use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, small};
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeMap;
@@ -53,15 +53,7 @@ pub(super) fn chip(stack: Stack) -> Chip {
 }
 
 pub(super) fn device() -> Config {
-    Config {
-        over_provision: 0.0,
-        logical_pages: Some(LOGICAL),
-        gc_threshold: 0.0,
-        victims: VictimPolicy::Greedy,
-        static_wear_gap: Some(3),
-        copies_stay: false,
-        summary_pages: true,
-    }
+    Config::small(LOGICAL, Some(3))
 }
 
 /// A host whose flash survives it.

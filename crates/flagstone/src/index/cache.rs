@@ -7,14 +7,15 @@
 //! keep these up to date.
 
 use super::{IndexStats, Store, StoreError};
-use crate::buffer::{PolicyKind, PolicyOptions, Pool};
+use crate::buffer::{PolicyKind, Pool};
+use crate::settings::Settings;
 use crate::units::{Lpn, Nanos};
 
 /// Frames over a store.
 pub(crate) struct Cache {
     store: Box<dyn Store>,
     pool: Pool<Box<[u8]>>,
-    policy: (PolicyKind, PolicyOptions),
+    policy: (PolicyKind, Settings),
     page_bytes: usize,
     /// Buffers of frames that went, to be used again.
     spare: Vec<Box<[u8]>>,
@@ -26,7 +27,7 @@ impl Cache {
     pub(crate) fn new(
         store: Box<dyn Store>,
         frames: usize,
-        policy: (PolicyKind, PolicyOptions),
+        policy: (PolicyKind, Settings),
     ) -> Cache {
         Cache {
             page_bytes: store.page_bytes(),

@@ -161,20 +161,12 @@ impl Store for HostStore {
 mod tests {
     use super::*;
     use crate::commit::{Kind, Options};
-    use crate::ftl::{Config, VictimPolicy};
+    use crate::ftl::Config;
     use crate::host::{HostConfig, Stack};
     use crate::nand::{Cell, Geometry, small};
 
     fn store(stack: Stack) -> HostStore {
-        let config = Config {
-            over_provision: 0.0,
-            logical_pages: Some(128),
-            gc_threshold: 0.0,
-            victims: VictimPolicy::Greedy,
-            static_wear_gap: None,
-            copies_stay: false,
-            summary_pages: true,
-        };
+        let config = Config::small(128, None);
         let host = HostConfig {
             frames: 8,
             log_pages: 32,

@@ -59,17 +59,19 @@ pub mod sal;
 #[cfg(test)]
 mod model;
 
+pub use crate::settings::{Setting, Settings};
 pub use bucket::hash;
 pub use bytes::{ByteIndex, Limits};
 pub(crate) use cache::Cache;
 pub use device_store::DeviceStore;
 pub use host_store::HostStore;
 pub use recoverable::Recoverable;
-pub use settings::{COMMON, Setting, Settings};
+pub use settings::COMMON;
 pub use store::{MemStore, Store, StoreError};
 
 use crate::buffer::PoolStats;
 use crate::layout::Layout;
+use crate::settings::BadSetting;
 use crate::units::{Lpn, Nanos};
 use std::fmt;
 
@@ -227,6 +229,12 @@ impl fmt::Display for IndexError {
 }
 
 impl std::error::Error for IndexError {}
+
+impl From<BadSetting> for IndexError {
+    fn from(error: BadSetting) -> Self {
+        IndexError::Settings(error.0)
+    }
+}
 
 impl From<StoreError> for IndexError {
     fn from(error: StoreError) -> Self {

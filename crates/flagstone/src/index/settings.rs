@@ -1,20 +1,8 @@
-//! Settings of an index, by name. So an index with new settings is one new file, and the code that
-//! passes settings on does not change.
+//! The settings that every index has.
 
-use super::{IndexError, Info};
-use crate::buffer::{PolicyKind, PolicyOptions};
-
-/// A setting that an index has.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct Setting {
-    /// Its name.
-    pub name: &'static str,
-    /// Its default.
-    pub default: &'static str,
-    /// Its effect, and the values that it may have.
-    pub what: &'static str,
-}
+use super::Info;
+use crate::buffer::PolicyKind;
+use crate::settings::{BadSetting, Configurable, Setting, Settings};
 
 /// Settings that every index has.
 pub const COMMON: &[Setting] = &[
@@ -35,126 +23,22 @@ pub const COMMON: &[Setting] = &[
     },
 ];
 
-/// The settings that a user chose. All others have their defaults.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Settings {
-    given: Vec<(String, String)>,
+impl Configurable for Info {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn settings(&self) -> impl Iterator<Item = &'static Setting> {
+        COMMON.iter().chain(self.settings)
+    }
 }
 
 impl Settings {
-    /// All defaults.
-    pub fn new() -> Settings {
-        Settings::default()
-    }
-
-    /// The same with one more setting. It replaces an earlier one of the same name.
-    pub fn with(mut self, name: &str, value: impl ToString) -> Settings {
-        self.set(name, value);
-        self
-    }
-
-    /// Sets one.
-    pub fn set(&mut self, name: &str, value: impl ToString) {
-        let value = value.to_string();
-        match self.given.iter_mut().find(|(given, _)| given == name) {
-            Some(slot) => slot.1 = value,
-            None => self.given.push((name.to_string(), value)),
-        }
-    }
-
-    /// The settings that were given.
-    pub fn given(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.given
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-    }
-
-    /// Checks that an index has all settings that were given.
-    ///
-    /// # Errors
-    /// Names the setting that it does not have, and those that it has.
-    pub fn check(&self, info: &Info) -> Result<(), IndexError> {
-        let known = || COMMON.iter().chain(info.settings);
-        for (name, _) in &self.given {
-            if !known().any(|setting| setting.name == name) {
-                let names: Vec<&str> = known().map(|setting| setting.name).collect();
-                return Err(IndexError::Settings(format!(
-                    "{} has no setting `{name}`: use {}",
-                    info.name,
-                    names.join(", ")
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// The value of a setting, as text.
-    ///
-    /// # Panics
-    /// The index does not declare it.
-    pub fn text<'a>(&'a self, info: &'a Info, name: &str) -> &'a str {
-        if let Some((_, value)) = self.given.iter().find(|(given, _)| given == name) {
-            return value;
-        }
-        let setting = COMMON.iter().chain(info.settings).find(|s| s.name == name);
-        setting.expect("a setting that is declared").default
-    }
-
-    /// The value of a setting that is a number.
-    ///
-    /// # Errors
-    /// It is not one, or not within `least..=most`.
-    pub fn number<T>(&self, info: &Info, name: &str, least: T, most: T) -> Result<T, IndexError>
-    where
-        T: std::str::FromStr + PartialOrd + std::fmt::Display + Copy,
-    {
-        let text = self.text(info, name);
-        match text.parse::<T>() {
-            Ok(value) if (least..=most).contains(&value) => Ok(value),
-            _ => Err(IndexError::Settings(format!(
-                "{name} of {} is `{text}`: use a number from {least} to {most}",
-                info.name
-            ))),
-        }
-    }
-
-    /// The choice among several words.
-    ///
-    /// # Errors
-    /// It is none of them.
-    pub fn choice<T: Copy>(
-        &self,
-        info: &Info,
-        name: &str,
-        words: &[(&str, T)],
-    ) -> Result<T, IndexError> {
-        let text = self.text(info, name);
-        match words.iter().find(|(word, _)| *word == text) {
-            Some(&(_, value)) => Ok(value),
-            None => {
-                let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-                Err(IndexError::Settings(format!(
-                    "{name} of {} is `{text}`: use {}",
-                    info.name,
-                    words.join(", ")
-                )))
-            }
-        }
-    }
-
-    /// Whether a setting that is `true` or `false` is true.
-    ///
-    /// # Errors
-    /// It is neither.
-    pub fn flag(&self, info: &Info, name: &str) -> Result<bool, IndexError> {
-        self.choice(info, name, &[("true", true), ("false", false)])
-    }
-
     /// Bytes of memory.
     ///
     /// # Errors
     /// No number.
-    pub fn memory(&self, info: &Info) -> Result<u64, IndexError> {
+    pub fn memory(&self, info: &Info) -> Result<u64, BadSetting> {
         self.number(info, "memory", 0, 1 << 38)
     }
 
@@ -162,7 +46,7 @@ impl Settings {
     ///
     /// # Errors
     /// Not 1 to 8.
-    pub fn value_bytes(&self, info: &Info) -> Result<usize, IndexError> {
+    pub fn value_bytes(&self, info: &Info) -> Result<usize, BadSetting> {
         self.number(info, "value_bytes", 1, 8)
     }
 
@@ -170,12 +54,12 @@ impl Settings {
     ///
     /// # Errors
     /// No policy of this name.
-    pub fn buffer(&self, info: &Info) -> Result<(PolicyKind, PolicyOptions), IndexError> {
+    pub fn buffer(&self, info: &Info) -> Result<(PolicyKind, Settings), BadSetting> {
         let words: Vec<(&str, PolicyKind)> = PolicyKind::ALL
             .iter()
             .map(|&kind| (kind.info().name, kind))
             .collect();
         let kind = self.choice(info, "buffer", &words)?;
-        Ok((kind, PolicyOptions::default()))
+        Ok((kind, Settings::new()))
     }
 }

@@ -6,8 +6,9 @@ use crate::closed::{Closed, ClosedRecord, Past, Plan, Span};
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Sizes};
 use flagstone::buffer::PolicyKind;
-use flagstone::commit::{Group, Options};
+use flagstone::commit::Options;
 use flagstone::host::{Granularity, HostConfig, Stack};
+use flagstone::settings::Settings;
 use flagstone::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -213,12 +214,15 @@ impl ClosedRun {
         });
         host.check(stack)
             .map_err(|error| RunError::of("stack", error.to_string()))?;
-        let mut options = Options::default();
-        options.block_flags = self.block_flags;
-        options.group = match self.group {
-            0 => Group::PageFull,
-            count => Group::Count(count),
+        let group = match self.group {
+            0 => "page-full".to_string(),
+            count => count.to_string(),
         };
+        let settings = Settings::new()
+            .with("block_flags", self.block_flags)
+            .with("group", group);
+        let mut options = Options::default();
+        options.settings = settings.keep_those_of(stack.below().info());
         Ok(Closed {
             stack,
             options,

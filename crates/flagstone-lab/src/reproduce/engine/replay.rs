@@ -5,6 +5,7 @@ use crate::device::DeviceSpec;
 use crate::nearest::no_such;
 use crate::replay::{ReplayError, ReplayRecord, Setup, Source};
 use flagstone::commit::{Device, Isolation, Kind, Options};
+use flagstone::settings::{Configurable, Settings};
 use flagstone::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -101,10 +102,10 @@ impl ReplayRun {
         run.setup()?;
         // What a protocol does not look at makes no difference between runs.
         let kind = run.kind()?;
-        if !matches!(kind, Kind::LightTx | Kind::MhlD) {
+        if !kind.info().has("zone_blocks") {
             run.zone_blocks = 0;
         }
-        if !matches!(kind, Kind::MhlM | Kind::MhlD) {
+        if !kind.info().has("log_heads") {
             run.log_heads = 0;
         }
         Ok(run)
@@ -139,11 +140,14 @@ impl ReplayRun {
         {
             return Err(RunError::of("speedup", "speedup must be above 0"));
         }
+        let kind = self.kind()?;
+        let settings = Settings::new()
+            .with("zone_blocks", self.zone_blocks)
+            .with("log_heads", self.log_heads);
         let mut options = Options::default();
-        options.zone_blocks = self.zone_blocks;
-        options.log_heads = self.log_heads;
+        options.settings = settings.keep_those_of(kind.info());
         Ok(Setup {
-            kind: self.kind()?,
+            kind,
             options,
             device,
             isolation,

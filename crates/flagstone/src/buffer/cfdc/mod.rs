@@ -36,9 +36,9 @@ mod tests;
 use super::FrameId;
 use super::Policy;
 use super::PolicyInfo;
-use super::PolicyOptions;
 use super::list::Links;
 use super::list::List;
+use crate::settings::{BadSetting, Setting, Settings};
 use crate::units::Lpn;
 use clusters::Clusters;
 
@@ -46,6 +46,18 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "cfdc",
     idea: "the oldest clean page outside the working region, else a page of the cheapest cluster",
     paper: "CFDC",
+    settings: &[
+        Setting {
+            name: "cluster_pages",
+            default: "16",
+            what: "pages of a cluster, neighbours in logical address; 16 in public code, 64 elsewhere",
+        },
+        Setting {
+            name: "priority",
+            default: "50",
+            what: "the priority region, in percent of the frames",
+        },
+    ],
 };
 
 struct Cfdc {
@@ -72,26 +84,27 @@ enum Place {
     Cluster,
 }
 
-pub(super) fn start(frames: usize, options: &PolicyOptions) -> Box<dyn Policy> {
-    Box::new(Cfdc::new(frames, options))
+pub(super) fn start(frames: usize, settings: &Settings) -> Result<Box<dyn Policy>, BadSetting> {
+    Ok(Box::new(Cfdc::new(frames, settings)?))
 }
 
 impl Cfdc {
-    fn new(frames: usize, options: &PolicyOptions) -> Cfdc {
-        let priority = frames * options.cfdc_priority as usize / 100;
+    fn new(frames: usize, settings: &Settings) -> Result<Cfdc, BadSetting> {
+        let priority = frames * settings.number(&INFO, "priority", 0, 100)? / 100;
+        let cluster_pages = settings.number(&INFO, "cluster_pages", 1, u32::MAX)?;
         let nothing = Page {
             at: Lpn(0),
             dirty: false,
             place: Place::Nowhere,
         };
-        Cfdc {
+        Ok(Cfdc {
             links: Links::new(frames),
             working: List::EMPTY,
             working_max: (frames - priority).max(1),
             clean: List::EMPTY,
-            clusters: Clusters::new(frames, options.cfdc_cluster_pages),
+            clusters: Clusters::new(frames, cluster_pages),
             pages: vec![nothing; frames],
-        }
+        })
     }
 
     /// The page comes to the young end of the working region, whose oldest page makes room.

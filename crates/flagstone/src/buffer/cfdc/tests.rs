@@ -29,15 +29,15 @@ struct Naive {
 }
 
 impl Naive {
-    fn new(frames: usize, options: &PolicyOptions, wrong: Wrong) -> Naive {
-        let priority = frames * options.cfdc_priority as usize / 100;
+    fn new(frames: usize, (cluster_pages, priority): (u32, usize), wrong: Wrong) -> Naive {
+        let priority = frames * priority / 100;
         Naive {
             working: Vec::new(),
             clean: Vec::new(),
             clusters: BTreeMap::new(),
             pages: BTreeMap::new(),
             working_max: (frames - priority).max(1),
-            cluster_pages: options.cfdc_cluster_pages,
+            cluster_pages,
             time: 0,
             wrong,
         }
@@ -146,38 +146,35 @@ impl Policy for Naive {
     }
 }
 
-fn options(cluster_pages: u32, priority: u32) -> PolicyOptions {
-    PolicyOptions {
-        cfdc_cluster_pages: cluster_pages,
-        cfdc_priority: priority,
-        ..PolicyOptions::default()
-    }
+fn settings((cluster_pages, priority): (u32, usize)) -> Settings {
+    let settings = Settings::new().with("cluster_pages", cluster_pages);
+    settings.with("priority", priority)
 }
 
-fn pair(frames: usize, options: PolicyOptions, wrong: Wrong) -> [Box<dyn Policy>; 2] {
-    let naive = Naive::new(frames, &options, wrong);
-    [start(frames, &options), Box::new(naive)]
+fn pair(frames: usize, of: (u32, usize), wrong: Wrong) -> [Box<dyn Policy>; 2] {
+    let naive = Naive::new(frames, of, wrong);
+    let cfdc = start(frames, &settings(of)).expect("numbers");
+    [cfdc, Box::new(naive)]
 }
 
 #[test]
 fn it_chooses_as_a_search_over_all_clusters() {
-    for (cluster_pages, priority) in [(16, 50), (64, 50), (4, 90), (1, 100), (16, 0)] {
-        let options = options(cluster_pages, priority);
-        history::assert_same(&|frames| pair(frames, options, Wrong::Nothing));
+    for of in [(16, 50), (64, 50), (4, 90), (1, 100), (16, 0)] {
+        history::assert_same(&|frames| pair(frames, of, Wrong::Nothing));
     }
 }
 
 #[test]
 fn wrong_models_are_found_out_d3() {
     for wrong in [Wrong::Ipd, Wrong::Drain, Wrong::Promotion] {
-        history::assert_different(&|frames| pair(frames, options(16, 90), wrong));
+        history::assert_different(&|frames| pair(frames, (16, 90), wrong));
     }
 }
 
 /// A pool of 100 frames with one in the working region: what comes in is demoted by what follows.
 /// Frames have the numbers of their pages.
 fn filled(dirty: &[u32]) -> Cfdc {
-    let mut cfdc = Cfdc::new(100, &options(16, 99));
+    let mut cfdc = Cfdc::new(100, &settings((16, 99))).expect("numbers");
     for &page in dirty {
         cfdc.inserted(FrameId(page), Lpn(page), true);
     }

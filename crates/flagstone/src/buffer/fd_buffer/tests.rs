@@ -2,6 +2,7 @@
 
 use super::super::history;
 use super::*;
+use crate::buffer::{PolicyKind, Pool};
 use crate::dice::Dice;
 use std::collections::BTreeMap;
 
@@ -159,10 +160,12 @@ impl Policy for Naive {
 }
 
 fn pair(frames: usize, is_wrong: bool) -> [Box<dyn Policy>; 2] {
-    let options = PolicyOptions::default();
-    let costs = (options.fd_read_cost.0, options.fd_write_cost.0);
+    let costs = (Nanos::from_micros(25).0, Nanos::from_micros(200).0);
     let naive = Naive::new(frames, costs, is_wrong);
-    [start(frames, &options), Box::new(naive)]
+    [
+        start(frames, &Settings::new()).expect("all defaults"),
+        Box::new(naive),
+    ]
 }
 
 #[test]
@@ -198,7 +201,7 @@ fn d1_the_target_follows_the_asymmetry_of_the_device() {
 #[test]
 fn d2_a_pool_of_writes_grows_and_one_of_reads_shrinks() {
     let run = |write: bool| {
-        let mut pool = super::super::Pool::with_policy(64, start(64, &PolicyOptions::default()));
+        let mut pool = Pool::new(64, PolicyKind::FdBuffer, &Settings::new());
         let mut dice = Dice(5);
         for _ in 0..20_000 {
             // Sixty pages that are written, or read; and now and then one of many of the other

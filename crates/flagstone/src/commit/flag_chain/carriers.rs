@@ -20,32 +20,26 @@ struct Carried {
 
 /// Pages that carry the flag of another page.
 #[derive(Debug, Clone, Default)]
-pub(in crate::commit) struct Carriers {
+pub(super) struct Carriers {
     of_target: FxHashMap<Ppn, Ppn>,
     carriers: FxHashMap<Ppn, Carried>,
 }
 
 impl Carriers {
     /// `carrier`, which is live, carries the flag of `target` from now on.
-    pub(in crate::commit) fn insert(
-        &mut self,
-        ftl: &mut Ftl,
-        target: Ppn,
-        carrier: Ppn,
-        current: bool,
-    ) {
+    pub(super) fn insert(&mut self, ftl: &mut Ftl, target: Ppn, carrier: Ppn, current: bool) {
         self.target_erased(ftl, target);
         self.of_target.insert(target, carrier);
         self.carriers.insert(carrier, Carried { target, current });
     }
 
     /// Whether a page's flag is carried by another one.
-    pub(in crate::commit) fn has(&self, target: Ppn) -> bool {
+    pub(super) fn has(&self, target: Ppn) -> bool {
         self.of_target.contains_key(&target)
     }
 
     /// Nobody needs the version at `at` any more. It is dropped, unless it carries a flag.
-    pub(in crate::commit) fn retire(&mut self, ftl: &mut Ftl, at: Ppn) {
+    pub(super) fn retire(&mut self, ftl: &mut Ftl, at: Ppn) {
         match self.carriers.get_mut(&at) {
             Some(carried) => carried.current = false,
             None => ftl.kill(at),
@@ -53,7 +47,7 @@ impl Carriers {
     }
 
     /// The collector has copied a page.
-    pub(in crate::commit) fn moved(&mut self, from: Ppn, to: Ppn) {
+    pub(super) fn moved(&mut self, from: Ppn, to: Ppn) {
         if !self.carriers.is_empty()
             && let Some(carried) = self.carriers.remove(&from)
         {
@@ -63,7 +57,7 @@ impl Carriers {
     }
 
     /// A page is gone, and with it the need to carry its flag.
-    pub(in crate::commit) fn target_erased(&mut self, ftl: &mut Ftl, target: Ppn) {
+    pub(super) fn target_erased(&mut self, ftl: &mut Ftl, target: Ppn) {
         if !self.of_target.is_empty()
             && let Some(carrier) = self.of_target.remove(&target)
         {
@@ -75,13 +69,13 @@ impl Carriers {
     }
 
     /// Bytes of both tables.
-    pub(in crate::commit) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         let entries = self.carriers.len();
         table_bytes::<Ppn, Ppn>(entries) + table_bytes::<Ppn, Carried>(entries)
     }
 
     /// Checks that the tables agree and that every carrier is kept.
-    pub(in crate::commit) fn check(&self, ftl: &Ftl) -> Result<(), String> {
+    pub(super) fn check(&self, ftl: &Ftl) -> Result<(), String> {
         for (carrier, carried) in &self.carriers {
             if self.of_target.get(&carried.target) != Some(carrier) || !ftl.is_live(*carrier) {
                 return Err(format!(
@@ -95,7 +89,7 @@ impl Carriers {
 }
 
 /// Programs a copy of `page` with another flag, linked to it.
-pub(in crate::commit) fn copy_in_place_of(
+pub(super) fn copy_in_place_of(
     ftl: &mut Ftl,
     now: Nanos,
     page: &Shadow,

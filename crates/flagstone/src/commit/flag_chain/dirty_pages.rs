@@ -2,7 +2,7 @@
 //! a transaction in progress has written. The mapping table holds the new version meanwhile.
 
 use crate::commit::{Found, table_bytes};
-use crate::ftl::{Ftl, Header, Slot};
+use crate::ftl::{Ftl, Slot};
 use crate::units::{Lpn, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
@@ -15,20 +15,14 @@ struct Row {
 
 /// The dirty page table.
 #[derive(Debug, Clone, Default)]
-pub(in crate::commit) struct DirtyPages {
+pub(super) struct DirtyPages {
     rows: FxHashMap<Lpn, Row>,
 }
 
 impl DirtyPages {
     /// A transaction has written a page to `slot`. The first time the committed version is kept;
     /// later the transaction's own older version is given back, which nobody needs any more.
-    pub(in crate::commit) fn write(
-        &mut self,
-        ftl: &mut Ftl,
-        tx: TxId,
-        at: Lpn,
-        slot: Slot,
-    ) -> Before {
+    pub(super) fn write(&mut self, ftl: &mut Ftl, tx: TxId, at: Lpn, slot: Slot) -> Before {
         let last = ftl.set_slot(at, slot);
         match self.rows.get(&at) {
             Some(row) => {
@@ -43,7 +37,7 @@ impl DirtyPages {
     }
 
     /// Where a transaction, or a reader of none, finds a page.
-    pub(in crate::commit) fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'static> {
+    pub(super) fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'static> {
         match self.rows.get(&at) {
             Some(row) if Some(row.tx) != tx => row.last.into(),
             _ => ftl.slot(at).into(),
@@ -51,25 +45,20 @@ impl DirtyPages {
     }
 
     /// The transaction that wrote the page has committed. Returns the version that is obsolete now.
-    pub(in crate::commit) fn commit(&mut self, at: Lpn) -> Option<Ppn> {
+    pub(super) fn commit(&mut self, at: Lpn) -> Option<Ppn> {
         self.rows.remove(&at).and_then(|row| row.last.ppn())
     }
 
     /// The transaction that wrote the page is rolled back: the last committed version is in the
     /// mapping table again. Returns the version that never was.
-    pub(in crate::commit) fn abort(&mut self, ftl: &mut Ftl, at: Lpn) -> Option<Ppn> {
+    pub(super) fn abort(&mut self, ftl: &mut Ftl, at: Lpn) -> Option<Ppn> {
         let row = self.rows.remove(&at)?;
         ftl.set_slot(at, row.last).ppn()
     }
 
     /// A page has a copy: whoever names the old place, the mapping table or a row, names the new
     /// one. Says whether anybody did.
-    pub(in crate::commit) fn moved(
-        &mut self,
-        ftl: &mut Ftl,
-        (lpn, from): (Lpn, Ppn),
-        slot: Slot,
-    ) -> bool {
+    pub(super) fn moved(&mut self, ftl: &mut Ftl, (lpn, from): (Lpn, Ppn), slot: Slot) -> bool {
         if ftl.slot(lpn).ppn() == Some(from) {
             ftl.set_slot(lpn, slot);
             return true;
@@ -83,24 +72,13 @@ impl DirtyPages {
         }
     }
 
-    /// [`DirtyPages::moved`] for a copy that the collector made.
-    pub(in crate::commit) fn relocated(
-        &mut self,
-        ftl: &mut Ftl,
-        header: &Header,
-        from: Ppn,
-        to: Ppn,
-    ) {
-        self.moved(ftl, (header.lpn, from), Slot::of(header.kind, to));
-    }
-
     /// Bytes of the table.
-    pub(in crate::commit) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         table_bytes::<Lpn, Row>(self.rows.len())
     }
 
     /// Checks that every row is of a transaction in progress and that both versions are kept.
-    pub(in crate::commit) fn check(
+    pub(super) fn check(
         &self,
         ftl: &Ftl,
         in_progress: impl Fn(TxId) -> bool,
@@ -123,7 +101,7 @@ impl DirtyPages {
 
 /// What a write replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::commit) enum Before {
+pub(super) enum Before {
     /// The last committed version, or nothing; it is in the table now.
     Committed,
     /// A version that the same transaction wrote.

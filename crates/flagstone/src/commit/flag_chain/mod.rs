@@ -1,4 +1,4 @@
-//! What CFC and AFC share: pages of a transaction that name each other in their spare areas, each
+//! The engine of CFC and AFC: pages of a transaction that name each other in their spare areas, each
 //! with a flag that is reprogrammed in place.
 //!
 //! ```text
@@ -12,22 +12,30 @@
 //! target never finds another one ([`Link`]). What a copy keeps is the *version*: the write
 //! sequence of the program that it is a copy of.
 
+pub(super) mod afc;
 #[cfg(test)]
-pub(super) mod bench;
+mod bench;
 mod carriers;
+pub(super) mod cfc;
 mod dirty_pages;
+mod pages;
 mod scan;
+#[cfg(test)]
+mod tests;
 mod waits;
 
-pub(super) use carriers::{Carriers, copy_in_place_of};
-pub(super) use dirty_pages::{Before, DirtyPages};
-pub(super) use scan::{Found, NO_UNIT, Units, is_before, scan};
-pub(super) use waits::Waits;
+use carriers::{Carriers, copy_in_place_of};
+use dirty_pages::{Before, DirtyPages};
+use pages::Pages;
+use scan::{Found, NO_UNIT, Units, is_before, scan};
+use waits::Waits;
 
-use crate::ftl::{BlockState, Cause, Ftl, FtlError, Header, Kind, TAIL_BYTES_MAX, header};
+use super::{Info, Isolation, Mode};
+use crate::ftl::{BlockState, Cause, Format, Ftl, FtlError, Header, Kind, TAIL_BYTES_MAX, header};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::nand::FlashError;
+use crate::settings::Setting;
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 
 layout! {
@@ -44,6 +52,44 @@ layout! {
 
 /// Bytes of the flag, at the end of the tail.
 pub(super) const FLAG_BYTES: usize = spare::FLAG.end - spare::FLAG.start;
+
+const BLOCK_FLAGS: Setting = Setting {
+    name: "block_flags",
+    default: "true",
+    what: "one flag for all pages of a transaction in a block ([FlagCommit] §3.4), or one a page",
+};
+
+/// What both protocols say of themselves, but for name, idea and section.
+const INFO: Info = Info {
+    name: "",
+    idea: "",
+    paper: "FlagCommit",
+    section: "",
+    isolation: Isolation::NoPageConflict,
+    live_max: None,
+    reprograms: true,
+    rewrites: true,
+    atomic: true,
+    as_published: true,
+    modes: &[
+        Mode {
+            name: "block-flags",
+            settings: &[],
+        },
+        Mode {
+            name: "page-flags",
+            settings: &[(BLOCK_FLAGS.name, "false")],
+        },
+    ],
+    settings: &[BLOCK_FLAGS],
+    format: Format {
+        tail_bytes: spare::SIZE,
+        flag_bytes: FLAG_BYTES,
+        persist_map: false,
+        logs: 0,
+        zoned: false,
+    },
+};
 
 /// A page by its place and the program that put it there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,35 +237,4 @@ pub(super) fn read_tail(bytes: &[u8]) {
             ..tail
         }
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tail_has_these_bytes_and_comes_back() {
-        let mut bytes = [0; spare::SIZE];
-        let tail = Tail {
-            version: 0x0605_0403_0201,
-            xid: TxId(0x0c0b_0a09_0807),
-            link: Some(Link::to(Ppn(0x100f_0e0d), 0xaaaa_1413_1211)),
-            born: 0x15,
-            flag: 0x15,
-        };
-        tail.emit(&mut bytes);
-        let mut right: Vec<u8> = (1..=0x15).collect();
-        right.push(0x15);
-        assert_eq!(bytes.as_slice(), right);
-        assert_eq!(Tail::parse(&bytes), tail);
-        let first = Tail { link: None, ..tail };
-        first.emit(&mut bytes);
-        assert_eq!(Tail::parse(&bytes), first);
-    }
-
-    #[test]
-    fn the_summary_of_a_64_page_block_fits_a_2_kib_page() {
-        let record = header::SIZE + spare::SIZE - FLAG_BYTES;
-        assert_eq!(record * 63, 2_016);
-    }
 }

@@ -7,20 +7,20 @@ use crate::units::{Nanos, TxId};
 use rustc_hash::FxHashMap;
 
 /// All shadow pages of a device, by place (S in the paper).
-pub(in crate::commit) struct Found {
-    pub(in crate::commit) pages: Vec<Shadow>,
+pub(super) struct Found {
+    pub(super) pages: Vec<Shadow>,
     /// When the last read was over.
-    pub(in crate::commit) done: Nanos,
+    pub(super) done: Nanos,
     /// When the scan was over and flags can be read, side by side.
     scanned: Nanos,
     /// The highest transaction identifier.
-    pub(in crate::commit) last_tx: TxId,
+    pub(super) last_tx: TxId,
     /// Whether a link is followed wherever it leads, as printed.
     trusted: bool,
 }
 
 /// Reads the spare areas of all data blocks.
-pub(in crate::commit) fn scan(ftl: &mut Ftl, now: Nanos, trusted: bool) -> Result<Found, FtlError> {
+pub(super) fn scan(ftl: &mut Ftl, now: Nanos, trusted: bool) -> Result<Found, FtlError> {
     let mut pages = Vec::new();
     let mut last_tx = TxId(0);
     let blocks = ftl.data_blocks();
@@ -43,7 +43,7 @@ pub(in crate::commit) fn scan(ftl: &mut Ftl, now: Nanos, trusted: bool) -> Resul
 
 impl Found {
     /// The page that a page's link leads to, if the link holds.
-    pub(in crate::commit) fn target(&self, page: usize) -> Option<usize> {
+    pub(super) fn target(&self, page: usize) -> Option<usize> {
         let from = &self.pages[page];
         let link = from.tail.link?;
         let target = self
@@ -57,12 +57,7 @@ impl Found {
 
     /// The flag of a page, read from the page itself unless the scan has already seen a flag that
     /// was changed. Summary pages do not hold flags.
-    pub(in crate::commit) fn flag(
-        &mut self,
-        ftl: &mut Ftl,
-        page: usize,
-        unset: u8,
-    ) -> Result<u8, FtlError> {
+    pub(super) fn flag(&mut self, ftl: &mut Ftl, page: usize, unset: u8) -> Result<u8, FtlError> {
         let page = &mut self.pages[page];
         if page.tail.flag == unset {
             let (read, done) = read_shadow(ftl, self.scanned, page.at, Cause::Recovery)?;
@@ -74,7 +69,7 @@ impl Found {
 
     /// Points the mapping table at the newest version of each logical page among those that count.
     /// Of copies it takes the oldest, so that a collection that was cut short leaves only rubbish.
-    pub(in crate::commit) fn map_newest(
+    pub(super) fn map_newest(
         &self,
         ftl: &mut Ftl,
         counts: impl Fn(usize) -> bool,
@@ -92,7 +87,7 @@ impl Found {
     }
 
     /// Gives blocks back of which no page is needed. Returns the pages in them.
-    pub(in crate::commit) fn release_rubbish(
+    pub(super) fn release_rubbish(
         &self,
         ftl: &mut Ftl,
         is_rubbish: impl Fn(usize) -> bool,
@@ -114,7 +109,7 @@ impl Found {
 
     /// Groups the pages into units, and finds which unit links to which.
     /// Pages for which `apart` holds are in none.
-    pub(in crate::commit) fn units(
+    pub(super) fn units(
         &self,
         ftl: &Ftl,
         block_flags: bool,
@@ -157,17 +152,17 @@ impl Found {
 }
 
 /// Whether one low half of a write sequence comes before another.
-pub(in crate::commit) fn is_before(a: u32, b: u32) -> bool {
+pub(super) fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
 /// The unit of a page that is in none.
-pub(in crate::commit) const NO_UNIT: u32 = u32::MAX;
+pub(super) const NO_UNIT: u32 = u32::MAX;
 
 /// Pages that share a flag, and the links among them.
-pub(in crate::commit) struct Units {
+pub(super) struct Units {
     /// The unit of each page.
-    pub(in crate::commit) of_page: Vec<u32>,
+    pub(super) of_page: Vec<u32>,
     /// The first page of each unit.
     first: Vec<u32>,
     /// From unit to unit, sorted.
@@ -176,22 +171,22 @@ pub(in crate::commit) struct Units {
 
 impl Units {
     /// How many there are.
-    pub(in crate::commit) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.first.len()
     }
 
     /// Links from unit to unit.
-    pub(in crate::commit) fn edges(&self) -> &[(u32, u32)] {
+    pub(super) fn edges(&self) -> &[(u32, u32)] {
         &self.edges
     }
 
     /// The first page of a unit.
-    pub(in crate::commit) fn first_page(&self, unit: u32) -> usize {
+    pub(super) fn first_page(&self, unit: u32) -> usize {
         self.first[unit as usize] as usize
     }
 
     /// The pages of a unit: all between its first and the last of that block that belong to it.
-    pub(in crate::commit) fn pages(
+    pub(super) fn pages(
         &self,
         unit: u32,
         pages_per_block: u32,
@@ -202,7 +197,7 @@ impl Units {
     }
 
     /// Units that no link leads to (U in the paper).
-    pub(in crate::commit) fn heads(&self) -> Vec<u32> {
+    pub(super) fn heads(&self) -> Vec<u32> {
         let mut linked = vec![false; self.len()];
         for &(_, to) in &self.edges {
             linked[to as usize] = true;
@@ -213,7 +208,7 @@ impl Units {
     }
 
     /// Every unit that a path of links leads to from those given, them included.
-    pub(in crate::commit) fn reach(&self, mut from: Vec<u32>) -> Vec<bool> {
+    pub(super) fn reach(&self, mut from: Vec<u32>) -> Vec<bool> {
         let mut reached = vec![false; self.len()];
         for &unit in &from {
             reached[unit as usize] = true;

@@ -14,7 +14,7 @@ const ERASES: usize = 64;
 /// Instants that later steps must not come before. Steps are not in the order of their instants, so
 /// nothing is forgotten because an instant has passed: there is a floor below which all is one.
 #[derive(Debug, Clone, Default)]
-pub(in crate::commit) struct Waits {
+pub(super) struct Waits {
     /// What ends up to here is not remembered, and waited for by all.
     floor: Nanos,
     /// The end of the last commit, of any.
@@ -37,12 +37,7 @@ struct Erase {
 
 impl Waits {
     /// A commit was begun that will be durable at `ack` and made pages of these blocks obsolete.
-    pub(in crate::commit) fn commit(
-        &mut self,
-        tx: TxId,
-        ack: Nanos,
-        blocks: impl Iterator<Item = Pbn>,
-    ) {
+    pub(super) fn commit(&mut self, tx: TxId, ack: Nanos, blocks: impl Iterator<Item = Pbn>) {
         self.acked = ack.max(self.acked);
         // Mostly the last.
         let place = self.acks.iter().rposition(|entry| entry.0 < tx);
@@ -68,14 +63,14 @@ impl Waits {
     }
 
     /// When the commit of a transaction is durable. Its pages are not copied as committed before.
-    pub(in crate::commit) fn ack_of(&self, tx: TxId) -> Nanos {
+    pub(super) fn ack_of(&self, tx: TxId) -> Nanos {
         let place = self.acks.binary_search_by_key(&tx, |entry| entry.0);
         place.map_or(self.floor, |place| self.acks[place].1)
     }
 
     /// When the commits of some transactions are durable, for who asks at `now`: no later than that
     /// if all are.
-    pub(in crate::commit) fn acks_of(&self, now: Nanos, xids: impl Iterator<Item = TxId>) -> Nanos {
+    pub(super) fn acks_of(&self, now: Nanos, xids: impl Iterator<Item = TxId>) -> Nanos {
         let all = self.acked.max(self.floor);
         if all <= now {
             return all;
@@ -85,7 +80,7 @@ impl Waits {
 
     /// The erase of a block was issued that held pages of these transactions; it will be done at
     /// `done`.
-    pub(in crate::commit) fn erase(&mut self, done: Nanos, xids: impl Iterator<Item = TxId>) {
+    pub(super) fn erase(&mut self, done: Nanos, xids: impl Iterator<Item = TxId>) {
         let xids = xids.collect();
         self.erases.push_back(Erase { done, xids });
         if self.erases.len() > ERASES {
@@ -97,7 +92,7 @@ impl Waits {
     /// What the erase of a block waits for that could be issued at `now`: the commits that made
     /// pages in it obsolete, and the erases in flight of other pages of the same transactions. A
     /// page whose erase did not land must find the chain above it unbroken.
-    pub(in crate::commit) fn before_erase(
+    pub(super) fn before_erase(
         &self,
         now: Nanos,
         victim: Pbn,

@@ -1,5 +1,5 @@
-//! The mapping log of Atomic-Write and MHL-M: a transaction commits by appending where its pages
-//! are.
+//! The engine of Atomic-Write and MHL-M: a transaction commits by appending to a log where its
+//! pages are.
 //!
 //! ```text
 //!   log page   | group 17 | T5 | 16 | part 0 of 1 | 2 | lpn 4 -> page 90 seq 31 | lpn 7 -> ... |
@@ -19,6 +19,9 @@
 //! checkpoint) and the logs start anew. A restart thus takes about an eighth longer than reading
 //! the table at the most.
 
+pub(super) mod aw;
+pub(super) mod mhl_m;
+mod protocol;
 #[cfg(test)]
 mod tests;
 

@@ -147,10 +147,7 @@ fn d2_a_trim_is_an_entry_without_a_page() {
 #[test]
 fn aw_takes_one_transaction_at_a_time_and_mhl_m_one_a_head() {
     for (kind, heads) in [(Kind::Aw, 1), (Kind::MhlM, 2), (Kind::MhlM, 3)] {
-        let options = Options {
-            log_heads: heads,
-            ..Options::default()
-        };
+        let options = Options::default().with("log_heads", heads);
         let mut small = Small::new(kind, options);
         let txs: Vec<_> = (0..heads).map(|_| small.begin()).collect();
         let now = small.now;
@@ -193,7 +190,7 @@ fn d4_a_group_whose_page_never_landed_is_absent_and_the_printed_form_believes_it
                 ..Options::default()
             };
             for (at, dice) in (0..60).flat_map(|at| (0..40).map(move |dice| (at, dice))) {
-                let mut small = Small::new(kind, options);
+                let mut small = Small::new(kind, options.clone());
                 small.put(&[(0, 1), (1, 1)]);
                 let mut small = small.arm(Cut {
                     at,

@@ -15,13 +15,11 @@
 //! flag of an aborted one waits (`D13`): for the FALSE flag that takes its place, or for the erases
 //! of all other entries.
 
-use super::book::{Book, Owned};
+use super::book::{self, Owned, Owners};
 use super::versions::Versions;
 use super::{Flaws, Member, RecordInfo, Verdicts};
-use crate::commit::table_bytes;
 use crate::ftl::{Cause, Ftl, FtlError, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
-use rustc_hash::FxHashMap;
 
 pub(super) const INFO: RecordInfo = RecordInfo {
     name: "afc-ex",
@@ -41,44 +39,40 @@ fn is_true(flag: u8) -> bool {
     (flag >> 4).count_ones() >= 2 && (flag & 0x0f).count_ones() < 2
 }
 
-/// The transaction table's entry; a transaction without one is committed, or has nothing on flash.
+/// A transaction without an entry is committed, or has nothing on flash.
+type Entry = book::Entry<State>;
+
 #[derive(Debug, Default)]
-struct Entry {
-    /// Where it has entries, in pages that are dead or not. Of one in progress, the first is at
-    /// `first`.
-    members: Vec<Member>,
+struct State {
     aborted: bool,
     /// The entry that is FALSE until commit; its block stays.
     first: Option<Member>,
-    /// When its pages and flags are durable, and when the first page is.
-    written: Nanos,
+    /// When the first page is durable.
     begun: Nanos,
     /// When the erases are durable that took entries of it.
     erased: Nanos,
 }
 
+/// The flag of an entry in a copy of its page.
+fn flag_of_copy(entry: Option<&Entry>) -> u8 {
+    match entry {
+        Some(entry) if entry.state.aborted => FALSE_AT_FIRST,
+        _ => TRUE,
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct AfcEx {
     flaws: Flaws,
-    table: FxHashMap<TxId, Entry>,
-    /// The entries of these.
-    book: Book,
+    owners: Owners<State>,
 }
 
 impl AfcEx {
     pub(super) fn new(ftl: &Ftl, flaws: Flaws) -> AfcEx {
         AfcEx {
             flaws,
-            table: FxHashMap::default(),
-            book: Book::new(ftl),
+            owners: Owners::new(ftl),
         }
-    }
-
-    fn note(&mut self, owned: Owned) -> &mut Entry {
-        self.book.note(owned);
-        let entry = self.table.entry(owned.tx).or_default();
-        entry.members.push(owned.member);
-        entry
     }
 }
 
@@ -92,32 +86,32 @@ impl Verdicts for AfcEx {
     }
 
     fn next(&self, tx: TxId) -> u8 {
-        match self.table.contains_key(&tx) {
+        match self.owners.table.contains_key(&tx) {
             true => TRUE,
             false => FALSE_AT_FIRST,
         }
     }
 
     fn earliest(&self, tx: TxId) -> Nanos {
-        match self.table.get(&tx) {
-            Some(entry) if !self.flaws.no_barrier => entry.begun,
+        match self.owners.table.get(&tx) {
+            Some(entry) if !self.flaws.no_barrier => entry.state.begun,
             _ => Nanos::ZERO,
         }
     }
 
     fn wrote(&mut self, ftl: &mut Ftl, tx: TxId, member: Member, done: Nanos) {
         let flag = self.next(tx);
-        let entry = self.note(Owned { tx, member, flag });
+        let entry = self.owners.note(Owned { tx, member, flag });
         entry.written = entry.written.max(done);
         if flag == FALSE_AT_FIRST {
-            entry.first = Some(member);
-            entry.begun = done;
+            entry.state.first = Some(member);
+            entry.state.begun = done;
             ftl.pin(ftl.geometry().block_of(member.at));
         }
     }
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        let Some(entry) = self.table.remove(&tx) else {
+        let Some(entry) = self.owners.table.remove(&tx) else {
             return Ok(now);
         };
         let barrier = match self.flaws.no_barrier {
@@ -125,22 +119,26 @@ impl Verdicts for AfcEx {
             false => ftl.sync(now, entry.written)?,
         };
         let mut done = barrier;
-        if let Some(first) = entry.first {
+        if let Some(first) = entry.state.first {
             ftl.unpin(ftl.geometry().block_of(first.at));
         }
         for member in entry.members {
-            if self.book.flag(member) == FALSE_AT_FIRST {
-                done = done.max(self.book.set(ftl, barrier, member, TRUE, Cause::Commit)?);
+            if self.owners.book.flag(member) == FALSE_AT_FIRST {
+                done = done.max(
+                    self.owners
+                        .book
+                        .set(ftl, barrier, member, TRUE, Cause::Commit)?,
+                );
             }
-            self.book.remove(member);
+            self.owners.book.remove(member);
         }
         ftl.sync(barrier, done)
     }
 
     fn abort(&mut self, ftl: &mut Ftl, tx: TxId) {
-        if let Some(entry) = self.table.get_mut(&tx) {
-            entry.aborted = true;
-            if let Some(first) = entry.first.take() {
+        if let Some(entry) = self.owners.table.get_mut(&tx) {
+            entry.state.aborted = true;
+            if let Some(first) = entry.state.first.take() {
                 ftl.unpin(ftl.geometry().block_of(first.at));
             }
         }
@@ -149,16 +147,13 @@ impl Verdicts for AfcEx {
     fn found(&mut self, _: TxId, members: &[Owned]) {
         if !members.iter().all(|owned| is_true(owned.flag)) {
             for &owned in members {
-                self.note(owned);
+                self.owners.note(owned);
             }
         }
     }
 
     fn flag_of_copy(&self, tx: TxId) -> u8 {
-        match self.table.get(&tx) {
-            Some(entry) if entry.aborted => FALSE_AT_FIRST,
-            _ => TRUE,
-        }
+        flag_of_copy(self.owners.table.get(&tx))
     }
 
     fn prepare(
@@ -169,24 +164,24 @@ impl Verdicts for AfcEx {
         _: &Versions,
     ) -> Result<Nanos, FtlError> {
         let mut done = now;
-        for tx in self.book.txs_in(victim) {
-            let entry = self.table.get_mut(&tx).expect("it is in the book");
-            if !entry.aborted || self.flaws.lose_flags {
+        for tx in self.owners.book.txs_in(victim) {
+            let entry = self.owners.table.get_mut(&tx).expect("it is in the book");
+            if !entry.state.aborted || self.flaws.lose_flags {
                 continue;
             }
             let left = entry.members.iter().copied();
-            let left = left.filter(|member| self.book.block_of(member.at) != victim);
-            let left: Vec<(Member, u8)> = left.map(|m| (m, self.book.flag(m))).collect();
+            let left = left.filter(|member| self.owners.book.block_of(member.at) != victim);
+            let left: Vec<(Member, u8)> = left.map(|m| (m, self.owners.book.flag(m))).collect();
             let says_so = left.iter().any(|&(_, flag)| !is_true(flag));
             let candidate = left.iter().find(|&&(_, flag)| flag == TRUE);
             let safe = match candidate {
                 _ if says_so => entry.written,
                 Some(&(member, _)) => {
-                    let set = self.book.set(ftl, now, member, FALSE, Cause::Gc)?;
+                    let set = self.owners.book.set(ftl, now, member, FALSE, Cause::Gc)?;
                     entry.written = entry.written.max(set);
                     set
                 }
-                None => entry.erased,
+                None => entry.state.erased,
             };
             if !self.flaws.issued_is_safe || candidate.is_some() && !says_so {
                 done = done.max(safe);
@@ -196,51 +191,46 @@ impl Verdicts for AfcEx {
     }
 
     fn relocated(&mut self, from: Ppn, to: &Written) {
-        let entries: Vec<Owned> = self.book.in_page(from).copied().collect();
-        for mut owned in entries {
-            owned.member = owned.member.copied_to(to);
-            owned.flag = self.flag_of_copy(owned.tx);
-            let entry = self.note(owned);
-            entry.written = entry.written.max(to.done);
-        }
+        self.owners.copied(from, to, flag_of_copy);
     }
 
     fn erased(&mut self, victim: Pbn, done: Nanos) {
-        for owned in self.book.erased(victim) {
-            let entry = self.table.get_mut(&owned.tx).expect("it is in the book");
-            entry.members.retain(|member| *member != owned.member);
-            entry.erased = entry.erased.max(done);
-            if entry.members.is_empty() {
-                self.table.remove(&owned.tx);
+        for tx in self.owners.erased(victim) {
+            if let Some(entry) = self.owners.table.get_mut(&tx) {
+                entry.state.erased = entry.state.erased.max(done);
+                if entry.members.is_empty() {
+                    self.owners.table.remove(&tx);
+                }
             }
         }
     }
 
     fn is_aborted(&self, tx: TxId) -> bool {
-        self.table.get(&tx).is_some_and(|entry| entry.aborted)
+        self.owners
+            .table
+            .get(&tx)
+            .is_some_and(|entry| entry.state.aborted)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
-        let members = self.table.values().map(|entry| entry.members.len());
-        let members = members.sum::<usize>() * size_of::<Member>();
-        let table = table_bytes::<TxId, Entry>(self.table.len());
-        vec![
-            ("transaction_table", table + members as u64),
-            ("entries_on_flash", self.book.bytes()),
-        ]
+        self.owners.memory()
     }
 
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        for (tx, entry) in &self.table {
+        for (tx, entry) in &self.owners.table {
             if entry.members.is_empty() {
                 return Err(format!("{tx} has no page"));
             }
-            let mut flags = entry.members.iter().map(|&member| self.book.flag(member));
+            let mut flags = entry
+                .members
+                .iter()
+                .map(|&member| self.owners.book.flag(member));
             if self.flaws == Flaws::default() && flags.all(|flag| flag == TRUE) {
                 return Err(format!("{tx} is not committed and no flag of it says so"));
             }
         }
-        self.book
-            .check(ftl, |owned| !self.table.contains_key(&owned.tx))
+        self.owners
+            .book
+            .check(ftl, |owned| !self.owners.table.contains_key(&owned.tx))
     }
 }

@@ -1,4 +1,5 @@
-//! Which transactions have entries on flash, where, and what their flags say. The lists of entries
+//! What CFC_ex and AFC_ex share: which transactions have entries on flash, where, and what their
+//! flags say. The lists of entries
 //! lie behind the pages' images and not in the summary of their block (D2); without this table the
 //! collector had to read each dead page before an erase, and look for the other pages (D11).
 //!
@@ -7,7 +8,7 @@
 use super::format::peek_entries;
 use super::{Member, spare};
 use crate::commit::table_bytes;
-use crate::ftl::{BlockState, Cause, Ftl, FtlError};
+use crate::ftl::{BlockState, Cause, Ftl, FtlError, Written};
 use crate::nand::Geometry;
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
@@ -140,6 +141,78 @@ impl Book {
             true => Ok(()),
             false => Err(format!("{kept} entries are in the table, {met} on flash")),
         }
+    }
+}
+
+/// The transaction table's entry.
+#[derive(Debug, Default)]
+pub(super) struct Entry<S> {
+    /// Where it has entries, in pages that are dead or not, until they are erased.
+    pub(super) members: Vec<Member>,
+    /// When its pages are durable, and its flags.
+    pub(super) written: Nanos,
+    /// What the protocol knows of it.
+    pub(super) state: S,
+}
+
+/// The transaction table, and the entries on flash of those that are in it.
+#[derive(Debug)]
+pub(super) struct Owners<S> {
+    pub(super) table: FxHashMap<TxId, Entry<S>>,
+    pub(super) book: Book,
+}
+
+impl<S: Default> Owners<S> {
+    pub(super) fn new(ftl: &Ftl) -> Owners<S> {
+        Owners {
+            table: FxHashMap::default(),
+            book: Book::new(ftl),
+        }
+    }
+
+    /// A transaction has an entry on flash.
+    pub(super) fn note(&mut self, owned: Owned) -> &mut Entry<S> {
+        self.book.note(owned);
+        let entry = self.table.entry(owned.tx).or_default();
+        entry.members.push(owned.member);
+        entry
+    }
+
+    /// A page has a copy, in which its entries have these flags.
+    pub(super) fn copied(
+        &mut self,
+        from: Ppn,
+        to: &Written,
+        flag: impl Fn(Option<&Entry<S>>) -> u8,
+    ) {
+        let entries: Vec<Owned> = self.book.in_page(from).copied().collect();
+        for mut owned in entries {
+            owned.member = owned.member.copied_to(to);
+            owned.flag = flag(self.table.get(&owned.tx));
+            let entry = self.note(owned);
+            entry.written = entry.written.max(to.done);
+        }
+    }
+
+    /// A block was erased. Returns whose entries are gone, one by one.
+    pub(super) fn erased(&mut self, victim: Pbn) -> Vec<TxId> {
+        let gone = self.book.erased(victim);
+        for owned in &gone {
+            let entry = self.table.get_mut(&owned.tx).expect("it is in the book");
+            entry.members.retain(|member| *member != owned.member);
+        }
+        gone.iter().map(|owned| owned.tx).collect()
+    }
+
+    /// Bytes of each structure in memory.
+    pub(super) fn memory(&self) -> Vec<(&'static str, u64)> {
+        let members = self.table.values().map(|entry| entry.members.len());
+        let members = members.sum::<usize>() * size_of::<Member>();
+        let table = table_bytes::<TxId, Entry<S>>(self.table.len());
+        vec![
+            ("transaction_table", table + members as u64),
+            ("entries_on_flash", self.book.bytes()),
+        ]
     }
 }
 

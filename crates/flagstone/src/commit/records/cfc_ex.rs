@@ -18,13 +18,11 @@
 //! A committed transaction whose flags are all TRUE is forgotten. A flag of it may still be in
 //! flight then, so the blocks with its entries are erased once all of them are durable (`D13`).
 
-use super::book::{Book, Deadlines, Owned};
+use super::book::{self, Deadlines, Owned, Owners};
 use super::versions::Versions;
 use super::{Flaws, Member, RecordInfo, Verdicts};
-use crate::commit::table_bytes;
 use crate::ftl::{Cause, Ftl, FtlError, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
-use rustc_hash::FxHashMap;
 
 pub(super) const INFO: RecordInfo = RecordInfo {
     name: "cfc-ex",
@@ -48,23 +46,21 @@ enum State {
     Committed,
 }
 
-/// The transaction table's entry. A transaction without one is committed and has no FALSE flag, or
-/// has nothing on flash.
-#[derive(Debug, Default)]
-struct Entry {
-    state: State,
-    /// Where it has entries, in pages that are dead or not, until they are erased.
-    members: Vec<Member>,
-    /// When its pages are durable, and its flags.
-    written: Nanos,
+/// A transaction without an entry is committed and has no FALSE flag, or has nothing on flash.
+type Entry = book::Entry<State>;
+
+/// The flag of an entry in a copy of its page.
+fn flag_of_copy(entry: Option<&Entry>) -> u8 {
+    match entry.map(|entry| entry.state) {
+        None | Some(State::Committed) => TRUE,
+        Some(_) => FALSE,
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct CfcEx {
     flaws: Flaws,
-    table: FxHashMap<TxId, Entry>,
-    /// The entries of these.
-    book: Book,
+    owners: Owners<State>,
     /// When the flags of forgotten transactions are durable that have entries in a block.
     kept: Deadlines,
 }
@@ -73,32 +69,25 @@ impl CfcEx {
     pub(super) fn new(ftl: &Ftl, flaws: Flaws) -> CfcEx {
         CfcEx {
             flaws,
-            table: FxHashMap::default(),
-            book: Book::new(ftl),
+            owners: Owners::new(ftl),
             kept: Deadlines::default(),
         }
     }
 
-    fn note(&mut self, owned: Owned) -> &mut Entry {
-        self.book.note(owned);
-        let entry = self.table.entry(owned.tx).or_default();
-        entry.members.push(owned.member);
-        entry
-    }
-
     /// Forgets a transaction that needs nothing any more.
     fn settle(&mut self, tx: TxId) {
-        let Some(entry) = self.table.get(&tx) else {
+        let Some(entry) = self.owners.table.get(&tx) else {
             return;
         };
-        let is_open = |member: &Member| self.book.flag(*member) == FALSE;
+        let is_open = |member: &Member| self.owners.book.flag(*member) == FALSE;
         let settled = entry.state == State::Committed && !entry.members.iter().any(is_open);
         if settled || entry.members.is_empty() {
-            let entry = self.table.remove(&tx).expect("looked up above");
+            let entry = self.owners.table.remove(&tx).expect("looked up above");
             for member in entry.members {
-                self.book.remove(member);
+                self.owners.book.remove(member);
                 if !self.flaws.issued_is_safe {
-                    self.kept.note(self.book.block_of(member.at), entry.written);
+                    self.kept
+                        .note(self.owners.book.block_of(member.at), entry.written);
                 }
             }
         }
@@ -113,8 +102,8 @@ impl CfcEx {
         (tx, victim): (TxId, Pbn),
         versions: &Versions,
     ) -> Result<Nanos, FtlError> {
-        let book = &self.book;
-        let entry = self.table.get_mut(&tx).expect("it is in the book");
+        let book = &self.owners.book;
+        let entry = self.owners.table.get_mut(&tx).expect("it is in the book");
         let (inside, outside): (Vec<Member>, Vec<Member>) =
             (entry.members.iter()).partition(|member| book.block_of(member.at) == victim);
         let is_live = |member: &&Member| ftl.is_live(member.at);
@@ -131,7 +120,7 @@ impl CfcEx {
         match heir {
             Some(heir) if !lost => {
                 let start = ftl.sync(now, entry.written)?;
-                let done = self.book.set(ftl, start, heir, TRUE, Cause::Gc)?;
+                let done = self.owners.book.set(ftl, start, heir, TRUE, Cause::Gc)?;
                 entry.written = entry.written.max(done);
                 Ok(done)
             }
@@ -164,12 +153,12 @@ impl Verdicts for CfcEx {
 
     fn wrote(&mut self, _: &mut Ftl, tx: TxId, member: Member, done: Nanos) {
         let flag = FALSE;
-        let entry = self.note(Owned { tx, member, flag });
+        let entry = self.owners.note(Owned { tx, member, flag });
         entry.written = entry.written.max(done);
     }
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        let Some(entry) = self.table.get_mut(&tx) else {
+        let Some(entry) = self.owners.table.get_mut(&tx) else {
             return Ok(now);
         };
         let barrier = match self.flaws.no_barrier {
@@ -177,13 +166,16 @@ impl Verdicts for CfcEx {
             false => ftl.sync(now, entry.written)?,
         };
         // The newest page that somebody may ask for; what a cut has torn is left alone (D8).
-        let is_open = |member: &&Member| self.book.flag(**member) == FALSE;
+        let is_open = |member: &&Member| self.owners.book.flag(**member) == FALSE;
         let is_live = |member: &&Member| ftl.is_live(member.at);
         let mut open = entry.members.iter().filter(is_open);
         let flagged = open.clone().rfind(is_live).or(open.next_back()).copied();
         let mut done = barrier;
         if let Some(member) = flagged {
-            done = self.book.set(ftl, barrier, member, TRUE, Cause::Commit)?;
+            done = self
+                .owners
+                .book
+                .set(ftl, barrier, member, TRUE, Cause::Commit)?;
         }
         entry.state = State::Committed;
         entry.written = entry.written.max(done);
@@ -192,26 +184,23 @@ impl Verdicts for CfcEx {
     }
 
     fn abort(&mut self, _: &mut Ftl, tx: TxId) {
-        if let Some(entry) = self.table.get_mut(&tx) {
+        if let Some(entry) = self.owners.table.get_mut(&tx) {
             entry.state = State::Aborted;
         }
     }
 
     fn found(&mut self, tx: TxId, members: &[Owned]) {
         for &owned in members {
-            self.note(owned);
+            self.owners.note(owned);
         }
         if members.iter().any(|owned| is_true(owned.flag)) {
-            self.table.get_mut(&tx).expect("just noted").state = State::Committed;
+            self.owners.table.get_mut(&tx).expect("just noted").state = State::Committed;
             self.settle(tx);
         }
     }
 
     fn flag_of_copy(&self, tx: TxId) -> u8 {
-        match self.table.get(&tx).map(|entry| entry.state) {
-            None | Some(State::Committed) => TRUE,
-            Some(_) => FALSE,
-        }
+        flag_of_copy(self.owners.table.get(&tx))
     }
 
     fn prepare(
@@ -222,8 +211,8 @@ impl Verdicts for CfcEx {
         versions: &Versions,
     ) -> Result<Nanos, FtlError> {
         let mut done = now.max(self.kept.get(victim));
-        for tx in self.book.txs_in(victim) {
-            if self.table[&tx].state == State::Committed {
+        for tx in self.owners.book.txs_in(victim) {
+            if self.owners.table[&tx].state == State::Committed {
                 done = done.max(self.hand_on(ftl, now, (tx, victim), versions)?);
             }
         }
@@ -231,49 +220,39 @@ impl Verdicts for CfcEx {
     }
 
     fn relocated(&mut self, from: Ppn, to: &Written) {
-        let entries: Vec<Owned> = self.book.in_page(from).copied().collect();
-        for mut owned in entries {
-            owned.member = owned.member.copied_to(to);
-            owned.flag = self.flag_of_copy(owned.tx);
-            let entry = self.note(owned);
-            entry.written = entry.written.max(to.done);
-        }
+        self.owners.copied(from, to, flag_of_copy);
     }
 
     fn erased(&mut self, victim: Pbn, _: Nanos) {
         self.kept.forget(victim);
-        let gone = self.book.erased(victim);
-        for owned in &gone {
-            let entry = self.table.get_mut(&owned.tx).expect("it is in the book");
-            entry.members.retain(|member| *member != owned.member);
-        }
-        for owned in gone {
-            self.settle(owned.tx);
+        for tx in self.owners.erased(victim) {
+            self.settle(tx);
         }
     }
 
     fn is_aborted(&self, tx: TxId) -> bool {
-        self.table
+        self.owners
+            .table
             .get(&tx)
             .is_some_and(|entry| entry.state == State::Aborted)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
-        let members = self.table.values().map(|entry| entry.members.len());
-        let members = members.sum::<usize>() * size_of::<Member>();
-        let table = table_bytes::<TxId, Entry>(self.table.len());
-        vec![
-            ("transaction_table", table + members as u64),
-            ("entries_on_flash", self.book.bytes()),
-            ("flags_in_flight", self.kept.bytes()),
-        ]
+        let mut all = self.owners.memory();
+        all.push(("flags_in_flight", self.kept.bytes()));
+        all
     }
 
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        for (tx, entry) in &self.table {
-            let flags = || entry.members.iter().map(|&member| self.book.flag(member));
+        for (tx, entry) in &self.owners.table {
+            let flags = || {
+                entry
+                    .members
+                    .iter()
+                    .map(|&member| self.owners.book.flag(member))
+            };
             let asked =
-                |member: &Member| ftl.is_live(member.at) && self.book.flag(*member) == FALSE;
+                |member: &Member| ftl.is_live(member.at) && self.owners.book.flag(*member) == FALSE;
             let wrong = match entry.state {
                 State::Committed => {
                     entry.members.iter().any(asked) && !flags().any(|flag| flag == TRUE)
@@ -285,8 +264,8 @@ impl Verdicts for CfcEx {
                 return Err(format!("{tx} is {state:?} and its flags do not say so"));
             }
         }
-        self.book.check(ftl, |owned| {
-            !self.table.contains_key(&owned.tx) && owned.flag != FALSE
+        self.owners.book.check(ftl, |owned| {
+            !self.owners.table.contains_key(&owned.tx) && owned.flag != FALSE
         })
     }
 }

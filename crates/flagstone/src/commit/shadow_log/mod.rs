@@ -1,10 +1,12 @@
-//! What MixSL and G-MixSL share: shadow pages that carry their transaction's identifier, and a log
-//! on flash that says which transactions count ([MixSL] §3).
+//! The engine of MixSL and G-MixSL: shadow pages that carry their transaction's identifier, and a
+//! log on flash that says which transactions count ([MixSL] §3).
 //!
 //! A transaction is *live* until it has ended, then it has committed or it is *aborted*; an aborted
 //! one is remembered until its last page is erased. All others whose pages are on flash have
 //! committed. That is what makes the log finite: a compaction writes the last identifier given out
 //! and those up to it that do not count.
+//!
+//! The protocols differ in when a log page is written: [`protocol::Rule`].
 //!
 //! Symbols     paper: XID, LBA, PBA       here: `TxId`, `Lpn`, `Ppn`
 //!             paper: transaction table, X-mapping table, direct mapping table
@@ -12,7 +14,10 @@
 //!             paper: XID-bitmap, PBA-bitmap      here: [`printed`]
 
 mod aborted;
+pub(super) mod g_mixsl;
+pub(super) mod mixsl;
 mod printed;
+mod protocol;
 pub(super) mod record;
 #[cfg(test)]
 mod table;
@@ -30,7 +35,7 @@ use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 pub(super) use aborted::compacted;
 use aborted::{Aborted, Watermark};
 use printed::Printed;
-pub(super) use record::{Record, records_per_page};
+use record::Record;
 use record::{emit_log_page, parse_log_page};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -55,6 +60,7 @@ pub(super) const INFO: Info = Info {
     atomic: true,
     as_published: true,
     modes: &[],
+    settings: &[],
     format: Format {
         tail_bytes: tail::SIZE,
         flag_bytes: 0,
@@ -220,11 +226,6 @@ impl ShadowLog {
         ftl.revive_mapped()?;
         ftl.finish_mount();
         Ok((this, done))
-    }
-
-    /// The highest identifier that is on flash.
-    pub(super) fn last_tx(&self) -> TxId {
-        self.last_tx
     }
 
     /// Whether the form as printed was asked for.
@@ -483,40 +484,6 @@ impl Owner for ShadowLog {
         self.erased = self.erased.max(done);
     }
 }
-
-/// Hands the collector's calls on to the [`ShadowLog`] in the field `log`.
-macro_rules! owner {
-    ($protocol:ty) => {
-        impl Owner for $protocol {
-            fn prepare(
-                &mut self,
-                ftl: &mut Ftl,
-                now: Nanos,
-                victim: Pbn,
-            ) -> Result<Nanos, FtlError> {
-                self.log.prepare(ftl, now, victim)
-            }
-
-            fn relocated(&mut self, ftl: &mut Ftl, head: &Header, from: Ppn, to: Written) {
-                self.log.relocated(ftl, head, from, to);
-            }
-
-            fn before_erase(
-                &mut self,
-                ftl: &mut Ftl,
-                now: Nanos,
-                victim: Pbn,
-            ) -> Result<Nanos, FtlError> {
-                self.log.before_erase(ftl, now, victim)
-            }
-
-            fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
-                self.log.erased(ftl, victim, done);
-            }
-        }
-    };
-}
-pub(super) use owner;
 
 fn parse_tail(bytes: &[u8]) -> (TxId, Ppn) {
     (

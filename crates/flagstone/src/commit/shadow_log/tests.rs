@@ -1,9 +1,9 @@
 //! MixSL and G-MixSL on a small device: what goes onto flash, and what comes back from it.
 
-use super::super::{Device, Group, Kind, Options};
+use super::super::{Device, Kind, Options};
 use super::record::{Record, emit_log_page, parse_log_page};
 use super::tail;
-use crate::ftl::{Cause, Config, Operation, VictimPolicy, header};
+use crate::ftl::{Cause, Config, Operation, header};
 use crate::layout::get;
 use crate::nand::{Cell, Chip, Geometry, PowerCut, Shared, Timing};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
@@ -28,15 +28,7 @@ const TIMING: Timing = Timing {
     transfer_ps_per_byte: 0,
 };
 
-const CONFIG: Config = Config {
-    over_provision: 0.0,
-    logical_pages: Some(12),
-    gc_threshold: 0.0,
-    victims: VictimPolicy::Greedy,
-    static_wear_gap: None,
-    copies_stay: false,
-    summary_pages: true,
-};
+const CONFIG: Config = Config::small(12, None);
 
 fn blank() -> Chip {
     Chip::new(GEOMETRY, TIMING, 64)
@@ -284,19 +276,16 @@ fn as_published_a_collection_reads_every_spare_area() {
     assert_eq!(bench.table("bitmaps"), 2 * u64::from(GEOMETRY.pages()) / 8);
 }
 
-fn group(group: Group) -> Bench {
-    let options = Options {
-        group,
-        group_timeout: Nanos::from_micros(5_000),
-        ..Options::default()
-    };
+fn group(group: &str) -> Bench {
+    let options = Options::default().with("group", group);
+    let options = options.with("group_timeout_us", 5_000);
     Bench::new(Kind::GMixSl, blank(), options)
 }
 
 // [MixSL] §4 (test): a fixed number of transactions
 #[test]
 fn a_group_shares_one_log_page_and_is_told_after_it() {
-    let mut bench = group(Group::Count(3));
+    let mut bench = group("3");
     let members: Vec<TxId> = (0..3).map(|_| bench.begin()).collect();
     for (page, &tx) in members.iter().enumerate() {
         bench.write(tx, page as u32, 9);
@@ -318,7 +307,7 @@ fn a_group_shares_one_log_page_and_is_told_after_it() {
 // [MixSL] §4 (test): as many as fill a page
 #[test]
 fn a_full_page_ends_a_group() {
-    let mut bench = group(Group::PageFull);
+    let mut bench = group("page-full");
     let fits = (64 - 2) / 7;
     let mut told = 0;
     for page in 0..fits {
@@ -336,7 +325,7 @@ fn a_full_page_ends_a_group() {
 // D6, D7
 #[test]
 fn a_group_ends_at_its_deadline_or_when_the_host_asks() {
-    let mut bench = group(Group::Count(50));
+    let mut bench = group("50");
     let (first, second) = (bench.begin(), bench.begin());
     bench.write(first, 0, 1);
     assert_eq!(bench.device.commit(bench.now, second), Ok(Some(bench.now)));

@@ -58,7 +58,7 @@ pub(super) const READ_AHEAD: Setting = Setting {
 
 /// Leaves that a range asks for at once.
 pub(super) fn read_ahead(settings: &Settings, info: &Info) -> Result<usize, IndexError> {
-    settings.number(info, READ_AHEAD.name, 1, 1 << 16)
+    Ok(settings.number(info, READ_AHEAD.name, 1, 1 << 16)?)
 }
 
 pub(super) const INFO: Info = Info {

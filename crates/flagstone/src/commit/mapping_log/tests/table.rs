@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
-use crate::ftl::{Config, Header, Kind as PageKind, VictimPolicy, header};
+use crate::ftl::{Config, Header, Kind as PageKind, header};
 use crate::nand::{Cell, Flash, Geometry, small};
 
 /// What became of a part of the group.
@@ -155,20 +155,10 @@ impl Facts {
                 Landed::Trim | Landed::Blank => {}
             }
         }
-        let config = Config {
-            over_provision: 0.0,
-            logical_pages: Some(16),
-            gc_threshold: 0.0,
-            victims: VictimPolicy::Greedy,
-            static_wear_gap: None,
-            copies_stay: false,
-            summary_pages: true,
-        };
-        let options = Options {
-            log_heads: 1,
-            ..Options::default()
-        };
+        let config = Config::small(16, None);
+        let options = Options::default().with("log_heads", 1);
         let format = Kind::Aw.info().format_on(&GEOMETRY, &options);
+        let format = format.expect("a number");
         let mounted = Ftl::mount(Box::new(chip), config, format, Nanos::ZERO);
         let (mut ftl, _) = mounted.expect("the device is blank but for these pages");
         for (page, old) in OLD.into_iter().enumerate() {

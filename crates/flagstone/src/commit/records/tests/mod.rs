@@ -8,7 +8,7 @@ mod table;
 
 use super::*;
 use crate::commit::DeviceError;
-use crate::ftl::{Config, VictimPolicy};
+use crate::ftl::Config;
 use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, small};
 use crate::page::Page;
 use std::collections::BTreeSet;
@@ -70,15 +70,7 @@ impl Bench {
     }
 
     fn config() -> Config {
-        Config {
-            over_provision: 0.0,
-            logical_pages: Some(PAGES),
-            gc_threshold: 0.0,
-            victims: VictimPolicy::Greedy,
-            static_wear_gap: Some(3),
-            copies_stay: false,
-            summary_pages: true,
-        }
+        Config::small(PAGES, Some(3))
     }
 
     /// Opens the device; nothing is resolved.

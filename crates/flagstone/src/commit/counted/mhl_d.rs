@@ -1,0 +1,151 @@
+//! Multi-head logging with data clustering (MHL-D).
+//!
+//! Paper       [LightTx] §4.1, where it is a baseline; its recovery and mapping persistence are
+//!             those of LightTx there.
+//! Idea        The flash is written as several logs side by side. A transaction is bound to the
+//!             head of one when it begins, so that its pages follow each other in it, and its last
+//!             page ends and counts it.
+//! Cost        k programs for k pages, one after the other on one plane: a transaction alone does
+//!             not use the planes side by side. Checkpoints and recovery as LightTx.
+//!
+//!   spare     | header: kind lpn seq | TxID 4 | count, 0 until the end 4 | TxVer 4 |
+//!   head h    | T5 | T5 | T5 end 3 | T9 | T9 end 2 | T12 | ...
+//!   root      | ckptVer | last TxID | Available blocks | Unavailable blocks |      super::zones
+//!
+//! Invariants  1 to 5 of [`super::lighttx`].
+//!             6. A head serves one transaction at a time, so that pages of others never come
+//!                between its pages as long as the zone has a block on the head's planes.
+//!
+//! Recovery    @A to @F of [`super::lighttx`]: the end flag is a count that is not 0.
+//!
+//! Departures  D1 to D5 of [`super::lighttx`] hold here from the start.
+//!             D6. The paper gives a head a package; a head takes the planes of its package block
+//!                 by block, which keeps their wear and their free space even.
+//!             D7. The transactions that find no head are refused; who drives the device waits.
+//!             D8. Where the zone has no block left on the head's planes, its pages go elsewhere.
+//!                 They are counted, not followed, so it does not matter where they are.
+
+use super::Rule;
+use crate::commit::{HEADS_MAX, Info, LOG_HEADS, Options, Recovered, heads};
+use crate::ftl::{Ftl, FtlError, Mounted, Stream};
+use std::collections::VecDeque;
+
+pub(in crate::commit) const INFO: Info = Info {
+    name: "mhl-d",
+    idea: "pages of a transaction follow each other in the log of its head; the last counts them",
+    section: "§4.1",
+    live_max: Some(HEADS_MAX),
+    settings: &[super::ZONE_BLOCKS, LOG_HEADS],
+    ..super::INFO
+};
+
+#[derive(Clone)]
+struct MhlD {
+    /// The plane that each head writes to.
+    heads: Vec<u32>,
+    /// Heads that serve no transaction, the longest idle first.
+    idle: VecDeque<u32>,
+}
+
+pub(in crate::commit) fn recover(
+    ftl: &mut Ftl,
+    mounted: Mounted,
+    options: &Options,
+) -> Result<Recovered, FtlError> {
+    let planes = ftl.geometry().planes();
+    let heads = heads(&INFO, ftl.geometry(), options)?.min(planes);
+    let rule = MhlD {
+        heads: (0..heads).map(|head| head * planes / heads).collect(),
+        idle: (0..heads).collect(),
+    };
+    super::recover(ftl, &mounted, (&INFO, options), (rule, (false, false)))
+}
+
+impl Rule for MhlD {
+    fn live_max(&self) -> Option<u32> {
+        Some(self.heads.len() as u32)
+    }
+
+    fn begin(&mut self) -> Option<u32> {
+        Some(self.idle.pop_front().expect("the device keeps to live_max"))
+    }
+
+    /// The one of its head, and the next of the head's planes once the block there is full.
+    fn plane(&mut self, ftl: &Ftl, head: Option<u32>) -> Option<u32> {
+        let (head, heads) = (head.expect("begin gave one"), self.heads.len() as u32);
+        let planes = ftl.geometry().planes();
+        let (first, end) = (head * planes / heads, (head + 1) * planes / heads);
+        let plane = &mut self.heads[head as usize];
+        if ftl.open_on(Stream::Host, *plane).is_none() {
+            *plane = if *plane + 1 < end { *plane + 1 } else { first };
+        }
+        Some(*plane)
+    }
+
+    fn end(&mut self, head: Option<u32>) {
+        self.idle.extend(head);
+    }
+
+    fn memory(&self) -> Option<(&'static str, u64)> {
+        Some(("heads", self.heads.len() as u64 * 8))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::commit::small_device::{NOTHING, Small};
+    use crate::commit::{DeviceError, Kind, Options};
+    use crate::units::{Lpn, Ppn};
+
+    #[test]
+    fn pages_of_a_transaction_follow_each_other_in_the_log_of_its_head() {
+        let mut small = Small::new(Kind::MhlD, Options::default());
+        let (a, b) = (small.begin(), small.begin());
+        for at in 0..4 {
+            small.write(a, at, 1);
+            small.write(b, 10 + at, 2);
+        }
+        small.commit(a);
+        small.commit(b);
+        for first in [0u32, 10] {
+            let page = |at: u32| small.device().ftl().slot(Lpn(first + at)).ppn();
+            let pages: Vec<Ppn> = (0..4).filter_map(page).collect();
+            let consecutive = pages.windows(2).all(|two| two[1].0 == two[0].0 + 1);
+            assert!(pages.len() == 4 && consecutive, "{pages:?}");
+        }
+        let mut small = small.restart(NOTHING);
+        assert_eq!([0, 3, 10, 13].map(|at| small.value(at)), [1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn d7_a_transaction_that_finds_no_head_is_refused() {
+        let mut small = Small::new(Kind::MhlD, Options::default());
+        let (a, _) = (small.begin(), small.begin());
+        let now = small.now;
+        let refused = small.device().begin(now);
+        assert!(matches!(
+            refused,
+            Err(DeviceError::TooManyLive { limit: 2, .. })
+        ));
+        small.commit(a);
+        small.begin();
+    }
+
+    #[test]
+    fn heads_keep_to_their_planes_and_survive_many_slides() {
+        let mut small = Small::new(Kind::MhlD, Options::default());
+        for i in 0..500u32 {
+            let tx = small.begin();
+            (0..i % 4).for_each(|n| small.write(tx, (i * 7 + n * 13) % 50, i as u8));
+            small.commit(tx);
+            if i % 50 == 0 {
+                small.check();
+            }
+        }
+        assert!(small.checkpoints() > 10 && small.device().stats().collections > 10);
+        let before: Vec<u8> = (0..50).map(|at| small.value(at)).collect();
+        let mut small = small.restart(NOTHING);
+        let after: Vec<u8> = (0..50).map(|at| small.value(at)).collect();
+        assert_eq!(before, after);
+    }
+}

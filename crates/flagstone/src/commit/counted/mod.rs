@@ -1,0 +1,408 @@
+//! The engine of LightTx and MHL-D: transactions that count their pages, on zones.
+//!
+//! ```text
+//!   page of T5   | T5 | 0 | 0 |     another | T5 | 0 | 0 |     the last | T5 | 3 | ver 17 |
+//! ```
+//!
+//! The last page of a transaction is held back until its commit and says how many pages there are:
+//! the transaction has committed once so many are on flash, wherever and in whatever order they got
+//! there. A page of no transaction, which is what the collector copies, counts by itself.
+//!
+//! The protocols differ in where the pages of a transaction go: [`Rule`].
+
+pub(super) mod lighttx;
+pub(super) mod mhl_d;
+mod recovery;
+pub(super) mod zones;
+
+use super::active::{TxTable, Writes};
+use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write};
+use crate::ftl::{
+    Cause, Fate, Format, Ftl, FtlError, Header, Kind as PageKind, Mounted, Owner, Slot, Stream,
+    Written,
+};
+use crate::layout;
+use crate::layout::put;
+use crate::settings::Setting;
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use rustc_hash::FxHashSet;
+use zones::Zones;
+
+layout! {
+    /// What a spare area says behind its header.
+    pub count_record: 12 => {
+        TXID:  4, "the transaction; 0 for a copy, which belongs to none";
+        TXCNT: 4, "pages of the transaction, in its last page; 0 in the others";
+        TXVER: 4, "order of the commits, in the last page; 0 in the others";
+    }
+}
+
+const ZONE_BLOCKS: Setting = Setting {
+    name: "zone_blocks",
+    default: "0",
+    what: "blocks set aside at a zone slide; 0 takes 1/64 of the device, and at least what the \
+           planes and the collector need",
+};
+
+/// What both protocols say of themselves, but for name, idea and the like.
+const INFO: Info = Info {
+    name: "",
+    idea: "",
+    paper: "LightTx",
+    section: "",
+    isolation: Isolation::Serializable,
+    live_max: None,
+    reprograms: false,
+    rewrites: true,
+    atomic: true,
+    as_published: false,
+    modes: &[],
+    settings: &[ZONE_BLOCKS],
+    format: Format {
+        tail_bytes: count_record::SIZE,
+        flag_bytes: 0,
+        persist_map: true,
+        logs: 0,
+        zoned: true,
+    },
+};
+
+/// Identifiers and versions are 64 bits wide in memory; on flash they are a number from 1 to this,
+/// over and over.
+const CYCLE: u64 = u32::MAX as u64;
+
+/// A number, as it is on flash.
+#[inline]
+fn narrow(number: u64) -> u32 {
+    ((number - 1) % CYCLE + 1) as u32
+}
+
+/// The number closest to `near` that is so on flash.
+fn widen(narrow: u32, near: u64) -> u64 {
+    let cycle = near / CYCLE;
+    (cycle.saturating_sub(1)..=cycle + 1)
+        .map(|cycle| cycle * CYCLE + u64::from(narrow))
+        .min_by_key(|number| number.abs_diff(near))
+        .expect("three were tried")
+}
+
+/// What a live transaction has written.
+#[derive(Debug, Clone, Default)]
+struct Active {
+    writes: Writes,
+    /// The block of each page on flash, those included that it has overwritten itself.
+    programs: Vec<Pbn>,
+    /// How many blocks were full when the first of them was written.
+    since: u64,
+    held: Option<(Lpn, PageKind, Cause)>,
+    held_bytes: Vec<u8>,
+    /// The head that it is bound to, where there are any.
+    head: Option<u32>,
+}
+
+/// What the protocols differ in.
+trait Rule: Clone + 'static {
+    /// Transactions that can be live at once, if there is a bound.
+    fn live_max(&self) -> Option<u32> {
+        None
+    }
+
+    /// A transaction begins: the head that it is bound to, if it is.
+    fn begin(&mut self) -> Option<u32> {
+        None
+    }
+
+    /// The plane that the next page of a transaction goes to, if that is not the next in turn.
+    fn plane(&mut self, ftl: &Ftl, head: Option<u32>) -> Option<u32> {
+        let _ = (ftl, head);
+        None
+    }
+
+    /// A transaction ends.
+    fn end(&mut self, head: Option<u32>) {
+        let _ = head;
+    }
+
+    /// Bytes beyond those of the engine's tables.
+    fn memory(&self) -> Option<(&'static str, u64)> {
+        None
+    }
+}
+
+/// A protocol of the family: live transactions and the zones that they write to.
+#[derive(Clone)]
+struct Counted<R> {
+    active: TxTable<Active>,
+    zones: Zones,
+    rule: R,
+}
+
+/// `as_published` is whether commits are redone that the mapping table contains already, and the
+/// pages of one transaction are taken as they come.
+fn recover<R: Rule>(
+    ftl: &mut Ftl,
+    mounted: &Mounted,
+    (info, options): (&Info, &Options),
+    (rule, as_published): (R, (bool, bool)),
+) -> Result<Recovered, FtlError> {
+    let size = options
+        .settings
+        .number(info, ZONE_BLOCKS.name, 0, u32::MAX)?;
+    let (zones, done) = recovery::bring_up_to_date(ftl, mounted, size, as_published)?;
+    Ok(Recovered {
+        last_tx: zones.last_tx,
+        protocol: Box::new(Counted {
+            active: TxTable::new(),
+            zones,
+            rule,
+        }),
+        done,
+    })
+}
+
+impl<R: Rule> Counted<R> {
+    fn head(&self, tx: TxId) -> Option<u32> {
+        self.active.get(tx)?.head
+    }
+
+    /// Ends a transaction whose entry was taken out of the table.
+    #[inline]
+    fn reuse(&mut self, mut active: Box<Active>) {
+        active.writes.clear();
+        active.programs.clear();
+        active.held = None;
+        self.active.reuse(active);
+    }
+
+    #[cold]
+    fn make_zone(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        // Without free blocks, what can be collected is still in the zones.
+        let way = (round == 0 && ftl.free_blocks() == 0).then_some(Way::Room);
+        self.slide(ftl, now)?;
+        Ok(way)
+    }
+
+    fn slide(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+        let last = self.zones.last_tx.0;
+        let mut live = FxHashSet::default();
+        for (tx, active) in self.active.iter() {
+            let age = last.abs_diff(tx.0);
+            assert!(age < CYCLE / 2, "{tx} is so old that its number recurs");
+            live.extend(&active.programs);
+        }
+        self.zones.slide(ftl, now, &live).map(|_| ())
+    }
+}
+
+impl<R: Rule> Protocol for Counted<R> {
+    fn live_max(&self) -> Option<u32> {
+        self.rule.live_max()
+    }
+
+    fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
+        self.zones.last_tx = tx;
+        if let Some(head) = self.rule.begin() {
+            self.active.open(tx).head = Some(head);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a block can be opened.
+    #[inline]
+    fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        _: TxId,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        if round > 0 || self.zones.is_short(ftl) {
+            return self.make_zone(ftl, now, round);
+        }
+        Ok(None)
+    }
+
+    /// Programs the page held back, if there is one, and holds this one back instead.
+    #[inline]
+    fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        let Write { at, content, cause } = write;
+        let active = self.active.open(tx);
+        let plane = self.rule.plane(ftl, active.head);
+        let mut taken = Taken::at(now);
+        if active.held.is_some() {
+            taken.done = program(ftl, now, (tx, active), plane, (0, 0), &mut self.zones)?;
+        }
+        active.held = Some((at, content.kind(), cause));
+        active.held_bytes.clear();
+        active.held_bytes.extend_from_slice(content.bytes());
+        Ok(taken)
+    }
+
+    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        if let Some(active) = tx.and_then(|tx| self.active.get(tx)) {
+            match active.held {
+                Some((held, PageKind::Trim, _)) if held == at => return Found::Nothing,
+                Some((held, ..)) if held == at => return Found::Held(&active.held_bytes),
+                _ => {}
+            }
+            if let Some(slot) = active.writes.get(at) {
+                return slot.into();
+            }
+        }
+        ftl.slot(at).into()
+    }
+
+    /// Programs the page held back as the last one, waits for all of them, and points the mapping
+    /// table at them.
+    #[inline]
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
+        let head = self.head(tx);
+        let plane = self.rule.plane(ftl, head);
+        self.rule.end(head);
+        let Some(mut active) = self.active.take(tx) else {
+            return Ok(Some(now));
+        };
+        let mut done = now;
+        if active.held.is_some() {
+            let last = (active.programs.len() as u32 + 1, self.zones.next_version());
+            program(ftl, now, (tx, &mut active), plane, last, &mut self.zones)?;
+            done = ftl.sync(now, active.writes.done)?;
+            self.zones.committed(done);
+            active.writes.publish(ftl);
+            for entry in active.writes.entries() {
+                if matches!(entry.slot, Slot::Trimmed(_)) {
+                    self.zones.trimmed(entry.lpn);
+                }
+            }
+        }
+        self.reuse(active);
+        Ok(Some(done))
+    }
+
+    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+        self.rule.end(self.head(tx));
+        if let Some(active) = self.active.take(tx) {
+            active.writes.discard(ftl);
+            self.reuse(active);
+        }
+        Ok(now)
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let of = |active: &Active| {
+            let programs = (active.programs.len() * size_of::<Pbn>()) as u64;
+            active.writes.memory() + programs + active.held_bytes.capacity() as u64
+        };
+        let mut all = vec![
+            ("active_tx_table", self.active.memory(of)),
+            ("zones", self.zones.memory()),
+        ];
+        all.extend(self.rule.memory());
+        all
+    }
+
+    /// Checks the zones, and that every version of a live transaction lies in them.
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        self.zones.check(ftl)?;
+        let written: FxHashSet<Pbn> = self.zones.written().collect();
+        for (tx, active) in self.active.iter() {
+            active.writes.check(ftl, tx)?;
+            let entries = active.writes.entries().iter();
+            for page in entries.filter_map(|entry| entry.slot.ppn()) {
+                if !written.contains(&ftl.geometry().block_of(page)) {
+                    return Err(format!("page {page} of {tx} lies outside of the zones"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Programs the page that a transaction holds back; `last` is its count and version. Returns when
+/// it is done.
+#[inline]
+fn program(
+    ftl: &mut Ftl,
+    now: Nanos,
+    (tx, active): (TxId, &mut Active),
+    plane: Option<u32>,
+    (count, version): (u32, u64),
+    zones: &mut Zones,
+) -> Result<Nanos, FtlError> {
+    let (at, kind, cause) = active.held.take().expect("a page is held back");
+    let id = narrow(tx.0);
+    let mut tail = [0; count_record::SIZE];
+    put(&mut tail, count_record::TXID, id.into());
+    if count > 0 {
+        put(&mut tail, count_record::TXCNT, count.into());
+        put(&mut tail, count_record::TXVER, narrow(version).into());
+    }
+    let to = (Stream::Host, plane);
+    let page = (kind, at, None);
+    let to = ftl.append(now, to, page, &tail, &active.held_bytes, cause)?;
+    if active.programs.is_empty() {
+        active.since = zones.filled();
+    }
+    active.programs.push(ftl.geometry().block_of(to.at));
+    zones.note(ftl, Stream::Host, to.at, active.since);
+    active.writes.put(ftl, at, Slot::of(kind, to.at), to);
+    Ok(to.done)
+}
+
+impl<R: Rule> Owner for Counted<R> {
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        if self.zones.is_empty(ftl) {
+            self.slide(ftl, now)?;
+        }
+        Ok(now)
+    }
+
+    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Fate {
+        put(tail, count_record::TXID, 0);
+        put(tail, count_record::TXCNT, 1);
+        let version = narrow(self.zones.next_version());
+        put(tail, count_record::TXVER, version.into());
+        Fate::Copy
+    }
+
+    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+        assert_eq!(
+            ftl.slot(header.lpn).ppn(),
+            Some(from),
+            "outside of the zones a live page is the one in the mapping table"
+        );
+        ftl.set_slot(header.lpn, Slot::of(header.kind, to.at));
+        self.zones.note(ftl, Stream::Gc, to.at, 0);
+        self.zones.copied(to.done);
+    }
+
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        self.zones.erasable(ftl, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_on_flash_are_never_nought_and_come_back_beyond_32_bits() {
+        for number in [1, 2, CYCLE - 1, CYCLE, CYCLE + 1, 3 * CYCLE, 3 * CYCLE + 1] {
+            assert_ne!(narrow(number), 0);
+            for near in [number, number.saturating_sub(1_000), number + 1_000] {
+                assert_eq!(widen(narrow(number), near), number);
+            }
+        }
+    }
+}

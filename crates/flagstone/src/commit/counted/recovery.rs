@@ -1,0 +1,231 @@
+//! Recovery of LightTx and MHL-D: what is in the zones, and which of it counts.
+
+use super::zones::Zones;
+use super::{count_record, widen};
+use crate::ftl::{Ftl, FtlError, Mounted, Slot};
+use crate::layout::get;
+use crate::units::{Lpn, Nanos, TxId};
+
+/// A page that recovery found in the zones.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    tx: u32,
+    seq: u64,
+    count: u32,
+    version: u64,
+    lpn: Lpn,
+    slot: Slot,
+}
+
+/// Brings the mapping table up to date with the zones of a mounted device. Returns these, and when
+/// that was done.
+///
+/// `trust_all` and `any_order` are the as-published forms: redo commits that the table contains
+/// already, and take the pages of one transaction as they come.
+pub(super) fn bring_up_to_date(
+    ftl: &mut Ftl,
+    mounted: &Mounted,
+    zone_blocks: u32,
+    (trust_all, any_order): (bool, bool),
+) -> Result<(Zones, Nanos), FtlError> {
+    let (mut zones, last) = Zones::mount(ftl, mounted, zone_blocks)?;
+    let logical_pages = ftl.logical_pages();
+    let mut seen: Vec<Seen> = Vec::new();
+    // Most of the Available zone is blank: a look at a first page is cheaper than one at a summary.
+    let mut blocks = Vec::new();
+    let mut found = mounted.done;
+    for &block in &last.available {
+        let (read, written) = ftl.look_into(mounted.done, block)?;
+        found = found.max(read);
+        blocks.extend(written.then_some(block));
+    }
+    blocks.extend(&last.unavailable);
+    let done = ftl.scan(mounted.done, &blocks, |at, head, tail| {
+        if head.lpn.0 < logical_pages {
+            seen.push(Seen {
+                tx: get(tail, count_record::TXID) as u32,
+                seq: head.seq,
+                count: get(tail, count_record::TXCNT) as u32,
+                version: widen(get(tail, count_record::TXVER) as u32, last.version),
+                lpn: head.lpn,
+                slot: Slot::of(head.kind, at),
+            });
+        }
+    })?;
+    let done = done.max(found);
+    zones.keep(ftl, blocks.into_iter());
+    for page in &seen {
+        if page.count > 0 {
+            zones.version = zones.version.max(page.version);
+        }
+        if page.tx > 0 {
+            let tx = TxId(widen(page.tx, zones.last_tx.0));
+            zones.last_tx = zones.last_tx.max(tx);
+        }
+    }
+    let groups = redo(seen, last.version, (trust_all, any_order));
+    for (at, slot) in groups.into_iter().flat_map(|group| group.pages) {
+        ftl.set_slot(at, slot);
+        if matches!(slot, Slot::Trimmed(_)) {
+            zones.trimmed(at);
+        }
+    }
+    ftl.revive_mapped()?;
+    ftl.finish_mount();
+    Ok((zones, done))
+}
+
+/// A committed transaction, or a page that belongs to none.
+struct Group {
+    version: u64,
+    pages: Vec<(Lpn, Slot)>,
+}
+
+/// What the mapping table of a checkpoint lacks, in the order of the commits.
+fn redo(seen: Vec<Seen>, checkpoint: u64, (trust_all, any_order): (bool, bool)) -> Vec<Group> {
+    let mut groups = committed(seen, any_order);
+    groups.retain(|group| trust_all || group.version > checkpoint);
+    groups.sort_by_key(|group| group.version);
+    groups
+}
+
+/// Groups pages by transaction and keeps those transactions all of whose pages are there.
+fn committed(mut seen: Vec<Seen>, any_order: bool) -> Vec<Group> {
+    if any_order {
+        seen.sort_by_key(|page| page.tx);
+    } else {
+        seen.sort_by_key(|page| (page.tx, page.seq));
+    }
+    let alone = seen.iter().filter(|page| page.tx == 0).map(|page| Group {
+        version: page.version,
+        pages: vec![(page.lpn, page.slot)],
+    });
+    let together = seen
+        .chunk_by(|a, b| a.tx == b.tx)
+        .filter(|pages| pages[0].tx != 0)
+        .filter_map(|pages| {
+            let last = pages.iter().find(|page| page.count > 0)?;
+            (last.count as usize == pages.len()).then(|| Group {
+                version: last.version,
+                pages: pages.iter().map(|page| (page.lpn, page.slot)).collect(),
+            })
+        });
+    alone.chain(together).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::{Case, prove, rows_that_differ};
+    use crate::units::Ppn;
+
+    /// Pages of a transaction that are in the zones, or one page of none.
+    #[derive(Debug)]
+    struct Facts {
+        has_tx: bool,
+        pages: u32,
+        /// TxCnt in the page at `counts`; 0 if no page that is there has one.
+        count: u32,
+        counts: u32,
+        /// TxVer beside it; ckptVer is 17.
+        version: u64,
+    }
+
+    /// The table in the header of LightTx. The verdict is whether the pages are redone.
+    const TABLE: [Case<Facts, bool>; 6] = [
+        Case {
+            row: "@A",
+            holds: |facts| facts.has_tx && facts.count == 0,
+            verdict: |_| false,
+        },
+        Case {
+            row: "@B",
+            holds: |facts| facts.has_tx && facts.count > 0 && facts.count != facts.pages,
+            verdict: |_| false,
+        },
+        Case {
+            row: "@C",
+            holds: |facts| facts.has_tx && facts.count == facts.pages && facts.version > 17,
+            verdict: |_| true,
+        },
+        Case {
+            row: "@D",
+            holds: |facts| facts.has_tx && facts.count == facts.pages && facts.version <= 17,
+            verdict: |_| false,
+        },
+        Case {
+            row: "@E",
+            holds: |facts| !facts.has_tx && facts.version > 17,
+            verdict: |_| true,
+        },
+        Case {
+            row: "@F",
+            holds: |facts| !facts.has_tx && facts.version <= 17,
+            verdict: |_| false,
+        },
+    ];
+
+    impl Facts {
+        fn all() -> Vec<Facts> {
+            let mut all = Vec::new();
+            for (pages, count) in (1..4).flat_map(|pages| (0..6).map(move |count| (pages, count))) {
+                for (counts, version) in (0..pages).flat_map(|at| [16, 17, 18].map(|v| (at, v))) {
+                    for has_tx in [true, false] {
+                        // A page of no transaction is alone and counts itself.
+                        if has_tx || (pages, count) == (1, 1) {
+                            all.push(Facts {
+                                has_tx,
+                                pages,
+                                count,
+                                counts,
+                                version,
+                            });
+                        }
+                    }
+                }
+            }
+            all
+        }
+
+        /// Whether the pages are redone, beside those of transaction 8, which always are.
+        fn is_redone(&self, as_published: (bool, bool)) -> bool {
+            let page = |tx, at: u32, (count, version)| Seen {
+                tx,
+                seq: u64::from(tx * 10 + at),
+                count,
+                version,
+                lpn: Lpn(tx * 10 + at),
+                slot: Slot::Page(Ppn(tx * 10 + at)),
+            };
+            let mut seen = vec![page(8, 0, (0, 0)), page(8, 1, (2, 30))];
+            for at in 0..self.pages {
+                let last = (at == self.counts).then_some((self.count, self.version));
+                seen.push(page(7 * u32::from(self.has_tx), at, last.unwrap_or((0, 0))));
+            }
+            let groups = redo(seen, 17, as_published);
+            let of = |group: &Group| group.pages.iter().map(|page| page.0.0).collect::<Vec<_>>();
+            let (other, own) = groups.split_last().expect("transaction 8 is there");
+            assert_eq!(of(other), [80, 81], "by TxVer");
+            let first = 70 * u32::from(self.has_tx);
+            let whole: Vec<u32> = (first..first + self.pages).collect();
+            assert!(own.iter().all(|group| of(group) == whole));
+            own.len() == 1
+        }
+    }
+
+    #[test]
+    fn every_row_of_the_recovery_table() {
+        prove(&TABLE, &Facts::all(), |facts| {
+            facts.is_redone((false, false))
+        });
+    }
+
+    #[test]
+    fn the_printed_form_differs_from_the_table_where_a_checkpoint_has_the_pages() {
+        let printed = |facts: &Facts| facts.is_redone((true, true));
+        assert_eq!(
+            rows_that_differ(&TABLE, &Facts::all(), printed),
+            ["@D", "@F"]
+        );
+    }
+}

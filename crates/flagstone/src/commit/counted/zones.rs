@@ -1,0 +1,353 @@
+//! Block zones and zone sliding ([LightTx] §3.3), which LightTx and MHL-D share.
+//!
+//! ```text
+//!             set aside                  full                       slide: no transaction that
+//!             by a slide                                            matters has a page in it
+//!   Free ---------------> Available ------------> Unavailable ---------------------> Checkpointed
+//!    ^                    (zone and open blocks)  (pinned)                             |
+//!    +---------------------------------- collected, erased ---------------------------+
+//! ```
+//!
+//! A *slide* is a checkpoint: it writes the mapping table, and a root that names the blocks of the
+//! Available and Unavailable zones and the last commit that the table contains. Recovery reads
+//! these blocks only. Blocks leave the zones, and new ones are written, once that root is durable.
+//! Until then the host writes to what is left of the zone.
+//!
+//! A full block stays in the zones if a live transaction has a page in it, or if a dead one may
+//! have that also has a page in a block that is still being written. For the latter no list of
+//! transactions is kept for each block: full blocks are in the order in which they became full, and
+//! what began before a transaction did cannot hold a page of it. It keeps a block for one slide, so
+//! that a log head that rests does not keep all that was written since.
+
+use crate::commit::table_bytes;
+use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Stream, doubt_number};
+use crate::layout;
+use crate::layout::{get, put};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use rustc_hash::FxHashSet;
+
+layout! {
+    /// What a slide keeps beside the mapping table; the block lists follow, four bytes a block.
+    pub zone_blob: 24 => {
+        VERSION:     8, "last TxVer that the mapping table contains (ckptVer)";
+        TX:          8, "highest transaction identifier given out";
+        AVAILABLE:   4, "blocks of the Available zone";
+        UNAVAILABLE: 4, "blocks of the Unavailable zone";
+    }
+}
+
+/// Writable blocks of the zone below which nothing but the collector gets one: one to write to, one
+/// for a copy, and two for programs and erases that fail at once.
+const LEAST: u32 = 4;
+const NOWHERE: Pbn = Pbn(u32::MAX);
+
+/// A block of the zones that is being written.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    block: Pbn,
+    /// How many blocks were full when the first of the transactions began that have a page in it.
+    since: u64,
+}
+
+const CLOSED: Open = Open {
+    block: NOWHERE,
+    since: 0,
+};
+
+/// The Available and Unavailable zones.
+#[derive(Debug, Clone)]
+pub(super) struct Zones {
+    /// Blocks that a slide sets aside.
+    size: u32,
+    /// Below this many blocks the zone is short, if more can be had.
+    low: u32,
+    /// Blocks that are being written, by stream and plane.
+    open: Vec<Open>,
+    /// Full blocks in the order in which they became so, those from before the last slide first.
+    full: Vec<Pbn>,
+    /// How many are from before the last slide.
+    older: usize,
+    /// Full blocks that hold copies only.
+    copies: Vec<Pbn>,
+    /// Blocks of transactions that have ever become full.
+    filled: u64,
+    /// Pages trimmed since the last slide, which will record that by itself.
+    trims: Vec<Lpn>,
+    /// The commit counter.
+    pub(super) version: u64,
+    /// The highest transaction identifier given out.
+    pub(super) last_tx: TxId,
+    /// When the last slide is durable: only then are its new blocks written, and those that left
+    /// the zones collected.
+    ready: Nanos,
+    /// When all commits so far are durable: only then may what they made invalid be erased.
+    durable: Nanos,
+    /// When all copies so far are: the mapping table names them.
+    copied: Nanos,
+}
+
+/// What the last slide said, as far as recovery needs it.
+#[derive(Clone, Default)]
+pub(super) struct LastSlide {
+    /// The last TxVer in the mapping table.
+    pub(super) version: u64,
+    /// The highest transaction identifier given out.
+    tx: TxId,
+    /// Blocks of the Available zone, which may not have been written.
+    pub(super) available: Vec<Pbn>,
+    /// Blocks of the Unavailable zone, which are full.
+    pub(super) unavailable: Vec<Pbn>,
+}
+
+impl LastSlide {
+    /// Reads what a slide gave to its root.
+    pub(super) fn parse(blob: &[u8], blocks: u32) -> Result<LastSlide, FtlError> {
+        let foreign = |what: &str| FtlError::Foreign(format!("the list of zones {what}"));
+        let (head, list) = (blob.split_at_checked(zone_blob::SIZE)).ok_or(foreign("is short"))?;
+        let list = list.chunks_exact(4);
+        let mut available: Vec<Pbn> = list.map(|word| Pbn(get(word, 0..4) as u32)).collect();
+        let count = get(head, zone_blob::AVAILABLE) + get(head, zone_blob::UNAVAILABLE);
+        let mut sorted = available.clone();
+        sorted.sort_unstable();
+        let is_sound = sorted.is_sorted_by(|a, b| a < b) && sorted.iter().all(|b| b.0 < blocks);
+        if available.len() as u64 != count || !is_sound {
+            return Err(foreign("is damaged"));
+        }
+        let unavailable = available.split_off(get(head, zone_blob::AVAILABLE) as usize);
+        Ok(LastSlide {
+            version: doubt_number("TxVer", get(head, zone_blob::VERSION), 64)?,
+            tx: TxId(get(head, zone_blob::TX)),
+            available,
+            unavailable,
+        })
+    }
+}
+
+impl Zones {
+    /// The zones of a mounted device, as its last slide left them.
+    pub(super) fn mount(
+        ftl: &mut Ftl,
+        mounted: &Mounted,
+        zone_blocks: u32,
+    ) -> Result<(Zones, LastSlide), FtlError> {
+        let geometry = *ftl.geometry();
+        // A block for each plane, so that pages do not crowd on the planes that have one left.
+        let low = geometry.planes() + 1;
+        let size = match zone_blocks {
+            0 => (geometry.blocks() / 64).max(2 * geometry.planes() + low),
+            blocks => blocks.max(LEAST + 1),
+        };
+        let low = low.min(size / 2).max(LEAST);
+        ftl.keep_writable(size + low);
+        let mut zones = Zones {
+            size,
+            low,
+            open: vec![CLOSED; 2 * geometry.planes() as usize],
+            full: Vec::new(),
+            older: 0,
+            copies: Vec::new(),
+            filled: 0,
+            trims: Vec::new(),
+            version: 0,
+            last_tx: TxId(0),
+            ready: mounted.done,
+            durable: mounted.done,
+            copied: mounted.done,
+        };
+        let mut last = LastSlide::default();
+        // Before the first slide there is nothing, or a root that a bad block was the reason for.
+        if !mounted.blob.is_empty() {
+            last = LastSlide::parse(&mounted.blob, geometry.blocks())?;
+            (zones.version, zones.last_tx) = (last.version, last.tx);
+            let in_service =
+                |b: &Pbn| !matches!(ftl.block_state(*b), BlockState::Bad | BlockState::Meta);
+            last.available.retain(in_service);
+            last.unavailable.retain(in_service);
+        }
+        Ok((zones, last))
+    }
+
+    /// Keeps the blocks that recovery found written from being collected before the next slide.
+    pub(super) fn keep(&mut self, ftl: &mut Ftl, blocks: impl Iterator<Item = Pbn>) {
+        for block in blocks {
+            if ftl.block_state(block) == BlockState::Full {
+                ftl.pin(block);
+                self.copies.push(block);
+            }
+        }
+    }
+
+    /// How many blocks have become full: what a transaction that begins now remembers.
+    #[inline]
+    pub(super) fn filled(&self) -> u64 {
+        self.filled
+    }
+
+    /// A page of a stream has been programmed, of a transaction that began when so many blocks were
+    /// full, or of none.
+    #[inline]
+    pub(super) fn note(&mut self, ftl: &mut Ftl, stream: Stream, at: Ppn, since: u64) {
+        let block = ftl.geometry().block_of(at);
+        let planes = ftl.geometry().planes();
+        let place = stream as usize * planes as usize + ftl.geometry().plane_of(block) as usize;
+        if self.open[place].block != block {
+            self.close(place);
+            ftl.pin(block);
+            self.open[place] = Open { block, since };
+        }
+        self.open[place].since = self.open[place].since.min(since);
+        if ftl.block_state(block) != BlockState::Open {
+            self.close(place);
+        }
+    }
+
+    fn close(&mut self, place: usize) {
+        let Open { block, .. } = std::mem::replace(&mut self.open[place], CLOSED);
+        if block == NOWHERE {
+            return;
+        }
+        if place < self.open.len() / 2 {
+            self.full.push(block);
+            self.filled += 1;
+        } else {
+            self.copies.push(block);
+        }
+    }
+
+    /// A committed transaction has trimmed a page.
+    pub(super) fn trimmed(&mut self, at: Lpn) {
+        self.trims.push(at);
+    }
+
+    /// The next TxVer.
+    #[inline]
+    pub(super) fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    /// A commit will be durable at `done`.
+    #[inline]
+    pub(super) fn committed(&mut self, done: Nanos) {
+        self.durable = self.durable.max(done);
+    }
+
+    /// A page was copied, which is done at `done`.
+    pub(super) fn copied(&mut self, done: Nanos) {
+        self.copied = self.copied.max(done);
+    }
+
+    /// When a block may be erased: the slide that let it out of the zones, and the commits that
+    /// made its pages invalid, are durable.
+    pub(super) fn erasable(&self, ftl: &mut Ftl, now: Nanos) -> Result<Nanos, FtlError> {
+        ftl.sync(now.max(self.ready), self.durable)
+    }
+
+    /// Whether the zone is short of blocks and a slide would help.
+    #[inline]
+    pub(super) fn is_short(&self, ftl: &Ftl) -> bool {
+        let left = ftl.zone_left();
+        left < LEAST || (left < self.low && ftl.free_blocks() >= self.low)
+    }
+
+    /// Whether there is a block for the collector's next copies.
+    pub(super) fn is_empty(&self, ftl: &Ftl) -> bool {
+        ftl.zone_left() < LEAST
+    }
+
+    /// Slides the zones; `live` are the blocks that hold pages of live transactions. Returns when
+    /// that is durable.
+    pub(super) fn slide(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        live: &FxHashSet<Pbn>,
+    ) -> Result<Nanos, FtlError> {
+        // The table must not name a page that may yet be lost.
+        let now = ftl.sync(now.max(self.ready), self.durable.max(self.copied))?;
+        for place in 0..self.open.len() {
+            // A program has failed in it and it was not written since.
+            let block = self.open[place].block;
+            if block != NOWHERE && ftl.block_state(block) != BlockState::Open {
+                self.close(place);
+            }
+        }
+        let (host, _) = self.open.split_at(self.open.len() / 2);
+        let written = host.iter().filter(|open| open.block != NOWHERE);
+        let since = written.map(|open| open.since).min().unwrap_or(self.filled);
+        // The first of the full blocks that a dead transaction with a page in an open one keeps.
+        let recent = self.full.len() - ((self.filled - since) as usize).min(self.full.len());
+        let recent = recent.max(self.older);
+        let keeps = |i: usize, block: &Pbn| i >= recent || live.contains(block);
+        let (mut unavailable, mut leaving) = (Vec::new(), Vec::new());
+        for (i, &block) in self.full.iter().enumerate() {
+            let zone = if keeps(i, &block) {
+                &mut unavailable
+            } else {
+                &mut leaving
+            };
+            zone.push(block);
+        }
+        leaving.extend(&self.copies);
+        for at in self.trims.drain(..) {
+            ftl.forget_trimmed(at);
+        }
+        ftl.zone_add(self.size.saturating_sub(ftl.zone_left()));
+        let available = ftl.zone_blocks();
+        let mut blob = vec![0; zone_blob::SIZE];
+        put(&mut blob, zone_blob::VERSION, self.version);
+        put(&mut blob, zone_blob::TX, self.last_tx.0);
+        put(&mut blob, zone_blob::AVAILABLE, available.len() as u64);
+        put(&mut blob, zone_blob::UNAVAILABLE, unavailable.len() as u64);
+        for block in available.iter().chain(&unavailable) {
+            blob.extend_from_slice(&block.0.to_le_bytes());
+        }
+        self.ready = ftl.checkpoint(now, blob)?;
+        ftl.zone_from(self.ready);
+        self.durable = self.durable.max(self.ready);
+        self.copies.clear();
+        self.full = unavailable;
+        self.older = self.full.len();
+        for block in leaving {
+            ftl.unpin(block);
+        }
+        Ok(self.ready)
+    }
+
+    /// Bytes in memory.
+    pub(super) fn memory(&self) -> u64 {
+        let full = (self.full.len() + self.copies.len()) * size_of::<Pbn>();
+        (full + self.open.len() * size_of::<Open>()) as u64
+            + table_bytes::<Lpn, ()>(self.trims.len())
+    }
+
+    /// The blocks in the zones that are written.
+    pub(super) fn written(&self) -> impl Iterator<Item = Pbn> + '_ {
+        let open = self.open.iter().map(|open| open.block);
+        let full = self.full.iter().chain(&self.copies).copied();
+        open.filter(|&block| block != NOWHERE).chain(full)
+    }
+
+    /// Checks that each block is in the zones once, and in a state that it may be in there.
+    pub(super) fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        let mut seen = FxHashSet::default();
+        for block in self.written() {
+            let state = ftl.block_state(block);
+            if !matches!(state, BlockState::Open | BlockState::Full) {
+                return Err(format!("block {block} is {state:?} in the zones"));
+            }
+            if !seen.insert(block) {
+                return Err(format!("block {block} is in the zones twice"));
+            }
+        }
+        if self.older > self.full.len() || self.filled < (self.full.len() - self.older) as u64 {
+            return Err("the zones have lost count of their full blocks".into());
+        }
+        Ok(())
+    }
+}
+
+/// For fuzzing: whether bytes are what a slide gives to its root.
+pub(in crate::commit) fn is_blob(bytes: &[u8]) -> bool {
+    LastSlide::parse(bytes, 64).is_ok()
+}

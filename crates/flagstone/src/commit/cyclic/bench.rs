@@ -1,0 +1,90 @@
+//! For the tests of the cyclic protocols: a small device, and rings that landed in part.
+
+use super::recovery::judge;
+use super::{Version, Versions};
+use crate::commit::small_device::Small;
+use crate::commit::{Kind, Options};
+use crate::ftl::Config;
+use crate::nand::{Cell, Geometry, small};
+use crate::units::Lpn;
+
+pub(super) fn version(page: u32, number: u32) -> Version {
+    Version {
+        page: Lpn(page),
+        number,
+    }
+}
+
+/// P's newest version names one of Q: what the link of that says, where it is Q's newest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Walk {
+    /// It leads back to P, where the walk has been.
+    HasBeen,
+    /// It names itself: that version is committed.
+    Committed,
+    /// It names what is not there: that version is uncommitted.
+    Open,
+}
+
+impl Walk {
+    pub(super) const ALL: [Walk; 3] = [Walk::HasBeen, Walk::Committed, Walk::Open];
+
+    /// What number `own` of Q names, if P is page 0 with number 7, Q is page 1, and page 2 is
+    /// blank.
+    pub(super) fn link(self, own: u32) -> Version {
+        match self {
+            Walk::HasBeen => version(0, 7),
+            Walk::Committed => version(1, own),
+            Walk::Open => version(2, 1),
+        }
+    }
+}
+
+/// Whether the newest version of each of so many pages is committed.
+pub(super) fn judged(found: &impl Versions, pages: u32) -> Vec<bool> {
+    judge(pages, |page| found.verdict(page))
+}
+
+/// Rings over pages 0..4 in every order, and every subset of their programs: shows each page that
+/// has landed with the one that it names, and whether all have.
+pub(super) fn every_ring(mut see: impl FnMut(&[(u32, u32)], bool)) {
+    for order in 0..4u32.pow(4) {
+        let pages: Vec<u32> = (0..4).map(|i| order / 4u32.pow(i) % 4).collect();
+        for len in 1..=4 {
+            let ring = &pages[..len];
+            if (1..len).any(|i| ring[..i].contains(&ring[i])) {
+                continue;
+            }
+            for bits in 0..1 << len {
+                let landed = (0..len).filter(|i| bits >> i & 1 == 1);
+                let landed: Vec<_> = landed.map(|i| (ring[i], ring[(i + 1) % len])).collect();
+                see(&landed, landed.len() == len);
+            }
+        }
+    }
+}
+
+const GEOMETRY: Geometry = Geometry {
+    channels: 1,
+    packages_per_channel: 1,
+    planes_per_package: 2,
+    blocks_per_plane: 12,
+    pages_per_block: 5,
+    page_bytes: 256,
+    spare_bytes: 64,
+    cell: Cell::Mlc,
+    strict_order: true,
+};
+
+/// Dice of a cut after which everything that was in flight is there.
+pub(super) const LANDS: u64 = 2;
+
+/// A blank device.
+pub(super) fn bench(kind: Kind, as_published: bool) -> Small {
+    let options = Options {
+        as_published,
+        ..Options::default()
+    };
+    let config = Config::small(8, Some(2));
+    Small::on(small::chip(GEOMETRY), config, kind, options)
+}

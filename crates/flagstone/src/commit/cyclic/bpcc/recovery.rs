@@ -1,0 +1,188 @@
+//! BPCC after a power cut: which versions on flash count, by the table in the header of the
+//! protocol, and who answers for those that do not.
+
+use super::{Bpcc, Leftover, Side, back};
+use crate::commit::cyclic::{Pages, Seen, Verdict, Version, Versions};
+use crate::ftl::{Ftl, Slot};
+use crate::layout::get;
+use crate::units::Lpn;
+
+/// Keeps uncommitted versions, who answers for them, and numbers that are taken.
+pub(super) fn take_stock(
+    bpcc: &mut Bpcc,
+    pages: &mut Pages<Leftover>,
+    ftl: &mut Ftl,
+    records: &Records,
+) {
+    let is_committed = |pages: &Pages<Leftover>, version: Version| {
+        version.number <= pages.committed.of(version.page) && !records.is_straddled(version)
+    };
+    // With the number of the committed version that straddles it; 0 if there is none.
+    let side = |pages: &Pages<Leftover>, version: Version| {
+        let mut above = records.above(version).iter();
+        let straddler = above
+            .find(|record| record.back < version.number && is_committed(pages, record.version));
+        let straddled_by = straddler.map_or(0, |record| record.version.number);
+        Side {
+            version,
+            straddled_by,
+        }
+    };
+    for record in &records.all {
+        bpcc.take_number(pages, record.version);
+        if !pages.as_published {
+            bpcc.take_number(pages, record.next); // D1
+        }
+        if !is_committed(pages, record.version)
+            && let Some(at) = record.slot.ppn()
+            && pages.committed.get(record.next.page).is_some()
+        {
+            let sides = [record.version, record.next].map(|version| side(pages, version));
+            for side in sides.iter().filter(|side| side.straddled_by > 0) {
+                let (page, number) = (side.version.page, side.straddled_by);
+                let straddler = bpcc.straddlers.entry(Version { page, number });
+                straddler.or_default().responsible_for += 1;
+            }
+            pages.leave::<Bpcc>(at, Leftover { sides });
+        }
+    }
+    for (&version, straddler) in &mut bpcc.straddlers {
+        if pages.committed.of(version.page) != version.number {
+            let mut versions = records.of(version.page).iter();
+            let record = versions.find(|record| record.version == version);
+            straddler.kept_at = record.and_then(|record| record.slot.ppn());
+            straddler.kept_at.into_iter().for_each(|at| ftl.revive(at));
+        }
+    }
+}
+
+impl Bpcc {
+    fn take_number(&mut self, pages: &Pages<Leftover>, version: Version) {
+        let committed = pages.committed.get(version.page);
+        if committed.is_some_and(|committed| version.number > committed) {
+            self.give(version);
+        }
+    }
+}
+
+/// A version found on flash.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    version: Version,
+    slot: Slot,
+    next: Version,
+    back: u32,
+    /// The lowest back pointer of this and all higher versions of the page: who straddles what.
+    back_from_here: u32,
+}
+
+/// What recovery gathers: all versions on flash, by page and number.
+pub(super) struct Records {
+    all: Vec<Record>,
+    /// Where each page's versions begin, and the end of the last.
+    begin: Vec<u32>,
+}
+
+impl Versions for Records {
+    fn none(pages: u32) -> Records {
+        Records {
+            all: Vec::new(),
+            begin: vec![0; pages as usize + 1],
+        }
+    }
+
+    fn see(&mut self, seen: Seen, more: &[u8]) {
+        let Seen {
+            version,
+            slot,
+            next,
+        } = seen;
+        let back = get(more, back::BACK) as u32;
+        self.all.push(Record {
+            version,
+            slot,
+            next,
+            back,
+            back_from_here: back,
+        });
+    }
+
+    fn sort(&mut self) -> u32 {
+        let Records { all, begin } = self;
+        all.sort_unstable_by_key(|record| (record.version, record.slot.ppn()));
+        for record in &*all {
+            begin[record.version.page.index() + 1] += 1;
+        }
+        for page in 1..begin.len() {
+            begin[page] += begin[page - 1];
+        }
+        for i in (1..all.len()).rev() {
+            if all[i].version.page == all[i - 1].version.page {
+                all[i - 1].back_from_here = all[i - 1].back.min(all[i].back_from_here);
+            }
+        }
+        let highest = |record: &Record| record.version.number.max(record.next.number);
+        all.iter().map(highest).max().unwrap_or(0)
+    }
+
+    fn verdict(&self, page: Lpn) -> Verdict {
+        let Some(newest) = self.newest(page) else {
+            return Verdict::Uncommitted;
+        };
+        let named = newest.next;
+        let highest = self.newest(named.page).map_or(0, |r| r.version.number);
+        link(named, highest, self.is_straddled(named))
+    }
+
+    /// The newest version if that is committed, else the one that its back pointer names.
+    fn counting(&self, page: Lpn, is_committed: bool) -> (u32, Slot) {
+        let newest = self.newest(page);
+        let number = newest.map(|newest| match is_committed {
+            true => newest.version.number,
+            false => newest.back,
+        });
+        let mut versions = self.of(page).iter();
+        let counts = versions.find(|record| Some(record.version.number) == number);
+        counts.map_or((0, Slot::Empty), |record| {
+            (record.version.number, record.slot)
+        })
+    }
+}
+
+impl Records {
+    /// The versions of a page, lowest first.
+    fn of(&self, page: Lpn) -> &[Record] {
+        let Some(&end) = self.begin.get(page.index() + 1) else {
+            return &[];
+        };
+        &self.all[self.begin[page.index()] as usize..end as usize]
+    }
+
+    fn newest(&self, page: Lpn) -> Option<&Record> {
+        self.of(page).last()
+    }
+
+    /// The versions of a page with higher numbers.
+    fn above(&self, version: Version) -> &[Record] {
+        let all = self.of(version.page);
+        &all[all.partition_point(|record| record.version.number <= version.number)..]
+    }
+
+    /// Invariant 1: whether any version on flash straddles this one.
+    pub(super) fn is_straddled(&self, version: Version) -> bool {
+        let above = self.above(version).first();
+        above.is_some_and(|lowest| lowest.back_from_here < version.number)
+    }
+}
+
+/// What a link says, by the highest version of the page that it names, and whether one straddles
+/// it.
+pub(super) fn link(named: Version, highest: u32, is_straddled: bool) -> Verdict {
+    if is_straddled || highest < named.number {
+        Verdict::Uncommitted // @A, @B
+    } else if highest > named.number {
+        Verdict::Committed // @C
+    } else {
+        Verdict::AsNewestOf(named.page) // @D, @E
+    }
+}

@@ -1,0 +1,227 @@
+//! BPCC's recovery table, case by case, responsibility sets, and its departures.
+
+use super::recovery::link;
+use super::*;
+use crate::cases::{Case, prove, rows_that_differ};
+use crate::commit::Kind;
+use crate::commit::cyclic::bench::{LANDS, Walk, bench, every_ring, judged, version};
+use crate::commit::cyclic::{Seen, Verdict, Versions};
+use crate::commit::small_device::Small;
+use crate::ftl::Slot;
+
+/// A version of a page, what it names, and its back pointer.
+type Written = (Version, Version, u32);
+
+/// Versions of pages below `pages`.
+fn found(pages: u32, versions: &[Written]) -> Records {
+    let mut records = Records::none(pages);
+    for &(version, next, number) in versions {
+        let slot = Slot::Page(Ppn(version.page.0 * 100 + version.number));
+        let mut more = [0; back::SIZE];
+        put(&mut more, back::BACK, number.into());
+        records.see(
+            Seen {
+                version,
+                slot,
+                next,
+            },
+            &more,
+        );
+    }
+    records.sort();
+    records
+}
+
+/// P's newest version names number 3 of Q; P is page 0, Q is page 1, and page 2 is blank.
+#[derive(Debug)]
+struct Facts {
+    /// Whether numbers 2, 3 and 5 of Q are on flash.
+    of_q: [bool; 3],
+    /// The back pointer of number 5: before 3, or 3.
+    back: u32,
+    walk: Walk,
+    /// Whether the version is on flash that the back pointer of P's newest one names.
+    has_back: bool,
+}
+
+/// The table in the header of the protocol. The verdict is which version of P counts: 7 is its
+/// newest one, 4 the one that its back pointer names.
+const TABLE: [Case<Facts, u32>; 5] = [
+    Case {
+        row: "@A",
+        holds: |facts| facts.is_straddled(),
+        verdict: Facts::back,
+    },
+    Case {
+        row: "@B",
+        holds: |facts| !facts.is_straddled() && facts.highest() < 3,
+        verdict: Facts::back,
+    },
+    Case {
+        row: "@C",
+        holds: |facts| !facts.is_straddled() && facts.highest() > 3,
+        verdict: |_| 7,
+    },
+    Case {
+        row: "@D",
+        holds: |facts| facts.highest() == 3 && facts.walk == Walk::HasBeen,
+        verdict: |_| 7,
+    },
+    Case {
+        row: "@E",
+        holds: |facts| facts.highest() == 3 && facts.walk != Walk::HasBeen,
+        verdict: |facts| match facts.walk {
+            Walk::Committed => 7,
+            _ => facts.back(),
+        },
+    },
+];
+
+impl Facts {
+    fn all() -> Vec<Facts> {
+        let mut all = Vec::new();
+        for of_q in (0..8).map(|bits| [0, 1, 2].map(|bit| bits >> bit & 1 == 1)) {
+            for (back, has_back) in [(2, false), (2, true), (3, false), (3, true)] {
+                for walk in Walk::ALL {
+                    all.push(Facts {
+                        of_q,
+                        back,
+                        walk,
+                        has_back,
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    fn highest(&self) -> u32 {
+        let present = [2, 3, 5].into_iter().zip(self.of_q);
+        let numbers = present.filter_map(|(number, is_there)| is_there.then_some(number));
+        numbers.max().unwrap_or(0)
+    }
+
+    fn is_straddled(&self) -> bool {
+        self.of_q[2] && self.back < 3
+    }
+
+    fn back(&self) -> u32 {
+        if self.has_back { 4 } else { 0 }
+    }
+
+    /// Number 5 of P was aborted.
+    fn found(&self) -> Records {
+        let mut all = vec![
+            (version(0, 7), version(1, 3), 4),
+            (version(0, 5), version(2, 1), 4),
+        ];
+        if self.has_back {
+            all.push((version(0, 4), version(0, 4), 0));
+        }
+        let of_q = [(2, 0), (3, 2), (5, self.back)].into_iter().zip(self.of_q);
+        for ((number, back), _) in of_q.filter(|(_, is_there)| *is_there) {
+            all.push((version(1, number), self.walk.link(number), back));
+        }
+        found(3, &all)
+    }
+
+    /// Which version of P counts.
+    fn counting(&self, is_committed: impl Fn(&Records) -> bool) -> u32 {
+        let records = self.found();
+        records.counting(Lpn(0), is_committed(&records)).0
+    }
+}
+
+#[test]
+fn every_row_of_the_recovery_table() {
+    prove(&TABLE, &Facts::all(), |facts| {
+        facts.counting(|records| judged(records, 3)[0])
+    });
+}
+
+#[test]
+fn a_judge_that_leaves_out_straddling_differs_from_the_table() {
+    let rows = rows_that_differ(&TABLE, &Facts::all(), |facts| {
+        facts.counting(|_| match link(version(1, 3), facts.highest(), false) {
+            Verdict::AsNewestOf(_) => facts.walk != Walk::Open,
+            decided => decided == Verdict::Committed,
+        })
+    });
+    assert_eq!(rows, ["@A"], "as SCC, where nothing uncommitted stays");
+}
+
+/// A version with its back pointer straddles exactly what lies between them, wherever in the list
+/// of the page's versions it is.
+#[test]
+fn straddling_is_found_by_all_versions_above() {
+    let backs = [(1, 0), (3, 1), (4, 1), (5, 4), (8, 5)];
+    let all = backs.map(|(number, back)| (version(0, number), version(0, number), back));
+    let records = found(1, &all);
+    for number in 1..10 {
+        let right = backs.iter().any(|&(k, back)| back < number && number < k);
+        assert_eq!(records.is_straddled(version(0, number)), right, "{number}");
+    }
+    assert!(
+        !records.is_straddled(version(7, 1)),
+        "there is no such page"
+    );
+}
+
+/// With and without an aborted transaction before them that had written or named the numbers
+/// between.
+#[test]
+fn a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
+    let mut cases = 0;
+    every_ring(|landed, whole| {
+        for aborted in [0, 1] {
+            let number = 2 + aborted;
+            let mut all: Vec<Written> = Vec::new();
+            all.extend((0..4).map(|page| (version(page, 1), version(page, 1), 0)));
+            // The aborted one: 0 -> 1 -> 2 -> (3, kept back).
+            all.extend((0..3 * aborted).map(|page| (version(page, 2), version(page + 1, 2), 1)));
+            let ring = landed.iter();
+            all.extend(ring.map(|&(page, next)| (version(page, number), version(next, number), 1)));
+            let judged = judged(&found(4, &all), 4);
+            for page in 0..4 {
+                let in_ring = landed.iter().any(|&(other, _)| other == page);
+                let right = if in_ring { whole } else { page >= 3 * aborted };
+                assert_eq!(judged[page as usize], right, "{landed:?}, page {page}");
+            }
+            cases += 1;
+        }
+    });
+    assert!(cases > 2_000);
+}
+
+#[test]
+fn d1_a_number_that_was_named_is_not_given_again_after_a_restart() {
+    let mut bench = bench(Kind::Bpcc, false);
+    bench.roll_back(1, &[0, 1]);
+    let mut bench = bench.restart(LANDS);
+    bench.set(2, &[1]);
+    assert_eq!(bench.restart(LANDS).values(2), [0, 2]);
+}
+
+#[test]
+fn a_superseded_version_stays_while_it_straddles_something_on_flash() {
+    let live = |bench: &mut Small| bench.device().ftl().live_pages();
+    let mut bench = bench(Kind::Bpcc, false);
+    bench.set(1, &[0, 1]);
+    bench.roll_back(2, &[0, 1]); // 0.2, which names 1.2
+    bench.set(3, &[0]); // 0.3 straddles 0.2
+    bench.set(4, &[1]); // 1.3 straddles what 0.2 names
+    assert_eq!(live(&mut bench), 2);
+    bench.set(5, &[0, 1]);
+    assert_eq!(live(&mut bench), 4, "0.3 and 1.3 stay");
+    bench.check();
+    let mut bench = bench.restart(LANDS);
+    assert_eq!(live(&mut bench), 4, "recovery finds out the same");
+    assert_eq!(bench.values(2), [5, 5]);
+    // Once wear levelling has moved the block with 0.2, they can go.
+    for _ in 0..400 {
+        bench.set(6, &[4]);
+    }
+    bench.check();
+    assert_eq!(live(&mut bench), 3);
+    assert_eq!(bench.restart(LANDS).values(5), [5, 5, 0, 0, 6]);
+}

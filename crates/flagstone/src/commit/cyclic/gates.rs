@@ -1,0 +1,77 @@
+//! What the next version of a page has to wait for.
+
+use crate::commit::table_bytes;
+use crate::ftl::{Ftl, FtlError};
+use crate::units::{Lpn, Nanos};
+use rustc_hash::FxHashMap;
+
+#[derive(Debug, Clone, Copy)]
+struct Gate {
+    until: Nanos,
+    /// Whether somebody has waited for that instant already.
+    waited: bool,
+}
+
+/// Instants before which a page's next version is not programmed, because that would settle what an
+/// older version or a link to one means while a power cut can still undo it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Gates {
+    closed: FxHashMap<Lpn, Gate>,
+    /// Gates that were forgotten were closed until here at most.
+    floor: Nanos,
+    /// How many there are when the past ones are forgotten next.
+    limit: usize,
+}
+
+impl Gates {
+    const LIMIT_MIN: usize = 4096;
+
+    /// Closes a page until an instant that somebody has waited for, or nobody yet.
+    pub(super) fn close(&mut self, at: Lpn, until: Nanos, waited: bool) {
+        let gate = self.closed.entry(at).or_insert(Gate { until, waited });
+        gate.until = gate.until.max(until);
+        gate.waited &= waited;
+    }
+
+    /// Waits until a page's next version may be programmed.
+    pub(super) fn pass(&mut self, ftl: &mut Ftl, now: Nanos, at: Lpn) -> Result<Nanos, FtlError> {
+        let now = now.max(self.floor);
+        let Some(gate) = self.closed.get_mut(&at) else {
+            return Ok(now);
+        };
+        let until = gate.until;
+        if until <= now && gate.waited {
+            self.closed.remove(&at);
+            return Ok(now);
+        }
+        // The gate stays: should this version be taken back, the next one may come before `until`.
+        gate.waited = true;
+        ftl.sync(now, until)
+    }
+
+    /// Forgets gates of the past once there are many.
+    pub(super) fn forget(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+        if self.closed.len() < self.limit.max(Gates::LIMIT_MIN) {
+            return Ok(());
+        }
+        // One wait, in the background, for all that nobody has waited for.
+        let open = self.closed.values().filter(|gate| !gate.waited);
+        if let Some(until) = open.map(|gate| gate.until).max() {
+            ftl.sync(now, until)?;
+        }
+        let floor = &mut self.floor;
+        self.closed.retain(|_, gate| {
+            gate.waited = true;
+            if gate.until <= now {
+                *floor = gate.until.max(*floor);
+            }
+            gate.until > now
+        });
+        self.limit = 2 * self.closed.len();
+        Ok(())
+    }
+
+    pub(super) fn memory(&self) -> u64 {
+        table_bytes::<Lpn, Gate>(self.closed.len())
+    }
+}

@@ -1,0 +1,415 @@
+//! The engine of the cyclic protocols, SCC and BPCC: versions that name each other, the pages of
+//! live transactions, what a page's next version has to wait for, and what an uncommitted version
+//! on flash leads to.
+//!
+//! Both protocols write the pages of a transaction as a ring. The newest page is kept back until
+//! the next one tells which version it is; at commit the page kept back names the first one and
+//! closes the ring:
+//!
+//! ```text
+//!   write A      write B             write C             commit
+//!   keep A5      A5 -> B8 | keep B8  B8 -> C2 | keep C2  C2 -> A5
+//! ```
+//!
+//! A link names a version, not a place, so relocation leaves links alone. The programs of a ring
+//! need no order: while any of them is missing, the link to it points beyond the newest version of
+//! its page, and that page gets no other version before the transaction has ended.
+//!
+//! The protocols differ in what they do about a *leftover*, which is an uncommitted version that is
+//! still on flash: [`Rule`].
+
+#[cfg(test)]
+mod bench;
+pub(super) mod bpcc;
+mod gates;
+mod numbers;
+mod recovery;
+mod rings;
+pub(super) mod scc;
+#[cfg(test)]
+mod tests;
+
+use super::{Found, Held, Info, Isolation, Protocol, Taken, Way, Write, table_bytes};
+use crate::ftl::{BlockState, Format, Ftl, FtlError, Header, Owner, Slot, Stream, Written};
+use crate::layout;
+use crate::layout::put;
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use gates::Gates;
+use numbers::Numbers;
+use recovery::{Seen, Verdict, Versions, recover};
+use rings::Rings;
+use std::collections::{BTreeMap, BTreeSet};
+
+layout! {
+    /// The tail of a page's spare area under SCC, and the first part of it under BPCC.
+    pub link: 12 => {
+        NUMBER:      4, "version number of the page";
+        NEXT_PAGE:   4, "the page that follows in the ring";
+        NEXT_NUMBER: 4, "and its version number";
+    }
+}
+
+/// The longest tail.
+const TAIL_MAX: usize = link::SIZE + bpcc::back::SIZE;
+
+/// What both protocols say of themselves, but for name, idea and section.
+const INFO: Info = Info {
+    name: "",
+    idea: "",
+    paper: "TxFlash",
+    section: "",
+    isolation: Isolation::NoPageConflict,
+    live_max: None,
+    reprograms: false,
+    rewrites: false,
+    atomic: true,
+    as_published: true,
+    modes: &[],
+    settings: &[],
+    format: Format {
+        tail_bytes: link::SIZE,
+        flag_bytes: 0,
+        persist_map: false,
+        logs: 0,
+        zoned: false,
+    },
+};
+
+/// A version of a logical page. Numbers begin at 1; 0 is no version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Version {
+    page: Lpn,
+    number: u32,
+}
+
+/// What the protocols differ in.
+trait Rule: Default + Clone + 'static {
+    /// What is known of an uncommitted version on flash.
+    type Leftover: Copy;
+    /// What recovery gathers.
+    type Versions: Versions;
+    /// Bytes of the tail behind the link.
+    const MORE: usize = 0;
+
+    /// The number of a page's next version, which a transaction is about to write.
+    fn next_number(&mut self, pages: &Pages<Self::Leftover>, page: Lpn) -> u32;
+
+    /// A version is about to be programmed: what its tail says beyond the link.
+    fn emit(&mut self, pages: &Pages<Self::Leftover>, version: Version, more: &mut [u8]) {
+        let _ = (pages, version, more);
+    }
+
+    /// A version was programmed.
+    fn programmed(&mut self, version: Version) {
+        let _ = version;
+    }
+
+    /// The committed version of a page, which lies at `old`, gives way at `done`.
+    fn superseded(
+        &mut self,
+        pages: &mut Pages<Self::Leftover>,
+        ftl: &mut Ftl,
+        (page, old): (Lpn, Ppn),
+        done: Nanos,
+    ) {
+        let _ = (pages, page, done);
+        ftl.kill(old);
+    }
+
+    /// A version is the committed one of its page from now on.
+    fn committed(&mut self, pages: &mut Pages<Self::Leftover>, version: Version) {
+        let _ = (pages, version);
+    }
+
+    /// What is left of a version of an aborted transaction.
+    fn leftover(version: Version, next: Version) -> Self::Leftover;
+
+    /// The pages that wait for the end of a leftover, or that it waits for a version of.
+    fn concerns(leftover: &Self::Leftover, as_published: bool) -> [Option<Lpn>; 2];
+
+    /// A leftover is gone; its erase is the last one that was issued.
+    fn erased(
+        &mut self,
+        pages: &mut Pages<Self::Leftover>,
+        ftl: &mut Ftl,
+        leftover: Self::Leftover,
+    );
+
+    /// A leftover, or what stands beside it, that has to go before a page's next version is
+    /// programmed.
+    fn in_the_way(
+        &self,
+        pages: &Pages<Self::Leftover>,
+        ftl: &mut Ftl,
+        page: Lpn,
+    ) -> Result<Option<Way>, FtlError> {
+        let _ = (pages, ftl, page);
+        Ok(None)
+    }
+
+    /// A version was moved that is neither the committed one of its page nor of a live transaction.
+    fn relocated(&mut self, page: Lpn, from: Ppn, to: Ppn) {
+        let _ = (page, from, to);
+    }
+
+    /// A victim is about to be erased. Returns when it may be.
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let _ = (ftl, victim);
+        Ok(now)
+    }
+
+    /// Recovery: keeps what is left of versions that do not count.
+    fn take_stock(
+        &mut self,
+        pages: &mut Pages<Self::Leftover>,
+        ftl: &mut Ftl,
+        found: &Self::Versions,
+        is_committed: &[bool],
+    );
+
+    /// Bytes beyond those of the engine's tables, which they are added to where names are the same.
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// Checks the invariants.
+    fn check(&self, pages: &Pages<Self::Leftover>, ftl: &Ftl) -> Result<(), String>;
+}
+
+/// What both protocols know of the pages.
+#[derive(Debug, Clone)]
+struct Pages<L> {
+    /// Number of each page's last committed version.
+    committed: Numbers,
+    rings: Rings,
+    leftovers: BTreeMap<Ppn, L>,
+    /// Leftovers by each page that they concern.
+    by_page: BTreeSet<(Lpn, Ppn)>,
+    gates: Gates,
+    /// When the last commit was durable.
+    committed_at: Nanos,
+    /// When the last erase is done.
+    erased_at: Nanos,
+    as_published: bool,
+}
+
+impl<L> Pages<L> {
+    fn new(committed: Numbers, as_published: bool) -> Pages<L> {
+        Pages {
+            committed,
+            rings: Rings::default(),
+            leftovers: BTreeMap::new(),
+            by_page: BTreeSet::new(),
+            gates: Gates::default(),
+            committed_at: Nanos::ZERO,
+            erased_at: Nanos::ZERO,
+            as_published,
+        }
+    }
+
+    /// A leftover that concerns a page.
+    fn concerning(&self, page: Lpn) -> Option<Ppn> {
+        if self.by_page.is_empty() {
+            return None;
+        }
+        let range = (page, Ppn(0))..=(page, Ppn(u32::MAX));
+        self.by_page.range(range).next().map(|&(_, at)| at)
+    }
+
+    /// An uncommitted version stays on flash until its block is erased.
+    fn leave<R: Rule<Leftover = L>>(&mut self, at: Ppn, leftover: L) {
+        for page in R::concerns(&leftover, self.as_published)
+            .into_iter()
+            .flatten()
+        {
+            self.by_page.insert((page, at));
+        }
+        self.leftovers.insert(at, leftover);
+    }
+
+    fn check<R: Rule<Leftover = L>>(&self, ftl: &Ftl) -> Result<(), String> {
+        let mut concerned = BTreeSet::new();
+        for (&at, leftover) in &self.leftovers {
+            let state = ftl.block_state(ftl.geometry().block_of(at));
+            if ftl.is_live(at) || matches!(state, BlockState::Free | BlockState::Zone) {
+                let live = ftl.is_live(at);
+                return Err(format!(
+                    "uncommitted page {at} in a block that is {state:?}, live: {live}"
+                ));
+            }
+            let pages = R::concerns(leftover, self.as_published)
+                .into_iter()
+                .flatten();
+            concerned.extend(pages.map(|page| (page, at)));
+        }
+        if let Some((page, at)) = concerned.symmetric_difference(&self.by_page).next() {
+            return Err(format!("whether page {at} concerns {page} is not known"));
+        }
+        Ok(())
+    }
+}
+
+/// A protocol of the family.
+#[derive(Clone)]
+struct Cyclic<R: Rule> {
+    pages: Pages<R::Leftover>,
+    rule: R,
+}
+
+impl<R: Rule> Cyclic<R> {
+    /// Programs a version with its link.
+    fn program(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        (version, next): (Version, Version),
+        held: &Held,
+    ) -> Result<Taken, FtlError> {
+        let now = self.pages.gates.pass(ftl, now, version.page)?;
+        let mut bytes = [0; TAIL_MAX];
+        put(&mut bytes, link::NUMBER, version.number.into());
+        put(&mut bytes, link::NEXT_PAGE, next.page.0.into());
+        put(&mut bytes, link::NEXT_NUMBER, next.number.into());
+        self.rule
+            .emit(&self.pages, version, &mut bytes[link::SIZE..]);
+        let tail = &bytes[..link::SIZE + R::MORE];
+        let page = (held.kind, version.page, None);
+        let stream = (Stream::Host, None);
+        let to = ftl.append(now, stream, page, tail, &held.data, held.cause)?;
+        self.rule.programmed(version);
+        self.pages.rings.wrote(tx, version, next, held, to);
+        let (next, done) = (now, to.done);
+        Ok(Taken { next, done })
+    }
+}
+
+impl<R: Rule> Protocol for Cyclic<R> {
+    fn begin(&mut self, _: &mut Ftl, _: Nanos, _: TxId) -> Result<(), FtlError> {
+        Ok(())
+    }
+
+    fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        _: Nanos,
+        tx: TxId,
+        _: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        match self.pages.rings.held(tx) {
+            Some(held) => self.rule.in_the_way(&self.pages, ftl, held.page),
+            None => Ok(None),
+        }
+    }
+
+    fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        let version = Version {
+            page: write.at,
+            number: self.rule.next_number(&self.pages, write.at),
+        };
+        match self.pages.rings.hold(tx, version, write) {
+            Some((before, held)) => self.program(ftl, now, tx, (before, version), &held),
+            None => Ok(Taken::at(now)),
+        }
+    }
+
+    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        self.pages.rings.find(ftl, tx, at)
+    }
+
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
+        let Some((last, held, first)) = self.pages.rings.last(tx) else {
+            return Ok(Some(now));
+        };
+        let now = self.program(ftl, now, tx, (last, first), &held)?.next;
+        let Cyclic { pages, rule } = self;
+        let (shadows, written) = pages.rings.end(tx);
+        let done = ftl.sync(now, written)?;
+        pages.committed_at = pages.committed_at.max(done);
+        for (page, shadow) in shadows {
+            if let Some(old) = ftl.set_slot(page, shadow.slot).ppn() {
+                rule.superseded(pages, ftl, (page, old), done);
+            }
+            let number = shadow.number;
+            pages.committed.set(page, number);
+            rule.committed(pages, Version { page, number });
+            pages.gates.close(page, done, true);
+        }
+        pages.gates.forget(ftl, now)?;
+        Ok(Some(done))
+    }
+
+    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+        for (page, shadow) in self.pages.rings.end(tx).0 {
+            ftl.kill(shadow.ppn());
+            let number = shadow.number;
+            let leftover = R::leftover(Version { page, number }, shadow.next);
+            self.pages.leave::<R>(shadow.ppn(), leftover);
+        }
+        Ok(now)
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let pages = &self.pages;
+        let leftovers = table_bytes::<Ppn, R::Leftover>(pages.leftovers.len())
+            + table_bytes::<(Lpn, Ppn), ()>(pages.by_page.len());
+        let mut all = vec![
+            ("version_table", pages.committed.bytes()),
+            ("active_tx_table", pages.rings.memory()),
+            ("uncommitted_pages", leftovers),
+            ("gates", pages.gates.memory()),
+        ];
+        for (name, bytes) in self.rule.memory() {
+            match all.iter_mut().find(|(other, _)| *other == name) {
+                Some((_, sum)) => *sum += bytes,
+                None => all.insert(3, (name, bytes)),
+            }
+        }
+        all
+    }
+
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        self.pages.check::<R>(ftl)?;
+        self.rule.check(&self.pages, ftl)
+    }
+}
+
+impl<R: Rule> Owner for Cyclic<R> {
+    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+        let page = header.lpn;
+        if ftl.slot(page).ppn() == Some(from) {
+            ftl.set_slot(page, Slot::of(header.kind, to.at));
+        } else if !self.pages.rings.relocated(page, from, to.at) {
+            self.rule.relocated(page, from, to.at);
+        }
+    }
+
+    /// The erase takes superseded versions, so what superseded them must be durable.
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let now = now.max(self.pages.committed_at);
+        self.rule.before_erase(ftl, now, victim)
+    }
+
+    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
+        let Cyclic { pages, rule } = self;
+        pages.erased_at = pages.erased_at.max(done);
+        let first = ftl.geometry().page(victim, 0);
+        let end = Ppn(first.0 + ftl.geometry().pages_per_block);
+        while let Some((&at, &leftover)) = pages.leftovers.range(first..end).next() {
+            pages.leftovers.remove(&at);
+            for page in R::concerns(&leftover, pages.as_published)
+                .into_iter()
+                .flatten()
+            {
+                pages.by_page.remove(&(page, at));
+            }
+            rule.erased(pages, ftl, leftover);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Recovery of SCC and BPCC: gathers the versions on flash, follows their links, and points the
+//! mapping table at what counts. What a link says is the protocol's.
+
+use super::{Cyclic, Pages, Rule, Version, link};
+use crate::commit::{Options, Recovered};
+use crate::ftl::{Ftl, FtlError, Header, Mounted, Slot, doubt_number};
+use crate::layout::get;
+use crate::units::{Lpn, TxId};
+
+/// A version found on flash.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) version: Version,
+    pub(super) slot: Slot,
+    /// The version that it names.
+    pub(super) next: Version,
+}
+
+/// The versions on flash, as far as a protocol needs them.
+pub(super) trait Versions {
+    /// None, on a device of so many pages.
+    fn none(pages: u32) -> Self;
+
+    /// Takes note of a version and of what its tail says beyond the link.
+    fn see(&mut self, seen: Seen, more: &[u8]);
+
+    /// All have been seen. Returns the highest number that another one could follow.
+    fn sort(&mut self) -> u32;
+
+    /// What the newest version of a page is, by its link.
+    fn verdict(&self, page: Lpn) -> Verdict;
+
+    /// The number of the version of a page that counts, and where it is, given whether the newest
+    /// one is committed. Number 0 is none.
+    fn counting(&self, page: Lpn, is_committed: bool) -> (u32, Slot);
+}
+
+/// What one link says of the version that carries it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Committed,
+    Uncommitted,
+    /// What the newest version of this page is.
+    AsNewestOf(Lpn),
+}
+
+/// Whether the newest version of each page is committed: follows links until one decides, or until
+/// the ring closes, which decides too. Every link is followed once.
+pub(super) fn judge(pages: u32, link: impl Fn(Lpn) -> Verdict) -> Vec<bool> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mark {
+        New,
+        OnPath,
+        Known(bool),
+    }
+    let mut marks = vec![Mark::New; pages as usize];
+    let mut path = Vec::new();
+    for start in 0..pages {
+        let mut at = Lpn(start);
+        let committed = loop {
+            match marks[at.index()] {
+                Mark::Known(committed) => break committed,
+                Mark::OnPath => break true,
+                Mark::New => {}
+            }
+            marks[at.index()] = Mark::OnPath;
+            path.push(at);
+            match link(at) {
+                Verdict::Committed => break true,
+                Verdict::Uncommitted => break false,
+                Verdict::AsNewestOf(next) => at = next,
+            }
+        };
+        for at in path.drain(..) {
+            marks[at.index()] = Mark::Known(committed);
+        }
+    }
+    marks
+        .into_iter()
+        .map(|mark| mark == Mark::Known(true))
+        .collect()
+}
+
+pub(super) fn recover<R: Rule>(
+    ftl: &mut Ftl,
+    mounted: Mounted,
+    options: &Options,
+) -> Result<Recovered, FtlError> {
+    let logical_pages = ftl.logical_pages();
+    let mut found = R::Versions::none(logical_pages);
+    let blocks = ftl.data_blocks();
+    let done = ftl.scan(mounted.done, &blocks, |at, head: Header, bytes: &[u8]| {
+        if head.lpn.0 < logical_pages {
+            let seen = Seen {
+                version: Version {
+                    page: head.lpn,
+                    number: get(bytes, link::NUMBER) as u32,
+                },
+                slot: Slot::of(head.kind, at),
+                next: Version {
+                    page: Lpn(get(bytes, link::NEXT_PAGE) as u32),
+                    number: get(bytes, link::NEXT_NUMBER) as u32,
+                },
+            };
+            found.see(seen, &bytes[link::SIZE..]);
+        }
+    })?;
+    doubt_number("version", found.sort().into(), 32)?;
+    let is_committed = judge(logical_pages, |at| found.verdict(at));
+    let counting = (0..logical_pages).map(Lpn).map(|page| {
+        let (number, slot) = found.counting(page, is_committed[page.index()]);
+        ftl.set_slot(page, slot);
+        number
+    });
+    let pages = Pages::new(counting.collect(), options.as_published);
+    let mut protocol = Cyclic {
+        pages,
+        rule: R::default(),
+    };
+    protocol
+        .rule
+        .take_stock(&mut protocol.pages, ftl, &found, &is_committed);
+    ftl.revive_mapped()?;
+    ftl.finish_mount();
+    Ok(Recovered {
+        protocol: Box::new(protocol),
+        last_tx: TxId(0),
+        done,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Verdict::{AsNewestOf, Committed, Uncommitted};
+
+    #[test]
+    fn a_closed_ring_is_committed_and_a_path_is_what_its_end_is() {
+        let links = [
+            AsNewestOf(Lpn(1)), // 0 -> 1 -> 2 -> 0: closed
+            AsNewestOf(Lpn(2)),
+            AsNewestOf(Lpn(0)),
+            AsNewestOf(Lpn(3)), // itself
+            AsNewestOf(Lpn(5)), // 4 -> 5, which is missing
+            Uncommitted,
+            AsNewestOf(Lpn(7)), // 6 -> 7, which has been written again
+            Committed,
+            AsNewestOf(Lpn(4)), // joins the path that ends in 5
+        ];
+        let committed = judge(links.len() as u32, |at| links[at.index()]);
+        let right = [true, true, true, true, false, false, true, true, false];
+        assert_eq!(committed, right);
+    }
+}

@@ -1,0 +1,157 @@
+//! The rings of live transactions as far as they go: the active transaction table of SCC and BPCC.
+
+use super::Version;
+use crate::commit::{Found, Held, Write, table_bytes};
+use crate::ftl::{Ftl, Slot, Written};
+use crate::units::{Lpn, Nanos, Ppn, TxId};
+use rustc_hash::FxHashMap;
+
+/// A version of a live transaction that is on flash.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shadow {
+    tx: TxId,
+    pub(super) number: u32,
+    pub(super) slot: Slot,
+    pub(super) next: Version,
+}
+
+impl Shadow {
+    pub(super) fn ppn(&self) -> Ppn {
+        self.slot.ppn().expect("a shadow is on flash")
+    }
+}
+
+/// The ring of a live transaction as far as it goes.
+#[derive(Debug, Clone)]
+struct Ring {
+    first: Version,
+    held: Option<(Version, Held)>,
+    /// Pages on flash.
+    written: Vec<Lpn>,
+    /// When the last program is done.
+    done: Nanos,
+}
+
+/// Live transactions and their pages: the active transaction table.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rings {
+    rings: FxHashMap<TxId, Ring>,
+    shadows: FxHashMap<Lpn, Shadow>,
+}
+
+impl Rings {
+    /// Keeps a version back, and hands out the one that was: its link is the new one.
+    pub(super) fn hold(
+        &mut self,
+        tx: TxId,
+        version: Version,
+        write: Write<'_>,
+    ) -> Option<(Version, Held)> {
+        let ring = self.rings.entry(tx).or_insert_with(|| Ring {
+            first: version,
+            held: None,
+            written: Vec::new(),
+            done: Nanos::ZERO,
+        });
+        ring.held.replace((version, Held::new(write)))
+    }
+
+    /// The version that is kept back: the next request programs it.
+    pub(super) fn held(&self, tx: TxId) -> Option<Version> {
+        let (version, _) = self.rings.get(&tx)?.held.as_ref()?;
+        Some(*version)
+    }
+
+    /// The version that is kept back, with the first one as its link: what closes the ring.
+    pub(super) fn last(&mut self, tx: TxId) -> Option<(Version, Held, Version)> {
+        let ring = self.rings.get_mut(&tx)?;
+        let (version, held) = ring.held.take()?;
+        Some((version, held, ring.first))
+    }
+
+    /// A version of a live transaction was programmed.
+    pub(super) fn wrote(
+        &mut self,
+        tx: TxId,
+        version: Version,
+        next: Version,
+        held: &Held,
+        to: Written,
+    ) {
+        let ring = self.rings.get_mut(&tx).expect("the transaction is live");
+        ring.written.push(version.page);
+        ring.done = ring.done.max(to.done);
+        let shadow = Shadow {
+            tx,
+            number: version.number,
+            slot: Slot::of(held.kind, to.at),
+            next,
+        };
+        let other = self.shadows.insert(version.page, shadow);
+        debug_assert!(other.is_none(), "{version:?} is not the only one");
+    }
+
+    /// Ends a transaction: its versions on flash, and when the last of them is done.
+    pub(super) fn end(&mut self, tx: TxId) -> (Vec<(Lpn, Shadow)>, Nanos) {
+        let Some(ring) = self.rings.remove(&tx) else {
+            return (Vec::new(), Nanos::ZERO);
+        };
+        let shadow = |at| {
+            (
+                at,
+                self.shadows.remove(&at).expect("written pages are kept"),
+            )
+        };
+        let pages = ring.written.into_iter().map(shadow).collect();
+        (pages, ring.done)
+    }
+
+    /// Where a transaction finds a page.
+    pub(super) fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        let Some(tx) = tx else {
+            return ftl.slot(at).into();
+        };
+        if let Some((version, held)) = self.rings.get(&tx).and_then(|ring| ring.held.as_ref())
+            && version.page == at
+        {
+            return held.found();
+        }
+        match self.shadows.get(&at) {
+            Some(shadow) if shadow.tx == tx => shadow.slot.into(),
+            _ => ftl.slot(at).into(),
+        }
+    }
+
+    /// The version of a live transaction that is on flash, if there is one.
+    pub(super) fn shadow(&self, at: Lpn) -> Option<&Shadow> {
+        self.shadows.get(&at)
+    }
+
+    /// Follows a page that was moved. False if no live transaction wrote it.
+    pub(super) fn relocated(&mut self, at: Lpn, from: Ppn, to: Ppn) -> bool {
+        match self.shadows.get_mut(&at) {
+            Some(shadow) if shadow.ppn() == from => {
+                shadow.slot = match shadow.slot {
+                    Slot::Trimmed(_) => Slot::Trimmed(to),
+                    _ => Slot::Page(to),
+                };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Bytes of the tables and of the pages kept back.
+    pub(super) fn memory(&self) -> u64 {
+        let rings = self.rings.values();
+        let own: u64 = rings
+            .map(|ring| {
+                let held = ring.held.as_ref().map_or(0, |(_, held)| held.data.len());
+                (ring.written.len() * size_of::<Lpn>() + held) as u64
+            })
+            .sum();
+        table_bytes::<TxId, Ring>(self.rings.len())
+            + table_bytes::<Lpn, Shadow>(self.shadows.len())
+            + own
+    }
+}

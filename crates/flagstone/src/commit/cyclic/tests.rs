@@ -1,0 +1,157 @@
+//! What holds for SCC and BPCC alike, on a small device: what an aborted transaction names, what
+//! the next version waits for, and a power cut at every operation.
+
+use super::bench::{LANDS, bench};
+use crate::commit::{DeviceError, Kind};
+use crate::nand::Cut;
+use crate::units::Lpn;
+
+const BOTH: [Kind; 2] = [Kind::Scc, Kind::Bpcc];
+
+#[test]
+fn d1_a_link_of_an_aborted_transaction_never_finds_what_it_names() {
+    for kind in BOTH {
+        let story = |as_published| {
+            let mut bench = bench(kind, as_published);
+            bench.roll_back(1, &[0, 1]); // page 0 is on flash and names page 1, which was kept back
+            bench.set(2, &[1]);
+            bench.check();
+            bench.restart(LANDS).values(2)
+        };
+        assert_eq!(story(false), [0, 2]);
+        assert_eq!(story(true), [1, 2], "page 0 was rolled back");
+    }
+}
+
+#[test]
+fn d2_the_next_version_waits_for_its_predecessor() {
+    for kind in BOTH {
+        let mut bench = bench(kind, false);
+        let early = bench.now;
+        bench.set(1, &[0, 1]);
+        let acknowledged = bench.now;
+        assert!(acknowledged > early);
+        bench.now = early;
+        let tx = bench.open(2, &[0, 2]);
+        assert_eq!(
+            bench.now, acknowledged,
+            "page 0 is programmed as early as that"
+        );
+        // And not only the first who comes: what he wrote may be taken back.
+        bench.abort(tx);
+        bench.now = early;
+        bench.open(3, &[0, 2]);
+        assert!(bench.now >= acknowledged);
+    }
+}
+
+#[test]
+fn a_page_is_taken_once_in_a_transaction() {
+    for kind in BOTH {
+        let mut bench = bench(kind, false);
+        let refused = bench.try_open(1, &[0, 1, 0]);
+        assert!(matches!(refused, Err(DeviceError::WrittenTwice { .. })));
+    }
+}
+
+#[test]
+fn own_writes_are_read_before_the_commit_and_trims_last() {
+    for kind in BOTH {
+        let mut bench = bench(kind, false);
+        bench.set(1, &[0, 1]);
+        let tx = bench.open(2, &[0, 1]);
+        for page in [0, 1] {
+            let now = bench.now;
+            let (_, own) = bench
+                .device()
+                .read(now, Some(tx), Lpn(page))
+                .expect("reads");
+            assert_eq!(own, Some(&[2][..]), "page {page}");
+        }
+        assert_eq!(bench.values(2), [1, 1]);
+        bench.commit(tx);
+        let now = bench.now;
+        let tx = bench.device().begin(now).expect("begins");
+        bench.device().trim(now, tx, Lpn(1)).expect("trims");
+        bench.commit(tx);
+        assert_eq!(bench.values(2), [2, 0]);
+        assert_eq!(bench.restart(LANDS).values(2), [2, 0]);
+    }
+}
+
+/// Pages that the transactions of [`every_cut`] write, and whether each commits.
+const HISTORY: [(&[u32], bool); 14] = [
+    (&[0, 1, 2], true),
+    (&[1, 3], false),
+    (&[3], true),
+    (&[2, 1, 0, 3], true),
+    (&[0], false),
+    (&[0, 1], false),
+    (&[1, 0], true),
+    (&[2, 3, 1], false),
+    (&[3, 2], true),
+    (&[1], true),
+    (&[0, 1, 2, 3], false),
+    (&[0, 1, 2, 3], true),
+    (&[3, 0], false),
+    (&[3, 1, 0], true),
+];
+
+/// A power cut at every operation of a history: what was acknowledged is there, and the transaction
+/// that the cut fell into is all there or not at all. Then the device goes on.
+fn every_cut(kind: Kind) {
+    for at in 0.. {
+        let mut fell = false;
+        for dice in 0..24 {
+            let torn = dice % 3 == 2;
+            let mut bench = bench(kind, false).arm(Cut { at, dice, torn });
+            let (mut now, mut next) = ([0; 4], [0; 4]);
+            for (i, &(pages, commits)) in HISTORY.iter().cycle().take(42).enumerate() {
+                let value = i as u8 + 1;
+                let outcome = bench.try_open(value, pages).and_then(|tx| {
+                    if commits {
+                        pages.iter().for_each(|&page| next[page as usize] = value);
+                        return bench.try_commit(tx);
+                    }
+                    bench.abort(tx);
+                    Ok(())
+                });
+                fell = outcome.is_err();
+                if fell {
+                    break;
+                }
+                now = next;
+            }
+            let mut bench = bench.restart(LANDS);
+            let found = bench.values(4);
+            assert!(
+                found == now || found == next,
+                "cut {at}, dice {dice}: {found:?} is neither {now:?} nor {next:?}"
+            );
+            bench.set(200, &[3, 1]);
+            bench.roll_back(201, &[2, 0]);
+            bench.set(202, &[2]);
+            bench.check();
+            let mut bench = bench.restart(LANDS);
+            assert_eq!(
+                bench.values(4),
+                [found[0], 200, 202, 200],
+                "cut {at}, dice {dice}"
+            );
+        }
+        if !fell {
+            assert!(at > 60, "the history has more operations than {at}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn every_power_cut_of_a_history_of_scc() {
+    every_cut(Kind::Scc);
+}
+
+#[test]
+fn every_power_cut_of_a_history_of_bpcc() {
+    every_cut(Kind::Bpcc);
+}

@@ -1,0 +1,171 @@
+//! AFC, garbage collection ([FlagCommit] §3.2): what becomes of the parts of aborted transactions.
+//!
+//! ```text
+//! page of the victim          what happens to it    what happens outside of the victim
+//! live, committed             copied, flag TRUE     -
+//! dead, committed             reclaimed             -
+//! of an aborted transaction   reclaimed             each part that is left has a FALSE page first
+//! of one in progress          its block is pinned: no victim
+//! ```
+
+use super::{Afc, Entry, TRUE, Unit};
+use crate::commit::flag_chain::{Link, Shadow, Tail};
+use crate::ftl::{Fate, Ftl, FtlError, Header, Owner, Written};
+use crate::units::{Nanos, Pbn, Ppn, TxId};
+
+/// What the collector remembers of its victim.
+#[derive(Clone, Default)]
+pub(super) struct Collector {
+    pages: Vec<Shadow>,
+    /// When the flags that were set are done, and the pages of their transactions.
+    flagged: Nanos,
+}
+
+impl Owner for Afc {
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let (pages, now) = self.pages.of_victim(ftl, now, victim)?;
+        // Flags of a collection that found no room may still be in flight, and count.
+        let flagged = now.max(self.collector.flagged);
+        self.collector = Collector { pages, flagged };
+        for xid in self.aborted_here() {
+            if let Some(Entry::Aborted(chain)) = self.table.get(&xid)
+                && !self.pages.as_published
+            {
+                self.collector.flagged = self.collector.flagged.max(chain.written); // D5
+            }
+            for unit in self.without_flag(xid, victim) {
+                let done = self.flag_part(ftl, now, unit.at)?;
+                self.collector.flagged = self.collector.flagged.max(done);
+                self.note_false(xid, unit);
+            }
+        }
+        Ok(now)
+    }
+
+    /// Where a copy has to carry each flag, an erase that cuts a chain into many parts can cost
+    /// more pages than it gives back. Once the blocks with the ends of the chain are collected, it
+    /// costs less.
+    fn is_worth(&self, ftl: &Ftl, victim: Pbn) -> bool {
+        if self.pages.geometry.can_reprogram() {
+            return true;
+        }
+        let flags: usize = self
+            .aborted_in(victim)
+            .map(|xid| self.without_flag(xid, victim).len())
+            .sum();
+        let written = ftl.live_in(victim) as usize + flags;
+        flags == 0 || written < ftl.data_pages_per_block() as usize
+    }
+
+    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Fate {
+        let mut says = Tail::parse(tail);
+        if !self.table.contains_key(&says.xid) {
+            says.flag = TRUE;
+        }
+        says.emit(tail);
+        Fate::Renew
+    }
+
+    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+        self.pages.relocated(ftl, header, from, to.at);
+        if self.pages.as_published {
+            self.moved_in_progress(from, to.into()); // D3
+        }
+    }
+
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let Collector { pages, flagged } = &self.collector;
+        self.pages.before_erase(ftl, (now, *flagged), victim, pages) // D5
+    }
+
+    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
+        self.pages
+            .waits
+            .erase(done, Shadow::xids(&self.collector.pages));
+        for xid in self.aborted_here() {
+            let Some(Entry::Aborted(chain)) = self.table.get_mut(&xid) else {
+                unreachable!("an aborted transaction has such an entry");
+            };
+            let geometry = self.pages.geometry;
+            chain.forget(|at| geometry.block_of(at) == victim);
+            if chain.units.is_empty() {
+                self.table.remove(&xid);
+            }
+        }
+        let collector = std::mem::take(&mut self.collector);
+        for page in collector.pages {
+            self.pages.carriers.target_erased(ftl, page.at);
+        }
+    }
+}
+
+impl Afc {
+    /// Aborted transactions that have pages in the victim, each once.
+    fn aborted_here(&self) -> Vec<TxId> {
+        let mut xids: Vec<TxId> = Vec::new();
+        for page in &self.collector.pages {
+            let xid = page.tail.xid;
+            if !xids.contains(&xid) && matches!(self.table.get(&xid), Some(Entry::Aborted(_))) {
+                xids.push(xid);
+            }
+        }
+        xids
+    }
+
+    /// Aborted transactions that have units in a block, told from the table.
+    fn aborted_in(&self, block: Pbn) -> impl Iterator<Item = TxId> + '_ {
+        let here = move |unit: &Unit| self.pages.geometry.block_of(unit.page.at) == block;
+        let aborted = self.table.iter().filter_map(|(&xid, entry)| match entry {
+            Entry::Aborted(chain) => Some((xid, chain)),
+            Entry::InProgress(_) => None,
+        });
+        aborted
+            .filter(move |(_, chain)| chain.units.iter().any(here))
+            .map(|(xid, _)| xid)
+    }
+
+    /// The pages of an aborted transaction that are to be FALSE, one for each part that is left
+    /// without a FALSE one by the erase of the victim: the newest of the part.
+    fn without_flag(&self, xid: TxId, victim: Pbn) -> Vec<Link> {
+        let geometry = self.pages.geometry;
+        let Some(Entry::Aborted(chain)) = self.table.get(&xid) else {
+            return Vec::new();
+        };
+        let last = chain.units.len() - 1;
+        let parts = chain.parts(|at| geometry.block_of(at) == victim, self.places());
+        let mut flags = Vec::new();
+        for part in parts {
+            let newest = *part.last().expect("a part has units");
+            // D5
+            let wanted = !self.pages.as_published || newest == last;
+            if wanted && !part.iter().any(|&unit| chain.units[unit].is_false) {
+                flags.push(chain.units[newest].page);
+            }
+        }
+        flags
+    }
+
+    /// A page of an aborted transaction has become FALSE.
+    fn note_false(&mut self, xid: TxId, page: Link) {
+        if let Some(Entry::Aborted(chain)) = self.table.get_mut(&xid)
+            && let Some(unit) = chain.units.iter_mut().find(|unit| unit.page == page)
+        {
+            unit.is_false = true;
+        }
+    }
+
+    /// As published, pages in progress are moved and the transaction goes on with the copy.
+    fn moved_in_progress(&mut self, from: Ppn, to: Link) {
+        let page = self.collector.pages.iter().find(|page| page.at == from);
+        let Some(Entry::InProgress(open)) =
+            page.and_then(|page| self.table.get_mut(&page.tail.xid))
+        else {
+            return;
+        };
+        for unit in &mut open.chain.units {
+            if unit.page.at == from {
+                unit.page = to;
+            }
+        }
+    }
+}

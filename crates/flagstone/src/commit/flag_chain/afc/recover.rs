@@ -1,0 +1,197 @@
+//! AFC, recovery ([FlagCommit] §3.2): every flag is read, and a FALSE one anywhere in a part says
+//! that the part is not committed.
+
+use super::{Afc, Chain, Entry, FALSE_AT_FIRST, Unit, collect::Collector, is_true};
+use crate::commit::flag_chain::{self, Found, NO_UNIT, Pages, Units};
+use crate::commit::{Options, Recovered};
+use crate::ftl::{Ftl, FtlError, Mounted};
+use crate::units::{Ppn, TxId};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+
+pub(in crate::commit) fn recover(
+    ftl: &mut Ftl,
+    mounted: Mounted,
+    options: &Options,
+) -> Result<Recovered, FtlError> {
+    let mut pages = Pages::new(ftl, options)?;
+    let mut found = flag_chain::scan(ftl, mounted.done, options.as_published)?; // D1
+    let mut is_false = Vec::with_capacity(found.pages.len());
+    for page in 0..found.pages.len() {
+        is_false.push(!is_true(found.flag(ftl, page, FALSE_AT_FIRST)?));
+    }
+    // D8: pages that replace the flag of the page that they link to.
+    let replaces: Vec<Option<usize>> = (0..found.pages.len())
+        .map(|page| {
+            let version = found.pages[page].tail.version;
+            let same = |&target: &usize| found.pages[target].tail.version == version;
+            found.target(page).filter(same)
+        })
+        .collect();
+    let units = found.units(ftl, pages.block_flags, |page| replaces[page].is_some());
+    let mut parts = Parts::new(&units);
+    let kept = parts.judge(&found, &units, &mut is_false, &replaces);
+    let counts = |page: usize| parts.counts(&units, replaces[page].unwrap_or(page));
+    found.map_newest(ftl, counts)?;
+
+    for page in kept {
+        let target = replaces[page].expect("only these are kept");
+        let (at, target) = (found.pages[page].at, found.pages[target].at);
+        let current = ftl.is_live(at);
+        if !current {
+            ftl.revive(at);
+        }
+        pages.carriers.insert(ftl, target, at, current);
+    }
+    let is_rubbish = |page: usize| {
+        let carries = replaces[page].is_some();
+        (carries || counts(page)) && !pages.carriers.has(found.pages[page].at)
+    };
+    if !options.as_published {
+        found.release_rubbish(ftl, is_rubbish);
+    }
+    ftl.finish_mount();
+    let mut protocol = Afc {
+        table: FxHashMap::default(),
+        pages,
+        collector: Collector::default(),
+    };
+    if !options.as_published {
+        protocol.table = parts.table(&found, &units, &is_false, protocol.places()); // D2
+    }
+    Ok(Recovered {
+        protocol: Box::new(protocol),
+        last_tx: found.last_tx,
+        done: found.done,
+    })
+}
+
+/// Which units hang together, whatever the direction of the links.
+struct Parts {
+    /// The smallest unit of the part of each unit.
+    of_unit: Vec<u32>,
+    /// Whether a page of the part is FALSE, at its smallest unit.
+    is_false: Vec<bool>,
+}
+
+impl Parts {
+    fn new(units: &Units) -> Parts {
+        let mut parts = Parts {
+            of_unit: (0..units.len() as u32).collect(),
+            is_false: vec![false; units.len()],
+        };
+        for &(a, b) in units.edges() {
+            let (a, b) = (parts.root(a), parts.root(b));
+            parts.of_unit[a.max(b) as usize] = a.min(b);
+        }
+        for unit in 0..units.len() as u32 {
+            parts.of_unit[unit as usize] = parts.root(unit);
+        }
+        parts
+    }
+
+    /// Finds the parts with a FALSE page, carried flags included. Of the pages that carry a flag,
+    /// it returns those that are needed; the others are as if they were not there.
+    fn judge(
+        &mut self,
+        found: &Found,
+        units: &Units,
+        is_false: &mut [bool],
+        replaces: &[Option<usize>],
+    ) -> Vec<usize> {
+        let mut kept: Vec<usize> = Vec::new();
+        let mut carried: FxHashSet<usize> = FxHashSet::default();
+        let mut carriers: Vec<usize> = (0..replaces.len())
+            .filter(|&page| replaces[page].is_some())
+            .collect();
+        carriers.sort_by_key(|&page| found.pages[page].tail.version);
+        // TRUE in place of FALSE: always needed, by one page.
+        for &page in &carriers {
+            let target = replaces[page].expect("filtered");
+            if !is_false[page] && carried.insert(target) {
+                is_false[target] = false;
+                kept.push(page);
+            }
+        }
+        for (page, &unit) in units.of_page.iter().enumerate() {
+            if unit != NO_UNIT && is_false[page] {
+                self.is_false[self.of_unit[unit as usize] as usize] = true;
+            }
+        }
+        // FALSE in place of TRUE: needed where the part has no other FALSE page.
+        for &page in &carriers {
+            let target = replaces[page].expect("filtered");
+            let unit = units.of_page[target];
+            if is_false[page] && unit != NO_UNIT {
+                let part = &mut self.is_false[self.of_unit[unit as usize] as usize];
+                if !std::mem::replace(part, true) {
+                    is_false[target] = true;
+                    kept.push(page);
+                }
+            }
+        }
+        kept
+    }
+
+    fn root(&mut self, mut unit: u32) -> u32 {
+        while self.of_unit[unit as usize] != unit {
+            let up = self.of_unit[unit as usize];
+            self.of_unit[unit as usize] = self.of_unit[up as usize];
+            unit = up;
+        }
+        unit
+    }
+
+    /// Whether a page is of a part without a FALSE one.
+    fn counts(&self, units: &Units, page: usize) -> bool {
+        let unit = units.of_page[page];
+        unit == NO_UNIT || !self.is_false[self.of_unit[unit as usize] as usize]
+    }
+
+    /// What does not count, by transaction. Their pages were never moved, so versions order units
+    /// as they were written.
+    fn table(
+        &self,
+        found: &Found,
+        units: &Units,
+        is_false: &[bool],
+        place: impl Fn(Ppn) -> Ppn,
+    ) -> FxHashMap<TxId, Entry> {
+        let mut left: BTreeMap<u32, (u64, u64, Unit)> = BTreeMap::new();
+        for (index, page) in found.pages.iter().enumerate() {
+            if self.counts(units, index) {
+                continue;
+            }
+            let version = page.tail.version;
+            let new = Unit {
+                page: page.link_to_it(),
+                is_false: false,
+            };
+            let unit = units.of_page[index];
+            let (oldest, newest, of) = left.entry(unit).or_insert((version, version, new));
+            *oldest = version.min(*oldest);
+            if version > *newest {
+                (*newest, of.page) = (version, new.page);
+            }
+            of.is_false |= is_false[index];
+        }
+        let xid = |unit: u32| found.pages[units.first_page(unit)].tail.xid;
+        let mut ordered: Vec<(u64, TxId, Unit)> = left
+            .iter()
+            .map(|(&unit, &(oldest, _, of))| (oldest, xid(unit), of))
+            .collect();
+        ordered.sort_by_key(|&(oldest, ..)| oldest);
+        let mut chains: FxHashMap<TxId, Chain> = FxHashMap::default();
+        for (_, xid, unit) in ordered {
+            chains.entry(xid).or_default().units.push(unit);
+        }
+        for &(from, to) in units.edges() {
+            if let (Some((.., a)), Some((.., b))) = (left.get(&from), left.get(&to)) {
+                let chain = chains.get_mut(&xid(from)).expect("it has units");
+                chain.links.push((place(a.page.at), place(b.page.at)));
+            }
+        }
+        let aborted = |(xid, chain)| (xid, Entry::Aborted(chain));
+        chains.into_iter().map(aborted).collect()
+    }
+}

@@ -1,0 +1,279 @@
+//! AFC's recovery table and its departures, case by case.
+
+use super::*;
+use crate::cases::{Case, prove, rows_that_differ};
+use crate::commit::Kind;
+use crate::commit::flag_chain::bench::{
+    LANDS, Laid, Three, bench, churn, count, laid, link_to, page_flags, shapes,
+};
+use crate::commit::small_device::Small;
+use crate::ftl::Operation;
+
+/// A transaction of three pages, each linked to the one before.
+fn chain(flags: [u8; 3]) -> [Laid; 3] {
+    let first = Laid {
+        at: (10, 0),
+        lpn: 0,
+        xid: 5,
+        seq: 20,
+        link: None,
+        flag: flags[0],
+    };
+    let second = Laid {
+        at: (11, 0),
+        lpn: 1,
+        seq: 21,
+        link: link_to(first),
+        flag: flags[1],
+        ..first
+    };
+    let third = Laid {
+        at: (12, 0),
+        lpn: 2,
+        seq: 22,
+        link: link_to(second),
+        flag: flags[2],
+        ..first
+    };
+    [first, second, third]
+}
+
+#[test]
+fn a_flag_is_two_bits_of_four_cells() {
+    for flag in 0..=u8::MAX {
+        let bit = |cells: u8| cells.count_ones() >= 2;
+        let right = matches!((bit(flag >> 4), bit(flag & 0x0f)), (true, false));
+        assert_eq!(is_true(flag), right, "{flag:08b}");
+    }
+    let whole = [FALSE_AT_FIRST, TRUE, FALSE, 0x0f].map(is_true);
+    assert_eq!(whole, [false, true, false, false]);
+}
+
+/// One page of a transaction of three.
+#[derive(Debug)]
+struct Facts {
+    of: Three,
+    page: usize,
+}
+
+/// The table in the header of the protocol. The verdict is whether the page counts.
+const TABLE: [Case<Facts, bool>; 2] = [
+    Case {
+        row: "@A",
+        holds: |facts| facts.part().iter().all(|&flag| flag == TRUE),
+        verdict: |_| true,
+    },
+    Case {
+        row: "@B",
+        holds: |facts| facts.part().iter().any(|&flag| flag != TRUE),
+        verdict: |_| false,
+    },
+];
+
+impl Facts {
+    fn all() -> Vec<Facts> {
+        let all = Three::all(&shapes(), &[FALSE_AT_FIRST, TRUE, FALSE]);
+        let pages = |of: Three| (0..3).map(move |page| Facts { of, page });
+        all.into_iter().flat_map(pages).collect()
+    }
+
+    /// The flags of the pages that hang together with this one.
+    fn part(&self) -> Vec<u8> {
+        let mut part = [0, 1, 2];
+        for (from, to) in self.of.links.iter().enumerate() {
+            if let Some(to) = *to {
+                let (from, to) = (part[from], part[to]);
+                part = part.map(|other| if other == from { to } else { other });
+            }
+        }
+        if self.of.is_cluster() {
+            part = [0; 3];
+        }
+        let of_part = (0..3).filter(|&page| part[page] == part[self.page]);
+        of_part.map(|page| self.of.flags[page]).collect()
+    }
+
+    fn counts(&self) -> bool {
+        self.of.counting(Kind::Afc)[self.page]
+    }
+}
+
+#[test]
+fn every_row_of_the_recovery_table() {
+    prove(&TABLE, &Facts::all(), Facts::counts);
+}
+
+#[test]
+fn the_flag_of_the_page_itself_is_not_enough() {
+    let own_flag = |facts: &Facts| facts.of.flags[facts.page] == TRUE;
+    assert_eq!(rows_that_differ(&TABLE, &Facts::all(), own_flag), ["@B"]);
+}
+
+#[test]
+fn a_chain_whose_target_is_gone_ends_there() {
+    let [_, second, third] = chain([FALSE_AT_FIRST, TRUE, TRUE]);
+    let mut bench = laid(Kind::Afc, page_flags(false), &[second, third]);
+    assert_eq!(bench.values(3), [0, 21, 22]);
+}
+
+#[test]
+fn d1_a_link_to_what_was_written_there_since_leads_nowhere() {
+    let [gone, second, third] = chain([TRUE; 3]);
+    let foreign = Laid {
+        lpn: 3,
+        xid: 6,
+        seq: 40,
+        flag: FALSE_AT_FIRST,
+        ..gone
+    };
+    let found = |as_published| {
+        let options = page_flags(as_published);
+        laid(Kind::Afc, options, &[foreign, second, third]).values(4)
+    };
+    assert_eq!(found(false), [0, 21, 22, 0]);
+    assert_eq!(found(true), [0; 4], "another's flag undoes a commit");
+}
+
+#[test]
+fn d3_pages_in_progress_are_not_moved() {
+    let mut bench = bench(Kind::Afc, true, false);
+    let tx = bench.open(1, &[0, 1]);
+    let before = [0, 1].map(|page| bench.device().ftl().slot(Lpn(page)));
+    churn(&mut bench, &[4, 5, 6], 40);
+    let after = [0, 1].map(|page| bench.device().ftl().slot(Lpn(page)));
+    assert_eq!(before, after);
+    bench.commit(tx);
+    assert_eq!(count(&mut bench, Operation::Reprogram, Cause::Gc), 0);
+    assert_eq!(bench.restart(LANDS).values(2), [1, 1]);
+}
+
+#[test]
+fn d4_a_page_waits_for_the_first_and_the_flag_for_all() {
+    let mut bench = bench(Kind::Afc, false, false);
+    bench.set(9, &[7]);
+    let start = bench.now;
+    bench.set(1, &[0, 1]);
+    assert_eq!(bench.now.since(start), Nanos::from_micros(2 * 200 + 200));
+    assert_eq!(count(&mut bench, Operation::Reprogram, Cause::Commit), 2);
+    assert_eq!(bench.restart(LANDS).values(2), [1, 1]);
+}
+
+#[test]
+fn d4_further_pages_wait_for_the_first_only_also_if_they_are_issued_before_it_is_durable() {
+    let mut bench = bench(Kind::Afc, false, false);
+    let now = bench.now;
+    let tx = bench.device().begin(now).expect("it begins");
+    let taken = [0, 1, 2].map(|at| {
+        let write = bench.device().write(now, tx, Lpn(at), &[1]);
+        write.expect("it is taken").next
+    });
+    assert!(
+        taken[0] == now && taken[1] > now && taken[2] == taken[1],
+        "{taken:?}"
+    );
+}
+
+#[test]
+fn d5_every_part_of_an_aborted_chain_keeps_a_false_flag() {
+    for (block_flags, strict_order) in [(false, false), (true, false), (true, true)] {
+        let mut bench = bench(Kind::Afc, block_flags, strict_order);
+        bench.set(1, &[0, 1, 2, 3]);
+        for round in 0..10 {
+            // The pages of the transaction that is rolled back come to lie in many blocks.
+            let tx = bench.open(50 + round, &[0]);
+            for page in [1, 2, 3, 0, 1] {
+                churn(&mut bench, &[5, 6], 1);
+                let now = bench.now;
+                let write = bench.device().write(now, tx, Lpn(page), &[50 + round]);
+                bench.now = write.expect("it is taken").next;
+            }
+            bench.abort(tx);
+            churn(&mut bench, &[5, 6, 7], 4);
+            bench = bench.restart(LANDS);
+            assert_eq!(bench.values(4), [1; 4], "round {round}");
+        }
+    }
+}
+
+/// A transaction larger than the room that the collector keeps leaves a star behind when it is
+/// rolled back: all its pages link to the first. The erase of that one would cost a carrier each.
+#[test]
+fn d8_a_chain_with_more_ends_than_there_is_room_for_carriers_is_collected_from_its_ends() {
+    for pages in [24, 48, 72] {
+        let mut bench = bench(Kind::Afc, false, true);
+        bench.set(1, &[0, 1, 2, 3]);
+        let large: Vec<u32> = (0..pages).map(|write| write % 4).collect();
+        let tx = bench.open(200, &large);
+        bench.abort(tx);
+        for round in 2..60 {
+            bench.set(round, &[0, 1, 2, 3]);
+            if round % 10 == 0 {
+                bench = bench.restart(LANDS);
+            }
+            assert_eq!(bench.values(4), [round; 4], "{pages} pages");
+        }
+    }
+}
+
+/// The collector may have to give up in the middle. What it has not flagged by then is not FALSE.
+#[test]
+fn d8_a_collection_without_room_for_its_carriers_has_flagged_only_those_that_it_wrote() {
+    let mut bench = bench(Kind::Afc, false, true);
+    bench.set(1, &[0, 1, 2, 3]);
+    let block_of = |bench: &mut Small, page: u32| {
+        let at = bench.device().ftl().slot(Lpn(page)).ppn();
+        bench
+            .device()
+            .ftl()
+            .geometry()
+            .block_of(at.expect("it was written"))
+    };
+    // All pages but the first link to the second, and these two lie in blocks of their own.
+    let tx = bench.open(200, &[0]);
+    let first = block_of(&mut bench, 0);
+    bench.set(1, &[8, 9, 10]);
+    bench.write(tx, 1, 200);
+    let second = block_of(&mut bench, 1);
+    bench.set(1, &[8, 9, 10]);
+    let mut others = Vec::new();
+    for write in 0..60 {
+        let page = 2 + write % 2;
+        bench.write(tx, page, 200);
+        others.push(block_of(&mut bench, page));
+    }
+    others.dedup();
+    bench.abort(tx);
+
+    let now = bench.now;
+    let refused = bench.device().collect(now, second);
+    assert!(matches!(refused, Err(FtlError::Full { .. })), "{refused:?}");
+    // The pages that it has flagged are among the oldest. Without them another one must be FALSE.
+    others.truncate(others.len() - 3);
+    for block in std::iter::once(first).chain(others) {
+        let now = bench.now;
+        bench.now = bench
+            .device()
+            .collect(now, block)
+            .expect("one flag at most");
+    }
+    assert_eq!(bench.restart(LANDS).values(4), [1; 4]);
+}
+
+#[test]
+fn aborts_cost_reprograms_and_commits_cost_none_when_they_are_collected() {
+    let reprograms = |aborts: bool| {
+        let mut bench = bench(Kind::Afc, false, false);
+        for _ in 0..60 {
+            let tx = bench.open(1, &[0, 1, 2, 3, 4, 5]);
+            if aborts {
+                bench.abort(tx);
+            } else {
+                bench.commit(tx);
+            }
+        }
+        assert!(bench.device().stats().collections > 10);
+        count(&mut bench, Operation::Reprogram, Cause::Gc)
+    };
+    assert_eq!(reprograms(false), 0);
+    assert!(reprograms(true) > 10);
+}

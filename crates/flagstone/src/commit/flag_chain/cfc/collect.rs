@@ -1,0 +1,303 @@
+//! CFC, garbage collection ([FlagCommit] §3.1.2, §3.4): what becomes of the links and flags of a
+//! victim's pages.
+//!
+//! ```text
+//! page of the victim                  what happens to it      its link to a unit outside
+//! live, committed                     copied, flag TRUE       goes with a copy
+//! live, in progress                   copied, flag FALSE      goes with a copy
+//! dead, committed                     reclaimed (cases 1, 2)  the unit is flagged TRUE
+//! dead, in progress (written again)   reclaimed               the unit becomes a head
+//! aborted                             reclaimed               -
+//! ```
+//!
+//! With block flags the links of a transaction's pages in the victim are its cluster's, and the
+//! first copy that starts a cluster elsewhere takes one. A copy that joins a cluster takes none:
+//! links would close a ring.
+
+use super::{Cfc, FALSE, State, TRUE};
+use crate::commit::flag_chain::{Link, Shadow, Tail, follow};
+use crate::ftl::{BlockState, Cause, Fate, Ftl, FtlError, Header, Owner, Stream, Written};
+use crate::units::{Nanos, Pbn, Ppn, TxId};
+use rustc_hash::FxHashMap;
+
+/// What the collector remembers between its steps.
+#[derive(Clone, Default)]
+pub(super) struct Collector {
+    victim: Option<Victim>,
+    /// With block flags: the transactions of the copies in the blocks which copies go to.
+    copies: FxHashMap<Pbn, Vec<TxId>>,
+}
+
+/// The block that is being collected.
+#[derive(Clone)]
+struct Victim {
+    block: Pbn,
+    pages: Vec<Shadow>,
+    links: Vec<Outward>,
+    /// Units of transactions in progress that are heads once the victim is erased.
+    exposed: Vec<(TxId, Link)>,
+    /// When the flags that were set are done.
+    flagged: Nanos,
+    /// The page that is being copied.
+    moving: Option<Ppn>,
+    /// Its transaction, the link that its copy takes, and whether that joins a cluster: known where
+    /// it matters.
+    xid: TxId,
+    takes: Option<usize>,
+    joins: bool,
+}
+
+/// A link from the victim to another block.
+#[derive(Clone)]
+struct Outward {
+    xid: TxId,
+    /// What the link goes out from: a page, or all of the transaction's pages here.
+    from: Option<Ppn>,
+    link: Link,
+    settled: bool,
+}
+
+impl Owner for Cfc {
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let (pages, now) = self.pages.of_victim(ftl, now, victim)?;
+        let copies = &mut self.collector.copies;
+        copies.retain(|&block, _| ftl.block_state(block) == BlockState::Open);
+        let mut work = Victim {
+            block: victim,
+            links: self.outward(&pages, victim),
+            pages,
+            exposed: Vec::new(),
+            flagged: now,
+            moving: None,
+            xid: TxId(0),
+            takes: None,
+            joins: false,
+        };
+        if work.links.is_empty() {
+            self.collector.victim = Some(work);
+            return Ok(now);
+        }
+        // No copy will take the links of units without a live page.
+        let kept: Vec<(TxId, Ppn)> = work
+            .pages
+            .iter()
+            .filter(|page| ftl.is_live(page.at))
+            .map(|page| (page.tail.xid, page.at))
+            .collect();
+        let hopeless = |out: &Outward| {
+            !kept
+                .iter()
+                .any(|&(xid, at)| xid == out.xid && out.from.is_none_or(|from| from == at))
+        };
+        self.settle(ftl, now, &mut work, hopeless)?;
+        self.collector.victim = Some(work);
+        Ok(now)
+    }
+
+    fn relocate(&mut self, _: &Ftl, from: Ppn, _: &Header, _: &mut [u8]) -> Fate {
+        self.victim().moving = Some(from);
+        Fate::Renew
+    }
+
+    fn place(&mut self, to: Ppn, tail: &mut [u8]) {
+        let mut says = Tail::parse(tail);
+        let committed = !self.table.contains_key(&says.xid);
+        says.flag = if committed { TRUE } else { FALSE };
+        let block = self.pages.geometry.block_of(to);
+        let Collector { victim, copies } = &mut self.collector;
+        let work = victim.as_mut().expect("prepared");
+        let moving = work.moving;
+        work.takes = work.links.iter().position(|out| {
+            out.xid == says.xid && !out.settled && (out.from.is_none() || out.from == moving)
+        });
+        let matters = work.takes.is_some() || !committed;
+        work.joins = matters
+            && copies
+                .get(&block)
+                .is_some_and(|xids| xids.contains(&says.xid));
+        if work.joins {
+            work.takes = None;
+        }
+        work.xid = says.xid;
+        says.link = work.takes.map(|index| work.links[index].link);
+        says.emit(tail);
+    }
+
+    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+        self.pages.relocated(ftl, header, from, to.at);
+        let block = self.pages.geometry.block_of(to.at);
+        let block_flags = self.pages.block_flags;
+        let work = self.victim();
+        let joins = work.joins;
+        if let Some(index) = work.takes.take() {
+            work.links[index].settled = true;
+        }
+        let xid = work.xid;
+        self.note_copy(block, xid);
+        let Some(entry) = self.table.get_mut(&xid) else {
+            return;
+        };
+        entry.pages += 1;
+        match &mut entry.state {
+            State::InProgress(open) => {
+                open.settled = open.settled.max(to.done);
+                if !joins {
+                    open.heads.push(to.into());
+                }
+                if block_flags {
+                    open.note_cluster(block, to.into());
+                }
+            }
+            State::Aborted(Some(mixed)) if mixed.keeper == from => mixed.keeper = to.at,
+            State::Aborted(_) => {}
+        }
+    }
+
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let mut work = self.collector.victim.take().expect("prepared");
+        debug_assert_eq!(work.block, victim);
+        self.settle(ftl, now, &mut work, |_| true)?;
+        let times = (now, work.flagged);
+        let until = self.pages.before_erase(ftl, times, victim, &work.pages); // D4
+        self.collector.victim = Some(work);
+        until
+    }
+
+    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
+        let work = self.collector.victim.take().expect("prepared");
+        debug_assert_eq!(work.block, victim);
+        self.pages.waits.erase(done, Shadow::xids(&work.pages));
+        for (xid, head) in work.exposed {
+            if let Some(State::InProgress(open)) = self.table.get_mut(&xid).map(|e| &mut e.state) {
+                open.heads.insert(0, head);
+            }
+        }
+        let mut xids: Vec<TxId> = Vec::new();
+        let covers = !self.covered.is_empty();
+        for page in &work.pages {
+            self.pages.carriers.target_erased(ftl, page.at);
+            if covers {
+                self.covered.remove(&page.at);
+            }
+            if let Some(entry) = self.table.get_mut(&page.tail.xid) {
+                entry.pages = entry.pages.saturating_sub(1);
+                if !xids.contains(&page.tail.xid) {
+                    xids.push(page.tail.xid);
+                }
+            }
+        }
+        for xid in xids {
+            self.leave(ftl, xid, victim, done);
+        }
+    }
+}
+
+impl Cfc {
+    fn victim(&mut self) -> &mut Victim {
+        self.collector.victim.as_mut().expect("prepared")
+    }
+
+    /// A copy of a transaction's page has gone to a block.
+    pub(super) fn note_copy(&mut self, block: Pbn, xid: TxId) {
+        if self.pages.block_flags {
+            self.collector.copies.entry(block).or_default().push(xid);
+        }
+    }
+
+    /// Ends the blocks that copies go to and that a transaction has copies in.
+    pub(super) fn seal_copies_of(&mut self, ftl: &mut Ftl, xid: TxId) {
+        for plane in 0..self.pages.geometry.planes() {
+            if let Some(block) = ftl.open_on(Stream::Gc, plane)
+                && let Some(xids) = self.collector.copies.get(&block)
+                && xids.contains(&xid)
+            {
+                ftl.seal_block(block);
+            }
+        }
+    }
+
+    /// Links that lead out of the victim, of transactions that are not aborted.
+    fn outward(&self, pages: &[Shadow], victim: Pbn) -> Vec<Outward> {
+        let mut links: Vec<Outward> = Vec::new();
+        let outside = |link: &Link| self.pages.geometry.block_of(link.at) != victim;
+        for page in pages {
+            let Some(link) = page.tail.link.filter(outside) else {
+                continue;
+            };
+            let xid = page.tail.xid;
+            let aborted = matches!(
+                self.table.get(&xid),
+                Some(entry) if matches!(entry.state, State::Aborted(_))
+            );
+            if aborted || self.covered.contains(&page.at) {
+                continue;
+            }
+            let from = (!self.pages.block_flags).then_some(page.at);
+            links.push(Outward {
+                xid,
+                from,
+                link,
+                settled: false,
+            });
+        }
+        links
+    }
+
+    /// Settles links that no copy takes: their targets are flagged if the transaction is committed,
+    /// and become heads if it is in progress.
+    fn settle(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        work: &mut Victim,
+        which: impl Fn(&Outward) -> bool,
+    ) -> Result<(), FtlError> {
+        for index in 0..work.links.len() {
+            let out = &mut work.links[index];
+            if out.settled || !which(out) {
+                continue;
+            }
+            out.settled = true;
+            let (xid, link) = (out.xid, out.link);
+            // D1
+            let (target, read) = follow(ftl, now, (xid, link), self.pages.as_published, Cause::Gc)?;
+            work.flagged = work.flagged.max(read);
+            let Some(target) = target else { continue };
+            if self.in_progress(xid).is_some() {
+                work.exposed.push((xid, target.link_to_it()));
+            } else {
+                let done = self.set_flag(ftl, read, &target)?;
+                work.flagged = work.flagged.max(done);
+            }
+        }
+        Ok(())
+    }
+
+    /// The pages that a transaction had in the victim are gone.
+    fn leave(&mut self, ftl: &mut Ftl, xid: TxId, victim: Pbn, done: Nanos) {
+        let geometry = self.pages.geometry;
+        let elsewhere = |at: Ppn| geometry.block_of(at) != victim;
+        let entry = self.table.get_mut(&xid).expect("it has an entry");
+        match &mut entry.state {
+            State::InProgress(open) => {
+                open.heads.retain(|head| elsewhere(head.at));
+                open.clusters.retain(|&(block, _)| block != victim);
+                if !self.pages.as_published {
+                    open.settled = open.settled.max(done); // D4
+                }
+            }
+            State::Aborted(mixed) => {
+                if let Some(of) = mixed {
+                    of.trues.retain(|&at| elsewhere(at));
+                    if of.trues.is_empty() {
+                        ftl.kill(of.keeper);
+                        *mixed = None;
+                    }
+                }
+                if entry.pages == 0 {
+                    self.table.remove(&xid);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Commit-based flag commit (CFC).
+//!
+//! Paper       [FlagCommit] §3.1, §3.4: On, Xu, Choi, Hu, He. IEEE TKDE 24(9), 2012.
+//! Idea        Each page of a transaction links to the one before it. A flag on the last one, set
+//!             by reprogramming its spare area, commits them all.
+//! Cost        k programs for k pages if the last one is still in memory, else one reprogram more.
+//!             Reclaiming an obsolete committed page costs a read, and a reprogram to flag the page
+//!             that it links to. Recovery reads a summary a block and the flags of the heads.
+//! Symbols     paper: LBA, Version #, XID, Link, Commit Flag    here: lpn, version, xid, link, flag
+//!                    NPage, LastPage, LastPBA                        pages, the last head, last
+//!
+//!   spare     0      11        17    23     27         31     32     33
+//!             | head | version | xid | link | link seq | born | flag |
+//!             flag: ff FALSE, 00 TRUE, by the majority of its bits; born: what it was at first
+//!
+//! A *unit* is what one flag stands for: a page, or with block flags (§3.4) all pages of a
+//! transaction in a block, its *cluster*. A *head* is a unit that no link leads to.
+//!
+//! States      in progress ──commit──> committed   [Cfc::commit]   (no entry: committed)
+//!                  └────────abort───> aborted     [Cfc::abort]    until its last page is reclaimed
+//!
+//! Invariants  1. Every head of a committed transaction is TRUE.
+//!             2. Every page of a transaction is durable, and every copy's original erased, before
+//!                the first flag of it is TRUE.
+//!             3. A transaction that is not committed has a FALSE head, or no TRUE page.
+//!             4. A unit links only to older units, each to a different one.
+//!             5. An erase is issued after earlier erases of the same transactions are durable.
+//!
+//! Recovery    facts about the heads of a transaction   verdict
+//!   @A        none is TRUE                             aborted      never flagged
+//!   @B        all are TRUE                             committed    with every page they lead to
+//!   @C        some are TRUE, some FALSE                aborted      the cut fell between two flags
+//!
+//! Departures  D1. A link also names the write sequence of its target; one whose target has been
+//!                 erased leads nowhere. As printed, it leads to whatever was written there since.
+//!             D2. The transaction table is rebuilt at recovery from the pages that count for
+//!                 nothing. As printed, they pass for committed when they are collected.
+//!             D3. In case @C one FALSE head is kept until the last TRUE page is reclaimed, or the
+//!                 next recovery could find the TRUE ones alone.
+//!             D4. A commit waits for the erase of blocks that its pages were moved out of, else
+//!                 the originals come back as FALSE heads. An erase waits for the commits that
+//!                 made pages of the block obsolete, and for erases of the same transactions.
+//!             D5. A commit waits for all its pages before the flag: the paper writes one at a
+//!                 time.
+//!             D6. The last page stays in memory until the next write, as §3.3 allows; if it would
+//!                 be the only head, it is programmed with its flag TRUE.
+//!             D7. Versions are write sequences: the paper's count per page would need a read.
+//!             D8. Where a flag cannot be changed in place, a copy carries it (Appendix C, which we
+//!                 could not read). On devices of strict program order block flags are not used.
+//!             D9. A page that is programmed TRUE says so in the summary of its block too, and
+//!                 recovery does not read its flag. Recovery prefers originals to their copies, and
+//!                 gives back blocks of which no page is needed.
+//!             As published: D1 to D4 are left out.
+
+mod collect;
+mod recover;
+#[cfg(test)]
+mod tests;
+
+use super::{Link, Pages, Shadow, Tail, read_shadow, spare};
+use crate::commit::active::Spare;
+use crate::commit::{Found, Held, Info, Protocol, Taken, Write, table_bytes};
+use crate::ftl::{Cause, Ftl, FtlError, Slot, Stream, Written};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+pub(in crate::commit) use recover::recover;
+
+pub(in crate::commit) const INFO: Info = Info {
+    name: "cfc",
+    idea: "pages are linked backwards; a flag reprogrammed on the last one commits them",
+    section: "3.1, 3.4",
+    ..super::INFO
+};
+
+const FALSE: u8 = 0xff;
+const TRUE: u8 = 0x00;
+
+fn is_true(flag: u8) -> bool {
+    flag.count_ones() < 4
+}
+
+/// The transaction table's entry; a transaction without one is committed.
+#[derive(Clone)]
+struct Entry {
+    /// Pages on flash (NPage).
+    pages: u32,
+    state: State,
+}
+
+#[derive(Clone)]
+enum State {
+    InProgress(Box<Open>),
+    /// With what recovery found of it if it was cut between two of its flags (D3).
+    Aborted(Option<Box<Mixed>>),
+}
+
+/// A transaction in progress.
+#[derive(Clone, Default)]
+struct Open {
+    held: Option<Held>,
+    /// A page of each head, the newest last.
+    heads: Vec<Link>,
+    /// With block flags: the newest page of each cluster.
+    clusters: Vec<(Pbn, Link)>,
+    lpns: Vec<Lpn>,
+    /// When its pages are durable and the originals of moved ones erased.
+    settled: Nanos,
+}
+
+/// An aborted transaction with TRUE pages.
+#[derive(Clone)]
+struct Mixed {
+    /// The page of a FALSE head that is kept.
+    keeper: Ppn,
+    trues: Vec<Ppn>,
+}
+
+#[derive(Clone)]
+struct Cfc {
+    table: FxHashMap<TxId, Entry>,
+    pages: Pages,
+    /// Pages found at recovery whose links others have as well.
+    covered: FxHashSet<Ppn>,
+    collector: collect::Collector,
+    emptied: Spare<Open>,
+}
+
+impl Protocol for Cfc {
+    fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
+        let state = State::InProgress(self.emptied.take());
+        self.table.insert(tx, Entry { pages: 0, state });
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        let before = self.open(tx).held.replace(Held::new(write));
+        let mut taken = Taken::at(now);
+        if let Some(before) = before.filter(|before| before.lpn != write.at) {
+            taken.done = self.program(ftl, now, tx, &before, false)?.0.done;
+        }
+        Ok(taken)
+    }
+
+    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        let own = tx.and_then(|tx| self.table.get(&tx));
+        if let Some(State::InProgress(open)) = own.map(|e| &e.state)
+            && let Some(held) = open.held.as_ref().filter(|held| held.lpn == at)
+        {
+            return held.found();
+        }
+        self.pages.dirty.find(ftl, tx, at)
+    }
+
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
+        let open = self.open(tx);
+        let Some(last) = open.held.take() else {
+            self.table.remove(&tx);
+            return Ok(Some(now));
+        };
+        // With one chain the last page may be programmed TRUE, after all others are durable. With
+        // more than one each head has to be flagged in place, after the last page is durable too.
+        let one_chain = open.heads.len() <= 1;
+        let settled = open.settled;
+        let start = if one_chain {
+            ftl.sync(now, settled)?
+        } else {
+            now
+        };
+        let (to, flagged) = self.program(ftl, start, tx, &last, one_chain)?;
+        let mut done = ftl.sync(start, to.done.max(settled))?;
+        if !flagged {
+            let barrier = done;
+            for head in self.open(tx).heads.clone() {
+                let flag = self.flag_head(ftl, barrier, head)?;
+                done = done.max(flag);
+            }
+            done = ftl.sync(barrier, done)?;
+        }
+        let Some(Entry {
+            state: State::InProgress(mut open),
+            ..
+        }) = self.table.remove(&tx)
+        else {
+            unreachable!("looked up above");
+        };
+        self.pages.commit(ftl, tx, &open.lpns, done);
+        open.clear();
+        self.emptied.give(open);
+        Ok(Some(done))
+    }
+
+    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+        let entry = self.table.get_mut(&tx).expect("it is in progress");
+        let State::InProgress(mut open) = std::mem::replace(&mut entry.state, State::Aborted(None))
+        else {
+            panic!("{tx} is not in progress");
+        };
+        if entry.pages == 0 {
+            self.table.remove(&tx);
+        }
+        self.pages.abort(ftl, &open.lpns);
+        open.clear();
+        self.emptied.give(open);
+        Ok(now)
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let mut lists = 0;
+        let mut held = 0;
+        for entry in self.table.values() {
+            if let State::InProgress(open) = &entry.state {
+                lists += size_of::<Open>() + size_of_val(open.heads.as_slice());
+                lists += size_of_val(open.lpns.as_slice());
+                lists += size_of_val(open.clusters.as_slice());
+                held += open.held.as_ref().map_or(0, |held| held.data.len());
+            }
+        }
+        let table = table_bytes::<TxId, Entry>(self.table.len());
+        vec![
+            ("transaction_table", table + lists as u64),
+            ("dirty_page_table", self.pages.dirty.bytes()),
+            ("held_pages", held as u64),
+            ("flag_carriers", self.pages.carriers.bytes()),
+            ("covered_links", table_bytes::<Ppn, ()>(self.covered.len())),
+        ]
+    }
+
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        let in_progress = |tx| self.in_progress(tx).is_some();
+        self.pages.check(ftl, in_progress)?;
+        for (tx, entry) in &self.table {
+            match &entry.state {
+                State::InProgress(open) => {
+                    if open.heads.is_empty() != (entry.pages == 0) {
+                        return Err(format!("{tx} has {} pages, no head", entry.pages));
+                    }
+                }
+                State::Aborted(_) if entry.pages == 0 => {
+                    return Err(format!("{tx} is aborted and has no page"));
+                }
+                State::Aborted(Some(mixed)) if !ftl.is_live(mixed.keeper) => {
+                    return Err(format!("{tx} has TRUE pages and no FALSE one is kept"));
+                }
+                State::Aborted(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Cfc {
+    fn open(&mut self, tx: TxId) -> &mut Open {
+        match self.table.get_mut(&tx).map(|entry| &mut entry.state) {
+            Some(State::InProgress(open)) => open,
+            _ => panic!("{tx} is not in progress"),
+        }
+    }
+
+    fn in_progress(&self, tx: TxId) -> Option<&Open> {
+        match self.table.get(&tx).map(|entry| &entry.state) {
+            Some(State::InProgress(open)) => Some(open),
+            _ => None,
+        }
+    }
+
+    /// Programs a page of a transaction and adds it to its chain; with TRUE as its flag if that is
+    /// wanted and it becomes part of the only head. Says whether it was.
+    fn program(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        page: &Held,
+        commit: bool,
+    ) -> Result<(Written, bool), FtlError> {
+        let (geometry, block_flags) = (self.pages.geometry, self.pages.block_flags);
+        let entry = self.table.get_mut(&tx).expect("it is in progress");
+        let State::InProgress(open) = &mut entry.state else {
+            panic!("{tx} is not in progress");
+        };
+        let version = ftl.last_seq() + 1;
+        let (mut joins, mut flagged) = (false, false);
+        let what = (page.kind, page.lpn, None);
+        let host = (Stream::Host, open.plane(ftl, commit && block_flags));
+        let to = ftl.append_with(now, host, what, &page.data, page.cause, |at, tail| {
+            let block = geometry.block_of(at);
+            let near = block_flags.then(|| open.cluster(block)).flatten();
+            joins = near.is_some();
+            flagged = commit
+                && match open.heads.as_slice() {
+                    [] => true,
+                    [head] => !joins || geometry.block_of(head.at) == block,
+                    _ => false,
+                };
+            let flag = if flagged { TRUE } else { FALSE };
+            let tail_says = Tail {
+                version,
+                xid: tx,
+                link: near.or(open.heads.last().copied()),
+                born: flag,
+                flag,
+            };
+            tail_says.emit(tail);
+        })?;
+        debug_assert_eq!(to.seq, version);
+        if !joins {
+            open.heads.pop();
+            open.heads.push(to.into());
+        }
+        if block_flags {
+            open.note_cluster(geometry.block_of(to.at), to.into());
+        }
+        open.settled = open.settled.max(to.done);
+        entry.pages += 1;
+        if self
+            .pages
+            .wrote(ftl, tx, page.lpn, Slot::of(page.kind, to.at))
+        {
+            open.lpns.push(page.lpn);
+        }
+        Ok((to, flagged))
+    }
+
+    /// Sets the flag of a head whose transaction commits. Nobody has touched that flag before.
+    fn flag_head(&mut self, ftl: &mut Ftl, now: Nanos, head: Link) -> Result<Nanos, FtlError> {
+        if self.pages.geometry.can_reprogram() {
+            return ftl.reprogram(now, head.at, spare::FLAG.start, &[TRUE], Cause::Commit);
+        }
+        let (page, read) = read_shadow(ftl, now, head.at, Cause::Commit)?;
+        let page = page.ok_or(FtlError::Unreadable { at: head.at })?;
+        self.carry(ftl, read, &page, Cause::Commit)
+    }
+
+    /// Sets the flag of a page whose transaction is committed, in place or by a copy.
+    fn set_flag(&mut self, ftl: &mut Ftl, now: Nanos, page: &Shadow) -> Result<Nanos, FtlError> {
+        if is_true(page.tail.flag) {
+            return Ok(now);
+        }
+        if self.pages.geometry.can_reprogram() && page.tail.flag == FALSE {
+            return ftl.reprogram(now, page.at, spare::FLAG.start, &[TRUE], Cause::Gc);
+        }
+        self.carry(ftl, now, page, Cause::Gc)
+    }
+
+    /// D8: a copy of the page, linked to it, has the flag TRUE. It must start a cluster: in one
+    /// that there is already, its link could close a ring.
+    fn carry(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        page: &Shadow,
+        cause: Cause,
+    ) -> Result<Nanos, FtlError> {
+        if self.pages.block_flags {
+            self.seal_copies_of(ftl, page.tail.xid);
+        }
+        let to = self.pages.carry(ftl, now, page, TRUE, cause)?;
+        self.note_copy(self.pages.geometry.block_of(to.at), page.tail.xid);
+        Ok(to.done)
+    }
+}
+
+impl Open {
+    /// Forgets everything but its memory.
+    fn clear(&mut self) {
+        self.held = None;
+        self.heads.clear();
+        self.clusters.clear();
+        self.lpns.clear();
+        self.settled = Nanos::ZERO;
+    }
+
+    /// The newest page of the transaction in a block.
+    fn cluster(&self, block: Pbn) -> Option<Link> {
+        let cluster = self.clusters.iter().find(|(here, _)| *here == block);
+        cluster.map(|&(_, newest)| newest)
+    }
+
+    /// The plane for the last page: the next in turn on which it would become part of the head, so
+    /// that it can be programmed TRUE.
+    fn plane(&self, ftl: &Ftl, wanted: bool) -> Option<u32> {
+        let geometry = ftl.geometry();
+        let head = self.heads.last().map(|head| geometry.block_of(head.at));
+        let (first, planes) = (ftl.plane_in_turn(Stream::Host), geometry.planes());
+        (0..planes)
+            .map(|step| (first + step) % planes)
+            .find(|&plane| {
+                let block = ftl.open_on(Stream::Host, plane);
+                block.is_none_or(|block| self.cluster(block).is_none() || head == Some(block))
+            })
+            .filter(|&plane| wanted && plane != first)
+    }
+
+    fn note_cluster(&mut self, block: Pbn, newest: Link) {
+        match self.clusters.iter_mut().find(|(here, _)| *here == block) {
+            Some((_, page)) => *page = newest,
+            None => self.clusters.push((block, newest)),
+        }
+    }
+}

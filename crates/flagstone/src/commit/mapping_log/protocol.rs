@@ -1,0 +1,206 @@
+//! The mapping log as a protocol: what live transactions have written, and what a collection has
+//! moved. Which log a transaction is bound to is the protocol's.
+
+use super::MappingLog;
+use crate::commit::active::{TxTable, Version, Writes};
+use crate::commit::{
+    Content, Found, Info, Isolation, LOG_HEADS, LOG_PER_HEAD, Options, Protocol, Recovered, Taken,
+    Write,
+};
+use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+
+/// What both protocols say of themselves, but for name, idea and the like.
+pub(super) const INFO: Info = Info {
+    name: "",
+    idea: "",
+    paper: "",
+    section: "",
+    isolation: Isolation::Strict,
+    live_max: None,
+    reprograms: false,
+    rewrites: true,
+    atomic: true,
+    as_published: true,
+    modes: &[],
+    settings: &[LOG_HEADS],
+    format: Format {
+        tail_bytes: 0,
+        flag_bytes: 0,
+        persist_map: true,
+        logs: LOG_PER_HEAD,
+        zoned: false,
+    },
+};
+
+/// What the protocols differ in.
+pub(super) trait Rule: Clone + 'static {
+    /// Transactions that can be live at once on this device.
+    fn live_max(&self) -> Option<u32> {
+        None
+    }
+
+    /// A transaction begins: the log that it is bound to, if it is.
+    fn begin(&mut self) -> Option<u32> {
+        None
+    }
+
+    /// A transaction ends.
+    fn end(&mut self, log: Option<u32>) {
+        let _ = log;
+    }
+
+    /// Bytes of the table of live transactions, and of what the engine does not know.
+    fn memory(&self, active: &TxTable<Active>) -> (u64, Option<(&'static str, u64)>);
+}
+
+/// A live transaction.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Active {
+    log: Option<u32>,
+    pub(super) writes: Writes,
+}
+
+/// A protocol of the family.
+#[derive(Clone)]
+struct Logged<R> {
+    log: MappingLog,
+    active: TxTable<Active>,
+    /// Committed pages that the collection under way has moved.
+    moved: Vec<Version>,
+    /// When it began.
+    begun: Nanos,
+    rule: R,
+}
+
+pub(super) fn recover<R: Rule>(
+    ftl: &mut Ftl,
+    mounted: &Mounted,
+    options: &Options,
+    (logs, rule): (u32, R),
+) -> Result<Recovered, FtlError> {
+    let trusting = options.as_published; // D4
+    let (log, done) = MappingLog::replay(ftl, mounted, logs, trusting)?;
+    Ok(Recovered {
+        last_tx: log.last_tx(),
+        protocol: Box::new(Logged {
+            log,
+            active: TxTable::new(),
+            moved: Vec::new(),
+            begun: done,
+            rule,
+        }),
+        done,
+    })
+}
+
+impl<R: Rule> Logged<R> {
+    fn end(&mut self, tx: TxId) {
+        let mut active = self.active.take(tx).expect("begin opened it");
+        active.writes.clear();
+        self.rule.end(active.log);
+        self.active.reuse(active);
+    }
+}
+
+impl<R: Rule> Protocol for Logged<R> {
+    fn live_max(&self) -> Option<u32> {
+        self.rule.live_max()
+    }
+
+    fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
+        self.active.open(tx).log = self.rule.begin();
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        let Write { at, content, cause } = write;
+        let writes = &mut self.active.open(tx).writes;
+        let Content::Data(bytes) = content else {
+            writes.empty(ftl, at);
+            return Ok(Taken::at(now));
+        };
+        let start = self.log.admit(ftl, now)?;
+        let (to, page) = ((Stream::Host, None), (content.kind(), at, None));
+        let to = ftl.append(start, to, page, &[], bytes, cause)?;
+        writes.put(ftl, at, Slot::Page(to.at), to);
+        let (next, done) = (now, to.done);
+        Ok(Taken { next, done })
+    }
+
+    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        let own = tx.and_then(|tx| self.active.get(tx)?.writes.get(at));
+        own.unwrap_or_else(|| ftl.slot(at)).into()
+    }
+
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
+        let active = self.active.get(tx).expect("begin opened it");
+        let mut done = now;
+        if !active.writes.entries().is_empty() {
+            let log = active.log;
+            done = self.log.commit(ftl, now, (tx, log), &active.writes)?;
+        }
+        self.end(tx);
+        Ok(Some(done))
+    }
+
+    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+        let active = self.active.get(tx).expect("begin opened it");
+        active.writes.discard(ftl);
+        self.end(tx);
+        Ok(now)
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let (table, own) = self.rule.memory(&self.active);
+        let mut all = vec![
+            ("active_tx_table", table),
+            ("mapping_log", self.log.memory()),
+        ];
+        all.extend(own);
+        all
+    }
+
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        let mut active = self.active.iter();
+        active.try_for_each(|(tx, active)| active.writes.check(ftl, tx))
+    }
+}
+
+impl<R: Rule> Owner for Logged<R> {
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        self.begun = self.log.admit(ftl, now)?;
+        Ok(self.begun)
+    }
+
+    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+        let (old, new) = (Slot::Page(from), Slot::Page(to.at));
+        if ftl.slot(header.lpn) == old {
+            ftl.set_slot(header.lpn, new);
+            self.moved.push(Version {
+                lpn: header.lpn,
+                slot: new,
+                seq: header.seq,
+            });
+            return;
+        }
+        for active in self.active.iter_mut() {
+            if active.writes.follow(header.lpn, old, new, to.done) {
+                return;
+            }
+        }
+    }
+
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let times = (self.begun, now);
+        let done = self.log.moved(ftl, times, victim, &self.moved)?;
+        self.moved.clear();
+        Ok(done)
+    }
+}

@@ -1,0 +1,145 @@
+//! Shadow pages and their log as a protocol, all but the moment at which a log page is written.
+
+use super::ShadowLog;
+use crate::commit::{Found, Options, Protocol, Recovered, Taken, Write};
+use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Written};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+
+/// What the protocols differ in.
+pub(super) trait Rule: Clone + 'static {
+    /// A transaction commits that needs a record. Returns when that is durable, if it is known.
+    fn commit(
+        &mut self,
+        log: &mut ShadowLog,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+    ) -> Result<Option<Nanos>, FtlError>;
+
+    /// A transaction is rolled back. Returns when the device is done with it.
+    fn abort(
+        &mut self,
+        log: &mut ShadowLog,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+    ) -> Result<Nanos, FtlError>;
+
+    /// As [`Protocol::acknowledge`].
+    fn acknowledge(
+        &mut self,
+        log: &mut ShadowLog,
+        ftl: &mut Ftl,
+        now: Nanos,
+        flush: bool,
+    ) -> Result<Vec<(TxId, Nanos)>, FtlError> {
+        let _ = (log, ftl, now, flush);
+        Ok(Vec::new())
+    }
+
+    /// As [`Protocol::deadline`].
+    fn deadline(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Bytes beyond those of the engine's tables.
+    fn memory(&self) -> Option<(&'static str, u64)> {
+        None
+    }
+}
+
+/// A protocol of the family.
+#[derive(Clone)]
+struct Shadowed<R> {
+    log: ShadowLog,
+    rule: R,
+}
+
+pub(super) fn recover<R: Rule>(
+    ftl: &mut Ftl,
+    mounted: Mounted,
+    options: &Options,
+    rule: R,
+) -> Result<Recovered, FtlError> {
+    let (log, done) = ShadowLog::recover(ftl, mounted, options.as_published)?;
+    Ok(Recovered {
+        last_tx: log.last_tx,
+        protocol: Box::new(Shadowed { log, rule }),
+        done,
+    })
+}
+
+impl<R: Rule> Protocol for Shadowed<R> {
+    fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
+        self.log.begin(tx);
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        self.log.write(ftl, now, tx, write)
+    }
+
+    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        self.log.find(ftl, tx, at)
+    }
+
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
+        if !self.log.needs_record(tx) {
+            self.log.merge(ftl, tx, now);
+            return Ok(Some(now));
+        }
+        self.rule.commit(&mut self.log, ftl, now, tx)
+    }
+
+    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+        self.rule.abort(&mut self.log, ftl, now, tx)
+    }
+
+    fn acknowledge(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        flush: bool,
+    ) -> Result<Vec<(TxId, Nanos)>, FtlError> {
+        self.rule.acknowledge(&mut self.log, ftl, now, flush)
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        self.rule.deadline()
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.log.memory();
+        all.extend(self.rule.memory());
+        all
+    }
+
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        self.log.check(ftl)
+    }
+}
+
+/// A compaction collects blocks as well, so the collector's calls are the log's.
+impl<R: Rule> Owner for Shadowed<R> {
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        self.log.prepare(ftl, now, victim)
+    }
+
+    fn relocated(&mut self, ftl: &mut Ftl, head: &Header, from: Ppn, to: Written) {
+        self.log.relocated(ftl, head, from, to);
+    }
+
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        self.log.before_erase(ftl, now, victim)
+    }
+
+    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
+        self.log.erased(ftl, victim, done);
+    }
+}
