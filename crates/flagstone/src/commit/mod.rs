@@ -9,6 +9,7 @@
 //! most families the engine has the verbs and the hooks, and a file has its `Rule` in their place.
 
 mod device;
+mod error;
 pub(crate) mod fuzz;
 mod live;
 
@@ -31,7 +32,8 @@ mod shadow_log;
 // Devices whose transactions share pages.
 mod records;
 
-pub use device::{Device, DeviceError, HostStats};
+pub use device::{Device, HostStats};
+pub use error::DeviceError;
 pub(crate) use records::{Flaws, room_beside};
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
 

@@ -393,8 +393,8 @@ impl Ftl {
         }
     }
 
-    /// Lets the host's pages go to the collector's blocks, all but one, until that is taken back: for
-    /// a restart, which on a full device has to write before anything becomes obsolete.
+    /// Lets the host's pages go to the collector's blocks, all but one, until that is taken back:
+    /// for a restart, which on a full device has to write before anything becomes obsolete.
     pub fn lend_reserve(&mut self, lent: bool) {
         self.reserve_is_lent = lent;
     }

@@ -1,0 +1,140 @@
+//! Why a transactional device refuses what it is asked for, page-level or record-level.
+
+use crate::ftl::FtlError;
+use crate::units::{Lpn, TxId};
+use std::fmt;
+
+/// Why the device refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceError {
+    /// The protocol cannot work on this device.
+    Unsuitable(String),
+    /// No such transaction is live.
+    NoTransaction(TxId),
+    /// As many transactions are live as the protocol supports.
+    TooManyLive {
+        /// The protocol.
+        protocol: &'static str,
+        /// How many it supports.
+        limit: u32,
+    },
+    /// Another live transaction has written the page.
+    Conflict {
+        /// The protocol.
+        protocol: &'static str,
+        /// The page.
+        at: Lpn,
+        /// Who wrote it.
+        holder: TxId,
+    },
+    /// The protocol takes each page once in a transaction.
+    WrittenTwice {
+        /// The protocol.
+        protocol: &'static str,
+        /// The page.
+        at: Lpn,
+    },
+    /// The page is beyond the device.
+    OutOfRange {
+        /// The page.
+        at: Lpn,
+        /// Logical pages of the device.
+        pages: u32,
+    },
+    /// More bytes than a page holds.
+    TooLong {
+        /// Bytes given.
+        bytes: usize,
+        /// Bytes of a page.
+        page_bytes: u32,
+    },
+    /// The transaction has asked to commit and waits for its group.
+    Committing(TxId),
+    /// More live transactions have pending records in the page than a version can list.
+    TooManyUpdaters {
+        /// The page.
+        at: Lpn,
+        /// How many it can list.
+        limit: u8,
+    },
+    /// The page has pending records, but is no page of records.
+    NoRecords(Lpn),
+    /// Transactions are in doubt since the restart.
+    Unresolved,
+    /// The page was lost to bit errors.
+    Unreadable(Lpn),
+    /// The layer below could not go on.
+    Ftl(FtlError),
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceError::Unsuitable(why) => f.write_str(why),
+            DeviceError::NoTransaction(tx) => write!(f, "{tx} is not a live transaction"),
+            DeviceError::TooManyLive { protocol, limit: 1 } => write!(
+                f,
+                "{protocol} supports strict isolation only: end the live transaction first"
+            ),
+            DeviceError::TooManyLive { protocol, limit } => {
+                write!(
+                    f,
+                    "{protocol} supports {limit} live transactions: end one first"
+                )
+            }
+            DeviceError::Conflict {
+                protocol,
+                at,
+                holder,
+            } => write!(
+                f,
+                "page {at} is being written by {holder}: {protocol} supports transactions side by \
+                 side only where no two write the same page"
+            ),
+            DeviceError::WrittenTwice { protocol, at } => write!(
+                f,
+                "page {at} was already written by this transaction: {protocol} takes each page \
+                 once, keep it in the buffer until commit"
+            ),
+            DeviceError::OutOfRange { at, pages } => {
+                write!(
+                    f,
+                    "page {at} is beyond the device, which has {pages} logical pages"
+                )
+            }
+            DeviceError::TooLong { bytes, page_bytes } => {
+                write!(f, "{bytes} bytes do not fit a page of {page_bytes}")
+            }
+            DeviceError::Committing(tx) => write!(f, "{tx} is already committing"),
+            DeviceError::TooManyUpdaters { at, limit } => write!(
+                f,
+                "page {at} has pending records of more than {limit} live transactions: let one end \
+                 first, or raise max_c"
+            ),
+            DeviceError::NoRecords(at) => {
+                write!(
+                    f,
+                    "page {at} has pending records, but is no page of records"
+                )
+            }
+            DeviceError::Unresolved => f.write_str(
+                "transactions are in doubt: say which of them have committed (`resolve`) first",
+            ),
+            DeviceError::Unreadable(at) => {
+                write!(
+                    f,
+                    "logical page {at} has more bit errors than its ECC corrects"
+                )
+            }
+            DeviceError::Ftl(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for DeviceError {}
+
+impl From<FtlError> for DeviceError {
+    fn from(error: FtlError) -> Self {
+        DeviceError::Ftl(error)
+    }
+}
