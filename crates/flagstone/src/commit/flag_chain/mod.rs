@@ -1,5 +1,5 @@
-//! The engine of CFC and AFC: pages of a transaction that name each other in their spare areas, each
-//! with a flag that is reprogrammed in place.
+//! The engine of CFC and AFC: pages of a transaction that name each other in their spare areas,
+//! each with a flag that is reprogrammed in place.
 //!
 //! ```text
 //! spare  0      11        17    23     27         31     32     33
