@@ -20,8 +20,8 @@
 //!
 //! **Forks.** Only the main fork is taken unless [`WalOptions::forks`] says otherwise. The free
 //! space map changes without log records. The visibility map is named when a bit is set but not
-//! when it is cleared. So the text shows an arbitrary part of the changes of either, and their pages
-//! would distort the counts of pages a transaction. They are counted.
+//! when it is cleared. So the text shows an arbitrary part of the changes of either, and their
+//! pages would distort the counts of pages a transaction. They are counted.
 //!
 //! **Reads** are in no log. A trace from here holds none.
 
