@@ -140,7 +140,7 @@ pub struct ClosedTiming {
 
 impl ClosedRecord {
     /// Structures in memory that only stacks have, besides
-    /// [`Record::STRUCTURES`](crate::replay::Record::STRUCTURES).
+    /// [`ReplayRecord::STRUCTURES`](crate::replay::ReplayRecord::STRUCTURES).
     pub const STRUCTURES: &[&str] = &[
         "entries_on_flash",
         "flags_in_flight",

@@ -191,7 +191,7 @@ pub fn flash_by_cause(stats: &Stats) -> BTreeMap<&'static str, Causes> {
 
 impl ReplayRecord {
     /// All structures in memory that a protocol may have, the names in
-    /// [`memory_bytes`](Record::memory_bytes).
+    /// [`memory_bytes`](ReplayRecord::memory_bytes).
     pub const STRUCTURES: &[&str] = &[
         "aborted_table",
         "active_tx_table",
