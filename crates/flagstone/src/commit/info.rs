@@ -23,7 +23,7 @@ pub struct Info {
     /// The loosest isolation that it supports.
     pub isolation: Isolation,
     /// Transactions that can be live at once on any device, if their number is bounded. For a given
-    /// device see [`Protocol::live_max`].
+    /// device see [`Protocol::live_max`](super::Protocol::live_max).
     pub live_max: Option<u32>,
     /// Whether pages are reprogrammed in place, which only SLC cells allow.
     pub reprograms: bool,
