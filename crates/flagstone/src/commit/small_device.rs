@@ -86,6 +86,11 @@ impl Small {
         self.device.as_mut().expect("the power is on")
     }
 
+    /// Looks at the flash.
+    pub(super) fn chip<T>(&self, look: impl FnOnce(&Chip) -> T) -> T {
+        self.flash.look(|power| look(power.chip()))
+    }
+
     pub(super) fn begin(&mut self) -> TxId {
         let now = self.now;
         self.device().begin(now).expect("a transaction can begin")

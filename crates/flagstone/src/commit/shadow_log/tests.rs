@@ -1,11 +1,12 @@
 //! MixSL and G-MixSL on a small device: what goes onto flash, and what comes back from it.
 
-use super::super::{Device, Kind, Options};
 use super::record::{Record, emit_log_page, parse_log_page};
 use super::tail;
+use crate::commit::small_device::{EVERYTHING, NOTHING, Small};
+use crate::commit::{Kind, Options};
 use crate::ftl::{Cause, Config, Operation, header};
 use crate::layout::get;
-use crate::nand::{Cell, Chip, Geometry, PowerCut, Shared, Timing};
+use crate::nand::{Cell, Geometry, small};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 
 const GEOMETRY: Geometry = Geometry {
@@ -20,111 +21,55 @@ const GEOMETRY: Geometry = Geometry {
     strict_order: true,
 };
 
-const TIMING: Timing = Timing {
-    read: Nanos::from_micros(60),
-    program: Nanos::from_micros(800),
-    reprogram: Nanos::from_micros(800),
-    erase: Nanos::from_micros(1500),
-    transfer_ps_per_byte: 0,
-};
-
-const CONFIG: Config = Config::small(12, None);
-
-fn blank() -> Chip {
-    Chip::new(GEOMETRY, TIMING, 64)
+fn bench(kind: Kind, options: Options) -> Small {
+    let config = Config::small(12, None);
+    Small::on(small::chip(GEOMETRY), config, kind, options)
 }
 
-/// Dice for what becomes of the operations in flight.
-#[derive(Clone, Copy)]
-enum InFlight {
-    Lands = 1,
-    IsLost = 6,
+fn mixsl() -> Small {
+    bench(Kind::MixSl, Options::default())
 }
 
-struct Bench {
-    device: Device,
-    power: Shared<PowerCut>,
-    now: Nanos,
+fn published() -> Small {
+    let as_published = true;
+    let options = Options {
+        as_published,
+        ..Options::default()
+    };
+    bench(Kind::MixSl, options)
 }
 
-impl Bench {
-    fn new(kind: Kind, chip: Chip, options: Options) -> Bench {
-        let power = Shared::new(PowerCut::new(chip));
-        let flash = Box::new(power.clone());
-        let device = Device::open(flash, kind, CONFIG, &options, Nanos::ZERO).unwrap();
-        let now = device.recovered_at();
-        Bench { device, power, now }
-    }
+/// A group, by how it is formed.
+fn group(group: &str) -> Small {
+    let options = Options::default().with("group", group);
+    bench(Kind::GMixSl, options.with("group_timeout_us", 5_000))
+}
 
-    fn mixsl(chip: Chip) -> Bench {
-        Bench::new(Kind::MixSl, chip, Options::default())
-    }
+fn logged(bench: &mut Small) -> u64 {
+    bench.device().stats().count(Operation::Program, Cause::Log)
+}
 
-    fn published(chip: Chip) -> Bench {
-        let as_published = true;
-        let options = Options {
-            as_published,
-            ..Options::default()
-        };
-        Bench::new(Kind::MixSl, chip, options)
-    }
+fn commit(bench: &mut Small, tx: TxId) -> Option<Nanos> {
+    let now = bench.now;
+    bench.device().commit(now, tx).expect("the power is on")
+}
 
-    /// The flash as a power cut now leaves it.
-    fn cut(self, in_flight: InFlight) -> Chip {
-        drop(self.device);
-        self.power.take().pull(in_flight as u64, false)
-    }
+fn acknowledged(now: Nanos, bench: &mut Small, flush: bool) -> Vec<(TxId, Nanos)> {
+    let told = bench.device().acknowledged(now, flush);
+    told.expect("the power is on")
+}
 
-    fn begin(&mut self) -> TxId {
-        self.device.begin(self.now).unwrap()
-    }
+fn bitmaps(bench: &mut Small) -> u64 {
+    let tables = bench.device().memory();
+    let bitmaps = tables.iter().find(|(table, _)| *table == "bitmaps");
+    bitmaps.expect("as published").1
+}
 
-    fn write(&mut self, tx: TxId, page: u32, byte: u8) {
-        let taken = self.device.write(self.now, tx, Lpn(page), &[byte]);
-        self.now = taken.unwrap().next;
-    }
-
-    fn commit(&mut self, writes: &[(u32, u8)]) {
-        let tx = self.begin();
-        for &(page, byte) in writes {
-            self.write(tx, page, byte);
-        }
-        self.now = self.device.commit(self.now, tx).unwrap().unwrap();
-    }
-
-    fn abort(&mut self, writes: &[(u32, u8)]) {
-        let tx = self.begin();
-        for &(page, byte) in writes {
-            self.write(tx, page, byte);
-        }
-        self.now = self.device.abort(self.now, tx).unwrap();
-    }
-
-    fn read(&mut self, tx: Option<TxId>, page: u32) -> Option<u8> {
-        let (_, bytes) = self.device.read(self.now, tx, Lpn(page)).unwrap();
-        bytes.map(|bytes| bytes[0])
-    }
-
-    fn logged(&self) -> u64 {
-        self.device.stats().count(Operation::Program, Cause::Log)
-    }
-
-    fn compactions(&self) -> u64 {
-        self.device.stats().checkpoints
-    }
-
-    fn table(&self, name: &str) -> u64 {
-        let tables = self.device.memory();
-        tables.iter().find(|(table, _)| *table == name).unwrap().1
-    }
-
-    fn link_of(&self, page: u32) -> (Ppn, Ppn) {
-        let at = self.device.ftl().slot(Lpn(page)).ppn().unwrap();
-        let spare = self
-            .power
-            .look(|power| power.chip().peek_spare(at)[header::SIZE..].to_vec());
-        (at, Ppn(get(&spare, tail::LINK) as u32))
-    }
+/// Where a page is, and what its link names.
+fn link_of(bench: &mut Small, page: u32) -> (Ppn, Ppn) {
+    let at = bench.device().ftl().slot(Lpn(page)).ppn().unwrap();
+    let spare = bench.chip(|chip| chip.peek_spare(at)[header::SIZE..].to_vec());
+    (at, Ppn(get(&spare, tail::LINK) as u32))
 }
 
 #[test]
@@ -144,35 +89,32 @@ fn a_log_page_has_these_bytes() {
 // [MixSL] §3.2 (test): D1
 #[test]
 fn a_link_names_the_preceding_version() {
-    let mut bench = Bench::mixsl(blank());
-    bench.commit(&[(3, 1)]);
-    let (first, link) = bench.link_of(3);
+    let mut bench = mixsl();
+    bench.put(&[(3, 1)]);
+    let (first, link) = link_of(&mut bench, 3);
     assert_eq!(link, Ppn::NONE);
-    bench.commit(&[(3, 2)]);
-    let (second, link) = bench.link_of(3);
+    bench.put(&[(3, 2)]);
+    let (second, link) = link_of(&mut bench, 3);
     assert!(link == first && second != first);
     // Of a transaction's own versions the later names the earlier, which only links name.
-    bench.commit(&[(3, 3), (3, 4)]);
-    let (_, link) = bench.link_of(3);
+    bench.put(&[(3, 3), (3, 4)]);
+    let (_, link) = link_of(&mut bench, 3);
     assert!(link != second && link != Ppn::NONE);
 }
 
 // [MixSL] §3.2 (test): the log page is the commit point
 #[test]
 fn a_transaction_counts_from_its_log_page_on() {
-    let mut bench = Bench::mixsl(blank());
-    bench.commit(&[(0, 1), (1, 1)]);
-    assert_eq!(bench.logged(), 1);
+    let mut bench = mixsl();
+    bench.put(&[(0, 1), (1, 1)]);
+    assert_eq!(logged(&mut bench), 1);
     let tx = bench.begin();
     bench.write(tx, 0, 2);
-    assert_eq!(bench.read(Some(tx), 0), Some(2));
-    assert_eq!(bench.read(None, 0), Some(1));
+    assert_eq!(bench.value_in(Some(tx), 0), 2);
+    assert_eq!(bench.value(0), 1);
     bench.now += Nanos::from_micros(50_000);
-    let mut bench = Bench::mixsl(bench.cut(InFlight::Lands));
-    assert_eq!(
-        (bench.read(None, 0), bench.read(None, 1)),
-        (Some(1), Some(1))
-    );
+    let mut bench = bench.restart(EVERYTHING);
+    assert_eq!((bench.value(0), bench.value(1)), (1, 1));
     let later = bench.begin();
     assert!(later > tx, "{later} was given out before");
 }
@@ -180,106 +122,100 @@ fn a_transaction_counts_from_its_log_page_on() {
 // [MixSL] §3.2 (test): D5
 #[test]
 fn aborts_and_transactions_without_writes_need_no_record() {
-    let mut bench = Bench::mixsl(blank());
-    bench.abort(&[(0, 1)]);
-    bench.commit(&[]);
-    assert_eq!(bench.logged(), 0);
-    let mut bench = Bench::published(blank());
-    bench.abort(&[(0, 1)]);
-    assert_eq!(bench.logged(), 1);
-    assert_eq!(bench.read(None, 0), None);
+    let mut bench = mixsl();
+    bench.roll_back(1, &[0]);
+    bench.put(&[]);
+    assert_eq!(logged(&mut bench), 0);
+    let mut bench = published();
+    bench.roll_back(1, &[0]);
+    assert_eq!(logged(&mut bench), 1);
+    assert_eq!(bench.value(0), 0);
 }
 
 // D4
 #[test]
 fn a_compacted_log_still_tells_the_aborted_from_the_committed() {
-    let mut bench = Bench::mixsl(blank());
-    bench.commit(&[(0, 1), (1, 1)]);
-    bench.abort(&[(0, 2), (1, 2)]);
+    let mut bench = mixsl();
+    bench.put(&[(0, 1), (1, 1)]);
+    bench.roll_back(2, &[0, 1]);
     let live = bench.begin();
     bench.write(live, 2, 3);
-    while bench.compactions() == 0 {
-        bench.commit(&[(5, 5)]);
+    while bench.checkpoints() == 0 {
+        bench.put(&[(5, 5)]);
     }
     // What is logged after a compaction must count beside what was before.
-    bench.commit(&[(6, 6)]);
-    let mut bench = Bench::mixsl(bench.cut(InFlight::Lands));
-    let found: Vec<_> = [0, 1, 2, 5, 6].map(|page| bench.read(None, page)).into();
-    assert_eq!(found, [Some(1), Some(1), None, Some(5), Some(6)]);
+    bench.put(&[(6, 6)]);
+    let mut bench = bench.restart(EVERYTHING);
+    let found: Vec<_> = [0, 1, 2, 5, 6].map(|page| bench.value(page)).into();
+    assert_eq!(found, [1, 1, 0, 5, 6]);
     // Nor does the transaction that was live then ever count.
-    while bench.compactions() == 0 {
-        bench.commit(&[(7, 7)]);
+    while bench.checkpoints() == 0 {
+        bench.put(&[(7, 7)]);
     }
-    let mut bench = Bench::mixsl(bench.cut(InFlight::Lands));
-    assert_eq!(bench.read(None, 2), None);
-    bench.device.check().unwrap();
+    let mut bench = bench.restart(EVERYTHING);
+    assert_eq!(bench.value(2), 0);
+    bench.check();
 }
 
 // D4
 #[test]
 fn the_list_of_the_aborted_stays_within_half_a_block() {
-    let mut bench = Bench::mixsl(blank());
+    let mut bench = mixsl();
     let mut bytes_max = 0;
     for round in 0..1500 {
-        bench.commit(&[(11, round as u8)]);
+        bench.put(&[(11, round as u8)]);
         // Two identifiers in between make each gap an entry of its own.
-        bench.abort(&[(round % 11, 9)]);
-        bytes_max = bytes_max.max(bench.device.ftl().blob().len());
-        bench.device.check().unwrap();
+        bench.roll_back(9, &[round % 11]);
+        bytes_max = bytes_max.max(bench.device().ftl().blob().len());
+        bench.check();
     }
     let block = (GEOMETRY.pages_per_block * GEOMETRY.page_bytes) as usize;
     assert!(
         bytes_max > block / 4 && bytes_max <= block / 2,
         "{bytes_max}"
     );
-    let mut bench = Bench::mixsl(bench.cut(InFlight::IsLost));
-    assert_eq!(bench.read(None, 0), None);
-    assert_eq!(bench.read(None, 11), Some((1499 % 256) as u8));
+    let mut bench = bench.restart(NOTHING);
+    assert_eq!(bench.value(0), 0);
+    assert_eq!(bench.value(11), (1499 % 256) as u8);
 }
 
 // [MixSL] §3.3 (test): D3
 #[test]
 fn the_collector_keeps_pages_of_live_transactions_unless_as_published() {
     let mut kept = Vec::new();
-    for mut bench in [Bench::mixsl(blank()), Bench::published(blank())] {
+    for mut bench in [mixsl(), published()] {
         let live = bench.begin();
         bench.write(live, 0, 7);
-        let from = bench.device.stats().collections;
+        let from = bench.device().stats().collections;
         for round in 0..400 {
-            bench.commit(&[(1 + round % 4, 1)]);
+            bench.put(&[(1 + round % 4, 1)]);
         }
-        assert!(bench.device.stats().collections > from);
-        bench.now = bench.device.commit(bench.now, live).unwrap().unwrap();
-        kept.push(bench.read(None, 0));
+        assert!(bench.device().stats().collections > from);
+        bench.commit(live);
+        kept.push(bench.value(0));
     }
-    assert_eq!(kept, [Some(7), None]);
+    assert_eq!(kept, [7, 0]);
 }
 
 // [MixSL] §3.3 (test): D3 and what it costs
 #[test]
 fn as_published_a_collection_reads_every_spare_area() {
-    let reads = |mut bench: Bench| {
+    let reads = |mut bench: Small| {
         for round in 0..400 {
-            bench.commit(&[(round % 12, 1)]);
+            bench.put(&[(round % 12, 1)]);
         }
-        let stats = bench.device.stats();
+        let stats = bench.device().stats();
         stats.count(Operation::Read, Cause::Gc) - stats.relocated
     };
-    assert_eq!(reads(Bench::mixsl(blank())), 0);
+    assert_eq!(reads(mixsl()), 0);
     // One pass at least, and a summary page for each block that is in use by then.
-    assert!(reads(Bench::published(blank())) > 60);
-    let mut bench = Bench::published(blank());
-    assert_eq!(bench.table("bitmaps"), 0);
+    assert!(reads(published()) > 60);
+    let mut bench = published();
+    assert_eq!(bitmaps(&mut bench), 0);
     for round in 0..400 {
-        bench.commit(&[(round % 12, 1)]);
+        bench.put(&[(round % 12, 1)]);
     }
-    assert_eq!(bench.table("bitmaps"), 2 * u64::from(GEOMETRY.pages()) / 8);
-}
-
-fn group(group: &str) -> Bench {
-    let options = Options::default().with("group", group);
-    let options = options.with("group_timeout_us", 5_000);
-    Bench::new(Kind::GMixSl, blank(), options)
+    assert_eq!(bitmaps(&mut bench), 2 * u64::from(GEOMETRY.pages()) / 8);
 }
 
 // [MixSL] §4 (test): a fixed number of transactions
@@ -291,17 +227,17 @@ fn a_group_shares_one_log_page_and_is_told_after_it() {
         bench.write(tx, page as u32, 9);
     }
     for &tx in &members[..2] {
-        assert_eq!(bench.device.commit(bench.now, tx), Ok(None));
-        assert_eq!(bench.read(None, 0), None);
+        assert_eq!(commit(&mut bench, tx), None);
+        assert_eq!(bench.value(0), 0);
     }
-    assert_eq!(bench.logged(), 0);
-    let done = bench.device.commit(bench.now, members[2]).unwrap();
+    assert_eq!(logged(&mut bench), 0);
+    let done = commit(&mut bench, members[2]);
     let done = done.expect("the last of a group is told at once");
-    assert_eq!(bench.logged(), 1);
-    let told = bench.device.acknowledged(bench.now, false).unwrap();
+    assert_eq!(logged(&mut bench), 1);
+    let told = acknowledged(bench.now, &mut bench, false);
     assert_eq!(told, [(members[0], done), (members[1], done)]);
-    assert_eq!(bench.read(None, 0), Some(9));
-    assert_eq!(bench.device.deadline(), None);
+    assert_eq!(bench.value(0), 9);
+    assert_eq!(bench.device().deadline(), None);
 }
 
 // [MixSL] §4 (test): as many as fill a page
@@ -313,13 +249,10 @@ fn a_full_page_ends_a_group() {
     for page in 0..fits {
         let tx = bench.begin();
         bench.write(tx, page, 1);
-        told += u32::from(bench.device.commit(bench.now, tx).unwrap().is_some());
+        told += u32::from(commit(&mut bench, tx).is_some());
         assert_eq!(told, u32::from(page + 1 == fits));
     }
-    assert_eq!(
-        bench.device.acknowledged(bench.now, false).unwrap().len(),
-        7
-    );
+    assert_eq!(acknowledged(bench.now, &mut bench, false).len(), 7);
 }
 
 // D6, D7
@@ -328,22 +261,22 @@ fn a_group_ends_at_its_deadline_or_when_the_host_asks() {
     let mut bench = group("50");
     let (first, second) = (bench.begin(), bench.begin());
     bench.write(first, 0, 1);
-    assert_eq!(bench.device.commit(bench.now, second), Ok(Some(bench.now)));
-    assert_eq!(bench.device.commit(bench.now, first), Ok(None));
-    let deadline = bench.device.deadline().unwrap();
+    assert_eq!(commit(&mut bench, second), Some(bench.now));
+    assert_eq!(commit(&mut bench, first), None);
+    let deadline = bench.device().deadline().unwrap();
     assert_eq!(deadline, bench.now + Nanos::from_micros(5_000));
-    assert_eq!(bench.device.acknowledged(bench.now, false), Ok(vec![]));
-    let told = bench.device.acknowledged(deadline, false).unwrap();
+    assert_eq!(acknowledged(bench.now, &mut bench, false), []);
+    let told = acknowledged(deadline, &mut bench, false);
     assert!(told[0].0 == first && told[0].1 > deadline);
     let third = bench.begin();
     bench.write(third, 1, 1);
-    assert_eq!(bench.device.commit(bench.now, third), Ok(None));
-    assert_eq!(bench.device.acknowledged(bench.now, true).unwrap().len(), 1);
+    assert_eq!(commit(&mut bench, third), None);
+    assert_eq!(acknowledged(bench.now, &mut bench, true).len(), 1);
     // Who waits is gone with the power.
     let fourth = bench.begin();
     bench.write(fourth, 2, 1);
-    assert_eq!(bench.device.commit(bench.now, fourth), Ok(None));
-    let mut bench = Bench::new(Kind::GMixSl, bench.cut(InFlight::Lands), Options::default());
-    let found: Vec<_> = [0, 1, 2].map(|page| bench.read(None, page)).into();
-    assert_eq!(found, [Some(1), Some(1), None]);
+    assert_eq!(commit(&mut bench, fourth), None);
+    let mut bench = bench.restart(EVERYTHING);
+    let found: Vec<_> = [0, 1, 2].map(|page| bench.value(page)).into();
+    assert_eq!(found, [1, 1, 0]);
 }
