@@ -307,7 +307,7 @@ fn elsewhere(args: &Args, device: &DeviceSpec, suits: impl Fn(&DeviceSpec) -> bo
     if suits(device) {
         return String::new();
     }
-    let mut others = presets();
+    let mut others = presets().to_vec();
     for preset in &mut others {
         let own = preset.config.gc_threshold;
         preset.config.gc_threshold = args.gc_threshold.unwrap_or(own);

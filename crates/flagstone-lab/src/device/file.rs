@@ -1,7 +1,8 @@
 //! From a TOML file to a device: what it inherits, what it must say, and what is wrong with it.
 
+use super::DeviceSpec;
+use super::presets::preset;
 use super::tables::{CellName, DeviceFile, VictimsName};
-use super::{DeviceSpec, presets};
 use flagstone::ftl::{Config, Format, Ftl, VictimPolicy};
 use flagstone::nand::{Cell, Geometry, Timing};
 use flagstone::units::{Nanos, Pbn};
@@ -58,36 +59,43 @@ impl DeviceSpec {
             let mut tables = given.values().filter_map(toml::Value::as_table);
             tables.any(|table| table.contains_key(key)) || (key == "blocks_per_plane" && sized)
         };
-        file.resolve(name, gives)
-            .map_err(|Wrong { key, why }| match line_of(text, key) {
-                Some(line) => format!("line {line}: {why}"),
-                None => why,
-            })
+        let resolved = file.resolve(name, gives);
+        let mut spec = resolved.map_err(|Wrong { key, why }| match line_of(text, key) {
+            Some(line) => format!("line {}: {why}", line + 1),
+            None => why,
+        })?;
+        for key in KEYS {
+            let line = line_of(text, key).and_then(|line| text.lines().nth(line));
+            // No value of a key that can have a source has this sign in it.
+            if let Some((_, source)) = line.and_then(|line| line.split_once('#')) {
+                spec.sources.insert(key, source.trim().into());
+            }
+        }
+        Ok(spec)
     }
 }
 
-/// The line on which a key is given a value, from 1.
+/// The line on which a key is given a value, from 0.
 fn line_of(text: &str, key: &str) -> Option<usize> {
     let gives = |line: &str| {
         let rest = line.trim_start().strip_prefix(key);
         rest.is_some_and(|rest| rest.trim_start().starts_with('='))
     };
-    text.lines().position(gives).map(|index| index + 1)
+    text.lines().position(gives)
 }
 
 impl DeviceFile {
     fn resolve(self, name: &str, gives: impl Fn(&str) -> bool) -> Result<DeviceSpec, Wrong> {
         let base = match &self.preset {
             None => None,
-            Some(preset) => match presets().into_iter().find(|spec| spec.name == *preset) {
+            Some(name) => match preset(name) {
                 Some(spec) => Some(spec),
                 None => {
-                    let error = super::DeviceSpecError::unknown(preset);
+                    let error = super::DeviceSpecError::unknown(name);
                     return wrong("preset", error.to_string());
                 }
             },
         };
-        let base = base.as_ref();
         let geometry = self.geometry(base)?;
         let timing = self.timing(base)?;
         let inherited = base.is_some_and(|spec| spec.fills_gaps);

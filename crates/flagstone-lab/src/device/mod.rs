@@ -1,7 +1,7 @@
 //! Devices to run on: the papers' parameter tables as presets, and any other from a TOML file.
 //!
-//! A preset has a note for each number that says where it comes from, or that its paper does not
-//! give it; `flagstone device show NAME` prints them.
+//! The comment beside each number of a preset says where it comes from, or that its paper does not
+//! give it; `flagstone device show NAME` prints them, and those of any other device file.
 
 mod presets;
 mod tables;
@@ -46,8 +46,8 @@ pub struct DeviceSpec {
     pub endurance: u32,
     /// Blocks that the maker marked as bad.
     pub factory_bad: Vec<Pbn>,
-    /// Where each number comes from, by its name in a device file.
-    pub sources: BTreeMap<&'static str, &'static str>,
+    /// Where each number comes from, by its name in a device file: the comment on its line.
+    pub sources: BTreeMap<&'static str, String>,
 }
 
 impl DeviceSpec {
@@ -58,8 +58,8 @@ impl DeviceSpec {
     /// No such preset, with those that are spelt alike; a file that cannot be read; or one that
     /// describes no device, with line and reason.
     pub fn load(name_or_path: &str) -> Result<DeviceSpec, DeviceSpecError> {
-        if let Some(preset) = presets().into_iter().find(|spec| spec.name == name_or_path) {
-            return Ok(preset);
+        if let Some(preset) = presets::preset(name_or_path) {
+            return Ok(preset.clone());
         }
         let is_path = name_or_path.ends_with(".toml") || name_or_path.contains(['/', '\\']);
         if !is_path {
@@ -139,7 +139,7 @@ pub enum DeviceSpecError {
 
 impl DeviceSpecError {
     fn unknown(name: &str) -> DeviceSpecError {
-        let known: Vec<String> = presets().into_iter().map(|spec| spec.name).collect();
+        let known: Vec<String> = presets().iter().map(|spec| spec.name.clone()).collect();
         DeviceSpecError::Unknown {
             name: name.into(),
             known,
@@ -174,7 +174,7 @@ mod tests {
                 let suits = kind.suits(&spec.geometry, &spec.config);
                 assert_eq!(suits.is_err(), wants_slc, "{} {kind} {suits:?}", spec.name);
             }
-            assert_eq!(DeviceSpec::load(&spec.name).unwrap(), spec);
+            assert_eq!(DeviceSpec::load(&spec.name).unwrap(), *spec);
         }
     }
 
@@ -192,7 +192,9 @@ mod tests {
     #[test]
     fn each_number_of_a_preset_has_a_source() {
         for spec in presets() {
-            for key in file::KEYS {
+            let text = spec.to_toml();
+            let given = |key: &&str| text.contains(&format!("\n{key} = "));
+            for key in file::KEYS.into_iter().filter(given) {
                 assert!(spec.sources.contains_key(key), "{}: {key}", spec.name);
             }
         }
