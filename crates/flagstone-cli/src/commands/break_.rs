@@ -332,6 +332,13 @@ fn one(campaign: &Campaign, json: bool) -> bool {
     ));
     if let (Some((first, what)), Some(smallest)) = (findings.violations.first(), smallest) {
         say(&format!("  first: {first}: {what}"));
+        if findings.without_mistake > 0 {
+            let count = findings.without_mistake;
+            let of = findings.violations.len();
+            say(&format!(
+                "  {count} of the first {of} fail without the sabotage as well: these are no work of it"
+            ));
+        }
         say(&format!("  smallest found: {smallest}"));
         say("  its story, see `flagstone replay` for the reads as well:\n");
         let (story, _) = tell(&smallest, false);
@@ -361,6 +368,7 @@ fn print_json(
         "cuts": work.cuts,
         "cuts_in_recovery": work.cuts_in_recovery,
         "violations": findings.violations_total,
+        "violations_without_sabotage": findings.without_mistake,
         "first_run_id": first.map(|(id, _)| id.to_string()),
         "first_violation": first.map(|(_, what)| what),
         "smallest_run_id": smallest,

@@ -84,6 +84,9 @@ pub struct Findings {
     pub violations: Vec<(RunId, String)>,
     /// How many there were.
     pub violations_total: u64,
+    /// Of those that are kept, how many fail without the mistake made on purpose as well. They do
+    /// not show that a campaign finds the mistake: they are findings of their own.
+    pub without_mistake: u64,
 }
 
 /// Runs that are handed out together.
@@ -112,6 +115,7 @@ impl Campaign {
                 if let Err(what) = result {
                     findings.violations_total += 1;
                     if findings.violations.len() < KEPT {
+                        findings.without_mistake += u64::from(fails_without_mistake(&id));
                         findings.violations.push((id, what));
                     }
                 }
@@ -141,6 +145,13 @@ fn carry_out<B: Deref<Target = Made>>(
         outcome
     };
     ids.par_iter().map(one).collect()
+}
+
+/// Whether a run in which a mistake is made on purpose fails without it as well.
+fn fails_without_mistake(id: &RunId) -> bool {
+    let mut right = id.clone();
+    right.base.sabotage = Sabotage::None;
+    id.base.sabotage != Sabotage::None && replay(&right).1.is_err()
 }
 
 /// Carries one run out and says what it did and what is wrong, if anything.
