@@ -54,6 +54,7 @@ impl Campaign {
                 1 if flags => Aim::OverFlag,
                 1..3 => Aim::Overtaking,
                 3..5 if flags => Aim::Reprogram,
+                5 => Aim::OverErase,
                 _ => Aim::Any,
             };
             let torn = if aim == Aim::Reprogram { 0.8 } else { 0.4 };

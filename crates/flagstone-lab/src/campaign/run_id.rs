@@ -3,9 +3,9 @@
 //! ```text
 //! cfc.page-flags.published/g17/b2/w4x24/f1/s91/n2/c113-5f-t/c7-0-n
 //! |   |          |         |   |  |     |  |   |  one a cut: operation, dice (hex), torn or not;
-//! |   |          |         |   |  |     |  |   |  `e`, `r`, `o` and `f` fall on an erase, a reprogram,
-//! |   |          |         |   |  |     |  |   |  an erase that overtakes programs or reprograms, or
-//! |   |          |         |   |  |     |  |   |  one that overtakes a reprogram, from there on
+//! |   |          |         |   |  |     |  |   |  `e` and `r` fall on an erase and a reprogram, `o`,
+//! |   |          |         |   |  |     |  |   |  `f` and `d` on an erase that overtakes programs or
+//! |   |          |         |   |  |     |  |   |  reprograms, a reprogram, or an erase, from there on
 //! |   |          |         |   |  |     |  |   how many cuts
 //! |   |          |         |   |  |     |  seed of what the clients do
 //! |   |          |         |   |  |     faults, a bit each
@@ -59,12 +59,13 @@ pub struct Fall {
 }
 
 /// Letters of the cuts.
-const AIMS: [(char, Aim); 5] = [
+const AIMS: [(char, Aim); 6] = [
     ('c', Aim::Any),
     ('e', Aim::Erase),
     ('r', Aim::Reprogram),
     ('o', Aim::Overtaking),
     ('f', Aim::OverFlag),
+    ('d', Aim::OverErase),
 ];
 
 /// Everything that decides what a run does.

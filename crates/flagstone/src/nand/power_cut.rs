@@ -42,12 +42,14 @@ pub enum Aim {
     /// An erase while a reprogram of another block is in flight: it sets a flag that may have to
     /// take the place of one in the erased block.
     OverFlag,
+    /// An erase while the erase of another block is in flight: the two may land in either order.
+    OverErase,
 }
 
 impl Aim {
     /// Whether it is at erases that overtake other operations.
     fn overtakes(self) -> bool {
-        matches!(self, Aim::Overtaking | Aim::OverFlag)
+        matches!(self, Aim::Overtaking | Aim::OverFlag | Aim::OverErase)
     }
 }
 
@@ -231,9 +233,9 @@ impl PowerCut {
     fn overtakes(&self, now: Nanos, block: Pbn) -> bool {
         self.in_flight.iter().any(|op| {
             let counts = match op.undo {
-                Undo::Reprogram { .. } => true,
+                Undo::Reprogram { .. } => self.aim != Aim::OverErase,
                 Undo::Program { .. } => self.aim == Aim::Overtaking,
-                Undo::Erase { .. } => false,
+                Undo::Erase { .. } => self.aim == Aim::OverErase,
             };
             let is_safe = op.waited.is_some_and(|end| end <= now);
             counts && op.block != block && op.issued <= now && !is_safe
@@ -313,7 +315,7 @@ impl PowerCut {
             })
             .collect();
         let aimed_at = || match self.aim {
-            Aim::Any | Aim::Overtaking | Aim::OverFlag => None,
+            Aim::Any | Aim::Overtaking | Aim::OverFlag | Aim::OverErase => None,
             _ => candidates.last().filter(|&&last| last + 1 == ops.len()),
         };
         let victim = (torn && !candidates.is_empty()).then(|| {
