@@ -61,13 +61,14 @@ impl DeviceSpec {
         };
         let resolved = file.resolve(name, gives);
         let mut spec = resolved.map_err(|Wrong { key, why }| match line_of(text, key) {
-            Some(line) => format!("line {}: {why}", line + 1),
+            Some((number, _)) => format!("line {number}: {why}"),
             None => why,
         })?;
         for key in KEYS {
-            let line = line_of(text, key).and_then(|line| text.lines().nth(line));
             // No value of a key that can have a source has this sign in it.
-            if let Some((_, source)) = line.and_then(|line| line.split_once('#')) {
+            if let Some((_, line)) = line_of(text, key)
+                && let Some((_, source)) = line.split_once('#')
+            {
                 spec.sources.insert(key, source.trim().into());
             }
         }
@@ -75,13 +76,13 @@ impl DeviceSpec {
     }
 }
 
-/// The line on which a key is given a value, from 0.
-fn line_of(text: &str, key: &str) -> Option<usize> {
+/// The line on which a key is given a value, and its number from 1.
+fn line_of<'a>(text: &'a str, key: &str) -> Option<(usize, &'a str)> {
     let gives = |line: &str| {
         let rest = line.trim_start().strip_prefix(key);
         rest.is_some_and(|rest| rest.trim_start().starts_with('='))
     };
-    text.lines().position(gives)
+    (1..).zip(text.lines()).find(|(_, line)| gives(line))
 }
 
 impl DeviceFile {

@@ -315,7 +315,8 @@ impl PowerCut {
             })
             .collect();
         let aimed_at = || match self.aim {
-            Aim::Any | Aim::Overtaking | Aim::OverFlag | Aim::OverErase => None,
+            Aim::Any => None,
+            aim if aim.overtakes() => None,
             _ => candidates.last().filter(|&&last| last + 1 == ops.len()),
         };
         let victim = (torn && !candidates.is_empty()).then(|| {

@@ -46,25 +46,17 @@ const ZONE_BLOCKS: Setting = Setting {
 
 /// What both protocols say of themselves, but for name, idea and the like.
 const INFO: Info = Info {
-    name: "",
-    idea: "",
     paper: "LightTx",
-    section: "",
     isolation: Isolation::Serializable,
-    live_max: None,
-    reprograms: false,
     rewrites: true,
-    atomic: true,
-    as_published: false,
-    modes: &[],
     settings: &[ZONE_BLOCKS],
     format: Format {
         tail_bytes: count_record::SIZE,
-        flag_bytes: 0,
         persist_map: true,
-        logs: 0,
         zoned: true,
+        ..Format::NONE
     },
+    ..Info::new("", "")
 };
 
 /// Identifiers and versions are 64 bits wide in memory; on flash they are a number from 1 to this,

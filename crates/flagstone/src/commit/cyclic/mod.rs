@@ -54,25 +54,14 @@ const TAIL_MAX: usize = link::SIZE + bpcc::back::SIZE;
 
 /// What both protocols say of themselves, but for name, idea and section.
 const INFO: Info = Info {
-    name: "",
-    idea: "",
     paper: "TxFlash",
-    section: "",
     isolation: Isolation::NoPageConflict,
-    live_max: None,
-    reprograms: false,
-    rewrites: false,
-    atomic: true,
     as_published: true,
-    modes: &[],
-    settings: &[],
     format: Format {
         tail_bytes: link::SIZE,
-        flag_bytes: 0,
-        persist_map: false,
-        logs: 0,
-        zoned: false,
+        ..Format::NONE
     },
+    ..Info::new("", "")
 };
 
 /// A version of a logical page. Numbers begin at 1; 0 is no version.

@@ -61,15 +61,10 @@ const BLOCK_FLAGS: Setting = Setting {
 
 /// What both protocols say of themselves, but for name, idea and section.
 const INFO: Info = Info {
-    name: "",
-    idea: "",
     paper: "FlagCommit",
-    section: "",
     isolation: Isolation::NoPageConflict,
-    live_max: None,
     reprograms: true,
     rewrites: true,
-    atomic: true,
     as_published: true,
     modes: &[
         Mode {
@@ -85,10 +80,9 @@ const INFO: Info = Info {
     format: Format {
         tail_bytes: spare::SIZE,
         flag_bytes: FLAG_BYTES,
-        persist_map: false,
-        logs: 0,
-        zoned: false,
+        ..Format::NONE
     },
+    ..Info::new("", "")
 };
 
 /// A page by its place and the program that put it there.

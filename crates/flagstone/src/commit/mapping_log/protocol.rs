@@ -12,25 +12,16 @@ use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
 /// What both protocols say of themselves, but for name, idea and the like.
 pub(super) const INFO: Info = Info {
-    name: "",
-    idea: "",
-    paper: "",
-    section: "",
     isolation: Isolation::Strict,
-    live_max: None,
-    reprograms: false,
     rewrites: true,
-    atomic: true,
     as_published: true,
-    modes: &[],
     settings: &[LOG_HEADS],
     format: Format {
-        tail_bytes: 0,
-        flag_bytes: 0,
         persist_map: true,
         logs: LOG_PER_HEAD,
-        zoned: false,
+        ..Format::NONE
     },
+    ..Info::new("", "")
 };
 
 /// What the protocols differ in.

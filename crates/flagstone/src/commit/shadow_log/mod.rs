@@ -49,25 +49,16 @@ layout! {
 
 /// What both protocols say of themselves, but for name, idea, section and modes.
 pub(super) const INFO: Info = Info {
-    name: "",
-    idea: "",
     paper: "MixSL",
-    section: "",
     isolation: Isolation::NoPageConflict,
-    live_max: None,
-    reprograms: false,
     rewrites: true,
-    atomic: true,
     as_published: true,
-    modes: &[],
-    settings: &[],
     format: Format {
         tail_bytes: tail::SIZE,
-        flag_bytes: 0,
-        persist_map: false,
         logs: 1,
-        zoned: false,
+        ..Format::NONE
     },
+    ..Info::new("", "")
 };
 
 /// A page that a live transaction programmed, and how often its block had been erased by then.

@@ -92,8 +92,7 @@ impl Owner for Afc {
                 self.table.remove(&xid);
             }
         }
-        let collector = std::mem::take(&mut self.collector);
-        for page in collector.pages {
+        for page in std::mem::take(&mut self.collector).pages {
             self.pages.carriers.target_erased(ftl, page.at);
         }
     }
