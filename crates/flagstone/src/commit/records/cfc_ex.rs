@@ -16,7 +16,8 @@
 //! transaction is durable, whatever others do.
 //!
 //! A committed transaction whose flags are all TRUE is forgotten. A flag of it may still be in
-//! flight then, so the blocks with its entries are erased once all of them are durable (`D13`).
+//! flight then, or a page that took the place of one that said FALSE. So the blocks with its entries
+//! are erased once all of that is durable (`D13`).
 
 use super::book::{self, Deadlines, Owned, Owners};
 use super::versions::Versions;
@@ -125,11 +126,18 @@ impl CfcEx {
                 Ok(done)
             }
             _ if self.flaws.trust_deaths => Ok(now),
-            // D12: nobody asks, once what made its versions dead is durable.
-            _ => Ok(outside
-                .iter()
-                .map(|member| versions.settled(book.block_of(member.at)))
-                .fold(now, Nanos::max)),
+            // D12: nobody asks, once what made its versions dead is durable, also those whose erase
+            // is in flight (D13).
+            _ => {
+                let erased = match self.flaws.issued_is_safe {
+                    true => now,
+                    false => now.max(entry.written),
+                };
+                Ok(outside
+                    .iter()
+                    .map(|member| versions.settled(book.block_of(member.at)))
+                    .fold(erased, Nanos::max))
+            }
         }
     }
 }
@@ -223,9 +231,15 @@ impl Verdicts for CfcEx {
         self.owners.copied(from, to, flag_of_copy);
     }
 
-    fn erased(&mut self, victim: Pbn, _: Nanos) {
+    fn erased(&mut self, victim: Pbn, settled: Nanos, _: Nanos) {
         self.kept.forget(victim);
         for tx in self.owners.erased(victim) {
+            // Until then a cut brings the entries back, live and with the flags that they had.
+            let entry = self.owners.table.get_mut(&tx);
+            let committed = entry.filter(|entry| entry.state == State::Committed);
+            if let Some(entry) = committed.filter(|_| !self.flaws.issued_is_safe) {
+                entry.written = entry.written.max(settled);
+            }
             self.settle(tx);
         }
     }

@@ -194,7 +194,8 @@ impl Owner for Records {
     }
 
     fn erased(&mut self, _: &mut Ftl, victim: Pbn, done: Nanos) {
+        let settled = self.versions.settled(victim);
         self.versions.forget(victim);
-        self.verdicts.erased(victim, done);
+        self.verdicts.erased(victim, settled, done);
     }
 }
