@@ -30,7 +30,7 @@ fn run(campaign: &Campaign) -> Findings {
 }
 
 /// A mistake made on purpose is found, by runs that hold without it.
-fn finds(name: &str, campaign: &Campaign) {
+fn finds(name: &str, campaign: &Campaign) -> Findings {
     let findings = run(&Campaign {
         stop_early: true,
         ..campaign.clone()
@@ -38,6 +38,7 @@ fn finds(name: &str, campaign: &Campaign) {
     assert!(findings.violations_total > 0, "{name} passes");
     let (without, first) = (findings.without_mistake, &findings.violations[0]);
     assert_eq!(without, 0, "{name} is not what is found: {first:?}");
+    findings
 }
 
 /// All atomic protocols in all their modes.
@@ -217,6 +218,27 @@ fn wrong_versions_of_how_cfc_ex_hands_its_flags_on_are_found() {
                 ..campaign_on(cfc_ex)
             },
         );
+    }
+}
+
+/// Collections that do not wait for each other's flags: found at cuts on the way of a run.
+#[test]
+fn a_flag_that_is_erased_before_another_one_is_durable_is_missed() {
+    for stack in [Stack::CfcEx, Stack::AfcEx] {
+        let name = "flag-in-flight";
+        let campaign = Campaign {
+            cuts: Cuts::Sampled(20_000),
+            depth: 2,
+            faults: Faults::default(),
+            sabotage: Sabotage::by_name(name).expect("a name"),
+            stop_early: true,
+            ..campaign_on(Subject::Stack(stack))
+        };
+        let findings = finds(name, &campaign);
+        // The run id alone brings the same violation again.
+        let (id, what) = &findings.violations[0];
+        let again = id.to_string().parse().expect("a run id");
+        assert_eq!(replay(&again).1.as_ref(), Err(what), "{id}");
     }
 }
 
