@@ -91,9 +91,9 @@ pub struct Findings {
     pub without_mistake: u64,
 }
 
-/// Runs that are handed out together; fewer where each looks at many cuts.
+/// Runs that are handed out together; fewer where the last ones may not be needed.
 const BATCH: usize = 512;
-const BATCH_AROUND: usize = 64;
+const BATCH_FEW: usize = 64;
 /// Violations that are kept.
 const KEPT: usize = 16;
 
@@ -111,7 +111,8 @@ impl Campaign {
         let mut findings = Findings::default();
         let mut ids = self.ids();
         let around = self.looks_around();
-        let batch = if around { BATCH_AROUND } else { BATCH };
+        let few = around || self.stop_early;
+        let batch = if few { BATCH_FEW } else { BATCH };
         loop {
             let batch: Vec<RunId> = ids.by_ref().take(batch).collect();
             if batch.is_empty() {

@@ -296,7 +296,7 @@ impl Shape {
         let habits = &mut self.habits;
         habits.writes = dice.random_range(2..8);
         (habits.brief, habits.patient, habits.stays) = (0, 0, 0);
-        habits.aborts = dice.random_range(5..30);
+        habits.aborts = dice.random_range(10..40);
         habits.slots = dice.random_range(1..4);
         habits.bytes = (1, 12);
         habits.may_overflow = false;
