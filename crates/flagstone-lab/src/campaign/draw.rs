@@ -91,7 +91,7 @@ impl Campaign {
         let mut dice = Pcg64Mcg::seed_from_u64(seed);
         let shape = match n {
             0 => 0,
-            _ if self.looks_around() && n % OTHERS != 0 => {
+            _ if self.looks_around() && !n.is_multiple_of(OTHERS) => {
                 COLLIDING + dice.random_range(1..NUMBERS)
             }
             _ => dice.random_range(1..NUMBERS),

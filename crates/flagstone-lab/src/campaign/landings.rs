@@ -87,7 +87,11 @@ fn cut(id: &RunId, at: u64) -> Cut {
     let drawn = (id.seed ^ at).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     Cut {
         at,
-        dice: if drawn % DRAWN == 0 { drawn >> 16 } else { 0 },
-        torn: id.base.faults.torn && drawn / DRAWN % 2 == 0,
+        dice: if drawn.is_multiple_of(DRAWN) {
+            drawn >> 16
+        } else {
+            0
+        },
+        torn: id.base.faults.torn && (drawn / DRAWN).is_multiple_of(2),
     }
 }
