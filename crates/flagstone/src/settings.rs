@@ -28,6 +28,27 @@ pub trait Configurable {
     }
 }
 
+/// Makes a description configurable. It has fields `name` and `settings`. Settings that all of its
+/// kind have may be given besides.
+macro_rules! configurable {
+    ($info:ty) => {
+        $crate::settings::configurable!($info, &[]);
+    };
+    ($info:ty, $common:expr) => {
+        impl $crate::settings::Configurable for $info {
+            fn name(&self) -> &'static str {
+                self.name
+            }
+
+            fn settings(&self) -> impl Iterator<Item = &'static $crate::settings::Setting> {
+                let common: &'static [$crate::settings::Setting] = $common;
+                common.iter().chain(self.settings)
+            }
+        }
+    };
+}
+pub(crate) use configurable;
+
 /// A setting that is not there, or a value that it cannot have. Says what would be right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadSetting(pub String);
@@ -43,6 +64,7 @@ impl std::error::Error for BadSetting {}
 /// What a user chose. What is not there has its default.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Settings {
+    /// In the order of the names: settings are equal in whatever order they were given.
     given: Vec<(String, String)>,
 }
 
@@ -61,13 +83,16 @@ impl Settings {
     /// Sets one.
     pub fn set(&mut self, name: &str, value: impl ToString) {
         let value = value.to_string();
-        match self.given.iter_mut().find(|(given, _)| given == name) {
-            Some(slot) => slot.1 = value,
-            None => self.given.push((name.to_string(), value)),
+        let found = self
+            .given
+            .binary_search_by(|(given, _)| given.as_str().cmp(name));
+        match found {
+            Ok(at) => self.given[at].1 = value,
+            Err(at) => self.given.insert(at, (name.to_string(), value)),
         }
     }
 
-    /// What was given.
+    /// What was given, in the order of the names.
     pub fn given(&self) -> impl Iterator<Item = (&str, &str)> {
         self.given
             .iter()
