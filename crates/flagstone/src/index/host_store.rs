@@ -170,9 +170,9 @@ mod tests {
         let host = HostConfig {
             frames: 8,
             log_pages: 32,
-            log_buffer_bytes: 600,
             ..HostConfig::default()
         };
+        let host = host.with("log_buffer_bytes", 600).keep_those_of(stack);
         let options = Options::default();
         let flash = small::chip(Geometry {
             cell: Cell::Slc {

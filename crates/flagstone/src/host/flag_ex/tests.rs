@@ -9,8 +9,8 @@ use super::super::rig::Rig;
 use super::super::small_host::{SmallHost, Value, chip, config, device, is_power_loss, rid};
 use super::super::tests::cuts;
 use super::super::{HostConfig, HostError, Rid, Step, Why};
-use super::{FlagEx, Tx};
-use crate::commit::{Flaws, RecordDevice, RecordKind, RecordOptions};
+use super::{FlagEx, Tx, record_options};
+use crate::commit::{Flaws, RecordDevice, RecordKind};
 use crate::ftl::Operation;
 use crate::nand::{Cut, small};
 use crate::page::Page;
@@ -26,8 +26,7 @@ fn variants() -> Vec<(Stack, HostConfig)> {
     let mut all = Vec::new();
     for stack in stacks() {
         all.push((stack, config()));
-        let max_c = 2;
-        all.push((stack, HostConfig { max_c, ..config() }));
+        all.push((stack, config().with("max_c", 2)));
         let frames = 3;
         all.push((stack, HostConfig { frames, ..config() }));
         let frames = 20;
@@ -357,22 +356,21 @@ const PAGE_BYTES: usize = small::GEOMETRY.page_bytes as usize;
 /// The manager of a blank device.
 fn blank(config: &HostConfig) -> FlagEx {
     let flash = Box::new(chip(Stack::CfcEx));
-    let options = RecordOptions {
-        max_c: config.max_c,
-        as_published: false,
-    };
-    let flaws = Flaws::default();
     let kind = RecordKind::CfcEx;
+    let options = record_options(kind, &config.settings).expect("settings of this manager");
+    let flaws = Flaws::default();
     let device = RecordDevice::start(flash, kind, device(), &options, flaws, Nanos::ZERO);
     let place = Place {
         first: Lpn(1),
         pages: 9,
         page_bytes: PAGE_BYTES,
-        buffer_bytes: config.log_buffer_bytes,
+        buffer_bytes: 600,
+        checkpoint_bytes: 1024,
     };
     let mut below = Below::records(device.expect("a blank device"));
     let log = Log::open(&mut below, Nanos::ZERO, place);
-    FlagEx::new(log.expect("a blank log").0, config, PAGE_BYTES)
+    let log = log.expect("a blank log").0;
+    FlagEx::new(log, (600, options.max_c), config.sabotage, PAGE_BYTES)
 }
 
 #[test]
@@ -466,7 +464,7 @@ fn r12_a_checkpoint_that_is_cut_leaves_the_one_before() {
 fn r13_who_would_be_one_updater_too_many_waits() {
     for stack in stacks() {
         let mut small = SmallHost::new(stack, config());
-        let max_c = small.config.max_c;
+        let max_c = 3;
         let txs: Vec<TxId> = (0..=max_c).map(|_| small.begin()).collect();
         let (last, others) = txs.split_last().expect("there are some");
         for (slot, &tx) in others.iter().enumerate() {
