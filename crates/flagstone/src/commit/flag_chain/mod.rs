@@ -18,7 +18,7 @@ mod bench;
 mod carriers;
 pub(super) mod cfc;
 mod dirty_pages;
-mod pages;
+mod tables;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -26,8 +26,8 @@ mod waits;
 
 use carriers::{Carriers, copy_in_place_of};
 use dirty_pages::{Before, DirtyPages};
-use pages::Pages;
-use scan::{Found, NO_UNIT, Units, is_before, scan};
+use scan::{NO_UNIT, Scanned, Units, is_before, scan};
+use tables::Tables;
 use waits::Waits;
 
 use super::{Info, Isolation, Mode};
