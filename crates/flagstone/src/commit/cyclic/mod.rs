@@ -1,22 +1,22 @@
-//! The engine of the cyclic protocols, SCC and BPCC: versions that name each other, the pages of
-//! live transactions, what a page's next version has to wait for, and what an uncommitted version
-//! on flash leads to.
+//! The engine of the cyclic protocols, SCC and BPCC. It keeps the links of versions to each other,
+//! the pages of live transactions, what the next version of a page has to wait for, and what an
+//! uncommitted version on flash leads to.
 //!
-//! Both protocols write the pages of a transaction as a ring. The newest page is kept back until
-//! the next one tells which version it is; at commit the page kept back names the first one and
-//! closes the ring:
+//! Both protocols write the pages of a transaction as a ring. The engine keeps the newest page back
+//! until the next write says which version that page links to. At commit the page that is kept back
+//! links to the first page, which closes the ring:
 //!
 //! ```text
 //!   write A      write B             write C             commit
 //!   keep A5      A5 -> B8 | keep B8  B8 -> C2 | keep C2  C2 -> A5
 //! ```
 //!
-//! A link names a version, not a place, so relocation leaves links alone. The programs of a ring
-//! need no order: while any of them is missing, the link to it points beyond the newest version of
-//! its page, and that page gets no other version before the transaction has ended.
+//! A link names a version and not a place, so a relocation changes no link. The programs of a ring
+//! need no order. While one of them is missing, the link to it names a version above the newest
+//! version of its page on flash. That page gets no other version before the transaction has ended.
 //!
-//! The protocols differ in what they do about a *leftover*, which is an uncommitted version that is
-//! still on flash: [`Rule`].
+//! A *leftover* is an uncommitted version that is still on flash. What a protocol does about
+//! leftovers is its [`Rule`].
 
 #[cfg(test)]
 mod bench;

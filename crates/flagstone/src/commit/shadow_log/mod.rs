@@ -1,12 +1,12 @@
-//! The engine of MixSL and G-MixSL: shadow pages that carry their transaction's identifier, and a
-//! log on flash that says which transactions count ([MixSL] §3).
+//! The engine of MixSL and G-MixSL. Shadow pages carry the identifier of their transaction, and a
+//! log on flash says which transactions count ([MixSL] §3).
 //!
-//! A transaction is *live* until it has ended, then it has committed or it is *aborted*; an aborted
-//! one is remembered until its last page is erased. All others whose pages are on flash have
-//! committed. That is what makes the log finite: a compaction writes the last identifier given out
-//! and those up to it that do not count.
+//! A transaction is *live* until it ends: it commits, or it becomes *aborted*. The engine remembers
+//! an aborted transaction until the last of its pages is erased. Every other transaction with pages
+//! on flash has committed. So the log can be made short: a compaction writes the highest identifier
+//! that was given out, and the identifiers below it that do not count.
 //!
-//! The protocols differ in when a log page is written: [`protocol::Rule`].
+//! The protocols differ in the instant at which a log page is written: [`protocol::Rule`].
 //!
 //! Symbols     paper: XID, LBA, PBA       here: `TxId`, `Lpn`, `Ppn`
 //!             paper: transaction table, X-mapping table, direct mapping table
