@@ -10,11 +10,11 @@
 //! of their numbers. This is the order of the commits, in whichever log a group lies.
 //!
 //! A log page is programmed side by side with the pages that it names, and any of them may land
-//! first. So each log page has the number of the last group that was durable when the log page was
-//! issued. Recovery checks the groups behind that one page by page: a page is the one that a group
-//! names if its spare area has the same logical page and the same write sequence. No two programs
-//! have the same write sequence. The first write after a restart writes a checkpoint, and the
-//! sequence goes on far beyond the highest that the restart found.
+//! first. So each log page has the number of a group up to which all groups were durable when the
+//! log page was issued. Recovery checks the groups behind that one page by page: a page is the one
+//! that a group names if its spare area has the same logical page and the same write sequence. No
+//! two programs have the same write sequence. The first write after a restart writes a checkpoint,
+//! and the sequence goes on far beyond the highest that the restart found.
 //!
 //! When the log is an eighth as long as the mapping table, a *checkpoint* writes the table itself,
 //! and the logs start anew. So a restart reads at the most about an eighth more than the table.
