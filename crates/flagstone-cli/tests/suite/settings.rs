@@ -1,5 +1,5 @@
-//! `--set`: a setting reaches what has it, is told with the result, and is refused where nothing has
-//! it or its value cannot be.
+//! `--set`: a setting reaches what has it, is told with the result, and is refused where nothing
+//! has it or its value cannot be.
 
 use super::run::{Place, TINY, bad, good};
 

@@ -17,6 +17,8 @@
 //!
 //! A *leftover* is an uncommitted version that is still on flash. What a protocol does about
 //! leftovers is its [`Rule`].
+//!
+//! Codes       D1, D2 of [`scc`] and [`bpcc`]
 
 #[cfg(test)]
 mod bench;

@@ -11,6 +11,8 @@
 //! program has a write sequence of its own, and so has a relocated copy. A link whose target is
 //! gone therefore never finds another page. A copy keeps the *version* of its original: the write
 //! sequence of the first program of this content.
+//!
+//! Codes       D8 of [`cfc`] and [`afc`]
 
 pub(super) mod afc;
 #[cfg(test)]

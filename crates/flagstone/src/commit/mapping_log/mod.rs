@@ -18,6 +18,9 @@
 //!
 //! When the log is an eighth as long as the mapping table, a *checkpoint* writes the table itself,
 //! and the logs start anew. So a restart reads at the most about an eighth more than the table.
+//!
+//! Codes       D2, D4 of [`aw`]
+//! Codes       D5 of [`mhl_m`]
 
 pub(super) mod aw;
 pub(super) mod mhl_m;

@@ -19,7 +19,7 @@
 //!
 //! Recovery    as MixSL: a log page is there with all of its records or not at all
 //!
-//! Departures  D1 to D5 as in MixSL, and
+//! Departures  D1 to D5 of [`super::mixsl`], and
 //!             D6. A group also ends at a deadline, and when the host says that all its clients
 //!                 wait: fewer clients than the group has members would wait for ever.
 //!             D7. An abort does not wait. As published its record joins the group, but nobody

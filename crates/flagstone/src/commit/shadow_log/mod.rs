@@ -12,6 +12,9 @@
 //!             paper: transaction table, X-mapping table, direct mapping table
 //!             here:  `live`, `x_map`, the FTL's map
 //!             paper: XID-bitmap, PBA-bitmap      here: [`printed`]
+//!
+//! Codes       D1, D2, D3, D4, D5, @A, @B, @C of [`mixsl`]
+//! Codes       D6, D7 of [`g_mixsl`]
 
 mod aborted;
 pub(super) mod g_mixsl;

@@ -239,7 +239,7 @@ fn round(acts: &mut Vec<Act>) {
 }
 
 #[test]
-fn r1_r2_r3_a_transaction_partly_on_flash_and_partly_in_the_log() {
+fn r2_r3_a_transaction_partly_on_flash_and_partly_in_the_log() {
     let mut acts = vec![
         Write(0, 0, 0, 1),
         Write(0, 1, 0, 1),
@@ -303,7 +303,7 @@ fn r5_an_old_log_record_does_not_overwrite_a_newer_commit_by_flags() {
 }
 
 #[test]
-fn r6_a_record_stays_pending_when_its_page_goes_out_again() {
+fn a_record_stays_pending_when_its_page_goes_out_again() {
     everywhere(&[
         Write(0, 0, 0, 1),
         Commit(0),
@@ -395,7 +395,7 @@ fn d2_lsns_that_a_cut_took_back_are_not_used_again() {
 }
 
 #[test]
-fn r9_two_records_of_a_transaction_in_a_page() {
+fn two_records_of_a_transaction_in_a_page() {
     everywhere(&[
         Write(0, 0, 0, 1),
         Write(0, 0, 1, 1),
@@ -446,7 +446,7 @@ fn r11_what_an_uncommitted_delete_frees_is_not_given_to_others() {
 }
 
 #[test]
-fn r12_a_checkpoint_that_is_cut_leaves_the_one_before() {
+fn a_checkpoint_that_is_cut_leaves_the_one_before() {
     let mut acts = Vec::new();
     round(&mut acts);
     let (begin, end) = (54, 90);
@@ -487,7 +487,7 @@ fn r13_who_would_be_one_updater_too_many_waits() {
 }
 
 #[test]
-fn r15_a_commit_of_what_is_on_flash_takes_a_flag_and_no_log() {
+fn a_commit_of_what_is_on_flash_takes_a_flag_and_no_log() {
     for stack in stacks() {
         let mut small = SmallHost::new(stack, config());
         let mut story = Story::default();
