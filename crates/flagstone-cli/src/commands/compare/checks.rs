@@ -6,6 +6,7 @@ use crate::commands::Failure;
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
 use flagstone::settings::Settings;
+use flagstone_lab::closed::Closed;
 use flagstone_lab::replay::Setup;
 
 /// What does not go together whatever is compared.
@@ -87,6 +88,17 @@ pub(super) fn values(setup: &Setup) -> Result<(), Failure> {
     }
     let starts = setup.starts();
     starts.map_err(|error| Failure::Usage(format!("--set: {error}")))
+}
+
+/// The same of settings of a recovery manager and of an eviction policy.
+pub(super) fn host_values(setup: &Closed) -> Result<(), Failure> {
+    let mut defaults = setup.host.clone();
+    defaults.settings = Settings::new();
+    defaults.policy_settings = Settings::new();
+    match (defaults.check(setup.stack), setup.host.check(setup.stack)) {
+        (Ok(()), Err(error)) => Err(Failure::Usage(format!("--set: {error}"))),
+        _ => Ok(()),
+    }
 }
 
 /// What does nothing with these stacks.

@@ -84,8 +84,7 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     };
     for &stack in &stacks {
         let setup = closed(args, &set, &device, stack, seeds.first, "");
-        let checked = setup.host.check(stack);
-        checked.map_err(|error| Failure::Usage(error.to_string()))?;
+        checks::host_values(&setup)?;
         checks::values(&setup.setup())?;
     }
     let smallest = || {
