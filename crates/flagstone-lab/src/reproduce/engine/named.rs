@@ -46,3 +46,51 @@ pub(super) fn settings(table: &Table) -> Result<Settings, RunError> {
     }
     Ok(settings)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::reproduce::engine::{Run, RunError, Settings};
+
+    fn closed(stack: &str, more: &str) -> Result<Run, RunError> {
+        let text = format!(
+            "engine = \"closed\"\nstack = \"{stack}\"\nclients = 4\nwarehouses = 1\nframes = 200\n\
+             back_off_ms = 1.0\nabort_ratio = 0.0\nfill = 0.9\noverwrite = true\nwarm_up = 10\n\
+             transactions = 60\ndevice = {{ preset = \"small\" }}\n{more}"
+        );
+        Settings(toml::from_str(&text).expect("a table")).run()
+    }
+
+    #[test]
+    fn a_setting_is_of_the_runs_whose_parts_declare_it() {
+        let same = |stack, more| closed(stack, more) == closed(stack, "");
+        assert!(!same("cfc-ex", "max_c = 2"));
+        assert!(!same("force:afc", "block_flags = false"));
+        assert!(!same("wal", "policy = \"cflru\"\nwindow = 30"));
+        assert!(same("wal", "max_c = 2\nblock_flags = false\nwindow = 30"));
+        assert!(same("force:plain", "group_wait_us = 300"));
+    }
+
+    #[test]
+    fn a_setting_is_written_with_the_run_by_its_name() {
+        let run = closed("cfc-ex", "max_c = 2").expect("a run");
+        assert_eq!(run.settings()["max_c"], 2);
+        assert!(
+            closed("wal", "")
+                .expect("a run")
+                .settings()
+                .get("max_c")
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn an_unknown_name_and_a_value_that_cannot_be_are_refused() {
+        let unknown = closed("cfc-ex", "max_d = 2").unwrap_err();
+        assert_eq!(unknown.key.as_deref(), Some("max_d"));
+        assert!(unknown.why.contains("did you mean `max_c`?"), "{unknown}");
+        let value = closed("cfc-ex", "max_c = 9").unwrap_err();
+        assert!(value.why.contains("use a number from 2 to 8"), "{value}");
+        let table = closed("cfc-ex", "max_c = { a = 1 }").unwrap_err();
+        assert!(table.why.contains("no plain value"), "{table}");
+    }
+}
