@@ -118,9 +118,14 @@ impl Given {
                         unknown("owner of settings", owner, &names)
                     }
                 },
+                (_, [owner]) => Failure::Usage(format!(
+                    "--set {}: only {owner} has this setting, and is not run here: run it, or \
+                     leave the setting out",
+                    one.name
+                )),
                 (_, have) => Failure::Usage(format!(
-                    "--set {}: this is a setting of {}, which is not run here: run it, or leave \
-                     the setting out",
+                    "--set {}: only {} have this setting, and none of them is run here: run one, \
+                     or leave the setting out",
                     one.name,
                     list(have)
                 )),
@@ -228,7 +233,7 @@ mod tests {
             Err(Failure::Usage(why)) => why,
             _ => panic!("{pair} is refused as wrong use"),
         };
-        assert!(why("heads=2").contains("a setting of two, which is not run"));
+        assert!(why("heads=2").contains("only two has this setting, and is not run"));
         assert!(why("zoen=2").contains("did you mean `zone`?"));
         assert!(why("bare.zone=2").contains("bare has no settings"));
         assert!(why("one.heads=2").contains("no setting of one `heads`"));

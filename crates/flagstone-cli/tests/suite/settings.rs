@@ -109,7 +109,7 @@ fn what_nothing_has_and_what_cannot_be_is_refused() {
     let cases: [(&[&str], &str); 10] = [
         (
             &["--protocols", "cfc,aw", "--set", "zone_blocks=9"],
-            "a setting of mhl-d and lighttx, which is not run here",
+            "only mhl-d and lighttx have this setting, and none of them is run",
         ),
         (
             &["--protocols", "lighttx", "--set", "zone_block=9"],
@@ -123,7 +123,7 @@ fn what_nothing_has_and_what_cannot_be_is_refused() {
         ),
         (
             &["--stack", "wal", "--set", "max_c=3"],
-            "a setting of cfc-ex and afc-ex",
+            "only cfc-ex and afc-ex have this setting",
         ),
         (
             &["--stack", "cfc-ex", "--set", "max_c=9"],
@@ -139,7 +139,7 @@ fn what_nothing_has_and_what_cannot_be_is_refused() {
         ),
         (
             &["--stack", "wal", "--set", "window=3"],
-            "a setting of cflru",
+            "only cflru has this setting",
         ),
     ];
     for (args, why) in cases {
@@ -173,7 +173,7 @@ fn a_filled_device_needs_the_settings_that_it_was_filled_with() {
         &image,
     ];
     let set = ["--set", "zone_blocks=9"];
-    assert!(bad(&[&fill[..], &["--set", "group=9"]].concat(), "", 2).contains("of g-mixsl"));
+    assert!(bad(&[&fill[..], &["--set", "group=9"]].concat(), "", 2).contains("only g-mixsl has"));
     let bound = bad(&[&fill[..], &["--set", "zone_blocks=x"]].concat(), "", 2);
     assert!(bound.contains("use a number"), "{bound}");
     good(&[&fill[..], &set].concat(), "");

@@ -183,13 +183,13 @@ pub(super) struct Log {
     /// The ends of recent forces, and when each was durable; instants ascend.
     recent: VecDeque<(Lsn, Nanos)>,
     /// When the stream before the first end in `recent` was durable.
-    settled: Nanos,
+    safe_before: Nanos,
     /// The oldest record that a restart may need.
     oldest: Lsn,
     /// Where the last checkpoint begins, and the one before.
     checkpoints: [Lsn; 2],
     /// When the last master is durable: nothing is forced before.
-    settled_master: Nanos,
+    master_safe_at: Nanos,
     image: Vec<u8>,
     stats: LogStats,
 }
@@ -214,10 +214,10 @@ impl Log {
             opened: payload,
             found: payload,
             recent: VecDeque::new(),
-            settled: Nanos::ZERO,
+            safe_before: Nanos::ZERO,
             oldest: payload,
             checkpoints: [payload; 2],
-            settled_master: Nanos::ZERO,
+            master_safe_at: Nanos::ZERO,
             image: Vec::new(),
             stats: LogStats::default(),
         };
@@ -423,11 +423,14 @@ impl Log {
     ) -> Result<Nanos, HostError> {
         if to <= self.forced {
             let covers = self.recent.iter().find(|&&(end, _)| end >= to);
-            return Ok(now.max(covers.map_or(self.settled, |&(_, when)| when)));
+            return Ok(now.max(covers.map_or(self.safe_before, |&(_, when)| when)));
         }
         let end = self.end();
-        let mut done = self.recent.back().map_or(self.settled, |&(_, when)| when);
-        let issue = now.max(self.settled_master);
+        let mut done = self
+            .recent
+            .back()
+            .map_or(self.safe_before, |&(_, when)| when);
+        let issue = now.max(self.master_safe_at);
         done = done.max(issue);
         for number in self.forced / self.payload..=(end - 1) / self.payload {
             let from = number * self.payload;
@@ -453,7 +456,7 @@ impl Log {
         if self.recent.len() == RECENT
             && let Some((_, when)) = self.recent.pop_front()
         {
-            self.settled = when;
+            self.safe_before = when;
         }
         self.recent.push_back((end, done));
         self.trim();
@@ -522,7 +525,7 @@ impl Log {
     ) -> Result<Nanos, HostError> {
         self.oldest = oldest;
         let done = self.write_master(store, now, checkpoint, last_tx)?;
-        self.settled_master = done;
+        self.master_safe_at = done;
         self.checkpoints = [checkpoint, self.checkpoints[0]];
         Ok(done)
     }
