@@ -193,11 +193,10 @@ fn what_is_named_twice_is_taken_once() {
 
 #[test]
 fn options_that_would_do_nothing_are_refused() {
-    let cases: [(&[&str], &str); 24] = [
+    let cases: [(&[&str], &str); 22] = [
         (&["--frames", "9"], "name databases with --stack"),
         (&["--policy", "clock"], "name databases with --stack"),
         (&["--log-pages", "99"], "name databases with --stack"),
-        (&["--group-wait", "9"], "name databases with --stack"),
         (&["--warm-up", "9"], "name databases with --stack"),
         (&["--protocols", "cfc", "--warm-up", "9"], "with --stack"),
         (&["--requests", "9"], "generate them with --workload"),
@@ -218,7 +217,6 @@ fn options_that_would_do_nothing_are_refused() {
             &["--stack", "wal", "--isolation", "strict"],
             "cannot be used with",
         ),
-        (&["--stack", "cfc-ex", "--group-wait", "9"], "is of `wal`"),
         (
             &["--stack", "force:cfc", "--log-pages", "99"],
             "names none of them",

@@ -34,7 +34,7 @@ impl Default for Config {
             over_provision: 0.10,
             logical_pages: None,
             gc_threshold: 0.05,
-            victims: VictimPolicy::WearAware { margin: 16 },
+            victims: VictimPolicy::WEAR_AWARE,
             static_wear_gap: Some(64),
             copies_stay: false,
             summary_pages: true,

@@ -1,14 +1,15 @@
-//! The engine of LightTx and MHL-D: transactions that count their pages, on zones.
+//! The engine of LightTx and MHL-D. Transactions count their pages, and write them to zones.
 //!
 //! ```text
 //!   page of T5   | T5 | 0 | 0 |     another | T5 | 0 | 0 |     the last | T5 | 3 | ver 17 |
 //! ```
 //!
-//! The last page of a transaction is held back until its commit and says how many pages there are:
-//! the transaction has committed once so many are on flash, wherever and in whatever order they got
-//! there. A page of no transaction, which is what the collector copies, counts by itself.
+//! The engine holds the last page of a transaction back until the commit. This page has the number
+//! of pages of the transaction. The transaction has committed once so many of its pages are on
+//! flash, in any place and in any order. A page of no transaction counts by itself: the collector
+//! writes its copies so.
 //!
-//! The protocols differ in where the pages of a transaction go: [`Rule`].
+//! The protocols differ in the place of a transaction's pages: [`Rule`].
 
 pub(super) mod lighttx;
 pub(super) mod mhl_d;
