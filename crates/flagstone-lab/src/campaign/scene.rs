@@ -116,6 +116,7 @@ impl Scene {
         let mut options = Options::default();
         options.as_published = id.published;
         options.settings = settings_of(id, device);
+        options.mistake = id.sabotage.of_protocol();
         let host = host(id, &shape);
         let log_pages = match id.subject.below() {
             Below::Protocol(_) | Below::Stack(host::Stack::Force(_)) => 0,

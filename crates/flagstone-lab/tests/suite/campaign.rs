@@ -1,6 +1,6 @@
 //! Power-cut campaigns in small: every protocol holds, and every control fails.
 
-use flagstone::commit::Kind;
+use flagstone::commit::{Kind, Mistake};
 use flagstone::host::Stack;
 use flagstone::index::IndexKind;
 use flagstone_lab::campaign::{
@@ -217,6 +217,29 @@ fn wrong_versions_of_how_cfc_ex_hands_its_flags_on_are_found() {
                 ..campaign_on(cfc_ex)
             },
         );
+    }
+}
+
+/// The others need more cuts: `.ci/run` has them.
+#[test]
+fn rules_of_seal_that_are_left_out_are_found() {
+    let slow = [
+        Mistake::CopiesNotWaited,
+        Mistake::AwaitedResolved,
+        Mistake::CopiesCounted,
+        Mistake::XidFromPages,
+    ];
+    for (mistake, name) in Mistake::ALL {
+        if !slow.contains(&mistake) {
+            finds(
+                name,
+                &Campaign {
+                    cuts: Cuts::Sampled(20_000),
+                    sabotage: Sabotage::Seal(mistake),
+                    ..campaign(Kind::Seal)
+                },
+            );
+        }
     }
 }
 

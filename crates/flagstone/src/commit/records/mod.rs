@@ -166,9 +166,7 @@ impl RecordOptions {
         Format {
             tail_bytes: spare::FLAGS.start + usize::from(self.max_c),
             flag_bytes: self.max_c.into(),
-            persist_map: false,
-            logs: 0,
-            zoned: false,
+            ..Format::NONE
         }
     }
 }

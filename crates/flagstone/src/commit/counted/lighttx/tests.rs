@@ -259,3 +259,11 @@ fn recovery_reads_the_zones_only() {
     let blocks = 2 * 6 + 4;
     assert!(reads < 3 * 5 + 40 + blocks * 6, "{reads} reads");
 }
+
+#[test]
+fn a_transaction_that_finds_the_device_full_leaves_nothing_behind() {
+    assert!(Small::gives_up_cleanly(
+        Kind::LightTx,
+        &Options::default().with("zone_blocks", 6)
+    ));
+}

@@ -103,7 +103,7 @@ impl Rule for Scc {
             return Ok(None);
         };
         let block = ftl.geometry().block_of(at);
-        ftl.seal_block(block); // D3
+        ftl.end_block(block); // D3
         if ftl.block_state(block) != BlockState::Full {
             let first = ftl.geometry().page(block, 0);
             let tables = (first.0..first.0 + ftl.geometry().pages_per_block).map(Ppn);

@@ -211,7 +211,7 @@ impl Cfc {
                 && let Some(xids) = self.collector.copies.get(&block)
                 && xids.contains(&xid)
             {
-                ftl.seal_block(block);
+                ftl.end_block(block);
             }
         }
     }
