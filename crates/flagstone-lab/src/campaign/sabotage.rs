@@ -118,7 +118,11 @@ impl Sabotage {
             Sabotage::Records(_) => {
                 matches!(subject.below(), Below::Stack(Stack::CfcEx | Stack::AfcEx))
             }
-            Sabotage::Seal(_) => subject.protocol() == Some(Kind::Seal),
+            Sabotage::Seal(mistake) => match subject.protocol() {
+                Some(Kind::Seal) => !mistake.is_of_bounds(),
+                Some(Kind::SealR) => true,
+                _ => false,
+            },
             _ => true,
         }
     }
@@ -129,7 +133,7 @@ impl Sabotage {
             Sabotage::Index(_) => "an index that recovers itself: name --index sal --on plain",
             Sabotage::CfcEx(_) => "CFC_ex: name --stack cfc-ex",
             Sabotage::Records(_) => "CFC_ex or AFC_ex: name --stack cfc-ex or afc-ex",
-            Sabotage::Seal(_) => "SEAL: name --protocol seal",
+            Sabotage::Seal(_) => "SEAL: name --protocol seal-r, or seal",
             _ => "anything",
         }
     }

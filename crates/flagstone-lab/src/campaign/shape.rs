@@ -119,7 +119,7 @@ impl Shape {
             shape.draw_device(dice, subject);
             shape.draw_habits(dice, subject);
             shape.draw_database(dice, subject);
-            if subject.protocol() == Some(Kind::Seal) {
+            if matches!(subject.protocol(), Some(Kind::Seal | Kind::SealR)) {
                 shape.draw_linger(dice);
             }
         }

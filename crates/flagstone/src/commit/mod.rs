@@ -96,6 +96,7 @@ pub const LAYOUTS: &[Layout] = &[
     shadow_log::compacted::RECORD,
     seal::tail::RECORD,
     seal::listed::RECORD,
+    seal::bounds::bounds_blob::RECORD,
     records::spare::RECORD,
     records::entry_head::RECORD,
     records::restored::RECORD,
@@ -453,6 +454,8 @@ protocols! {
     GMixSl => shadow_log::g_mixsl;
     /// SEAL: summaries of blocks say what is committed.
     Seal => seal;
+    /// SEAL with bounded restarts.
+    SealR => seal::seal_r;
 }
 
 impl Kind {

@@ -72,8 +72,8 @@ pub struct Format {
     /// Whether blocks are written only after [`super::Ftl::zone_add`] has set them aside.
     pub zoned: bool,
     /// Whether a full block waits for its summary page until the owner programs it by
-    /// [`super::Ftl::summarise`], and says in it, in [`super::VERDICT_BYTES`] a page, what became
-    /// of the pages.
+    /// [`super::Ftl::summarise`]. The owner says in it, in [`super::VERDICT_BYTES`] a page, what
+    /// became of the pages.
     pub late_summaries: bool,
 }
 

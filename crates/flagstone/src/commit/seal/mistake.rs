@@ -62,11 +62,33 @@ pub enum Mistake {
     XidFromCommits,
     /// Identifiers may be those that the root lists.
     XidFromPages,
+    /// Bounded restarts: commits that the mapping table has already are redone.
+    TableIgnored,
+    /// Bounded restarts: the mapping table is written while it may name what is not durable.
+    TableEarly,
+    /// Bounded restarts: blocks with pages of transactions that live at a checkpoint are not read.
+    LiveNotRead,
+    /// Bounded restarts: blocks are written that no root announces.
+    NotAnnounced,
+    /// Bounded restarts: the root does not say which identifiers were given out.
+    XidNotInTable,
 }
 
 impl Mistake {
+    /// Whether it is one of bounded restarts only.
+    pub fn is_of_bounds(self) -> bool {
+        matches!(
+            self,
+            Mistake::TableIgnored
+                | Mistake::TableEarly
+                | Mistake::LiveNotRead
+                | Mistake::NotAnnounced
+                | Mistake::XidNotInTable
+        )
+    }
+
     /// All of them, with the names that commands use.
-    pub const ALL: [(Mistake, &'static str); 29] = [
+    pub const ALL: [(Mistake, &'static str); 34] = [
         (Mistake::EvidenceDropped, "evidence-dropped"),
         (Mistake::WitnessDropped, "witness-dropped"),
         (Mistake::CountDropped, "count-dropped"),
@@ -96,5 +118,10 @@ impl Mistake {
         (Mistake::XidReused, "xid-reused"),
         (Mistake::XidFromCommits, "xid-from-commits"),
         (Mistake::XidFromPages, "xid-from-pages"),
+        (Mistake::TableIgnored, "table-ignored"),
+        (Mistake::TableEarly, "table-early"),
+        (Mistake::LiveNotRead, "live-not-read"),
+        (Mistake::NotAnnounced, "not-announced"),
+        (Mistake::XidNotInTable, "xid-not-in-table"),
     ];
 }

@@ -48,9 +48,11 @@
 //!
 //! Departures  none: there is no paper.
 
+pub(super) mod bounds;
 mod evidence;
 mod mistake;
 mod recovery;
+pub(super) mod seal_r;
 mod seals;
 #[cfg(test)]
 mod tests;
@@ -69,6 +71,7 @@ use crate::layout::{get, put};
 use crate::nand::Geometry;
 use crate::settings::{BadSetting, Setting};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use bounds::Bounds;
 use evidence::Evidence;
 use rustc_hash::FxHashMap;
 use seals::Waiting;
@@ -125,10 +128,10 @@ pub(super) const INFO: Info = Info {
 };
 
 /// Full blocks that may wait for their transactions.
-fn linger(geometry: &Geometry, options: &Options) -> Result<usize, BadSetting> {
-    match options.settings.text(&INFO, LINGER.name) {
+fn linger(info: &Info, geometry: &Geometry, options: &Options) -> Result<usize, BadSetting> {
+    match options.settings.text(info, LINGER.name) {
         PLANES => Ok(geometry.planes() as usize),
-        _ => options.settings.number(&INFO, LINGER.name, 0, 1 << 20),
+        _ => options.settings.number(info, LINGER.name, 0, 1 << 20),
     }
 }
 
@@ -174,6 +177,11 @@ struct Seal {
     evidence: Evidence,
     /// Blocks with pages of transactions, without a summary.
     waiting: FxHashMap<Pbn, Waiting>,
+    /// Where restarts are bounded: what one would read.
+    bounds: Option<Bounds>,
+    /// The transactions that the newest root lists, as it has them.
+    listing: Vec<u8>,
+    last_tx: TxId,
     linger: usize,
     /// When the next block could be sealed; at once if that is to be found out.
     look_at: Nanos,
@@ -194,12 +202,25 @@ pub(super) fn recover(
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
-    let linger = linger(ftl.geometry(), options)?;
-    let found = recovery::read(ftl, &mounted, options.mistake)?;
+    start(ftl, &mounted, (&INFO, options), None)
+}
+
+/// Recovers either form.
+fn start(
+    ftl: &mut Ftl,
+    mounted: &Mounted,
+    (info, options): (&Info, &Options),
+    bounds: Option<Bounds>,
+) -> Result<Recovered, FtlError> {
+    let linger = linger(info, ftl.geometry(), options)?;
+    let found = recovery::read(ftl, mounted, bounds, options.mistake)?;
     let protocol = Box::new(Seal {
         live: TxTable::new(),
         evidence: found.evidence,
         waiting: FxHashMap::default(),
+        bounds: found.bounds,
+        listing: found.listing,
+        last_tx: found.last_tx,
         linger,
         look_at: Nanos::ZERO,
         looked_at: 0,
@@ -216,11 +237,13 @@ pub(super) fn recover(
 }
 
 impl Protocol for Seal {
-    fn begin(&mut self, _: &mut Ftl, _: Nanos, _: TxId) -> Result<(), FtlError> {
+    fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
+        self.last_tx = tx;
         Ok(())
     }
 
-    /// Seals every block that waits if the collector has no other block to take.
+    /// Seals every block that waits if the collector has no other block to take. Announces blocks
+    /// if restarts are bounded and few are left that were.
     #[inline]
     fn in_the_way(
         &mut self,
@@ -229,11 +252,16 @@ impl Protocol for Seal {
         _: TxId,
         round: u32,
     ) -> Result<Option<Way>, FtlError> {
-        if round > 0 || !ftl.is_short() || ftl.closing().len() == 0 {
-            return Ok(None);
+        if round == 0 && ftl.is_short() && ftl.closing().len() > 0 {
+            self.seal_down_to(ftl, now, 0)?;
+            return Ok(Some(Way::Room));
         }
-        self.seal_down_to(ftl, now, 0)?;
-        Ok(Some(Way::Room))
+        if let Some(bounds) = &self.bounds
+            && bounds.is_short(ftl)
+        {
+            self.announce(ftl, now)?;
+        }
+        Ok(None)
     }
 
     /// Programs the page held back, if there is one, and holds this one back instead.
@@ -319,6 +347,7 @@ impl Protocol for Seal {
         vec![
             ("live_transactions", self.live.memory(of)),
             ("evidence", self.evidence.memory()),
+            ("bounds", self.bounds.as_ref().map_or(0, Bounds::memory)),
             (
                 "waiting_blocks",
                 table_bytes::<Pbn, Waiting>(self.waiting.len()),
@@ -388,6 +417,16 @@ fn waits_for(block: Pbn, active: &mut Active, waiting: &mut FxHashMap<Pbn, Waiti
 }
 
 impl Seal {
+    /// What a root keeps: what a restart reads, if that is bounded, and the transactions listed.
+    fn root(&self) -> Vec<u8> {
+        let mut blob = match &self.bounds {
+            Some(bounds) => bounds.emit(self.last_tx),
+            None => Vec::new(),
+        };
+        blob.extend(&self.listing);
+        blob
+    }
+
     /// The tables rely on what is done at an instant, unless it is a mistake not to wait for it.
     #[inline]
     fn rely_on(&mut self, unless: Mistake, done: Nanos) {
@@ -415,9 +454,15 @@ impl Seal {
 
 impl Owner for Seal {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
-        self.now = now;
-        self.seal_due(ftl, now)?;
-        Ok(now)
+        if let Some(bounds) = &self.bounds
+            && bounds.is_empty(ftl)
+        {
+            self.announce(ftl, now)?;
+        }
+        let bounds = self.bounds.as_ref();
+        self.now = bounds.map_or(now, |bounds| bounds.collects_from(now));
+        self.seal_due(ftl, self.now)?;
+        Ok(self.now)
     }
 
     /// A page whose transaction still needs it as evidence is copied as it is. Any other copy
@@ -484,8 +529,8 @@ impl Owner for Seal {
             _ => ftl.sync(now, self.relied_until)?,
         };
         kept.extend(&lists);
-        let blob = self.evidence.listing(kept);
-        let listed = ftl.checkpoint(durable, blob)?;
+        self.listing = self.evidence.listing(kept);
+        let listed = ftl.keep_in_root(durable, self.root())?;
         self.evidence.list(&lists);
         // Another collection at this instant may rely on what this root lists.
         self.rely_on(Mistake::RootNotWaited, listed);
@@ -516,6 +561,14 @@ impl Seal {
         let (tx, count) = (TxId(get(bytes, tail::XID)), get(bytes, tail::COUNT));
         let block = ftl.geometry().block_of(at);
         if tx == TxId(0) || count == 1 || self.evidence.is_undecided(tx, block) {
+            return Ok(());
+        }
+        let seq = get(&spare, header::SEQ);
+        if self
+            .bounds
+            .as_ref()
+            .is_some_and(|bounds| seq <= bounds.unto())
+        {
             return Ok(());
         }
         match ftl.peek_verdict(at) {

@@ -1,5 +1,6 @@
 //! Recovery of SEAL: which versions count, and which committed transactions still need evidence.
 
+use super::bounds::Bounds;
 use super::evidence::{Evidence, Undecided, Witness};
 use super::{Mistake, listed, tail};
 use crate::ftl::{Ftl, FtlError, Mounted, Slot, verdict};
@@ -38,6 +39,9 @@ impl Version {
 /// What recovery has found.
 pub(super) struct Recovery {
     pub(super) evidence: Evidence,
+    pub(super) bounds: Option<Bounds>,
+    /// The transactions that the root lists, as it has them.
+    pub(super) listing: Vec<u8>,
     pub(super) last_tx: TxId,
     pub(super) done: Nanos,
 }
@@ -46,21 +50,34 @@ pub(super) struct Recovery {
 pub(super) fn read(
     ftl: &mut Ftl,
     mounted: &Mounted,
+    bounds: Option<Bounds>,
     mistake: Option<Mistake>,
 ) -> Result<Recovery, FtlError> {
+    let lists = bounds.as_ref().map_or(0, Bounds::bytes);
+    let lists = mounted.blob.get(lists..).unwrap_or_default();
     let mut roster: FxHashMap<TxId, u64> = FxHashMap::default();
-    for entry in mounted.blob.chunks_exact(listed::SIZE) {
+    for entry in lists.chunks_exact(listed::SIZE) {
         roster.insert(TxId(get(entry, listed::XID)), get(entry, listed::CV));
     }
-    if !mounted.blob.len().is_multiple_of(listed::SIZE) {
+    if !lists.len().is_multiple_of(listed::SIZE) {
         return Err(FtlError::Foreign(
             "its root lists half a transaction".into(),
         ));
     }
     let (geometry, logical_pages) = (*ftl.geometry(), ftl.logical_pages());
-    let blocks = ftl.data_blocks();
+    let (blocks, looked) = match &bounds {
+        Some(bounds) => bounds.written(ftl, mounted.done)?,
+        None => (ftl.data_blocks(), mounted.done),
+    };
+    let unto = match mistake {
+        Some(Mistake::TableIgnored) => 0,
+        _ => bounds.as_ref().map_or(0, Bounds::unto),
+    };
     let mut versions: Vec<Version> = Vec::new();
-    let mut last_tx = TxId(0);
+    let mut last_tx = match mistake {
+        Some(Mistake::XidNotInTable) => TxId(0),
+        _ => bounds.as_ref().map_or(TxId(0), Bounds::last_tx),
+    };
     let done = ftl.scan(mounted.done, &blocks, |at, head, bytes| {
         let (record, verdict) = bytes.split_at(tail::SIZE);
         let tx = TxId(get(record, tail::XID));
@@ -85,7 +102,7 @@ pub(super) fn read(
     if mistake == Some(Mistake::ListIgnored) {
         roster.clear();
     }
-    let places = Places::new(&versions, roster, mistake);
+    let places = Places::new(&versions, roster, unto, mistake);
     if mistake == Some(Mistake::XidFromCommits) {
         let counts = versions
             .iter()
@@ -105,8 +122,10 @@ pub(super) fn read(
     };
     Ok(Recovery {
         evidence,
+        bounds,
+        listing: lists.to_vec(),
         last_tx,
-        done,
+        done: done.max(looked),
     })
 }
 
@@ -125,7 +144,8 @@ fn newest(
 ) -> Vec<Option<u32>> {
     let mut current: Vec<Option<(u64, u64, u32)>> = vec![None; logical_pages as usize];
     for (at, version) in versions.iter().enumerate() {
-        let Some(place) = places.of(version) else {
+        // The mapping table on flash has what counted before.
+        let Some(place) = places.of(version).filter(|&place| place > places.unto) else {
             continue;
         };
         let rank = match mistake {
@@ -145,11 +165,18 @@ struct Places {
     roster: FxHashMap<TxId, u64>,
     stated: FxHashMap<TxId, (u64, Pbn)>,
     counted: FxHashMap<TxId, u64>,
+    /// The mapping table on flash has all commits up to this place.
+    unto: u64,
     mistake: Option<Mistake>,
 }
 
 impl Places {
-    fn new(versions: &[Version], roster: FxHashMap<TxId, u64>, mistake: Option<Mistake>) -> Places {
+    fn new(
+        versions: &[Version],
+        roster: FxHashMap<TxId, u64>,
+        unto: u64,
+        mistake: Option<Mistake>,
+    ) -> Places {
         let mut stated = FxHashMap::default();
         let mut open: Vec<&Version> = Vec::new();
         for version in versions.iter().filter(|version| !version.is_alone()) {
@@ -168,6 +195,7 @@ impl Places {
             roster,
             stated,
             counted,
+            unto,
             mistake,
         }
     }
@@ -341,7 +369,7 @@ mod tests {
                 .then_some((TxId(7), CV))
                 .into_iter()
                 .collect();
-            Places::new(&versions, roster, mistake).of(&versions[0])
+            Places::new(&versions, roster, 0, mistake).of(&versions[0])
         }
     }
 

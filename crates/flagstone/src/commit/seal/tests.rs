@@ -13,11 +13,16 @@ const FILLER: u32 = 40;
 
 /// A device on which so many full blocks wait for their transactions.
 fn seal(linger: u32, mistake: Option<Mistake>) -> Small {
+    seal_as(Kind::Seal, linger, mistake)
+}
+
+/// The same, of either form.
+fn seal_as(kind: Kind, linger: u32, mistake: Option<Mistake>) -> Small {
     let options = Options {
         mistake,
         ..Options::default().with("linger", linger)
     };
-    Small::new(Kind::Seal, options)
+    Small::new(kind, options)
 }
 
 /// So many transactions of one page.
@@ -172,9 +177,13 @@ fn counted_page_is_erased(mistake: Option<Mistake>) -> (u8, u64) {
         first
     };
     small.set(2, &[0]);
-    let roots = small.checkpoints();
+    let roots = |small: &mut Small| {
+        let stats = small.device().stats();
+        stats.count(Operation::Program, Cause::Mapping) - stats.summaries
+    };
+    let before = roots(&mut small);
     collect(&mut small, block);
-    let roots = small.checkpoints() - roots;
+    let roots = roots(&mut small) - before;
     let mut small = small.restart(EVERYTHING);
     (small.value(2), roots)
 }
@@ -259,11 +268,11 @@ fn pages_of_a_live_transaction_can_be_collected() {
 
 /// Cuts at every operation of a few transactions, with a few landings each: half of a transaction
 /// found after a restart, or something that was acknowledged and is not there.
-fn losses(linger: u32, mistake: Option<Mistake>) -> u32 {
+fn losses(kind: Kind, linger: u32, mistake: Option<Mistake>) -> u32 {
     let mut lost = 0;
     for at in 1..70 {
         for dice in 0..24 {
-            let small = seal(linger, mistake);
+            let small = seal_as(kind, linger, mistake);
             let mut small = small.arm(Cut {
                 at,
                 dice,
@@ -296,18 +305,30 @@ fn losses(linger: u32, mistake: Option<Mistake>) -> u32 {
 
 #[test]
 fn a_cut_at_any_operation_keeps_transactions_whole() {
-    for linger in [0, 2, 8] {
-        assert_eq!(losses(linger, None), 0, "linger {linger}");
+    for (kind, linger) in [
+        (Kind::Seal, 0),
+        (Kind::Seal, 2),
+        (Kind::Seal, 8),
+        (Kind::SealR, 2),
+    ] {
+        let lost = losses(kind, linger, None);
+        assert_eq!(lost, 0, "{kind}, linger {linger}");
     }
     for mistake in [Mistake::LastPageCommits, Mistake::NotCounted] {
-        assert!(losses(0, Some(mistake)) > 0, "{mistake:?}");
+        assert!(losses(Kind::Seal, 0, Some(mistake)) > 0, "{mistake:?}");
     }
 }
 
 #[test]
 fn linger_is_a_number_or_as_many_as_planes() {
     let geometry = *seal(0, None).device().geometry();
-    let of = |value: &str| super::linger(&geometry, &Options::default().with("linger", value));
+    let of = |value: &str| {
+        super::linger(
+            &super::INFO,
+            &geometry,
+            &Options::default().with("linger", value),
+        )
+    };
     assert_eq!(of("planes"), Ok(geometry.planes() as usize));
     assert_eq!(of("0"), Ok(0));
     assert!(
@@ -320,5 +341,39 @@ fn linger_is_a_number_or_as_many_as_planes() {
 
 #[test]
 fn a_transaction_that_finds_the_device_full_leaves_nothing_behind() {
-    assert!(Small::gives_up_cleanly(Kind::Seal, &Options::default()));
+    for kind in [Kind::Seal, Kind::SealR] {
+        assert!(Small::gives_up_cleanly(kind, &Options::default()), "{kind}");
+    }
+}
+
+/// Pages that a restart reads after a long history, and what it then finds.
+fn restart_after(kind: Kind, transactions: u32) -> (u64, Vec<u8>) {
+    let mut small = seal_as(kind, 2, None);
+    for n in 0..transactions {
+        let at = n * 7 % 30;
+        let tx = small.open((n % 200) as u8, &[at, at + 30, at + 60]);
+        match n % 5 {
+            0 => small.abort(tx),
+            _ => small.commit(tx),
+        }
+    }
+    small.check();
+    let before = small.values(PAGES);
+    let mut small = small.restart(NOTHING);
+    assert_eq!(small.values(PAGES), before, "{kind}");
+    let reads = small
+        .device()
+        .stats()
+        .count(Operation::Read, Cause::Recovery);
+    (reads, before)
+}
+
+#[test]
+fn a_bounded_restart_reads_what_was_announced_and_finds_the_same() {
+    for transactions in [1, 40, 400] {
+        let (all, found) = restart_after(Kind::Seal, transactions);
+        let (few, as_well) = restart_after(Kind::SealR, transactions);
+        assert_eq!(found, as_well);
+        assert!(few < all, "{few} of {all} pages after {transactions}");
+    }
 }
