@@ -272,8 +272,8 @@ mod tests {
         }
     }
 
-    /// A lone client waits for nobody. A transaction that needs more than there is gets an error that
-    /// says so, and the client can go on.
+    /// A lone client waits for nobody. A transaction that needs more than there is gets an error
+    /// that says so, and the client can go on.
     #[test]
     fn a_transaction_that_is_too_large_is_to_start_again() {
         let mut store = store(Stack::Force(Kind::Scc));
