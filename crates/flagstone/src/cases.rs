@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 /// A row of a recovery table.
 pub(crate) struct Case<F, V> {
-    /// The row's code in the header, `@A`.
+    /// The row's code in the header, one letter behind an `@`.
     pub(crate) row: &'static str,
     /// Whether these facts are the row's.
     pub(crate) holds: fn(&F) -> bool,

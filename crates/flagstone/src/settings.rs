@@ -1,34 +1,57 @@
-//! Settings by name, so that an index, a protocol, a policy or a recovery manager with a new one is
-//! a file and not a change of everything that passes them on.
+//! Settings by name. An index, a protocol, a policy or a recovery manager declares its settings in
+//! its own file. Code between that file and the user passes [`Settings`] on and names none of them,
+//! so a new setting changes one file.
 
 use std::fmt;
 
-/// A setting, as the file of its owner declares it.
+/// A setting. Its owner declares it in its own file.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
     /// Its name.
     pub name: &'static str,
     /// Its value where none is given.
     pub default: &'static str,
-    /// What it does, and what it may be.
+    /// What the setting does, and which values it may have.
     pub what: &'static str,
 }
 
-/// What has settings: an index, a protocol, a policy, a recovery manager.
+/// The owner of settings: an index, a protocol, a policy or a recovery manager.
 pub trait Configurable {
-    /// Its name.
+    /// The owner's name.
     fn name(&self) -> &'static str;
 
-    /// The settings that it declares, and those of its kind that all have.
+    /// The settings that the owner declares, and those that all owners of its kind have.
     fn settings(&self) -> impl Iterator<Item = &'static Setting>;
 
-    /// Whether it has a setting.
+    /// Whether the owner has a setting of this name.
     fn has(&self, name: &str) -> bool {
         self.settings().any(|setting| setting.name == name)
     }
 }
 
-/// A setting that is not there, or a value that it cannot have. Says what would be right.
+/// Makes a description with the fields `name` and `settings` an owner of settings. A second
+/// argument names settings that all owners of this kind have.
+macro_rules! configurable {
+    ($info:ty) => {
+        $crate::settings::configurable!($info, &[]);
+    };
+    ($info:ty, $common:expr) => {
+        impl $crate::settings::Configurable for $info {
+            fn name(&self) -> &'static str {
+                self.name
+            }
+
+            fn settings(&self) -> impl Iterator<Item = &'static $crate::settings::Setting> {
+                let common: &'static [$crate::settings::Setting] = $common;
+                common.iter().chain(self.settings)
+            }
+        }
+    };
+}
+pub(crate) use configurable;
+
+/// A setting that its owner does not have, or a value that the setting cannot have. The text says
+/// what would be right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadSetting(pub String);
 
@@ -40,9 +63,10 @@ impl fmt::Display for BadSetting {
 
 impl std::error::Error for BadSetting {}
 
-/// What a user chose. What is not there has its default.
+/// The settings that a user chose. All other settings have their defaults.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Settings {
+    /// In the order of the names: settings are equal in whatever order they were given.
     given: Vec<(String, String)>,
 }
 
@@ -52,38 +76,41 @@ impl Settings {
         Settings::default()
     }
 
-    /// With one more setting; a later one of the same name replaces an earlier one.
+    /// With one more setting. A later value of the same setting replaces an earlier one.
     pub fn with(mut self, name: &str, value: impl ToString) -> Settings {
         self.set(name, value);
         self
     }
 
-    /// Sets one.
+    /// Gives a setting a value.
     pub fn set(&mut self, name: &str, value: impl ToString) {
         let value = value.to_string();
-        match self.given.iter_mut().find(|(given, _)| given == name) {
-            Some(slot) => slot.1 = value,
-            None => self.given.push((name.to_string(), value)),
+        let found = self
+            .given
+            .binary_search_by(|(given, _)| given.as_str().cmp(name));
+        match found {
+            Ok(at) => self.given[at].1 = value,
+            Err(at) => self.given.insert(at, (name.to_string(), value)),
         }
     }
 
-    /// What was given.
+    /// The settings that were given with their values, in the order of their names.
     pub fn given(&self) -> impl Iterator<Item = (&str, &str)> {
         self.given
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Leaves out what `of` does not have: settings of several owners, of which one is run.
+    /// The settings that `of` has, where these are settings of several owners.
     pub fn keep_those_of(mut self, of: &impl Configurable) -> Settings {
         self.given.retain(|(name, _)| of.has(name));
         self
     }
 
-    /// Whether all that was given is there.
+    /// Checks that `of` has every setting that was given.
     ///
     /// # Errors
-    /// Names what is not, and what is.
+    /// Names a setting that `of` does not have, and the settings that it has.
     pub fn check(&self, of: &impl Configurable) -> Result<(), BadSetting> {
         for (name, _) in &self.given {
             if !of.has(name) {
@@ -104,7 +131,7 @@ impl Settings {
     /// The value of a setting, as text.
     ///
     /// # Panics
-    /// Nobody declares it.
+    /// `of` does not declare the setting.
     pub fn text(&self, of: &impl Configurable, name: &str) -> &str {
         if let Some((_, value)) = self.given.iter().find(|(given, _)| given == name) {
             return value;
@@ -116,7 +143,7 @@ impl Settings {
     /// The value of a setting that is a number.
     ///
     /// # Errors
-    /// It is not one, or not within `least..=most`.
+    /// The value is no number, or not within `least..=most`.
     pub fn number<T>(
         &self,
         of: &impl Configurable,
@@ -137,10 +164,10 @@ impl Settings {
         }
     }
 
-    /// Which of several words a setting is.
+    /// The value of a setting that is one of several words.
     ///
     /// # Errors
-    /// It is none of them.
+    /// The value is none of these words.
     pub fn choice<T: Copy>(
         &self,
         of: &impl Configurable,
@@ -161,10 +188,10 @@ impl Settings {
         }
     }
 
-    /// Whether a setting that is `true` or `false` is true.
+    /// The value of a setting that is `true` or `false`.
     ///
     /// # Errors
-    /// It is neither.
+    /// The value is neither.
     pub fn flag(&self, of: &impl Configurable, name: &str) -> Result<bool, BadSetting> {
         self.choice(of, name, &[("true", true), ("false", false)])
     }

@@ -17,7 +17,7 @@ fn chip(stack: Stack) -> Chip {
 }
 
 fn open(stack: Stack, flash: Box<dyn Flash>) -> Host {
-    let (options, config) = (Options::default(), sample::host());
+    let (options, config) = (Options::default(), sample::host(stack));
     let opened = Host::open(flash, stack, sample::DEVICE, &options, &config, Nanos::ZERO);
     opened.expect("it opens")
 }

@@ -7,6 +7,7 @@ mod stacks;
 mod standing;
 mod table;
 
+use super::settings::{Given, Owner};
 use super::{Failure, protocols_of, share};
 use flagstone::commit::{Isolation, Kind, Options};
 use flagstone_lab::device::{DeviceSpec, presets};
@@ -88,6 +89,11 @@ pub(crate) struct Args {
     /// Run the forms as printed where these differ, instead of the repaired ones.
     #[arg(long)]
     as_published: bool,
+    /// A setting of a protocol, or, with --stack, of a recovery manager or an eviction policy (see
+    /// `flagstone protocols`); several times for several. It is set for all that have it, or for
+    /// one: `lighttx.zone_blocks=64`.
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
     #[command(flatten)]
     host: stacks::HostArgs,
     /// Threads to run on [default: one a core]. The figures do not depend on it.
@@ -184,13 +190,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
     checks::protocols(args, &kinds)?;
+    let set = Given::parse(&args.set)?;
+    let run: Vec<Owner> = kinds.iter().map(|kind| Owner::of(kind.info())).collect();
+    set.check(&run, &Owner::protocols())?;
     let device = device_of(args)?;
     let seeds = Seeds::of(args);
-    let with = |kind: Kind, seed| setup(args, &device, kind, seed);
+    let with = |kind: Kind, seed| setup(args, &set, &device, kind, seed);
     let capacity = |kind: &Kind, device: &DeviceSpec| {
-        let setup = setup(args, device, *kind, seeds.first);
+        let setup = setup(args, &set, device, *kind, seeds.first);
         setup.capacity()
     };
+    for &kind in &kinds {
+        checks::values(&with(kind, seeds.first))?;
+    }
     let smallest = || {
         least_of(kinds.iter().map(|kind| {
             let elsewhere = || elsewhere(args, &device, |other| capacity(kind, other).is_ok());
@@ -220,7 +232,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let suits =
         |subject: &Subject<'_>, device: &DeviceSpec| capacity(&subject.kind, device).is_ok();
     let about = |record: &ReplayRecord| {
-        vec![
+        let mut lines = vec![
             format!(
                 "{}: {} committed and {} rolled back transactions, {} page writes, {}",
                 source.name,
@@ -230,7 +242,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 arrivals(record.clients, record)
             ),
             about(&device, record.fill),
-        ]
+        ];
+        lines.extend(set.about(&run));
+        lines
     };
     let printed = Printed {
         columns: replayed::COLUMNS,
@@ -249,7 +263,7 @@ fn device_of(args: &Args) -> Result<DeviceSpec, Failure> {
     Ok(device)
 }
 
-fn setup(args: &Args, device: &DeviceSpec, kind: Kind, seed: u64) -> Setup {
+fn setup(args: &Args, set: &Given, device: &DeviceSpec, kind: Kind, seed: u64) -> Setup {
     let by_name = |name: &String| {
         Isolation::ALL
             .into_iter()
@@ -257,6 +271,7 @@ fn setup(args: &Args, device: &DeviceSpec, kind: Kind, seed: u64) -> Setup {
     };
     let mut options = Options::default();
     options.as_published = args.as_published;
+    options.settings = set.of(kind.info());
     Setup {
         kind,
         options,

@@ -1,6 +1,7 @@
 //! `flagstone device`: which devices there are, what one is, what a device file may say; and filled
 //! ones for later.
 
+use super::settings::{Given, Owner};
 use super::{Failure, note, say, share};
 use flagstone::commit::{Kind, Options};
 use flagstone_lab::device::{DEFAULT, DeviceSpec, DeviceSpecError, presets, schema};
@@ -49,6 +50,9 @@ struct Fill {
     /// The protocol's form as printed, where that differs.
     #[arg(long)]
     as_published: bool,
+    /// A setting of the protocol; several times for several. `compare --image` needs the same.
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
     /// The file to write.
     #[arg(short, long, value_name = "IMAGE")]
     out: PathBuf,
@@ -65,10 +69,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn fill(args: &Fill) -> Result<(), Failure> {
+    let kind = Kind::by_name(&args.protocol).expect("clap has checked it");
+    let set = Given::parse(&args.set)?;
+    set.check(&[Owner::of(kind.info())], &Owner::protocols())?;
     let mut options = Options::default();
     options.as_published = args.as_published;
+    options.settings = set.of(kind.info());
     let setup = Setup {
-        kind: Kind::by_name(&args.protocol).expect("clap has checked it"),
+        kind,
         options,
         device: load(&args.device)?,
         isolation: None,
@@ -90,7 +98,7 @@ fn fill(args: &Fill) -> Result<(), Failure> {
             setup.kind
         )));
     }
-    setup.capacity().map_err(refused)?;
+    setup.starts().map_err(refused)?;
     let output = Output::new(&args.out, &[Path::new(&args.device)])?;
     let (device, _) = setup.filled().map_err(refused)?;
     let bytes = image::save(&output, &device, &setup.saved())?;

@@ -1,8 +1,10 @@
 //! `flagstone index`: which indexes there are, and what one costs under a workload.
 
+use super::settings::{Given, Owner, as_json};
 use super::{Failure, device, progress_bar, protocol_of, say, unknown};
 use clap::builder::PossibleValuesParser;
-use flagstone::index::{COMMON, IndexError, IndexKind, Info, Settings};
+use flagstone::commit::{Kind, Options};
+use flagstone::index::{COMMON, IndexError, IndexKind, Info};
 use flagstone_lab::indexing::{
     Access, Bench, BenchError, BenchOptions, IndexRecord, KeyKind, Place, Plan, Step, WORKLOADS,
 };
@@ -70,7 +72,8 @@ struct BenchArgs {
     /// Bytes of memory for page frames and the index's own buffers [default: 1048576].
     #[arg(long)]
     memory: Option<u64>,
-    /// A setting of the index; several times for several.
+    /// A setting of the index, or of the device's protocol; several times for several. A name that
+    /// both have says whose it is: `g-mixsl.group=4`.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     /// mem, file: bytes of a page [default: 4096].
@@ -124,24 +127,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
     let kind = index_of(&args.index)?;
-    let mut settings = Settings::new().with("memory", args.memory.unwrap_or(1 << 20));
-    for pair in &args.set {
-        let Some((name, value)) = pair.split_once('=') else {
-            return Err(Failure::Usage(format!(
-                "--set {pair}: it must be NAME=VALUE"
-            )));
-        };
-        if name.trim() == "memory" && args.memory.is_some() {
-            return Err(Failure::Usage(
-                "--memory and --set memory say the same: give one of them".into(),
-            ));
-        }
-        settings.set(name.trim(), value.trim());
+    let set = Given::parse(&args.set)?;
+    if set.has("memory") && args.memory.is_some() {
+        return Err(Failure::Usage(
+            "--memory and --set memory say the same: give one of them".into(),
+        ));
     }
-    let known = || COMMON.iter().chain(kind.info().settings);
-    let names: Vec<&str> = known().map(|setting| setting.name).collect();
-    if let Some((name, _)) = settings.given().find(|(name, _)| !names.contains(name)) {
-        return Err(unknown(&format!("setting of {kind}"), name, &names));
+    let protocol = match args.store == "sim" {
+        true => Some(protocol_of(args.protocol.as_deref().unwrap_or("plain"))?),
+        false => None,
+    };
+    check_settings(&set, kind, protocol)?;
+    let mut settings = set.of(kind.info());
+    if !set.has("memory") {
+        settings.set("memory", args.memory.unwrap_or(1 << 20));
     }
     let keys = args.keys.as_deref().map(KeyKind::by_name).transpose();
     let options = BenchOptions {
@@ -154,7 +153,7 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
         scattered: args.scattered,
     };
     let plan = Plan::new(&args.workload, &options).map_err(Failure::Usage)?;
-    let place = place_of(args)?;
+    let place = place_of(args, &set)?;
     check_use(args, &plan, kind.info())?;
     Ok(Bench {
         index: kind,
@@ -164,6 +163,25 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
         plan,
         seed: args.seed,
     })
+}
+
+/// Refuses settings that neither the index nor its protocol has, and those that both may mean.
+fn check_settings(set: &Given, index: IndexKind, protocol: Option<Kind>) -> Result<(), Failure> {
+    let of_index = Owner::of(index.info());
+    let of_protocol = protocol.map(|kind| Owner::of(kind.info()));
+    if let Some(of_protocol) = &of_protocol
+        && let Some(name) = set.ambiguous(&of_index, of_protocol)
+    {
+        let protocol = protocol.expect("it has settings");
+        return Err(Failure::Usage(format!(
+            "--set {name}: {index} and {protocol} both have this setting: say {index}.{name} or \
+             {protocol}.{name}"
+        )));
+    }
+    let indexes = IndexKind::ALL.iter().map(|kind| Owner::of(kind.info()));
+    let all: Vec<Owner> = indexes.chain(Owner::protocols()).collect();
+    let run: Vec<Owner> = [of_index].into_iter().chain(of_protocol).collect();
+    set.check(&run, &all)
 }
 
 /// Refuses options that would change nothing.
@@ -237,7 +255,7 @@ fn index_of(name: &str) -> Result<IndexKind, Failure> {
 }
 
 /// A further kind of store is an arm here and a variant of [`Place`].
-fn place_of(args: &BenchArgs) -> Result<Place, Failure> {
+fn place_of(args: &BenchArgs, set: &Given) -> Result<Place, Failure> {
     let page_bytes = args.page_bytes.unwrap_or(4096) as usize;
     match args.store.as_str() {
         "mem" => Ok(Place::Mem { page_bytes }),
@@ -245,7 +263,13 @@ fn place_of(args: &BenchArgs) -> Result<Place, Failure> {
             let protocol = protocol_of(args.protocol.as_deref().unwrap_or("plain"))?;
             let device = device::load(args.device.as_deref().unwrap_or("sal-high-end"))?;
             let device = Box::new(device);
-            Ok(Place::Sim { device, protocol })
+            let mut options = Options::default();
+            options.settings = set.of(protocol.info());
+            Ok(Place::Sim {
+                device,
+                protocol,
+                options,
+            })
         }
         other => match other.strip_prefix("file:") {
             Some(path) if !path.is_empty() => Ok(Place::File {
@@ -266,9 +290,7 @@ fn list(json: bool) {
     let infos: Vec<&Info> = IndexKind::ALL.iter().map(|kind| kind.info()).collect();
     if json {
         for info in infos {
-            let settings = info.settings.iter().map(|setting| {
-                json!({"name": setting.name, "default": setting.default, "what": setting.what})
-            });
+            let settings = info.settings.iter().map(as_json);
             let object = json!({
                 "name": info.name,
                 "idea": info.idea,

@@ -8,6 +8,7 @@ pub(crate) mod protocols;
 mod record;
 pub(crate) mod replay;
 pub(crate) mod reproduce;
+mod settings;
 pub(crate) mod trace;
 
 pub(crate) use flagstone_terminal::{Failure, say};

@@ -1,8 +1,11 @@
 //! `flagstone protocols`: the registry.
 
+use super::settings::as_json;
 use super::{Failure, say};
+use flagstone::buffer::PolicyKind;
 use flagstone::commit::{Info, Kind};
 use flagstone::ftl::header;
+use flagstone::host::{ManagerInfo, Stack};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -18,9 +21,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let infos: Vec<&Info> = Kind::ALL.iter().map(|kind| kind.info()).collect();
     if args.json {
         for info in infos {
-            let settings = info.settings.iter().map(|setting| {
-                json!({"name": setting.name, "default": setting.default, "what": setting.what})
-            });
+            let settings = info.settings.iter().map(as_json);
             let object = json!({
                 "name": info.name,
                 "idea": info.idea,
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         table
     };
     let mut settings = new_table();
-    settings.set_header(["protocol", "setting", "default", ""]);
+    settings.set_header(["of", "setting", "default", ""]);
     let mut table = new_table();
     table.set_header([
         "protocol",
@@ -75,9 +76,30 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             settings.add_row([info.name, setting.name, setting.default, setting.what]);
         }
     }
+    let mut above = new_table();
+    above.set_header(["of", "setting", "default", ""]);
+    let mut managers: Vec<&ManagerInfo> = Vec::new();
+    for stack in Stack::all() {
+        if !managers
+            .iter()
+            .any(|known| known.name == stack.manager().name)
+        {
+            managers.push(stack.manager());
+        }
+    }
+    let of_managers = managers.iter().map(|info| (info.name, info.settings));
+    let policies = PolicyKind::ALL.iter().map(|kind| kind.info());
+    let of_policies = policies.map(|info| (info.name, info.settings));
+    for (name, of) in of_managers.chain(of_policies) {
+        for setting in of {
+            above.add_row([name, setting.name, setting.default, setting.what]);
+        }
+    }
     say(&table.to_string());
-    say("\nSettings:\n");
+    say("\nSettings of protocols, given by --set NAME=VALUE:\n");
     say(&settings.to_string());
+    say("\nSettings of recovery managers and eviction policies, with `compare --stack`:\n");
+    say(&above.to_string());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,5 +6,6 @@ mod compare;
 mod numbers;
 mod outputs;
 mod run;
+mod settings;
 mod trace;
 mod useless;

@@ -119,7 +119,7 @@ fn numbers_of_a_device_are_right_or_refused_with_their_line() {
             &[
                 "over_provision",
                 "gc_threshold",
-                "wear_margin",
+                "victims",
                 "static_wear_gap",
             ],
         ),

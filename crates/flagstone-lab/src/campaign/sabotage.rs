@@ -3,6 +3,7 @@
 //! about.
 
 use super::{Below, Subject};
+use flagstone::commit::{Kind, Mistake};
 use flagstone::host::{self, Stack};
 use flagstone::index::sal::Flaw;
 use flagstone::nand::{Faulty, PowerCut, Shared};
@@ -33,11 +34,30 @@ pub enum Sabotage {
     CfcEx(host::Sabotage),
     /// The flash is honest, and CFC_ex and AFC_ex make a mistake.
     Records(host::Sabotage),
+    /// The flash is honest, and SEAL leaves a rule out.
+    Seal(Mistake),
 }
+
+/// Sabotages other than rules of SEAL.
+const OTHERS: usize = 23;
 
 impl Sabotage {
     /// All lies, with the name that commands use.
-    pub const ALL: [(Sabotage, &'static str); 23] = [
+    pub const ALL: [(Sabotage, &'static str); OTHERS + Mistake::ALL.len()] = {
+        let mut all = [(Sabotage::None, ""); OTHERS + Mistake::ALL.len()];
+        all.split_at_mut(OTHERS)
+            .0
+            .copy_from_slice(&Sabotage::OTHERS);
+        let mut at = 0;
+        while at < Mistake::ALL.len() {
+            let (mistake, name) = Mistake::ALL[at];
+            all[OTHERS + at] = (Sabotage::Seal(mistake), name);
+            at += 1;
+        }
+        all
+    };
+
+    const OTHERS: [(Sabotage, &'static str); OTHERS] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
         (Sabotage::EccIgnored, "ecc-ignored"),
@@ -98,6 +118,11 @@ impl Sabotage {
             Sabotage::Records(_) => {
                 matches!(subject.below(), Below::Stack(Stack::CfcEx | Stack::AfcEx))
             }
+            Sabotage::Seal(mistake) => match subject.protocol() {
+                Some(Kind::Seal) => !mistake.is_of_bounds(),
+                Some(Kind::SealR) => true,
+                _ => false,
+            },
             _ => true,
         }
     }
@@ -108,6 +133,7 @@ impl Sabotage {
             Sabotage::Index(_) => "an index that recovers itself: name --index sal --on plain",
             Sabotage::CfcEx(_) => "CFC_ex: name --stack cfc-ex",
             Sabotage::Records(_) => "CFC_ex or AFC_ex: name --stack cfc-ex or afc-ex",
+            Sabotage::Seal(_) => "SEAL: name --protocol seal-r, or seal",
             _ => "anything",
         }
     }
@@ -116,6 +142,14 @@ impl Sabotage {
     pub(super) fn of_host(self) -> Option<host::Sabotage> {
         match self {
             Sabotage::CfcEx(mistake) | Sabotage::Records(mistake) => Some(mistake),
+            _ => None,
+        }
+    }
+
+    /// The rule that SEAL leaves out.
+    pub(super) fn of_protocol(self) -> Option<Mistake> {
+        match self {
+            Sabotage::Seal(mistake) => Some(mistake),
             _ => None,
         }
     }

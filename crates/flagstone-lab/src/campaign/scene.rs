@@ -116,6 +116,7 @@ impl Scene {
         let mut options = Options::default();
         options.as_published = id.published;
         options.settings = settings_of(id, device);
+        options.mistake = id.sabotage.of_protocol();
         let host = host(id, &shape);
         let log_pages = match id.subject.below() {
             Below::Protocol(_) | Below::Stack(host::Stack::Force(_)) => 0,
@@ -126,6 +127,13 @@ impl Scene {
             Subject::Index(..) => INDEX_PAGES,
             _ => id.pages,
         };
+        let mut records = RecordOptions::default();
+        if let Below::Stack(stack) = id.subject.below()
+            && let Some(kind) = stack.record_kind()
+        {
+            records = host.record_options(kind).expect("settings of the stack");
+        }
+        records.as_published = id.published;
         let mut config = Config::default();
         config.over_provision = 0.0;
         config.logical_pages = Some(data_pages + log_pages);
@@ -144,13 +152,10 @@ impl Scene {
             spare_bytes: 64,
             cell: Cell::Slc {
                 // The page itself, and a flag for each transaction that has records in it.
-                partial_programs: 1 + id.subject.protocol().map_or(host.max_c, |_| 1),
+                partial_programs: 1 + id.subject.protocol().map_or(records.max_c, |_| 1),
             },
             strict_order: device.strict_order,
         };
-        let mut records = RecordOptions::default();
-        records.max_c = host.max_c;
-        records.as_published = id.published;
         let suits = |geometry: &Geometry| match id.subject.below() {
             Below::Protocol(kind) | Below::Stack(host::Stack::Force(kind)) => {
                 kind.suits(geometry, &config)
@@ -298,28 +303,31 @@ fn host(id: &BaseId, shape: &Shape) -> HostConfig {
         policy,
         log_pages,
         log_buffer_bytes,
-        checkpoint_every,
+        mut checkpoint_every,
         max_c,
         group_wait,
     } = shape.database;
     let mut host = HostConfig::default();
     host.frames = frames;
     host.policy = policy;
-    host.log_buffer_bytes = log_buffer_bytes;
-    host.checkpoint_every = checkpoint_every;
-    host.max_c = max_c;
-    host.group_wait = group_wait;
     host.sabotage = id.sabotage.of_host();
     if matches!(id.subject, Subject::Index(..)) {
         // A transaction changes as many pages as the index likes. Where pages are to be lost, they
         // have to be read.
         host.frames += if id.faults.bits_beyond { 1 } else { 24 };
-        host.checkpoint_every *= 4;
+        checkpoint_every *= 4;
     }
     let Below::Stack(stack) = id.subject.below() else {
         return host;
     };
+    let settings = Settings::new()
+        .with("log_buffer_bytes", log_buffer_bytes)
+        .with("checkpoint_every", checkpoint_every)
+        .with("max_c", max_c)
+        .with("group_wait_us", group_wait.0 / 1_000);
+    host.settings = settings.keep_those_of(stack.manager());
     let least = host.log_pages_min(stack, shape.device.page_bytes as usize);
+    let least = least.expect("a shape has settings that are possible");
     host.log_pages = match (id.subject, log_pages) {
         // One change of an index is several of pages, and none of them can be left out.
         (Subject::Index(..), _) => 4 * least.max(INDEX_DATABASE_LOG_PAGES),

@@ -26,6 +26,7 @@
 
 use super::Subject;
 use flagstone::buffer::PolicyKind;
+use flagstone::commit::Kind;
 use flagstone::ftl::VictimPolicy;
 use flagstone::host::Stack;
 use flagstone::settings::Settings;
@@ -129,6 +130,9 @@ impl Shape {
             shape.draw_database(dice, subject);
             if number >= COLLIDING && subject.hands_flags_on() {
                 shape.collide(dice);
+            }
+            if matches!(subject.protocol(), Some(Kind::Seal | Kind::SealR)) {
+                shape.draw_linger(dice);
             }
         }
         shape
@@ -235,6 +239,15 @@ impl Shape {
         device.settings.set("group", dice.random_range(2..6_u32));
         let timeout: u64 = dice.random_range(300..3_000);
         device.settings.set("group_timeout_us", timeout);
+    }
+
+    /// How many full blocks SEAL lets wait: as many as there are planes, fewer, or more.
+    fn draw_linger(&mut self, dice: &mut Pcg64Mcg) {
+        if dice.random_bool(0.6) {
+            self.device
+                .settings
+                .set("linger", dice.random_range(0..6_u32));
+        }
     }
 
     fn draw_habits(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {

@@ -115,7 +115,7 @@ impl Closed {
     }
 
     /// The device's fill, as a replay on its protocol would have it.
-    fn setup(&self) -> Setup {
+    pub fn setup(&self) -> Setup {
         Setup {
             kind: self.stack.below(),
             options: self.options.clone(),
@@ -132,10 +132,9 @@ impl Closed {
     }
 
     /// How a device that commits records is set up.
-    fn record_options(&self) -> RecordOptions {
-        let mut options = RecordOptions::default();
-        options.max_c = self.host.max_c;
-        options
+    fn record_options(&self, kind: RecordKind) -> Result<RecordOptions, ClosedError> {
+        let options = self.host.record_options(kind);
+        options.map_err(|error| self.not_open(error))
     }
 
     /// Pages that the database has about: those of the device, less those of the log.
@@ -148,7 +147,7 @@ impl Closed {
             let DeviceSpec {
                 geometry, config, ..
             } = &self.device;
-            RecordDevice::suits(kind, geometry, config, &self.record_options())
+            RecordDevice::suits(kind, geometry, config, &self.record_options(kind)?)
                 .map_err(ReplayError::Refused)?;
         }
         let log = match self.stack {
@@ -182,8 +181,8 @@ impl Closed {
                 return Ok(power_off(device.into_flash()));
             }
         };
+        let options = self.record_options(records)?;
         let fill = || {
-            let options = self.record_options();
             let chip = self.device.chip(self.device.geometry.spare_bytes as usize);
             let config = self.device.config;
             let mut device =
@@ -205,7 +204,8 @@ impl Closed {
     /// What decides how [`Closed::filled`] fills a device, in a word: where it is the same, so is
     /// the device.
     pub fn filled_by(&self) -> String {
-        let records = self.stack.record_kind().map(|kind| (kind, self.host.max_c));
+        let records = self.stack.record_kind();
+        let records = records.map(|kind| (kind, self.host.record_options(kind)));
         format!("{:?} {records:?}", self.setup())
     }
 

@@ -2,7 +2,7 @@
 
 use super::Closed;
 use super::plan::Counted;
-use crate::replay::{Causes, Erases, Latency, Load, flash_by_cause};
+use crate::replay::{Causes, Erases, Latency, Load, flash_by_cause, given};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{Host, HostStats, Why};
 use serde::Serialize;
@@ -25,10 +25,10 @@ pub struct ClosedRecord {
     pub policy: String,
     /// See `policy`.
     pub frames: usize,
-    /// Transactions that may have pending records in a page.
-    pub max_c: u8,
-    /// How long a commit may wait for others.
-    pub group_wait_ns: u64,
+    /// Settings of the recovery manager, of the protocol below it and of the policy, as far as they
+    /// were given.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
     /// Clients of a closed loop; none in an open one.
     pub clients: Option<u32>,
     /// Acceleration of an open loop.
@@ -178,8 +178,11 @@ impl ClosedRecord {
             granularity: format!("{:?}", setup.granularity()).to_lowercase(),
             policy: setup.host.policy.to_string(),
             frames: setup.host.frames,
-            max_c: setup.host.max_c,
-            group_wait_ns: setup.host.group_wait.0,
+            settings: given([
+                &setup.host.settings,
+                &setup.options.settings,
+                &setup.host.policy_settings,
+            ]),
             clients: setup.plan.speedup.is_none().then_some(setup.plan.clients),
             speedup: setup.plan.speedup,
             abort_ratio: setup.plan.abort_ratio,

@@ -2,13 +2,13 @@
 
 use super::DeviceSpec;
 use super::presets::preset;
-use super::tables::{CellName, DeviceFile, VictimsName};
+use super::tables::{CellName, DeviceFile};
 use flagstone::ftl::{Config, Format, Ftl, VictimPolicy};
 use flagstone::nand::{Cell, Geometry, Timing};
 use flagstone::units::{Nanos, Pbn};
 
 /// All keys that hold a number or a choice of a device, by their names in a file.
-pub(super) const KEYS: [&str; 24] = [
+pub(super) const KEYS: [&str; 23] = [
     "channels",
     "packages_per_channel",
     "planes_per_package",
@@ -27,7 +27,6 @@ pub(super) const KEYS: [&str; 24] = [
     "over_provision",
     "gc_threshold",
     "victims",
-    "wear_margin",
     "static_wear_gap",
     "summary_pages",
     "ecc_bits",
@@ -251,27 +250,15 @@ impl DeviceFile {
             ),
             given => Ok(given.unwrap_or(inherited)),
         };
-        let inherited = match base.victims {
-            VictimPolicy::Greedy => None,
-            VictimPolicy::WearAware { margin } => Some(margin),
+        let victims = match table.victims.as_deref().map(str::parse::<VictimPolicy>) {
+            None => base.victims,
+            Some(Ok(policy)) => policy,
+            Some(Err(error)) => return wrong("victims", error.0),
         };
-        let wear_aware = match table.victims {
-            Some(name) => name == VictimsName::WearAware,
-            None => inherited.is_some(),
-        };
-        if !wear_aware && table.wear_margin.is_some() {
-            let why = "wear_margin is for victims = \"wear-aware\"";
-            return wrong("wear_margin", why.into());
-        }
         let mut config = base;
         config.over_provision = share("over_provision", table.over_provision, base.over_provision)?;
         config.gc_threshold = share("gc_threshold", table.gc_threshold, base.gc_threshold)?;
-        config.victims = if wear_aware {
-            let margin = table.wear_margin.or(inherited).unwrap_or(16);
-            VictimPolicy::WearAware { margin }
-        } else {
-            VictimPolicy::Greedy
-        };
+        config.victims = victims;
         config.static_wear_gap = match table.static_wear_gap {
             Some(0) => None,
             Some(gap) => Some(gap),

@@ -10,8 +10,7 @@ mod show;
 
 pub use presets::{DEFAULT, presets};
 pub use tables::{
-    CellName, DeviceFile, FtlTable, GeometryTable, ReliabilityTable, TimingTable, VictimsName,
-    schema,
+    CellName, DeviceFile, FtlTable, GeometryTable, ReliabilityTable, TimingTable, schema,
 };
 
 use crate::inputs;

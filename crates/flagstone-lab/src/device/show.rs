@@ -1,7 +1,6 @@
 //! A device written out as a file.
 
 use super::DeviceSpec;
-use flagstone::ftl::VictimPolicy;
 use flagstone::nand::Cell;
 use flagstone::units::Nanos;
 use std::fmt::Write;
@@ -53,13 +52,7 @@ impl DeviceSpec {
         put("copy_back", self.copy_back.to_string());
         put("over_provision", config.over_provision.to_string());
         put("gc_threshold", config.gc_threshold.to_string());
-        match config.victims {
-            VictimPolicy::Greedy => put("victims", "\"greedy\"".into()),
-            VictimPolicy::WearAware { margin } => {
-                put("victims", "\"wear-aware\"".into());
-                put("wear_margin", margin.to_string());
-            }
-        }
+        put("victims", format!("{:?}", config.victims.to_string()));
         put(
             "static_wear_gap",
             config.static_wear_gap.unwrap_or(0).to_string(),

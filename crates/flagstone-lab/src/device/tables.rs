@@ -99,27 +99,15 @@ pub struct FtlTable {
     pub over_provision: Option<f64>,
     /// Garbage collection starts when fewer than this share of the blocks are free.
     pub gc_threshold: Option<f64>,
-    /// How garbage collection chooses its victim.
-    pub victims: Option<VictimsName>,
-    /// Wear-aware: erases above the mean at which a block is passed over.
-    pub wear_margin: Option<u32>,
+    /// How garbage collection chooses its victim: `greedy`, the block with the fewest live pages;
+    /// `wear-aware:MARGIN`, greedy, but blocks with so many erases above the mean are passed over.
+    pub victims: Option<String>,
     /// Static wear levelling moves a block that is this many erases behind the mean; 0 never does.
     pub static_wear_gap: Option<u32>,
     /// Whether the collector's copies stay in the plane of their victim; they do with `copy_back`.
     pub copies_stay: Option<bool>,
     /// Whether the last page of each block repeats the spare areas of the others.
     pub summary_pages: Option<bool>,
-}
-
-/// Victim policies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum VictimsName {
-    /// The block with the fewest live pages.
-    Greedy,
-    /// Greedy, but worn blocks are passed over.
-    WearAware,
 }
 
 /// What fails and when.

@@ -334,7 +334,7 @@ impl Client<'_> {
 mod tests {
     use super::*;
     use crate::device::DeviceSpec;
-    use flagstone::commit::Kind;
+    use flagstone::commit::{Kind, Options};
     use flagstone_store::FileOptions;
 
     fn bench(workload: &str, records: u64) -> Bench {
@@ -357,6 +357,7 @@ mod tests {
         Place::Sim {
             device,
             protocol: Kind::Plain,
+            options: Options::default(),
         }
     }
 

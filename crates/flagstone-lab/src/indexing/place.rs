@@ -21,6 +21,8 @@ pub enum Place {
         device: Box<DeviceSpec>,
         /// The protocol.
         protocol: Kind,
+        /// Its variant.
+        options: Options,
     },
     /// Pages in memory, which take no time.
     Mem {
@@ -130,13 +132,16 @@ impl Place {
                     )),
                 }
             }
-            Place::Sim { device, protocol } => {
+            Place::Sim {
+                device,
+                protocol,
+                options,
+            } => {
                 let spec = fitted(device, pages);
-                let options = Options::default();
                 let kept = header::SIZE + protocol.info().format.tail_bytes;
                 // No run of an index on this device has a power cut.
                 let chip = Box::new(spec.chip(kept).with_forgetting());
-                let device = Device::open(chip, *protocol, spec.config, &options, Nanos::ZERO);
+                let device = Device::open(chip, *protocol, spec.config, options, Nanos::ZERO);
                 let device = device.map_err(|error| error.to_string())?;
                 Ok(Box::new(DeviceStore::new(device)))
             }

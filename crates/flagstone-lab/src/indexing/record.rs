@@ -1,6 +1,8 @@
 //! What was measured of an index: one record, one JSON object, whatever prints it.
 
 use super::{Bench, Step};
+use crate::replay::given;
+use flagstone::commit::Options;
 use flagstone::index::Index;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -75,6 +77,9 @@ pub struct IndexRecord {
     pub device: Option<String>,
     /// The commit protocol, if there is one.
     pub protocol: Option<&'static str>,
+    /// What was set of the protocol.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub protocol_settings: BTreeMap<String, String>,
     /// Seed of keys and operations.
     pub seed: u64,
     /// Keys before the first window.
@@ -89,22 +94,27 @@ pub struct IndexRecord {
 
 impl IndexRecord {
     pub(super) fn new(bench: &Bench, records: u64, load_s: f64, windows: Vec<Window>) -> Self {
-        let (device, protocol) = match &bench.place {
-            super::Place::Sim { device, protocol } => {
-                (Some(device.name.clone()), Some(protocol.info().name))
+        let (device, protocol, options) = match &bench.place {
+            super::Place::Sim {
+                device,
+                protocol,
+                options,
+            } => {
+                let (device, protocol) = (device.name.clone(), protocol.info().name);
+                (Some(device), Some(protocol), options.clone())
             }
-            super::Place::Mem { .. } | super::Place::File { .. } => (None, None),
+            super::Place::Mem { .. } | super::Place::File { .. } => {
+                (None, None, Options::default())
+            }
         };
-        let given = bench.settings.given();
         IndexRecord {
             index: bench.index.info().name,
-            settings: given
-                .map(|(name, value)| (name.into(), value.into()))
-                .collect(),
+            settings: given([&bench.settings]),
             workload: bench.plan.name.clone(),
             store: bench.place.name(),
             device,
             protocol,
+            protocol_settings: given([&options.settings]),
             seed: bench.seed,
             loaded: bench.plan.load,
             records,

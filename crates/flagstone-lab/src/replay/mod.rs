@@ -10,6 +10,7 @@ mod record;
 mod script;
 
 pub use load::Load;
+pub(crate) use record::given;
 pub use record::{Causes, Erases, Latency, ReplayRecord, Timing, by_cause, flash_by_cause};
 pub(crate) use script::page_ratio;
 pub use script::{Script, ScriptError, Transaction};
@@ -154,6 +155,20 @@ impl Setup {
             .map_err(|error| ReplayError::Refused(error.0))
     }
 
+    /// Whether a blank device starts under this protocol with these options.
+    ///
+    /// # Errors
+    /// What the protocol or the device refuses.
+    pub fn starts(&self) -> Result<(), ReplayError> {
+        self.capacity()?;
+        self.open(self.blank()).map(|_| ())
+    }
+
+    fn blank(&self) -> Chip {
+        let spare_kept = flagstone::ftl::header::SIZE + self.kind.info().format.tail_bytes;
+        self.device.chip(spare_kept)
+    }
+
     fn open(&self, chip: Chip) -> Result<Device, ReplayError> {
         Device::open(
             Box::new(chip),
@@ -182,9 +197,7 @@ impl Setup {
     /// # Errors
     /// A device that does not suit the protocol or is too full.
     pub fn filled(&self) -> Result<(Device, Nanos), ReplayError> {
-        let spare_kept = flagstone::ftl::header::SIZE + self.kind.info().format.tail_bytes;
-        let chip = self.device.chip(spare_kept);
-        let mut device = self.open(chip)?;
+        let mut device = self.open(self.blank())?;
         let now = self
             .fill(&mut device)
             .map_err(|source| self.failed(source))?;

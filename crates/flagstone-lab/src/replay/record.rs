@@ -3,6 +3,7 @@
 use super::{Setup, Source, Timings};
 use flagstone::commit::{Device, Isolation};
 use flagstone::ftl::{Cause, Operation, Stats};
+use flagstone::settings::Settings;
 use flagstone::units::Nanos;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -73,6 +74,9 @@ pub struct ReplayRecord {
     pub protocol: &'static str,
     /// The form as printed instead of the repaired one.
     pub as_published: bool,
+    /// Settings of the protocol, as far as they were given.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
     /// The device.
     pub device: String,
     /// The trace or workload.
@@ -175,6 +179,14 @@ pub fn by_cause(record: &ReplayRecord, operation: Operation, cause: Cause) -> u6
         .unwrap_or(0)
 }
 
+/// What was set, by name.
+pub(crate) fn given<const N: usize>(of: [&Settings; N]) -> BTreeMap<String, String> {
+    let given = of.into_iter().flat_map(Settings::given);
+    given
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect()
+}
+
 /// The operations of a run: kind, then cause.
 pub fn flash_by_cause(stats: &Stats) -> BTreeMap<&'static str, Causes> {
     let causes = [
@@ -233,6 +245,7 @@ impl ReplayRecord {
         ReplayRecord {
             protocol: setup.kind.info().name,
             as_published: setup.options.as_published,
+            settings: given([&setup.options.settings]),
             device: setup.device.name.clone(),
             trace: source.name.clone(),
             trace_sha256: source.sha256.clone(),

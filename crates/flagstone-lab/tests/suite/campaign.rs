@@ -1,6 +1,6 @@
 //! Power-cut campaigns in small: every protocol holds, and every control fails.
 
-use flagstone::commit::Kind;
+use flagstone::commit::{Kind, Mistake};
 use flagstone::host::Stack;
 use flagstone::index::IndexKind;
 use flagstone_lab::campaign::{
@@ -240,6 +240,33 @@ fn a_flag_that_is_erased_before_another_one_is_durable_is_missed() {
         let (id, what) = &findings.violations[0];
         let again = id.to_string().parse().expect("a run id");
         assert_eq!(replay(&again).1.as_ref(), Err(what), "{id}");
+    }
+}
+
+/// The others need more cuts: `.ci/run` has them.
+#[test]
+fn rules_of_seal_that_are_left_out_are_found() {
+    let slow = [
+        Mistake::CopiesNotWaited,
+        Mistake::AwaitedResolved,
+        Mistake::CopiesCounted,
+        Mistake::XidFromPages,
+    ];
+    for (mistake, name) in Mistake::ALL {
+        if !slow.contains(&mistake) {
+            let kind = match mistake.is_of_bounds() {
+                true => Kind::SealR,
+                false => Kind::Seal,
+            };
+            finds(
+                name,
+                &Campaign {
+                    cuts: Cuts::Sampled(20_000),
+                    sabotage: Sabotage::Seal(mistake),
+                    ..campaign(kind)
+                },
+            );
+        }
     }
 }
 

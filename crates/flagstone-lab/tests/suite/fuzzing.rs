@@ -69,7 +69,7 @@ fn device_files() {
     let preset = &device::presets()[0].name;
     let variant = format!(
         "preset = \"{preset}\"\ncapacity = \"4 GiB\"\n[timing]\nread_us = 60.5\nprogram_us = 7e2\n\
-         [ftl]\nvictims = \"wear-aware\"\nwear_margin = 3\n[reliability]\nfactory_bad = [1, 2]\n"
+         [ftl]\nvictims = \"wear-aware:3\"\n[reliability]\nfactory_bad = [1, 2]\n"
     );
     valid.push(variant.into_bytes());
     run(fuzzing::device_file, &valid, b"0123456789-.e\"[]=\n", 300);

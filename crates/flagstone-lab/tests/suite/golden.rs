@@ -38,10 +38,13 @@ fn lines(records: &Records) -> String {
     text
 }
 
-/// Writes the devices of this version, unless they are there: a version is written once.
+/// Writes the devices of this version that are not there: each is written once.
 fn make(folder: &Path) {
     fs::create_dir_all(folder).expect("it can be made");
     for stack in Stack::all() {
+        if folder.join(file_of(stack)).exists() {
+            continue;
+        }
         let bytes = image::to_bytes(&sample::contents(stack));
         let packed = zstd::stream::encode_all(&bytes[..], 19).expect("a vector takes it");
         fs::write(folder.join(file_of(stack)), packed).expect("it can be written");
@@ -60,7 +63,7 @@ fn contents(folder: &Path, stack: Stack) -> Option<Contents> {
 #[test]
 fn a_golden_device_is_opened_with_what_it_held_or_refused_by_its_version() {
     let own = golden().join(format!("v{FORMAT_VERSION}"));
-    if !own.exists() && std::env::var_os("FLAGSTONE_BLESS").is_some() {
+    if std::env::var_os("FLAGSTONE_BLESS").is_some() {
         make(&own);
     }
     let (mut opened, mut versions) = (0, 0);

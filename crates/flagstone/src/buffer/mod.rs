@@ -50,7 +50,7 @@ mod clock;
 
 pub use pool::{Evictions, Pool, PoolStats};
 
-use crate::settings::{BadSetting, Configurable, Setting, Settings};
+use crate::settings::{BadSetting, Setting, Settings, configurable};
 use crate::units::Lpn;
 use std::fmt;
 
@@ -107,15 +107,7 @@ pub struct PolicyInfo {
     pub settings: &'static [Setting],
 }
 
-impl Configurable for PolicyInfo {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn settings(&self) -> impl Iterator<Item = &'static Setting> {
-        self.settings.iter()
-    }
-}
+configurable!(PolicyInfo);
 
 macro_rules! policies {
     ($($(#[$doc:meta])* $variant:ident => $module:ident;)+) => {

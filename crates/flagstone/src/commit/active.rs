@@ -1,10 +1,11 @@
 //! The Active TxTable ([LightTx] §3.1): the versions that live transactions have written, kept out
-//! of the mapping table until they commit. Emptied tables are used again, so that a transaction of
-//! one page allocates nothing.
+//! of the mapping table until they commit. And the page that a transaction holds back until it is
+//! known whether that is its last. Emptied tables are used again, so that a transaction of one page
+//! allocates nothing.
 
-use super::table_bytes;
-use crate::ftl::{Ftl, Slot, Written};
-use crate::units::{Lpn, Nanos, TxId};
+use super::{Found, Write, table_bytes};
+use crate::ftl::{Cause, Ftl, Kind as PageKind, Slot, Written};
+use crate::units::{Lpn, Nanos, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
 /// So many versions are searched one by one; beyond that an index is kept.
@@ -47,13 +48,20 @@ impl Writes {
     /// takes the place of.
     #[inline]
     pub(super) fn put(&mut self, ftl: &mut Ftl, at: Lpn, slot: Slot, to: Written) {
+        if let Some(old) = self.put_over(at, slot, to) {
+            ftl.kill(old);
+        }
+    }
+
+    /// As [`Writes::put`], but the version that this one takes the place of stays. Returns it.
+    #[inline]
+    pub(super) fn put_over(&mut self, at: Lpn, slot: Slot, to: Written) -> Option<Ppn> {
         self.done = self.done.max(to.done);
-        let version = Version {
+        self.note(Version {
             lpn: at,
             slot,
             seq: to.seq,
-        };
-        self.note(ftl, version);
+        })
     }
 
     /// Notes that a page holds nothing, which nothing was programmed for.
@@ -63,18 +71,18 @@ impl Writes {
             slot: Slot::Empty,
             seq: 0,
         };
-        self.note(ftl, version);
+        if let Some(old) = self.note(version) {
+            ftl.kill(old);
+        }
     }
 
+    /// Notes a version. Returns the page of the one that it takes the place of.
     #[inline]
-    fn note(&mut self, ftl: &mut Ftl, version: Version) {
+    fn note(&mut self, version: Version) -> Option<Ppn> {
         let at = version.lpn;
         if let Some(i) = self.place(at) {
             let old = std::mem::replace(&mut self.entries[i], version);
-            if let Some(page) = old.slot.ppn() {
-                ftl.kill(page);
-            }
-            return;
+            return old.slot.ppn();
         }
         self.entries.push(version);
         match self.entries.len() - 1 {
@@ -88,6 +96,7 @@ impl Writes {
                 self.index.insert(at, i as u32);
             }
         }
+        None
     }
 
     /// Follows a version that the collector has moved. False if it is not one of these.
@@ -157,6 +166,59 @@ impl Writes {
     }
 }
 
+/// The page that a transaction holds back, in memory that the next one uses again.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HeldBack {
+    page: Option<(Lpn, PageKind, Cause)>,
+    bytes: Vec<u8>,
+}
+
+impl HeldBack {
+    /// Holds a page back instead of the one before it.
+    #[inline]
+    pub(super) fn hold(&mut self, write: Write<'_>) {
+        self.page = Some((write.at, write.content.kind(), write.cause));
+        self.bytes.clear();
+        self.bytes.extend_from_slice(write.content.bytes());
+    }
+
+    /// Whether a page is held back.
+    #[inline]
+    pub(super) fn is_some(&self) -> bool {
+        self.page.is_some()
+    }
+
+    /// The contents of a logical page, if it is this one.
+    pub(super) fn find(&self, at: Lpn) -> Option<Found<'_>> {
+        match self.page? {
+            (held, PageKind::Trim, _) if held == at => Some(Found::Nothing),
+            (held, ..) if held == at => Some(Found::Held(&self.bytes)),
+            _ => None,
+        }
+    }
+
+    /// The page, to program it.
+    ///
+    /// # Panics
+    /// None is held back.
+    #[inline]
+    pub(super) fn get(&self) -> (Lpn, PageKind, Cause, &[u8]) {
+        let (at, kind, cause) = self.page.expect("a page is held back");
+        (at, kind, cause, &self.bytes)
+    }
+
+    /// Forgets the page: it was programmed, or is not needed.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.page = None;
+    }
+
+    /// Bytes of memory beyond its own.
+    pub(super) fn memory(&self) -> u64 {
+        self.bytes.capacity() as u64
+    }
+}
+
 /// What ended transactions leave behind, emptied, box and all: the next ones allocate nothing.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spare<T>(Vec<Box<T>>);
@@ -193,6 +255,12 @@ impl<T: Default> TxTable<T> {
     #[inline]
     pub(super) fn get(&self, tx: TxId) -> Option<&T> {
         self.live.get(&tx).map(|entry| entry.as_ref())
+    }
+
+    /// The entry of a transaction, to change.
+    #[inline]
+    pub(super) fn get_mut(&mut self, tx: TxId) -> Option<&mut T> {
+        self.live.get_mut(&tx).map(|entry| entry.as_mut())
     }
 
     /// The entry of a transaction, a new one if it has none.

@@ -529,3 +529,6 @@ impl Device {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use super::{Isolation, Mode, Options, heads, mapping_log};
 use crate::ftl::{Config, Format, Ftl};
 use crate::nand::Geometry;
-use crate::settings::{BadSetting, Configurable, Setting};
+use crate::settings::{BadSetting, Setting, configurable};
 
 /// In [`Format::logs`] of a protocol: a log for each of its log heads, in lanes.
 pub const LOG_PER_HEAD: u8 = u8::MAX;
@@ -99,12 +99,4 @@ impl Info {
     }
 }
 
-impl Configurable for Info {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn settings(&self) -> impl Iterator<Item = &'static Setting> {
-        self.settings.iter()
-    }
-}
+configurable!(Info);

@@ -56,6 +56,7 @@ mod flag_chain;
 mod mapping_log;
 mod counted;
 mod shadow_log;
+mod seal;
 
 // Devices whose transactions share pages.
 mod records;
@@ -68,6 +69,7 @@ use options::{HEADS_MAX, heads};
 pub use options::{Mode, Options};
 pub(crate) use records::{Flaws, room_beside};
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
+pub use seal::Mistake;
 
 use crate::ftl::{
     Cause, Config, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot, doubt_number,
@@ -92,6 +94,9 @@ pub const LAYOUTS: &[Layout] = &[
     shadow_log::record::log_page::RECORD,
     shadow_log::record::log_record::RECORD,
     shadow_log::compacted::RECORD,
+    seal::tail::RECORD,
+    seal::listed::RECORD,
+    seal::bounds::bounds_blob::RECORD,
     records::spare::RECORD,
     records::entry_head::RECORD,
     records::restored::RECORD,
@@ -447,6 +452,10 @@ protocols! {
     MixSl => shadow_log::mixsl;
     /// MixSL with group commit.
     GMixSl => shadow_log::g_mixsl;
+    /// SEAL: summaries of blocks say what is committed.
+    Seal => seal;
+    /// SEAL with bounded restarts.
+    SealR => seal::seal_r;
 }
 
 impl Kind {

@@ -1,6 +1,6 @@
 //! What a user chooses about a commit protocol: its settings by name, and modes of campaigns.
 
-use super::Info;
+use super::{Info, Mistake};
 use crate::nand::Geometry;
 use crate::settings::{BadSetting, Setting, Settings};
 
@@ -22,6 +22,8 @@ pub struct Options {
     pub as_published: bool,
     /// Settings that the protocol declares ([`Info::settings`]).
     pub settings: Settings,
+    /// A rule of SEAL that is left out: only for controls.
+    pub mistake: Option<Mistake>,
 }
 
 impl Options {

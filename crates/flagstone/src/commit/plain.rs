@@ -31,13 +31,7 @@ pub(super) const INFO: Info = Info {
     as_published: false,
     modes: &[],
     settings: &[],
-    format: Format {
-        tail_bytes: 0,
-        flag_bytes: 0,
-        persist_map: false,
-        logs: 0,
-        zoned: false,
-    },
+    format: Format::NONE,
 };
 
 #[derive(Clone)]

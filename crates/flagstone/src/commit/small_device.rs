@@ -205,6 +205,34 @@ impl Small {
         panic!("it never comes to that");
     }
 
+    /// Whether a transaction that finds the device full at its commit leaves nothing behind once it
+    /// is rolled back. The protocol keeps no pages of transactions that were.
+    pub(super) fn gives_up_cleanly(kind: Kind, options: &Options) -> bool {
+        let mut room = None;
+        loop {
+            let mut small = Small::new(kind, options.clone());
+            (0..PAGES).for_each(|at| small.put(&[(at, 1)]));
+            let live: Vec<TxId> = (0..4).map(|_| small.begin()).collect();
+            let mut writes = (0..room.unwrap_or(u32::MAX)).map(|n| (n / PAGES, n % PAGES));
+            let failed =
+                writes.find(|&(tx, at)| small.try_write(live[tx as usize], at, 2).is_err());
+            if let Some((tx, at)) = failed {
+                room = Some(tx * PAGES + at);
+                continue;
+            }
+            let last = live[((room.expect("it is full before") - 1) / PAGES) as usize];
+            assert!(
+                small.try_commit(last).is_err(),
+                "there was room for its last page"
+            );
+            live.into_iter().for_each(|tx| small.abort(tx));
+            small.check();
+            let ftl = small.device().ftl();
+            let mapped = (0..PAGES).filter(|&at| ftl.slot(Lpn(at)).ppn().is_some());
+            return ftl.live_pages() == mapped.count() as u64;
+        }
+    }
+
     pub(super) fn checkpoints(&mut self) -> u64 {
         self.device().stats().checkpoints
     }

@@ -1,5 +1,6 @@
 //! Settings of an FTL: those that a user chooses, and those that the owner of the pages needs.
 
+use super::closing::VERDICT_BYTES;
 use super::spare::{TAIL_BYTES_MAX, header};
 use super::victims::VictimPolicy;
 use crate::nand::Geometry;
@@ -33,7 +34,7 @@ impl Default for Config {
             over_provision: 0.10,
             logical_pages: None,
             gc_threshold: 0.05,
-            victims: VictimPolicy::WearAware { margin: 16 },
+            victims: VictimPolicy::WEAR_AWARE,
             static_wear_gap: Some(64),
             copies_stay: false,
             summary_pages: true,
@@ -70,6 +71,10 @@ pub struct Format {
     pub logs: u8,
     /// Whether blocks are written only after [`super::Ftl::zone_add`] has set them aside.
     pub zoned: bool,
+    /// Whether a full block waits for its summary page until the owner programs it by
+    /// [`super::Ftl::summarise`]. The owner says in it, in [`super::VERDICT_BYTES`] a page, what
+    /// became of the pages.
+    pub late_summaries: bool,
 }
 
 impl Format {
@@ -80,7 +85,18 @@ impl Format {
         persist_map: false,
         logs: 0,
         zoned: false,
+        late_summaries: false,
     };
+
+    /// Bytes that a summary page has for each page of its block.
+    pub(super) fn summary_record_bytes(&self) -> usize {
+        let verdict = if self.late_summaries {
+            VERDICT_BYTES
+        } else {
+            0
+        };
+        header::SIZE + self.tail_bytes - self.flag_bytes + verdict
+    }
 }
 
 /// A device that does not suit an FTL.
@@ -159,7 +175,7 @@ impl Sizes {
             }
         }
         let pages = geometry.pages_per_block;
-        let summary = (record - format.flag_bytes) * (pages as usize - 1);
+        let summary = format.summary_record_bytes() * (pages as usize - 1);
         if config.summary_pages && summary > geometry.page_bytes as usize {
             return fail(format!(
                 "a summary page needs {summary} bytes, a page has {}: use fewer pages a block or \

@@ -212,6 +212,13 @@ impl Ftl {
         Ok(done)
     }
 
+    /// Writes a root that keeps other bytes for the owner. The mapping table on flash stays as it
+    /// is. Returns when the root is durable.
+    pub(crate) fn keep_in_root(&mut self, now: Nanos, blob: Vec<u8>) -> Result<Nanos, FtlError> {
+        self.meta.blob = blob;
+        self.write_root(now)
+    }
+
     /// Programs translation pages. Says where each is, and when the last is done.
     fn write_map_pages(
         &mut self,

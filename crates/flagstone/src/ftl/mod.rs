@@ -39,12 +39,14 @@ mod victims;
 mod pool;
 mod config;
 mod write;
+mod closing;
 mod collector;
 mod meta;
 mod logs;
 mod mount;
 mod doubt;
 
+pub use closing::{VERDICT_BYTES, verdict};
 pub use config::{Config, ConfigError, Format};
 pub(crate) use doubt::doubt_number;
 pub use mount::{LogPage, Mounted};
@@ -58,6 +60,7 @@ use crate::layout::Layout;
 use crate::nand::{Addresses, Flash, FlashError, Geometry, Read};
 use crate::settings::BadSetting;
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
+use closing::Closing;
 pub(crate) use collector::{collect, make_room, move_page};
 use meta::MetaArea;
 #[cfg(test)]
@@ -65,12 +68,13 @@ pub(crate) use meta::PART_HEAD_BYTES;
 pub(crate) use meta::is_root;
 use pool::{Pool, Zone};
 use slot::EMPTY;
+use std::collections::VecDeque;
 use std::fmt;
 use victims::Victims;
 use write::Head;
 
 /// Records that the FTL keeps on flash.
-pub const LAYOUTS: &[Layout] = &[header::RECORD, meta::root_part::RECORD];
+pub const LAYOUTS: &[Layout] = &[header::RECORD, verdict::RECORD, meta::root_part::RECORD];
 
 /// Why the FTL could not go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -208,6 +212,8 @@ pub enum BlockState {
     Zone,
     /// Being written.
     Open,
+    /// Full, and waits for its summary page: see [`Ftl::summarise`]. No candidate for collection.
+    Closing,
     /// Written; a candidate for collection unless pinned.
     Full,
     /// Being collected.
@@ -258,6 +264,7 @@ pub struct Ftl {
     zone: Option<Zone>,
     victims: Victims,
     heads: [Head; 2],
+    closing: VecDeque<Closing>,
     retire: Vec<Pbn>,
     /// While a page is copied on a device with copy-back: its plane, which it need not leave.
     inside: Option<u32>,
@@ -342,6 +349,7 @@ impl Ftl {
             zone: self.zone.clone(),
             victims: self.victims.clone(),
             heads: self.heads.clone(),
+            closing: self.closing.clone(),
             retire: self.retire.clone(),
             meta: self.meta.clone(),
             stats: self.stats.clone(),

@@ -11,11 +11,11 @@ use super::pool::{Pool, Zone};
 use super::write::Head;
 use super::{
     Block, BlockState, Cause, Config, ConfigError, EMPTY, Format, Ftl, FtlError, Header, Kind,
-    Slot, Stats, TAIL_BYTES_MAX, Victims, doubt_number, header,
+    Slot, Stats, TAIL_BYTES_MAX, VERDICT_BYTES, Victims, doubt_number, header,
 };
 use crate::nand::{Addresses, Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A log page that was written after the last checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,6 +133,7 @@ impl Ftl {
             zone: format.zoned.then(|| Zone::new(geometry.planes())),
             victims: Victims::new(blocks, geometry.pages_per_block),
             heads: [Head::new(&geometry), Head::new(&geometry)],
+            closing: VecDeque::new(),
             retire: Vec::new(),
             inside: None,
             meta: MetaArea {
@@ -381,7 +382,9 @@ impl Ftl {
     }
 
     /// Reads the spare records of a block's versions, in page order. A summary has no flag bytes:
-    /// those of its pages are `0xff` here.
+    /// those of its pages are `0xff` here. Where summaries are late, the verdict of a page follows
+    /// its tail: zeros if the block has no summary. A blank page is the end of such a block:
+    /// nothing behind it was ever waited for.
     pub fn block_records(
         &mut self,
         now: Nanos,
@@ -391,7 +394,9 @@ impl Ftl {
     ) -> Result<BlockRead, FtlError> {
         let record = self.record_bytes();
         let stride = self.summary_stride();
-        let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
+        let (verdict, pages) = (self.verdict_bytes(), self.data_pages as usize);
+        let seen = record + verdict;
+        let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX + VERDICT_BYTES];
         let mut outcome = BlockRead {
             done: now,
             seq: 0,
@@ -410,7 +415,7 @@ impl Ftl {
                     outcome.done = read.done;
                     Header::parse_any(&spare).map(|head| {
                         let head = head.filter(|head| head.kind == Kind::Summary);
-                        head.filter(|_| read.data_bytes == stride * self.data_pages as usize)
+                        head.filter(|_| read.data_bytes == (stride + verdict) * pages)
                     })
                 }
                 Err(FlashError::Uncorrectable { done, .. }) => {
@@ -433,6 +438,8 @@ impl Ftl {
                 for page in 0..self.data_pages {
                     let start = page as usize * stride;
                     spare[..stride].copy_from_slice(&data[start..start + stride]);
+                    let start = stride * pages + page as usize * verdict;
+                    spare[record..seen].copy_from_slice(&data[start..start + verdict]);
                     let head = match Header::parse_any(&spare) {
                         Ok(head) => head.filter(Header::is_version),
                         Err(error) => {
@@ -443,7 +450,7 @@ impl Ftl {
                     if let Some(head) = head {
                         outcome.seq = outcome.seq.max(head.seq);
                         let at = self.geometry.page(block, page);
-                        see(at, head, &spare[header::SIZE..record]);
+                        see(at, head, &spare[header::SIZE..seen]);
                     }
                 }
                 self.page_buffer = data;
@@ -451,6 +458,7 @@ impl Ftl {
             }
             self.page_buffer = data;
         }
+        spare[record..seen].fill(0);
         for page in 0..self.data_pages {
             let at = self.geometry.page(block, page);
             self.stats.add_read(cause, true);
@@ -461,11 +469,11 @@ impl Ftl {
                     match head {
                         Some(head) => {
                             outcome.seq = outcome.seq.max(head.seq);
-                            see(at, head, &spare[header::SIZE..record]);
+                            see(at, head, &spare[header::SIZE..seen]);
                         }
                         // A block whose first page is blank was not written since its erase, or not
                         // so that anything in it was ever waited for.
-                        None if page == 0 => break,
+                        None if page == 0 || verdict > 0 => break,
                         None => {}
                     }
                 }

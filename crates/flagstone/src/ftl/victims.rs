@@ -3,7 +3,10 @@
 //! A block moves between lists as its pages die; every step is constant time, so that the choice of
 //! a victim costs the same on any size of device.
 
+use crate::settings::BadSetting;
 use crate::units::Pbn;
+use std::fmt;
+use std::str::FromStr;
 
 const NONE: u32 = u32::MAX;
 
@@ -135,6 +138,38 @@ pub enum VictimPolicy {
 }
 
 impl VictimPolicy {
+    /// Wear-aware, with the margin where none is given.
+    pub const WEAR_AWARE: VictimPolicy = VictimPolicy::WearAware { margin: 16 };
+}
+
+impl fmt::Display for VictimPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            VictimPolicy::Greedy => f.write_str("greedy"),
+            VictimPolicy::WearAware { margin } => write!(f, "wear-aware:{margin}"),
+        }
+    }
+}
+
+impl FromStr for VictimPolicy {
+    type Err = BadSetting;
+
+    /// `greedy`, `wear-aware`, or `wear-aware:MARGIN`.
+    fn from_str(text: &str) -> Result<VictimPolicy, BadSetting> {
+        let margin = text.strip_prefix("wear-aware:").map(str::parse);
+        match (text, margin) {
+            ("greedy", _) => Ok(VictimPolicy::Greedy),
+            ("wear-aware", _) => Ok(VictimPolicy::WEAR_AWARE),
+            (_, Some(Ok(margin))) => Ok(VictimPolicy::WearAware { margin }),
+            _ => Err(BadSetting(format!(
+                "there is no victim policy `{text}`: use greedy, wear-aware, or wear-aware:MARGIN \
+                 with the erases above the mean at which a block is passed over"
+            ))),
+        }
+    }
+}
+
+impl VictimPolicy {
     /// The victim; none if no collection would gain a page.
     pub(super) fn choose(self, view: &View<'_>) -> Option<Pbn> {
         let mut gainful = view
@@ -170,6 +205,25 @@ mod tests {
             victims.insert(Pbn(block), live);
         }
         victims
+    }
+
+    #[test]
+    fn a_policy_is_what_its_name_says() {
+        for policy in [VictimPolicy::Greedy, VictimPolicy::WearAware { margin: 3 }] {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+        assert_eq!("wear-aware".parse(), Ok(VictimPolicy::WEAR_AWARE));
+        for text in [
+            "",
+            "greed",
+            "greedy:3",
+            "wear-aware:",
+            "wear-aware:-1",
+            "wear-aware:x",
+        ] {
+            let why = text.parse::<VictimPolicy>().unwrap_err().0;
+            assert!(why.contains(&format!("`{text}`: use greedy")), "{why}");
+        }
     }
 
     #[test]

@@ -328,7 +328,8 @@ impl Ftl {
     }
 
     /// Counts a page that is programmed at `done`. If it was the last of its block, programs the
-    /// summary, after a wait for all pages of the block: the summary speaks for them.
+    /// summary, after a wait for all pages of the block: the summary speaks for them. Where
+    /// summaries are late, the owner does that.
     #[inline]
     fn advance(
         &mut self,
@@ -347,34 +348,49 @@ impl Ftl {
             return Ok(());
         }
         let open = slot.take().expect("checked above");
-        let mut failed = false;
-        if self.config.summary_pages {
+        if !self.config.summary_pages {
+            self.close(open.block, false);
+        } else if self.format.late_summaries {
+            self.wait_for_summary(open.block, open.done, open.records);
+        } else {
             let now = self.sync(open.done, open.done)?;
-            let at = self.geometry.page(open.block, open.next);
-            let mut spare = [0xff; header::SIZE];
-            let seq = self.next_seq();
-            // The logical page of a summary is its block's wear, so that it survives a restart.
-            let wear = Lpn(self.erases[open.block.index()]);
-            Header {
-                kind: Kind::Summary,
-                lpn: wear,
-                seq,
-            }
-            .emit(&mut spare);
-            self.stats.add(Operation::Program, Cause::Mapping);
-            self.stats.summaries += 1;
-            match self.flash.program(now, at, &open.records, &spare) {
-                Ok(_) => {}
-                Err(FlashError::ProgramFailed { .. }) => failed = true,
-                Err(other) => return Err(other.into()),
-            }
+            self.program_summary(now, open.block, &open.records)?;
         }
-        self.close(open.block, failed);
         Ok(())
     }
 
+    /// Programs the summary of a block, whose pages are durable, and closes the block. Returns when
+    /// the summary is done, or nothing if its program failed.
+    pub(super) fn program_summary(
+        &mut self,
+        now: Nanos,
+        block: Pbn,
+        records: &[u8],
+    ) -> Result<Option<Nanos>, FtlError> {
+        let at = self.geometry.page(block, self.data_pages);
+        let mut spare = [0xff; header::SIZE];
+        let seq = self.next_seq();
+        // The logical page of a summary is its block's wear, so that it survives a restart.
+        let wear = Lpn(self.erases[block.index()]);
+        Header {
+            kind: Kind::Summary,
+            lpn: wear,
+            seq,
+        }
+        .emit(&mut spare);
+        self.stats.add(Operation::Program, Cause::Mapping);
+        self.stats.summaries += 1;
+        let done = match self.flash.program(now, at, records, &spare) {
+            Ok(done) => Some(done),
+            Err(FlashError::ProgramFailed { .. }) => None,
+            Err(other) => return Err(other.into()),
+        };
+        self.close(block, done.is_none());
+        Ok(done)
+    }
+
     /// Ends a block that is being written before it is full, so that it can be collected.
-    pub fn seal_block(&mut self, id: Pbn) {
+    pub fn end_block(&mut self, id: Pbn) {
         for open in self.heads.iter_mut().flat_map(|head| &mut head.open) {
             if open.as_ref().is_some_and(|open| open.block == id) {
                 *open = None;
@@ -455,6 +471,12 @@ impl Ftl {
     #[inline]
     pub(super) fn writable_blocks(&self) -> u32 {
         self.free.len() + self.zone_left()
+    }
+
+    /// Whether fewer blocks can be written than collection keeps: it has found none to take.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.writable_blocks() < self.gc_threshold_blocks
     }
 
     /// Blocks set aside and not yet opened.

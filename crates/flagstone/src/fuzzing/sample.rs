@@ -27,14 +27,16 @@ pub const TIMING: Timing = Timing {
 pub const DEVICE: Config = Config::small(40, Some(3));
 
 /// How the database above it is set up: so few frames that pages go out before they are committed.
-pub fn host() -> HostConfig {
-    HostConfig {
+pub fn host(stack: Stack) -> HostConfig {
+    let config = HostConfig {
         frames: 6,
         log_pages: 16,
-        log_buffer_bytes: 600,
-        checkpoint_every: 4,
         ..HostConfig::default()
-    }
+    };
+    config
+        .with("log_buffer_bytes", 600)
+        .with("checkpoint_every", 4)
+        .keep_those_of(stack)
 }
 
 /// The shape of the device.
@@ -104,7 +106,7 @@ pub fn contents(stack: Stack) -> Contents {
         stack,
         DEVICE,
         &options,
-        &host(),
+        &host(stack),
         Nanos::ZERO,
     );
     let mut host = opened.expect("the device is blank");
@@ -185,7 +187,7 @@ pub fn open(stack: Stack, contents: Contents) -> Result<Records, String> {
         stack,
         DEVICE,
         &options,
-        &host(),
+        &host(stack),
         Nanos::ZERO,
     );
     let mut host = opened.map_err(|error| error.to_string())?;

@@ -49,7 +49,7 @@ pub(super) enum Below {
         held: Option<(Lpn, Vec<u8>)>,
         in_doubt: bool,
         /// When all pages written so far are durable, and all flags set.
-        settled: Nanos,
+        safe_at: Nanos,
     },
 }
 
@@ -68,7 +68,7 @@ impl Below {
             device: Box::new(device),
             held: None,
             in_doubt: true,
-            settled: Nanos::ZERO,
+            safe_at: Nanos::ZERO,
         }
     }
 
@@ -134,7 +134,7 @@ impl Below {
             }
             (
                 Below::Records {
-                    device, settled, ..
+                    device, safe_at, ..
                 },
                 how,
             ) => {
@@ -143,7 +143,7 @@ impl Below {
                     As::In(_) | As::Apart => &[],
                 };
                 let done = device.write(now, at, image, pending)?;
-                *settled = done.max(*settled);
+                *safe_at = done.max(*safe_at);
                 Ok(Taken { next: now, done })
             }
         }
@@ -159,7 +159,7 @@ impl Below {
                 *tx = device.begin(written)?;
                 Ok(written)
             }
-            Below::Records { settled, .. } => Ok(now.max(*settled)),
+            Below::Records { safe_at, .. } => Ok(now.max(*safe_at)),
         }
     }
 
@@ -176,10 +176,10 @@ impl Below {
         match self {
             Below::Pages { device, .. } => device.commit(now, tx),
             Below::Records {
-                device, settled, ..
+                device, safe_at, ..
             } => {
                 let done = device.commit(now, tx)?;
-                *settled = done.max(*settled);
+                *safe_at = done.max(*safe_at);
                 Ok(Some(done))
             }
         }

@@ -1,10 +1,10 @@
 //! Settings of a host, and the names of the stacks.
 
-use super::{HostError, flag_ex, log, wal};
+use super::{HostError, flag_ex, force, log, wal};
 use crate::buffer::PolicyKind;
-use crate::commit::{Kind, RecordKind};
-use crate::settings::Settings;
-use crate::units::{Lpn, Nanos};
+use crate::commit::{Kind, RecordKind, RecordOptions};
+use crate::settings::{BadSetting, Setting, Settings, configurable};
+use crate::units::Lpn;
 use std::fmt;
 use std::str::FromStr;
 
@@ -27,6 +27,16 @@ impl Stack {
         let force = Kind::ALL.iter().map(|&kind| Stack::Force(kind));
         let others = [Stack::Wal, Stack::CfcEx, Stack::AfcEx];
         force.chain(others).collect()
+    }
+
+    /// Its recovery manager.
+    pub const fn manager(self) -> &'static ManagerInfo {
+        match self {
+            Stack::Force(_) => &force::INFO,
+            Stack::Wal => &wal::INFO,
+            Stack::CfcEx => &flag_ex::CFC_EX,
+            Stack::AfcEx => &flag_ex::AFC_EX,
+        }
     }
 
     /// The unit that the stack locks by default.
@@ -83,6 +93,20 @@ impl FromStr for Stack {
     }
 }
 
+/// A description of a recovery manager, in its own file.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct ManagerInfo {
+    /// The name in commands and results; `force` for all protocols below it.
+    pub name: &'static str,
+    /// Its settings.
+    pub settings: &'static [Setting],
+    /// Whether the settings have values that they can have.
+    pub(super) check: fn(&Settings) -> Result<(), BadSetting>,
+}
+
+configurable!(ManagerInfo);
+
 /// The unit that a lock covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Granularity {
@@ -102,22 +126,14 @@ pub struct HostConfig {
     pub policy: PolicyKind,
     /// Its settings.
     pub policy_settings: Settings,
+    /// Settings that the recovery manager declares ([`ManagerInfo::settings`]).
+    pub settings: Settings,
     /// The unit that is locked; nothing for the stack's default.
     pub granularity: Option<Granularity>,
     /// Whether a changed page is written at once, and not when it is evicted or committed.
     pub write_through: bool,
     /// Pages of the log, at the end of the device.
     pub log_pages: u32,
-    /// Bytes of the log that are kept in memory. No more than these wait to be written.
-    pub log_buffer_bytes: usize,
-    /// Log pages from one checkpoint to the next; 0 for a quarter of the log.
-    pub checkpoint_every: u32,
-    /// `wal`: how long a commit may wait for others, so that the log is forced once for several;
-    /// zero for no wait. A commit does not wait if no other transaction runs or a log page is
-    /// full.
-    pub group_wait: Nanos,
-    /// Transactions that may have pending records in a page at once (\[FlagCommit] §4.3).
-    pub max_c: u8,
     /// Force, with `steal`, above a protocol that takes each page once in a transaction: pages that
     /// stay in the pool until commit from the start. A page that is changed again after it was
     /// written out joins them.
@@ -171,13 +187,10 @@ impl Default for HostConfig {
             frames: 512,
             policy: PolicyKind::Lru,
             policy_settings: Settings::new(),
+            settings: Settings::new(),
             granularity: None,
             write_through: false,
             log_pages: 1024,
-            log_buffer_bytes: 64 << 10,
-            checkpoint_every: 0,
-            group_wait: Nanos::ZERO,
-            max_c: 3,
             kept: Vec::new(),
             steal: None,
             sabotage: None,
@@ -186,15 +199,38 @@ impl Default for HostConfig {
 }
 
 impl HostConfig {
+    /// With one more setting of the recovery manager.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl ToString) -> HostConfig {
+        self.settings.set(name, value);
+        self
+    }
+
+    /// Without the settings that the stack's recovery manager does not have.
+    #[must_use]
+    pub fn keep_those_of(mut self, stack: Stack) -> HostConfig {
+        self.settings = self.settings.keep_those_of(stack.manager());
+        self
+    }
+
     /// The least pages that the log of a stack takes; 0 for a stack that keeps none.
-    pub fn log_pages_min(&self, stack: Stack, page_bytes: usize) -> u32 {
-        match stack {
-            Stack::Force(_) => 0,
-            Stack::Wal => wal::log_pages_min(self, page_bytes),
-            Stack::CfcEx | Stack::AfcEx => {
-                flag_ex::log_pages_min(self.log_buffer_bytes as u64, page_bytes)
-            }
+    ///
+    /// # Errors
+    /// A setting that the stack does not have, or a value that it cannot have.
+    pub fn log_pages_min(&self, stack: Stack, page_bytes: usize) -> Result<u32, HostError> {
+        match (stack, stack.record_kind()) {
+            (_, Some(kind)) => Ok(flag_ex::log_pages_min(kind, &self.settings, page_bytes)?),
+            (Stack::Wal, _) => Ok(wal::log_pages_min(self, page_bytes)),
+            _ => Ok(0),
         }
+    }
+
+    /// How the device below `cfc-ex` or `afc-ex` is set up.
+    ///
+    /// # Errors
+    /// As [`HostConfig::log_pages_min`].
+    pub fn record_options(&self, kind: RecordKind) -> Result<RecordOptions, HostError> {
+        Ok(flag_ex::record_options(kind, &self.settings)?)
     }
 
     /// Checks the settings, as far as they do not depend on the device.
@@ -209,14 +245,8 @@ impl HostConfig {
         if let Err(error) = self.policy.start(2, &self.policy_settings) {
             return fail(error.to_string());
         }
-        if !(2..=8).contains(&self.max_c) {
-            return fail(format!("max_c is {}, it must be from 2 to 8", self.max_c));
-        }
-        if stack != Stack::Wal && self.group_wait > Nanos::ZERO {
-            return fail(format!(
-                "{stack} does not let commits wait for each other: leave `group_wait` out"
-            ));
-        }
+        self.settings.check(stack.manager())?;
+        (stack.manager().check)(&self.settings)?;
         let Stack::Force(kind) = stack else {
             if self.log_pages < log::PAGES_MIN {
                 return fail(format!(

@@ -184,9 +184,8 @@ impl Engine {
 
     /// Writes the log if its buffer is full. No caller waits for that.
     fn spill(&mut self, now: Nanos) -> Result<(), HostError> {
-        let buffer = self.memory.config.log_buffer_bytes as u64;
         if let Some(log) = self.manager.log_mut()
-            && log.unforced() >= buffer
+            && log.is_buffer_full()
         {
             let end = log.end();
             log.force(&mut self.device, now, end)?;
@@ -416,7 +415,7 @@ impl Engine {
     }
 
     fn checkpoint_if_due(&mut self, now: Nanos) -> Result<(), HostError> {
-        if let Some(older_than) = self.manager.checkpoint_due(&self.memory) {
+        if let Some(older_than) = self.manager.checkpoint_due() {
             self.checkpoint(now, older_than)?;
         }
         Ok(())

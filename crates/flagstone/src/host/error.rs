@@ -2,6 +2,7 @@
 
 use crate::commit::DeviceError;
 use crate::page::PageError;
+use crate::settings::BadSetting;
 use crate::units::{Lpn, TxId};
 use std::fmt;
 
@@ -104,6 +105,12 @@ impl fmt::Display for HostError {
 }
 
 impl std::error::Error for HostError {}
+
+impl From<BadSetting> for HostError {
+    fn from(error: BadSetting) -> Self {
+        HostError::Config(error.0)
+    }
+}
 
 impl From<DeviceError> for HostError {
     fn from(error: DeviceError) -> Self {

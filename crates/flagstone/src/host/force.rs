@@ -25,7 +25,7 @@
 //!                 on. As printed it would be written twice.
 
 use super::below::{As, Below};
-use super::config::HostConfig;
+use super::config::{HostConfig, ManagerInfo};
 use super::engine::PLACE;
 use super::frame::Frame;
 use super::locks::{LockTable, Mode};
@@ -38,6 +38,12 @@ use crate::ftl::Config;
 use crate::nand::Flash;
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
+
+pub(super) const INFO: ManagerInfo = ManagerInfo {
+    name: "force",
+    settings: &[],
+    check: |_| Ok(()),
+};
 
 /// Pages that are kept because they were changed again, at the most.
 const KEPT: usize = 1 << 16;

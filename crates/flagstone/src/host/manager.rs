@@ -69,15 +69,6 @@ impl Memory {
         let frames = self.pool.iter().map(|(at, frame)| (at, frame.changed));
         frames.filter(|&(_, since)| since != 0)
     }
-
-    /// Log bytes from one checkpoint to the next.
-    pub(super) fn checkpoint_bytes(&self) -> u64 {
-        let pages = match self.config.checkpoint_every {
-            0 => self.config.log_pages / 4,
-            pages => pages,
-        };
-        u64::from(pages.max(1)) * self.page_bytes as u64
-    }
 }
 
 /// A database whose device and log are open, and whose recovery comes next.
@@ -307,7 +298,7 @@ pub(super) trait Manager {
 
     /// Whether a checkpoint is due. If so, pages that have changed since the record returned may
     /// stay dirty.
-    fn checkpoint_due(&self, _memory: &Memory) -> Option<Lsn> {
+    fn checkpoint_due(&self) -> Option<Lsn> {
         None
     }
 

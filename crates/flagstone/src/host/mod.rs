@@ -71,7 +71,7 @@ mod tests;
 
 #[doc(hidden)]
 pub use config::Sabotage;
-pub use config::{Granularity, HostConfig, Stack};
+pub use config::{Granularity, HostConfig, ManagerInfo, Stack};
 pub use error::HostError;
 pub use locks::LockStats;
 pub use log::LogStats;

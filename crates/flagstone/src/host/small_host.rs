@@ -16,13 +16,14 @@ pub(super) const SLOTS: u16 = 6;
 const LOGICAL: u32 = 60;
 
 pub(super) fn config() -> HostConfig {
-    HostConfig {
+    let config = HostConfig {
         frames: 6,
         log_pages: 20,
-        log_buffer_bytes: 600,
-        checkpoint_every: 4,
         ..HostConfig::default()
-    }
+    };
+    config
+        .with("log_buffer_bytes", 600)
+        .with("checkpoint_every", 4)
 }
 
 /// A stream of numbers from one.
@@ -89,7 +90,7 @@ impl SmallHost {
         let power = PowerCut::new(chip(stack));
         let mut small = SmallHost {
             stack,
-            config,
+            config: config.keep_those_of(stack),
             options,
             flash: Shared::new(power),
             host: None,
@@ -288,17 +289,10 @@ pub(super) fn variants() -> Vec<(Stack, HostConfig)> {
         HostConfig {
             frames: 4,
             log_pages: 13,
-            checkpoint_every: 1,
-            ..config()
+            ..config().with("checkpoint_every", 1)
         },
     ));
-    all.push((
-        Stack::Wal,
-        HostConfig {
-            group_wait: Nanos::from_micros(700),
-            ..config()
-        },
-    ));
+    all.push((Stack::Wal, config().with("group_wait_us", 700)));
     let granularity = Some(Granularity::Page);
     all.push((
         Stack::Wal,

@@ -7,12 +7,11 @@ use super::{HostConfig, Stack, Step, Why};
 use crate::commit::{Kind, Options};
 use crate::ftl::{Cause, Operation};
 use crate::nand::Cut;
-use crate::units::Nanos;
 
 fn name(stack: Stack, config: &HostConfig, seed: u64) -> String {
     let (through, what) = (config.write_through, config.granularity);
-    let group = config.group_wait;
-    format!("{stack}, write-through {through}, locks {what:?}, group {group}, seed {seed}")
+    let set: Vec<_> = config.settings.given().collect();
+    format!("{stack}, write-through {through}, locks {what:?}, {set:?}, seed {seed}")
 }
 
 /// Clients that wait for each other, dead-lock and roll back see what they should; and it is there
@@ -107,14 +106,13 @@ fn mistakes_are_found() {
         ),
         (Stack::Force(Kind::Plain), None),
     ];
-    let mistakes = mistakes.map(|(stack, sabotage)| (stack, sabotage, Nanos::ZERO));
+    let mistakes = mistakes.map(|(stack, sabotage)| (stack, sabotage, 0));
     let early = Some(Sabotage::EarlyAcknowledgement);
-    let grouped = [(Stack::Wal, early, Nanos::from_micros(700))];
+    let grouped = [(Stack::Wal, early, 700)];
     for (stack, sabotage, group_wait) in mistakes.into_iter().chain(grouped) {
         let config = HostConfig {
             sabotage,
-            group_wait,
-            ..config()
+            ..config().with("group_wait_us", group_wait)
         };
         let found = (0..20).any(|seed| !cuts(stack, &config, seed..seed + 1, 3).is_empty());
         assert!(found, "{stack} with {sabotage:?} passes");

@@ -170,9 +170,9 @@ mod tests {
         let host = HostConfig {
             frames: 8,
             log_pages: 32,
-            log_buffer_bytes: 600,
             ..HostConfig::default()
         };
+        let host = host.with("log_buffer_bytes", 600).keep_those_of(stack);
         let options = Options::default();
         let flash = small::chip(Geometry {
             cell: Cell::Slc {
@@ -235,5 +235,65 @@ mod tests {
         let done = done.expect("written");
         let read = store.read(Nanos::ZERO, Lpn(0), &mut page).expect("read");
         assert_eq!((page[0], read >= done, done > Nanos::ZERO), (7, true, true));
+    }
+
+    /// The first byte of a page.
+    fn first(store: &mut HostStore, now: Nanos, at: u32) -> u8 {
+        let mut page = vec![9; store.page_bytes()];
+        store.read(now, Lpn(at), &mut page).expect("read");
+        page[0]
+    }
+
+    #[test]
+    fn a_transaction_of_pages_counts_as_a_whole_or_not_at_all() {
+        for stack in [Stack::Wal, Stack::AfcEx, Stack::Force(Kind::Bpcc)] {
+            let mut store = store(stack);
+            assert!(store.transactional() && store.pages() > 20);
+            let two = [(Lpn(2), &[1][..]), (Lpn(3), &[1])];
+            let now = store.write(Nanos::ZERO, &two).expect("written");
+            let now = store.begin(now).expect("begun");
+            let now = store.write(now, &[(Lpn(2), &[2])]).expect("written");
+            let now = store.trim(now, Lpn(3)).expect("trimmed");
+            let seen = (first(&mut store, now, 2), first(&mut store, now, 3));
+            assert_eq!(seen, (2, 0), "{stack}: it sees its own");
+            let now = store.abort(now).expect("rolled back");
+            let seen = (first(&mut store, now, 2), first(&mut store, now, 3));
+            assert_eq!(seen, (1, 1), "{stack}");
+            assert_eq!(store.abort(now).expect("nothing to do"), now);
+            assert!(store.commit(now).is_err(), "{stack}: none was begun");
+            let now = store.trim(now, Lpn(3)).expect("trimmed");
+            assert_eq!(
+                first(&mut store, now, 3),
+                0,
+                "{stack}: a trimmed page is zeros"
+            );
+            assert_eq!(store.verify(), Ok(()));
+            assert!(store.ftl().is_some());
+        }
+    }
+
+    /// A lone client waits for nobody. A transaction that needs more than there is gets an error
+    /// that says so, and the client can go on.
+    #[test]
+    fn a_transaction_that_is_too_large_is_to_start_again() {
+        let mut store = store(Stack::Force(Kind::Scc));
+        let now = store
+            .write(Nanos::ZERO, &[(Lpn(0), &[1])])
+            .expect("written");
+        // Pages of a transaction stay in their frames, of which there are eight.
+        let data = [7];
+        let pages: Vec<(Lpn, &[u8])> = (0..9).map(|at| (Lpn(at), &data[..])).collect();
+        let refused = store.write(now, &pages).unwrap_err();
+        let says = |error: &StoreError| error.to_string().contains("more frames or log pages");
+        assert!(says(&refused), "{refused}");
+        assert_eq!(first(&mut store, now, 0), 1, "it was rolled back");
+        let now = store.begin(store.free_at).expect("begun");
+        let refused = store.write(now, &pages).unwrap_err();
+        assert!(says(&refused), "{refused}");
+        let now = store.abort(now).expect("rolled back");
+        let now = store
+            .write(now, &pages[..8])
+            .expect("as many as there are frames");
+        assert_eq!(first(&mut store, now, 0), 7);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Info;
 use crate::buffer::PolicyKind;
-use crate::settings::{BadSetting, Configurable, Setting, Settings};
+use crate::settings::{BadSetting, Setting, Settings, configurable};
 
 /// Settings that every index has.
 pub const COMMON: &[Setting] = &[
@@ -23,15 +23,7 @@ pub const COMMON: &[Setting] = &[
     },
 ];
 
-impl Configurable for Info {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn settings(&self) -> impl Iterator<Item = &'static Setting> {
-        COMMON.iter().chain(self.settings)
-    }
-}
+configurable!(Info, COMMON);
 
 impl Settings {
     /// Bytes of memory.

@@ -5,6 +5,9 @@ use super::Args;
 use crate::commands::Failure;
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
+use flagstone::settings::Settings;
+use flagstone_lab::closed::Closed;
+use flagstone_lab::replay::Setup;
 
 /// What does not go together whatever is compared.
 pub(super) fn options(args: &Args) -> Result<(), Failure> {
@@ -13,7 +16,6 @@ pub(super) fn options(args: &Args) -> Result<(), Failure> {
         ("--frames", host.frames.is_some()),
         ("--policy", host.policy.is_some()),
         ("--log-pages", host.log_pages.is_some()),
-        ("--group-wait", host.group_wait.is_some()),
         ("--warm-up", host.warm_up.is_some()),
     ];
     if host.stack.is_none() {
@@ -76,13 +78,32 @@ pub(super) fn protocols(args: &Args, kinds: &[Kind]) -> Result<(), Failure> {
     refuse(&[("--as-published", args.as_published)], ONE_FORM)
 }
 
+/// Refuses values that a protocol's settings cannot have. What the protocol refuses by its defaults
+/// as well is left to the run, which leaves the protocol out.
+pub(super) fn values(setup: &Setup) -> Result<(), Failure> {
+    let mut defaults = setup.clone();
+    defaults.options.settings = Settings::new();
+    if setup.options == defaults.options || defaults.starts().is_err() {
+        return Ok(());
+    }
+    let starts = setup.starts();
+    starts.map_err(|error| Failure::Usage(format!("--set: {error}")))
+}
+
+/// The same of settings of a recovery manager and of an eviction policy.
+pub(super) fn host_values(setup: &Closed) -> Result<(), Failure> {
+    let mut defaults = setup.host.clone();
+    defaults.settings = Settings::new();
+    defaults.policy_settings = Settings::new();
+    match (defaults.check(setup.stack), setup.host.check(setup.stack)) {
+        (Ok(()), Err(error)) => Err(Failure::Usage(format!("--set: {error}"))),
+        _ => Ok(()),
+    }
+}
+
 /// What does nothing with these stacks.
 pub(super) fn stacks(args: &Args, stacks: &[Stack]) -> Result<(), Failure> {
     let host = &args.host;
-    if !stacks.contains(&Stack::Wal) {
-        let why = "is of `wal`, which --stack does not name: leave it out";
-        refuse(&[("--group-wait", host.group_wait.is_some())], why)?;
-    }
     let forms = |stack: &Stack| match stack {
         Stack::Force(kind) => kind.info().as_published,
         Stack::Wal | Stack::CfcEx | Stack::AfcEx => false,

@@ -4,6 +4,7 @@ use super::report::{Outcome, Printed, Refusal, report, run_all};
 use super::standing::{Figure, Measured};
 use super::table::{Cell, Column, hundredths, millis, tenths, whole};
 use super::{Args, Failure, Input, Seeds, checks, device_of, elsewhere, input_of, least_of};
+use crate::commands::settings::{Given, Owner, once_each};
 use crate::commands::stacks_of;
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{DeviceError, Options};
@@ -35,17 +36,13 @@ pub(super) struct HostArgs {
     /// Pages of the log, of stacks that have one [default: 1024].
     #[arg(long)]
     pub log_pages: Option<u32>,
-    /// `wal`: microseconds that a commit may wait for others, so that the log is forced once for
-    /// several. It waits only where others run and no log page is full [default: 0].
-    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
-    pub group_wait: Option<u64>,
     /// Transactions that run before anything is counted [default: 0].
     #[arg(long)]
     pub warm_up: Option<u64>,
 }
 
 impl HostArgs {
-    fn config(&self, stack: Stack) -> HostConfig {
+    fn config(&self, set: &Given, stack: Stack) -> HostConfig {
         let mut config = HostConfig::default();
         let policy = self.policy.as_ref().map(|name| {
             let mut all = PolicyKind::ALL.iter();
@@ -55,10 +52,8 @@ impl HostArgs {
         config.frames = self.frames.map_or(config.frames, |frames| frames as usize);
         config.policy = policy.unwrap_or(config.policy);
         config.log_pages = self.log_pages.unwrap_or(config.log_pages);
-        config.group_wait = match stack {
-            Stack::Wal => Nanos::from_micros(self.group_wait.unwrap_or(0)),
-            _ => Nanos::ZERO,
-        };
+        config.settings = set.of(stack.manager());
+        config.policy_settings = set.of(config.policy.info());
         config
     }
 }
@@ -72,13 +67,26 @@ enum Kept {
 pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     let stacks = stacks_of(list)?;
     checks::stacks(args, &stacks)?;
+    let set = Given::parse(&args.set)?;
+    let policy = args.host.config(&set, stacks[0]).policy;
+    let parts = stacks.iter().flat_map(|stack| {
+        let below = matches!(stack, Stack::Force(_)).then(|| Owner::of(stack.below().info()));
+        [Owner::of(stack.manager())].into_iter().chain(below)
+    });
+    let run = once_each(parts.chain([Owner::of(policy.info())]));
+    set.check(&run, &Owner::of_stacks())?;
     let device = device_of(args)?;
     let page_bytes = device.geometry.page_bytes;
     let seeds = Seeds::of(args);
     let capacity = |stack: &Stack, device: &DeviceSpec| {
-        let setup = closed(args, device, *stack, seeds.first, "");
+        let setup = closed(args, &set, device, *stack, seeds.first, "");
         setup.capacity()
     };
+    for &stack in &stacks {
+        let setup = closed(args, &set, &device, stack, seeds.first, "");
+        checks::host_values(&setup)?;
+        checks::values(&setup.setup())?;
+    }
     let smallest = || {
         least_of(stacks.iter().map(|stack| {
             let elsewhere = || elsewhere(args, &device, |other| capacity(stack, other).is_ok());
@@ -91,7 +99,7 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
         input @ Input::Workloads(_) => Kept::Scripts(input),
     };
     let outcomes = run_all(&stacks, seeds, |&stack, nth| {
-        let setup = closed(args, &device, stack, seeds.nth(nth), &source.name);
+        let setup = closed(args, &set, &device, stack, seeds.nth(nth), &source.name);
         match &kept {
             Kept::Trace(recording) => {
                 let mut played: Recorded = recording.source();
@@ -114,10 +122,13 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     let about = |record: &ClosedRecord| {
         let logs = stacks.iter().any(|stack| !matches!(stack, Stack::Force(_)));
         let log = match logs {
-            true => format!(", {} log pages", args.host.config(Stack::Wal).log_pages),
+            true => format!(
+                ", {} log pages",
+                args.host.config(&set, Stack::Wal).log_pages
+            ),
             false => String::new(),
         };
-        vec![
+        let mut lines = vec![
             format!(
                 "{}: {} committed and {} rolled back transactions, {}",
                 source.name,
@@ -127,7 +138,9 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
             ),
             super::about(&device, record.fill),
             format!("database: {} frames, {}{log}", record.frames, record.policy),
-        ]
+        ];
+        lines.extend(set.about(&run));
+        lines
     };
     let printed = Printed {
         columns: COLUMNS,
@@ -138,14 +151,24 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     report(args, &device, outcomes, &printed, "stack", suits)
 }
 
-fn closed(args: &Args, device: &DeviceSpec, stack: Stack, seed: u64, workload: &str) -> Closed {
+fn closed(
+    args: &Args,
+    set: &Given,
+    device: &DeviceSpec,
+    stack: Stack,
+    seed: u64,
+    workload: &str,
+) -> Closed {
     let mut options = Options::default();
     options.as_published = args.as_published;
+    if let Stack::Force(kind) = stack {
+        options.settings = set.of(kind.info());
+    }
     Closed {
         stack,
         options,
         device: device.clone(),
-        host: args.host.config(stack),
+        host: args.host.config(set, stack),
         plan: Plan {
             clients: args.clients.unwrap_or(super::CLIENTS),
             speedup: args.speedup,

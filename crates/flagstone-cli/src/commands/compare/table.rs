@@ -230,6 +230,7 @@ pub(super) fn csv<R: Serialize>(records: &[&R], structures: &[&str]) -> Vec<Stri
             for name in structures {
                 taken.entry(*name).or_insert(Value::Null);
             }
+            value["settings"] = joined(&value["settings"]).into();
             let mut fields = Vec::new();
             flatten("", &value, &mut fields);
             fields.sort();
@@ -246,6 +247,13 @@ pub(super) fn csv<R: Serialize>(records: &[&R], structures: &[&str]) -> Vec<Stri
         .collect();
     lines.extend(flat.iter().map(|fields| line(fields, |(_, value)| value)));
     lines
+}
+
+/// Settings in one field, so that there are as many columns whatever was set.
+fn joined(settings: &Value) -> String {
+    let each = settings.as_object().into_iter().flatten();
+    let each = each.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
+    each.collect::<Vec<_>>().join(" ")
 }
 
 fn flatten(prefix: &str, value: &Value, fields: &mut Vec<(String, String)>) {

@@ -1,14 +1,14 @@
 //! The engine that drives clients over a database: settings, and what is measured.
 
 use super::replay::{by_name, device_of};
-use super::{Library, Outcome, RunError};
+use super::{Library, Outcome, RunError, named};
 use crate::closed::{Closed, ClosedRecord, Past, Plan, Span};
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Sizes};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::Options;
 use flagstone::host::{Granularity, HostConfig, Stack};
-use flagstone::settings::Settings;
+use flagstone::settings::Configurable;
 use flagstone::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,7 +16,6 @@ use toml::Table;
 
 /// Settings of a closed loop, with the keys of an experiment file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ClosedRun {
     /// The stack, as commands name it.
     stack: String,
@@ -53,21 +52,9 @@ pub struct ClosedRun {
     /// Whether pages of live transactions are written out, also where the protocol takes each once.
     #[serde(default)]
     steal: Option<bool>,
-    /// Whether the block-based flag technique is used, where there is one.
-    #[serde(default = "yes")]
-    block_flags: bool,
-    /// Transactions that may have pending records in a page.
-    #[serde(default = "three")]
-    max_c: u8,
     /// Pages of the log.
     #[serde(default = "log_pages")]
     log_pages: u32,
-    /// WAL: microseconds that a commit may wait for others.
-    #[serde(default)]
-    group_wait_us: u64,
-    /// G-MixSL: transactions of a group; 0 for as many as fill a log page.
-    #[serde(default)]
-    group: u32,
     /// Mean back-off of a transaction that starts again, milliseconds.
     back_off_ms: f64,
     /// Share of transactions that are rolled back.
@@ -86,6 +73,9 @@ pub struct ClosedRun {
     /// Seed of everything.
     #[serde(default = "one_seed")]
     seed: u64,
+    /// Settings of the recovery manager, of the protocol below it and of the policy, by name.
+    #[serde(flatten)]
+    named: Table,
 }
 
 fn hundred() -> u32 {
@@ -108,14 +98,6 @@ fn lru() -> String {
     "lru".into()
 }
 
-fn yes() -> bool {
-    true
-}
-
-fn three() -> u8 {
-    3
-}
-
 fn log_pages() -> u32 {
     1024
 }
@@ -125,7 +107,7 @@ fn one_seed() -> u64 {
 }
 
 impl ClosedRun {
-    pub(super) const KEYS: [&str; 26] = [
+    pub(super) const KEYS: [&str; 22] = [
         "stack",
         "device",
         "clients",
@@ -139,11 +121,7 @@ impl ClosedRun {
         "frames",
         "policy",
         "steal",
-        "block_flags",
-        "max_c",
         "log_pages",
-        "group_wait_us",
-        "group",
         "back_off_ms",
         "abort_ratio",
         "fill",
@@ -161,12 +139,12 @@ impl ClosedRun {
         run.sizes()?;
         // What a stack does not look at makes no difference between runs.
         if matches!(setup.stack, Stack::Force(_)) {
-            (run.max_c, run.log_pages) = (three(), log_pages());
+            run.log_pages = log_pages();
         }
-        match setup.stack {
-            Stack::Wal => run.max_c = three(),
-            _ => run.group_wait_us = 0,
-        }
+        let (manager, below) = (setup.stack.manager(), setup.stack.below().info());
+        let policy = setup.host.policy.info();
+        run.named
+            .retain(|name, _| manager.has(name) || below.has(name) || policy.has(name));
         Ok(run)
     }
 
@@ -205,24 +183,15 @@ impl ClosedRun {
         host.frames = self.frames as usize;
         host.policy = by_name("policy", &self.policy, &policies)?;
         host.log_pages = self.log_pages;
-        host.max_c = self.max_c;
         host.steal = self.steal;
         host.granularity = by_name("locks", &self.locks, &locks)?;
-        host.group_wait = Nanos::from_micros(match stack {
-            Stack::Wal => self.group_wait_us,
-            _ => 0,
-        });
+        let named = named::settings(&self.named)?;
+        host.settings = named.clone().keep_those_of(stack.manager());
+        host.policy_settings = named.clone().keep_those_of(host.policy.info());
         host.check(stack)
             .map_err(|error| RunError::of("stack", error.to_string()))?;
-        let group = match self.group {
-            0 => "page-full".to_string(),
-            count => count.to_string(),
-        };
-        let settings = Settings::new()
-            .with("block_flags", self.block_flags)
-            .with("group", group);
         let mut options = Options::default();
-        options.settings = settings.keep_those_of(stack.below().info());
+        options.settings = named.keep_those_of(stack.below().info());
         Ok(Closed {
             stack,
             options,

@@ -1,11 +1,11 @@
 //! The engine that puts workloads of keys on indexes: settings, and what is measured.
 
 use super::replay::{by_name, device_of};
-use super::{Outcome, RunError};
+use super::{Outcome, RunError, named};
 use crate::indexing::{
     Bench, BenchError, BenchOptions, IndexRecord, KeyKind, LoadOrder, Place, Plan, Window,
 };
-use flagstone::commit::Kind;
+use flagstone::commit::{Kind, Options};
 use flagstone::index::{IndexKind, Settings};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -185,6 +185,7 @@ impl IndexRun {
                 Place::Sim {
                     device: Box::new(device_of(&self.device)?),
                     protocol: by_name("protocol", &self.protocol, &kinds)?,
+                    options: Options::default(),
                 }
             }
             other => {
@@ -229,16 +230,7 @@ impl IndexRun {
 
 /// An index's settings from a table.
 fn settings(index: IndexKind, table: &Table) -> Result<Settings, RunError> {
-    let mut settings = Settings::new();
-    for (name, value) in table {
-        match value {
-            Value::String(text) => settings.set(name, text),
-            Value::Integer(number) => settings.set(name, number),
-            Value::Float(number) => settings.set(name, number),
-            Value::Boolean(flag) => settings.set(name, flag),
-            _ => return Err(RunError::of(name, format!("set.{name} is no plain value"))),
-        }
-    }
+    let settings = named::settings(table)?;
     let checked = settings.check(index.info());
     checked.map_err(|error| RunError::parsing(&error.to_string()))?;
     Ok(settings)

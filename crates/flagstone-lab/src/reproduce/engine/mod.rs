@@ -5,6 +5,7 @@
 mod closed;
 mod formula;
 mod index;
+mod named;
 mod replay;
 
 pub use closed::ClosedRun;
@@ -116,11 +117,11 @@ impl Settings {
         let engine = self.0.remove("engine");
         match engine.as_ref().and_then(Value::as_str) {
             Some("replay") => {
-                self.known(&ReplayRun::KEYS)?;
+                self.known(&[&ReplayRun::KEYS[..], &named::names()].concat())?;
                 ReplayRun::parse(self.0).map(Box::new).map(Run::Replay)
             }
             Some("closed") => {
-                self.known(&ClosedRun::KEYS)?;
+                self.known(&[&ClosedRun::KEYS[..], &named::names()].concat())?;
                 ClosedRun::parse(self.0).map(Box::new).map(Run::Closed)
             }
             Some("index") => {

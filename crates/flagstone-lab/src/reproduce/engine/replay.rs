@@ -1,11 +1,11 @@
 //! The engine that plays recorded transactions on a device: settings, and what is measured.
 
-use super::{Library, Outcome, RunError};
+use super::{Library, Outcome, RunError, named};
 use crate::device::DeviceSpec;
 use crate::nearest::no_such;
 use crate::replay::{ReplayError, ReplayRecord, Setup, Source};
 use flagstone::commit::{Device, Isolation, Kind, Options};
-use flagstone::settings::{Configurable, Settings};
+use flagstone::settings::Configurable;
 use flagstone::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -15,7 +15,6 @@ use toml::Table;
 
 /// Settings of a replay, with the keys of an experiment file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ReplayRun {
     /// The protocol, by its name.
     protocol: String,
@@ -42,15 +41,12 @@ pub struct ReplayRun {
     fill: f64,
     /// Whether they are then overwritten at random until the collector works all the time.
     overwrite: bool,
-    /// LightTx, MHL-D: blocks that a zone slide sets aside; 0 takes the default.
-    #[serde(default)]
-    zone_blocks: u32,
-    /// MHL-D, MHL-M: log heads; 0 takes one a package.
-    #[serde(default)]
-    log_heads: u32,
     /// Seed of the fill and of the aborts.
     #[serde(default = "one_seed")]
     seed: u64,
+    /// Settings of the protocol, by name.
+    #[serde(flatten)]
+    named: Table,
 }
 
 fn one() -> u32 {
@@ -79,7 +75,7 @@ pub(super) fn device_of(table: &Table) -> Result<DeviceSpec, RunError> {
 }
 
 impl ReplayRun {
-    pub(super) const KEYS: [&str; 14] = [
+    pub(super) const KEYS: [&str; 12] = [
         "protocol",
         "device",
         "trace",
@@ -91,8 +87,6 @@ impl ReplayRun {
         "recorded_aborts",
         "fill",
         "overwrite",
-        "zone_blocks",
-        "log_heads",
         "seed",
     ];
 
@@ -101,13 +95,8 @@ impl ReplayRun {
         let mut run = parsed.map_err(|error| RunError::parsing(error.message()))?;
         run.setup()?;
         // What a protocol does not look at makes no difference between runs.
-        let kind = run.kind()?;
-        if !kind.info().has("zone_blocks") {
-            run.zone_blocks = 0;
-        }
-        if !kind.info().has("log_heads") {
-            run.log_heads = 0;
-        }
+        let info = run.kind()?.info();
+        run.named.retain(|name, _| info.has(name));
         Ok(run)
     }
 
@@ -141,11 +130,8 @@ impl ReplayRun {
             return Err(RunError::of("speedup", "speedup must be above 0"));
         }
         let kind = self.kind()?;
-        let settings = Settings::new()
-            .with("zone_blocks", self.zone_blocks)
-            .with("log_heads", self.log_heads);
         let mut options = Options::default();
-        options.settings = settings.keep_those_of(kind.info());
+        options.settings = named::settings(&self.named)?.keep_those_of(kind.info());
         Ok(Setup {
             kind,
             options,

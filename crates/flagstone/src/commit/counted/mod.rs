@@ -1,26 +1,24 @@
-//! The engine of LightTx and MHL-D: transactions that count their pages, on zones.
+//! The engine of LightTx and MHL-D. Transactions count their pages, and write them to zones.
 //!
 //! ```text
 //!   page of T5   | T5 | 0 | 0 |     another | T5 | 0 | 0 |     the last | T5 | 3 | ver 17 |
 //! ```
 //!
-//! The last page of a transaction is held back until its commit and says how many pages there are:
-//! the transaction has committed once so many are on flash, wherever and in whatever order they got
-//! there. A page of no transaction, which is what the collector copies, counts by itself.
+//! The engine holds the last page of a transaction back until the commit. This page has the number
+//! of pages of the transaction. The transaction has committed once so many of its pages are on
+//! flash, in any place and in any order. A page of no transaction counts by itself: the collector
+//! writes its copies so.
 //!
-//! The protocols differ in where the pages of a transaction go: [`Rule`].
+//! The protocols differ in the place of a transaction's pages: [`Rule`].
 
 pub(super) mod lighttx;
 pub(super) mod mhl_d;
 mod recovery;
 pub(super) mod zones;
 
-use super::active::{TxTable, Writes};
+use super::active::{HeldBack, TxTable, Writes};
 use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write};
-use crate::ftl::{
-    Cause, Fate, Format, Ftl, FtlError, Header, Kind as PageKind, Mounted, Owner, Slot, Stream,
-    Written,
-};
+use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::layout;
 use crate::layout::put;
 use crate::settings::Setting;
@@ -86,8 +84,7 @@ struct Active {
     programs: Vec<Pbn>,
     /// How many blocks were full when the first of them was written.
     since: u64,
-    held: Option<(Lpn, PageKind, Cause)>,
-    held_bytes: Vec<u8>,
+    held: HeldBack,
     /// The head that it is bound to, where there are any.
     head: Option<u32>,
 }
@@ -162,7 +159,7 @@ impl<R: Rule> Counted<R> {
     fn reuse(&mut self, mut active: Box<Active>) {
         active.writes.clear();
         active.programs.clear();
-        active.held = None;
+        active.held.clear();
         self.active.reuse(active);
     }
 
@@ -228,25 +225,20 @@ impl<R: Rule> Protocol for Counted<R> {
         tx: TxId,
         write: Write<'_>,
     ) -> Result<Taken, FtlError> {
-        let Write { at, content, cause } = write;
         let active = self.active.open(tx);
         let plane = self.rule.plane(ftl, active.head);
         let mut taken = Taken::at(now);
         if active.held.is_some() {
             taken.done = program(ftl, now, (tx, active), plane, (0, 0), &mut self.zones)?;
         }
-        active.held = Some((at, content.kind(), cause));
-        active.held_bytes.clear();
-        active.held_bytes.extend_from_slice(content.bytes());
+        active.held.hold(write);
         Ok(taken)
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
         if let Some(active) = tx.and_then(|tx| self.active.get(tx)) {
-            match active.held {
-                Some((held, PageKind::Trim, _)) if held == at => return Found::Nothing,
-                Some((held, ..)) if held == at => return Found::Held(&active.held_bytes),
-                _ => {}
+            if let Some(held) = active.held.find(at) {
+                return held;
             }
             if let Some(slot) = active.writes.get(at) {
                 return slot.into();
@@ -261,14 +253,15 @@ impl<R: Rule> Protocol for Counted<R> {
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
         let head = self.head(tx);
         let plane = self.rule.plane(ftl, head);
-        self.rule.end(head);
-        let Some(mut active) = self.active.take(tx) else {
-            return Ok(Some(now));
-        };
         let mut done = now;
-        if active.held.is_some() {
+        // The transaction stays what it is if the device is full.
+        if let Some(active) = self
+            .active
+            .get_mut(tx)
+            .filter(|active| active.held.is_some())
+        {
             let last = (active.programs.len() as u32 + 1, self.zones.next_version());
-            program(ftl, now, (tx, &mut active), plane, last, &mut self.zones)?;
+            program(ftl, now, (tx, active), plane, last, &mut self.zones)?;
             done = ftl.sync(now, active.writes.done)?;
             self.zones.committed(done);
             active.writes.publish(ftl);
@@ -278,7 +271,10 @@ impl<R: Rule> Protocol for Counted<R> {
                 }
             }
         }
-        self.reuse(active);
+        self.rule.end(head);
+        if let Some(active) = self.active.take(tx) {
+            self.reuse(active);
+        }
         Ok(Some(done))
     }
 
@@ -294,7 +290,7 @@ impl<R: Rule> Protocol for Counted<R> {
     fn memory(&self) -> Vec<(&'static str, u64)> {
         let of = |active: &Active| {
             let programs = (active.programs.len() * size_of::<Pbn>()) as u64;
-            active.writes.memory() + programs + active.held_bytes.capacity() as u64
+            active.writes.memory() + programs + active.held.memory()
         };
         let mut all = vec![
             ("active_tx_table", self.active.memory(of)),
@@ -332,7 +328,7 @@ fn program(
     (count, version): (u32, u64),
     zones: &mut Zones,
 ) -> Result<Nanos, FtlError> {
-    let (at, kind, cause) = active.held.take().expect("a page is held back");
+    let (at, kind, cause, bytes) = active.held.get();
     let id = narrow(tx.0);
     let mut tail = [0; count_record::SIZE];
     put(&mut tail, count_record::TXID, id.into());
@@ -342,7 +338,8 @@ fn program(
     }
     let to = (Stream::Host, plane);
     let page = (kind, at, None);
-    let to = ftl.append(now, to, page, &tail, &active.held_bytes, cause)?;
+    let to = ftl.append(now, to, page, &tail, bytes, cause)?;
+    active.held.clear();
     if active.programs.is_empty() {
         active.since = zones.filled();
     }

@@ -12,7 +12,7 @@ struct Gate {
     waited: bool,
 }
 
-/// Instants before which a page's next version is not programmed, because that would settle what an
+/// Instants before which a page's next version is not programmed, because that would decide what an
 /// older version or a link to one means while a power cut can still undo it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gates {

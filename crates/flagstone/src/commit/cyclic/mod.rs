@@ -1,22 +1,24 @@
-//! The engine of the cyclic protocols, SCC and BPCC: versions that name each other, the pages of
-//! live transactions, what a page's next version has to wait for, and what an uncommitted version
-//! on flash leads to.
+//! The engine of the cyclic protocols, SCC and BPCC. It keeps the links of versions to each other,
+//! the pages of live transactions, what the next version of a page has to wait for, and what an
+//! uncommitted version on flash leads to.
 //!
-//! Both protocols write the pages of a transaction as a ring. The newest page is kept back until
-//! the next one tells which version it is; at commit the page kept back names the first one and
-//! closes the ring:
+//! Both protocols write the pages of a transaction as a ring. The engine keeps the newest page back
+//! until the next write says which version that page links to. At commit the page that is kept back
+//! links to the first page, which closes the ring:
 //!
 //! ```text
 //!   write A      write B             write C             commit
 //!   keep A5      A5 -> B8 | keep B8  B8 -> C2 | keep C2  C2 -> A5
 //! ```
 //!
-//! A link names a version, not a place, so relocation leaves links alone. The programs of a ring
-//! need no order: while any of them is missing, the link to it points beyond the newest version of
-//! its page, and that page gets no other version before the transaction has ended.
+//! A link names a version and not a place, so a relocation changes no link. The programs of a ring
+//! need no order. While one of them is missing, the link to it names a version above the newest
+//! version of its page on flash. That page gets no other version before the transaction has ended.
 //!
-//! The protocols differ in what they do about a *leftover*, which is an uncommitted version that is
-//! still on flash: [`Rule`].
+//! A *leftover* is an uncommitted version that is still on flash. What a protocol does about
+//! leftovers is its [`Rule`].
+//!
+//! Codes       D1, D2 of [`scc`] and [`bpcc`]
 
 #[cfg(test)]
 mod bench;
@@ -81,11 +83,11 @@ trait Rule: Default + Clone + 'static {
     const MORE: usize = 0;
 
     /// The number of a page's next version, which a transaction is about to write.
-    fn next_number(&mut self, pages: &Pages<Self::Leftover>, page: Lpn) -> u32;
+    fn next_number(&mut self, tables: &Tables<Self::Leftover>, page: Lpn) -> u32;
 
     /// A version is about to be programmed: what its tail says beyond the link.
-    fn emit(&mut self, pages: &Pages<Self::Leftover>, version: Version, more: &mut [u8]) {
-        let _ = (pages, version, more);
+    fn emit(&mut self, tables: &Tables<Self::Leftover>, version: Version, more: &mut [u8]) {
+        let _ = (tables, version, more);
     }
 
     /// A version was programmed.
@@ -96,18 +98,18 @@ trait Rule: Default + Clone + 'static {
     /// The committed version of a page, which lies at `old`, gives way at `done`.
     fn superseded(
         &mut self,
-        pages: &mut Pages<Self::Leftover>,
+        tables: &mut Tables<Self::Leftover>,
         ftl: &mut Ftl,
         (page, old): (Lpn, Ppn),
         done: Nanos,
     ) {
-        let _ = (pages, page, done);
+        let _ = (tables, page, done);
         ftl.kill(old);
     }
 
     /// A version is the committed one of its page from now on.
-    fn committed(&mut self, pages: &mut Pages<Self::Leftover>, version: Version) {
-        let _ = (pages, version);
+    fn committed(&mut self, tables: &mut Tables<Self::Leftover>, version: Version) {
+        let _ = (tables, version);
     }
 
     /// What is left of a version of an aborted transaction.
@@ -119,7 +121,7 @@ trait Rule: Default + Clone + 'static {
     /// A leftover is gone; its erase is the last one that was issued.
     fn erased(
         &mut self,
-        pages: &mut Pages<Self::Leftover>,
+        tables: &mut Tables<Self::Leftover>,
         ftl: &mut Ftl,
         leftover: Self::Leftover,
     );
@@ -128,11 +130,11 @@ trait Rule: Default + Clone + 'static {
     /// programmed.
     fn in_the_way(
         &self,
-        pages: &Pages<Self::Leftover>,
+        tables: &Tables<Self::Leftover>,
         ftl: &mut Ftl,
         page: Lpn,
     ) -> Result<Option<Way>, FtlError> {
-        let _ = (pages, ftl, page);
+        let _ = (tables, ftl, page);
         Ok(None)
     }
 
@@ -150,7 +152,7 @@ trait Rule: Default + Clone + 'static {
     /// Recovery: keeps what is left of versions that do not count.
     fn take_stock(
         &mut self,
-        pages: &mut Pages<Self::Leftover>,
+        tables: &mut Tables<Self::Leftover>,
         ftl: &mut Ftl,
         found: &Self::Versions,
         is_committed: &[bool],
@@ -162,12 +164,12 @@ trait Rule: Default + Clone + 'static {
     }
 
     /// Checks the invariants.
-    fn check(&self, pages: &Pages<Self::Leftover>, ftl: &Ftl) -> Result<(), String>;
+    fn check(&self, tables: &Tables<Self::Leftover>, ftl: &Ftl) -> Result<(), String>;
 }
 
 /// What both protocols know of the pages.
 #[derive(Debug, Clone)]
-struct Pages<L> {
+struct Tables<L> {
     /// Number of each page's last committed version.
     committed: Numbers,
     rings: Rings,
@@ -182,9 +184,9 @@ struct Pages<L> {
     as_published: bool,
 }
 
-impl<L> Pages<L> {
-    fn new(committed: Numbers, as_published: bool) -> Pages<L> {
-        Pages {
+impl<L> Tables<L> {
+    fn new(committed: Numbers, as_published: bool) -> Tables<L> {
+        Tables {
             committed,
             rings: Rings::default(),
             leftovers: BTreeMap::new(),
@@ -241,7 +243,7 @@ impl<L> Pages<L> {
 /// A protocol of the family.
 #[derive(Clone)]
 struct Cyclic<R: Rule> {
-    pages: Pages<R::Leftover>,
+    tables: Tables<R::Leftover>,
     rule: R,
 }
 
@@ -255,19 +257,19 @@ impl<R: Rule> Cyclic<R> {
         (version, next): (Version, Version),
         held: &Held,
     ) -> Result<Taken, FtlError> {
-        let now = self.pages.gates.pass(ftl, now, version.page)?;
+        let now = self.tables.gates.pass(ftl, now, version.page)?;
         let mut bytes = [0; TAIL_MAX];
         put(&mut bytes, link::NUMBER, version.number.into());
         put(&mut bytes, link::NEXT_PAGE, next.page.0.into());
         put(&mut bytes, link::NEXT_NUMBER, next.number.into());
         self.rule
-            .emit(&self.pages, version, &mut bytes[link::SIZE..]);
+            .emit(&self.tables, version, &mut bytes[link::SIZE..]);
         let tail = &bytes[..link::SIZE + R::MORE];
         let page = (held.kind, version.page, None);
         let stream = (Stream::Host, None);
         let to = ftl.append(now, stream, page, tail, &held.data, held.cause)?;
         self.rule.programmed(version);
-        self.pages.rings.wrote(tx, version, next, held, to);
+        self.tables.rings.wrote(tx, version, next, held, to);
         let (next, done) = (now, to.done);
         Ok(Taken { next, done })
     }
@@ -285,8 +287,8 @@ impl<R: Rule> Protocol for Cyclic<R> {
         tx: TxId,
         _: u32,
     ) -> Result<Option<Way>, FtlError> {
-        match self.pages.rings.held(tx) {
-            Some(held) => self.rule.in_the_way(&self.pages, ftl, held.page),
+        match self.tables.rings.held(tx) {
+            Some(held) => self.rule.in_the_way(&self.tables, ftl, held.page),
             None => Ok(None),
         }
     }
@@ -300,52 +302,52 @@ impl<R: Rule> Protocol for Cyclic<R> {
     ) -> Result<Taken, FtlError> {
         let version = Version {
             page: write.at,
-            number: self.rule.next_number(&self.pages, write.at),
+            number: self.rule.next_number(&self.tables, write.at),
         };
-        match self.pages.rings.hold(tx, version, write) {
+        match self.tables.rings.hold(tx, version, write) {
             Some((before, held)) => self.program(ftl, now, tx, (before, version), &held),
             None => Ok(Taken::at(now)),
         }
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
-        self.pages.rings.find(ftl, tx, at)
+        self.tables.rings.find(ftl, tx, at)
     }
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
-        let Some((last, held, first)) = self.pages.rings.last(tx) else {
+        let Some((last, held, first)) = self.tables.rings.last(tx) else {
             return Ok(Some(now));
         };
         let now = self.program(ftl, now, tx, (last, first), &held)?.next;
-        let Cyclic { pages, rule } = self;
-        let (shadows, written) = pages.rings.end(tx);
+        let Cyclic { tables, rule } = self;
+        let (shadows, written) = tables.rings.end(tx);
         let done = ftl.sync(now, written)?;
-        pages.committed_at = pages.committed_at.max(done);
+        tables.committed_at = tables.committed_at.max(done);
         for (page, shadow) in shadows {
             if let Some(old) = ftl.set_slot(page, shadow.slot).ppn() {
-                rule.superseded(pages, ftl, (page, old), done);
+                rule.superseded(tables, ftl, (page, old), done);
             }
             let number = shadow.number;
-            pages.committed.set(page, number);
-            rule.committed(pages, Version { page, number });
-            pages.gates.close(page, done, true);
+            tables.committed.set(page, number);
+            rule.committed(tables, Version { page, number });
+            tables.gates.close(page, done, true);
         }
-        pages.gates.forget(ftl, now)?;
+        tables.gates.forget(ftl, now)?;
         Ok(Some(done))
     }
 
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        for (page, shadow) in self.pages.rings.end(tx).0 {
+        for (page, shadow) in self.tables.rings.end(tx).0 {
             ftl.kill(shadow.ppn());
             let number = shadow.number;
             let leftover = R::leftover(Version { page, number }, shadow.next);
-            self.pages.leave::<R>(shadow.ppn(), leftover);
+            self.tables.leave::<R>(shadow.ppn(), leftover);
         }
         Ok(now)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
-        let pages = &self.pages;
+        let pages = &self.tables;
         let leftovers = table_bytes::<Ppn, R::Leftover>(pages.leftovers.len())
             + table_bytes::<(Lpn, Ppn), ()>(pages.by_page.len());
         let mut all = vec![
@@ -364,8 +366,8 @@ impl<R: Rule> Protocol for Cyclic<R> {
     }
 
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        self.pages.check::<R>(ftl)?;
-        self.rule.check(&self.pages, ftl)
+        self.tables.check::<R>(ftl)?;
+        self.rule.check(&self.tables, ftl)
     }
 }
 
@@ -374,31 +376,31 @@ impl<R: Rule> Owner for Cyclic<R> {
         let page = header.lpn;
         if ftl.slot(page).ppn() == Some(from) {
             ftl.set_slot(page, Slot::of(header.kind, to.at));
-        } else if !self.pages.rings.relocated(page, from, to.at) {
+        } else if !self.tables.rings.relocated(page, from, to.at) {
             self.rule.relocated(page, from, to.at);
         }
     }
 
     /// The erase takes superseded versions, so what superseded them must be durable.
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let now = now.max(self.pages.committed_at);
+        let now = now.max(self.tables.committed_at);
         self.rule.before_erase(ftl, now, victim)
     }
 
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
-        let Cyclic { pages, rule } = self;
-        pages.erased_at = pages.erased_at.max(done);
+        let Cyclic { tables, rule } = self;
+        tables.erased_at = tables.erased_at.max(done);
         let first = ftl.geometry().page(victim, 0);
         let end = Ppn(first.0 + ftl.geometry().pages_per_block);
-        while let Some((&at, &leftover)) = pages.leftovers.range(first..end).next() {
-            pages.leftovers.remove(&at);
-            for page in R::concerns(&leftover, pages.as_published)
+        while let Some((&at, &leftover)) = tables.leftovers.range(first..end).next() {
+            tables.leftovers.remove(&at);
+            for page in R::concerns(&leftover, tables.as_published)
                 .into_iter()
                 .flatten()
             {
-                pages.by_page.remove(&(page, at));
+                tables.by_page.remove(&(page, at));
             }
-            rule.erased(pages, ftl, leftover);
+            rule.erased(tables, ftl, leftover);
         }
     }
 }

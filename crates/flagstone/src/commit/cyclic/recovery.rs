@@ -1,7 +1,7 @@
 //! Recovery of SCC and BPCC: gathers the versions on flash, follows their links, and points the
 //! mapping table at what counts. What a link says is the protocol's.
 
-use super::{Cyclic, Pages, Rule, Version, link};
+use super::{Cyclic, Rule, Tables, Version, link};
 use crate::commit::{Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Header, Mounted, Slot, doubt_number};
 use crate::layout::get;
@@ -112,14 +112,14 @@ pub(super) fn recover<R: Rule>(
         ftl.set_slot(page, slot);
         number
     });
-    let pages = Pages::new(counting.collect(), options.as_published);
+    let tables = Tables::new(counting.collect(), options.as_published);
     let mut protocol = Cyclic {
-        pages,
+        tables,
         rule: R::default(),
     };
     protocol
         .rule
-        .take_stock(&mut protocol.pages, ftl, &found, &is_committed);
+        .take_stock(&mut protocol.tables, ftl, &found, &is_committed);
     ftl.revive_mapped()?;
     ftl.finish_mount();
     Ok(Recovered {

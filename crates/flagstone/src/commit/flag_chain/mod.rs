@@ -1,5 +1,5 @@
-//! The engine of CFC and AFC: pages of a transaction that name each other in their spare areas,
-//! each with a flag that is reprogrammed in place.
+//! The engine of CFC and AFC. The pages of a transaction are linked in their spare areas. Each page
+//! has a flag that is reprogrammed in place.
 //!
 //! ```text
 //! spare  0      11        17    23     27         31     32     33
@@ -7,10 +7,12 @@
 //!                                                 outside of the ECC and of summary pages
 //! ```
 //!
-//! A *link* names a page by its place and by the low half of its write sequence. Every program
-//! takes a write sequence of its own here, a relocated copy too, so a link that has once lost its
-//! target never finds another one ([`Link`]). What a copy keeps is the *version*: the write
-//! sequence of the program that it is a copy of.
+//! A *link* names a page by its place and by the low half of its write sequence ([`Link`]). Every
+//! program has a write sequence of its own, and so has a relocated copy. A link whose target is
+//! gone therefore never finds another page. A copy keeps the *version* of its original: the write
+//! sequence of the first program of this content.
+//!
+//! Codes       D8 of [`cfc`] and [`afc`]
 
 pub(super) mod afc;
 #[cfg(test)]
@@ -18,7 +20,7 @@ mod bench;
 mod carriers;
 pub(super) mod cfc;
 mod dirty_pages;
-mod pages;
+mod tables;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -26,8 +28,8 @@ mod waits;
 
 use carriers::{Carriers, copy_in_place_of};
 use dirty_pages::{Before, DirtyPages};
-use pages::Pages;
-use scan::{Found, NO_UNIT, Units, is_before, scan};
+use scan::{NO_UNIT, Scanned, Units, is_before, scan};
+use tables::Tables;
 use waits::Waits;
 
 use super::{Info, Isolation, Mode};

@@ -7,7 +7,7 @@ use crate::units::{Nanos, TxId};
 use rustc_hash::FxHashMap;
 
 /// All shadow pages of a device, by place (S in the paper).
-pub(super) struct Found {
+pub(super) struct Scanned {
     pub(super) pages: Vec<Shadow>,
     /// When the last read was over.
     pub(super) done: Nanos,
@@ -20,7 +20,7 @@ pub(super) struct Found {
 }
 
 /// Reads the spare areas of all data blocks.
-pub(super) fn scan(ftl: &mut Ftl, now: Nanos, trusted: bool) -> Result<Found, FtlError> {
+pub(super) fn scan(ftl: &mut Ftl, now: Nanos, trusted: bool) -> Result<Scanned, FtlError> {
     let mut pages = Vec::new();
     let mut last_tx = TxId(0);
     let blocks = ftl.data_blocks();
@@ -32,7 +32,7 @@ pub(super) fn scan(ftl: &mut Ftl, now: Nanos, trusted: bool) -> Result<Found, Ft
     let logical = ftl.logical_pages();
     pages.retain(|page: &Shadow| page.lpn.0 < logical);
     debug_assert!(pages.is_sorted_by_key(|page| page.at));
-    Ok(Found {
+    Ok(Scanned {
         pages,
         done,
         scanned: done,
@@ -41,7 +41,7 @@ pub(super) fn scan(ftl: &mut Ftl, now: Nanos, trusted: bool) -> Result<Found, Ft
     })
 }
 
-impl Found {
+impl Scanned {
     /// The page that a page's link leads to, if the link holds.
     pub(super) fn target(&self, page: usize) -> Option<usize> {
         let from = &self.pages[page];

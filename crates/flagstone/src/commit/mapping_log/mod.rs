@@ -1,23 +1,26 @@
-//! The engine of Atomic-Write and MHL-M: a transaction commits by appending to a log where its
-//! pages are.
+//! The engine of Atomic-Write and MHL-M. A transaction commits by an append to a log, which says
+//! where its pages are.
 //!
 //! ```text
 //!   log page   | group 17 | T5 | 16 | part 0 of 1 | 2 | lpn 4 -> page 90 seq 31 | lpn 7 -> ... |
 //! ```
 //!
-//! The entries of one transaction, or of the pages that one collection moved, are a *group*. It
-//! counts once all of its parts and all of the pages that it names are there; groups count in the
-//! order of their numbers, which is the order of the commits, whichever log they lie in.
+//! A *group* is the entries of one transaction, or of the pages that one collection moved. A group
+//! counts once all its parts are on flash, and all pages that it names. Groups count in the order
+//! of their numbers. This is the order of the commits, in whichever log a group lies.
 //!
 //! A log page is programmed side by side with the pages that it names, and any of them may land
-//! first. So it says which groups were durable when it was issued; what recovery finds beyond the
-//! last such group it looks for page by page. A page is the one that is named if its spare area has
-//! the same logical page and the same write sequence, which no two programs have: the first write
-//! after a restart writes a checkpoint first, and the sequence goes on far beyond what it found.
+//! first. So each log page has the number of a group up to which all groups were durable when the
+//! log page was issued. Recovery checks the groups behind that one page by page: a page is the one
+//! that a group names if its spare area has the same logical page and the same write sequence. No
+//! two programs have the same write sequence. The first write after a restart writes a checkpoint,
+//! and the sequence goes on far beyond the highest that the restart found.
 //!
-//! When the log is an eighth as long as the mapping table, the table itself is written (a
-//! checkpoint) and the logs start anew. A restart thus takes about an eighth longer than reading
-//! the table at the most.
+//! When the log is an eighth as long as the mapping table, a *checkpoint* writes the table itself,
+//! and the logs start anew. So a restart reads at the most about an eighth more than the table.
+//!
+//! Codes       D2, D4 of [`aw`]
+//! Codes       D5 of [`mhl_m`]
 
 pub(super) mod aw;
 pub(super) mod mhl_m;

@@ -39,8 +39,8 @@ fn is_true(flag: u8) -> bool {
     (flag >> 4).count_ones() >= 2 && (flag & 0x0f).count_ones() < 2
 }
 
-/// A transaction without an entry is committed, or has nothing on flash.
-type Entry = book::Entry<State>;
+/// A transaction without a row is committed, or has nothing on flash.
+type TxRow = book::TxRow<State>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -54,9 +54,9 @@ struct State {
 }
 
 /// The flag of an entry in a copy of its page.
-fn flag_of_copy(entry: Option<&Entry>) -> u8 {
-    match entry {
-        Some(entry) if entry.state.aborted => FALSE_AT_FIRST,
+fn flag_of_copy(row: Option<&TxRow>) -> u8 {
+    match row {
+        Some(row) if row.state.aborted => FALSE_AT_FIRST,
         _ => TRUE,
     }
 }
@@ -94,35 +94,35 @@ impl Verdicts for AfcEx {
 
     fn earliest(&self, tx: TxId) -> Nanos {
         match self.owners.table.get(&tx) {
-            Some(entry) if !self.flaws.no_barrier => entry.state.begun,
+            Some(row) if !self.flaws.no_barrier => row.state.begun,
             _ => Nanos::ZERO,
         }
     }
 
     fn wrote(&mut self, ftl: &mut Ftl, tx: TxId, member: Member, done: Nanos) {
         let flag = self.next(tx);
-        let entry = self.owners.note(Owned { tx, member, flag });
-        entry.written = entry.written.max(done);
+        let row = self.owners.note(Owned { tx, member, flag });
+        row.written = row.written.max(done);
         if flag == FALSE_AT_FIRST {
-            entry.state.first = Some(member);
-            entry.state.begun = done;
+            row.state.first = Some(member);
+            row.state.begun = done;
             ftl.pin(ftl.geometry().block_of(member.at));
         }
     }
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        let Some(entry) = self.owners.table.remove(&tx) else {
+        let Some(row) = self.owners.table.remove(&tx) else {
             return Ok(now);
         };
         let barrier = match self.flaws.no_barrier {
             true => now,
-            false => ftl.sync(now, entry.written)?,
+            false => ftl.sync(now, row.written)?,
         };
         let mut done = barrier;
-        if let Some(first) = entry.state.first {
+        if let Some(first) = row.state.first {
             ftl.unpin(ftl.geometry().block_of(first.at));
         }
-        for member in entry.members {
+        for member in row.members {
             if self.owners.book.flag(member) == FALSE_AT_FIRST {
                 done = done.max(
                     self.owners
@@ -136,9 +136,9 @@ impl Verdicts for AfcEx {
     }
 
     fn abort(&mut self, ftl: &mut Ftl, tx: TxId) {
-        if let Some(entry) = self.owners.table.get_mut(&tx) {
-            entry.state.aborted = true;
-            if let Some(first) = entry.state.first.take() {
+        if let Some(row) = self.owners.table.get_mut(&tx) {
+            row.state.aborted = true;
+            if let Some(first) = row.state.first.take() {
                 ftl.unpin(ftl.geometry().block_of(first.at));
             }
         }
@@ -165,23 +165,23 @@ impl Verdicts for AfcEx {
     ) -> Result<Nanos, FtlError> {
         let mut done = now;
         for tx in self.owners.book.txs_in(victim) {
-            let entry = self.owners.table.get_mut(&tx).expect("it is in the book");
-            if !entry.state.aborted || self.flaws.lose_flags {
+            let row = self.owners.table.get_mut(&tx).expect("it is in the book");
+            if !row.state.aborted || self.flaws.lose_flags {
                 continue;
             }
-            let left = entry.members.iter().copied();
+            let left = row.members.iter().copied();
             let left = left.filter(|member| self.owners.book.block_of(member.at) != victim);
             let left: Vec<(Member, u8)> = left.map(|m| (m, self.owners.book.flag(m))).collect();
             let says_so = left.iter().any(|&(_, flag)| !is_true(flag));
             let candidate = left.iter().find(|&&(_, flag)| flag == TRUE);
             let safe = match candidate {
-                _ if says_so => entry.written,
+                _ if says_so => row.written,
                 Some(&(member, _)) => {
                     let set = self.owners.book.set(ftl, now, member, FALSE, Cause::Gc)?;
-                    entry.written = entry.written.max(set);
+                    row.written = row.written.max(set);
                     set
                 }
-                None => entry.state.erased,
+                None => row.state.erased,
             };
             if !self.flaws.issued_is_safe || candidate.is_some() && !says_so {
                 done = done.max(safe);
@@ -196,9 +196,9 @@ impl Verdicts for AfcEx {
 
     fn erased(&mut self, victim: Pbn, _: Nanos, done: Nanos) {
         for tx in self.owners.erased(victim) {
-            if let Some(entry) = self.owners.table.get_mut(&tx) {
-                entry.state.erased = entry.state.erased.max(done);
-                if entry.members.is_empty() {
+            if let Some(row) = self.owners.table.get_mut(&tx) {
+                row.state.erased = row.state.erased.max(done);
+                if row.members.is_empty() {
                     self.owners.table.remove(&tx);
                 }
             }
@@ -209,7 +209,7 @@ impl Verdicts for AfcEx {
         self.owners
             .table
             .get(&tx)
-            .is_some_and(|entry| entry.state.aborted)
+            .is_some_and(|row| row.state.aborted)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
@@ -217,11 +217,11 @@ impl Verdicts for AfcEx {
     }
 
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        for (tx, entry) in &self.owners.table {
-            if entry.members.is_empty() {
+        for (tx, row) in &self.owners.table {
+            if row.members.is_empty() {
                 return Err(format!("{tx} has no page"));
             }
-            let mut flags = entry
+            let mut flags = row
                 .members
                 .iter()
                 .map(|&member| self.owners.book.flag(member));

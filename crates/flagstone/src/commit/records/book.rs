@@ -144,9 +144,9 @@ impl Book {
     }
 }
 
-/// The transaction table's entry.
+/// A row of the transaction table.
 #[derive(Debug, Default)]
-pub(super) struct Entry<S> {
+pub(super) struct TxRow<S> {
     /// Where it has entries, in pages that are dead or not, until they are erased.
     pub(super) members: Vec<Member>,
     /// When its pages are durable, and its flags.
@@ -158,7 +158,7 @@ pub(super) struct Entry<S> {
 /// The transaction table, and the entries on flash of those that are in it.
 #[derive(Debug)]
 pub(super) struct Owners<S> {
-    pub(super) table: FxHashMap<TxId, Entry<S>>,
+    pub(super) table: FxHashMap<TxId, TxRow<S>>,
     pub(super) book: Book,
 }
 
@@ -171,11 +171,11 @@ impl<S: Default> Owners<S> {
     }
 
     /// A transaction has an entry on flash.
-    pub(super) fn note(&mut self, owned: Owned) -> &mut Entry<S> {
+    pub(super) fn note(&mut self, owned: Owned) -> &mut TxRow<S> {
         self.book.note(owned);
-        let entry = self.table.entry(owned.tx).or_default();
-        entry.members.push(owned.member);
-        entry
+        let row = self.table.entry(owned.tx).or_default();
+        row.members.push(owned.member);
+        row
     }
 
     /// A page has a copy, in which its entries have these flags.
@@ -183,14 +183,14 @@ impl<S: Default> Owners<S> {
         &mut self,
         from: Ppn,
         to: &Written,
-        flag: impl Fn(Option<&Entry<S>>) -> u8,
+        flag: impl Fn(Option<&TxRow<S>>) -> u8,
     ) {
         let entries: Vec<Owned> = self.book.in_page(from).copied().collect();
         for mut owned in entries {
             owned.member = owned.member.copied_to(to);
             owned.flag = flag(self.table.get(&owned.tx));
-            let entry = self.note(owned);
-            entry.written = entry.written.max(to.done);
+            let row = self.note(owned);
+            row.written = row.written.max(to.done);
         }
     }
 
@@ -198,17 +198,17 @@ impl<S: Default> Owners<S> {
     pub(super) fn erased(&mut self, victim: Pbn) -> Vec<TxId> {
         let gone = self.book.erased(victim);
         for owned in &gone {
-            let entry = self.table.get_mut(&owned.tx).expect("it is in the book");
-            entry.members.retain(|member| *member != owned.member);
+            let row = self.table.get_mut(&owned.tx).expect("it is in the book");
+            row.members.retain(|member| *member != owned.member);
         }
         gone.iter().map(|owned| owned.tx).collect()
     }
 
     /// Bytes of each structure in memory.
     pub(super) fn memory(&self) -> Vec<(&'static str, u64)> {
-        let members = self.table.values().map(|entry| entry.members.len());
+        let members = self.table.values().map(|row| row.members.len());
         let members = members.sum::<usize>() * size_of::<Member>();
-        let table = table_bytes::<TxId, Entry<S>>(self.table.len());
+        let table = table_bytes::<TxId, TxRow<S>>(self.table.len());
         vec![
             ("transaction_table", table + members as u64),
             ("entries_on_flash", self.book.bytes()),

@@ -47,12 +47,12 @@ enum State {
     Committed,
 }
 
-/// A transaction without an entry is committed and has no FALSE flag, or has nothing on flash.
-type Entry = book::Entry<State>;
+/// A transaction without a row is committed and has no FALSE flag, or has nothing on flash.
+type TxRow = book::TxRow<State>;
 
 /// The flag of an entry in a copy of its page.
-fn flag_of_copy(entry: Option<&Entry>) -> u8 {
-    match entry.map(|entry| entry.state) {
+fn flag_of_copy(row: Option<&TxRow>) -> u8 {
+    match row.map(|row| row.state) {
         None | Some(State::Committed) => TRUE,
         Some(_) => FALSE,
     }
@@ -76,19 +76,19 @@ impl CfcEx {
     }
 
     /// Forgets a transaction that needs nothing any more.
-    fn settle(&mut self, tx: TxId) {
-        let Some(entry) = self.owners.table.get(&tx) else {
+    fn forget_if_over(&mut self, tx: TxId) {
+        let Some(row) = self.owners.table.get(&tx) else {
             return;
         };
         let is_open = |member: &Member| self.owners.book.flag(*member) == FALSE;
-        let settled = entry.state == State::Committed && !entry.members.iter().any(is_open);
-        if settled || entry.members.is_empty() {
-            let entry = self.owners.table.remove(&tx).expect("looked up above");
-            for member in entry.members {
+        let decided = row.state == State::Committed && !row.members.iter().any(is_open);
+        if decided || row.members.is_empty() {
+            let row = self.owners.table.remove(&tx).expect("looked up above");
+            for member in row.members {
                 self.owners.book.remove(member);
                 if !self.flaws.issued_is_safe {
                     self.kept
-                        .note(self.owners.book.block_of(member.at), entry.written);
+                        .note(self.owners.book.block_of(member.at), row.written);
                 }
             }
         }
@@ -104,14 +104,14 @@ impl CfcEx {
         versions: &Versions,
     ) -> Result<Nanos, FtlError> {
         let book = &self.owners.book;
-        let entry = self.owners.table.get_mut(&tx).expect("it is in the book");
+        let row = self.owners.table.get_mut(&tx).expect("it is in the book");
         let (inside, outside): (Vec<Member>, Vec<Member>) =
-            (entry.members.iter()).partition(|member| book.block_of(member.at) == victim);
+            (row.members.iter()).partition(|member| book.block_of(member.at) == victim);
         let is_live = |member: &&Member| ftl.is_live(member.at);
         let is_true = |member: &Member| book.flag(*member) == TRUE;
         // A live page in the victim has a copy that is TRUE.
         if outside.iter().any(is_true) || inside.iter().any(|member| is_live(&member)) {
-            return Ok(now.max(entry.written));
+            return Ok(now.max(row.written));
         }
         // A torn flag is left alone: the pages of its transaction were written anew (D8).
         let is_open = |member: &&Member| book.flag(**member) == FALSE;
@@ -120,9 +120,9 @@ impl CfcEx {
         let lost = self.flaws.lose_flags || (self.flaws.one_death && one_is_dead());
         match heir {
             Some(heir) if !lost => {
-                let start = ftl.sync(now, entry.written)?;
+                let start = ftl.sync(now, row.written)?;
                 let done = self.owners.book.set(ftl, start, heir, TRUE, Cause::Gc)?;
-                entry.written = entry.written.max(done);
+                row.written = row.written.max(done);
                 Ok(done)
             }
             _ if self.flaws.trust_deaths => Ok(now),
@@ -131,11 +131,11 @@ impl CfcEx {
             _ => {
                 let erased = match self.flaws.issued_is_safe {
                     true => now,
-                    false => now.max(entry.written),
+                    false => now.max(row.written),
                 };
                 Ok(outside
                     .iter()
-                    .map(|member| versions.settled(book.block_of(member.at)))
+                    .map(|member| versions.safe_at(book.block_of(member.at)))
                     .fold(erased, Nanos::max))
             }
         }
@@ -161,22 +161,22 @@ impl Verdicts for CfcEx {
 
     fn wrote(&mut self, _: &mut Ftl, tx: TxId, member: Member, done: Nanos) {
         let flag = FALSE;
-        let entry = self.owners.note(Owned { tx, member, flag });
-        entry.written = entry.written.max(done);
+        let row = self.owners.note(Owned { tx, member, flag });
+        row.written = row.written.max(done);
     }
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        let Some(entry) = self.owners.table.get_mut(&tx) else {
+        let Some(row) = self.owners.table.get_mut(&tx) else {
             return Ok(now);
         };
         let barrier = match self.flaws.no_barrier {
             true => now,
-            false => ftl.sync(now, entry.written)?,
+            false => ftl.sync(now, row.written)?,
         };
         // The newest page that somebody may ask for; what a cut has torn is left alone (D8).
         let is_open = |member: &&Member| self.owners.book.flag(**member) == FALSE;
         let is_live = |member: &&Member| ftl.is_live(member.at);
-        let mut open = entry.members.iter().filter(is_open);
+        let mut open = row.members.iter().filter(is_open);
         let flagged = open.clone().rfind(is_live).or(open.next_back()).copied();
         let mut done = barrier;
         if let Some(member) = flagged {
@@ -185,15 +185,15 @@ impl Verdicts for CfcEx {
                 .book
                 .set(ftl, barrier, member, TRUE, Cause::Commit)?;
         }
-        entry.state = State::Committed;
-        entry.written = entry.written.max(done);
-        self.settle(tx);
+        row.state = State::Committed;
+        row.written = row.written.max(done);
+        self.forget_if_over(tx);
         ftl.sync(barrier, done)
     }
 
     fn abort(&mut self, _: &mut Ftl, tx: TxId) {
-        if let Some(entry) = self.owners.table.get_mut(&tx) {
-            entry.state = State::Aborted;
+        if let Some(row) = self.owners.table.get_mut(&tx) {
+            row.state = State::Aborted;
         }
     }
 
@@ -203,7 +203,7 @@ impl Verdicts for CfcEx {
         }
         if members.iter().any(|owned| is_true(owned.flag)) {
             self.owners.table.get_mut(&tx).expect("just noted").state = State::Committed;
-            self.settle(tx);
+            self.forget_if_over(tx);
         }
     }
 
@@ -231,16 +231,16 @@ impl Verdicts for CfcEx {
         self.owners.copied(from, to, flag_of_copy);
     }
 
-    fn erased(&mut self, victim: Pbn, settled: Nanos, _: Nanos) {
+    fn erased(&mut self, victim: Pbn, safe_at: Nanos, _: Nanos) {
         self.kept.forget(victim);
         for tx in self.owners.erased(victim) {
             // Until then a cut brings the entries back, live and with the flags that they had.
-            let entry = self.owners.table.get_mut(&tx);
-            let committed = entry.filter(|entry| entry.state == State::Committed);
-            if let Some(entry) = committed.filter(|_| !self.flaws.issued_is_safe) {
-                entry.written = entry.written.max(settled);
+            let row = self.owners.table.get_mut(&tx);
+            let committed = row.filter(|row| row.state == State::Committed);
+            if let Some(row) = committed.filter(|_| !self.flaws.issued_is_safe) {
+                row.written = row.written.max(safe_at);
             }
-            self.settle(tx);
+            self.forget_if_over(tx);
         }
     }
 
@@ -248,7 +248,7 @@ impl Verdicts for CfcEx {
         self.owners
             .table
             .get(&tx)
-            .is_some_and(|entry| entry.state == State::Aborted)
+            .is_some_and(|row| row.state == State::Aborted)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
@@ -258,23 +258,22 @@ impl Verdicts for CfcEx {
     }
 
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        for (tx, entry) in &self.owners.table {
+        for (tx, row) in &self.owners.table {
             let flags = || {
-                entry
-                    .members
+                row.members
                     .iter()
                     .map(|&member| self.owners.book.flag(member))
             };
             let asked =
                 |member: &Member| ftl.is_live(member.at) && self.owners.book.flag(*member) == FALSE;
-            let wrong = match entry.state {
+            let wrong = match row.state {
                 State::Committed => {
-                    entry.members.iter().any(asked) && !flags().any(|flag| flag == TRUE)
+                    row.members.iter().any(asked) && !flags().any(|flag| flag == TRUE)
                 }
                 _ => flags().any(|flag| flag == TRUE),
             };
-            if entry.members.is_empty() || (wrong && self.flaws == Flaws::default()) {
-                let state = entry.state;
+            if row.members.is_empty() || (wrong && self.flaws == Flaws::default()) {
+                let state = row.state;
                 return Err(format!("{tx} is {state:?} and its flags do not say so"));
             }
         }

@@ -124,7 +124,7 @@ impl Records {
             .iter()
             .map(|version| ftl.geometry().block_of(version.at));
         let start = blocks
-            .map(|block| self.versions.settled(block))
+            .map(|block| self.versions.safe_at(block))
             .fold(now, Nanos::max);
         ftl.sync(now, start)?;
         let merged = merge(ftl, start, list, undecided, to.1)?;
@@ -156,7 +156,7 @@ impl Owner for Records {
         let read = ftl.block_records(now, victim, Cause::Gc, |at, head, _| {
             pages.push((at, head.lpn));
         })?;
-        let now = ftl.sync(read.done, self.versions.settled(victim))?;
+        let now = ftl.sync(read.done, self.versions.safe_at(victim))?;
         self.left = now;
         for (at, lpn) in pages {
             if ftl.is_live(at) && self.is_quiet(lpn) {
@@ -190,12 +190,12 @@ impl Owner for Records {
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        ftl.sync(now, self.left.max(self.versions.settled(victim)))
+        ftl.sync(now, self.left.max(self.versions.safe_at(victim)))
     }
 
     fn erased(&mut self, _: &mut Ftl, victim: Pbn, done: Nanos) {
-        let settled = self.versions.settled(victim);
+        let safe_at = self.versions.safe_at(victim);
         self.versions.forget(victim);
-        self.verdicts.erased(victim, settled, done);
+        self.verdicts.erased(victim, safe_at, done);
     }
 }

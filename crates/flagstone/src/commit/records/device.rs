@@ -535,7 +535,7 @@ impl RecordDevice {
     #[cfg(test)]
     pub(super) fn collect(&mut self, now: Nanos, at: crate::units::Ppn) -> Result<(), DeviceError> {
         let block = self.ftl.geometry().block_of(at);
-        self.ftl.seal_block(block);
+        self.ftl.end_block(block);
         if self.ftl.block_state(block) == BlockState::Full {
             collect(&mut self.ftl, &mut self.records, now, block)?;
         }

@@ -166,9 +166,7 @@ impl RecordOptions {
         Format {
             tail_bytes: spare::FLAGS.start + usize::from(self.max_c),
             flag_bytes: self.max_c.into(),
-            persist_map: false,
-            logs: 0,
-            zoned: false,
+            ..Format::NONE
         }
     }
 }
@@ -277,8 +275,8 @@ trait Verdicts {
     fn relocated(&mut self, from: Ppn, to: &Written);
 
     /// The erase of the victim is issued and will be done at `done`. What made its pages dead is
-    /// durable at `settled`.
-    fn erased(&mut self, victim: Pbn, settled: Nanos, done: Nanos);
+    /// durable at `safe_at`.
+    fn erased(&mut self, victim: Pbn, safe_at: Nanos, done: Nanos);
 
     /// Whether a transaction is known to be aborted.
     fn is_aborted(&self, tx: TxId) -> bool;

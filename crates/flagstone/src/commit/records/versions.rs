@@ -49,7 +49,7 @@ pub(super) struct Versions {
     lists: FxHashMap<Lpn, Vec<Version>>,
     pub(super) flaws: Flaws,
     /// Blocks with versions that became dead or committed, and when that is durable.
-    settles: FxHashMap<Pbn, Nanos>,
+    safe_at: FxHashMap<Pbn, Nanos>,
 }
 
 impl Versions {
@@ -60,13 +60,13 @@ impl Versions {
 
     /// When what became dead or committed in a block so far is durable: it is not copied as
     /// committed before, nor erased.
-    pub(super) fn settled(&self, block: Pbn) -> Nanos {
-        self.settles.get(&block).copied().unwrap_or_default()
+    pub(super) fn safe_at(&self, block: Pbn) -> Nanos {
+        self.safe_at.get(&block).copied().unwrap_or_default()
     }
 
     /// A block was erased.
     pub(super) fn forget(&mut self, block: Pbn) {
-        self.settles.remove(&block);
+        self.safe_at.remove(&block);
     }
 
     /// A page has a new version, which is live and in none of the books yet, and durable at `done`.
@@ -82,7 +82,7 @@ impl Versions {
             Some(list) => list.insert(0, version),
             None if version.held.is_empty() => {
                 if let Some(older) = older {
-                    kill(ftl, &mut self.settles, older, done);
+                    kill(ftl, &mut self.safe_at, older, done);
                 }
                 return;
             }
@@ -126,7 +126,7 @@ impl Versions {
             for version in list {
                 if version.held.iter().any(|held| held.tx == tx) {
                     version.held.retain(|held| held.tx != tx);
-                    let when = self.settles.entry(ftl.geometry().block_of(version.at));
+                    let when = self.safe_at.entry(ftl.geometry().block_of(version.at));
                     let when = when.or_default();
                     *when = done.max(*when);
                 }
@@ -144,7 +144,7 @@ impl Versions {
         done: Nanos,
         undecided: impl Fn(TxId) -> bool,
     ) {
-        let settles = &mut self.settles;
+        let safe_at = &mut self.safe_at;
         let Some(list) = self.lists.get_mut(&at) else {
             return;
         };
@@ -176,7 +176,7 @@ impl Versions {
                 needed &= version.held.is_empty() || version.held.iter().any(|h| undecided(h.tx));
             }
             if !needed {
-                kill(ftl, settles, version.at, done);
+                kill(ftl, safe_at, version.at, done);
             }
             needed
         });
@@ -192,7 +192,7 @@ impl Versions {
             None => ftl.slot(at).ppn().into_iter().collect(),
         };
         for old in old {
-            kill(ftl, &mut self.settles, old, done);
+            kill(ftl, &mut self.safe_at, old, done);
         }
         ftl.set_slot(at, Slot::Page(by));
     }
@@ -219,7 +219,7 @@ impl Versions {
     /// Bytes of the lists.
     pub(super) fn bytes(&self) -> u64 {
         let mut bytes = table_bytes::<Lpn, Vec<Version>>(self.lists.len());
-        bytes += table_bytes::<Pbn, Nanos>(self.settles.len());
+        bytes += table_bytes::<Pbn, Nanos>(self.safe_at.len());
         for version in self.lists.values().flatten() {
             bytes += size_of::<Version>() as u64;
             for held in &version.held {
@@ -265,8 +265,8 @@ impl Versions {
 }
 
 /// Lets the collector have a version; its block is not erased before `done`.
-fn kill(ftl: &mut Ftl, settles: &mut FxHashMap<Pbn, Nanos>, at: Ppn, done: Nanos) {
+fn kill(ftl: &mut Ftl, safe_at: &mut FxHashMap<Pbn, Nanos>, at: Ppn, done: Nanos) {
     ftl.kill(at);
-    let when = settles.entry(ftl.geometry().block_of(at)).or_default();
+    let when = safe_at.entry(ftl.geometry().block_of(at)).or_default();
     *when = done.max(*when);
 }

@@ -19,7 +19,7 @@
 //!
 //! Recovery    as MixSL: a log page is there with all of its records or not at all
 //!
-//! Departures  D1 to D5 as in MixSL, and
+//! Departures  D1 to D5 of [`super::mixsl`], and
 //!             D6. A group also ends at a deadline, and when the host says that all its clients
 //!                 wait: fewer clients than the group has members would wait for ever.
 //!             D7. An abort does not wait. As published its record joins the group, but nobody
@@ -27,7 +27,7 @@
 
 use super::ShadowLog;
 use super::protocol::{self, Rule};
-use super::record::{Record, records_per_page};
+use super::record::{LogRecord, records_per_page};
 use crate::commit::{Info, Mode, Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Mounted};
 use crate::settings::Setting;
@@ -71,7 +71,7 @@ struct GMixSl {
     limit: usize,
     timeout: Nanos,
     /// Records of the group that forms.
-    group: Vec<Record>,
+    group: Vec<LogRecord>,
     /// When its first member asked, and its last.
     asked: Option<(Nanos, Nanos)>,
     /// Members of groups that were written, not yet told.
@@ -107,7 +107,7 @@ impl GMixSl {
         log: &mut ShadowLog,
         ftl: &mut Ftl,
         now: Nanos,
-        record: Record,
+        record: LogRecord,
     ) -> Result<(), FtlError> {
         self.group.push(record);
         let (first, last) = self.asked.unwrap_or((now, now));
@@ -150,7 +150,7 @@ impl Rule for GMixSl {
         tx: TxId,
     ) -> Result<Option<Nanos>, FtlError> {
         let committed = true;
-        self.join(log, ftl, now, Record { tx, committed })?;
+        self.join(log, ftl, now, LogRecord { tx, committed })?;
         // The last of a group is told at once.
         let told = self.committed.iter().position(|&(member, _)| member == tx);
         Ok(told.map(|index| self.committed.remove(index).1))
@@ -166,7 +166,7 @@ impl Rule for GMixSl {
         log.roll_back(ftl, tx);
         if log.as_published() {
             let committed = false;
-            self.join(log, ftl, now, Record { tx, committed })?;
+            self.join(log, ftl, now, LogRecord { tx, committed })?;
         }
         Ok(now)
     }
@@ -189,7 +189,7 @@ impl Rule for GMixSl {
     }
 
     fn memory(&self) -> Option<(&'static str, u64)> {
-        let group = self.group.capacity() * size_of::<Record>();
+        let group = self.group.capacity() * size_of::<LogRecord>();
         Some(("group", group as u64))
     }
 }

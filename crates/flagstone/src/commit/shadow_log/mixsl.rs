@@ -50,7 +50,7 @@
 
 use super::ShadowLog;
 use super::protocol::{self, Rule};
-use super::record::Record;
+use super::record::LogRecord;
 use crate::commit::{Info, Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Mounted};
 use crate::units::{Nanos, TxId};
@@ -83,7 +83,7 @@ impl Rule for MixSl {
     ) -> Result<Option<Nanos>, FtlError> {
         let written = ftl.sync(now, log.written(tx))?;
         let committed = true;
-        let done = log.log(ftl, written, &[Record { tx, committed }])?;
+        let done = log.log(ftl, written, &[LogRecord { tx, committed }])?;
         log.merge(ftl, tx, done);
         Ok(Some(done))
     }
@@ -98,7 +98,7 @@ impl Rule for MixSl {
         let mut done = now;
         if log.as_published() {
             let committed = false;
-            done = log.log(ftl, now, &[Record { tx, committed }])?;
+            done = log.log(ftl, now, &[LogRecord { tx, committed }])?;
         }
         log.roll_back(ftl, tx);
         Ok(done)

@@ -1,17 +1,20 @@
-//! The engine of MixSL and G-MixSL: shadow pages that carry their transaction's identifier, and a
-//! log on flash that says which transactions count ([MixSL] §3).
+//! The engine of MixSL and G-MixSL. Shadow pages carry the identifier of their transaction, and a
+//! log on flash says which transactions count ([MixSL] §3).
 //!
-//! A transaction is *live* until it has ended, then it has committed or it is *aborted*; an aborted
-//! one is remembered until its last page is erased. All others whose pages are on flash have
-//! committed. That is what makes the log finite: a compaction writes the last identifier given out
-//! and those up to it that do not count.
+//! A transaction is *live* until it ends: it commits, or it becomes *aborted*. The engine remembers
+//! an aborted transaction until the last of its pages is erased. Every other transaction with pages
+//! on flash has committed. So the log can be made short: a compaction writes the highest identifier
+//! that was given out, and the identifiers below it that do not count.
 //!
-//! The protocols differ in when a log page is written: [`protocol::Rule`].
+//! The protocols differ in the instant at which a log page is written: [`protocol::Rule`].
 //!
 //! Symbols     paper: XID, LBA, PBA       here: `TxId`, `Lpn`, `Ppn`
 //!             paper: transaction table, X-mapping table, direct mapping table
 //!             here:  `live`, `x_map`, the FTL's map
 //!             paper: XID-bitmap, PBA-bitmap      here: [`printed`]
+//!
+//! Codes       D1, D2, D3, D4, D5, @A, @B, @C of [`mixsl`]
+//! Codes       D6, D7 of [`g_mixsl`]
 
 mod aborted;
 pub(super) mod g_mixsl;
@@ -35,7 +38,7 @@ use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 pub(super) use aborted::compacted;
 use aborted::{Aborted, Watermark};
 use printed::Printed;
-use record::Record;
+use record::LogRecord;
 use record::{emit_log_page, parse_log_page};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -123,7 +126,7 @@ impl Versions {
     }
 
     /// Takes note of a record of the log.
-    fn ended(&mut self, record: Record) {
+    fn ended(&mut self, record: LogRecord) {
         if record.committed {
             self.logged.insert(record.tx);
         }
@@ -155,7 +158,7 @@ pub(super) struct ShadowLog {
     /// Erases of each block since the start.
     generations: Vec<u32>,
     /// When the last commit so far is durable: no page that it made obsolete may be erased before.
-    settled: Nanos,
+    safe_at: Nanos,
     /// When the last erase so far is done.
     erased: Nanos,
     /// The form as printed, and what only that needs.
@@ -184,7 +187,7 @@ impl ShadowLog {
             aborted: Aborted::default(),
             last_tx,
             generations: vec![0; ftl.geometry().blocks() as usize],
-            settled: Nanos::ZERO,
+            safe_at: Nanos::ZERO,
             erased: Nanos::ZERO,
             printed: as_published.then(|| Printed::new(&mounted.logs)),
         };
@@ -283,7 +286,7 @@ impl ShadowLog {
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
-        records: &[Record],
+        records: &[LogRecord],
     ) -> Result<Nanos, FtlError> {
         let mut now = now;
         if ftl.log_is_full() {
@@ -306,7 +309,7 @@ impl ShadowLog {
 
     /// Lets a transaction's versions count; `durable` is when its record is ([MixSL] §3.2, commit).
     pub(super) fn merge(&mut self, ftl: &mut Ftl, tx: TxId, durable: Nanos) {
-        self.settled = self.settled.max(durable);
+        self.safe_at = self.safe_at.max(durable);
         let live = self.live.remove(&tx).expect("only live transactions end");
         for shadow in &live.shadows {
             // A page that was written twice or moved is here twice and has one row.
@@ -427,7 +430,7 @@ impl ShadowLog {
         }
         // What counts by the root must be durable before it, and so must the erases of what is no
         // longer listed.
-        let now = ftl.sync(now, self.settled.max(self.erased))?;
+        let now = ftl.sync(now, self.safe_at.max(self.erased))?;
         let done = ftl.checkpoint(now, blob)?;
         if let Some(printed) = &mut self.printed {
             printed.log_restarts();
@@ -466,7 +469,7 @@ impl Owner for ShadowLog {
 
     fn before_erase(&mut self, _: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
         // Invariant 3: the commits that made pages of this block obsolete are durable by then.
-        Ok(now.max(self.settled))
+        Ok(now.max(self.safe_at))
     }
 
     fn erased(&mut self, _: &mut Ftl, victim: Pbn, done: Nanos) {

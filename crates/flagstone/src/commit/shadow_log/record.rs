@@ -22,7 +22,7 @@ layout! {
 
 /// How a transaction ended, for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct Record {
+pub(in super::super) struct LogRecord {
     pub(in super::super) tx: TxId,
     pub(in super::super) committed: bool,
 }
@@ -33,7 +33,7 @@ pub(in super::super) fn records_per_page(ftl: &Ftl) -> usize {
         .min(u16::MAX as usize)
 }
 
-pub(super) fn emit_log_page(records: &[Record]) -> Vec<u8> {
+pub(super) fn emit_log_page(records: &[LogRecord]) -> Vec<u8> {
     let mut bytes = vec![0; log_page::SIZE + records.len() * log_record::SIZE];
     let (head, rest) = bytes.split_at_mut(log_page::SIZE);
     put(head, log_page::COUNT, records.len() as u64);
@@ -44,12 +44,12 @@ pub(super) fn emit_log_page(records: &[Record]) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn parse_log_page(bytes: &[u8]) -> Result<Vec<Record>, FtlError> {
+pub(super) fn parse_log_page(bytes: &[u8]) -> Result<Vec<LogRecord>, FtlError> {
     let foreign = || FtlError::Foreign("a log page that ends early".into());
     let (head, rest) = bytes.split_at_checked(log_page::SIZE).ok_or_else(foreign)?;
     let records = get(head, log_page::COUNT) as usize;
     let rest = rest.get(..records * log_record::SIZE).ok_or_else(foreign)?;
-    let record = |bytes: &[u8]| Record {
+    let record = |bytes: &[u8]| LogRecord {
         tx: TxId(get(bytes, log_record::XID)),
         committed: get(bytes, log_record::STATUS) == 1,
     };

@@ -106,7 +106,7 @@ impl Facts {
         let others = self.other.map(|other| (9, other.is_committed));
         for (tx, committed) in own.into_iter().chain(others) {
             let tx = TxId(tx);
-            versions.ended(Record { tx, committed });
+            versions.ended(LogRecord { tx, committed });
         }
         let mut see = |tx, seq| {
             let (kind, lpn) = (PageKind::Data, Lpn(3));
@@ -142,7 +142,7 @@ fn a_log_without_its_root_differs_from_the_table() {
 fn a_version_of_a_page_beyond_the_device_is_nothing() {
     let mut versions = Versions::new(Watermark::default(), 4);
     let (tx, committed) = (TxId(5), true);
-    versions.ended(Record { tx, committed });
+    versions.ended(LogRecord { tx, committed });
     let (kind, lpn, seq) = (PageKind::Data, Lpn(4), 1);
     let verdict = versions.judge(tx, &Header { kind, lpn, seq });
     assert_eq!(verdict, Verdict::Obsolete);

@@ -1,6 +1,6 @@
 //! MixSL and G-MixSL on a small device: what goes onto flash, and what comes back from it.
 
-use super::record::{Record, emit_log_page, parse_log_page};
+use super::record::{LogRecord, emit_log_page, parse_log_page};
 use super::tail;
 use crate::commit::small_device::{EVERYTHING, NOTHING, Small};
 use crate::commit::{Kind, Options};
@@ -74,7 +74,7 @@ fn link_of(bench: &mut Small, page: u32) -> (Ppn, Ppn) {
 
 #[test]
 fn a_log_page_has_these_bytes() {
-    let record = |tx, committed| Record {
+    let record = |tx, committed| LogRecord {
         tx: TxId(tx),
         committed,
     };

@@ -16,7 +16,7 @@ fn kept(ahead: u64, payload: u64) -> u64 {
 }
 
 /// The least pages of a log with a buffer of so many bytes.
-pub(in crate::host) fn log_pages_min(buffer: u64, page_bytes: usize) -> u32 {
+pub(super) fn pages_min(buffer: u64, page_bytes: usize) -> u32 {
     let payload = (page_bytes - PAGE_HEAD_BYTES) as u64;
     ((2 * kept(buffer + payload, payload)).div_ceil(payload) as u32 + 2).max(PAGES_MIN)
 }
@@ -72,7 +72,7 @@ impl FlagEx {
     }
 
     /// Whether the log has grown enough since the last checkpoint, or is nearly full.
-    pub(super) fn is_checkpoint_due(&self, memory: &Memory) -> Option<Lsn> {
+    pub(super) fn is_checkpoint_due(&self) -> Option<Lsn> {
         let [last, before] = self.log.checkpoints();
         let grown = self.log.end() - last;
         let room = kept(self.ahead, self.log.payload());
@@ -80,7 +80,7 @@ impl FlagEx {
         if has_room && is_tight && grown >= self.log.payload() {
             Some(Lsn::MAX)
         } else {
-            (has_room && grown >= memory.checkpoint_bytes()).then_some(before)
+            (has_room && self.log.is_due()).then_some(before)
         }
     }
 

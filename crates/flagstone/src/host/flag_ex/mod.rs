@@ -60,8 +60,7 @@ mod restart;
 #[cfg(test)]
 mod tests;
 
-pub(super) use checkpoint::log_pages_min;
-pub(super) use open::open;
+pub(super) use open::{AFC_EX, CFC_EX, log_pages_min, open, record_options};
 
 use super::below::As;
 use super::config::Sabotage;
@@ -72,7 +71,7 @@ use super::manager::{
     Admission, Commit, CommitSteps, Manager, Memory, Redo, RollBack, Room, WriteBack,
 };
 use super::wal::{common, room_of};
-use super::{HostConfig, HostError, Rid, wait_for};
+use super::{HostError, Rid, wait_for};
 use crate::commit::{MergedPage, Pending, room_beside};
 use crate::page::{Page, SlotNo};
 use crate::units::{Lpn, Nanos, TxId};
@@ -130,16 +129,21 @@ fn set(
 }
 
 impl FlagEx {
-    fn new(log: Log, config: &HostConfig, page_bytes: usize) -> FlagEx {
+    fn new(
+        log: Log,
+        (buffer, max_c): (usize, u8),
+        sabotage: Option<Sabotage>,
+        page_bytes: usize,
+    ) -> FlagEx {
         FlagEx {
-            ahead: config.log_buffer_bytes as u64 + log.payload(),
+            ahead: buffer as u64 + log.payload(),
             log,
             txs: BTreeMap::new(),
             orphans: BTreeMap::new(),
             not_before: FxHashMap::default(),
-            max_c: config.max_c,
+            max_c,
             page_bytes,
-            sabotage: config.sabotage,
+            sabotage,
             restored: Vec::new(),
             bytes: Vec::new(),
         }
@@ -446,8 +450,8 @@ impl Manager for FlagEx {
         Ok(RollBack::Forgotten)
     }
 
-    fn checkpoint_due(&self, memory: &Memory) -> Option<Lsn> {
-        self.is_checkpoint_due(memory)
+    fn checkpoint_due(&self) -> Option<Lsn> {
+        self.is_checkpoint_due()
     }
 
     fn absent(&self, older_than: Lsn) -> Vec<Lpn> {

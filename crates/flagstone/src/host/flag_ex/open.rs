@@ -3,14 +3,76 @@
 
 use super::super::HostError;
 use super::super::below::Below;
-use super::super::config::{HostConfig, Sabotage};
-use super::super::log::{Log, Place};
+use super::super::config::{HostConfig, ManagerInfo, Sabotage};
+use super::super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, Log, LogSettings, Place};
 use super::super::manager::Opened;
 use super::{FlagEx, checkpoint};
 use crate::commit::{Flaws, Options, RecordDevice, RecordKind, RecordOptions};
 use crate::ftl::Config;
 use crate::nand::Flash;
+use crate::settings::{BadSetting, Setting, Settings};
 use crate::units::Nanos;
+
+pub(in crate::host) const CFC_EX: ManagerInfo = ManagerInfo {
+    name: "cfc-ex",
+    settings: SETTINGS,
+    check: |settings| Chosen::of(RecordKind::CfcEx, settings).map(|_| ()),
+};
+
+pub(in crate::host) const AFC_EX: ManagerInfo = ManagerInfo {
+    name: "afc-ex",
+    settings: SETTINGS,
+    check: |settings| Chosen::of(RecordKind::AfcEx, settings).map(|_| ()),
+};
+
+const SETTINGS: &[Setting] = &[BUFFER_BYTES, CHECKPOINT_EVERY, MAX_C];
+
+const MAX_C: Setting = Setting {
+    name: "max_c",
+    default: "3",
+    what: "transactions that may have pending records in a page at once, 2 to 8",
+};
+
+/// What the settings say.
+struct Chosen {
+    log: LogSettings,
+    max_c: u8,
+}
+
+impl Chosen {
+    fn of(kind: RecordKind, settings: &Settings) -> Result<Chosen, BadSetting> {
+        let info = match kind {
+            RecordKind::CfcEx => &CFC_EX,
+            RecordKind::AfcEx => &AFC_EX,
+        };
+        Ok(Chosen {
+            log: LogSettings::of(info, settings)?,
+            max_c: settings.number(info, MAX_C.name, 2, 8)?,
+        })
+    }
+}
+
+/// The least pages of the log.
+pub(in crate::host) fn log_pages_min(
+    kind: RecordKind,
+    settings: &Settings,
+    page_bytes: usize,
+) -> Result<u32, BadSetting> {
+    let buffer = Chosen::of(kind, settings)?.log.buffer_bytes;
+    Ok(checkpoint::pages_min(buffer as u64, page_bytes))
+}
+
+/// How the device is set up.
+pub(in crate::host) fn record_options(
+    kind: RecordKind,
+    settings: &Settings,
+) -> Result<RecordOptions, BadSetting> {
+    let max_c = Chosen::of(kind, settings)?.max_c;
+    Ok(RecordOptions {
+        max_c,
+        as_published: false,
+    })
+}
 
 /// Starts the device and looks at the log.
 pub(in crate::host) fn open(
@@ -22,8 +84,9 @@ pub(in crate::host) fn open(
     now: Nanos,
 ) -> Result<Opened, HostError> {
     let page_bytes = flash.geometry().page_bytes as usize;
+    let chosen = Chosen::of(kind, &config.settings)?;
     let records = RecordOptions {
-        max_c: config.max_c,
+        max_c: chosen.max_c,
         as_published: options.as_published,
     };
     let has = |flaw| config.sabotage == Some(flaw);
@@ -36,13 +99,14 @@ pub(in crate::host) fn open(
     };
     let device = RecordDevice::start(flash, kind, device, &records, flaws, now)?;
     let (last_tx, opened) = (device.last_tx(), device.recovered_at());
-    let buffer = config.log_buffer_bytes as u64;
-    let needed = checkpoint::log_pages_min(buffer, page_bytes);
+    let buffer = chosen.log.buffer_bytes;
+    let needed = checkpoint::pages_min(buffer as u64, page_bytes);
     let what = format!("with a buffer of {buffer} bytes");
-    let place = Place::of(config, device.pages(), page_bytes, (needed, what))?;
+    let log = (config.log_pages, chosen.log);
+    let place = Place::of(log, device.pages(), page_bytes, (needed, what))?;
     let mut device = Below::records(device);
     let (log, tape) = Log::open(&mut device, opened, place)?;
-    let flag_ex = FlagEx::new(log, config, page_bytes);
+    let flag_ex = FlagEx::new(log, (buffer, chosen.max_c), config.sabotage, page_bytes);
     Ok(Opened {
         device,
         manager: Box::new(flag_ex),

@@ -9,8 +9,8 @@ use super::super::rig::Rig;
 use super::super::small_host::{SmallHost, Value, chip, config, device, is_power_loss, rid};
 use super::super::tests::cuts;
 use super::super::{HostConfig, HostError, Rid, Step, Why};
-use super::{FlagEx, Tx};
-use crate::commit::{Flaws, RecordDevice, RecordKind, RecordOptions};
+use super::{FlagEx, Tx, record_options};
+use crate::commit::{Flaws, RecordDevice, RecordKind};
 use crate::ftl::Operation;
 use crate::nand::{Cut, small};
 use crate::page::Page;
@@ -26,8 +26,7 @@ fn variants() -> Vec<(Stack, HostConfig)> {
     let mut all = Vec::new();
     for stack in stacks() {
         all.push((stack, config()));
-        let max_c = 2;
-        all.push((stack, HostConfig { max_c, ..config() }));
+        all.push((stack, config().with("max_c", 2)));
         let frames = 3;
         all.push((stack, HostConfig { frames, ..config() }));
         let frames = 20;
@@ -240,7 +239,7 @@ fn round(acts: &mut Vec<Act>) {
 }
 
 #[test]
-fn r1_r2_r3_a_transaction_partly_on_flash_and_partly_in_the_log() {
+fn r2_r3_a_transaction_partly_on_flash_and_partly_in_the_log() {
     let mut acts = vec![
         Write(0, 0, 0, 1),
         Write(0, 1, 0, 1),
@@ -304,7 +303,7 @@ fn r5_an_old_log_record_does_not_overwrite_a_newer_commit_by_flags() {
 }
 
 #[test]
-fn r6_a_record_stays_pending_when_its_page_goes_out_again() {
+fn a_record_stays_pending_when_its_page_goes_out_again() {
     everywhere(&[
         Write(0, 0, 0, 1),
         Commit(0),
@@ -357,22 +356,21 @@ const PAGE_BYTES: usize = small::GEOMETRY.page_bytes as usize;
 /// The manager of a blank device.
 fn blank(config: &HostConfig) -> FlagEx {
     let flash = Box::new(chip(Stack::CfcEx));
-    let options = RecordOptions {
-        max_c: config.max_c,
-        as_published: false,
-    };
-    let flaws = Flaws::default();
     let kind = RecordKind::CfcEx;
+    let options = record_options(kind, &config.settings).expect("settings of this manager");
+    let flaws = Flaws::default();
     let device = RecordDevice::start(flash, kind, device(), &options, flaws, Nanos::ZERO);
     let place = Place {
         first: Lpn(1),
         pages: 9,
         page_bytes: PAGE_BYTES,
-        buffer_bytes: config.log_buffer_bytes,
+        buffer_bytes: 600,
+        checkpoint_bytes: 1024,
     };
     let mut below = Below::records(device.expect("a blank device"));
     let log = Log::open(&mut below, Nanos::ZERO, place);
-    FlagEx::new(log.expect("a blank log").0, config, PAGE_BYTES)
+    let log = log.expect("a blank log").0;
+    FlagEx::new(log, (600, options.max_c), config.sabotage, PAGE_BYTES)
 }
 
 #[test]
@@ -397,7 +395,7 @@ fn d2_lsns_that_a_cut_took_back_are_not_used_again() {
 }
 
 #[test]
-fn r9_two_records_of_a_transaction_in_a_page() {
+fn two_records_of_a_transaction_in_a_page() {
     everywhere(&[
         Write(0, 0, 0, 1),
         Write(0, 0, 1, 1),
@@ -448,7 +446,7 @@ fn r11_what_an_uncommitted_delete_frees_is_not_given_to_others() {
 }
 
 #[test]
-fn r12_a_checkpoint_that_is_cut_leaves_the_one_before() {
+fn a_checkpoint_that_is_cut_leaves_the_one_before() {
     let mut acts = Vec::new();
     round(&mut acts);
     let (begin, end) = (54, 90);
@@ -466,7 +464,7 @@ fn r12_a_checkpoint_that_is_cut_leaves_the_one_before() {
 fn r13_who_would_be_one_updater_too_many_waits() {
     for stack in stacks() {
         let mut small = SmallHost::new(stack, config());
-        let max_c = small.config.max_c;
+        let max_c = 3;
         let txs: Vec<TxId> = (0..=max_c).map(|_| small.begin()).collect();
         let (last, others) = txs.split_last().expect("there are some");
         for (slot, &tx) in others.iter().enumerate() {
@@ -489,7 +487,7 @@ fn r13_who_would_be_one_updater_too_many_waits() {
 }
 
 #[test]
-fn r15_a_commit_of_what_is_on_flash_takes_a_flag_and_no_log() {
+fn a_commit_of_what_is_on_flash_takes_a_flag_and_no_log() {
     for stack in stacks() {
         let mut small = SmallHost::new(stack, config());
         let mut story = Story::default();

@@ -25,13 +25,15 @@
 //!                grow beyond what a restart can roll back.
 
 mod entry;
+mod settings;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use entry::is_log;
 pub(super) use entry::{LogRecord, Lsn, What};
+pub(super) use settings::{BUFFER_BYTES, CHECKPOINT_EVERY, LogSettings, Place};
 
-use super::{HostConfig, HostError};
+use super::HostError;
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos, TxId};
@@ -78,41 +80,6 @@ pub(super) trait LogPages {
     fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError>;
     /// Writes a page. The result is when it is durable.
     fn put(&mut self, now: Nanos, at: Lpn, bytes: &[u8]) -> Result<Nanos, HostError>;
-}
-
-/// The place of a log on the device, and how much of it is kept in memory.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
-    pub(super) first: Lpn,
-    /// Pages, the master included.
-    pub(super) pages: u32,
-    pub(super) page_bytes: usize,
-    pub(super) buffer_bytes: usize,
-}
-
-impl Place {
-    /// The end of a device with so many pages. A log of fewer than `needed` pages is an error,
-    /// which names `what` needs them.
-    pub(super) fn of(
-        config: &HostConfig,
-        pages: u32,
-        page_bytes: usize,
-        (needed, what): (u32, String),
-    ) -> Result<Place, HostError> {
-        let log_pages = config.log_pages;
-        if log_pages < needed || log_pages >= pages {
-            return Err(HostError::Config(format!(
-                "log_pages is {log_pages}: a log {what} needs at least {needed}, and the device has \
-                 {pages} pages in all"
-            )));
-        }
-        Ok(Place {
-            first: Lpn(pages - log_pages),
-            pages: log_pages,
-            page_bytes,
-            buffer_bytes: config.log_buffer_bytes,
-        })
-    }
 }
 
 /// The counters of the log.
@@ -216,13 +183,13 @@ pub(super) struct Log {
     /// The ends of recent forces, and when each was durable; instants ascend.
     recent: VecDeque<(Lsn, Nanos)>,
     /// When the stream before the first end in `recent` was durable.
-    settled: Nanos,
+    safe_before: Nanos,
     /// The oldest record that a restart may need.
     oldest: Lsn,
     /// Where the last checkpoint begins, and the one before.
     checkpoints: [Lsn; 2],
     /// When the last master is durable: nothing is forced before.
-    settled_master: Nanos,
+    master_safe_at: Nanos,
     image: Vec<u8>,
     stats: LogStats,
 }
@@ -247,10 +214,10 @@ impl Log {
             opened: payload,
             found: payload,
             recent: VecDeque::new(),
-            settled: Nanos::ZERO,
+            safe_before: Nanos::ZERO,
             oldest: payload,
             checkpoints: [payload; 2],
-            settled_master: Nanos::ZERO,
+            master_safe_at: Nanos::ZERO,
             image: Vec::new(),
             stats: LogStats::default(),
         };
@@ -456,11 +423,14 @@ impl Log {
     ) -> Result<Nanos, HostError> {
         if to <= self.forced {
             let covers = self.recent.iter().find(|&&(end, _)| end >= to);
-            return Ok(now.max(covers.map_or(self.settled, |&(_, when)| when)));
+            return Ok(now.max(covers.map_or(self.safe_before, |&(_, when)| when)));
         }
         let end = self.end();
-        let mut done = self.recent.back().map_or(self.settled, |&(_, when)| when);
-        let issue = now.max(self.settled_master);
+        let mut done = self
+            .recent
+            .back()
+            .map_or(self.safe_before, |&(_, when)| when);
+        let issue = now.max(self.master_safe_at);
         done = done.max(issue);
         for number in self.forced / self.payload..=(end - 1) / self.payload {
             let from = number * self.payload;
@@ -486,7 +456,7 @@ impl Log {
         if self.recent.len() == RECENT
             && let Some((_, when)) = self.recent.pop_front()
         {
-            self.settled = when;
+            self.safe_before = when;
         }
         self.recent.push_back((end, done));
         self.trim();
@@ -555,7 +525,7 @@ impl Log {
     ) -> Result<Nanos, HostError> {
         self.oldest = oldest;
         let done = self.write_master(store, now, checkpoint, last_tx)?;
-        self.settled_master = done;
+        self.master_safe_at = done;
         self.checkpoints = [checkpoint, self.checkpoints[0]];
         Ok(done)
     }
@@ -574,6 +544,16 @@ impl Log {
         put(&mut master, log_master::OLDEST, self.oldest);
         self.stats.pages_written += 1;
         store.put(now, self.place.first, &master)
+    }
+
+    /// Whether so much waits to be written that the buffer is full.
+    pub(super) fn is_buffer_full(&self) -> bool {
+        self.unforced() >= self.place.buffer_bytes as u64
+    }
+
+    /// Whether the log has grown enough since the last checkpoint for another.
+    pub(super) fn is_due(&self) -> bool {
+        self.end() - self.checkpoints[0] >= self.place.checkpoint_bytes
     }
 
     /// The counters.

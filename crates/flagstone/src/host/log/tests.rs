@@ -30,6 +30,7 @@ const PLACE: Place = Place {
     pages: 9,
     page_bytes: 128,
     buffer_bytes: 300,
+    checkpoint_bytes: 256,
 };
 
 fn open(pages: &mut Pages) -> (Log, Tape) {

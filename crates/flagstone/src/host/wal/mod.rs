@@ -27,7 +27,7 @@
 //!                 log from being shortened.
 //!             D3. A full log: a checkpoint that writes all pages out; if that does not suffice the
 //!                 transaction with the oldest record is aborted.
-//!             D4. Commits may wait for each other ([`HostConfig::group_wait`]); wal/group.rs
+//!             D4. Commits may wait for each other (setting `group_wait_us`); wal/group.rs
 
 mod checkpoint;
 mod group;
@@ -38,8 +38,9 @@ mod tests;
 pub(super) use checkpoint::log_pages_min;
 
 use super::below::{As, Below};
-use super::config::{HostConfig, Sabotage};
+use super::config::{HostConfig, ManagerInfo, Sabotage};
 use super::frame::Frame;
+use super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, LogSettings};
 use super::log::{Log, LogRecord, Lsn, Place, Tape, What};
 use super::manager::{Commit, Manager, Memory, Opened, Redo, RollBack, Room, WriteBack};
 use super::{HostError, Rid};
@@ -48,12 +49,43 @@ use crate::ftl::Config;
 use crate::layout::Layout;
 use crate::nand::Flash;
 use crate::page::{Page, record_head};
+use crate::settings::{BadSetting, Setting, Settings};
 use crate::units::{Lpn, Nanos, TxId};
 use group::Group;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 pub(super) const LAYOUTS: &[Layout] = checkpoint::LAYOUTS;
+
+pub(super) const INFO: ManagerInfo = ManagerInfo {
+    name: "wal",
+    settings: &[BUFFER_BYTES, CHECKPOINT_EVERY, GROUP_WAIT],
+    check: |settings| Chosen::of(settings).map(|_| ()),
+};
+
+const GROUP_WAIT: Setting = Setting {
+    name: "group_wait_us",
+    default: "0",
+    what: "microseconds that a commit may wait for others, at most 1000000, so that the log is \
+           forced once for several; a commit waits only if another transaction runs and no log \
+           page is full",
+};
+
+/// What the settings say.
+struct Chosen {
+    log: LogSettings,
+    group_wait: Nanos,
+}
+
+impl Chosen {
+    fn of(settings: &Settings) -> Result<Chosen, BadSetting> {
+        let group_wait = settings.number(&INFO, GROUP_WAIT.name, 0, 1_000_000)?;
+        Ok(Chosen {
+            log: LogSettings::of(&INFO, settings)?,
+            group_wait: Nanos::from_micros(group_wait),
+        })
+    }
+}
 
 /// Bytes of a record without a body.
 const BARE: u64 = LogRecord::bytes(0) as u64;
@@ -98,7 +130,9 @@ pub(super) fn open(
     let opened = device.recovered_at();
     let needed = checkpoint::log_pages_min(config, page_bytes);
     let what = format!("for {} frames", config.frames);
-    let place = Place::of(config, device.pages(), page_bytes, (needed, what))?;
+    let chosen = Chosen::of(&config.settings)?;
+    let log = (config.log_pages, chosen.log);
+    let place = Place::of(log, device.pages(), page_bytes, (needed, what))?;
     let mut device = Below::pages(device);
     let (log, tape) = Log::open(&mut device, opened, place)?;
     device.begin_apart(tape.done)?;
@@ -107,7 +141,7 @@ pub(super) fn open(
         txs: BTreeMap::new(),
         reserved: FxHashMap::default(),
         reserved_log: 0,
-        group: Group::new(config.group_wait),
+        group: Group::new(chosen.group_wait),
         frames: config.frames,
         sabotage: config.sabotage,
         bytes: Vec::new(),
@@ -420,12 +454,11 @@ impl Manager for Wal {
         Ok(())
     }
 
-    fn checkpoint_due(&self, memory: &Memory) -> Option<Lsn> {
-        let [last, before] = self.log.checkpoints();
+    fn checkpoint_due(&self) -> Option<Lsn> {
+        let [_, before] = self.log.checkpoints();
         let bytes = checkpoint::bytes(self.frames, self.txs.len() + 1);
         let has_room = self.log.room() >= self.reserved_log + 2 * bytes;
-        let is_due = self.log.end() - last >= memory.checkpoint_bytes();
-        (is_due && has_room).then_some(before)
+        (self.log.is_due() && has_room).then_some(before)
     }
 
     fn checkpoint(&mut self, memory: &Memory) -> Result<(Lsn, Lsn), HostError> {

@@ -5,7 +5,7 @@ use super::super::log::PAGE_HEAD_BYTES;
 use super::super::small_host::{SmallHost, Value, config, rid};
 use super::super::{Host, HostConfig, HostError, Stack, Step, Why};
 use super::BARE;
-use crate::commit::Options;
+use crate::commit::{Kind, Options};
 use crate::nand::Cut;
 use crate::units::{Lpn, Nanos, TxId};
 
@@ -181,7 +181,7 @@ fn a_checkpoint_that_is_half_written_does_not_count() {
     for dice in [NOTHING, EVERYTHING, 8, 43, 90] {
         for at in 0.. {
             let mut small = small();
-            small.config.checkpoint_every = 1;
+            small.config.settings.set("checkpoint_every", 1);
             put(&mut small, 5, b"old");
             small.restart(None);
             // A loser that is in the checkpoint, as are its pages.
@@ -373,12 +373,49 @@ fn settings_that_do_not_work_are_named() {
         write_through,
         ..config()
     };
+    let through = through.keep_those_of(Stack::Force(Kind::Scc));
     assert!(wrong("force:scc", through).contains("cannot be written through"));
     let short = HostConfig {
         log_pages: 3,
         ..config()
     };
     assert!(wrong("wal", short).contains("log_pages is 3"));
+    for (stack, name, value, says) in [
+        (
+            "cfc-ex",
+            "max_c",
+            9,
+            "max_c of cfc-ex is `9`: use a number from 2 to 8",
+        ),
+        (
+            "wal",
+            "max_c",
+            2,
+            "wal has no setting `max_c`: use log_buffer_bytes",
+        ),
+        (
+            "wal",
+            "group_wait_us",
+            1_000_001,
+            "use a number from 0 to 1000000",
+        ),
+        (
+            "afc-ex",
+            "group_wait_us",
+            1,
+            "afc-ex has no setting `group_wait_us`",
+        ),
+        (
+            "force:scc",
+            "checkpoint_every",
+            1,
+            "force has no setting `checkpoint_every`: it has none",
+        ),
+    ] {
+        let config = HostConfig::default().with(name, value);
+        let why = wrong(stack, config);
+        assert!(why.contains(says), "{why}");
+    }
     let unknown = "force:nothing".parse::<Stack>().unwrap_err().to_string();
     assert!(unknown.contains("force:cfc"), "{unknown}");
     for stack in Stack::all() {
@@ -406,11 +443,9 @@ fn settings_that_do_not_work_are_named() {
 
 /// A host whose commits wait for each other, and transactions that have each changed a page.
 fn waiting(count: u32) -> (SmallHost, Vec<TxId>) {
-    let config = HostConfig {
-        group_wait: Nanos::from_micros(700),
-        log_buffer_bytes: 4096,
-        ..config()
-    };
+    let config = config()
+        .with("group_wait_us", 700)
+        .with("log_buffer_bytes", 4096);
     let mut small = SmallHost::new(Stack::Wal, config);
     // The last end record is the first in its log page, so that those that follow do not fill it.
     let payload = 256 - PAGE_HEAD_BYTES as u64;
@@ -509,7 +544,7 @@ fn a_commit_that_waits_can_be_lost_and_a_checkpoint_does_not_undo_it() {
 #[test]
 fn restarts_one_after_the_other_do_not_fill_the_least_log() {
     let mut least = config();
-    least.log_pages = least.log_pages_min(Stack::Wal, 256);
+    least.log_pages = least.log_pages_min(Stack::Wal, 256).unwrap();
     let mut small = SmallHost::new(Stack::Wal, least);
     for round in 0..40u8 {
         put(&mut small, 1, &[round]);

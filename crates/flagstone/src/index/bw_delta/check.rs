@@ -247,3 +247,6 @@ impl BwDelta {
             .check(lists.map(|entry| (entry.at, entry.waiting)))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,13 +43,13 @@ mod recovery;
 #[cfg(test)]
 mod tests;
 
-use super::{Pages, Rule, Version};
+use super::{Rule, Tables, Version};
 use crate::commit::{Info, Options, Recovered, table_bytes};
 use crate::ftl::{Format, Ftl, FtlError, Mounted};
 use crate::layout;
 use crate::layout::put;
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
-use recovery::Records;
+use recovery::SeenVersions;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -115,21 +115,21 @@ pub(in crate::commit) fn recover(
 
 impl Rule for Bpcc {
     type Leftover = Leftover;
-    type Versions = Records;
+    type Versions = SeenVersions;
     const MORE: usize = back::SIZE;
 
     /// Invariant 3. As printed, numbers count as given once they are on flash (D1).
-    fn next_number(&mut self, pages: &Pages<Leftover>, page: Lpn) -> u32 {
+    fn next_number(&mut self, tables: &Tables<Leftover>, page: Lpn) -> u32 {
         let given = self.given.get(&page).copied().unwrap_or(0);
-        let number = given.max(pages.committed.of(page)) + 1;
-        if !pages.as_published {
+        let number = given.max(tables.committed.of(page)) + 1;
+        if !tables.as_published {
             self.give(Version { page, number });
         }
         number
     }
 
-    fn emit(&mut self, pages: &Pages<Leftover>, version: Version, more: &mut [u8]) {
-        put(more, back::BACK, pages.committed.of(version.page).into());
+    fn emit(&mut self, tables: &Tables<Leftover>, version: Version, more: &mut [u8]) {
+        put(more, back::BACK, tables.committed.of(version.page).into());
     }
 
     fn programmed(&mut self, version: Version) {
@@ -139,12 +139,12 @@ impl Rule for Bpcc {
     /// It may go unless it straddles something.
     fn superseded(
         &mut self,
-        pages: &mut Pages<Leftover>,
+        tables: &mut Tables<Leftover>,
         ftl: &mut Ftl,
         (page, old): (Lpn, Ppn),
         done: Nanos,
     ) {
-        let number = pages.committed.of(page);
+        let number = tables.committed.of(page);
         if let Some(straddler) = self.straddlers.get_mut(&Version { page, number }) {
             straddler.kept_at = Some(old);
             return;
@@ -158,15 +158,15 @@ impl Rule for Bpcc {
     }
 
     /// It answers for all leftovers of its page that none straddled before.
-    fn committed(&mut self, pages: &mut Pages<Leftover>, version: Version) {
+    fn committed(&mut self, tables: &mut Tables<Leftover>, version: Version) {
         let Version { page, number } = version;
         if self.given.get(&page).is_some_and(|&given| given <= number) {
             self.given.remove(&page);
         }
         let mut answers = 0;
-        while let Some(at) = pages.concerning(page) {
-            pages.by_page.remove(&(page, at));
-            let leftover = pages.leftovers.get_mut(&at).expect("it is on flash");
+        while let Some(at) = tables.concerning(page) {
+            tables.by_page.remove(&(page, at));
+            let leftover = tables.leftovers.get_mut(&at).expect("it is on flash");
             for side in &mut leftover.sides {
                 if side.version.page == page && side.straddled_by == 0 {
                     side.straddled_by = number;
@@ -197,10 +197,10 @@ impl Rule for Bpcc {
         leftover.sides.map(page)
     }
 
-    fn erased(&mut self, pages: &mut Pages<Leftover>, ftl: &mut Ftl, leftover: Leftover) {
+    fn erased(&mut self, tables: &mut Tables<Leftover>, ftl: &mut Ftl, leftover: Leftover) {
         for side in leftover.sides.iter().filter(|side| side.straddled_by > 0) {
             let (page, number) = (side.version.page, side.straddled_by);
-            self.answer_for_one_less(ftl, Version { page, number }, pages.erased_at);
+            self.answer_for_one_less(ftl, Version { page, number }, tables.erased_at);
         }
     }
 
@@ -222,12 +222,12 @@ impl Rule for Bpcc {
 
     fn take_stock(
         &mut self,
-        pages: &mut Pages<Leftover>,
+        tables: &mut Tables<Leftover>,
         ftl: &mut Ftl,
-        found: &Records,
+        found: &SeenVersions,
         _: &[bool],
     ) {
-        recovery::take_stock(self, pages, ftl, found);
+        recovery::take_stock(self, tables, ftl, found);
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
@@ -239,13 +239,13 @@ impl Rule for Bpcc {
         ]
     }
 
-    fn check(&self, pages: &Pages<Leftover>, ftl: &Ftl) -> Result<(), String> {
+    fn check(&self, tables: &Tables<Leftover>, ftl: &Ftl) -> Result<(), String> {
         let mut sets: BTreeMap<Version, u32> = BTreeMap::new();
-        for (&at, leftover) in &pages.leftovers {
+        for (&at, leftover) in &tables.leftovers {
             for side in &leftover.sides {
                 let Version { page, number } = side.version;
                 match side.straddled_by {
-                    0 if number <= pages.committed.of(page) && !pages.as_published => {
+                    0 if number <= tables.committed.of(page) && !tables.as_published => {
                         return Err(format!(
                             "invariant 2: nothing straddles {:?} for {at}",
                             side.version
@@ -264,7 +264,7 @@ impl Rule for Bpcc {
             return Err("responsibility sets do not hold what they should".into());
         }
         for (&version, straddler) in &self.straddlers {
-            let is_last = pages.committed.of(version.page) == version.number;
+            let is_last = tables.committed.of(version.page) == version.number;
             let is_kept = straddler.kept_at.is_some_and(|at| ftl.is_live(at));
             if is_last == is_kept {
                 return Err(format!("invariant 2: {version:?} is kept: {is_kept}"));

@@ -2,7 +2,7 @@
 //! protocol, and who answers for those that do not.
 
 use super::{Bpcc, Leftover, Side, back};
-use crate::commit::cyclic::{Pages, Seen, Verdict, Version, Versions};
+use crate::commit::cyclic::{Seen, Tables, Verdict, Version, Versions};
 use crate::ftl::{Ftl, Slot};
 use crate::layout::get;
 use crate::units::Lpn;
@@ -10,18 +10,18 @@ use crate::units::Lpn;
 /// Keeps uncommitted versions, who answers for them, and numbers that are taken.
 pub(super) fn take_stock(
     bpcc: &mut Bpcc,
-    pages: &mut Pages<Leftover>,
+    tables: &mut Tables<Leftover>,
     ftl: &mut Ftl,
-    records: &Records,
+    records: &SeenVersions,
 ) {
-    let is_committed = |pages: &Pages<Leftover>, version: Version| {
-        version.number <= pages.committed.of(version.page) && !records.is_straddled(version)
+    let is_committed = |tables: &Tables<Leftover>, version: Version| {
+        version.number <= tables.committed.of(version.page) && !records.is_straddled(version)
     };
     // With the number of the committed version that straddles it; 0 if there is none.
-    let side = |pages: &Pages<Leftover>, version: Version| {
+    let side = |tables: &Tables<Leftover>, version: Version| {
         let mut above = records.above(version).iter();
         let straddler = above
-            .find(|record| record.back < version.number && is_committed(pages, record.version));
+            .find(|record| record.back < version.number && is_committed(tables, record.version));
         let straddled_by = straddler.map_or(0, |record| record.version.number);
         Side {
             version,
@@ -29,25 +29,25 @@ pub(super) fn take_stock(
         }
     };
     for record in &records.all {
-        bpcc.take_number(pages, record.version);
-        if !pages.as_published {
-            bpcc.take_number(pages, record.next); // D1
+        bpcc.take_number(tables, record.version);
+        if !tables.as_published {
+            bpcc.take_number(tables, record.next); // D1
         }
-        if !is_committed(pages, record.version)
+        if !is_committed(tables, record.version)
             && let Some(at) = record.slot.ppn()
-            && pages.committed.get(record.next.page).is_some()
+            && tables.committed.get(record.next.page).is_some()
         {
-            let sides = [record.version, record.next].map(|version| side(pages, version));
+            let sides = [record.version, record.next].map(|version| side(tables, version));
             for side in sides.iter().filter(|side| side.straddled_by > 0) {
                 let (page, number) = (side.version.page, side.straddled_by);
                 let straddler = bpcc.straddlers.entry(Version { page, number });
                 straddler.or_default().responsible_for += 1;
             }
-            pages.leave::<Bpcc>(at, Leftover { sides });
+            tables.leave::<Bpcc>(at, Leftover { sides });
         }
     }
     for (&version, straddler) in &mut bpcc.straddlers {
-        if pages.committed.of(version.page) != version.number {
+        if tables.committed.of(version.page) != version.number {
             let mut versions = records.of(version.page).iter();
             let record = versions.find(|record| record.version == version);
             straddler.kept_at = record.and_then(|record| record.slot.ppn());
@@ -57,8 +57,8 @@ pub(super) fn take_stock(
 }
 
 impl Bpcc {
-    fn take_number(&mut self, pages: &Pages<Leftover>, version: Version) {
-        let committed = pages.committed.get(version.page);
+    fn take_number(&mut self, tables: &Tables<Leftover>, version: Version) {
+        let committed = tables.committed.get(version.page);
         if committed.is_some_and(|committed| version.number > committed) {
             self.give(version);
         }
@@ -67,7 +67,7 @@ impl Bpcc {
 
 /// A version found on flash.
 #[derive(Debug, Clone, Copy)]
-struct Record {
+struct SeenVersion {
     version: Version,
     slot: Slot,
     next: Version,
@@ -77,15 +77,15 @@ struct Record {
 }
 
 /// What recovery gathers: all versions on flash, by page and number.
-pub(super) struct Records {
-    all: Vec<Record>,
+pub(super) struct SeenVersions {
+    all: Vec<SeenVersion>,
     /// Where each page's versions begin, and the end of the last.
     begin: Vec<u32>,
 }
 
-impl Versions for Records {
-    fn none(pages: u32) -> Records {
-        Records {
+impl Versions for SeenVersions {
+    fn none(pages: u32) -> SeenVersions {
+        SeenVersions {
             all: Vec::new(),
             begin: vec![0; pages as usize + 1],
         }
@@ -98,7 +98,7 @@ impl Versions for Records {
             next,
         } = seen;
         let back = get(more, back::BACK) as u32;
-        self.all.push(Record {
+        self.all.push(SeenVersion {
             version,
             slot,
             next,
@@ -108,7 +108,7 @@ impl Versions for Records {
     }
 
     fn sort(&mut self) -> u32 {
-        let Records { all, begin } = self;
+        let SeenVersions { all, begin } = self;
         all.sort_unstable_by_key(|record| (record.version, record.slot.ppn()));
         for record in &*all {
             begin[record.version.page.index() + 1] += 1;
@@ -121,7 +121,7 @@ impl Versions for Records {
                 all[i - 1].back_from_here = all[i - 1].back.min(all[i].back_from_here);
             }
         }
-        let highest = |record: &Record| record.version.number.max(record.next.number);
+        let highest = |record: &SeenVersion| record.version.number.max(record.next.number);
         all.iter().map(highest).max().unwrap_or(0)
     }
 
@@ -149,21 +149,21 @@ impl Versions for Records {
     }
 }
 
-impl Records {
+impl SeenVersions {
     /// The versions of a page, lowest first.
-    fn of(&self, page: Lpn) -> &[Record] {
+    fn of(&self, page: Lpn) -> &[SeenVersion] {
         let Some(&end) = self.begin.get(page.index() + 1) else {
             return &[];
         };
         &self.all[self.begin[page.index()] as usize..end as usize]
     }
 
-    fn newest(&self, page: Lpn) -> Option<&Record> {
+    fn newest(&self, page: Lpn) -> Option<&SeenVersion> {
         self.of(page).last()
     }
 
     /// The versions of a page with higher numbers.
-    fn above(&self, version: Version) -> &[Record] {
+    fn above(&self, version: Version) -> &[SeenVersion] {
         let all = self.of(version.page);
         &all[all.partition_point(|record| record.version.number <= version.number)..]
     }

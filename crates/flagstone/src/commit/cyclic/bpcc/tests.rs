@@ -13,8 +13,8 @@ use crate::ftl::Slot;
 type Written = (Version, Version, u32);
 
 /// Versions of pages below `pages`.
-fn found(pages: u32, versions: &[Written]) -> Records {
-    let mut records = Records::none(pages);
+fn found(pages: u32, versions: &[Written]) -> SeenVersions {
+    let mut records = SeenVersions::none(pages);
     for &(version, next, number) in versions {
         let slot = Slot::Page(Ppn(version.page.0 * 100 + version.number));
         let mut more = [0; back::SIZE];
@@ -110,7 +110,7 @@ impl Facts {
     }
 
     /// Number 5 of P was aborted.
-    fn found(&self) -> Records {
+    fn found(&self) -> SeenVersions {
         let mut all = vec![
             (version(0, 7), version(1, 3), 4),
             (version(0, 5), version(2, 1), 4),
@@ -126,7 +126,7 @@ impl Facts {
     }
 
     /// Which version of P counts.
-    fn counting(&self, is_committed: impl Fn(&Records) -> bool) -> u32 {
+    fn counting(&self, is_committed: impl Fn(&SeenVersions) -> bool) -> u32 {
         let records = self.found();
         records.counting(Lpn(0), is_committed(&records)).0
     }

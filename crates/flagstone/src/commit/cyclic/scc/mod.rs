@@ -38,7 +38,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Pages, Rule, Seen, Verdict, Version, Versions};
+use super::{Rule, Seen, Tables, Verdict, Version, Versions};
 use crate::commit::{Info, Options, Recovered, Way};
 use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Slot};
 use crate::units::{Lpn, Ppn};
@@ -74,8 +74,8 @@ impl Rule for Scc {
     type Leftover = Leftover;
     type Versions = NewestOfAll;
 
-    fn next_number(&mut self, pages: &Pages<Leftover>, page: Lpn) -> u32 {
-        pages.committed.of(page) + 1
+    fn next_number(&mut self, tables: &Tables<Leftover>, page: Lpn) -> u32 {
+        tables.committed.of(page) + 1
     }
 
     fn leftover(version: Version, next: Version) -> Leftover {
@@ -95,19 +95,19 @@ impl Rule for Scc {
     /// and every one that names it.
     fn in_the_way(
         &self,
-        pages: &Pages<Leftover>,
+        tables: &Tables<Leftover>,
         ftl: &mut Ftl,
         page: Lpn,
     ) -> Result<Option<Way>, FtlError> {
-        let Some(at) = pages.concerning(page) else {
+        let Some(at) = tables.concerning(page) else {
             return Ok(None);
         };
         let block = ftl.geometry().block_of(at);
-        ftl.seal_block(block); // D3
+        ftl.end_block(block); // D3
         if ftl.block_state(block) != BlockState::Full {
             let first = ftl.geometry().page(block, 0);
-            let pages = (first.0..first.0 + ftl.geometry().pages_per_block).map(Ppn);
-            let lost = pages.into_iter().find(|&at| ftl.is_live(at));
+            let tables = (first.0..first.0 + ftl.geometry().pages_per_block).map(Ppn);
+            let lost = tables.into_iter().find(|&at| ftl.is_live(at));
             return Err(FtlError::Unreadable {
                 at: lost.unwrap_or(at), // D5
             });
@@ -115,20 +115,20 @@ impl Rule for Scc {
         Ok(Some(Way::Collect(block)))
     }
 
-    fn erased(&mut self, pages: &mut Pages<Leftover>, _: &mut Ftl, leftover: Leftover) {
-        for page in Scc::concerns(&leftover, pages.as_published)
+    fn erased(&mut self, tables: &mut Tables<Leftover>, _: &mut Ftl, leftover: Leftover) {
+        for page in Scc::concerns(&leftover, tables.as_published)
             .into_iter()
             .flatten()
         {
             // Not done when this erase is but at the latest so far: an older copy of the page may
             // have gone with a block of its own.
-            pages.gates.close(page, pages.erased_at, false);
+            tables.gates.close(page, tables.erased_at, false);
         }
     }
 
     fn take_stock(
         &mut self,
-        pages: &mut Pages<Leftover>,
+        tables: &mut Tables<Leftover>,
         _: &mut Ftl,
         found: &NewestOfAll,
         is_committed: &[bool],
@@ -138,14 +138,14 @@ impl Rule for Scc {
         for (page, at) in newest.chain(found.copies()) {
             if !is_committed[page.index()] {
                 let next = found.pages[page.index()].next.page;
-                pages.leave::<Scc>(at, Leftover { page, next });
+                tables.leave::<Scc>(at, Leftover { page, next });
             }
         }
     }
 
-    fn check(&self, pages: &Pages<Leftover>, _: &Ftl) -> Result<(), String> {
-        for &(page, at) in &pages.by_page {
-            if pages.rings.shadow(page).is_some() {
+    fn check(&self, tables: &Tables<Leftover>, _: &Ftl) -> Result<(), String> {
+        for &(page, at) in &tables.by_page {
+            if tables.rings.shadow(page).is_some() {
                 return Err(format!(
                     "invariants 1, 2: logical page {page} was written although uncommitted page \
                      {at} is on flash"

@@ -8,7 +8,7 @@
 //! of one in progress          its block is pinned: no victim
 //! ```
 
-use super::{Afc, Entry, TRUE, Unit};
+use super::{Afc, TRUE, TxRow, Unit};
 use crate::commit::flag_chain::{Link, Shadow, Tail};
 use crate::ftl::{Fate, Ftl, FtlError, Header, Owner, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
@@ -23,13 +23,13 @@ pub(super) struct Collector {
 
 impl Owner for Afc {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let (pages, now) = self.pages.of_victim(ftl, now, victim)?;
+        let (pages, now) = self.tables.of_victim(ftl, now, victim)?;
         // Flags of a collection that found no room may still be in flight, and count.
         let flagged = now.max(self.collector.flagged);
         self.collector = Collector { pages, flagged };
         for xid in self.aborted_here() {
-            if let Some(Entry::Aborted(chain)) = self.table.get(&xid)
-                && !self.pages.as_published
+            if let Some(TxRow::Aborted(chain)) = self.table.get(&xid)
+                && !self.tables.as_published
             {
                 self.collector.flagged = self.collector.flagged.max(chain.written); // D5
             }
@@ -46,7 +46,7 @@ impl Owner for Afc {
     /// more pages than it gives back. Once the blocks with the ends of the chain are collected, it
     /// costs less.
     fn is_worth(&self, ftl: &Ftl, victim: Pbn) -> bool {
-        if self.pages.geometry.can_reprogram() {
+        if self.tables.geometry.can_reprogram() {
             return true;
         }
         let flags: usize = self
@@ -67,33 +67,34 @@ impl Owner for Afc {
     }
 
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        self.pages.relocated(ftl, header, from, to.at);
-        if self.pages.as_published {
+        self.tables.relocated(ftl, header, from, to.at);
+        if self.tables.as_published {
             self.moved_in_progress(from, to.into()); // D3
         }
     }
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let Collector { pages, flagged } = &self.collector;
-        self.pages.before_erase(ftl, (now, *flagged), victim, pages) // D5
+        self.tables
+            .before_erase(ftl, (now, *flagged), victim, pages) // D5
     }
 
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
-        self.pages
+        self.tables
             .waits
             .erase(done, Shadow::xids(&self.collector.pages));
         for xid in self.aborted_here() {
-            let Some(Entry::Aborted(chain)) = self.table.get_mut(&xid) else {
-                unreachable!("an aborted transaction has such an entry");
+            let Some(TxRow::Aborted(chain)) = self.table.get_mut(&xid) else {
+                unreachable!("an aborted transaction has such a row");
             };
-            let geometry = self.pages.geometry;
+            let geometry = self.tables.geometry;
             chain.forget(|at| geometry.block_of(at) == victim);
             if chain.units.is_empty() {
                 self.table.remove(&xid);
             }
         }
         for page in std::mem::take(&mut self.collector).pages {
-            self.pages.carriers.target_erased(ftl, page.at);
+            self.tables.carriers.target_erased(ftl, page.at);
         }
     }
 }
@@ -104,7 +105,7 @@ impl Afc {
         let mut xids: Vec<TxId> = Vec::new();
         for page in &self.collector.pages {
             let xid = page.tail.xid;
-            if !xids.contains(&xid) && matches!(self.table.get(&xid), Some(Entry::Aborted(_))) {
+            if !xids.contains(&xid) && matches!(self.table.get(&xid), Some(TxRow::Aborted(_))) {
                 xids.push(xid);
             }
         }
@@ -113,10 +114,10 @@ impl Afc {
 
     /// Aborted transactions that have units in a block, told from the table.
     fn aborted_in(&self, block: Pbn) -> impl Iterator<Item = TxId> + '_ {
-        let here = move |unit: &Unit| self.pages.geometry.block_of(unit.page.at) == block;
-        let aborted = self.table.iter().filter_map(|(&xid, entry)| match entry {
-            Entry::Aborted(chain) => Some((xid, chain)),
-            Entry::InProgress(_) => None,
+        let here = move |unit: &Unit| self.tables.geometry.block_of(unit.page.at) == block;
+        let aborted = self.table.iter().filter_map(|(&xid, row)| match row {
+            TxRow::Aborted(chain) => Some((xid, chain)),
+            TxRow::InProgress(_) => None,
         });
         aborted
             .filter(move |(_, chain)| chain.units.iter().any(here))
@@ -126,8 +127,8 @@ impl Afc {
     /// The pages of an aborted transaction that are to be FALSE, one for each part that is left
     /// without a FALSE one by the erase of the victim: the newest of the part.
     fn without_flag(&self, xid: TxId, victim: Pbn) -> Vec<Link> {
-        let geometry = self.pages.geometry;
-        let Some(Entry::Aborted(chain)) = self.table.get(&xid) else {
+        let geometry = self.tables.geometry;
+        let Some(TxRow::Aborted(chain)) = self.table.get(&xid) else {
             return Vec::new();
         };
         let last = chain.units.len() - 1;
@@ -136,7 +137,7 @@ impl Afc {
         for part in parts {
             let newest = *part.last().expect("a part has units");
             // D5
-            let wanted = !self.pages.as_published || newest == last;
+            let wanted = !self.tables.as_published || newest == last;
             if wanted && !part.iter().any(|&unit| chain.units[unit].is_false) {
                 flags.push(chain.units[newest].page);
             }
@@ -146,7 +147,7 @@ impl Afc {
 
     /// A page of an aborted transaction has become FALSE.
     fn note_false(&mut self, xid: TxId, page: Link) {
-        if let Some(Entry::Aborted(chain)) = self.table.get_mut(&xid)
+        if let Some(TxRow::Aborted(chain)) = self.table.get_mut(&xid)
             && let Some(unit) = chain.units.iter_mut().find(|unit| unit.page == page)
         {
             unit.is_false = true;
@@ -156,7 +157,7 @@ impl Afc {
     /// As published, pages in progress are moved and the transaction goes on with the copy.
     fn moved_in_progress(&mut self, from: Ppn, to: Link) {
         let page = self.collector.pages.iter().find(|page| page.at == from);
-        let Some(Entry::InProgress(open)) =
+        let Some(TxRow::InProgress(open)) =
             page.and_then(|page| self.table.get_mut(&page.tail.xid))
         else {
             return;

@@ -19,7 +19,7 @@
 //! transaction in a block, its *cluster*. A *part* is what hangs together by links, of the units
 //! that are left of a transaction.
 //!
-//! States      in progress ──commit──> committed   [Afc::commit]   (no entry: committed)
+//! States      in progress ──commit──> committed   [Afc::commit]   (no row: committed)  
 //!                  └────────abort───> aborted     [Afc::abort]    until its last page is reclaimed
 //!
 //! Invariants  1. No page of a committed transaction is FALSE.
@@ -62,7 +62,7 @@ mod recover;
 #[cfg(test)]
 mod tests;
 
-use super::{Link, Pages, Tail, read_shadow, spare};
+use super::{Link, Tables, Tail, read_shadow, spare};
 use crate::commit::{Found, Info, Protocol, Taken, Write, table_bytes};
 use crate::ftl::{Cause, Ftl, FtlError, Slot, Stream};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
@@ -89,9 +89,9 @@ fn is_true(flag: u8) -> bool {
     (flag >> 4).count_ones() >= 2 && (flag & 0x0f).count_ones() < 2
 }
 
-/// The transaction table's entry; a transaction without one is committed.
+/// A row of the transaction table. A transaction without one is committed.
 #[derive(Clone)]
-enum Entry {
+enum TxRow {
     InProgress(Open),
     Aborted(Chain),
 }
@@ -189,14 +189,14 @@ impl Chain {
 
 #[derive(Clone)]
 struct Afc {
-    table: FxHashMap<TxId, Entry>,
-    pages: Pages,
+    table: FxHashMap<TxId, TxRow>,
+    tables: Tables,
     collector: collect::Collector,
 }
 
 impl Protocol for Afc {
     fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
-        self.table.insert(tx, Entry::InProgress(Open::default()));
+        self.table.insert(tx, TxRow::InProgress(Open::default()));
         Ok(())
     }
 
@@ -208,8 +208,8 @@ impl Protocol for Afc {
         write: Write<'_>,
     ) -> Result<Taken, FtlError> {
         let Write { at, content, cause } = write;
-        let (as_published, place) = (self.pages.as_published, self.places());
-        let Some(Entry::InProgress(open)) = self.table.get_mut(&tx) else {
+        let (as_published, place) = (self.tables.as_published, self.places());
+        let Some(TxRow::InProgress(open)) = self.table.get_mut(&tx) else {
             panic!("{tx} is not in progress");
         };
         let mut start = now;
@@ -258,7 +258,7 @@ impl Protocol for Afc {
                 let is_false = open.chain.units.is_empty();
                 open.chain.units.push(Unit { page, is_false });
                 if !as_published {
-                    ftl.pin(self.pages.geometry.block_of(to.at)); // D3
+                    ftl.pin(self.tables.geometry.block_of(to.at)); // D3
                 }
             }
         }
@@ -270,7 +270,7 @@ impl Protocol for Afc {
         }
         open.in_flight.push((to.done, page));
         open.chain.written = open.chain.written.max(to.done);
-        if self.pages.wrote(ftl, tx, at, Slot::of(kind, to.at)) {
+        if self.tables.wrote(ftl, tx, at, Slot::of(kind, to.at)) {
             open.lpns.push(at);
         }
         let (next, done) = (start, to.done);
@@ -278,7 +278,7 @@ impl Protocol for Afc {
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
-        self.pages.dirty.find(ftl, tx, at)
+        self.tables.dirty.find(ftl, tx, at)
     }
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
@@ -289,49 +289,49 @@ impl Protocol for Afc {
         let barrier = ftl.sync(now, open.chain.written)?;
         let flag = self.flag_first(ftl, barrier, first.page.at)?;
         let done = ftl.sync(barrier, flag)?;
-        self.pages.commit(ftl, tx, &open.lpns, done);
+        self.tables.commit(ftl, tx, &open.lpns, done);
         Ok(Some(done))
     }
 
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
         let open = self.close(ftl, tx);
-        self.pages.abort(ftl, &open.lpns);
+        self.tables.abort(ftl, &open.lpns);
         if !open.chain.units.is_empty() {
-            self.table.insert(tx, Entry::Aborted(open.chain));
+            self.table.insert(tx, TxRow::Aborted(open.chain));
         }
         Ok(now)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut lists = 0;
-        for entry in self.table.values() {
-            lists += match entry {
-                Entry::InProgress(open) => {
+        for row in self.table.values() {
+            lists += match row {
+                TxRow::InProgress(open) => {
                     open.chain.bytes()
                         + size_of_val(open.lpns.as_slice())
                         + size_of_val(open.in_flight.as_slice())
                 }
-                Entry::Aborted(chain) => chain.bytes(),
+                TxRow::Aborted(chain) => chain.bytes(),
             };
         }
-        let table = table_bytes::<TxId, Entry>(self.table.len());
+        let table = table_bytes::<TxId, TxRow>(self.table.len());
         vec![
             ("transaction_table", table + lists as u64),
-            ("dirty_page_table", self.pages.dirty.bytes()),
-            ("flag_carriers", self.pages.carriers.bytes()),
+            ("dirty_page_table", self.tables.dirty.bytes()),
+            ("flag_carriers", self.tables.carriers.bytes()),
         ]
     }
 
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
-        let in_progress = |tx| matches!(self.table.get(&tx), Some(Entry::InProgress(_)));
-        self.pages.check(ftl, in_progress)?;
-        for (tx, entry) in &self.table {
-            let Entry::Aborted(chain) = entry else {
+        let in_progress = |tx| matches!(self.table.get(&tx), Some(TxRow::InProgress(_)));
+        self.tables.check(ftl, in_progress)?;
+        for (tx, row) in &self.table {
+            let TxRow::Aborted(chain) = row else {
                 continue;
             };
             let parts = chain.parts(|_| false, self.places());
             let flagged = |part: &Vec<usize>| part.iter().any(|&unit| chain.units[unit].is_false);
-            if parts.is_empty() || !(parts.iter().all(flagged) || self.pages.as_published) {
+            if parts.is_empty() || !(parts.iter().all(flagged) || self.tables.as_published) {
                 return Err(format!("{tx} is aborted and a part has no FALSE page"));
             }
         }
@@ -342,7 +342,7 @@ impl Protocol for Afc {
 impl Afc {
     /// Where the unit of a page begins: what it is known by.
     fn places(&self) -> impl Fn(Ppn) -> Ppn + Copy + use<> {
-        let (geometry, block_flags) = (self.pages.geometry, self.pages.block_flags);
+        let (geometry, block_flags) = (self.tables.geometry, self.tables.block_flags);
         move |at| match block_flags {
             true => geometry.page(geometry.block_of(at), 0),
             false => at,
@@ -351,12 +351,12 @@ impl Afc {
 
     /// Takes a transaction in progress out of the table; its pages may be moved from now on.
     fn close(&mut self, ftl: &mut Ftl, tx: TxId) -> Open {
-        let Some(Entry::InProgress(open)) = self.table.remove(&tx) else {
+        let Some(TxRow::InProgress(open)) = self.table.remove(&tx) else {
             panic!("{tx} is not in progress");
         };
-        if !self.pages.as_published {
+        if !self.tables.as_published {
             for unit in &open.chain.units {
-                ftl.unpin(self.pages.geometry.block_of(unit.page.at)); // D3
+                ftl.unpin(self.tables.geometry.block_of(unit.page.at)); // D3
             }
         }
         open
@@ -364,7 +364,7 @@ impl Afc {
 
     /// Commits a transaction by its first page, whose flag nobody has touched before.
     fn flag_first(&mut self, ftl: &mut Ftl, now: Nanos, at: Ppn) -> Result<Nanos, FtlError> {
-        if self.pages.geometry.can_reprogram() {
+        if self.tables.geometry.can_reprogram() {
             return ftl.reprogram(now, at, spare::FLAG.start, &[TRUE], Cause::Commit);
         }
         self.carry(ftl, now, at, TRUE, Cause::Commit)
@@ -374,7 +374,7 @@ impl Afc {
     fn flag_part(&mut self, ftl: &mut Ftl, now: Nanos, at: Ppn) -> Result<Nanos, FtlError> {
         let (page, read) = read_shadow(ftl, now, at, Cause::Gc)?;
         let untouched = page.is_some_and(|page| page.tail.flag == TRUE);
-        if self.pages.geometry.can_reprogram() && untouched {
+        if self.tables.geometry.can_reprogram() && untouched {
             return ftl.reprogram(read, at, spare::FLAG.start, &[FALSE], Cause::Gc);
         }
         self.carry(ftl, read, at, FALSE, Cause::Gc)
@@ -391,6 +391,6 @@ impl Afc {
     ) -> Result<Nanos, FtlError> {
         let (page, read) = read_shadow(ftl, now, at, cause)?;
         let page = page.ok_or(FtlError::Unreadable { at })?;
-        Ok(self.pages.carry(ftl, read, &page, flag, cause)?.done)
+        Ok(self.tables.carry(ftl, read, &page, flag, cause)?.done)
     }
 }

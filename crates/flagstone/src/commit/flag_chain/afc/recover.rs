@@ -1,8 +1,8 @@
 //! AFC, recovery ([FlagCommit] §3.2): every flag is read, and a FALSE one anywhere in a part says
 //! that the part is not committed.
 
-use super::{Afc, Chain, Entry, FALSE_AT_FIRST, Unit, collect::Collector, is_true};
-use crate::commit::flag_chain::{self, Found, NO_UNIT, Pages, Units};
+use super::{Afc, Chain, FALSE_AT_FIRST, TxRow, Unit, collect::Collector, is_true};
+use crate::commit::flag_chain::{self, NO_UNIT, Scanned, Tables, Units};
 use crate::commit::{Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Mounted};
 use crate::units::{Ppn, TxId};
@@ -14,7 +14,7 @@ pub(in crate::commit) fn recover(
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
-    let mut pages = Pages::new(ftl, options)?;
+    let mut tables = Tables::new(ftl, options)?;
     let mut found = flag_chain::scan(ftl, mounted.done, options.as_published)?; // D1
     let mut is_false = Vec::with_capacity(found.pages.len());
     for page in 0..found.pages.len() {
@@ -28,7 +28,7 @@ pub(in crate::commit) fn recover(
             found.target(page).filter(same)
         })
         .collect();
-    let units = found.units(ftl, pages.block_flags, |page| replaces[page].is_some());
+    let units = found.units(ftl, tables.block_flags, |page| replaces[page].is_some());
     let mut parts = Parts::new(&units);
     let kept = parts.judge(&found, &units, &mut is_false, &replaces);
     let counts = |page: usize| parts.counts(&units, replaces[page].unwrap_or(page));
@@ -41,11 +41,11 @@ pub(in crate::commit) fn recover(
         if !current {
             ftl.revive(at);
         }
-        pages.carriers.insert(ftl, target, at, current);
+        tables.carriers.insert(ftl, target, at, current);
     }
     let is_rubbish = |page: usize| {
         let carries = replaces[page].is_some();
-        (carries || counts(page)) && !pages.carriers.has(found.pages[page].at)
+        (carries || counts(page)) && !tables.carriers.has(found.pages[page].at)
     };
     if !options.as_published {
         found.release_rubbish(ftl, is_rubbish);
@@ -53,7 +53,7 @@ pub(in crate::commit) fn recover(
     ftl.finish_mount();
     let mut protocol = Afc {
         table: FxHashMap::default(),
-        pages,
+        tables,
         collector: Collector::default(),
     };
     if !options.as_published {
@@ -94,7 +94,7 @@ impl Parts {
     /// it returns those that are needed; the others are as if they were not there.
     fn judge(
         &mut self,
-        found: &Found,
+        found: &Scanned,
         units: &Units,
         is_false: &mut [bool],
         replaces: &[Option<usize>],
@@ -152,11 +152,11 @@ impl Parts {
     /// as they were written.
     fn table(
         &self,
-        found: &Found,
+        found: &Scanned,
         units: &Units,
         is_false: &[bool],
         place: impl Fn(Ppn) -> Ppn,
-    ) -> FxHashMap<TxId, Entry> {
+    ) -> FxHashMap<TxId, TxRow> {
         let mut left: BTreeMap<u32, (u64, u64, Unit)> = BTreeMap::new();
         for (index, page) in found.pages.iter().enumerate() {
             if self.counts(units, index) {
@@ -191,7 +191,7 @@ impl Parts {
                 chain.links.push((place(a.page.at), place(b.page.at)));
             }
         }
-        let aborted = |(xid, chain)| (xid, Entry::Aborted(chain));
+        let aborted = |(xid, chain)| (xid, TxRow::Aborted(chain));
         chains.into_iter().map(aborted).collect()
     }
 }

@@ -54,12 +54,12 @@ struct Outward {
     /// What the link goes out from: a page, or all of the transaction's pages here.
     from: Option<Ppn>,
     link: Link,
-    settled: bool,
+    ended: bool,
 }
 
 impl Owner for Cfc {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let (pages, now) = self.pages.of_victim(ftl, now, victim)?;
+        let (pages, now) = self.tables.of_victim(ftl, now, victim)?;
         let copies = &mut self.collector.copies;
         copies.retain(|&block, _| ftl.block_state(block) == BlockState::Open);
         let mut work = Victim {
@@ -89,7 +89,7 @@ impl Owner for Cfc {
                 .iter()
                 .any(|&(xid, at)| xid == out.xid && out.from.is_none_or(|from| from == at))
         };
-        self.settle(ftl, now, &mut work, hopeless)?;
+        self.end_links(ftl, now, &mut work, hopeless)?;
         self.collector.victim = Some(work);
         Ok(now)
     }
@@ -103,12 +103,12 @@ impl Owner for Cfc {
         let mut says = Tail::parse(tail);
         let committed = !self.table.contains_key(&says.xid);
         says.flag = if committed { TRUE } else { FALSE };
-        let block = self.pages.geometry.block_of(to);
+        let block = self.tables.geometry.block_of(to);
         let Collector { victim, copies } = &mut self.collector;
         let work = victim.as_mut().expect("prepared");
         let moving = work.moving;
         work.takes = work.links.iter().position(|out| {
-            out.xid == says.xid && !out.settled && (out.from.is_none() || out.from == moving)
+            out.xid == says.xid && !out.ended && (out.from.is_none() || out.from == moving)
         });
         let matters = work.takes.is_some() || !committed;
         work.joins = matters
@@ -124,23 +124,23 @@ impl Owner for Cfc {
     }
 
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        self.pages.relocated(ftl, header, from, to.at);
-        let block = self.pages.geometry.block_of(to.at);
-        let block_flags = self.pages.block_flags;
+        self.tables.relocated(ftl, header, from, to.at);
+        let block = self.tables.geometry.block_of(to.at);
+        let block_flags = self.tables.block_flags;
         let work = self.victim();
         let joins = work.joins;
         if let Some(index) = work.takes.take() {
-            work.links[index].settled = true;
+            work.links[index].ended = true;
         }
         let xid = work.xid;
         self.note_copy(block, xid);
-        let Some(entry) = self.table.get_mut(&xid) else {
+        let Some(row) = self.table.get_mut(&xid) else {
             return;
         };
-        entry.pages += 1;
-        match &mut entry.state {
+        row.pages += 1;
+        match &mut row.state {
             State::InProgress(open) => {
-                open.settled = open.settled.max(to.done);
+                open.safe_at = open.safe_at.max(to.done);
                 if !joins {
                     open.heads.push(to.into());
                 }
@@ -156,9 +156,9 @@ impl Owner for Cfc {
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let mut work = self.collector.victim.take().expect("prepared");
         debug_assert_eq!(work.block, victim);
-        self.settle(ftl, now, &mut work, |_| true)?;
+        self.end_links(ftl, now, &mut work, |_| true)?;
         let times = (now, work.flagged);
-        let until = self.pages.before_erase(ftl, times, victim, &work.pages); // D4
+        let until = self.tables.before_erase(ftl, times, victim, &work.pages); // D4
         self.collector.victim = Some(work);
         until
     }
@@ -166,7 +166,7 @@ impl Owner for Cfc {
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
         let work = self.collector.victim.take().expect("prepared");
         debug_assert_eq!(work.block, victim);
-        self.pages.waits.erase(done, Shadow::xids(&work.pages));
+        self.tables.waits.erase(done, Shadow::xids(&work.pages));
         for (xid, head) in work.exposed {
             if let Some(State::InProgress(open)) = self.table.get_mut(&xid).map(|e| &mut e.state) {
                 open.heads.insert(0, head);
@@ -175,12 +175,12 @@ impl Owner for Cfc {
         let mut xids: Vec<TxId> = Vec::new();
         let covers = !self.covered.is_empty();
         for page in &work.pages {
-            self.pages.carriers.target_erased(ftl, page.at);
+            self.tables.carriers.target_erased(ftl, page.at);
             if covers {
                 self.covered.remove(&page.at);
             }
-            if let Some(entry) = self.table.get_mut(&page.tail.xid) {
-                entry.pages = entry.pages.saturating_sub(1);
+            if let Some(row) = self.table.get_mut(&page.tail.xid) {
+                row.pages = row.pages.saturating_sub(1);
                 if !xids.contains(&page.tail.xid) {
                     xids.push(page.tail.xid);
                 }
@@ -199,19 +199,19 @@ impl Cfc {
 
     /// A copy of a transaction's page has gone to a block.
     pub(super) fn note_copy(&mut self, block: Pbn, xid: TxId) {
-        if self.pages.block_flags {
+        if self.tables.block_flags {
             self.collector.copies.entry(block).or_default().push(xid);
         }
     }
 
     /// Ends the blocks that copies go to and that a transaction has copies in.
     pub(super) fn seal_copies_of(&mut self, ftl: &mut Ftl, xid: TxId) {
-        for plane in 0..self.pages.geometry.planes() {
+        for plane in 0..self.tables.geometry.planes() {
             if let Some(block) = ftl.open_on(Stream::Gc, plane)
                 && let Some(xids) = self.collector.copies.get(&block)
                 && xids.contains(&xid)
             {
-                ftl.seal_block(block);
+                ftl.end_block(block);
             }
         }
     }
@@ -219,7 +219,7 @@ impl Cfc {
     /// Links that lead out of the victim, of transactions that are not aborted.
     fn outward(&self, pages: &[Shadow], victim: Pbn) -> Vec<Outward> {
         let mut links: Vec<Outward> = Vec::new();
-        let outside = |link: &Link| self.pages.geometry.block_of(link.at) != victim;
+        let outside = |link: &Link| self.tables.geometry.block_of(link.at) != victim;
         for page in pages {
             let Some(link) = page.tail.link.filter(outside) else {
                 continue;
@@ -227,25 +227,25 @@ impl Cfc {
             let xid = page.tail.xid;
             let aborted = matches!(
                 self.table.get(&xid),
-                Some(entry) if matches!(entry.state, State::Aborted(_))
+                Some(row) if matches!(row.state, State::Aborted(_))
             );
             if aborted || self.covered.contains(&page.at) {
                 continue;
             }
-            let from = (!self.pages.block_flags).then_some(page.at);
+            let from = (!self.tables.block_flags).then_some(page.at);
             links.push(Outward {
                 xid,
                 from,
                 link,
-                settled: false,
+                ended: false,
             });
         }
         links
     }
 
-    /// Settles links that no copy takes: their targets are flagged if the transaction is committed,
+    /// Ends links that no copy takes: their targets are flagged if the transaction is committed,
     /// and become heads if it is in progress.
-    fn settle(
+    fn end_links(
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
@@ -254,13 +254,14 @@ impl Cfc {
     ) -> Result<(), FtlError> {
         for index in 0..work.links.len() {
             let out = &mut work.links[index];
-            if out.settled || !which(out) {
+            if out.ended || !which(out) {
                 continue;
             }
-            out.settled = true;
+            out.ended = true;
             let (xid, link) = (out.xid, out.link);
             // D1
-            let (target, read) = follow(ftl, now, (xid, link), self.pages.as_published, Cause::Gc)?;
+            let (target, read) =
+                follow(ftl, now, (xid, link), self.tables.as_published, Cause::Gc)?;
             work.flagged = work.flagged.max(read);
             let Some(target) = target else { continue };
             if self.in_progress(xid).is_some() {
@@ -275,15 +276,15 @@ impl Cfc {
 
     /// The pages that a transaction had in the victim are gone.
     fn leave(&mut self, ftl: &mut Ftl, xid: TxId, victim: Pbn, done: Nanos) {
-        let geometry = self.pages.geometry;
+        let geometry = self.tables.geometry;
         let elsewhere = |at: Ppn| geometry.block_of(at) != victim;
-        let entry = self.table.get_mut(&xid).expect("it has an entry");
-        match &mut entry.state {
+        let row = self.table.get_mut(&xid).expect("it has a row");
+        match &mut row.state {
             State::InProgress(open) => {
                 open.heads.retain(|head| elsewhere(head.at));
                 open.clusters.retain(|&(block, _)| block != victim);
-                if !self.pages.as_published {
-                    open.settled = open.settled.max(done); // D4
+                if !self.tables.as_published {
+                    open.safe_at = open.safe_at.max(done); // D4
                 }
             }
             State::Aborted(mixed) => {
@@ -294,7 +295,7 @@ impl Cfc {
                         *mixed = None;
                     }
                 }
-                if entry.pages == 0 {
+                if row.pages == 0 {
                     self.table.remove(&xid);
                 }
             }

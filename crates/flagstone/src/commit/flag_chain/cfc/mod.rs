@@ -16,7 +16,7 @@
 //! A *unit* is what one flag stands for: a page, or with block flags (§3.4) all pages of a
 //! transaction in a block, its *cluster*. A *head* is a unit that no link leads to.
 //!
-//! States      in progress ──commit──> committed   [Cfc::commit]   (no entry: committed)
+//! States      in progress ──commit──> committed   [Cfc::commit]   (no row: committed)  
 //!                  └────────abort───> aborted     [Cfc::abort]    until its last page is reclaimed
 //!
 //! Invariants  1. Every head of a committed transaction is TRUE.
@@ -57,7 +57,7 @@ mod recover;
 #[cfg(test)]
 mod tests;
 
-use super::{Link, Pages, Shadow, Tail, read_shadow, spare};
+use super::{Link, Shadow, Tables, Tail, read_shadow, spare};
 use crate::commit::active::Spare;
 use crate::commit::{Found, Held, Info, Protocol, Taken, Write, table_bytes};
 use crate::ftl::{Cause, Ftl, FtlError, Slot, Stream, Written};
@@ -80,9 +80,9 @@ fn is_true(flag: u8) -> bool {
     flag.count_ones() < 4
 }
 
-/// The transaction table's entry; a transaction without one is committed.
+/// A row of the transaction table. A transaction without one is committed.
 #[derive(Clone)]
-struct Entry {
+struct TxRow {
     /// Pages on flash (NPage).
     pages: u32,
     state: State,
@@ -105,7 +105,7 @@ struct Open {
     clusters: Vec<(Pbn, Link)>,
     lpns: Vec<Lpn>,
     /// When its pages are durable and the originals of moved ones erased.
-    settled: Nanos,
+    safe_at: Nanos,
 }
 
 /// An aborted transaction with TRUE pages.
@@ -118,8 +118,8 @@ struct Mixed {
 
 #[derive(Clone)]
 struct Cfc {
-    table: FxHashMap<TxId, Entry>,
-    pages: Pages,
+    table: FxHashMap<TxId, TxRow>,
+    tables: Tables,
     /// Pages found at recovery whose links others have as well.
     covered: FxHashSet<Ppn>,
     collector: collect::Collector,
@@ -129,7 +129,7 @@ struct Cfc {
 impl Protocol for Cfc {
     fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
         let state = State::InProgress(self.emptied.take());
-        self.table.insert(tx, Entry { pages: 0, state });
+        self.table.insert(tx, TxRow { pages: 0, state });
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl Protocol for Cfc {
         {
             return held.found();
         }
-        self.pages.dirty.find(ftl, tx, at)
+        self.tables.dirty.find(ftl, tx, at)
     }
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
@@ -167,14 +167,14 @@ impl Protocol for Cfc {
         // With one chain the last page may be programmed TRUE, after all others are durable. With
         // more than one each head has to be flagged in place, after the last page is durable too.
         let one_chain = open.heads.len() <= 1;
-        let settled = open.settled;
+        let safe_at = open.safe_at;
         let start = if one_chain {
-            ftl.sync(now, settled)?
+            ftl.sync(now, safe_at)?
         } else {
             now
         };
         let (to, flagged) = self.program(ftl, start, tx, &last, one_chain)?;
-        let mut done = ftl.sync(start, to.done.max(settled))?;
+        let mut done = ftl.sync(start, to.done.max(safe_at))?;
         if !flagged {
             let barrier = done;
             for head in self.open(tx).heads.clone() {
@@ -183,29 +183,29 @@ impl Protocol for Cfc {
             }
             done = ftl.sync(barrier, done)?;
         }
-        let Some(Entry {
+        let Some(TxRow {
             state: State::InProgress(mut open),
             ..
         }) = self.table.remove(&tx)
         else {
             unreachable!("looked up above");
         };
-        self.pages.commit(ftl, tx, &open.lpns, done);
+        self.tables.commit(ftl, tx, &open.lpns, done);
         open.clear();
         self.emptied.give(open);
         Ok(Some(done))
     }
 
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
-        let entry = self.table.get_mut(&tx).expect("it is in progress");
-        let State::InProgress(mut open) = std::mem::replace(&mut entry.state, State::Aborted(None))
+        let row = self.table.get_mut(&tx).expect("it is in progress");
+        let State::InProgress(mut open) = std::mem::replace(&mut row.state, State::Aborted(None))
         else {
             panic!("{tx} is not in progress");
         };
-        if entry.pages == 0 {
+        if row.pages == 0 {
             self.table.remove(&tx);
         }
-        self.pages.abort(ftl, &open.lpns);
+        self.tables.abort(ftl, &open.lpns);
         open.clear();
         self.emptied.give(open);
         Ok(now)
@@ -214,35 +214,35 @@ impl Protocol for Cfc {
     fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut lists = 0;
         let mut held = 0;
-        for entry in self.table.values() {
-            if let State::InProgress(open) = &entry.state {
+        for row in self.table.values() {
+            if let State::InProgress(open) = &row.state {
                 lists += size_of::<Open>() + size_of_val(open.heads.as_slice());
                 lists += size_of_val(open.lpns.as_slice());
                 lists += size_of_val(open.clusters.as_slice());
                 held += open.held.as_ref().map_or(0, |held| held.data.len());
             }
         }
-        let table = table_bytes::<TxId, Entry>(self.table.len());
+        let table = table_bytes::<TxId, TxRow>(self.table.len());
         vec![
             ("transaction_table", table + lists as u64),
-            ("dirty_page_table", self.pages.dirty.bytes()),
+            ("dirty_page_table", self.tables.dirty.bytes()),
             ("held_pages", held as u64),
-            ("flag_carriers", self.pages.carriers.bytes()),
+            ("flag_carriers", self.tables.carriers.bytes()),
             ("covered_links", table_bytes::<Ppn, ()>(self.covered.len())),
         ]
     }
 
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
         let in_progress = |tx| self.in_progress(tx).is_some();
-        self.pages.check(ftl, in_progress)?;
-        for (tx, entry) in &self.table {
-            match &entry.state {
+        self.tables.check(ftl, in_progress)?;
+        for (tx, row) in &self.table {
+            match &row.state {
                 State::InProgress(open) => {
-                    if open.heads.is_empty() != (entry.pages == 0) {
-                        return Err(format!("{tx} has {} pages, no head", entry.pages));
+                    if open.heads.is_empty() != (row.pages == 0) {
+                        return Err(format!("{tx} has {} pages, no head", row.pages));
                     }
                 }
-                State::Aborted(_) if entry.pages == 0 => {
+                State::Aborted(_) if row.pages == 0 => {
                     return Err(format!("{tx} is aborted and has no page"));
                 }
                 State::Aborted(Some(mixed)) if !ftl.is_live(mixed.keeper) => {
@@ -257,14 +257,14 @@ impl Protocol for Cfc {
 
 impl Cfc {
     fn open(&mut self, tx: TxId) -> &mut Open {
-        match self.table.get_mut(&tx).map(|entry| &mut entry.state) {
+        match self.table.get_mut(&tx).map(|row| &mut row.state) {
             Some(State::InProgress(open)) => open,
             _ => panic!("{tx} is not in progress"),
         }
     }
 
     fn in_progress(&self, tx: TxId) -> Option<&Open> {
-        match self.table.get(&tx).map(|entry| &entry.state) {
+        match self.table.get(&tx).map(|row| &row.state) {
             Some(State::InProgress(open)) => Some(open),
             _ => None,
         }
@@ -280,9 +280,9 @@ impl Cfc {
         page: &Held,
         commit: bool,
     ) -> Result<(Written, bool), FtlError> {
-        let (geometry, block_flags) = (self.pages.geometry, self.pages.block_flags);
-        let entry = self.table.get_mut(&tx).expect("it is in progress");
-        let State::InProgress(open) = &mut entry.state else {
+        let (geometry, block_flags) = (self.tables.geometry, self.tables.block_flags);
+        let row = self.table.get_mut(&tx).expect("it is in progress");
+        let State::InProgress(open) = &mut row.state else {
             panic!("{tx} is not in progress");
         };
         let version = ftl.last_seq() + 1;
@@ -317,10 +317,10 @@ impl Cfc {
         if block_flags {
             open.note_cluster(geometry.block_of(to.at), to.into());
         }
-        open.settled = open.settled.max(to.done);
-        entry.pages += 1;
+        open.safe_at = open.safe_at.max(to.done);
+        row.pages += 1;
         if self
-            .pages
+            .tables
             .wrote(ftl, tx, page.lpn, Slot::of(page.kind, to.at))
         {
             open.lpns.push(page.lpn);
@@ -330,7 +330,7 @@ impl Cfc {
 
     /// Sets the flag of a head whose transaction commits. Nobody has touched that flag before.
     fn flag_head(&mut self, ftl: &mut Ftl, now: Nanos, head: Link) -> Result<Nanos, FtlError> {
-        if self.pages.geometry.can_reprogram() {
+        if self.tables.geometry.can_reprogram() {
             return ftl.reprogram(now, head.at, spare::FLAG.start, &[TRUE], Cause::Commit);
         }
         let (page, read) = read_shadow(ftl, now, head.at, Cause::Commit)?;
@@ -343,7 +343,7 @@ impl Cfc {
         if is_true(page.tail.flag) {
             return Ok(now);
         }
-        if self.pages.geometry.can_reprogram() && page.tail.flag == FALSE {
+        if self.tables.geometry.can_reprogram() && page.tail.flag == FALSE {
             return ftl.reprogram(now, page.at, spare::FLAG.start, &[TRUE], Cause::Gc);
         }
         self.carry(ftl, now, page, Cause::Gc)
@@ -358,11 +358,11 @@ impl Cfc {
         page: &Shadow,
         cause: Cause,
     ) -> Result<Nanos, FtlError> {
-        if self.pages.block_flags {
+        if self.tables.block_flags {
             self.seal_copies_of(ftl, page.tail.xid);
         }
-        let to = self.pages.carry(ftl, now, page, TRUE, cause)?;
-        self.note_copy(self.pages.geometry.block_of(to.at), page.tail.xid);
+        let to = self.tables.carry(ftl, now, page, TRUE, cause)?;
+        self.note_copy(self.tables.geometry.block_of(to.at), page.tail.xid);
         Ok(to.done)
     }
 }
@@ -374,7 +374,7 @@ impl Open {
         self.heads.clear();
         self.clusters.clear();
         self.lpns.clear();
-        self.settled = Nanos::ZERO;
+        self.safe_at = Nanos::ZERO;
     }
 
     /// The newest page of the transaction in a block.

@@ -1,9 +1,9 @@
 //! CFC, recovery ([FlagCommit] §3.1.3): the flags of the heads say which transactions are
 //! committed.
 
-use super::{Cfc, Entry, FALSE, Mixed, State, collect::Collector, is_true};
+use super::{Cfc, FALSE, Mixed, State, TxRow, collect::Collector, is_true};
 use crate::commit::active::Spare;
-use crate::commit::flag_chain::{self, Pages, Shadow, Units, is_before};
+use crate::commit::flag_chain::{self, Shadow, Tables, Units, is_before};
 use crate::commit::{Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Mounted};
 use crate::units::{Ppn, TxId};
@@ -30,9 +30,9 @@ pub(in crate::commit) fn recover(
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
-    let pages = Pages::new(ftl, options)?;
+    let tables = Tables::new(ftl, options)?;
     let mut found = flag_chain::scan(ftl, mounted.done, options.as_published)?; // D1
-    let units = found.units(ftl, pages.block_flags, |_| false);
+    let units = found.units(ftl, tables.block_flags, |_| false);
     let mut verdicts: FxHashMap<TxId, Verdict> = FxHashMap::default();
     let mut flagged: Vec<(u32, TxId)> = Vec::new();
     for head in units.heads() {
@@ -51,7 +51,7 @@ pub(in crate::commit) fn recover(
     let counts = |page: usize| committed[units.of_page[page] as usize];
     found.map_newest(ftl, counts)?;
 
-    let mut table: FxHashMap<TxId, Entry> = FxHashMap::default();
+    let mut table: FxHashMap<TxId, TxRow> = FxHashMap::default();
     if !options.as_published {
         // D2
         for (index, page) in found.pages.iter().enumerate() {
@@ -59,17 +59,17 @@ pub(in crate::commit) fn recover(
                 let state = State::Aborted(None);
                 table
                     .entry(page.tail.xid)
-                    .or_insert(Entry { pages: 0, state })
+                    .or_insert(TxRow { pages: 0, state })
                     .pages += 1;
             }
         }
         // D3
-        for (xid, entry) in &mut table {
+        for (xid, row) in &mut table {
             let verdict = verdicts.remove(xid).unwrap_or_default();
             if let Some(keeper) = verdict.not.filter(|_| !verdict.trues.is_empty()) {
                 ftl.revive(keeper);
                 let trues = verdict.trues;
-                entry.state = State::Aborted(Some(Box::new(Mixed { keeper, trues })));
+                row.state = State::Aborted(Some(Box::new(Mixed { keeper, trues })));
             }
         }
     }
@@ -93,9 +93,9 @@ pub(in crate::commit) fn recover(
             let Shadow { at, tail, .. } = found.pages[index];
             let xid = tail.xid;
             covered.remove(&at);
-            if let Some(entry) = table.get_mut(&xid) {
-                entry.pages -= 1;
-                if entry.pages == 0 {
+            if let Some(row) = table.get_mut(&xid) {
+                row.pages -= 1;
+                if row.pages == 0 {
                     table.remove(&xid);
                 }
             }
@@ -104,7 +104,7 @@ pub(in crate::commit) fn recover(
     ftl.finish_mount();
     let protocol = Cfc {
         table,
-        pages,
+        tables,
         emptied: Spare::default(),
         covered,
         collector: Collector::default(),
@@ -120,7 +120,7 @@ pub(in crate::commit) fn recover(
 /// was cut short leaves originals and copies. Reclaiming them takes no flag.
 fn links_that_others_have(
     ftl: &Ftl,
-    found: &flag_chain::Found,
+    found: &flag_chain::Scanned,
     units: &Units,
     counts: impl Fn(usize) -> bool,
 ) -> FxHashSet<Ppn> {
@@ -161,7 +161,7 @@ fn links_that_others_have(
 /// Whether a unit is TRUE, and the page that says so; the first page if none does.
 fn flag_of(
     ftl: &mut Ftl,
-    found: &mut flag_chain::Found,
+    found: &mut flag_chain::Scanned,
     units: &Units,
     unit: u32,
 ) -> Result<(usize, bool), FtlError> {

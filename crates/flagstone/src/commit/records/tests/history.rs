@@ -11,7 +11,7 @@ const SLOTS: u16 = 5;
 type Value = Option<Vec<u8>>;
 
 /// Value and LSN of each record of a page, and what is pending there.
-type Found = (Vec<(Value, u64)>, Vec<Pending>);
+type Contents = (Vec<(Value, u64)>, Vec<Pending>);
 
 /// A version that was written.
 #[derive(Debug, Clone)]
@@ -121,7 +121,7 @@ impl World {
     }
 
     /// What the device says of the records of a page.
-    fn found(&mut self, page: usize) -> Result<Found, DeviceError> {
+    fn found(&mut self, page: usize) -> Result<Contents, DeviceError> {
         let (now, mut merged) = (self.bench.now, MergedPage::default());
         let at = Lpn(page as u32);
         self.bench.device().read(now, at, &mut merged)?;
@@ -309,12 +309,12 @@ impl World {
             if let Some((&seen, _)) = self.status.last_key_value() {
                 self.bench.device().raise_tx(seen);
             }
-            self.settle(cut, &in_doubt)?;
+            self.agree(cut, &in_doubt)?;
             return Ok(());
         }
     }
 
-    fn settle(&mut self, cut: Nanos, in_doubt: &BTreeSet<TxId>) -> Result<(), Wrong> {
+    fn agree(&mut self, cut: Nanos, in_doubt: &BTreeSet<TxId>) -> Result<(), Wrong> {
         // Transactions whose commit was in flight and that the log does not decide.
         let mut maybe: Vec<TxId> = Vec::new();
         for (tx, status) in &mut self.status {

@@ -30,7 +30,7 @@ impl Bench {
 }
 
 #[test]
-fn r1_r2_the_log_decides_and_then_the_flags_do() {
+fn the_log_decides_and_then_the_flags_do() {
     both(|mut bench| {
         let (one, two) = (bench.begin(), bench.begin());
         bench.write(0, 5, &[1, 2], &[(one, &[0]), (two, &[1])]);
@@ -76,7 +76,7 @@ fn before_transactions_in_doubt_are_resolved_a_device_is_only_read() {
 }
 
 #[test]
-fn r4_r5_restored_records_keep_the_lsn_of_the_version_that_they_are_from() {
+fn restored_records_keep_the_lsn_of_the_version_that_they_are_from() {
     both(|mut bench| {
         bench.write(0, 8, &[1, 1, 1], &[]);
         let tx = bench.begin();
@@ -98,7 +98,7 @@ fn r4_r5_restored_records_keep_the_lsn_of_the_version_that_they_are_from() {
 }
 
 #[test]
-fn r6_a_record_that_is_written_again_while_it_is_pending_stays_pending() {
+fn a_record_that_is_written_again_while_it_is_pending_stays_pending() {
     both(|mut bench| {
         bench.write(0, 1, &[1, 1], &[]);
         let (tx, other) = (bench.begin(), bench.begin());
@@ -114,7 +114,7 @@ fn r6_a_record_that_is_written_again_while_it_is_pending_stays_pending() {
 }
 
 #[test]
-fn r7_r8_records_that_were_never_pending_keep_their_version_wherever_it_is_moved() {
+fn records_that_were_never_pending_keep_their_version_wherever_it_is_moved() {
     both(|mut bench| {
         bench.write(0, 1, &[1, 1, 1, 1, 5], &[]);
         let first = bench
@@ -134,7 +134,7 @@ fn r7_r8_records_that_were_never_pending_keep_their_version_wherever_it_is_moved
 }
 
 #[test]
-fn r9_two_records_of_a_transaction_in_a_page_take_one_flag() {
+fn two_records_of_a_transaction_in_a_page_take_one_flag() {
     both(|mut bench| {
         let tx = bench.begin();
         bench.write(0, 1, &[1, 1, 1], &[(tx, &[0, 2])]);
@@ -155,7 +155,7 @@ fn r9_two_records_of_a_transaction_in_a_page_take_one_flag() {
 }
 
 #[test]
-fn r13_a_version_lists_as_many_updaters_as_the_device_allows() {
+fn a_version_lists_as_many_updaters_as_the_device_allows() {
     both(|mut bench| {
         let txs = [0; 4].map(|_| bench.begin());
         let all: Vec<Pending> = (0..4)
@@ -181,7 +181,7 @@ fn r13_a_version_lists_as_many_updaters_as_the_device_allows() {
 }
 
 #[test]
-fn r14_in_afc_ex_only_the_first_page_of_a_transaction_has_to_stay() {
+fn in_afc_ex_only_the_first_page_of_a_transaction_has_to_stay() {
     let mut bench = bench(RecordKind::AfcEx);
     let tx = bench.begin();
     bench.write(0, 1, &[1, 7], &[(tx, &[0])]);
@@ -247,7 +247,7 @@ fn cut_commits(kind: RecordKind, torn: bool, logged: bool) -> [usize; 2] {
 }
 
 #[test]
-fn r15_d5_a_commit_without_the_log_is_cut_into_all_or_nothing() {
+fn d5_a_commit_without_the_log_is_cut_into_all_or_nothing() {
     for kind in RecordKind::ALL {
         for torn in [false, true] {
             let [lost, kept] = cut_commits(kind, torn, false);
@@ -257,7 +257,7 @@ fn r15_d5_a_commit_without_the_log_is_cut_into_all_or_nothing() {
 }
 
 #[test]
-fn r3_d8_what_the_log_committed_is_committed_also_where_a_flag_is_torn() {
+fn d8_what_the_log_committed_is_committed_also_where_a_flag_is_torn() {
     for kind in RecordKind::ALL {
         let [lost, _] = cut_commits(kind, true, true);
         assert_eq!(lost, 0);

@@ -10,7 +10,7 @@ use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
 /// The tables of both protocols.
 #[derive(Clone)]
-pub(super) struct Pages {
+pub(super) struct Tables {
     pub(super) geometry: Geometry,
     pub(super) block_flags: bool,
     pub(super) as_published: bool,
@@ -19,11 +19,11 @@ pub(super) struct Pages {
     pub(super) waits: Waits,
 }
 
-impl Pages {
-    pub(super) fn new(ftl: &Ftl, options: &Options) -> Result<Pages, BadSetting> {
+impl Tables {
+    pub(super) fn new(ftl: &Ftl, options: &Options) -> Result<Tables, BadSetting> {
         let geometry = *ftl.geometry();
         let block_flags = options.settings.flag(&super::INFO, BLOCK_FLAGS.name)?;
-        Ok(Pages {
+        Ok(Tables {
             geometry,
             block_flags: block_flags && geometry.can_reprogram(), // D8
             as_published: options.as_published,

@@ -1,0 +1,196 @@
+//! What a restart reads where restarts are bounded: blocks that a root has announced.
+//!
+//! A *lot* of free blocks is set aside at a time, and written once the root that names them is
+//! durable. When a restart would have to read too many blocks, that root is a checkpoint: it has
+//! the mapping table written before it, and names only the blocks that may get pages which the
+//! table lacks: those of the lot, those being written, those without a summary, and those with
+//! pages of live transactions.
+
+use super::evidence::Evidence;
+use super::{Mistake, Seal};
+use crate::ftl::{BlockState, Ftl, FtlError, Mounted, doubt_number};
+use crate::layout;
+use crate::layout::{get, put};
+use crate::units::{Nanos, Pbn, TxId};
+
+layout! {
+    /// What a root says of restarts; the blocks follow, four bytes each, then the transactions.
+    pub bounds_blob: 16 => {
+        UNTO:   6, "write sequence up to which the mapping table on flash has all commits";
+        XID:    6, "highest transaction identifier given out";
+        BLOCKS: 4, "blocks that a restart reads";
+    }
+}
+
+/// Announced blocks below which nothing but the collector gets one: one to write to, one for a
+/// copy, and two for programs and erases that fail at once.
+const LEAST: u32 = 4;
+
+/// What a restart would read.
+#[derive(Debug, Clone)]
+pub(super) struct Bounds {
+    /// Blocks of a lot.
+    lot: u32,
+    /// Below this many announced blocks the next lot is announced, if there are free ones.
+    low: u32,
+    /// A checkpoint is due when a restart would read more blocks than this.
+    most: usize,
+    unto: u64,
+    last_tx: TxId,
+    /// Ascending.
+    blocks: Vec<Pbn>,
+    /// When the newest root is durable.
+    ready: Nanos,
+    /// When everything was durable that the newest checkpoint contains.
+    settled: Nanos,
+}
+
+impl Bounds {
+    /// As the newest root of a mounted device has them.
+    pub(super) fn mount(ftl: &mut Ftl, mounted: &Mounted, most: u32) -> Result<Bounds, FtlError> {
+        let geometry = *ftl.geometry();
+        // As many as the collector keeps free: the fewer blocks there are to choose from, the more
+        // pages crowd on the planes that have one left.
+        let lot = ftl.gc_threshold_blocks().max(LEAST + 1);
+        let low = (lot / 2).max(LEAST);
+        let most = match most {
+            0 => geometry.blocks() / 5,
+            most => most,
+        };
+        let mut bounds = Bounds {
+            lot,
+            low,
+            most: most.max(2 * lot) as usize,
+            unto: 0,
+            last_tx: TxId(0),
+            blocks: Vec::new(),
+            ready: mounted.done,
+            settled: mounted.done,
+        };
+        // Before the first lot there is nothing, or a root that a bad block was the reason for.
+        if let Some((head, list)) = mounted.blob.split_at_checked(bounds_blob::SIZE) {
+            let foreign = || FtlError::Foreign("the list of blocks in its root is damaged".into());
+            let count = get(head, bounds_blob::BLOCKS) as usize;
+            let list = list.get(..count.saturating_mul(4)).ok_or_else(foreign)?;
+            let blocks = list.chunks_exact(4).map(|word| Pbn(get(word, 0..4) as u32));
+            bounds.blocks = blocks.collect();
+            let is_sound = bounds.blocks.is_sorted_by(|a, b| a < b)
+                && bounds
+                    .blocks
+                    .last()
+                    .is_none_or(|last| last.0 < geometry.blocks());
+            if !is_sound {
+                return Err(foreign());
+            }
+            bounds.unto = doubt_number("write sequence", get(head, bounds_blob::UNTO), 48)?;
+            bounds.last_tx = TxId(get(head, bounds_blob::XID));
+        }
+        Ok(bounds)
+    }
+
+    /// Where the listed transactions begin in what a root keeps.
+    pub(super) fn bytes(&self) -> usize {
+        bounds_blob::SIZE + 4 * self.blocks.len()
+    }
+
+    /// What a root keeps of it.
+    pub(super) fn emit(&self, last_tx: TxId) -> Vec<u8> {
+        let mut blob = vec![0; bounds_blob::SIZE];
+        put(&mut blob, bounds_blob::UNTO, self.unto);
+        put(&mut blob, bounds_blob::XID, last_tx.0);
+        put(&mut blob, bounds_blob::BLOCKS, self.blocks.len() as u64);
+        let blocks = self.blocks.iter().flat_map(|block| block.0.to_le_bytes());
+        blob.extend(blocks);
+        blob
+    }
+
+    /// The write sequence up to which the mapping table on flash has all commits.
+    pub(super) fn unto(&self) -> u64 {
+        self.unto
+    }
+
+    /// The highest transaction identifier that the newest root knows.
+    pub(super) fn last_tx(&self) -> TxId {
+        self.last_tx
+    }
+
+    /// The blocks that a restart reads, if they are in service and written. Returns when that was
+    /// found out.
+    pub(super) fn written(&self, ftl: &mut Ftl, now: Nanos) -> Result<(Vec<Pbn>, Nanos), FtlError> {
+        let (mut written, mut done) = (Vec::new(), now);
+        for &block in &self.blocks {
+            if matches!(ftl.block_state(block), BlockState::Bad | BlockState::Meta) {
+                continue;
+            }
+            let (read, is_written) = ftl.look_into(now, block)?;
+            done = done.max(read);
+            written.extend(is_written.then_some(block));
+        }
+        Ok((written, done))
+    }
+
+    /// When a collection may begin that was asked for at an instant. A copy of what the newest
+    /// checkpoint contains has to be a version of its own, or a restart would not look for it. So
+    /// the transaction of that page must be durable.
+    pub(super) fn collects_from(&self, now: Nanos) -> Nanos {
+        now.max(self.settled)
+    }
+
+    /// Whether few announced blocks are left, and enough others are free to be worth a root.
+    #[inline]
+    pub(super) fn is_short(&self, ftl: &Ftl) -> bool {
+        let is_worth_it = ftl.zone_left() < self.low && ftl.free_blocks() >= self.low / 2;
+        is_worth_it || self.is_empty(ftl)
+    }
+
+    /// Whether the collector may find no block for its next copies, and another one is free.
+    #[inline]
+    pub(super) fn is_empty(&self, ftl: &Ftl) -> bool {
+        ftl.zone_left() < LEAST && ftl.free_blocks() > 0
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> u64 {
+        (self.blocks.capacity() * size_of::<Pbn>()) as u64
+    }
+}
+
+impl Seal {
+    /// Announces the next lot of blocks, with a checkpoint if one is due.
+    #[cold]
+    pub(super) fn announce(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+        let bounds = self.bounds.as_mut().expect("restarts are bounded");
+        let is_checkpoint = bounds.blocks.len() + bounds.lot as usize > bounds.most;
+        let mut now = now.max(bounds.ready);
+        if is_checkpoint && self.mistake != Some(Mistake::TableEarly) {
+            // The table must not name what may yet be lost.
+            now = ftl.sync(now, self.relied_until)?;
+        }
+        let added = ftl.zone_add(bounds.lot.saturating_sub(ftl.zone_left()));
+        if is_checkpoint {
+            (bounds.unto, bounds.settled) = (ftl.last_seq(), now);
+            bounds.blocks = ftl.zone_blocks();
+            bounds.blocks.extend(ftl.closing().map(|(block, _)| block));
+            if self.mistake != Some(Mistake::LiveNotRead) {
+                let live = self.live.iter().flat_map(|(_, active)| active.places(ftl));
+                bounds.blocks.extend(live);
+            }
+            self.evidence = Evidence::default();
+            self.listing.clear();
+        } else if self.mistake != Some(Mistake::NotAnnounced) {
+            bounds.blocks.extend(added);
+        }
+        bounds.blocks.sort_unstable();
+        bounds.blocks.dedup();
+        // Where it is no checkpoint, it lists what the root before it lists: it takes nothing away.
+        let blob = self.root();
+        let ready = match is_checkpoint {
+            true => ftl.checkpoint(now, blob)?,
+            false => ftl.keep_in_root(now, blob)?,
+        };
+        ftl.zone_from(ready);
+        self.bounds.as_mut().expect("it is there").ready = ready;
+        self.relied_until = self.relied_until.max(ready);
+        Ok(())
+    }
+}

@@ -1,0 +1,289 @@
+//! What says that a transaction has committed, as long as one of its pages needs that.
+//!
+//! A page in a block whose summary has a verdict for it needs nothing else. A page in an
+//! *undecided* block, one without a verdict for it, counts because of something elsewhere: all
+//! counted pages of the transaction in undecided blocks, the summary of another block (the
+//! *witness*), or a root that lists the transaction.
+//!
+//! Rule E: before a block is erased, a root lists each transaction that has pages in other
+//! undecided blocks and loses its evidence with the block: its witness, or a page that was counted.
+
+use super::listed;
+use crate::commit::table_bytes;
+use crate::ftl::{BlockState, Ftl};
+use crate::layout::put;
+use crate::units::{Nanos, Pbn, TxId};
+use rustc_hash::FxHashMap;
+
+/// What else than its counted pages says that a transaction has committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Witness {
+    /// Nothing: its pages are counted.
+    None,
+    /// The summary of this block.
+    Block(Pbn),
+    /// The root.
+    Root,
+}
+
+/// A committed transaction with pages in undecided blocks.
+#[derive(Debug, Clone)]
+pub(super) struct Undecided {
+    /// Its place in the order of commits.
+    pub(super) cv: u64,
+    /// When its pages are durable.
+    pub(super) durable: Nanos,
+    pub(super) blocks: Vec<Pbn>,
+    pub(super) witness: Witness,
+}
+
+/// Committed transactions that need evidence.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Evidence {
+    open: FxHashMap<TxId, Undecided>,
+    /// For each block, the transactions for which it is undecided or the witness.
+    by_block: FxHashMap<Pbn, Vec<TxId>>,
+}
+
+impl Evidence {
+    /// The table that recovery has found.
+    pub(super) fn found(open: impl Iterator<Item = (TxId, Undecided)>) -> Evidence {
+        let mut evidence = Evidence::default();
+        for (tx, found) in open {
+            for &block in &found.blocks {
+                evidence.note(block, tx);
+            }
+            if let Witness::Block(block) = found.witness
+                && !found.blocks.contains(&block)
+            {
+                evidence.note(block, tx);
+            }
+            evidence.open.insert(tx, found);
+        }
+        evidence
+    }
+
+    /// A transaction of several pages has committed. No block says so yet.
+    pub(super) fn committed(&mut self, tx: TxId, cv: u64, durable: Nanos, blocks: Vec<Pbn>) {
+        for &block in &blocks {
+            self.note(block, tx);
+        }
+        let witness = Witness::None;
+        let undecided = Undecided {
+            cv,
+            durable,
+            blocks,
+            witness,
+        };
+        self.open.insert(tx, undecided);
+    }
+
+    fn note(&mut self, block: Pbn, tx: TxId) {
+        self.by_block.entry(block).or_default().push(tx);
+    }
+
+    fn forget(&mut self, block: Pbn, tx: TxId) {
+        if let Some(all) = self.by_block.get_mut(&block) {
+            all.retain(|&other| other != tx);
+            if all.is_empty() {
+                self.by_block.remove(&block);
+            }
+        }
+    }
+
+    /// The place of a transaction, if its pages are durable at an instant and it needs evidence.
+    #[inline]
+    pub(super) fn place(&self, tx: TxId, now: Nanos) -> Option<u64> {
+        let open = self.open.get(&tx)?;
+        (open.durable <= now).then_some(open.cv)
+    }
+
+    /// Whether a transaction is published and not yet durable at an instant.
+    #[inline]
+    pub(super) fn is_awaited(&self, tx: TxId, now: Nanos) -> bool {
+        self.open.get(&tx).is_some_and(|open| open.durable > now)
+    }
+
+    /// Whether a transaction needs evidence for its pages in a block.
+    pub(super) fn is_undecided(&self, tx: TxId, block: Pbn) -> bool {
+        self.open
+            .get(&tx)
+            .is_some_and(|open| open.blocks.contains(&block))
+    }
+
+    /// Whether only the count of its pages says that a transaction has committed.
+    pub(super) fn is_counted(&self, tx: TxId) -> bool {
+        self.open
+            .get(&tx)
+            .is_some_and(|open| open.witness == Witness::None)
+    }
+
+    /// A page of a transaction was copied into a block as it is. Returns when the transaction is
+    /// durable, if it needs evidence.
+    pub(super) fn copied(&mut self, tx: TxId, block: Pbn) -> Option<Nanos> {
+        let open = self.open.get_mut(&tx)?;
+        let durable = open.durable;
+        if !open.blocks.contains(&block) {
+            open.blocks.push(block);
+            if open.witness != Witness::Block(block) {
+                self.note(block, tx);
+            }
+        }
+        Some(durable)
+    }
+
+    /// The summary of a block says that a transaction has committed.
+    pub(super) fn said(&mut self, tx: TxId, block: Pbn) {
+        let Some(open) = self.open.get_mut(&tx) else {
+            return;
+        };
+        open.blocks.retain(|&other| other != block);
+        let was = open.witness;
+        if open.blocks.is_empty() {
+            self.open.remove(&tx);
+            self.forget(block, tx);
+        } else if was == Witness::Root {
+            self.forget(block, tx);
+            return;
+        } else {
+            open.witness = Witness::Block(block);
+        }
+        if let Witness::Block(old) = was {
+            self.forget_witness(tx, old);
+        }
+    }
+
+    /// A block is no longer the witness of a transaction.
+    fn forget_witness(&mut self, tx: TxId, block: Pbn) {
+        let is_undecided = |open: &Undecided| open.blocks.contains(&block);
+        if !self.open.get(&tx).is_some_and(is_undecided) {
+            self.forget(block, tx);
+        }
+    }
+
+    /// The transactions that have to be listed before a block is erased, and those that a root
+    /// lists already and that still need it. Each is in the order of the identifiers.
+    pub(super) fn lost_with(&self, ftl: &Ftl, victim: Pbn) -> (Vec<TxId>, Vec<TxId>) {
+        let Some(concerned) = self.by_block.get(&victim) else {
+            return (Vec::new(), Vec::new());
+        };
+        let mut lists: Vec<TxId> = concerned
+            .iter()
+            .copied()
+            .filter(|tx| {
+                let open = &self.open[tx];
+                let is_lost = match open.witness {
+                    Witness::None => true,
+                    Witness::Block(witness) => witness == victim,
+                    Witness::Root => false,
+                };
+                is_lost && has_live_pages(ftl, open, victim)
+            })
+            .collect();
+        if lists.is_empty() {
+            return (lists, Vec::new());
+        }
+        lists.sort_unstable();
+        let listed = self
+            .open
+            .iter()
+            .filter(|(_, open)| open.witness == Witness::Root);
+        (lists, listed.map(|(&tx, _)| tx).collect())
+    }
+
+    /// The contents of a root that lists these transactions.
+    pub(super) fn listing(&self, mut all: Vec<TxId>) -> Vec<u8> {
+        all.sort_unstable();
+        let mut blob = vec![0; all.len() * listed::SIZE];
+        for (tx, entry) in all.into_iter().zip(blob.chunks_exact_mut(listed::SIZE)) {
+            put(entry, listed::XID, tx.0);
+            put(entry, listed::CV, self.open[&tx].cv);
+        }
+        blob
+    }
+
+    /// A root lists these transactions.
+    pub(super) fn list(&mut self, all: &[TxId]) {
+        for &tx in all {
+            let open = self
+                .open
+                .get_mut(&tx)
+                .expect("it was listed because it needs that");
+            if let Witness::Block(old) = std::mem::replace(&mut open.witness, Witness::Root) {
+                self.forget_witness(tx, old);
+            }
+        }
+    }
+
+    /// A block is erased, or no longer read.
+    pub(super) fn erased(&mut self, ftl: &Ftl, victim: Pbn) {
+        for tx in self.by_block.remove(&victim).unwrap_or_default() {
+            let open = self
+                .open
+                .get_mut(&tx)
+                .expect("the tables mirror each other");
+            open.blocks.retain(|&block| block != victim);
+            if open.witness == Witness::Block(victim) {
+                open.witness = Witness::None;
+            }
+            if !has_live_pages(ftl, open, victim) {
+                let gone = self.open.remove(&tx).expect("it was there");
+                gone.blocks.iter().for_each(|&block| self.forget(block, tx));
+                if let Witness::Block(block) = gone.witness {
+                    self.forget(block, tx);
+                }
+            }
+        }
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> u64 {
+        let blocks = self.open.values().map(|open| open.blocks.capacity());
+        let blocks = blocks.sum::<usize>() * size_of::<Pbn>();
+        let lists = self.by_block.values().map(|all| all.capacity());
+        let lists = lists.sum::<usize>() * size_of::<TxId>();
+        table_bytes::<TxId, Undecided>(self.open.len())
+            + table_bytes::<Pbn, Vec<TxId>>(self.by_block.len())
+            + (blocks + lists) as u64
+    }
+
+    /// Checks that both tables say the same, and that undecided blocks hold something.
+    pub(super) fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        let mut noted: usize = self.by_block.values().map(Vec::len).sum();
+        for (tx, open) in &self.open {
+            let witness = match open.witness {
+                Witness::Block(block) if !open.blocks.contains(&block) => Some(block),
+                _ => None,
+            };
+            for block in open.blocks.iter().copied().chain(witness) {
+                let there = self
+                    .by_block
+                    .get(&block)
+                    .map_or(0, |all| all.iter().filter(|&other| other == tx).count());
+                if there != 1 {
+                    return Err(format!("block {block} notes {tx} {there} times"));
+                }
+                let state = ftl.block_state(block);
+                if matches!(state, BlockState::Free | BlockState::Bad | BlockState::Meta) {
+                    return Err(format!("{tx} has evidence in block {block}, {state:?}"));
+                }
+                noted -= 1;
+            }
+            if open.blocks.is_empty() {
+                return Err(format!("{tx} needs no evidence and is not forgotten"));
+            }
+        }
+        match noted {
+            0 => Ok(()),
+            _ => Err(format!(
+                "blocks note {noted} transactions that do not need them"
+            )),
+        }
+    }
+}
+
+/// Whether undecided blocks of a transaction other than one have pages that someone reads.
+fn has_live_pages(ftl: &Ftl, open: &Undecided, victim: Pbn) -> bool {
+    let mut others = open.blocks.iter().filter(|&&block| block != victim);
+    others.any(|&block| ftl.live_in(block) > 0)
+}

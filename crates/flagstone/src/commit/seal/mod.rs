@@ -1,0 +1,592 @@
+//! SEAL.
+//!
+//! Paper       none: a protocol of this project, described in docs/seal.md.
+//! Idea        As in LightTx, the last page of a transaction counts its pages. The summary page
+//!             that ends each block anyway is programmed a little later: when the transactions with
+//!             pages in the block have ended. So it can also say which of its pages are committed,
+//!             and at which place in the order of commits.
+//! Cost        k programs for k pages; nothing is written to commit. Now and then a root that lists
+//!             transactions. Recovery reads a summary page a block, and blocks without one page by
+//!             page.
+//!
+//!   spare     | header: kind lpn seq | xid 6 | count 4 |                      see super::tail
+//!   summary   | record of each page | verdict 4 of each page |                see ftl::closing
+//!   root      | xid 6, cv 6 | ... |                                           see super::listed
+//!
+//!             cv, the place of a commit, is the write sequence of the transaction's last page. The
+//!             verdict of a page is cv - seq + 1, or 0 while nothing is known.
+//!
+//! States      Live ──commit──> published ──durable──> committed ──all blocks say so──> forgotten
+//!               └──abort, cut: nothing is kept of it
+//!             block: Open ──full──> Closing ──sealed──> Full
+//!                     └──failed, cut: Full, without a summary
+//!
+//! Invariants  1. Whatever says that a transaction has committed was issued when all of its pages
+//!                were durable. The last page is issued at the commit only.
+//!             2. At every instant, whatever becomes of the operations in flight, each page that
+//!                counts has a row of @A to @E. Only an erase or a root takes evidence away:
+//!                `evidence` says what has to be listed before (rule E), and everything that the
+//!                tables rely on is durable before (rule T).
+//!             3. What does not count never will: no page of a transaction is programmed after its
+//!                end but copies, which share the write sequence of what they copy.
+//!             4. An xid is not given out again while a page, a verdict or a root names it.
+//!             5. Places order as commits do. A copy of a page whose transaction needs no more
+//!                evidence belongs to none; it is a version of its own, at a place of its own.
+//!             6. Versions that a live transaction has overwritten itself are kept until it ends,
+//!                so that its pages can be counted.
+//!
+//! Recovery    facts about a page                                                 verdict   place
+//!   @A        the summary of its block has a verdict for it                      counts    its cv
+//!   @B        it belongs to no transaction, or is alone in its own               counts    seq
+//!   @C        the newest root lists its transaction                              counts    its cv
+//!   @D        the summary of another block has a verdict for its transaction     counts    its cv
+//!   @E        as many pages of its transaction are there, copies counted once,
+//!             as the last one says                                               counts    its cv
+//!   @F        otherwise                                                          does not count
+//!             Of the versions of a page that count, the one with the highest (place, seq) is
+//!             current. Recovery only reads.
+//!
+//! Departures  none: there is no paper.
+
+pub(super) mod bounds;
+mod evidence;
+mod mistake;
+mod recovery;
+pub(super) mod seal_r;
+mod seals;
+#[cfg(test)]
+mod tests;
+
+pub use mistake::Mistake;
+
+use super::active::{HeldBack, TxTable, Writes};
+use super::{
+    Found, Info, Isolation, Mode, Options, Protocol, Recovered, Taken, Way, Write, table_bytes,
+};
+use crate::ftl::{
+    Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written, header,
+};
+use crate::layout;
+use crate::layout::{get, put};
+use crate::nand::Geometry;
+use crate::settings::{BadSetting, Setting};
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use bounds::Bounds;
+use evidence::Evidence;
+use rustc_hash::FxHashMap;
+use seals::Waiting;
+
+layout! {
+    /// What a spare area says behind its header.
+    pub tail: 10 => {
+        XID:   6, "the transaction; 0 for a copy, which belongs to none";
+        COUNT: 4, "pages of the transaction, in its last page; 1 in a copy; 0 in the others";
+    }
+}
+
+layout! {
+    /// A transaction that has committed and whose other evidence is gone, in a root.
+    pub listed: 12 => {
+        XID: 6, "the transaction";
+        CV:  6, "its place: the write sequence of its last page";
+    }
+}
+
+const PLANES: &str = "planes";
+
+const LINGER: Setting = Setting {
+    name: "linger",
+    default: PLANES,
+    what: "full blocks that may wait for their transactions before they are sealed, or planes for \
+           as many as the device has planes",
+};
+
+pub(super) const INFO: Info = Info {
+    section: "docs/seal.md",
+    isolation: Isolation::Serializable,
+    rewrites: true,
+    modes: &[
+        Mode {
+            name: "late",
+            settings: &[],
+        },
+        Mode {
+            name: "early",
+            settings: &[("linger", "0")],
+        },
+    ],
+    settings: &[LINGER],
+    format: Format {
+        tail_bytes: tail::SIZE,
+        late_summaries: true,
+        ..Format::NONE
+    },
+    ..Info::new(
+        "seal",
+        "the last page counts the pages; the summary of a block says which of them are committed",
+    )
+};
+
+/// Full blocks that may wait for their transactions.
+fn linger(info: &Info, geometry: &Geometry, options: &Options) -> Result<usize, BadSetting> {
+    match options.settings.text(info, LINGER.name) {
+        PLANES => Ok(geometry.planes() as usize),
+        _ => options.settings.number(info, LINGER.name, 0, 1 << 20),
+    }
+}
+
+/// What a live transaction has on flash, and the page that it holds back.
+#[derive(Debug, Clone, Default)]
+struct Active {
+    writes: Writes,
+    /// Versions that it has overwritten itself.
+    own: Vec<(Lpn, Ppn)>,
+    /// Blocks that wait for its end; sealed ones among them.
+    blocks: Vec<Pbn>,
+    held: HeldBack,
+}
+
+impl Active {
+    /// Pages on flash.
+    fn pages(&self) -> usize {
+        self.writes.entries().len() + self.own.len()
+    }
+
+    /// Where the pages on flash are: each block once.
+    fn places(&self, ftl: &Ftl) -> Vec<Pbn> {
+        let entries = self.writes.entries().iter();
+        let written = entries.filter_map(|entry| entry.slot.ppn());
+        let all = written.chain(self.own.iter().map(|&(_, at)| at));
+        let mut blocks: Vec<Pbn> = all.map(|at| ftl.geometry().block_of(at)).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+
+    /// Lets the collector have the versions that it has overwritten itself.
+    fn drop_own(&self, ftl: &mut Ftl) {
+        for &(_, at) in &self.own {
+            ftl.kill(at);
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Seal {
+    live: TxTable<Active>,
+    evidence: Evidence,
+    /// Blocks with pages of transactions, without a summary.
+    waiting: FxHashMap<Pbn, Waiting>,
+    /// Where restarts are bounded: what one would read.
+    bounds: Option<Bounds>,
+    /// The transactions that the newest root lists, as it has them.
+    listing: Vec<u8>,
+    last_tx: TxId,
+    linger: usize,
+    /// When the next block could be sealed; at once if that is to be found out.
+    look_at: Nanos,
+    /// Blocks that were waiting for their summary when that was looked at.
+    looked_at: usize,
+    /// The tables are true once everything is durable that is done by then: commits, copies,
+    /// summaries, roots.
+    relied_until: Nanos,
+    /// When the present collection began.
+    now: Nanos,
+    /// The page that is being copied: its transaction, if it still belongs to one.
+    copied: Option<TxId>,
+    mistake: Option<Mistake>,
+}
+
+pub(super) fn recover(
+    ftl: &mut Ftl,
+    mounted: Mounted,
+    options: &Options,
+) -> Result<Recovered, FtlError> {
+    start(ftl, &mounted, (&INFO, options), None)
+}
+
+/// Recovers either form.
+fn start(
+    ftl: &mut Ftl,
+    mounted: &Mounted,
+    (info, options): (&Info, &Options),
+    bounds: Option<Bounds>,
+) -> Result<Recovered, FtlError> {
+    let linger = linger(info, ftl.geometry(), options)?;
+    let found = recovery::read(ftl, mounted, bounds, options.mistake)?;
+    let protocol = Box::new(Seal {
+        live: TxTable::new(),
+        evidence: found.evidence,
+        waiting: FxHashMap::default(),
+        bounds: found.bounds,
+        listing: found.listing,
+        last_tx: found.last_tx,
+        linger,
+        look_at: Nanos::ZERO,
+        looked_at: 0,
+        relied_until: Nanos::ZERO,
+        now: Nanos::ZERO,
+        copied: None,
+        mistake: options.mistake,
+    });
+    Ok(Recovered {
+        protocol,
+        last_tx: found.last_tx,
+        done: found.done,
+    })
+}
+
+impl Protocol for Seal {
+    fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
+        self.last_tx = tx;
+        Ok(())
+    }
+
+    /// Seals every block that waits if the collector has no other block to take. Announces blocks
+    /// if restarts are bounded and few are left that were.
+    #[inline]
+    fn in_the_way(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        _: TxId,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        if round == 0 && ftl.is_short() && ftl.closing().len() > 0 {
+            self.seal_down_to(ftl, now, 0)?;
+            return Ok(Some(Way::Room));
+        }
+        if let Some(bounds) = &self.bounds
+            && bounds.is_short(ftl)
+        {
+            self.announce(ftl, now)?;
+        }
+        Ok(None)
+    }
+
+    /// Programs the page held back, if there is one, and holds this one back instead.
+    #[inline]
+    fn write(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        write: Write<'_>,
+    ) -> Result<Taken, FtlError> {
+        let mut taken = Taken::at(now);
+        let active = self.live.open(tx);
+        if active.held.is_some() {
+            taken.done = program(ftl, now, (tx, active), 0, &mut self.waiting)?.done;
+            active.held.hold(write);
+            self.seal_due(ftl, now)?;
+        } else {
+            active.held.hold(write);
+        }
+        Ok(taken)
+    }
+
+    fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
+        if let Some(active) = tx.and_then(|tx| self.live.get(tx)) {
+            if let Some(held) = active.held.find(at) {
+                return held;
+            }
+            if let Some(slot) = active.writes.get(at) {
+                return slot.into();
+            }
+        }
+        ftl.slot(at).into()
+    }
+
+    /// Programs the page held back as the last one, publishes the versions in the same step, and
+    /// waits for all pages.
+    #[inline]
+    fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
+        let Some(active) = self.live.get_mut(tx) else {
+            return Ok(Some(now));
+        };
+        let count = active.pages() as u32 + 1;
+        let last = program(ftl, now, (tx, active), count, &mut self.waiting)?;
+        let active = self.live.take(tx).expect("it has written");
+        active.writes.publish(ftl);
+        active.drop_own(ftl);
+        let wait_for = match self.mistake {
+            Some(Mistake::LastPageWaited) => last.done,
+            _ => active.writes.done,
+        };
+        let durable = ftl.sync(now, wait_for)?;
+        self.rely_on(Mistake::CommitsNotWaited, durable);
+        if count > 1 {
+            let undecided = active.places(ftl);
+            self.evidence.committed(tx, last.seq, durable, undecided);
+        }
+        self.end(active, durable);
+        self.seal_due(ftl, now)?;
+        Ok(Some(durable))
+    }
+
+    fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+        if let Some(mut active) = self.live.take(tx) {
+            if self.mistake == Some(Mistake::AbortPrograms) {
+                let count = active.pages() as u32 + 1;
+                program(ftl, now, (tx, &mut active), count, &mut self.waiting)?;
+            }
+            active.writes.discard(ftl);
+            active.drop_own(ftl);
+            self.end(active, Nanos::ZERO);
+            self.seal_due(ftl, now)?;
+        }
+        Ok(now)
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let of = |active: &Active| {
+            let own = active.own.capacity() * size_of::<(Lpn, Ppn)>();
+            let blocks = active.blocks.capacity() * size_of::<Pbn>();
+            active.writes.memory() + (own + blocks) as u64 + active.held.memory()
+        };
+        vec![
+            ("live_transactions", self.live.memory(of)),
+            ("evidence", self.evidence.memory()),
+            ("bounds", self.bounds.as_ref().map_or(0, Bounds::memory)),
+            (
+                "waiting_blocks",
+                table_bytes::<Pbn, Waiting>(self.waiting.len()),
+            ),
+        ]
+    }
+
+    /// Checks that live transactions have their pages, and that every mapped page has evidence.
+    fn check(&self, ftl: &Ftl) -> Result<(), String> {
+        for (tx, active) in self.live.iter() {
+            active.writes.check(ftl, tx)?;
+            if let Some((_, at)) = active.own.iter().find(|(_, at)| !ftl.is_live(*at)) {
+                return Err(format!(
+                    "page {at}, which {tx} has overwritten, is not live"
+                ));
+            }
+        }
+        self.evidence.check(ftl)?;
+        for lpn in (0..ftl.logical_pages()).map(Lpn) {
+            if let Some(at) = ftl.slot(lpn).ppn() {
+                self.check_mapped(ftl, at)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Programs the page that a transaction holds back; `count` is that of the last page, else 0.
+#[inline]
+fn program(
+    ftl: &mut Ftl,
+    now: Nanos,
+    (tx, active): (TxId, &mut Active),
+    count: u32,
+    waiting: &mut FxHashMap<Pbn, Waiting>,
+) -> Result<Written, FtlError> {
+    let (at, kind, cause, bytes) = active.held.get();
+    let mut tail = [0; tail::SIZE];
+    put(&mut tail, tail::XID, tx.0);
+    put(&mut tail, tail::COUNT, count.into());
+    let to = ftl.append(
+        now,
+        (Stream::Host, None),
+        (kind, at, None),
+        &tail,
+        bytes,
+        cause,
+    )?;
+    active.held.clear();
+    if let Some(old) = active.writes.put_over(at, Slot::of(kind, to.at), to) {
+        active.own.push((at, old));
+    }
+    // A page that is alone in its transaction counts by itself: no summary has to wait for it.
+    if count != 1 {
+        waits_for(ftl.geometry().block_of(to.at), active, waiting);
+    }
+    Ok(to)
+}
+
+/// A block has a page of a live transaction.
+#[inline]
+fn waits_for(block: Pbn, active: &mut Active, waiting: &mut FxHashMap<Pbn, Waiting>) {
+    if !active.blocks.iter().rev().any(|&known| known == block) {
+        active.blocks.push(block);
+        waiting.entry(block).or_default().live += 1;
+    }
+}
+
+impl Seal {
+    /// What a root keeps: what a restart reads, if that is bounded, and the transactions listed.
+    fn root(&self) -> Vec<u8> {
+        let mut blob = match &self.bounds {
+            Some(bounds) => bounds.emit(self.last_tx),
+            None => Vec::new(),
+        };
+        blob.extend(&self.listing);
+        blob
+    }
+
+    /// The tables rely on what is done at an instant, unless it is a mistake not to wait for it.
+    #[inline]
+    fn rely_on(&mut self, unless: Mistake, done: Nanos) {
+        if self.mistake != Some(unless) {
+            self.relied_until = self.relied_until.max(done);
+        }
+    }
+
+    /// A transaction has ended, whose pages are durable from then on.
+    #[inline]
+    fn end(&mut self, mut active: Box<Active>, durable: Nanos) {
+        for block in active.blocks.drain(..) {
+            if let Some(waiting) = self.waiting.get_mut(&block) {
+                waiting.live -= 1;
+                waiting.ready_at = waiting.ready_at.max(durable);
+                self.look_at = Nanos::ZERO;
+            }
+        }
+        active.writes.clear();
+        active.own.clear();
+        active.held.clear();
+        self.live.reuse(active);
+    }
+}
+
+impl Owner for Seal {
+    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        if let Some(bounds) = &self.bounds
+            && bounds.is_empty(ftl)
+        {
+            self.announce(ftl, now)?;
+        }
+        let bounds = self.bounds.as_ref();
+        self.now = bounds.map_or(now, |bounds| bounds.collects_from(now));
+        self.seal_due(ftl, self.now)?;
+        Ok(self.now)
+    }
+
+    /// A page whose transaction still needs it as evidence is copied as it is. Any other copy
+    /// belongs to no transaction, and counts by itself.
+    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Fate {
+        let tx = TxId(get(tail, tail::XID));
+        let is_live = self.live.get(tx).is_some() && self.mistake != Some(Mistake::LiveResolved);
+        let is_awaited = self.evidence.is_awaited(tx, self.now)
+            && self.mistake != Some(Mistake::AwaitedResolved);
+        self.copied = (is_live || is_awaited).then_some(tx);
+        if self.copied.is_some() {
+            return Fate::Copy;
+        }
+        put(tail, tail::XID, 0);
+        put(tail, tail::COUNT, 1);
+        match self.mistake {
+            Some(Mistake::CopyKeepsSeq) => Fate::Copy,
+            _ => Fate::Renew,
+        }
+    }
+
+    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
+        self.rely_on(Mistake::CopiesNotWaited, to.done);
+        let (was, is) = (Slot::of(header.kind, from), Slot::of(header.kind, to.at));
+        let block = ftl.geometry().block_of(to.at);
+        if ftl.slot(header.lpn) == was {
+            ftl.set_slot(header.lpn, is);
+            if let Some(tx) = self.copied
+                && let Some(durable) = self.evidence.copied(tx, block)
+            {
+                let waiting = self.waiting.entry(block).or_default();
+                waiting.ready_at = waiting.ready_at.max(durable);
+            }
+            return;
+        }
+        // The collector does not say which live transaction a page belongs to that is copied by
+        // mistake as a page of none.
+        let tx = self.copied.or_else(|| self.owner(header.lpn, from));
+        let active = tx.and_then(|tx| self.live.get_mut(tx));
+        let active = active.expect("a live page is mapped, or that of a live transaction");
+        let follows = active.writes.follow(header.lpn, was, is, Nanos::ZERO);
+        if !follows {
+            let own = active.own.iter_mut().find(|(_, at)| *at == from);
+            own.expect("it has overwritten the page itself").1 = to.at;
+        }
+        waits_for(block, active, &mut self.waiting);
+    }
+
+    /// Rule T, then rule E.
+    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
+        let (mut lists, mut kept) = self.evidence.lost_with(ftl, victim);
+        match self.mistake {
+            Some(Mistake::EvidenceDropped) => lists.clear(),
+            Some(Mistake::WitnessDropped) => lists.retain(|&tx| self.evidence.is_counted(tx)),
+            Some(Mistake::CountDropped) => lists.retain(|&tx| !self.evidence.is_counted(tx)),
+            Some(Mistake::ListForgets) => kept.clear(),
+            _ => {}
+        }
+        if lists.is_empty() {
+            return ftl.sync(now, self.relied_until);
+        }
+        let durable = match self.mistake {
+            Some(Mistake::ListEarly) => now,
+            _ => ftl.sync(now, self.relied_until)?,
+        };
+        kept.extend(&lists);
+        self.listing = self.evidence.listing(kept);
+        let listed = ftl.keep_in_root(durable, self.root())?;
+        self.evidence.list(&lists);
+        // Another collection at this instant may rely on what this root lists.
+        self.rely_on(Mistake::RootNotWaited, listed);
+        match self.mistake {
+            Some(Mistake::RootNotWaited) => Ok(durable),
+            _ => ftl.sync(listed, self.relied_until),
+        }
+    }
+
+    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, _: Nanos) {
+        self.evidence.erased(ftl, victim);
+        self.waiting.remove(&victim);
+        for active in self.live.iter_mut() {
+            active.blocks.retain(|&block| block != victim);
+        }
+    }
+}
+
+impl Seal {
+    /// Checks that a mapped page counts by itself, or by the summary of its block, or that its
+    /// transaction is known to need evidence for the block.
+    fn check_mapped(&self, ftl: &Ftl, at: Ppn) -> Result<(), String> {
+        let mut spare = [0xff; header::SIZE + tail::SIZE];
+        if ftl.peek(at, &mut [], &mut spare).is_none() {
+            return Ok(());
+        }
+        let bytes = &spare[header::SIZE..];
+        let (tx, count) = (TxId(get(bytes, tail::XID)), get(bytes, tail::COUNT));
+        let block = ftl.geometry().block_of(at);
+        if tx == TxId(0) || count == 1 || self.evidence.is_undecided(tx, block) {
+            return Ok(());
+        }
+        let seq = get(&spare, header::SEQ);
+        if self
+            .bounds
+            .as_ref()
+            .is_some_and(|bounds| seq <= bounds.unto())
+        {
+            return Ok(());
+        }
+        match ftl.peek_verdict(at) {
+            0 => Err(format!("nothing says that page {at} of {tx} counts")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The live transaction that a version of a page is of.
+    #[cold]
+    fn owner(&self, at: Lpn, page: Ppn) -> Option<TxId> {
+        let is_own = |active: &Active| {
+            let version = active.writes.get(at).and_then(Slot::ppn);
+            version == Some(page) || active.own.contains(&(at, page))
+        };
+        self.live
+            .iter()
+            .find(|(_, active)| is_own(active))
+            .map(|(tx, _)| tx)
+    }
+}

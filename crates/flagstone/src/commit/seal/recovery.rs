@@ -1,0 +1,438 @@
+//! Recovery of SEAL: which versions count, and which committed transactions still need evidence.
+
+use super::bounds::Bounds;
+use super::evidence::{Evidence, Undecided, Witness};
+use super::{Mistake, listed, tail};
+use crate::ftl::{Ftl, FtlError, Mounted, Slot, verdict};
+use crate::layout::get;
+use crate::units::{Lpn, Nanos, Pbn, TxId};
+use rustc_hash::FxHashMap;
+
+/// A version of a page that is on flash.
+#[derive(Debug, Clone, Copy)]
+struct Version {
+    tx: TxId,
+    seq: u64,
+    /// Pages of the transaction, if this is the last one; 1 if it counts by itself.
+    count: u32,
+    /// What the summary of its block says of it.
+    verdict: u32,
+    block: Pbn,
+    lpn: Lpn,
+    slot: Slot,
+}
+
+impl Version {
+    /// The place that the summary of its block gives it.
+    fn stated(&self) -> Option<u64> {
+        self.verdict
+            .checked_sub(1)
+            .map(|ahead| self.seq + u64::from(ahead))
+    }
+
+    /// Whether it counts by itself.
+    fn is_alone(&self) -> bool {
+        self.tx == TxId(0) || self.count == 1
+    }
+}
+
+/// What recovery has found.
+pub(super) struct Recovery {
+    pub(super) evidence: Evidence,
+    pub(super) bounds: Option<Bounds>,
+    /// The transactions that the root lists, as it has them.
+    pub(super) listing: Vec<u8>,
+    pub(super) last_tx: TxId,
+    pub(super) done: Nanos,
+}
+
+/// Reads a mounted device and ends the mount.
+pub(super) fn read(
+    ftl: &mut Ftl,
+    mounted: &Mounted,
+    bounds: Option<Bounds>,
+    mistake: Option<Mistake>,
+) -> Result<Recovery, FtlError> {
+    let lists = bounds.as_ref().map_or(0, Bounds::bytes);
+    let lists = mounted.blob.get(lists..).unwrap_or_default();
+    let mut roster: FxHashMap<TxId, u64> = FxHashMap::default();
+    for entry in lists.chunks_exact(listed::SIZE) {
+        roster.insert(TxId(get(entry, listed::XID)), get(entry, listed::CV));
+    }
+    if !lists.len().is_multiple_of(listed::SIZE) {
+        return Err(FtlError::Foreign(
+            "its root lists half a transaction".into(),
+        ));
+    }
+    let (geometry, logical_pages) = (*ftl.geometry(), ftl.logical_pages());
+    let (blocks, looked) = match &bounds {
+        Some(bounds) => bounds.written(ftl, mounted.done)?,
+        None => (ftl.data_blocks(), mounted.done),
+    };
+    let unto = match mistake {
+        Some(Mistake::TableIgnored) => 0,
+        _ => bounds.as_ref().map_or(0, Bounds::unto),
+    };
+    let mut versions: Vec<Version> = Vec::new();
+    let mut last_tx = match mistake {
+        Some(Mistake::XidNotInTable) => TxId(0),
+        _ => bounds.as_ref().map_or(TxId(0), Bounds::last_tx),
+    };
+    let done = ftl.scan(mounted.done, &blocks, |at, head, bytes| {
+        let (record, verdict) = bytes.split_at(tail::SIZE);
+        let tx = TxId(get(record, tail::XID));
+        if mistake != Some(Mistake::XidReused) && mistake != Some(Mistake::XidFromCommits) {
+            last_tx = last_tx.max(tx);
+        }
+        if head.lpn.0 < logical_pages {
+            versions.push(Version {
+                tx,
+                seq: head.seq,
+                count: get(record, tail::COUNT) as u32,
+                verdict: get(verdict, verdict::VERDICT) as u32,
+                block: geometry.block_of(at),
+                lpn: head.lpn,
+                slot: Slot::of(head.kind, at),
+            });
+        }
+    })?;
+    if mistake.is_none_or(|mistake| !FORGETS_XIDS.contains(&mistake)) {
+        last_tx = roster.keys().copied().fold(last_tx, TxId::max);
+    }
+    if mistake == Some(Mistake::ListIgnored) {
+        roster.clear();
+    }
+    let places = Places::new(&versions, roster, unto, mistake);
+    if mistake == Some(Mistake::XidFromCommits) {
+        let counts = versions
+            .iter()
+            .filter(|version| places.of(version).is_some());
+        last_tx = counts.fold(last_tx, |last, version| last.max(version.tx));
+    }
+    let current = newest(&versions, &places, logical_pages, mistake);
+    for &at in current.iter().flatten() {
+        let version = &versions[at as usize];
+        ftl.set_slot(version.lpn, version.slot);
+    }
+    ftl.revive_mapped()?;
+    ftl.finish_mount();
+    let evidence = match mistake {
+        Some(Mistake::TableForgotten) => Evidence::default(),
+        _ => places.needed(&versions, &current),
+    };
+    Ok(Recovery {
+        evidence,
+        bounds,
+        listing: lists.to_vec(),
+        last_tx,
+        done: done.max(looked),
+    })
+}
+
+const FORGETS_XIDS: [Mistake; 3] = [
+    Mistake::XidReused,
+    Mistake::XidFromCommits,
+    Mistake::XidFromPages,
+];
+
+/// The version of each logical page that counts and has the highest place, as an index.
+fn newest(
+    versions: &[Version],
+    places: &Places,
+    logical_pages: u32,
+    mistake: Option<Mistake>,
+) -> Vec<Option<u32>> {
+    let mut current: Vec<Option<(u64, u64, u32)>> = vec![None; logical_pages as usize];
+    for (at, version) in versions.iter().enumerate() {
+        // The mapping table on flash has what counted before.
+        let Some(place) = places.of(version).filter(|&place| place > places.unto) else {
+            continue;
+        };
+        let rank = match mistake {
+            Some(Mistake::OrderBySeq) => (version.seq, version.seq, at as u32),
+            Some(Mistake::AnyOrderInside) => (place, 0, at as u32),
+            _ => (place, version.seq, at as u32),
+        };
+        let slot = &mut current[version.lpn.index()];
+        *slot = (*slot).max(Some(rank));
+    }
+    let index = |(_, _, at): (u64, u64, u32)| at;
+    current.into_iter().map(|rank| rank.map(index)).collect()
+}
+
+/// The places of committed transactions in the order of commits, by what says so.
+struct Places {
+    roster: FxHashMap<TxId, u64>,
+    stated: FxHashMap<TxId, (u64, Pbn)>,
+    counted: FxHashMap<TxId, u64>,
+    /// The mapping table on flash has all commits up to this place.
+    unto: u64,
+    mistake: Option<Mistake>,
+}
+
+impl Places {
+    fn new(
+        versions: &[Version],
+        roster: FxHashMap<TxId, u64>,
+        unto: u64,
+        mistake: Option<Mistake>,
+    ) -> Places {
+        let mut stated = FxHashMap::default();
+        let mut open: Vec<&Version> = Vec::new();
+        for version in versions.iter().filter(|version| !version.is_alone()) {
+            if let Some(cv) = version.stated() {
+                stated.insert(version.tx, (cv, version.block));
+            }
+            open.push(version);
+        }
+        open.retain(|version| !stated.contains_key(&version.tx));
+        open.sort_unstable_by_key(|version| (version.tx, version.seq));
+        let counted = open
+            .chunk_by(|a, b| a.tx == b.tx)
+            .filter_map(|pages| Some((pages[0].tx, whole(pages, mistake)?)))
+            .collect();
+        Places {
+            roster,
+            stated,
+            counted,
+            unto,
+            mistake,
+        }
+    }
+
+    /// The place of a version; nothing if it does not count. A row of the recovery table a line.
+    fn of(&self, version: &Version) -> Option<u64> {
+        if let Some(cv) = version.stated().filter(|_| !version.is_alone()) {
+            return Some(cv); // @A
+        }
+        if version.is_alone() {
+            return Some(version.seq); // @B
+        }
+        let listed = self.roster.get(&version.tx).copied(); // @C
+        let stated = self.stated.get(&version.tx).map(|&(cv, _)| cv); // @D
+        let stated = stated.filter(|_| self.mistake != Some(Mistake::WitnessIgnored));
+        let counted = self.counted.get(&version.tx).copied(); // @E
+        listed.or(stated).or(counted) // @F
+    }
+
+    /// The committed transactions with a current page in a block without a verdict for it.
+    fn needed(&self, versions: &[Version], current: &[Option<u32>]) -> Evidence {
+        let is_open = |version: &Version| !version.is_alone() && version.stated().is_none();
+        let mut open: FxHashMap<TxId, Undecided> = FxHashMap::default();
+        for &at in current.iter().flatten() {
+            let version = &versions[at as usize];
+            if is_open(version) {
+                let found = || Undecided {
+                    cv: self.of(version).expect("a current version counts"),
+                    durable: Nanos::ZERO,
+                    blocks: Vec::new(),
+                    witness: self.witness(version.tx),
+                };
+                open.entry(version.tx).or_insert_with(found);
+            }
+        }
+        for version in versions.iter().filter(|version| is_open(version)) {
+            if let Some(undecided) = open.get_mut(&version.tx)
+                && !undecided.blocks.contains(&version.block)
+            {
+                undecided.blocks.push(version.block);
+            }
+        }
+        let mut open: Vec<(TxId, Undecided)> = open.into_iter().collect();
+        open.sort_unstable_by_key(|&(tx, _)| tx);
+        Evidence::found(open.into_iter())
+    }
+
+    fn witness(&self, tx: TxId) -> Witness {
+        match self.stated.get(&tx) {
+            _ if self.roster.contains_key(&tx) => Witness::Root,
+            Some(&(_, block)) => Witness::Block(block),
+            None => Witness::None,
+        }
+    }
+}
+
+/// The place of a transaction all of whose pages are there, by the order of their sequences. Copies
+/// have one sequence.
+fn whole(pages: &[&Version], mistake: Option<Mistake>) -> Option<u64> {
+    let last = pages.iter().find(|page| page.count > 0);
+    if mistake == Some(Mistake::NotCounted) {
+        return Some(last.unwrap_or(&pages[0]).seq);
+    }
+    let last = last?;
+    let different = match mistake {
+        Some(Mistake::CopiesCounted) => pages.len(),
+        _ => pages.chunk_by(|a, b| a.seq == b.seq).count(),
+    };
+    let is_whole = different == last.count as usize;
+    (is_whole || mistake == Some(Mistake::LastPageCommits)).then_some(last.seq)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::{Case, prove, rows_that_differ};
+    use crate::units::Ppn;
+
+    /// What is on flash about transaction 7 and one page of it.
+    #[derive(Debug)]
+    struct Facts {
+        has_tx: bool,
+        /// The page is the only one of its transaction.
+        is_single: bool,
+        has_verdict: bool,
+        is_listed: bool,
+        /// Another block has a verdict for another page of the transaction.
+        has_witness: bool,
+        /// Pages of the transaction that are there, of three.
+        pages: u64,
+        /// Whether one of them is there twice.
+        has_copy: bool,
+        /// Whether the last one is among them.
+        has_last: bool,
+    }
+
+    /// The place of transaction 7, and the write sequence of the page.
+    const CV: u64 = 53;
+    const SEQ: u64 = 50;
+
+    impl Facts {
+        fn is_of_many(&self) -> bool {
+            self.has_tx && !self.is_single
+        }
+
+        fn is_whole(&self) -> bool {
+            self.pages == 3 && self.has_last
+        }
+
+        fn all() -> Vec<Facts> {
+            let mut all = Vec::new();
+            for bits in 0..128u32 {
+                let bit = |at: u32| bits >> at & 1 == 1;
+                for pages in 1..4 {
+                    all.push(Facts {
+                        has_tx: bit(0),
+                        is_single: bit(1),
+                        has_verdict: bit(2),
+                        is_listed: bit(3),
+                        has_witness: bit(4),
+                        pages,
+                        has_copy: bit(5),
+                        has_last: bit(6),
+                    });
+                }
+            }
+            // A page of none, or alone, has no verdict and no siblings.
+            all.retain(|facts| {
+                let is_alone = !facts.is_of_many();
+                let is_plain = facts.pages == 1 && !facts.has_copy && !facts.has_last;
+                !is_alone || (is_plain && !facts.has_verdict && !facts.has_witness)
+            });
+            // A witness is a page of the transaction, so there are at least two.
+            all.retain(|facts| !facts.has_witness || facts.pages > 1);
+            // The page itself is not the last one.
+            all.retain(|facts| !facts.has_last || facts.pages > 1);
+            all
+        }
+
+        fn place(&self, mistake: Option<Mistake>) -> Option<u64> {
+            let tx = TxId(if self.has_tx { 7 } else { 0 });
+            let page = |seq, count, verdict, block| Version {
+                tx,
+                seq,
+                count,
+                verdict,
+                block: Pbn(block),
+                lpn: Lpn(seq as u32),
+                slot: Slot::Page(Ppn(seq as u32)),
+            };
+            let count = u32::from(self.is_single || !self.has_tx);
+            let verdict = match self.has_verdict {
+                true => (CV - SEQ + 1) as u32,
+                false => 0,
+            };
+            let mut versions = vec![page(SEQ, count, verdict, 1)];
+            if self.has_copy {
+                versions.push(page(SEQ, 0, 0, 4));
+            }
+            for sibling in 1..self.pages {
+                let is_last = self.has_last && sibling == self.pages - 1;
+                let seq = if is_last { CV } else { SEQ + sibling };
+                let verdict = match self.has_witness && sibling == 1 {
+                    true => (CV - seq + 1) as u32,
+                    false => 0,
+                };
+                versions.push(page(seq, if is_last { 3 } else { 0 }, verdict, 2));
+            }
+            let roster = self
+                .is_listed
+                .then_some((TxId(7), CV))
+                .into_iter()
+                .collect();
+            Places::new(&versions, roster, 0, mistake).of(&versions[0])
+        }
+    }
+
+    /// The table in the header of the protocol. The verdict is the place of the page.
+    const TABLE: [Case<Facts, Option<u64>>; 6] = [
+        Case {
+            row: "@A",
+            holds: |facts| facts.is_of_many() && facts.has_verdict,
+            verdict: |_| Some(CV),
+        },
+        Case {
+            row: "@B",
+            holds: |facts| !facts.is_of_many(),
+            verdict: |_| Some(SEQ),
+        },
+        Case {
+            row: "@C",
+            holds: |facts| facts.is_of_many() && !facts.has_verdict && facts.is_listed,
+            verdict: |_| Some(CV),
+        },
+        Case {
+            row: "@D",
+            holds: |facts| {
+                let is_open = facts.is_of_many() && !facts.has_verdict && !facts.is_listed;
+                is_open && facts.has_witness
+            },
+            verdict: |_| Some(CV),
+        },
+        Case {
+            row: "@E",
+            holds: |facts| {
+                let is_open = facts.is_of_many() && !facts.has_verdict && !facts.is_listed;
+                is_open && !facts.has_witness && facts.is_whole()
+            },
+            verdict: |_| Some(CV),
+        },
+        Case {
+            row: "@F",
+            holds: |facts| {
+                let is_open = facts.is_of_many() && !facts.has_verdict && !facts.is_listed;
+                is_open && !facts.has_witness && !facts.is_whole()
+            },
+            verdict: |_| None,
+        },
+    ];
+
+    #[test]
+    fn every_row_of_the_recovery_table() {
+        prove(&TABLE, &Facts::all(), |facts| facts.place(None));
+    }
+
+    #[test]
+    fn a_mistake_of_recovery_differs_from_the_table() {
+        for (mistake, rows) in [
+            (Mistake::WitnessIgnored, &["@D"][..]),
+            (Mistake::CopiesCounted, &["@E", "@F"]),
+            (Mistake::LastPageCommits, &["@F"]),
+            (Mistake::NotCounted, &["@F"]),
+        ] {
+            let mistaken = |facts: &Facts| facts.place(Some(mistake));
+            let mut differ = rows_that_differ(&TABLE, &Facts::all(), mistaken);
+            differ.sort_unstable();
+            assert_eq!(differ, rows, "{mistake:?}");
+        }
+    }
+}

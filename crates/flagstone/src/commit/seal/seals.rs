@@ -1,0 +1,106 @@
+//! When full blocks are sealed, and what their summaries say.
+//!
+//! A block is sealed when the transactions with pages in it have ended and are durable. If more
+//! blocks wait than the setting `linger` allows, those that have waited longest are sealed early:
+//! their summaries leave open what is not known yet.
+
+use super::{Mistake, Seal, tail};
+use crate::ftl::{Ftl, FtlError};
+use crate::layout::get;
+use crate::units::{Nanos, Pbn, TxId};
+
+/// What a block without a summary waits for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Waiting {
+    /// Live transactions with pages in it.
+    pub(super) live: u32,
+    /// When those that ended with pages in it are durable.
+    pub(super) ready_at: Nanos,
+}
+
+impl Seal {
+    /// Seals the blocks that have nothing to wait for any more, and the oldest ones if too many
+    /// wait.
+    #[inline]
+    pub(super) fn seal_due(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+        let closing = ftl.closing().len();
+        if closing > 0 && (now >= self.look_at || closing != self.looked_at) {
+            self.seal_ready(ftl, now)?;
+            self.seal_down_to(ftl, now, self.linger)?;
+            self.looked_at = ftl.closing().len();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn seal_ready(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+        let mut ready = Vec::new();
+        self.look_at = Nanos(u64::MAX);
+        for (block, done) in ftl.closing() {
+            let waiting = self.waiting.get(&block).copied().unwrap_or_default();
+            // Until its last page is done the plane has no time for the summary anyway.
+            match waiting.live {
+                0 if waiting.ready_at <= now.max(done) => ready.push(block),
+                0 => self.look_at = self.look_at.min(waiting.ready_at),
+                _ => {}
+            }
+        }
+        ready
+            .into_iter()
+            .try_for_each(|block| self.seal(ftl, now, block))
+    }
+
+    /// Seals the blocks that have waited longest until no more than so many wait.
+    pub(super) fn seal_down_to(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        count: usize,
+    ) -> Result<(), FtlError> {
+        let too_many = ftl.closing().len().saturating_sub(count);
+        let oldest: Vec<Pbn> = ftl
+            .closing()
+            .take(too_many)
+            .map(|(block, _)| block)
+            .collect();
+        oldest
+            .into_iter()
+            .try_for_each(|block| self.seal(ftl, now, block))
+    }
+
+    /// Programs the summary of a block: it says of the pages of committed transactions that they
+    /// are, and nothing of the others.
+    fn seal(&mut self, ftl: &mut Ftl, now: Nanos, block: Pbn) -> Result<(), FtlError> {
+        let place = ftl.closing().find(|&(closing, _)| closing == block);
+        let (_, done) = place.expect("the block waits for its summary");
+        let now = match self.mistake {
+            Some(Mistake::SummaryFirst) => now,
+            _ => ftl.sync(now, done)?,
+        };
+        let (evidence, live, mistake) = (&self.evidence, &self.live, self.mistake);
+        let mut said = Vec::new();
+        let sealed = ftl.summarise(now, block, |head, tail| {
+            let tx = TxId(get(tail, tail::XID));
+            let cv = match mistake {
+                Some(Mistake::VerdictEarly) => evidence.place(tx, Nanos(u64::MAX)),
+                Some(Mistake::LiveSealed) if live.get(tx).is_some() => Some(head.seq),
+                _ => evidence.place(tx, now),
+            };
+            // A transaction so long that the difference does not fit stays undecided.
+            let says = cv.and_then(|cv| u32::try_from(cv - head.seq + 1).ok());
+            let is_new = |said: &Vec<TxId>| !said.contains(&tx);
+            if (says.is_some() || mistake == Some(Mistake::EarlyIsFinal)) && is_new(&said) {
+                said.push(tx);
+            }
+            says.unwrap_or(0)
+        })?;
+        self.waiting.remove(&block);
+        if let Some(done) = sealed {
+            self.rely_on(Mistake::SummariesNotWaited, done);
+            for tx in said {
+                self.evidence.said(tx, block);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,379 @@
+//! What can go wrong in SEAL, case by case, each with the right outcome; and the rules that are
+//! left out, which must then be missed.
+
+use super::Mistake;
+use crate::commit::small_device::{EVERYTHING, NOTHING, PAGES, Small};
+use crate::commit::{Kind, Options};
+use crate::ftl::{BlockState, Cause, Operation};
+use crate::nand::Cut;
+use crate::units::{Lpn, Pbn};
+
+/// Pages that only filler writes.
+const FILLER: u32 = 40;
+
+/// A device on which so many full blocks wait for their transactions.
+fn seal(linger: u32, mistake: Option<Mistake>) -> Small {
+    seal_as(Kind::Seal, linger, mistake)
+}
+
+/// The same, of either form.
+fn seal_as(kind: Kind, linger: u32, mistake: Option<Mistake>) -> Small {
+    let options = Options {
+        mistake,
+        ..Options::default().with("linger", linger)
+    };
+    Small::new(kind, options)
+}
+
+/// So many transactions of one page.
+fn fill(small: &mut Small, count: u32) {
+    for i in 0..count {
+        small.put(&[(FILLER + i % 5, 99)]);
+    }
+}
+
+/// The block that a logical page is in.
+fn block_of(small: &mut Small, at: u32) -> Pbn {
+    let device = small.device();
+    let page = device.ftl().slot(Lpn(at)).ppn().expect("it is mapped");
+    device.geometry().block_of(page)
+}
+
+fn collect(small: &mut Small, block: Pbn) {
+    let now = small.now;
+    small.now = small
+        .device()
+        .collect(now, block)
+        .expect("it can be collected");
+    small.check();
+}
+
+/// Bytes of a structure in memory.
+fn memory(small: &mut Small, name: &str) -> u64 {
+    let all = small.device().memory();
+    let found = all.iter().find(|(structure, _)| *structure == name);
+    found.expect("it is counted").1
+}
+
+#[test]
+fn a_commit_programs_nothing_but_its_pages() {
+    let mut small = seal(2, None);
+    for pages in 1..6 {
+        let before = small.device().stats().clone();
+        let all: Vec<u32> = (0..pages).collect();
+        small.set(pages as u8, &all);
+        let stats = small.device().stats();
+        let programs = |cause| {
+            stats.count(Operation::Program, cause) - before.count(Operation::Program, cause)
+        };
+        assert_eq!(programs(Cause::Host), u64::from(pages));
+        assert_eq!(programs(Cause::Log), 0);
+        assert_eq!(programs(Cause::Mapping), stats.summaries - before.summaries);
+    }
+}
+
+#[test]
+fn leftovers_of_an_aborted_transaction_are_not_counted_with_those_of_another() {
+    let mut small = seal(2, None);
+    small.roll_back(5, &[0, 1, 2]);
+    small.set(3, &[3]);
+    let mut small = small.restart(EVERYTHING);
+    assert_eq!(small.values(4), [0, 0, 0, 3]);
+    small.set(7, &[0, 1, 2]);
+    let mut small = small.restart(NOTHING);
+    assert_eq!(small.values(4), [7, 7, 7, 3]);
+}
+
+#[test]
+fn identifiers_go_on_above_all_that_are_on_flash() {
+    let mut small = seal(2, None);
+    let aborted = small.open(5, &[0, 1, 2]);
+    small.abort(aborted);
+    let mut small = small.restart(EVERYTHING);
+    assert!(small.begin() > aborted);
+}
+
+#[test]
+fn the_order_of_the_commits_decides() {
+    for seals in [0, 60] {
+        let mut small = seal(2, None);
+        let (first, second) = (small.open(1, &[0, 1]), small.open(2, &[0, 2]));
+        small.write(first, 3, 1);
+        small.commit(second);
+        small.commit(first);
+        fill(&mut small, seals);
+        assert_eq!(small.values(4), [1, 1, 2, 1]);
+        let mut small = small.restart(NOTHING);
+        assert_eq!(small.values(4), [1, 1, 2, 1]);
+    }
+}
+
+#[test]
+fn of_two_versions_in_one_transaction_the_later_counts() {
+    for seals in [0, 60] {
+        let mut small = seal(2, None);
+        let tx = small.begin();
+        for (at, value) in [(0, 1), (1, 1), (0, 2), (2, 1), (0, 3), (1, 2)] {
+            small.write(tx, at, value);
+        }
+        assert_eq!(small.value_in(Some(tx), 0), 3);
+        small.commit(tx);
+        small.check();
+        fill(&mut small, seals);
+        let mut small = small.restart(NOTHING);
+        assert_eq!(small.values(3), [3, 2, 1]);
+    }
+}
+
+#[test]
+fn a_trim_is_a_page_of_its_transaction() {
+    let mut small = seal(2, None);
+    small.set(1, &[0, 1, 2]);
+    let aborted = small.begin();
+    small.trim(aborted, 0);
+    small.write(aborted, 1, 9);
+    small.abort(aborted);
+    let tx = small.begin();
+    small.trim(tx, 2);
+    small.write(tx, 1, 2);
+    small.commit(tx);
+    for _ in 0..2 {
+        let mut again = small.restart(NOTHING);
+        assert_eq!(again.values(3), [1, 2, 0]);
+        fill(&mut again, 30);
+        small = again;
+    }
+}
+
+#[test]
+fn blocks_wait_for_their_transactions_and_then_say_everything() {
+    let mut small = seal(2, None);
+    let tx = small.open(1, &[0, 1]);
+    fill(&mut small, 9);
+    let closing = small.device().ftl().closing().len();
+    assert!(closing > 0, "a full block waits for {tx}");
+    small.commit(tx);
+    fill(&mut small, 20);
+    assert_eq!(memory(&mut small, "evidence"), 0);
+    let open = memory(&mut small, "waiting_blocks");
+    assert!(open < 200, "{open} bytes for blocks that are sealed");
+    let mut small = small.restart(NOTHING);
+    assert_eq!(small.values(2), [1, 1]);
+}
+
+/// Two pages of a transaction in two blocks that were sealed before it ended, and a third that is
+/// not sealed; then the first is overwritten and its block is collected. What the second page holds
+/// after a restart, and the roots written.
+fn counted_page_is_erased(mistake: Option<Mistake>) -> (u8, u64) {
+    let mut small = seal(0, mistake);
+    let tx = small.open(1, &[0, 1]);
+    fill(&mut small, 9);
+    small.write(tx, 2, 1);
+    small.commit(tx);
+    let block = {
+        let first = block_of(&mut small, 0);
+        assert_eq!(small.device().ftl().block_state(first), BlockState::Full);
+        assert_ne!(first, block_of(&mut small, 2));
+        first
+    };
+    small.set(2, &[0]);
+    let roots = |small: &mut Small| {
+        let stats = small.device().stats();
+        stats.count(Operation::Program, Cause::Mapping) - stats.summaries
+    };
+    let before = roots(&mut small);
+    collect(&mut small, block);
+    let roots = roots(&mut small) - before;
+    let mut small = small.restart(EVERYTHING);
+    (small.value(2), roots)
+}
+
+#[test]
+fn a_transaction_is_listed_before_a_page_is_erased_that_was_counted() {
+    assert_eq!(counted_page_is_erased(None), (1, 1));
+    for mistake in [Mistake::EvidenceDropped, Mistake::CountDropped] {
+        assert_eq!(counted_page_is_erased(Some(mistake)).0, 0, "{mistake:?}");
+    }
+}
+
+#[test]
+fn what_a_root_lists_outlives_restarts_until_nothing_needs_it() {
+    let mut small = seal(0, None);
+    let tx = small.open(1, &[0, 1]);
+    fill(&mut small, 9);
+    small.write(tx, 2, 1);
+    small.commit(tx);
+    let block = block_of(&mut small, 0);
+    small.set(2, &[0]);
+    collect(&mut small, block);
+    for _ in 0..3 {
+        small = small.restart(EVERYTHING);
+        assert_eq!(small.values(3), [2, 1, 1]);
+    }
+    small.churn(0..PAGES / 2, |device| {
+        let evidence = device
+            .memory()
+            .into_iter()
+            .find(|(name, _)| *name == "evidence");
+        evidence.is_some_and(|(_, bytes)| bytes == 0)
+    });
+}
+
+#[test]
+fn a_copy_of_a_committed_page_needs_its_transaction_no_more() {
+    let mut small = seal(2, None);
+    small.set(1, &[0, 1, 2]);
+    fill(&mut small, 20);
+    for at in 0..3 {
+        let block = block_of(&mut small, at);
+        if small.device().ftl().block_state(block) == BlockState::Full {
+            collect(&mut small, block);
+        }
+    }
+    small.set(2, &[1]);
+    let mut small = small.restart(NOTHING);
+    assert_eq!(small.values(3), [1, 2, 1]);
+}
+
+#[test]
+fn pages_of_a_live_transaction_can_be_collected() {
+    for (mistake, holds) in [(None, true), (Some(Mistake::LiveResolved), false)] {
+        for commits in [true, false] {
+            let mut small = seal(0, mistake);
+            small.set(1, &[0, 1, 2]);
+            let tx = small.open(2, &[0, 1, 0, 2]);
+            fill(&mut small, 9);
+            let now = small.now;
+            let device = small.device();
+            let blocks: Vec<Pbn> = device.ftl().data_blocks();
+            let mut collected = 0;
+            for block in blocks {
+                let ftl = device.ftl();
+                if ftl.block_state(block) == BlockState::Full && ftl.live_in(block) > 0 {
+                    device.collect(now, block).expect("it can be collected");
+                    collected += 1;
+                }
+            }
+            assert!(collected > 1);
+            match commits {
+                true => small.commit(tx),
+                false => small.abort(tx),
+            }
+            let mut small = small.restart(EVERYTHING);
+            let right = if commits { [2, 2, 2] } else { [1, 1, 1] };
+            assert_eq!(small.values(3) == right, holds, "{mistake:?} {commits}");
+        }
+    }
+}
+
+/// Cuts at every operation of a few transactions, with a few landings each: half of a transaction
+/// found after a restart, or something that was acknowledged and is not there.
+fn losses(kind: Kind, linger: u32, mistake: Option<Mistake>) -> u32 {
+    let mut lost = 0;
+    for at in 1..70 {
+        for dice in 0..24 {
+            let small = seal_as(kind, linger, mistake);
+            let mut small = small.arm(Cut {
+                at,
+                dice,
+                torn: dice % 3 == 0,
+            });
+            let mut acknowledged = 0;
+            for round in 1..12u8 {
+                if small
+                    .try_put(&[(0, round), (1, round), (2, round)])
+                    .is_err()
+                {
+                    break;
+                }
+                acknowledged = round;
+                if small
+                    .try_put(&[(FILLER + u32::from(round % 4), 99)])
+                    .is_err()
+                {
+                    break;
+                }
+            }
+            let mut small = small.restart(dice);
+            let values = small.values(3);
+            let is_whole = values.iter().all(|value| *value == values[0]);
+            lost += u32::from(!is_whole || values[0] < acknowledged);
+        }
+    }
+    lost
+}
+
+#[test]
+fn a_cut_at_any_operation_keeps_transactions_whole() {
+    for (kind, linger) in [
+        (Kind::Seal, 0),
+        (Kind::Seal, 2),
+        (Kind::Seal, 8),
+        (Kind::SealR, 2),
+    ] {
+        let lost = losses(kind, linger, None);
+        assert_eq!(lost, 0, "{kind}, linger {linger}");
+    }
+    for mistake in [Mistake::LastPageCommits, Mistake::NotCounted] {
+        assert!(losses(Kind::Seal, 0, Some(mistake)) > 0, "{mistake:?}");
+    }
+}
+
+#[test]
+fn linger_is_a_number_or_as_many_as_planes() {
+    let geometry = *seal(0, None).device().geometry();
+    let of = |value: &str| {
+        super::linger(
+            &super::INFO,
+            &geometry,
+            &Options::default().with("linger", value),
+        )
+    };
+    assert_eq!(of("planes"), Ok(geometry.planes() as usize));
+    assert_eq!(of("0"), Ok(0));
+    assert!(
+        of("some")
+            .unwrap_err()
+            .to_string()
+            .contains("use a number from 0")
+    );
+}
+
+#[test]
+fn a_transaction_that_finds_the_device_full_leaves_nothing_behind() {
+    for kind in [Kind::Seal, Kind::SealR] {
+        assert!(Small::gives_up_cleanly(kind, &Options::default()), "{kind}");
+    }
+}
+
+/// Pages that a restart reads after a long history, and what it then finds.
+fn restart_after(kind: Kind, transactions: u32) -> (u64, Vec<u8>) {
+    let mut small = seal_as(kind, 2, None);
+    for n in 0..transactions {
+        let at = n * 7 % 30;
+        let tx = small.open((n % 200) as u8, &[at, at + 30, at + 60]);
+        match n % 5 {
+            0 => small.abort(tx),
+            _ => small.commit(tx),
+        }
+    }
+    small.check();
+    let before = small.values(PAGES);
+    let mut small = small.restart(NOTHING);
+    assert_eq!(small.values(PAGES), before, "{kind}");
+    let reads = small
+        .device()
+        .stats()
+        .count(Operation::Read, Cause::Recovery);
+    (reads, before)
+}
+
+#[test]
+fn a_bounded_restart_reads_what_was_announced_and_finds_the_same() {
+    for transactions in [1, 40, 400] {
+        let (all, found) = restart_after(Kind::Seal, transactions);
+        let (few, as_well) = restart_after(Kind::SealR, transactions);
+        assert_eq!(found, as_well);
+        assert!(few < all, "{few} of {all} pages after {transactions}");
+    }
+}

@@ -1,0 +1,115 @@
+//! Full blocks that wait for their summary page.
+//!
+//! On most devices the summary of a block is programmed as soon as its last page is there. The
+//! owner of the pages may ask for *late summaries* ([`Format::late_summaries`](super::Format)):
+//! then it programs each one itself, when it knows what became of the pages, and adds a verdict for
+//! each of them. The summary costs one program either way.
+//!
+//! ```text
+//!   summary   | record of page 0 | record of page 1 | ... | verdict 0 | verdict 1 | ...
+//! ```
+
+use super::{BlockState, Ftl, FtlError, Header, Kind, header};
+use crate::layout;
+use crate::layout::{get, put};
+use crate::units::{Nanos, Pbn, Ppn};
+
+layout! {
+    /// What a late summary says of a page beyond its record.
+    pub verdict: 4 => {
+        VERDICT: 4, "for the owner of the pages; 0 if nothing was known yet";
+    }
+}
+
+/// Bytes of the verdict of a page.
+pub const VERDICT_BYTES: usize = verdict::SIZE;
+
+/// A full block without its summary.
+#[derive(Debug, Clone)]
+pub(super) struct Closing {
+    block: Pbn,
+    /// When the last of its pages is done.
+    done: Nanos,
+    /// Spare records of its pages.
+    records: Vec<u8>,
+}
+
+impl Ftl {
+    /// Full blocks that wait for their summary, those first that have waited longest, and when the
+    /// last page of each is done.
+    pub fn closing(&self) -> impl ExactSizeIterator<Item = (Pbn, Nanos)> + '_ {
+        self.closing
+            .iter()
+            .map(|closing| (closing.block, closing.done))
+    }
+
+    /// Programs the summary of a block that waits for it; from then on the block can be collected.
+    /// The pages of the block must be durable. `verdict` gets the header and the tail of each page
+    /// and says what the summary says of it. Returns when the summary is done, or nothing if its
+    /// program failed.
+    ///
+    /// # Errors
+    /// The power fails.
+    ///
+    /// # Panics
+    /// The block does not wait for a summary.
+    pub fn summarise(
+        &mut self,
+        now: Nanos,
+        block: Pbn,
+        mut verdict: impl FnMut(&Header, &[u8]) -> u32,
+    ) -> Result<Option<Nanos>, FtlError> {
+        let place = self
+            .closing
+            .iter()
+            .position(|closing| closing.block == block);
+        let closing = place.and_then(|place| self.closing.remove(place));
+        let mut data = closing.expect("the block waits for its summary").records;
+        let stride = self.summary_stride();
+        let pages = data.len() / stride;
+        data.resize(data.len() + pages * VERDICT_BYTES, 0);
+        let (records, verdicts) = data.split_at_mut(pages * stride);
+        let verdicts = verdicts.chunks_exact_mut(VERDICT_BYTES);
+        for (record, bytes) in records.chunks_exact(stride).zip(verdicts) {
+            let head = Header::parse(record).expect("it was programmed");
+            let says = verdict(&head, &record[header::SIZE..]);
+            put(bytes, verdict::VERDICT, says.into());
+        }
+        self.program_summary(now, block, &data)
+    }
+
+    /// The verdict of a page, without a read: 0 if its block has no summary, or one that says
+    /// nothing of it.
+    pub(crate) fn peek_verdict(&self, at: Ppn) -> u32 {
+        let block = self.geometry.block_of(at);
+        let mut data = vec![0; self.geometry.page_bytes as usize];
+        let mut spare = [0xff; header::SIZE];
+        let summary = self.geometry.page(block, self.data_pages);
+        let read = self.flash.peek(summary, &mut data, &mut spare);
+        let is_summary = Header::parse(&spare).is_some_and(|head| head.kind == Kind::Summary);
+        let page = self.geometry.page_in_block(at) as usize;
+        let start = self.summary_stride() * self.data_pages as usize + page * VERDICT_BYTES;
+        match read {
+            Some(_) if is_summary => get(&data[start..], verdict::VERDICT) as u32,
+            _ => 0,
+        }
+    }
+
+    /// A block is full and waits for its summary.
+    pub(super) fn wait_for_summary(&mut self, block: Pbn, done: Nanos, records: Vec<u8>) {
+        self.blocks[block.index()].state = BlockState::Closing;
+        self.closing.push_back(Closing {
+            block,
+            done,
+            records,
+        });
+    }
+
+    /// Bytes that a summary says of each page beyond its record.
+    pub(super) fn verdict_bytes(&self) -> usize {
+        match self.format.late_summaries {
+            true => VERDICT_BYTES,
+            false => 0,
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What is chosen about a log: its place, and the settings of every recovery manager that has one.
+
+use crate::host::{HostError, ManagerInfo};
+use crate::settings::{BadSetting, Setting, Settings};
+use crate::units::Lpn;
+
+/// Bytes of the log that are kept in memory.
+pub(in crate::host) const BUFFER_BYTES: Setting = Setting {
+    name: "log_buffer_bytes",
+    default: "65536",
+    what: "bytes of the log that are kept in memory; no more than these wait to be written",
+};
+
+/// Log pages from one checkpoint to the next.
+pub(in crate::host) const CHECKPOINT_EVERY: Setting = Setting {
+    name: "checkpoint_every",
+    default: "0",
+    what: "log pages from one checkpoint to the next; 0 for a quarter of the log",
+};
+
+/// What is chosen about a log, besides its pages.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::host) struct LogSettings {
+    pub(in crate::host) buffer_bytes: usize,
+    pub(in crate::host) checkpoint_every: u32,
+}
+
+impl LogSettings {
+    pub(in crate::host) fn of(
+        manager: &ManagerInfo,
+        settings: &Settings,
+    ) -> Result<LogSettings, BadSetting> {
+        Ok(LogSettings {
+            buffer_bytes: settings.number(manager, BUFFER_BYTES.name, 0, 1 << 30)?,
+            checkpoint_every: settings.number(manager, CHECKPOINT_EVERY.name, 0, u32::MAX)?,
+        })
+    }
+}
+
+/// The place of a log on the device, and how much of it is kept in memory.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::host) struct Place {
+    pub(in crate::host) first: Lpn,
+    /// Pages, the master included.
+    pub(in crate::host) pages: u32,
+    pub(in crate::host) page_bytes: usize,
+    pub(in crate::host) buffer_bytes: usize,
+    /// Bytes from one checkpoint to the next.
+    pub(in crate::host) checkpoint_bytes: u64,
+}
+
+impl Place {
+    /// The end of a device with so many pages. A log of fewer than `needed` pages is an error,
+    /// which names `what` needs them.
+    pub(in crate::host) fn of(
+        (log_pages, settings): (u32, LogSettings),
+        pages: u32,
+        page_bytes: usize,
+        (needed, what): (u32, String),
+    ) -> Result<Place, HostError> {
+        if log_pages < needed || log_pages >= pages {
+            return Err(HostError::Config(format!(
+                "log_pages is {log_pages}: a log {what} needs at least {needed}, and the device has \
+                 {pages} pages in all"
+            )));
+        }
+        let checkpoint_pages = match settings.checkpoint_every {
+            0 => log_pages / 4,
+            pages => pages,
+        };
+        Ok(Place {
+            first: Lpn(pages - log_pages),
+            pages: log_pages,
+            page_bytes,
+            buffer_bytes: settings.buffer_bytes,
+            checkpoint_bytes: u64::from(checkpoint_pages.max(1)) * page_bytes as u64,
+        })
+    }
+}
