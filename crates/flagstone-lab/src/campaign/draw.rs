@@ -12,7 +12,7 @@ const RUNS_A_BASE: u64 = 32;
 const BASES: (u64, u64) = (8, 64);
 /// Where collections may overtake each other, of so many bases all but one are made for that, and
 /// there are more of them.
-const OTHERS: u64 = 5;
+const OTHERS: u64 = 8;
 const BASES_COLLIDING: u64 = 512;
 /// Numbers of shapes and ages: short words for as many as anybody will draw.
 const NUMBERS: u32 = COLLIDING;

@@ -129,7 +129,7 @@ impl Shape {
             shape.draw_habits(dice, subject);
             shape.draw_database(dice, subject);
             if number >= COLLIDING && subject.hands_flags_on() {
-                shape.collide(dice);
+                shape.collide(dice, subject);
             }
             if matches!(subject.protocol(), Some(Kind::Seal | Kind::SealR)) {
                 shape.draw_linger(dice);
@@ -292,14 +292,14 @@ impl Shape {
         habits.at_once = [50, 80, 95, 99][dice.random_range(0..4)];
     }
 
-    fn collide(&mut self, dice: &mut Pcg64Mcg) {
+    fn collide(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {
         let device = &mut self.device;
         (device.channels, device.planes_per_channel) =
             [(4, 1), (4, 2), (4, 2), (1, 8)][dice.random_range(0..4)];
         device.pages_per_block = dice.random_range(4..7);
         device.page_bytes = 256;
         device.program = Nanos::from_micros(1000);
-        let transfers = dice.random_bool(0.6);
+        let transfers = dice.random_bool(0.75);
         device.transfer_ps_per_byte = if transfers { 250_000 } else { 0 };
         device.spare_blocks = dice.random_range(0..2);
         device.may_fill = true;
@@ -309,11 +309,15 @@ impl Shape {
         let habits = &mut self.habits;
         habits.writes = dice.random_range(2..8);
         (habits.brief, habits.patient, habits.stays) = (0, 0, 0);
-        habits.aborts = dice.random_range(10..40);
+        // Whose flags matter: those of what was committed, or of what was rolled back.
+        habits.aborts = match subject {
+            Subject::Stack(Stack::CfcEx) => dice.random_range(0..10),
+            _ => dice.random_range(10..40),
+        };
         habits.slots = dice.random_range(1..4);
         habits.bytes = (1, 12);
         habits.may_overflow = false;
-        habits.at_once = [80, 95, 99][dice.random_range(0..3)];
+        habits.at_once = [80, 95, 99, 99][dice.random_range(0..4)];
         let database = &mut self.database;
         database.frames = 2;
         database.log_pages = Some(LOG_PAGES);

@@ -228,7 +228,7 @@ fn a_flag_that_is_erased_before_another_one_is_durable_is_missed() {
     for stack in [Stack::CfcEx, Stack::AfcEx] {
         let name = "flag-in-flight";
         let campaign = Campaign {
-            cuts: Cuts::Sampled(20_000),
+            cuts: Cuts::Sampled(40_000),
             depth: 2,
             faults: Faults::default(),
             sabotage: Sabotage::by_name(name).expect("a name"),
