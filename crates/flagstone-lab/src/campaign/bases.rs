@@ -58,7 +58,7 @@ fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
         Stop::PowerLost | Stop::Damaged | Stop::Full => "the device stops by itself".into(),
     };
     let open = |chip| {
-        let (stack, world) = scene.open(chip, None, FaultPlan::default(), story);
+        let (stack, world) = scene.open(chip, (None, 0), FaultPlan::default(), story);
         (stack, world.map_err(|error| error.to_string()))
     };
     let mut dice = Pcg64Mcg::seed_from_u64(u64::from(id.age) ^ 0xba5e_0000);

@@ -1,7 +1,7 @@
 //! Which runs a campaign makes.
 
 use super::run_id::{BaseId, Fall, RunId};
-use super::shape::Shape;
+use super::shape::{COLLIDING, Shape};
 use super::{Campaign, Cuts};
 use flagstone::nand::{Aim, Cut};
 use rand::{RngExt, SeedableRng};
@@ -10,8 +10,12 @@ use rand_pcg::Pcg64Mcg;
 /// Bases of a sampled campaign: one for so many runs, within these bounds.
 const RUNS_A_BASE: u64 = 32;
 const BASES: (u64, u64) = (8, 64);
+/// Where collections may overtake each other, of so many bases all but one are made for that, and
+/// there are more of them.
+const OTHERS: u64 = 5;
+const BASES_COLLIDING: u64 = 512;
 /// Numbers of shapes and ages: short words for as many as anybody will draw.
-const NUMBERS: u32 = 100_000;
+const NUMBERS: u32 = COLLIDING;
 
 const EXHAUSTIVE_RUNS: u64 = 4;
 const EXHAUSTIVE_OPERATIONS: u64 = 160;
@@ -29,7 +33,12 @@ impl Campaign {
         match self.cuts {
             Cuts::Sampled(cuts) => {
                 let runs = cuts.div_ceil(u64::from(self.depth.max(1)));
-                let bases = (runs / RUNS_A_BASE).clamp(BASES.0, BASES.1);
+                let most = if self.looks_around() {
+                    BASES_COLLIDING
+                } else {
+                    BASES.1
+                };
+                let bases = (runs / RUNS_A_BASE).clamp(BASES.0, most);
                 Box::new((0..runs).map(move |n| self.sample(n, bases)))
             }
             Cuts::Exhaustive => Box::new(self.every_operation()),
@@ -82,6 +91,9 @@ impl Campaign {
         let mut dice = Pcg64Mcg::seed_from_u64(seed);
         let shape = match n {
             0 => 0,
+            _ if self.looks_around() && !n.is_multiple_of(OTHERS) => {
+                COLLIDING + dice.random_range(1..NUMBERS)
+            }
             _ => dice.random_range(1..NUMBERS),
         };
         let age = match self.faults.bits_beyond || n % 8 == 7 {

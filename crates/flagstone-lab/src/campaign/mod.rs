@@ -3,6 +3,7 @@
 //!
 //! A run is a [`RunId`]: the same word gives the same run on every machine. A campaign draws run
 //! ids from its seed, carries them out over the cores, and shrinks the first violation to a story.
+//! Where the order of collections decides, runs also look at cuts on their way that did not fall.
 
 mod subject;
 mod work;
@@ -18,6 +19,7 @@ mod pages;
 mod records;
 mod keys;
 mod bases;
+mod landings;
 mod run;
 mod draw;
 mod long;
@@ -36,7 +38,7 @@ pub use work::Work;
 
 use bases::{Base, Bases, Made};
 use rayon::prelude::*;
-use run::execute;
+use run::{execute, explore};
 use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Once;
@@ -89,13 +91,18 @@ pub struct Findings {
     pub without_mistake: u64,
 }
 
-/// Runs that are handed out together.
+/// Runs that are handed out together; fewer where the last ones may not be needed.
 const BATCH: usize = 512;
+const BATCH_FEW: usize = 64;
 /// Violations that are kept.
 const KEPT: usize = 16;
 
 /// What a run did, and what is wrong, if anything.
 type Outcome = (Work, Result<(), String>);
+
+/// What a run of a campaign did, and the violation that was found on its way, if one was: that of
+/// the run itself, or of another one.
+type Found = (Work, Option<(RunId, String)>);
 
 impl Campaign {
     /// Carries the campaign out; `progress` hears of cuts as they are done.
@@ -103,16 +110,21 @@ impl Campaign {
         let bases = Bases::default();
         let mut findings = Findings::default();
         let mut ids = self.ids();
+        let around = self.looks_around();
+        let few = around || self.stop_early;
+        let batch = if few { BATCH_FEW } else { BATCH };
         loop {
-            let batch: Vec<RunId> = ids.by_ref().take(BATCH).collect();
+            let batch: Vec<RunId> = ids.by_ref().take(batch).collect();
             if batch.is_empty() {
                 break;
             }
-            let outcomes = carry_out(&batch, &|id| bases.get(id), progress);
-            for (id, (work, result)) in batch.into_iter().zip(outcomes) {
+            for (work, found) in carry_out(&batch, &|id| bases.get(id), around, progress) {
+                if self.has_enough(&findings) {
+                    return findings;
+                }
                 findings.runs += 1;
                 findings.work += work;
-                if let Err(what) = result {
+                if let Some((id, what)) = found {
                     findings.violations_total += 1;
                     if findings.violations.len() < KEPT {
                         findings.without_mistake += u64::from(fails_without_mistake(&id));
@@ -127,22 +139,34 @@ impl Campaign {
         findings
     }
 
+    /// Whether runs look at other cuts on their way, see [`landings`].
+    fn looks_around(&self) -> bool {
+        let sampled = matches!(self.cuts, Cuts::Sampled(_));
+        sampled && self.subject.hands_flags_on() && !self.faults.bits_beyond
+    }
+
+    /// Whether all cuts that were asked for have been tried. Each landing is one.
+    fn has_enough(&self, findings: &Findings) -> bool {
+        matches!(self.cuts, Cuts::Sampled(cuts) if findings.work.cuts >= cuts)
+    }
+
     /// Looks for the smallest run that still fails like `id`.
     pub fn shrink(&self, id: &RunId) -> RunId {
         shrink::shrink(id)
     }
 }
 
-/// Carries runs out over the cores, each on its base. The outcomes are in the order of the ids.
+/// Carries runs out over the cores, each on its base. What they found is in the order of the ids.
 fn carry_out<B: Deref<Target = Made>>(
     ids: &[RunId],
     base_of: &(dyn Fn(&BaseId) -> B + Sync),
+    around: bool,
     progress: &(dyn Fn(u64) + Sync),
-) -> Vec<Outcome> {
+) -> Vec<Found> {
     let one = |id: &RunId| {
-        let outcome = execute(id, &base_of(&id.base), &None);
-        progress(outcome.0.cuts);
-        outcome
+        let found = explore(id, &base_of(&id.base), around);
+        progress(found.0.cuts);
+        found
     };
     ids.par_iter().map(one).collect()
 }

@@ -1,13 +1,15 @@
 //! One run: a device, a workload, power cuts one after the other, and a look at what is left after
 //! each.
 
-use super::Subject;
 use super::bases::{Base, Made};
 use super::faults::fault_plan;
+use super::landings::{Around, MOMENTS, Seen};
+use super::oracle::Oracle;
 use super::run_id::{Fall, RunId};
-use super::scene::{NoStart, Scene};
+use super::scene::{NoStart, Scene, Stack};
 use super::work::Work;
 use super::world::{Known, Stop, Story, World};
+use super::{Found, Outcome, Subject};
 use flagstone::nand::{Chip, OpKind, Traced};
 use flagstone::units::Nanos;
 use rand::{RngExt, SeedableRng};
@@ -38,7 +40,7 @@ pub(super) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, St
 }
 
 /// Carries a run out. Panics of the stack (a broken flash rule, a failed assertion) are violations.
-pub(super) fn execute(id: &RunId, base: &Made, story: &Story) -> (Work, Result<(), String>) {
+pub(super) fn execute(id: &RunId, base: &Made, story: &Story) -> Outcome {
     let mut work = Work::default();
     let result = match base {
         Err(what) => Err(what.clone()),
@@ -47,8 +49,24 @@ pub(super) fn execute(id: &RunId, base: &Made, story: &Story) -> (Work, Result<(
     (work, result)
 }
 
-struct Run<'a> {
+/// Carries a run out; `around` says whether it looks at other cuts on its way.
+pub(super) fn explore(id: &RunId, base: &Made, around: bool) -> Found {
+    let (true, Ok(base)) = (around, base) else {
+        let (work, result) = execute(id, base, &None);
+        return (work, result.err().map(|what| (id.clone(), what)));
+    };
+    let mut work = Work::default();
+    let mut run = Run::new(id, base, &None);
+    run.around = Some(Around::default());
+    let result = caught(|| run.phases(&mut work));
+    let found = run.around.and_then(|around| around.found);
+    let own = || result.err().map(|what| (id.clone(), what));
+    (work, found.or_else(own))
+}
+
+pub(super) struct Run<'a> {
     id: &'a RunId,
+    base: &'a Base,
     scene: &'a Scene,
     known: Known,
     dice: Pcg64Mcg,
@@ -57,6 +75,8 @@ struct Run<'a> {
     /// When the power failed last: what was acknowledged by then must be there.
     failed_at: Nanos,
     story: &'a Story,
+    /// Other cuts, if it looks at them.
+    around: Option<Around>,
 }
 
 /// What the clients do between two power cuts.
@@ -71,22 +91,38 @@ enum Until {
 }
 
 impl<'a> Run<'a> {
-    fn new(id: &'a RunId, base: &'a Base, story: &'a Story) -> Run<'a> {
+    pub(super) fn new(id: &'a RunId, base: &'a Base, story: &'a Story) -> Run<'a> {
         let scene = &base.scene;
         let mut known = Known::new(&id.base, &scene.shape, base.oracle.clone(), base.next_name);
         known.tell(story.clone());
         Run {
             id,
+            base,
             scene,
             known,
             dice: Pcg64Mcg::seed_from_u64(id.seed),
             chip: Some(base.chip.clone()),
             failed_at: AT_LEISURE,
             story,
+            around: None,
         }
     }
 
-    fn phases(mut self, work: &mut Work) -> Result<(), String> {
+    /// A run after a cut that has left this chip.
+    pub(super) fn landed(id: &'a RunId, base: &'a Base, chip: Chip, seen: Seen) -> Run<'a> {
+        let mut run = Run::new(id, base, &None);
+        run.known.oracle = seen.oracle;
+        run.failed_at = seen.failed_at;
+        run.chip = Some(chip);
+        run
+    }
+
+    /// Starts the device and looks at it.
+    pub(super) fn restart(mut self, work: &mut Work) -> Result<(), String> {
+        self.phase(usize::MAX, Until::Restart, work)
+    }
+
+    pub(super) fn phases(&mut self, work: &mut Work) -> Result<(), String> {
         if self.id.base.faults.bits_beyond {
             self.known.damage_allowed = true;
             return self.damage_phase(work);
@@ -120,20 +156,26 @@ impl<'a> Run<'a> {
             _ => None,
         };
         let plan = fault_plan(self.id, phase, &mut self.dice);
-        let (stack, world) = self.scene.open(self.take_chip(), cut, plan, self.story);
+        let looks = self.around.is_some() && cut.is_some();
+        let in_doubt = looks.then(|| self.known.oracle.clone());
+        let moments = if looks { MOMENTS } else { 0 };
+        let chip = self.take_chip();
+        let (stack, world) = (self.scene).open(chip, (cut, moments), plan, self.story);
         let mut recovering = true;
         let outcome = match world {
             Ok(mut world) => {
                 let world = world.as_mut();
                 let outcome = self.looked_at(world, work);
                 recovering = outcome == Err(Stop::PowerLost);
-                let outcome = outcome.and_then(|()| self.work_on(world, until, work));
+                self.see(&stack, in_doubt.as_ref());
+                let outcome = outcome.and_then(|()| self.work_on(world, &stack, until, work));
                 world.count(work);
                 outcome
             }
             Err(NoStart::PowerLost) => Err(Stop::PowerLost),
             Err(error) => Err(Stop::Violation(format!("recovery fails: {error}"))),
         };
+        self.see(&stack, in_doubt.as_ref());
         let power = stack.take().into_inner();
         work.operations += power.issued();
         let ended = outcome.as_ref().err().filter(|stop| **stop == Stop::Full);
@@ -143,6 +185,9 @@ impl<'a> Run<'a> {
             Ok(()) | Err(Stop::PowerLost | Stop::Full) => {}
             Err(Stop::Damaged) => unreachable!("damage stops only runs of its own"),
             Err(Stop::Violation(what)) => return Err(what),
+        }
+        if let Some(around) = &mut self.around {
+            around.look((self.id, self.base), phase, &power, work)?;
         }
         if let Some(Fall { cut, .. }) = cut {
             work.cuts += 1;
@@ -171,6 +216,16 @@ impl<'a> Run<'a> {
         chip.expect("a phase puts it back, or the run is over")
     }
 
+    /// Notes what is known at other cuts: during a recovery what was in doubt before it.
+    fn see(&mut self, stack: &Stack, in_doubt: Option<&Oracle>) {
+        if let Some(around) = &mut self.around {
+            match in_doubt {
+                Some(oracle) => around.see(stack, oracle, self.failed_at),
+                None => around.see(stack, &self.known.oracle, self.known.now),
+            }
+        }
+    }
+
     /// After recovery: the books agree, and what is there may be there.
     fn looked_at(&mut self, world: &mut dyn World, work: &mut Work) -> Result<(), Stop> {
         self.known.now = world.recovered_at();
@@ -187,6 +242,7 @@ impl<'a> Run<'a> {
     fn work_on(
         &mut self,
         world: &mut dyn World,
+        stack: &Stack,
         until: Until,
         work: &mut Work,
     ) -> Result<(), Stop> {
@@ -200,7 +256,9 @@ impl<'a> Run<'a> {
         }
         for step in 0..steps {
             work.steps += 1;
-            world.step(&mut self.known, &mut self.dice)?;
+            let outcome = world.step(&mut self.known, &mut self.dice);
+            self.see(stack, None);
+            outcome?;
             if step % CHECK_EVERY == CHECK_EVERY / 8 {
                 world.check().map_err(Stop::Violation)?;
             }
@@ -214,7 +272,9 @@ impl<'a> Run<'a> {
     /// So has an index that cannot be started anew from its pages.
     fn damage_phase(&mut self, work: &mut Work) -> Result<(), String> {
         let plan = fault_plan(self.id, 0, &mut self.dice);
-        let (stack, world) = self.scene.open(self.take_chip(), None, plan, self.story);
+        let (stack, world) = self
+            .scene
+            .open(self.take_chip(), (None, 0), plan, self.story);
         let outcome = match world {
             Ok(mut world) => {
                 let outcome = (0..STEPS_OF_DAMAGE).try_for_each(|_| {

@@ -5,7 +5,9 @@
 //! |   |          |         |   |  |     |  |   |  one a cut: operation, dice (hex), torn or not;
 //! |   |          |         |   |  |     |  |   |  `e` and `r` fall on an erase and a reprogram, `o`,
 //! |   |          |         |   |  |     |  |   |  `f` and `d` on an erase that overtakes programs or
-//! |   |          |         |   |  |     |  |   |  reprograms, a reprogram, or an erase, from there on
+//! |   |          |         |   |  |     |  |   |  reprograms, a reprogram, or an erase, from there on;
+//! |   |          |         |   |  |     |  |   |  `a` is a cut that was looked at on the way, with
+//! |   |          |         |   |  |     |  |   |  dice of its own, see `Aim::Adverse`
 //! |   |          |         |   |  |     |  |   how many cuts
 //! |   |          |         |   |  |     |  seed of what the clients do
 //! |   |          |         |   |  |     faults, a bit each
@@ -59,13 +61,14 @@ pub struct Fall {
 }
 
 /// Letters of the cuts.
-const AIMS: [(char, Aim); 6] = [
+const AIMS: [(char, Aim); 7] = [
     ('c', Aim::Any),
     ('e', Aim::Erase),
     ('r', Aim::Reprogram),
     ('o', Aim::Overtaking),
     ('f', Aim::OverFlag),
     ('d', Aim::OverErase),
+    ('a', Aim::Adverse),
 ];
 
 /// Everything that decides what a run does.
@@ -209,7 +212,7 @@ fn fall(field: Option<&str>) -> Result<Fall, String> {
     let aims = |(letter, aim): (char, Aim)| field.strip_prefix(letter).map(|rest| (rest, aim));
     let Some((rest, aim)) = AIMS.into_iter().find_map(aims) else {
         return Err(format!(
-            "`{field}` stands where a cut (`c`, `e`, `r` or `o`) belongs"
+            "`{field}` stands where a cut (`c`, or the letter of an aim) belongs"
         ));
     };
     let mut parts = rest.split('-');
@@ -282,13 +285,14 @@ impl FromStr for RunId {
 mod tests {
     use super::*;
 
-    const WHOLE: [&str; 6] = [
+    const WHOLE: [&str; 7] = [
         "scc.published/g0/b2/w4x24/f3/s91/n2/e113-5f-t/r7-0-n",
         "cfc.page-flags.published.sync-ignored/g17/b0/w1x2/f0/s0/n1/c0-0-n",
         "force:scc/g4294967295/b4294967295/w64x64/f15/s18446744073709551615/n1/c1000000-ffffffffffffffff-t",
         "cfc-ex.one-death/g3/b1/w32x24/f1/s7/n3/c3-5f-n/c4-1-n/c5-2-t",
         "bptree@wal/g1/b1/w4x24/f16/s7/n1/c3-5f-n",
         "sal@plain.no-undo/g1/b1/w4x24/f0/s7/n1/c3-5f-n",
+        "afc-ex.flag-in-flight/g100003/b1/w4x24/f0/s7/n2/d3-5f-n/a77-0-n",
     ];
 
     fn error(word: &str) -> String {

@@ -220,15 +220,15 @@ impl Scene {
         Chip::new(self.geometry, self.timing, 64)
     }
 
-    /// Puts the middleware around a chip and starts the device on it.
+    /// Puts the middleware around a chip, which keeps so many moments, and starts the device on it.
     pub(super) fn open(
         &self,
         chip: Chip,
-        cut: Option<Fall>,
+        (cut, moments): (Option<Fall>, usize),
         plan: FaultPlan,
         story: &Story,
     ) -> (Stack, Result<Box<dyn World>, NoStart>) {
-        let mut power = PowerCut::new(chip);
+        let mut power = PowerCut::new(chip).keeping(moments);
         if story.is_some() {
             power = power.telling();
         }

@@ -17,6 +17,12 @@
 //!           sprawling  transactions larger than a block, and than what is free
 //!           crowded    up to 32 clients, on the smallest log (databases)
 //! ```
+//!
+//! The numbers from [`COLLIDING`] on have a device and habits of their own under databases whose
+//! collections hand flags on. Several collections begin at one instant, on planes that take turns.
+//! Short transactions change records all over many pages, which are evicted at once: of many
+//! transactions one page is dead soon and another lives long. Under other subjects these numbers are
+//! like those before.
 
 use super::Subject;
 use flagstone::buffer::PolicyKind;
@@ -102,6 +108,9 @@ pub(super) struct Habits {
     pub(super) fills_regions: bool,
 }
 
+/// The first number of a shape for collections that overtake each other.
+pub(super) const COLLIDING: u32 = 100_000;
+
 /// Pages of the log of a plain database.
 const LOG_PAGES: u32 = 32;
 
@@ -121,6 +130,9 @@ impl Shape {
             shape.draw_database(dice, subject);
             if matches!(subject.protocol(), Some(Kind::Seal | Kind::SealR)) {
                 shape.draw_linger(dice);
+            }
+            if number >= COLLIDING && subject.hands_flags_on() {
+                shape.collide(dice);
             }
         }
         shape
@@ -278,6 +290,34 @@ impl Shape {
             habits.bytes = (1, dice.random_range(2..40));
         }
         habits.at_once = [50, 80, 95, 99][dice.random_range(0..4)];
+    }
+
+    fn collide(&mut self, dice: &mut Pcg64Mcg) {
+        let device = &mut self.device;
+        (device.channels, device.planes_per_channel) =
+            [(4, 1), (4, 2), (4, 2), (1, 8)][dice.random_range(0..4)];
+        device.pages_per_block = dice.random_range(4..7);
+        device.page_bytes = 256;
+        device.program = Nanos::from_micros(1000);
+        let transfers = dice.random_bool(0.6);
+        device.transfer_ps_per_byte = if transfers { 250_000 } else { 0 };
+        device.spare_blocks = dice.random_range(0..2);
+        device.may_fill = true;
+        device.static_wear_gap = Some(0);
+        self.clients = dice.random_range(4..13);
+        self.pages = dice.random_range(24..56);
+        let habits = &mut self.habits;
+        habits.writes = dice.random_range(2..8);
+        (habits.brief, habits.patient, habits.stays) = (0, 0, 0);
+        habits.aborts = dice.random_range(10..40);
+        habits.slots = dice.random_range(1..4);
+        habits.bytes = (1, 12);
+        habits.may_overflow = false;
+        habits.at_once = [80, 95, 99][dice.random_range(0..3)];
+        let database = &mut self.database;
+        database.frames = 2;
+        database.log_pages = Some(LOG_PAGES);
+        database.max_c = dice.random_range(2..9);
     }
 
     fn draw_database(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {

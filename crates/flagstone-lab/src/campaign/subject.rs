@@ -137,6 +137,12 @@ impl Subject {
         records || self.may_reprogram()
     }
 
+    /// Whether a collection hands flags on to pages of other blocks, so that the order of several
+    /// collections decides what becomes of a transaction.
+    pub(super) fn hands_flags_on(self) -> bool {
+        matches!(self, Subject::Stack(Stack::CfcEx | Stack::AfcEx))
+    }
+
     /// Its modes by name, the default first.
     pub fn modes(self) -> impl Iterator<Item = &'static str> {
         let modes = match self {

@@ -16,7 +16,7 @@ fn campaign_on(subject: Subject) -> Campaign {
         subject,
         variant: None,
         published: false,
-        cuts: Cuts::Sampled(3_000),
+        cuts: Cuts::Sampled(1_500),
         depth: 3,
         faults: Faults::ALL,
         seed: 11,
@@ -30,7 +30,7 @@ fn run(campaign: &Campaign) -> Findings {
 }
 
 /// A mistake made on purpose is found, by runs that hold without it.
-fn finds(name: &str, campaign: &Campaign) {
+fn finds(name: &str, campaign: &Campaign) -> Findings {
     let findings = run(&Campaign {
         stop_early: true,
         ..campaign.clone()
@@ -38,6 +38,7 @@ fn finds(name: &str, campaign: &Campaign) {
     assert!(findings.violations_total > 0, "{name} passes");
     let (without, first) = (findings.without_mistake, &findings.violations[0]);
     assert_eq!(without, 0, "{name} is not what is found: {first:?}");
+    findings
 }
 
 /// All atomic protocols in all their modes.
@@ -69,16 +70,16 @@ fn every_protocol_survives_three_cuts_in_a_row_with_every_fault() {
             ..campaign(kind)
         });
         assert!(
-            findings.work.cuts >= 3_000,
+            findings.work.cuts >= 1_500,
             "{kind}: {} cuts",
             findings.work.cuts
         );
         // The campaign does what it is for: collection never rests, blocks are lost.
         assert!(
-            findings.work.collections > 1_000,
+            findings.work.collections > 500,
             "{kind}: nothing was collected"
         );
-        assert!(findings.work.retired > 100, "{kind}: no block was lost");
+        assert!(findings.work.retired > 50, "{kind}: no block was lost");
     }
 }
 
@@ -141,10 +142,10 @@ fn every_index_is_whole_after_three_cuts_in_a_row_with_every_fault() {
     assert_eq!(indexes().count(), 5 * IndexKind::ALL.len() + 1);
     for subject in indexes() {
         let findings = holds(&Campaign {
-            cuts: Cuts::Sampled(300),
+            cuts: Cuts::Sampled(200),
             ..campaign_on(subject)
         });
-        assert!(findings.work.cuts >= 300, "{subject}");
+        assert!(findings.work.cuts >= 200, "{subject}");
         assert!(findings.work.collections > 0, "{subject}");
     }
 }
@@ -154,7 +155,7 @@ fn indexes_on_a_control_or_on_a_flash_that_lies_fail() {
     for &index in IndexKind::ALL {
         let plain = Subject::Index(index, Below::Stack(Stack::Force(Kind::Plain)));
         let findings = run(&Campaign {
-            cuts: Cuts::Sampled(5_000),
+            cuts: Cuts::Sampled(1_000),
             depth: 1,
             stop_early: true,
             ..campaign_on(plain)
@@ -163,7 +164,7 @@ fn indexes_on_a_control_or_on_a_flash_that_lies_fail() {
     }
     for subject in indexes() {
         let findings = run(&Campaign {
-            cuts: Cuts::Sampled(5_000),
+            cuts: Cuts::Sampled(1_000),
             depth: 1,
             faults: Faults::default(),
             sabotage: Sabotage::SyncIgnored,
@@ -181,7 +182,7 @@ fn indexes_on_a_control_or_on_a_flash_that_lies_fail() {
 fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
     let own = Subject::Index(IndexKind::Sal, Below::Protocol(Kind::Plain));
     let findings = holds(&campaign_on(own));
-    assert!(findings.work.cuts_in_recovery > 1_000);
+    assert!(findings.work.cuts_in_recovery > 500);
     let mistakes = Sabotage::ALL.iter().filter(|(sabotage, _)| {
         !sabotage.suits(Subject::Protocol(Kind::Plain)) && sabotage.suits(own)
     });
@@ -190,6 +191,7 @@ fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
         finds(
             name,
             &Campaign {
+                cuts: Cuts::Sampled(3_000),
                 depth: 2,
                 faults: Faults::default(),
                 sabotage,
@@ -247,11 +249,32 @@ fn rules_of_seal_that_are_left_out_are_found() {
     }
 }
 
+/// Collections that do not wait for each other's flags: found at cuts on the way of a run.
+#[test]
+fn a_flag_that_is_erased_before_another_one_is_durable_is_missed() {
+    for stack in [Stack::CfcEx, Stack::AfcEx] {
+        let name = "flag-in-flight";
+        let campaign = Campaign {
+            cuts: Cuts::Sampled(20_000),
+            depth: 2,
+            faults: Faults::default(),
+            sabotage: Sabotage::by_name(name).expect("a name"),
+            stop_early: true,
+            ..campaign_on(Subject::Stack(stack))
+        };
+        let findings = finds(name, &campaign);
+        // The run id alone brings the same violation again.
+        let (id, what) = &findings.violations[0];
+        let again = id.to_string().parse().expect("a run id");
+        assert_eq!(replay(&again).1.as_ref(), Err(what), "{id}");
+    }
+}
+
 #[test]
 fn an_index_that_loses_pages_says_so_and_makes_nothing_up() {
     for subject in indexes() {
         loses_pages_and_says_so(Campaign {
-            cuts: Cuts::Sampled(200),
+            cuts: Cuts::Sampled(120),
             depth: 1,
             ..campaign_on(subject)
         });
@@ -284,7 +307,7 @@ fn the_control_without_transactions_fails() {
         depth: 1,
         ..campaign(Kind::Plain)
     });
-    assert!(findings.violations_total > 100);
+    assert!(findings.violations_total > 50);
 }
 
 #[test]
@@ -322,18 +345,18 @@ fn every_stack_survives_three_cuts_in_a_row_with_every_fault() {
             continue;
         }
         let work = holds(&campaign_on(subject)).work;
-        assert!(work.collections > 1_000, "{stack}: nothing was collected");
-        assert!(work.retired > 100, "{stack}: no block was lost");
+        assert!(work.collections > 500, "{stack}: nothing was collected");
+        assert!(work.retired > 50, "{stack}: no block was lost");
         // A database writes while it recovers.
         let writes = !matches!(stack, Stack::Force(_));
-        assert_eq!(work.cuts_in_recovery > 100, writes, "{stack}");
+        assert_eq!(work.cuts_in_recovery > 50, writes, "{stack}");
     }
 }
 
 #[test]
 fn a_database_on_a_device_without_transactions_or_that_lies_fails() {
     let plain = Subject::Stack(Stack::Force(Kind::Plain));
-    assert!(run(&campaign_on(plain)).violations_total > 100);
+    assert!(run(&campaign_on(plain)).violations_total > 50);
     for stack in Stack::all() {
         let campaign = Campaign {
             cuts: Cuts::Sampled(20_000),

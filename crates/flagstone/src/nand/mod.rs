@@ -54,7 +54,7 @@ pub use contents::Contents;
 pub use faulty::{Fault, FaultPlan, Faulty};
 pub(crate) use geometry::Addresses;
 pub use geometry::{Cell, Geometry, GeometryError};
-pub use power_cut::{Aim, Cut, Fate, PowerCut};
+pub use power_cut::{Aim, Cut, Fate, Moment, PowerCut};
 pub use shared::Shared;
 pub use timing::Timing;
 pub use tracer::{OpKind, Traced, Tracer};

@@ -8,6 +8,10 @@
 //! issued for an instant after the cut has not begun: clients that run side by side issue
 //! operations for later and earlier instants in turn.
 
+mod moment;
+
+pub use moment::Moment;
+
 use super::chip::{Damage, SavedBlock};
 use super::{Chip, Flash, FlashError, Geometry, Read};
 use crate::units::{Nanos, Pbn, Ppn};
@@ -44,6 +48,10 @@ pub enum Aim {
     OverFlag,
     /// An erase while the erase of another block is in flight: the two may land in either order.
     OverErase,
+    /// The operation [`Cut::at`], of whatever kind. What has landed then is the worst for erases
+    /// that overtake. [`Cut::dice`] modulo 4 is 0: that operation alone; 1: all erases in flight;
+    /// 2: some of them; 3: some of all that is in flight.
+    Adverse,
 }
 
 impl Aim {
@@ -128,7 +136,7 @@ pub struct Fate {
 /// assert_eq!(&data[..read.data_bytes], b"waited for");
 /// # Ok::<(), FlashError>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PowerCut {
     chip: Chip,
     cut: Option<Cut>,
@@ -138,6 +146,9 @@ pub struct PowerCut {
     in_flight: Vec<InFlight>,
     tell: bool,
     fates: Vec<Fate>,
+    /// How many moments are kept at the most.
+    moments_max: usize,
+    moments: Vec<Moment>,
 }
 
 impl PowerCut {
@@ -152,6 +163,8 @@ impl PowerCut {
             in_flight: Vec::new(),
             tell: false,
             fates: Vec::new(),
+            moments_max: 0,
+            moments: Vec::new(),
         }
     }
 
@@ -224,7 +237,7 @@ impl PowerCut {
         let at = self.issued;
         self.issued += 1;
         Ok(self.cut.is_some_and(|cut| match self.aim {
-            Aim::Any => cut.at == at,
+            Aim::Any | Aim::Adverse => cut.at == at,
             aim => cut.at <= at && (aim == kind || at - cut.at >= PATIENCE),
         }))
     }
@@ -279,22 +292,10 @@ impl PowerCut {
         let mut ops = std::mem::take(&mut self.in_flight);
         ops.retain(|op| op.waited.is_none_or(|end| end > now));
         let mut bits = Dice(dice);
-        // 0 and 1 mod 8: nothing or everything in flight has landed. Otherwise each has by the toss
-        // of a coin. But after half of the cuts at an erase that overtakes, only that erase has.
-        let bias = bits.next() % 8;
-        let alone = self.aim.overtakes() && bias >= 4;
-        let last = ops.len().wrapping_sub(1);
-        let mut landed: Vec<bool> = ops
-            .iter()
-            .enumerate()
-            .map(|(i, op)| match bias {
-                _ if op.issued > now => false,
-                _ if alone => i == last,
-                0 => false,
-                1 => true,
-                _ => bits.next() & 1 == 1,
-            })
-            .collect();
+        let mut landed = match self.aim {
+            Aim::Adverse => lands_adversely(&ops, now, &mut bits),
+            aim => lands(&ops, now, aim, &mut bits),
+        };
         for later in (0..ops.len()).rev() {
             if !landed[later] {
                 continue;
@@ -315,7 +316,7 @@ impl PowerCut {
             })
             .collect();
         let aimed_at = || match self.aim {
-            Aim::Any => None,
+            Aim::Any | Aim::Adverse => None,
             aim if aim.overtakes() => None,
             _ => candidates.last().filter(|&&last| last + 1 == ops.len()),
         };
@@ -391,6 +392,41 @@ impl AsMut<Chip> for PowerCut {
     fn as_mut(&mut self) -> &mut Chip {
         &mut self.chip
     }
+}
+
+/// Which operations have landed: at first without regard to their order.
+///
+/// 0 and 1 mod 8: nothing or everything in flight has landed. Otherwise each has by the toss of a
+/// coin. But after half of the cuts at an erase that overtakes, only that erase has.
+fn lands(ops: &[InFlight], now: Nanos, aim: Aim, bits: &mut Dice) -> Vec<bool> {
+    let bias = bits.next() % 8;
+    let alone = aim.overtakes() && bias >= 4;
+    let last = ops.len().wrapping_sub(1);
+    let lands = |(i, op): (usize, &InFlight)| match bias {
+        _ if op.issued > now => false,
+        _ if alone => i == last,
+        0 => false,
+        1 => true,
+        _ => bits.next() & 1 == 1,
+    };
+    ops.iter().enumerate().map(lands).collect()
+}
+
+/// The same for [`Aim::Adverse`], which says what the dice mean.
+fn lands_adversely(ops: &[InFlight], now: Nanos, bits: &mut Dice) -> Vec<bool> {
+    let mode = bits.0 % 4;
+    let last = ops.len().wrapping_sub(1);
+    let lands = |(i, op): (usize, &InFlight)| {
+        let is_erase = matches!(op.undo, Undo::Erase { .. });
+        let lands = match mode {
+            0 => i == last,
+            1 => is_erase,
+            2 => bits.next() & 1 == 1 && is_erase,
+            _ => bits.next() & 1 == 1,
+        };
+        lands && op.issued <= now
+    };
+    ops.iter().enumerate().map(lands).collect()
 }
 
 /// Whether `later` can only have landed if `earlier` has.
@@ -492,7 +528,9 @@ impl Flash for PowerCut {
             }
             outcome => outcome?,
         };
-        self.keep(now, done, block, Undo::Erase { saved }, fails)
+        let done = self.keep(now, done, block, Undo::Erase { saved }, fails)?;
+        self.note_moment(now, block);
+        Ok(done)
     }
 
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {

@@ -194,7 +194,7 @@ impl Verdicts for AfcEx {
         self.owners.copied(from, to, flag_of_copy);
     }
 
-    fn erased(&mut self, victim: Pbn, done: Nanos) {
+    fn erased(&mut self, victim: Pbn, _: Nanos, done: Nanos) {
         for tx in self.owners.erased(victim) {
             if let Some(row) = self.owners.table.get_mut(&tx) {
                 row.state.erased = row.state.erased.max(done);

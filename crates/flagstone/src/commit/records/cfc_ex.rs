@@ -16,7 +16,8 @@
 //! transaction is durable, whatever others do.
 //!
 //! A committed transaction whose flags are all TRUE is forgotten. A flag of it may still be in
-//! flight then, so the blocks with its entries are erased once all of them are durable (`D13`).
+//! flight then, or a page that took the place of one that said FALSE. So the blocks with its entries
+//! are erased once all of that is durable (`D13`).
 
 use super::book::{self, Deadlines, Owned, Owners};
 use super::versions::Versions;
@@ -125,11 +126,18 @@ impl CfcEx {
                 Ok(done)
             }
             _ if self.flaws.trust_deaths => Ok(now),
-            // D12: nobody asks, once what made its versions dead is durable.
-            _ => Ok(outside
-                .iter()
-                .map(|member| versions.safe_at(book.block_of(member.at)))
-                .fold(now, Nanos::max)),
+            // D12: nobody asks, once what made its versions dead is durable, also those whose erase
+            // is in flight (D13).
+            _ => {
+                let erased = match self.flaws.issued_is_safe {
+                    true => now,
+                    false => now.max(row.written),
+                };
+                Ok(outside
+                    .iter()
+                    .map(|member| versions.safe_at(book.block_of(member.at)))
+                    .fold(erased, Nanos::max))
+            }
         }
     }
 }
@@ -223,9 +231,15 @@ impl Verdicts for CfcEx {
         self.owners.copied(from, to, flag_of_copy);
     }
 
-    fn erased(&mut self, victim: Pbn, _: Nanos) {
+    fn erased(&mut self, victim: Pbn, safe_at: Nanos, _: Nanos) {
         self.kept.forget(victim);
         for tx in self.owners.erased(victim) {
+            // Until then a cut brings the entries back, live and with the flags that they had.
+            let row = self.owners.table.get_mut(&tx);
+            let committed = row.filter(|row| row.state == State::Committed);
+            if let Some(row) = committed.filter(|_| !self.flaws.issued_is_safe) {
+                row.written = row.written.max(safe_at);
+            }
             self.forget_if_over(tx);
         }
     }

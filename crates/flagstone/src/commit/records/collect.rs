@@ -194,7 +194,8 @@ impl Owner for Records {
     }
 
     fn erased(&mut self, _: &mut Ftl, victim: Pbn, done: Nanos) {
+        let safe_at = self.versions.safe_at(victim);
         self.versions.forget(victim);
-        self.verdicts.erased(victim, done);
+        self.verdicts.erased(victim, safe_at, done);
     }
 }

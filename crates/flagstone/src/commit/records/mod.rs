@@ -274,8 +274,9 @@ trait Verdicts {
     /// A page has a copy.
     fn relocated(&mut self, from: Ppn, to: &Written);
 
-    /// The erase of the victim is issued and will be done at `done`.
-    fn erased(&mut self, victim: Pbn, done: Nanos);
+    /// The erase of the victim is issued and will be done at `done`. What made its pages dead is
+    /// durable at `safe_at`.
+    fn erased(&mut self, victim: Pbn, safe_at: Nanos, done: Nanos);
 
     /// Whether a transaction is known to be aborted.
     fn is_aborted(&self, tx: TxId) -> bool;

@@ -152,6 +152,33 @@ fn d13_cfc_ex_remembers_flags_in_flight_of_what_it_forgets() {
     });
 }
 
+/// A committed transaction has a TRUE flag in a dead page and a FALSE one in a live page, which also
+/// has a record that was rolled back. A collection merges the live page with the version before it
+/// into one without entries. The transaction was forgotten then, and another collection erased the
+/// dead page while the merged page was still in flight. It also did so where the transaction was
+/// remembered, because of a FALSE flag in a third page, which is dead.
+#[test]
+fn d13_cfc_ex_remembers_what_it_forgets_until_a_merged_page_is_there() {
+    fn scene(bench: &mut Bench, third: bool) -> (Vec<Ppn>, Vec<u8>) {
+        bench.write(0, 1, &[1, 1], &[]);
+        let (tx, other) = (bench.begin(), bench.begin());
+        bench.write(0, 2, &[2, 2], &[(tx, &[0]), (other, &[1])]);
+        if third {
+            bench.write(2, 3, &[2, 1], &[(tx, &[0])]);
+        }
+        bench.write(1, 4, &[2, 1], &[(tx, &[0])]);
+        let victims = vec![bench.place(0), bench.place(1)];
+        bench.commit(tx);
+        bench.abort(other);
+        for page in 1..=2 {
+            bench.write(page, 5, &[2, 1], &[]);
+        }
+        (victims, vec![2, 2, 2])
+    }
+    holds_and_is_noticed(RecordKind::CfcEx, |bench| scene(bench, false));
+    holds_and_is_noticed(RecordKind::CfcEx, |bench| scene(bench, true));
+}
+
 /// A transaction has been rolled back, and its page that says FALSE is dead. Another page of it,
 /// which says TRUE, is live, because another transaction is in it. A collection copies that with
 /// FALSE. Another collection erased the dead page while the copy was still in flight.

@@ -1,0 +1,127 @@
+//! Instants at which the power could have failed. A device goes on from such an instant, and what a
+//! cut would have left is looked at on the side, as often as wanted.
+
+use super::{Aim, PowerCut, Undo};
+use crate::nand::Chip;
+use crate::units::{Nanos, Pbn};
+
+/// An instant at which one collection has overtaken another: an erase is issued, while the erase of
+/// another block has yet to begin, and programs or reprograms of other blocks are in flight. If that
+/// erase lands and these do not, the two collections have happened in the other order.
+#[derive(Debug, Clone)]
+pub struct Moment {
+    at: u64,
+    now: Nanos,
+    /// The device just after the operation was issued.
+    power: Box<PowerCut>,
+}
+
+impl Moment {
+    /// The operation that is issued: a cut with this [`Cut::at`](super::Cut::at) and
+    /// [`Aim::Adverse`] falls here.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The chip as a restart finds it after such a cut.
+    pub fn land(&self, dice: u64, torn: bool) -> Chip {
+        let mut power = PowerCut::clone(&self.power).aim(Aim::Adverse);
+        power.land(self.now, dice, torn);
+        power.into_chip()
+    }
+}
+
+impl PowerCut {
+    /// Keeps so many [`Moment`]s, the first ones.
+    #[must_use]
+    pub fn keeping(mut self, moments: usize) -> Self {
+        self.moments_max = moments;
+        self
+    }
+
+    /// The moments that were kept, in the order of their operations.
+    pub fn moments(&self) -> &[Moment] {
+        &self.moments
+    }
+
+    /// Called when the erase of a block has just been issued.
+    pub(super) fn note_moment(&mut self, now: Nanos, block: Pbn) {
+        if self.moments.len() < self.moments_max && self.is_moment(now, block) {
+            let moments = std::mem::take(&mut self.moments);
+            let power = Box::new(self.clone());
+            self.moments = moments;
+            let at = self.issued - 1;
+            self.moments.push(Moment { at, now, power });
+        }
+    }
+
+    fn is_moment(&self, now: Nanos, block: Pbn) -> bool {
+        let (mut behind, mut in_flight) = (false, false);
+        for op in self.in_flight.iter().filter(|op| op.block != block) {
+            match op.undo {
+                Undo::Erase { .. } => behind |= op.issued > now && op.waited.is_none(),
+                _ => in_flight |= op.waited.is_none_or(|end| end > now),
+            }
+        }
+        behind && in_flight
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nand::{Cut, Flash, FlashError, small};
+    use crate::units::Ppn;
+
+    const BLOCKS: [Pbn; 2] = [Pbn(2), Pbn(3)];
+
+    /// Programs a page of each block, and moves both to other blocks: the second collection is done
+    /// with its copy sooner.
+    fn two_collections(power: &mut PowerCut) -> Result<(), FlashError> {
+        let page = |block: u32| small::GEOMETRY.page(Pbn(block), 0);
+        let mut now = Nanos::ZERO;
+        for block in BLOCKS {
+            let done = power.program(now, page(block.0), b"old", &[])?;
+            now = power.sync(done, done)?;
+        }
+        let copied = power.program(now, page(4), b"copy", &[])?;
+        let later = power.sync(now, copied)?;
+        power.erase(later, BLOCKS[0])?;
+        power.erase(now, BLOCKS[1])?;
+        let done = power.program(later, page(5), b"new", &[])?;
+        power.sync(later, done).map(|_| ())
+    }
+
+    fn contents(chip: &Chip) -> Vec<bool> {
+        let geometry = small::GEOMETRY;
+        let pages = 0..geometry.blocks() * geometry.pages_per_block;
+        pages.map(|at| chip.is_programmed(Ppn(at))).collect()
+    }
+
+    #[test]
+    fn a_moment_lands_as_a_cut_at_its_operation_does() {
+        let mut power = PowerCut::new(small::chip(small::GEOMETRY)).keeping(9);
+        two_collections(&mut power).expect("there is no cut");
+        let [moment] = power.moments() else {
+            panic!("{} moments, not one", power.moments().len());
+        };
+        let mut all = Vec::new();
+        for dice in 0..32 {
+            let (at, torn) = (moment.at(), dice % 3 == 0);
+            let cut = Cut { at, dice, torn };
+            let chip = small::chip(small::GEOMETRY);
+            let mut other = PowerCut::new(chip).arm(cut).aim(Aim::Adverse);
+            assert_eq!(two_collections(&mut other), Err(FlashError::PowerLost));
+            let landed = contents(&other.into_chip());
+            assert_eq!(contents(&moment.land(dice, torn)), landed, "{dice}");
+            all.push(landed);
+        }
+        // Alone: the copy is gone, its original is there, and the other block is erased.
+        let page = |block: Pbn| small::GEOMETRY.page(block, 0).0 as usize;
+        let [copied, erased] = BLOCKS.map(|block| all[0][page(block)]);
+        assert_eq!((copied, erased, all[0][page(Pbn(4))]), (true, false, false));
+        all.sort();
+        all.dedup();
+        assert!(all.len() > 2, "the dice decide nothing");
+    }
+}
