@@ -121,7 +121,7 @@ fn measure(kind: Kind, mebibytes: u32, summary_pages: bool, slice: u64) -> Resul
     let (geometry, config) = (geometry(mebibytes), config(kind, summary_pages));
     let started = Instant::now();
     let resident = resident_bytes();
-    let spare_kept = header::SIZE + kind.info().format.tail_bytes;
+    let spare_kept = kind.info().format.spare_bytes(&config);
     let timing = Timing {
         read: Nanos::from_micros(25),
         program: Nanos::from_micros(200),

@@ -182,7 +182,7 @@ impl Setup {
     /// # Errors
     /// A device that does not suit the protocol or is too full.
     pub fn filled(&self) -> Result<(Device, Nanos), ReplayError> {
-        let spare_kept = flagstone::ftl::header::SIZE + self.kind.info().format.tail_bytes;
+        let spare_kept = self.kind.info().format.spare_bytes(&self.device.config);
         let chip = self.device.chip(spare_kept);
         let mut device = self.open(chip)?;
         let now = self

@@ -17,6 +17,7 @@
 //! | erase failure | the block keeps its contents or reads as uncorrectable; it must not be used again |
 //! | bit errors, correctable | nothing: the controller's ECC returns the right bytes |
 //! | bit errors, beyond ECC | the page reads as uncorrectable, until its block is erased |
+//! | silent errors | the page reads as other bytes, without an error, until its block is erased; survived with [`checksums`](crate::ftl::Config::checksums) alone |
 //!
 //! A page is programmed once and erased with its whole block:
 //!
