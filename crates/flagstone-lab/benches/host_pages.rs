@@ -18,7 +18,7 @@
 //! process grew by. The last table has the same workload on devices of several sizes.
 
 use flagstone::commit::{Device, Kind, Options};
-use flagstone::ftl::{Cause, Config, Operation, VictimPolicy, header};
+use flagstone::ftl::{Cause, Config, Operation, VictimPolicy};
 use flagstone::nand::{Cell, Chip, Geometry, Timing};
 use flagstone::units::{Lpn, Nanos};
 use flagstone_lab::bare::{Bare, BareLimits};

@@ -155,7 +155,7 @@ pub(super) fn fault_plan(id: &RunId, phase: usize, dice: &mut Pcg64Mcg) -> Fault
         strike(id.base.faults.bits_beyond, lost, within, dice);
     }
     if id.base.faults.silent {
-        for n in 0..2 * times {
+        for n in 0..6 {
             let silent = match dice.random() {
                 dice if n % 2 == 0 => Fault::SilentFlips { dice },
                 dice => Fault::SilentSwap { dice },

@@ -208,10 +208,10 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Bit errors beyond what ECC corrects, or that it does not notice, destroy pages for good: a reader must be told, and must
-    /// never be given other bytes. Nothing is promised after a restart, so there is none. A
-    /// database that was told of a lost page has stopped: what its pool holds is not looked at.
-    /// So has an index that cannot be started anew from its pages.
+    /// Bit errors beyond what ECC corrects, or that it does not notice, destroy pages for good: a
+    /// reader must be told, and must never be given other bytes. Nothing is promised after a
+    /// restart, so there is none. A database that was told of a lost page has stopped: what its
+    /// pool holds is not looked at. So has an index that cannot be started anew from its pages.
     fn damage_phase(&mut self, work: &mut Work) -> Result<(), String> {
         let plan = fault_plan(self.id, 0, &mut self.dice);
         let (stack, world) = self.scene.open(self.take_chip(), None, plan, self.story);

@@ -1,5 +1,5 @@
-//! Checksums of pages ([`Config::checksums`]), for errors that the ECC of the flash does not notice.
-//! Every read and every program of the FTL passes through here.
+//! Checksums of pages ([`Config::checksums`]), for errors that the flash does not notice. Every
+//! read and every program of the FTL passes through here.
 //!
 //! ```text
 //!   spare   | header | tail, flag bytes at its end | checksum |
@@ -12,10 +12,10 @@
 //!
 //! | what the flash does without an error | noticed |
 //! |---|---|
-//! | bits flip in data or spare record | yes; flag bytes are not covered, they are read by the majority of their bits |
+//! | bits flip in data or spare record | yes, but not in flag bytes, of which the majority counts |
 //! | a read gives, or a program hits, another page | yes, by the place |
-//! | an erase does nothing | when a page of the block is programmed and read: its cells hold both |
-//! | a program does nothing | when the page is read while it is live; a restart that scans the page takes it for one that was never programmed |
+//! | an erase does nothing | when a page of the block is programmed and read: it holds both |
+//! | a program does nothing | when the page is read while it is live; a scan takes it for blank |
 //! | a read gives older contents of the same place | no: their sums are right |
 //!
 //! The bit [`CHECKED`] of the kind says that a page has sums. The layers above see the bit only on

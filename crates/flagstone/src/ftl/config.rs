@@ -28,8 +28,9 @@ pub struct Config {
     /// reads one page a block.
     pub summary_pages: bool,
     /// Whether each page has a checksum of its data, its spare record and its place, so that an
-    /// error which the ECC does not notice is one of an uncorrectable page. It takes
-    /// [`sums::SIZE`](super::sums::SIZE) bytes of each spare area. A device is opened as it was first written.
+    /// error which the ECC does not notice makes the page uncorrectable. It takes
+    /// [`sums::SIZE`](super::sums::SIZE) bytes of each spare area. A device is opened as it was
+    /// first written.
     pub checksums: bool,
 }
 
@@ -79,8 +80,8 @@ pub struct Format {
     /// Whether blocks are written only after [`super::Ftl::zone_add`] has set them aside.
     pub zoned: bool,
     /// Whether a full block waits for its summary page until the owner programs it by
-    /// [`super::Ftl::summarise`], and says in it, in [`super::VERDICT_BYTES`] a page, what became of
-    /// the pages.
+    /// [`super::Ftl::summarise`], and says in it, in [`super::VERDICT_BYTES`] a page, what became
+    /// of the pages.
     pub late_summaries: bool,
 }
 
