@@ -3,7 +3,7 @@
 //! Data bytes are kept only for pages that were programmed with some. So a trace over a large
 //! device costs a spare record and a counter a page. A block's summary page repeats the spare areas
 //! beside it: the chip notices that, checks it byte by byte, and keeps a mark instead of a second
-//! copy.
+//! copy. A summary may say a word more of each page; of these bytes a copy is kept.
 
 mod pages;
 #[cfg(test)]
@@ -14,6 +14,9 @@ use super::{Addresses, Contents, Flash, FlashError, Geometry, Read, Timing};
 use crate::units::{Nanos, Pbn, Ppn};
 use pages::{BlockData, Pages};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes that a summary may say of each page beside its spare area.
+const SUMMARY_WORD: usize = 4;
 
 /// Damage of a page, which its bytes do not show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -309,18 +312,31 @@ impl Chip {
             return;
         }
         let others = self.geometry.pages_per_block as usize - 1;
-        let stride = bytes.len() / others;
-        if page as usize == others && bytes.len() == stride * others && stride <= self.spare_kept {
-            let first = (at.index() - others) * self.spare_kept;
-            let spares = self.spare[first..first + others * self.spare_kept]
-                .chunks_exact(self.spare_kept)
-                .map(|spare| &spare[..stride]);
-            if stride > 0 && spares.eq(bytes.chunks_exact(stride)) {
-                self.summary[block.index()] = stride as u16;
-                return;
+        let each = bytes.len() / others;
+        if page as usize == others && bytes.len() == each * others {
+            for more in [0, SUMMARY_WORD] {
+                let stride = each.saturating_sub(more);
+                let (records, words) = bytes.split_at(stride * others);
+                if self.repeats_spares(at.index() - others, records, stride) {
+                    self.summary[block.index()] = stride as u16;
+                    if !words.is_empty() {
+                        self.data.put(block, page, words);
+                    }
+                    return;
+                }
             }
         }
         self.data.put(block, page, bytes);
+    }
+
+    /// Whether bytes are the first `stride` bytes of each spare area from a page on.
+    fn repeats_spares(&self, first: usize, records: &[u8], stride: usize) -> bool {
+        let spares = self.spare[first * self.spare_kept..].chunks_exact(self.spare_kept);
+        (1..=self.spare_kept).contains(&stride)
+            && spares
+                .map(|spare| &spare[..stride])
+                .zip(records.chunks_exact(stride))
+                .all(|(spare, record)| spare == record)
     }
 
     /// Replaces a summary's mark by its bytes: the spare areas that it repeats are about to change.
@@ -328,7 +344,8 @@ impl Chip {
         let stride = self.summary[block.index()] as usize;
         if stride > 0 {
             let last = self.geometry.pages_per_block - 1;
-            let mut bytes = vec![0; stride * last as usize];
+            let words = self.data.get(block, last).map_or(0, <[u8]>::len);
+            let mut bytes = vec![0; stride * last as usize + words];
             self.copy_data(self.geometry.page(block, last), block, last, &mut bytes);
             self.summary[block.index()] = 0;
             self.data.put(block, last, &bytes);
@@ -345,8 +362,13 @@ impl Chip {
                 let start = (first + i) * self.spare_kept;
                 record.copy_from_slice(&self.spare[start..start + record.len()]);
             }
-            return len;
+            return len + self.copy_kept(block, page, &mut into[len..]);
         }
+        self.copy_kept(block, page, into)
+    }
+
+    /// Copies the bytes that are kept of a page, as many as there is room for.
+    fn copy_kept(&self, block: Pbn, page: u32, into: &mut [u8]) -> usize {
         let bytes = self.data.get(block, page).unwrap_or_default();
         let len = bytes.len().min(into.len());
         into[..len].copy_from_slice(&bytes[..len]);

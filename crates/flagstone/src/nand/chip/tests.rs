@@ -34,24 +34,34 @@ fn planes_work_side_by_side_and_each_in_turn() {
 
 #[test]
 fn a_summary_page_is_kept_as_a_mark_and_reads_back_the_same() {
-    let mut chip = chip();
-    for page in 0..3u8 {
-        chip.program(Nanos::ZERO, Ppn(page.into()), &[9, page], &[page, 7, 0xff])
-            .unwrap();
+    // Twice: with the spare areas alone, and with four more bytes for each page.
+    for words in [&[][..], &[8, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 1]] {
+        let mut chip = chip();
+        for page in 0..3u8 {
+            chip.program(Nanos::ZERO, Ppn(page.into()), &[9, page], &[page, 7, 0xff])
+                .unwrap();
+        }
+        let summary = [&[0, 7, 1, 7, 2, 7], words].concat();
+        chip.program(Nanos::ZERO, Ppn(3), &summary, &[5]).unwrap();
+        let reads_back = |chip: &mut Chip| {
+            let mut data = [0; 64];
+            let read = chip.read(Nanos::ZERO, Ppn(3), &mut data, &mut []).unwrap();
+            assert_eq!(&data[..read.data_bytes], summary);
+            let read = chip.read(Nanos::ZERO, Ppn(3), &mut data[..5], &mut []);
+            assert_eq!(read.unwrap().data_bytes, 5);
+            chip.data.get(Pbn(0), 3).map_or(0, <[u8]>::len)
+        };
+        assert_eq!((chip.summary[0], reads_back(&mut chip)), (2, words.len()));
+        // A reprogram outside of what it repeats leaves the mark, one inside writes it out.
+        chip.reprogram(Nanos::ZERO, Ppn(0), 2, &[1]).unwrap();
+        assert_eq!((chip.summary[0], reads_back(&mut chip)), (2, words.len()));
+        chip.reprogram(Nanos::ZERO, Ppn(1), 0, &[0]).unwrap();
+        assert_eq!((chip.summary[0], reads_back(&mut chip)), (0, summary.len()));
+        // Another chip with the same contents reads the same.
+        let contents = chip.contents();
+        let mut other = Chip::with_contents(*chip.geometry(), *chip.timing(), contents).unwrap();
+        reads_back(&mut other);
     }
-    chip.program(Nanos::ZERO, Ppn(3), &[0, 7, 1, 7, 2, 7], &[5])
-        .unwrap();
-    assert_eq!(chip.summary[0], 2);
-    let mut data = [0; 64];
-    let read = chip.read(Nanos::ZERO, Ppn(3), &mut data, &mut []).unwrap();
-    assert_eq!(&data[..read.data_bytes], &[0, 7, 1, 7, 2, 7]);
-    // A reprogram outside of what it repeats leaves the mark, one inside writes it out.
-    chip.reprogram(Nanos::ZERO, Ppn(0), 2, &[1]).unwrap();
-    assert_eq!(chip.summary[0], 2);
-    chip.reprogram(Nanos::ZERO, Ppn(1), 0, &[0]).unwrap();
-    assert_eq!(chip.summary[0], 0);
-    let read = chip.read(Nanos::ZERO, Ppn(3), &mut data, &mut []).unwrap();
-    assert_eq!(&data[..read.data_bytes], &[0, 7, 1, 7, 2, 7]);
 }
 
 #[test]
