@@ -5,6 +5,7 @@ use super::small_device::{EVERYTHING, PAGES, Small};
 use super::{Config, Kind, Options};
 use crate::ftl::Format;
 use crate::nand::{Cell, Chip, Cut, Geometry, small};
+use crate::settings::Settings;
 
 /// A chip that keeps no more of a spare area than is used.
 fn small(kind: Kind, config: Config) -> Small {
@@ -12,7 +13,7 @@ fn small(kind: Kind, config: Config) -> Small {
     let geometry = Geometry {
         channels: 1,
         packages_per_channel: 2,
-        blocks_per_plane: 48,
+        blocks_per_plane: 32,
         pages_per_block: 5,
         cell: Cell::Slc {
             partial_programs: 2,
@@ -21,7 +22,12 @@ fn small(kind: Kind, config: Config) -> Small {
         ..small::GEOMETRY
     };
     let chip = Chip::new(geometry, small::TIMING, format.spare_bytes(&config));
-    Small::on(chip, config, kind, Options::default())
+    let options = Options {
+        // A group of one is waited for by nobody.
+        settings: Settings::new().with("group", 1).keep_those_of(kind.info()),
+        ..Options::default()
+    };
+    Small::on(chip, config, kind, options)
 }
 
 #[test]
@@ -36,7 +42,7 @@ fn protocols_read_what_they_wrote_through_collections_cuts_and_restarts() {
             };
             let mut small = small(kind, config);
             (0..PAGES).for_each(|at| small.put(&[(at, 1)]));
-            small.churn(0..40, |device| device.stats().collections > 60);
+            small.churn(0..PAGES, |device| device.stats().collections > 60);
             copied += small.device().stats().relocated;
             for at in 0..40 {
                 small = small.arm(Cut {

@@ -73,11 +73,18 @@ impl Ftl {
             let done = read.done;
             return Err(FlashError::Uncorrectable { at, done });
         }
-        if whole[header::KIND.start] != 0xff {
-            whole[header::KIND.start] ^= CHECKED;
-        }
+        hide_mark(whole);
         spare.copy_from_slice(&whole[..spare.len()]);
         Ok(read)
+    }
+
+    /// A page as [`Ftl::read_page`] gives it, without a read and unchecked.
+    pub(super) fn peek_page(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
+        let bytes = self.flash.peek(at, data, spare)?;
+        if self.config.checksums {
+            hide_mark(spare);
+        }
+        Some(bytes)
     }
 
     /// Whether a page can be what was programmed there. `data` is absent where only the spare area
@@ -131,6 +138,15 @@ impl Ftl {
         put(after, sums::DATA, of_data.into());
         put(after, sums::SPARE, of_spare.into());
         self.flash.program(now, at, data, whole)
+    }
+}
+
+/// Takes the mark off that every page has which is not blank.
+fn hide_mark(spare: &mut [u8]) {
+    if let Some(kind) = spare.get_mut(header::KIND.start)
+        && *kind != 0xff
+    {
+        *kind ^= CHECKED;
     }
 }
 

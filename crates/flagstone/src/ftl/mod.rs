@@ -498,7 +498,7 @@ impl Ftl {
 
     /// A page without a read, for checks ([`Flash::peek`]).
     pub fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
-        self.flash.peek(at, data, spare)
+        self.peek_page(at, data, spare)
     }
 
     /// Clears bits in the tail of a page's spare area, in place.
