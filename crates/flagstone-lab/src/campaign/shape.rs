@@ -21,8 +21,8 @@
 //! The numbers from [`COLLIDING`] on have a device and habits of their own under databases whose
 //! collections hand flags on. Several collections begin at one instant, on planes that take turns.
 //! Short transactions change records all over many pages, which are evicted at once: of many
-//! transactions one page is dead soon and another lives long. Under other subjects these numbers are
-//! like those before.
+//! transactions one page is dead soon and another lives long. Under other subjects these numbers
+//! are like those before.
 
 use super::Subject;
 use flagstone::buffer::PolicyKind;

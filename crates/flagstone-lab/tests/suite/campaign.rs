@@ -119,6 +119,30 @@ fn pages_lost_beyond_ecc_are_reported_and_never_made_up() {
     }
 }
 
+#[test]
+fn errors_that_the_ecc_does_not_notice_are_reported_with_checksums_and_do_harm_without() {
+    for (kind, variant) in stacks() {
+        let faults = Faults {
+            silent: true,
+            ..Faults::default()
+        };
+        let checked = Campaign {
+            variant,
+            cuts: Cuts::Sampled(300),
+            depth: 1,
+            faults,
+            ..campaign(kind)
+        };
+        holds(&checked);
+        let found = run(&Campaign {
+            sabotage: Sabotage::Unchecked,
+            ..checked
+        });
+        assert!(found.violations_total > 0, "{kind} passes");
+        assert_eq!(found.without_mistake, 0, "{kind}");
+    }
+}
+
 /// What indexes are cut on: a device with transactions, every recovery manager, and for those that
 /// recover themselves a device without transactions.
 const BELOW: [Below; 6] = [

@@ -16,8 +16,8 @@
 //! transaction is durable, whatever others do.
 //!
 //! A committed transaction whose flags are all TRUE is forgotten. A flag of it may still be in
-//! flight then, or a page that took the place of one that said FALSE. So the blocks with its entries
-//! are erased once all of that is durable (`D13`).
+//! flight then, or a page that took the place of one that said FALSE. So the blocks with its
+//! entries are erased once all of that is durable (`D13`).
 
 use super::book::{self, Deadlines, Owned, Owners};
 use super::versions::Versions;

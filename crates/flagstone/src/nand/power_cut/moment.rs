@@ -6,8 +6,8 @@ use crate::nand::Chip;
 use crate::units::{Nanos, Pbn};
 
 /// An instant at which one collection has overtaken another: an erase is issued, while the erase of
-/// another block has yet to begin, and programs or reprograms of other blocks are in flight. If that
-/// erase lands and these do not, the two collections have happened in the other order.
+/// another block has yet to begin, and programs or reprograms of other blocks are in flight. If
+/// that erase lands and these do not, the two collections have happened in the other order.
 #[derive(Debug, Clone)]
 pub struct Moment {
     at: u64,

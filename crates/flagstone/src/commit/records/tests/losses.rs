@@ -152,11 +152,11 @@ fn d13_cfc_ex_remembers_flags_in_flight_of_what_it_forgets() {
     });
 }
 
-/// A committed transaction has a TRUE flag in a dead page and a FALSE one in a live page, which also
-/// has a record that was rolled back. A collection merges the live page with the version before it
-/// into one without entries. The transaction was forgotten then, and another collection erased the
-/// dead page while the merged page was still in flight. It also did so where the transaction was
-/// remembered, because of a FALSE flag in a third page, which is dead.
+/// A committed transaction has a TRUE flag in a dead page and a FALSE one in a live page, which
+/// also has a record that was rolled back. A collection merges the live page with the version
+/// before it into one without entries. The transaction was forgotten then, and another collection
+/// erased the dead page while the merged page was still in flight. It also did so where the
+/// transaction was remembered, because of a FALSE flag in a third page, which is dead.
 #[test]
 fn d13_cfc_ex_remembers_what_it_forgets_until_a_merged_page_is_there() {
     fn scene(bench: &mut Bench, third: bool) -> (Vec<Ppn>, Vec<u8>) {
