@@ -340,8 +340,8 @@ impl Protocol for Seal {
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         let of = |active: &Active| {
-            let own = active.own.capacity() * size_of::<(Lpn, Ppn)>();
-            let blocks = active.blocks.capacity() * size_of::<Pbn>();
+            let own = active.own.len() * size_of::<(Lpn, Ppn)>();
+            let blocks = active.blocks.len() * size_of::<Pbn>();
             active.writes.memory() + (own + blocks) as u64 + active.held.memory()
         };
         vec![
