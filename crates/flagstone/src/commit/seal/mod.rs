@@ -13,8 +13,8 @@
 //!   summary   | record of each page | verdict 4 of each page |                see ftl::closing
 //!   root      | xid 6, cv 6 | ... |                                           see super::listed
 //!
-//!             cv, the place of a commit, is the write sequence of the transaction's last page. The
-//!             verdict of a page is cv - seq + 1, or 0 while nothing is known.
+//!             cv, the place of a commit, is the write sequence of its last page. The verdict of a
+//!             page is cv - seq + 1, or 0 while nothing is known.
 //!
 //! States      Live ──commit──> published ──durable──> committed ──all blocks say so──> forgotten
 //!               └──abort, cut: nothing is kept of it
