@@ -18,7 +18,7 @@
 //! process grew by. The last table has the same workload on devices of several sizes.
 
 use flagstone::commit::{Device, Kind, Options};
-use flagstone::ftl::{Cause, Config, Operation, VictimPolicy, header};
+use flagstone::ftl::{Cause, Config, Operation, VictimPolicy};
 use flagstone::nand::{Cell, Chip, Geometry, Timing};
 use flagstone::units::{Lpn, Nanos};
 use flagstone_lab::bare::{Bare, BareLimits};
@@ -121,7 +121,7 @@ fn measure(kind: Kind, mebibytes: u32, summary_pages: bool, slice: u64) -> Resul
     let (geometry, config) = (geometry(mebibytes), config(kind, summary_pages));
     let started = Instant::now();
     let resident = resident_bytes();
-    let spare_kept = header::SIZE + kind.info().format.tail_bytes;
+    let spare_kept = kind.info().format.spare_bytes(&config);
     let timing = Timing {
         read: Nanos::from_micros(25),
         program: Nanos::from_micros(200),

@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
     depth: u32,
     /// What else goes wrong, separated by commas: none, torn, program-failure, erase-failure,
-    /// bit-errors, bit-errors-beyond-ecc, all.
+    /// bit-errors, bit-errors-beyond-ecc, silent, all (of these all but the last two).
     #[arg(long, default_value = "torn")]
     faults: String,
     /// Seed of the campaign.

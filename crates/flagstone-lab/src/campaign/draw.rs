@@ -96,7 +96,7 @@ impl Campaign {
             }
             _ => dice.random_range(1..NUMBERS),
         };
-        let age = match self.faults.bits_beyond || n % 8 == 7 {
+        let age = match self.faults.destroys() || n % 8 == 7 {
             true => 0,
             false => dice.random_range(1..NUMBERS),
         };

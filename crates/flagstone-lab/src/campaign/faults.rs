@@ -19,6 +19,9 @@ pub struct Faults {
     /// Bits flip beyond that: pages are lost, which must be reported. Runs of their own, without
     /// a restart.
     pub bits_beyond: bool,
+    /// Pages read wrong and the ECC does not notice, on a device with checksums. Runs as those of
+    /// bits beyond the ECC.
+    pub silent: bool,
 }
 
 impl Faults {
@@ -29,16 +32,18 @@ impl Faults {
         erase_fails: true,
         bits_correctable: true,
         bits_beyond: false,
+        silent: false,
     };
 
     /// The names that commands use, with what they switch on.
-    pub const NAMES: [(&'static str, Faults); 6] = {
+    pub const NAMES: [(&'static str, Faults); 7] = {
         let none = Faults {
             torn: false,
             program_fails: false,
             erase_fails: false,
             bits_correctable: false,
             bits_beyond: false,
+            silent: false,
         };
         [
             ("none", none),
@@ -71,6 +76,13 @@ impl Faults {
                     ..none
                 },
             ),
+            (
+                "silent",
+                Faults {
+                    silent: true,
+                    ..none
+                },
+            ),
         ]
     };
 
@@ -79,8 +91,13 @@ impl Faults {
         self.and(other) == self
     }
 
+    /// Whether pages are lost for good: such runs have no restart.
+    pub(super) fn destroys(self) -> bool {
+        self.bits_beyond || self.silent
+    }
+
     /// All bits that there are.
-    pub(super) const BITS_MAX: u8 = 31;
+    pub(super) const BITS_MAX: u8 = 63;
 
     /// Both.
     #[must_use]
@@ -95,6 +112,7 @@ impl Faults {
             | u8::from(self.erase_fails) << 2
             | u8::from(self.bits_correctable) << 3
             | u8::from(self.bits_beyond) << 4
+            | u8::from(self.silent) << 5
     }
 
     pub(super) fn from_bits(bits: u8) -> Option<Faults> {
@@ -104,6 +122,7 @@ impl Faults {
             erase_fails: bits & 4 != 0,
             bits_correctable: bits & 8 != 0,
             bits_beyond: bits & 16 != 0,
+            silent: bits & 32 != 0,
         })
     }
 }
@@ -134,6 +153,15 @@ pub(super) fn fault_plan(id: &RunId, phase: usize, dice: &mut Pcg64Mcg) -> Fault
     for _ in 0..times {
         let lost = Fault::BitErrors { bits: 40 };
         strike(id.base.faults.bits_beyond, lost, within, dice);
+    }
+    if id.base.faults.silent {
+        for n in 0..6 {
+            let silent = match dice.random() {
+                dice if n % 2 == 0 => Fault::SilentFlips { dice },
+                dice => Fault::SilentSwap { dice },
+            };
+            strike(true, silent, within, dice);
+        }
     }
     let mut plan = FaultPlan::default();
     plan.faults = faults;

@@ -1,10 +1,10 @@
 //! Other cuts on the way of a run, at erases with which one collection overtakes another.
 //!
-//! Such a [`Moment`](flagstone::nand::Moment) is rare, and rarer still is a landing that does harm.
-//! So a run goes on through it. On the side, its device is looked at as a landing of that moment
-//! leaves it, after a restart of its own. Where something is wrong there, that is a run by itself:
-//! the cuts that fell before, and a last one at the moment ([`Aim::Adverse`]). Only a run that is
-//! violated when it is carried out counts, so that its run id repeats it.
+//! Such a [`Moment`](flagstone::nand::Moment) is rare, and rarer still is the landing that does
+//! harm. So a run goes on through it. On the side, its device is looked at as a landing of that
+//! moment leaves it, after a restart of its own. Where something is wrong there, that is a run by
+//! itself: the cuts that fell before, and a last one at the moment ([`Aim::Adverse`]). Only a run
+//! that is violated when it is carried out counts, so that its run id repeats it.
 
 use super::RunId;
 use super::bases::Base;

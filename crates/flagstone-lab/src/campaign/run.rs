@@ -123,7 +123,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn phases(&mut self, work: &mut Work) -> Result<(), String> {
-        if self.id.base.faults.bits_beyond {
+        if self.id.base.faults.destroys() {
             self.known.damage_allowed = true;
             return self.damage_phase(work);
         }
@@ -266,10 +266,10 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Bit errors beyond what ECC corrects destroy pages for good: a reader must be told, and must
-    /// never be given other bytes. Nothing is promised after a restart, so there is none. A
-    /// database that was told of a lost page has stopped: what its pool holds is not looked at.
-    /// So has an index that cannot be started anew from its pages.
+    /// Bit errors beyond what ECC corrects, or that it does not notice, destroy pages for good: a
+    /// reader must be told, and must never be given other bytes. Nothing is promised after a
+    /// restart, so there is none. A database that was told of a lost page has stopped: what its
+    /// pool holds is not looked at. So has an index that cannot be started anew from its pages.
     fn damage_phase(&mut self, work: &mut Work) -> Result<(), String> {
         let plan = fault_plan(self.id, 0, &mut self.dice);
         let (stack, world) = self

@@ -370,8 +370,8 @@ mod tests {
                 "a number from 2 to 64",
             ),
             (
-                format!("scc/{}", rest.replace("f3", "f32")),
-                "a number from 0 to 31",
+                format!("scc/{}", rest.replace("f3", "f64")),
+                "a number from 0 to 63",
             ),
             (
                 format!("scc/{}", rest.replace("g0", "g4294967296")),

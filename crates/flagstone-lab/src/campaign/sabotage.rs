@@ -28,6 +28,8 @@ pub enum Sabotage {
     BlankNotErased,
     /// Bit errors reach the reader.
     BitErrorsSilent,
+    /// The flash is honest, and the device has no checksums where it should.
+    Unchecked,
     /// The flash is honest, and the index, which recovers itself, makes a mistake.
     Index(Flaw),
     /// The flash is honest, and CFC_ex makes a mistake.
@@ -39,7 +41,7 @@ pub enum Sabotage {
 }
 
 /// Sabotages other than rules of SEAL.
-const OTHERS: usize = 23;
+const OTHERS: usize = 24;
 
 impl Sabotage {
     /// All lies, with the name that commands use.
@@ -65,6 +67,7 @@ impl Sabotage {
         (Sabotage::EraseFailureHidden, "erase-failure-hidden"),
         (Sabotage::BlankNotErased, "blank-not-erased"),
         (Sabotage::BitErrorsSilent, "bit-errors-silent"),
+        (Sabotage::Unchecked, "unchecked"),
         (Sabotage::Index(Flaw::FlushNotLogged), "flush-not-logged"),
         (Sabotage::Index(Flaw::MergeNotLogged), "merge-not-logged"),
         (Sabotage::Index(Flaw::EndIgnored), "end-ignored"),

@@ -142,6 +142,7 @@ impl Scene {
         config.static_wear_gap = device.static_wear_gap;
         config.copies_stay = device.copies_stay;
         config.summary_pages = device.summary_pages;
+        config.checksums = id.faults.silent && id.sabotage != Sabotage::Unchecked;
         let mut geometry = Geometry {
             channels: device.channels,
             packages_per_channel: 1,
@@ -314,7 +315,7 @@ fn host(id: &BaseId, shape: &Shape) -> HostConfig {
     if matches!(id.subject, Subject::Index(..)) {
         // A transaction changes as many pages as the index likes. Where pages are to be lost, they
         // have to be read.
-        host.frames += if id.faults.bits_beyond { 1 } else { 24 };
+        host.frames += if id.faults.destroys() { 1 } else { 24 };
         checkpoint_every *= 4;
     }
     let Below::Stack(stack) = id.subject.below() else {

@@ -128,11 +128,11 @@ impl Shape {
             shape.draw_device(dice, subject);
             shape.draw_habits(dice, subject);
             shape.draw_database(dice, subject);
-            if number >= COLLIDING && subject.hands_flags_on() {
-                shape.collide(dice, subject);
-            }
             if matches!(subject.protocol(), Some(Kind::Seal | Kind::SealR)) {
                 shape.draw_linger(dice);
+            }
+            if number >= COLLIDING && subject.hands_flags_on() {
+                shape.collide(dice, subject);
             }
         }
         shape

@@ -266,6 +266,7 @@ impl DeviceFile {
         };
         config.copies_stay = table.copies_stay.unwrap_or(base.copies_stay);
         config.summary_pages = table.summary_pages.unwrap_or(base.summary_pages);
+        config.checksums = table.checksums.unwrap_or(base.checksums);
         Ok(config)
     }
 }

@@ -59,6 +59,7 @@ impl DeviceSpec {
         );
         put("copies_stay", config.copies_stay.to_string());
         put("summary_pages", config.summary_pages.to_string());
+        put("checksums", config.checksums.to_string());
         put("ecc_bits", self.ecc_bits.to_string());
         put("endurance", self.endurance.to_string());
         let bad: Vec<u32> = self.factory_bad.iter().map(|block| block.0).collect();

@@ -108,6 +108,9 @@ pub struct FtlTable {
     pub copies_stay: Option<bool>,
     /// Whether the last page of each block repeats the spare areas of the others.
     pub summary_pages: Option<bool>,
+    /// Whether each page has a checksum, of eight bytes in its spare area, so that an error which
+    /// the ECC does not notice makes the page unreadable instead of wrong.
+    pub checksums: Option<bool>,
 }
 
 /// What fails and when.

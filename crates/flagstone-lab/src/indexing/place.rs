@@ -4,7 +4,6 @@
 
 use crate::device::DeviceSpec;
 use flagstone::commit::{Device, Kind, Options};
-use flagstone::ftl::header;
 use flagstone::index::{DeviceStore, MemStore, Store};
 use flagstone::units::Nanos;
 use flagstone_store::{FileOptions, FileStore};
@@ -138,7 +137,7 @@ impl Place {
                 options,
             } => {
                 let spec = fitted(device, pages);
-                let kept = header::SIZE + protocol.info().format.tail_bytes;
+                let kept = protocol.info().format.spare_bytes(&spec.config);
                 // No run of an index on this device has a power cut.
                 let chip = Box::new(spec.chip(kept).with_forgetting());
                 let device = Device::open(chip, *protocol, spec.config, options, Nanos::ZERO);

@@ -165,7 +165,7 @@ impl Setup {
     }
 
     fn blank(&self) -> Chip {
-        let spare_kept = flagstone::ftl::header::SIZE + self.kind.info().format.tail_bytes;
+        let spare_kept = self.kind.info().format.spare_bytes(&self.device.config);
         self.device.chip(spare_kept)
     }
 

@@ -119,6 +119,30 @@ fn pages_lost_beyond_ecc_are_reported_and_never_made_up() {
     }
 }
 
+#[test]
+fn errors_that_the_ecc_does_not_notice_are_reported_with_checksums_and_do_harm_without() {
+    for (kind, variant) in stacks() {
+        let faults = Faults {
+            silent: true,
+            ..Faults::default()
+        };
+        let checked = Campaign {
+            variant,
+            cuts: Cuts::Sampled(300),
+            depth: 1,
+            faults,
+            ..campaign(kind)
+        };
+        holds(&checked);
+        let found = run(&Campaign {
+            sabotage: Sabotage::Unchecked,
+            ..checked
+        });
+        assert!(found.violations_total > 0, "{kind} passes");
+        assert_eq!(found.without_mistake, 0, "{kind}");
+    }
+}
+
 /// What indexes are cut on: a device with transactions, every recovery manager, and for those that
 /// recover themselves a device without transactions.
 const BELOW: [Below; 6] = [
@@ -222,27 +246,6 @@ fn wrong_versions_of_how_cfc_ex_hands_its_flags_on_are_found() {
     }
 }
 
-/// Collections that do not wait for each other's flags: found at cuts on the way of a run.
-#[test]
-fn a_flag_that_is_erased_before_another_one_is_durable_is_missed() {
-    for stack in [Stack::CfcEx, Stack::AfcEx] {
-        let name = "flag-in-flight";
-        let campaign = Campaign {
-            cuts: Cuts::Sampled(40_000),
-            depth: 2,
-            faults: Faults::default(),
-            sabotage: Sabotage::by_name(name).expect("a name"),
-            stop_early: true,
-            ..campaign_on(Subject::Stack(stack))
-        };
-        let findings = finds(name, &campaign);
-        // The run id alone brings the same violation again.
-        let (id, what) = &findings.violations[0];
-        let again = id.to_string().parse().expect("a run id");
-        assert_eq!(replay(&again).1.as_ref(), Err(what), "{id}");
-    }
-}
-
 /// The others need more cuts: `.ci/run` has them.
 #[test]
 fn rules_of_seal_that_are_left_out_are_found() {
@@ -267,6 +270,27 @@ fn rules_of_seal_that_are_left_out_are_found() {
                 },
             );
         }
+    }
+}
+
+/// Collections that do not wait for each other's flags: found at cuts on the way of a run.
+#[test]
+fn a_flag_that_is_erased_before_another_one_is_durable_is_missed() {
+    for stack in [Stack::CfcEx, Stack::AfcEx] {
+        let name = "flag-in-flight";
+        let campaign = Campaign {
+            cuts: Cuts::Sampled(40_000),
+            depth: 2,
+            faults: Faults::default(),
+            sabotage: Sabotage::by_name(name).expect("a name"),
+            stop_early: true,
+            ..campaign_on(Subject::Stack(stack))
+        };
+        let findings = finds(name, &campaign);
+        // The run id alone brings the same violation again.
+        let (id, what) = &findings.violations[0];
+        let again = id.to_string().parse().expect("a run id");
+        assert_eq!(replay(&again).1.as_ref(), Err(what), "{id}");
     }
 }
 

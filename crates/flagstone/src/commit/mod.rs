@@ -44,6 +44,8 @@ mod options;
 // What several families share.
 mod active;
 #[cfg(test)]
+mod checksum_tests;
+#[cfg(test)]
 mod small_device;
 #[cfg(test)]
 mod tables;

@@ -85,7 +85,7 @@ impl Ftl {
         let mut data = vec![0; self.geometry.page_bytes as usize];
         let mut spare = [0xff; header::SIZE];
         let summary = self.geometry.page(block, self.data_pages);
-        let read = self.flash.peek(summary, &mut data, &mut spare);
+        let read = self.peek_page(summary, &mut data, &mut spare);
         let is_summary = Header::parse(&spare).is_some_and(|head| head.kind == Kind::Summary);
         let page = self.geometry.page_in_block(at) as usize;
         let start = self.summary_stride() * self.data_pages as usize + page * VERDICT_BYTES;

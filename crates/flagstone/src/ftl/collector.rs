@@ -217,7 +217,7 @@ fn relocate(
     let inside = room && ftl.flash.copy_back(true);
     let stays = inside || (room && ftl.config.copies_stay);
     ftl.stats.add_read(Cause::Gc, false);
-    let read = ftl.flash.read(now, from, &mut data, &mut spare[..record]);
+    let read = ftl.read_page(now, from, &mut data, &mut spare[..record]);
     if inside {
         ftl.flash.copy_back(false);
         ftl.stats.inside += 1;

@@ -1,5 +1,6 @@
 //! Settings of an FTL: those that a user chooses, and those that the owner of the pages needs.
 
+use super::checksum::sums;
 use super::closing::VERDICT_BYTES;
 use super::spare::{TAIL_BYTES_MAX, header};
 use super::victims::VictimPolicy;
@@ -26,6 +27,11 @@ pub struct Config {
     /// Whether the last page of each block repeats the spare areas of the others, so that a restart
     /// reads one page a block.
     pub summary_pages: bool,
+    /// Whether each page has a checksum of its data, its spare record and its place, so that an
+    /// error which the ECC does not notice makes the page uncorrectable. It takes
+    /// [`sums::SIZE`](super::sums::SIZE) bytes of each spare area. A device is opened as it was
+    /// first written.
+    pub checksums: bool,
 }
 
 impl Default for Config {
@@ -38,6 +44,7 @@ impl Default for Config {
             static_wear_gap: Some(64),
             copies_stay: false,
             summary_pages: true,
+            checksums: false,
         }
     }
 }
@@ -53,6 +60,7 @@ impl Config {
             static_wear_gap,
             copies_stay: false,
             summary_pages: true,
+            checksums: false,
         }
     }
 }
@@ -87,6 +95,12 @@ impl Format {
         zoned: false,
         late_summaries: false,
     };
+
+    /// Bytes of a spare area that are used: what a simulated chip has to keep of it.
+    pub fn spare_bytes(&self, config: &Config) -> usize {
+        let sums = if config.checksums { sums::SIZE } else { 0 };
+        header::SIZE + self.tail_bytes + sums
+    }
 
     /// Bytes that a summary page has for each page of its block.
     pub(super) fn summary_record_bytes(&self) -> usize {
@@ -157,10 +171,15 @@ impl Sizes {
     ) -> Result<Sizes, ConfigError> {
         let fail = |what: String| Err(ConfigError(what));
         assert!(format.tail_bytes <= TAIL_BYTES_MAX && format.flag_bytes <= format.tail_bytes);
-        let record = header::SIZE + format.tail_bytes;
-        if record > geometry.spare_bytes as usize {
+        let needed = format.spare_bytes(config);
+        if needed > geometry.spare_bytes as usize {
+            let with = if config.checksums {
+                " with checksums"
+            } else {
+                ""
+            };
             return fail(format!(
-                "spare_bytes is {}, this protocol needs {record}",
+                "spare_bytes is {}, this protocol needs {needed}{with}",
                 geometry.spare_bytes
             ));
         }

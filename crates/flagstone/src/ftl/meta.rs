@@ -333,7 +333,7 @@ impl Ftl {
             let at = self.geometry.page(block, page);
             self.meta.pool[index].next += 1;
             self.stats.add(Operation::Program, cause);
-            let outcome = self.flash.program(now, at, data, &spare);
+            let outcome = self.program_checked(now, at, data, &spare);
             let ends = page + 1 == self.geometry.pages_per_block || outcome.is_err();
             if ends {
                 self.meta.pool[index].state = MetaState::Full;
@@ -472,10 +472,10 @@ impl Ftl {
             let at = self.geometry.page(entry.block, entry.next);
             entry.next += 1;
             self.stats.add(Operation::Program, Cause::Mapping);
-            match self.flash.program(now, at, &data, &spare) {
+            match self.program_checked(now, at, &data, &spare) {
                 Ok(done) => durable = durable.max(done),
                 Err(FlashError::ProgramFailed { done, .. }) => {
-                    entry.state = MetaState::Full;
+                    self.meta.anchors[anchor].state = MetaState::Full;
                     self.meta.anchor_open = None;
                     return Ok(Err(done));
                 }

@@ -33,6 +33,7 @@
 //! ```
 
 mod spare;
+mod checksum;
 mod slot;
 mod stats;
 mod victims;
@@ -46,6 +47,7 @@ mod logs;
 mod mount;
 mod doubt;
 
+pub use checksum::sums;
 pub use closing::{VERDICT_BYTES, verdict};
 pub use config::{Config, ConfigError, Format};
 pub(crate) use doubt::doubt_number;
@@ -74,7 +76,12 @@ use victims::Victims;
 use write::Head;
 
 /// Records that the FTL keeps on flash.
-pub const LAYOUTS: &[Layout] = &[header::RECORD, verdict::RECORD, meta::root_part::RECORD];
+pub const LAYOUTS: &[Layout] = &[
+    header::RECORD,
+    sums::RECORD,
+    verdict::RECORD,
+    meta::root_part::RECORD,
+];
 
 /// Why the FTL could not go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -475,7 +482,8 @@ impl Ftl {
         }
     }
 
-    /// Reads a page and its whole spare record.
+    /// Reads a page into `data`, which has room for a page or is empty, and the first bytes of its
+    /// spare area into `spare`.
     pub fn read(
         &mut self,
         now: Nanos,
@@ -485,12 +493,12 @@ impl Ftl {
         cause: Cause,
     ) -> Result<Read, FlashError> {
         self.stats.add_read(cause, data.is_empty());
-        self.flash.read(now, at, data, spare)
+        self.read_page(now, at, data, spare)
     }
 
     /// A page without a read, for checks ([`Flash::peek`]).
     pub fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
-        self.flash.peek(at, data, spare)
+        self.peek_page(at, data, spare)
     }
 
     /// Clears bits in the tail of a page's spare area, in place.

@@ -258,13 +258,18 @@ impl Ftl {
     /// Reads the translation pages that the root refers to.
     fn read_directory(&mut self, now: Nanos, data: &mut [u8]) -> Result<Nanos, FtlError> {
         let mut done = now;
+        let mut spare = [0xff; header::SIZE];
         for page in 0..self.meta.directory.len() {
             let at = self.meta.directory[page];
             if at == NONE {
                 continue;
             }
-            let read = self.read(now, Ppn(at), data, &mut [], Cause::Recovery)?;
+            let read = self.read(now, Ppn(at), data, &mut spare, Cause::Recovery)?;
             done = done.max(read.done);
+            let is_it = |head: Header| head.kind == Kind::Map && head.lpn.index() == page;
+            if self.config.checksums && !Header::parse_any(&spare)?.is_some_and(is_it) {
+                return Err(FtlError::Unreadable { at: Ppn(at) });
+            }
             let start = page * self.meta.entries_per_page as usize;
             let slots = self.map[start..].as_flattened_mut();
             let len = read.data_bytes.min(slots.len());
@@ -407,9 +412,7 @@ impl Ftl {
             let last = self.geometry.page(block, self.data_pages);
             let mut data = std::mem::take(&mut self.page_buffer);
             self.stats.add_read(cause, false);
-            let read = self
-                .flash
-                .read(now, last, &mut data, &mut spare[..header::SIZE]);
+            let read = self.read_page(now, last, &mut data, &mut spare[..header::SIZE]);
             let summary = match read {
                 Ok(read) => {
                     outcome.done = read.done;
@@ -462,7 +465,7 @@ impl Ftl {
         for page in 0..self.data_pages {
             let at = self.geometry.page(block, page);
             self.stats.add_read(cause, true);
-            match self.flash.read(now, at, &mut [], &mut spare[..record]) {
+            match self.read_page(now, at, &mut [], &mut spare[..record]) {
                 Ok(read) => {
                     outcome.done = outcome.done.max(read.done);
                     let head = Header::parse_any(&spare)?.filter(Header::is_version);
@@ -515,7 +518,7 @@ impl Ftl {
     ) -> Result<(Nanos, Option<Option<Header>>), FtlError> {
         let mut spare = [0xff; header::SIZE];
         self.stats.add_read(Cause::Recovery, true);
-        match self.flash.read(now, at, &mut [], &mut spare) {
+        match self.read_page(now, at, &mut [], &mut spare) {
             Ok(read) => Ok((read.done, Header::parse_any(&spare)?.map(Some))),
             Err(FlashError::Uncorrectable { done, .. }) => Ok((done, Some(None))),
             Err(other) => Err(other.into()),

@@ -8,7 +8,7 @@ use crate::units::Lpn;
 layout! {
     /// The head of every spare area.
     pub header: 11 => {
-        KIND: 1, "what the page is, and in the top three bits the version of the format; 0xff in a blank page";
+        KIND: 1, "what the page is, in bit 3 whether it has checksums, and in the top three bits the version of the format; 0xff in a blank page";
         LPN:  4, "logical page, translation page, log, or erase count, by kind";
         SEQ:  6, "write sequence: every program takes the next; a copy keeps its own or takes one";
     }
@@ -23,6 +23,9 @@ pub const FORMAT_VERSION: u8 = 1;
 const VERSION_SHIFT: u32 = 5;
 const KIND_BITS: u8 = (1 << VERSION_SHIFT) - 1;
 const BLANK: u8 = 0xff >> VERSION_SHIFT;
+
+/// Set in the byte of the kind if the page has [`sums`](super::sums).
+pub(super) const CHECKED: u8 = 1 << 3;
 
 /// The longest tail that an owner may ask for.
 pub const TAIL_BYTES_MAX: usize = 40;
@@ -102,6 +105,13 @@ impl Header {
                  device"
             )));
         }
+        if version == FORMAT_VERSION && spare[header::KIND.start] & CHECKED != 0 {
+            return Err(FtlError::Foreign(
+                "one of the device and its settings has checksums, and the other has none: open it \
+                 with `checksums` as it was when the device was first written"
+                    .into(),
+            ));
+        }
         let head = Header::parse(spare);
         if let Some(head) = head {
             doubt_number("write sequence", head.seq, 48)?;
@@ -173,7 +183,7 @@ mod tests {
             Kind::Root,
             Kind::Log,
         ] {
-            assert_eq!(kind as u8 & !KIND_BITS, 0, "{kind:?}");
+            assert_eq!(kind as u8 & (!KIND_BITS | CHECKED), 0, "{kind:?}");
         }
         const { assert!(FORMAT_VERSION < BLANK) };
     }

@@ -100,6 +100,8 @@ pub struct Stats {
     pub checkpoints: u64,
     /// Blocks taken out of service.
     pub retired: u64,
+    /// Reads of pages whose checksum was wrong ([`Config::checksums`](super::Config)).
+    pub checksum_errors: u64,
 }
 
 impl Stats {

@@ -141,10 +141,10 @@ impl Ftl {
         spare: &[u8],
     ) -> Result<Nanos, FlashError> {
         if self.inside != Some(plane) {
-            return self.flash.program(now, at, data, spare);
+            return self.program_checked(now, at, data, spare);
         }
         self.flash.copy_back(true);
-        let programmed = self.flash.program(now, at, data, spare);
+        let programmed = self.program_checked(now, at, data, spare);
         self.flash.copy_back(false);
         self.stats.inside += u64::from(programmed.is_ok());
         programmed
@@ -380,7 +380,7 @@ impl Ftl {
         .emit(&mut spare);
         self.stats.add(Operation::Program, Cause::Mapping);
         self.stats.summaries += 1;
-        let done = match self.flash.program(now, at, records, &spare) {
+        let done = match self.program_checked(now, at, records, &spare) {
             Ok(done) => Some(done),
             Err(FlashError::ProgramFailed { .. }) => None,
             Err(other) => return Err(other.into()),

@@ -175,6 +175,7 @@ pub(super) fn small_device(kind: Kind) -> Box<dyn Store> {
         static_wear_gap: None,
         copies_stay: false,
         summary_pages: true,
+        checksums: false,
     };
     let device = Device::open(
         Box::new(chip),

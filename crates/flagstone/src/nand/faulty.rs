@@ -3,6 +3,7 @@
 use super::chip::Damage;
 use super::{Chip, Flash, FlashError, Geometry, Read};
 use crate::units::{Nanos, Pbn, Ppn};
+use std::collections::BTreeMap;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +19,80 @@ pub enum Fault {
         /// How many bits.
         bits: u16,
     },
+    /// From now on up to three bits of a page read wrong, in its data or in its spare area, and the
+    /// ECC does not notice. The number says which.
+    SilentFlips {
+        /// Which bits.
+        dice: u64,
+    },
+    /// From now on a page reads as another page is at this moment, without an error.
+    SilentSwap {
+        /// Which other page.
+        dice: u64,
+    },
+}
+
+/// What a page reads as instead of what it holds, until its block is erased.
+#[derive(Debug)]
+enum Lie {
+    Flips { in_data: bool, bits: Vec<usize> },
+    Other { data: Vec<u8>, spare: Vec<u8> },
+}
+
+impl Lie {
+    /// What a fault makes of a page, if that changes anything.
+    fn new(fault: Fault, chip: &Chip, at: Ppn) -> Option<Lie> {
+        let whole = |at| {
+            let mut data = vec![0; chip.geometry().page_bytes as usize];
+            let bytes = chip.peek(at, &mut data, &mut [])?;
+            data.truncate(bytes);
+            Some((data, chip.peek_spare(at).to_vec()))
+        };
+        match fault {
+            Fault::SilentFlips { dice } => {
+                let (data, spare) = whole(at)?;
+                let in_data = dice & 1 == 0 && !data.is_empty();
+                let all = 8 * if in_data { data.len() } else { spare.len() };
+                let (first, count) = ((dice >> 3) as usize % all, (dice >> 1) as usize % 3 + 1);
+                let bits = (0..count).map(|i| (first + i * (all / 3)) % all);
+                let bits = bits.collect();
+                Some(Lie::Flips { in_data, bits })
+            }
+            Fault::SilentSwap { dice } => {
+                let pages = chip.geometry().pages();
+                let from = (dice % u64::from(pages)) as u32;
+                let mut others = (0..pages).map(|i| Ppn((from + i) % pages));
+                let other = others.find(|&other| other != at && chip.is_programmed(other))?;
+                let (data, spare) = whole(other)?;
+                Some(Lie::Other { data, spare })
+            }
+            _ => None,
+        }
+    }
+
+    /// Changes what was read. Returns how many bytes of data there are.
+    fn tell(&self, data: &mut [u8], data_bytes: usize, spare: &mut [u8]) -> usize {
+        match self {
+            Lie::Flips { in_data, bits } => {
+                let bytes = match in_data {
+                    true => &mut data[..data_bytes],
+                    false => spare,
+                };
+                for bit in bits {
+                    if let Some(byte) = bytes.get_mut(bit / 8) {
+                        *byte ^= 1 << (bit % 8);
+                    }
+                }
+                data_bytes
+            }
+            Lie::Other { data: of, spare: s } => {
+                let (bytes, len) = (of.len().min(data.len()), s.len().min(spare.len()));
+                data[..bytes].copy_from_slice(&of[..bytes]);
+                spare[..len].copy_from_slice(&s[..len]);
+                bytes
+            }
+        }
+    }
 }
 
 /// Which operations fail. Programs, erases and reads are each counted from 0.
@@ -52,6 +127,7 @@ pub struct Faulty<F> {
     erases: u64,
     reads: u64,
     struck: u64,
+    lies: BTreeMap<Ppn, Lie>,
 }
 
 impl<F: Flash + AsMut<Chip>> Faulty<F> {
@@ -64,6 +140,7 @@ impl<F: Flash + AsMut<Chip>> Faulty<F> {
             erases: 0,
             reads: 0,
             struck: 0,
+            lies: BTreeMap::new(),
         }
     }
 
@@ -103,7 +180,7 @@ impl<F: Flash + AsMut<Chip>> Flash for Faulty<F> {
         data: &mut [u8],
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
-        let read = self.inner.read(now, at, data, spare)?;
+        let mut read = self.inner.read(now, at, data, spare)?;
         let n = self.reads;
         self.reads += 1;
         let is_read = |f: &Fault| matches!(f, Fault::BitErrors { .. });
@@ -117,6 +194,17 @@ impl<F: Flash + AsMut<Chip>> Flash for Faulty<F> {
                     done: read.done,
                 });
             }
+        }
+        let is_silent =
+            |f: &Fault| matches!(f, Fault::SilentFlips { .. } | Fault::SilentSwap { .. });
+        if let Some(fault) = self.strikes(n, is_silent).filter(|_| programmed)
+            && let Some(lie) = Lie::new(fault, self.inner.as_mut(), at)
+        {
+            self.struck += 1;
+            self.lies.insert(at, lie);
+        }
+        if let Some(lie) = self.lies.get(&at) {
+            read.data_bytes = lie.tell(data, read.data_bytes, spare);
         }
         Ok(read)
     }
@@ -156,7 +244,10 @@ impl<F: Flash + AsMut<Chip>> Flash for Faulty<F> {
             self.struck += 1;
             self.inner.as_mut().wear_out(block);
         }
-        self.inner.erase(now, block)
+        let done = self.inner.erase(now, block)?;
+        let geometry = *self.inner.geometry();
+        self.lies.retain(|&at, _| geometry.block_of(at) != block);
+        Ok(done)
     }
 
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
@@ -169,5 +260,57 @@ impl<F: Flash + AsMut<Chip>> Flash for Faulty<F> {
 
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         self.inner.peek(at, data, spare)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::small;
+    use super::*;
+
+    /// What two pages read as where `fault` strikes the first read, which is of the first of them;
+    /// then what the first one reads as after an erase and another program.
+    fn read_after(fault: Fault) -> [Vec<u8>; 3] {
+        let mut plan = FaultPlan::default();
+        plan.faults.push((0, fault));
+        let mut flash = Faulty::new(small::chip(small::GEOMETRY), plan);
+        let read = |flash: &mut Faulty<Chip>, at| {
+            let (mut data, mut spare) = (vec![0; 256], [0; 64]);
+            let first = flash.read(Nanos::ZERO, at, &mut data, &mut spare).unwrap();
+            data.truncate(first.data_bytes);
+            data.extend(spare);
+            data
+        };
+        let program = |flash: &mut Faulty<Chip>, at, byte| {
+            flash
+                .program(Nanos::ZERO, at, &[byte; 32], &[byte; 20])
+                .unwrap();
+        };
+        program(&mut flash, Ppn(0), 1);
+        program(&mut flash, Ppn(1), 2);
+        let wrong = read(&mut flash, Ppn(0));
+        assert_eq!(read(&mut flash, Ppn(0)), wrong, "it stays as it is");
+        let other = read(&mut flash, Ppn(1));
+        flash.erase(Nanos::ZERO, Pbn(0)).unwrap();
+        program(&mut flash, Ppn(0), 1);
+        assert_eq!(flash.struck(), 1);
+        [wrong, other, read(&mut flash, Ppn(0))]
+    }
+
+    #[test]
+    fn up_to_three_bits_flip_until_the_block_is_erased() {
+        for dice in 0..200 {
+            let [wrong, other, right] = read_after(Fault::SilentFlips { dice });
+            let bits = wrong.iter().zip(&right).map(|(a, b)| (a ^ b).count_ones());
+            assert!((1..=3).contains(&bits.sum::<u32>()));
+            assert_eq!(other[..32], [2; 32]);
+        }
+    }
+
+    #[test]
+    fn a_page_reads_as_another_until_its_block_is_erased() {
+        let [wrong, other, right] = read_after(Fault::SilentSwap { dice: 1 });
+        assert_eq!(wrong, other);
+        assert_eq!(right[..32], [1; 32]);
     }
 }

@@ -5,7 +5,7 @@
 //! layer above. Power cuts, failing blocks and bit errors come from middleware that implements
 //! [`Flash`] around another device: [`PowerCut`], [`Faulty`]. [`Tracer`] records the operations.
 //!
-//! Fault budget, which every layer above must survive:
+//! Fault budget, which every layer above must survive, silent errors with checksums alone:
 //!
 //! | fault | what it leaves behind |
 //! |---|---|
@@ -17,6 +17,7 @@
 //! | erase failure | the block keeps its contents or reads as uncorrectable; it must not be used again |
 //! | bit errors, correctable | nothing: the controller's ECC returns the right bytes |
 //! | bit errors, beyond ECC | the page reads as uncorrectable, until its block is erased |
+//! | silent errors | the page reads as other bytes, without an error, until its block is erased |
 //!
 //! A page is programmed once and erased with its whole block:
 //!

@@ -151,7 +151,7 @@ impl Bounds {
 
     /// Bytes of memory.
     pub(super) fn memory(&self) -> u64 {
-        (self.blocks.capacity() * size_of::<Pbn>()) as u64
+        (self.blocks.len() * size_of::<Pbn>()) as u64
     }
 }
 

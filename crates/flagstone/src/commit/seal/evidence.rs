@@ -238,9 +238,9 @@ impl Evidence {
 
     /// Bytes of memory.
     pub(super) fn memory(&self) -> u64 {
-        let blocks = self.open.values().map(|open| open.blocks.capacity());
+        let blocks = self.open.values().map(|open| open.blocks.len());
         let blocks = blocks.sum::<usize>() * size_of::<Pbn>();
-        let lists = self.by_block.values().map(|all| all.capacity());
+        let lists = self.by_block.values().map(Vec::len);
         let lists = lists.sum::<usize>() * size_of::<TxId>();
         table_bytes::<TxId, Undecided>(self.open.len())
             + table_bytes::<Pbn, Vec<TxId>>(self.by_block.len())

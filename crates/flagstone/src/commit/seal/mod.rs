@@ -13,8 +13,8 @@
 //!   summary   | record of each page | verdict 4 of each page |                see ftl::closing
 //!   root      | xid 6, cv 6 | ... |                                           see super::listed
 //!
-//!             cv, the place of a commit, is the write sequence of the transaction's last page. The
-//!             verdict of a page is cv - seq + 1, or 0 while nothing is known.
+//!             cv, the place of a commit, is the write sequence of its last page. The verdict of a
+//!             page is cv - seq + 1, or 0 while nothing is known.
 //!
 //! States      Live ──commit──> published ──durable──> committed ──all blocks say so──> forgotten
 //!               └──abort, cut: nothing is kept of it
@@ -340,8 +340,8 @@ impl Protocol for Seal {
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         let of = |active: &Active| {
-            let own = active.own.capacity() * size_of::<(Lpn, Ppn)>();
-            let blocks = active.blocks.capacity() * size_of::<Pbn>();
+            let own = active.own.len() * size_of::<(Lpn, Ppn)>();
+            let blocks = active.blocks.len() * size_of::<Pbn>();
             active.writes.memory() + (own + blocks) as u64 + active.held.memory()
         };
         vec![

@@ -152,8 +152,8 @@ fn d13_cfc_ex_remembers_flags_in_flight_of_what_it_forgets() {
     });
 }
 
-/// A committed transaction has a TRUE flag in a dead page and a FALSE one in a live page. That page
-/// has a record that was rolled back, too. A collection merges the live page with the version
+/// A committed transaction has a TRUE flag in a dead page and a FALSE one in a live page, which
+/// also has a record that was rolled back. A collection merges the live page with the version
 /// before it into one without entries. The transaction was forgotten then, and another collection
 /// erased the dead page while the merged page was still in flight. It also did so where the
 /// transaction was remembered, because of a FALSE flag in a third page, which is dead.

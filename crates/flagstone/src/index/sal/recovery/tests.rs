@@ -24,6 +24,7 @@ fn store(flash: &Shared<PowerCut>) -> Result<Box<dyn Store>, IndexError> {
         static_wear_gap: None,
         copies_stay: false,
         summary_pages: true,
+        checksums: false,
     };
     let flash = Box::new(flash.clone());
     let device = Device::open(flash, Kind::Plain, config, &Options::default(), Nanos::ZERO);

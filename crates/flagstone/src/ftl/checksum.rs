@@ -1,0 +1,162 @@
+//! Checksums of pages ([`Config::checksums`]), for errors that the flash does not notice. Every
+//! read and every program of the FTL passes through here.
+//!
+//! ```text
+//!   spare   | header | tail, flag bytes at its end | checksum |
+//! ```
+//!
+//! There are two sums, because a restart reads spare areas alone. The first is of the data. The
+//! second is of the spare record without its flag bytes, of the first sum, and of the place of the
+//! page. A page whose sums are wrong reads as [`FlashError::Uncorrectable`]. A blank page has no
+//! sums; it reads as uncorrectable where a live page should be.
+//!
+//! | what the flash does without an error | noticed |
+//! |---|---|
+//! | bits flip in data or spare record | yes, but not in flag bytes, of which the majority counts |
+//! | a read gives, or a program hits, another page | yes, by the place |
+//! | an erase does nothing | when a page of the block is programmed and read: it holds both |
+//! | a program does nothing | when the page is read while it is live; a scan takes it for blank |
+//! | a read gives older contents of the same place | no: their sums are right |
+//!
+//! The bit [`CHECKED`] of the kind says that a page has sums. The layers above see the bit only on
+//! a page that is not as this device writes it, and a mount refuses such a page.
+
+#[cfg(doc)]
+use super::Config;
+use super::spare::CHECKED;
+use super::{Format, Ftl, Header, TAIL_BYTES_MAX, header};
+use crate::layout;
+use crate::layout::{get, put};
+use crate::nand::{FlashError, Read};
+use crate::units::{Nanos, Ppn};
+
+layout! {
+    /// What follows the tail in the spare area of every page, if the device has checksums.
+    pub sums: 8 => {
+        DATA:  4, "CRC-32 of the data";
+        SPARE: 4, "CRC-32 of header and tail without the flag bytes, of DATA, and of the number of the physical page (4 bytes)";
+    }
+}
+
+const WHOLE_BYTES_MAX: usize = header::SIZE + TAIL_BYTES_MAX + sums::SIZE;
+
+impl Ftl {
+    /// Reads a page and the first bytes of its spare area.
+    #[inline]
+    pub(super) fn read_page(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        match self.config.checksums {
+            false => self.flash.read(now, at, data, spare),
+            true => self.read_checked(now, at, data, spare),
+        }
+    }
+
+    #[cold]
+    fn read_checked(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        let mut whole = [0xff; WHOLE_BYTES_MAX];
+        let whole = &mut whole[..self.record_bytes() + sums::SIZE];
+        let read = self.flash.read(now, at, data, whole)?;
+        let filled = (!data.is_empty()).then(|| &data[..read.data_bytes]);
+        if !self.is_right(at, filled, whole) {
+            self.stats.checksum_errors += 1;
+            let done = read.done;
+            return Err(FlashError::Uncorrectable { at, done });
+        }
+        hide_mark(whole);
+        spare.copy_from_slice(&whole[..spare.len()]);
+        Ok(read)
+    }
+
+    /// A page as [`Ftl::read_page`] gives it, without a read and unchecked.
+    pub(super) fn peek_page(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
+        let bytes = self.flash.peek(at, data, spare)?;
+        if self.config.checksums {
+            hide_mark(spare);
+        }
+        Some(bytes)
+    }
+
+    /// Whether a page can be what was programmed there. `data` is absent where only the spare area
+    /// was read.
+    fn is_right(&self, at: Ppn, data: Option<&[u8]>, whole: &[u8]) -> bool {
+        let (record, after) = whole.split_at(self.record_bytes());
+        let has_none = after.iter().all(|&byte| byte == 0xff);
+        if has_none && record.iter().all(|&byte| byte == 0xff) {
+            return data.is_none_or(<[u8]>::is_empty) && !self.is_live(at);
+        }
+        if has_none && Header::parse(record).is_some() {
+            // Written without checksums: for the mount to refuse.
+            return true;
+        }
+        let (of_data, of_spare) = (get(after, sums::DATA), get(after, sums::SPARE));
+        data.is_none_or(|data| of_data == u64::from(crc32fast::hash(data)))
+            && record[header::KIND.start] & CHECKED != 0
+            && of_spare == u64::from(sum_of_spare(&self.format, record, of_data as u32, at))
+    }
+
+    /// Programs a page. The rest of the record behind `spare` stays blank.
+    #[inline(always)]
+    pub(super) fn program_checked(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        match self.config.checksums {
+            false => self.flash.program(now, at, data, spare),
+            true => self.program_with_sums(now, at, data, spare),
+        }
+    }
+
+    #[cold]
+    fn program_with_sums(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let mut whole = [0xff; WHOLE_BYTES_MAX];
+        whole[..spare.len()].copy_from_slice(spare);
+        whole[header::KIND.start] |= CHECKED;
+        let whole = &mut whole[..self.record_bytes() + sums::SIZE];
+        let (record, after) = whole.split_at_mut(self.record_bytes());
+        let of_data = crc32fast::hash(data);
+        let of_spare = sum_of_spare(&self.format, record, of_data, at);
+        put(after, sums::DATA, of_data.into());
+        put(after, sums::SPARE, of_spare.into());
+        self.flash.program(now, at, data, whole)
+    }
+}
+
+/// Takes the mark off that every page has which is not blank.
+fn hide_mark(spare: &mut [u8]) {
+    if let Some(kind) = spare.get_mut(header::KIND.start)
+        && *kind != 0xff
+    {
+        *kind ^= CHECKED;
+    }
+}
+
+fn sum_of_spare(format: &Format, record: &[u8], of_data: u32, at: Ppn) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&record[..record.len() - format.flag_bytes]);
+    sum.update(&of_data.to_le_bytes());
+    sum.update(&at.0.to_le_bytes());
+    sum.finalize()
+}
+
+#[cfg(test)]
+mod tests;
