@@ -218,7 +218,6 @@ impl ReplayRecord {
         "group",
         "heads",
         "held_pages",
-        "live_transactions",
         "live_writes",
         "mapping_log",
         "mapping_table",

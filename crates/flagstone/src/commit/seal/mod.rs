@@ -345,7 +345,7 @@ impl Protocol for Seal {
             active.writes.memory() + (own + blocks) as u64 + active.held.memory()
         };
         vec![
-            ("live_transactions", self.live.memory(of)),
+            ("active_tx_table", self.live.memory(of)),
             ("evidence", self.evidence.memory()),
             ("bounds", self.bounds.as_ref().map_or(0, Bounds::memory)),
             (
