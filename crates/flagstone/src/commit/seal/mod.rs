@@ -12,9 +12,8 @@
 //!   spare     | header: kind lpn seq | xid 6 | count 4 |                      see super::tail
 //!   summary   | record of each page | verdict 4 of each page |                see ftl::closing
 //!   root      | xid 6, cv 6 | ... |                                           see super::listed
-//!
-//!             cv, the place of a commit, is the write sequence of its last page. The verdict of a
-//!             page is cv - seq + 1, or 0 while nothing is known.
+//!   cv        the place of a commit: the write sequence of the last page of its transaction
+//!   verdict   cv - seq + 1 of the page, or 0 while nothing is known
 //!
 //! States      Live ──commit──> published ──durable──> committed ──all blocks say so──> forgotten
 //!               └──abort, cut: nothing is kept of it
