@@ -59,7 +59,7 @@ pub(crate) struct Args {
     as_published: bool,
     /// Let the flash lie, or an index on `plain` or CFC_ex make a mistake: a control that must
     /// fail.
-    #[arg(long, value_parser = Sabotage::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
+    #[arg(long, value_parser = Sabotage::all().map(|(_, name)| name).collect::<Vec<_>>(), default_value = "none")]
     sabotage: String,
     /// Print one JSON object a protocol, one a line.
     #[arg(long)]

@@ -142,7 +142,7 @@ impl Campaign {
     /// Whether runs look at other cuts on their way, see [`landings`].
     fn looks_around(&self) -> bool {
         let sampled = matches!(self.cuts, Cuts::Sampled(_));
-        sampled && self.subject.hands_flags_on() && !self.faults.bits_beyond
+        sampled && self.subject.hands_flags_on() && !self.faults.destroys()
     }
 
     /// Whether all cuts that were asked for have been tried. Each landing is one.

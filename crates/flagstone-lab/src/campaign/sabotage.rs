@@ -40,26 +40,15 @@ pub enum Sabotage {
     Seal(Mistake),
 }
 
-/// Sabotages other than rules of SEAL.
-const OTHERS: usize = 24;
-
 impl Sabotage {
     /// All lies, with the name that commands use.
-    pub const ALL: [(Sabotage, &'static str); OTHERS + Mistake::ALL.len()] = {
-        let mut all = [(Sabotage::None, ""); OTHERS + Mistake::ALL.len()];
-        all.split_at_mut(OTHERS)
-            .0
-            .copy_from_slice(&Sabotage::OTHERS);
-        let mut at = 0;
-        while at < Mistake::ALL.len() {
-            let (mistake, name) = Mistake::ALL[at];
-            all[OTHERS + at] = (Sabotage::Seal(mistake), name);
-            at += 1;
-        }
-        all
-    };
+    pub fn all() -> impl Iterator<Item = (Sabotage, &'static str)> + Clone {
+        let rules = Mistake::ALL.map(|(mistake, name)| (Sabotage::Seal(mistake), name));
+        Sabotage::OTHERS.into_iter().chain(rules)
+    }
 
-    const OTHERS: [(Sabotage, &'static str); OTHERS] = [
+    /// Those that leave out no rule of SEAL.
+    const OTHERS: [(Sabotage, &'static str); 24] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
         (Sabotage::EccIgnored, "ecc-ignored"),
@@ -100,15 +89,15 @@ impl Sabotage {
 
     /// By the name that commands use.
     pub fn by_name(name: &str) -> Option<Sabotage> {
-        let mut all = Sabotage::ALL.iter();
-        all.find(|(_, other)| *other == name)
-            .map(|(sabotage, _)| *sabotage)
+        let mut all = Sabotage::all();
+        all.find(|&(_, other)| other == name)
+            .map(|(sabotage, _)| sabotage)
     }
 
     /// The name that commands use.
     pub fn name(self) -> &'static str {
-        let mut all = Sabotage::ALL.iter();
-        all.find(|(sabotage, _)| *sabotage == self)
+        let mut all = Sabotage::all();
+        all.find(|&(sabotage, _)| sabotage == self)
             .expect("all are named")
             .1
     }

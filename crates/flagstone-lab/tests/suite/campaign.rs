@@ -207,11 +207,11 @@ fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
     let own = Subject::Index(IndexKind::Sal, Below::Protocol(Kind::Plain));
     let findings = holds(&campaign_on(own));
     assert!(findings.work.cuts_in_recovery > 500);
-    let mistakes = Sabotage::ALL.iter().filter(|(sabotage, _)| {
+    let mistakes = Sabotage::all().filter(|(sabotage, _)| {
         !sabotage.suits(Subject::Protocol(Kind::Plain)) && sabotage.suits(own)
     });
     assert_eq!(mistakes.clone().count(), 11);
-    for &(sabotage, name) in mistakes {
+    for (sabotage, name) in mistakes {
         finds(
             name,
             &Campaign {
@@ -228,11 +228,11 @@ fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
 #[test]
 fn wrong_versions_of_how_cfc_ex_hands_its_flags_on_are_found() {
     let cfc_ex = Subject::Stack(Stack::CfcEx);
-    let mistakes = Sabotage::ALL.iter().filter(|(sabotage, _)| {
+    let mistakes = Sabotage::all().filter(|(sabotage, _)| {
         !sabotage.suits(Subject::Stack(Stack::AfcEx)) && sabotage.suits(cfc_ex)
     });
     assert_eq!(mistakes.clone().count(), 2);
-    for &(sabotage, name) in mistakes {
+    for (sabotage, name) in mistakes {
         finds(
             name,
             &Campaign {

@@ -188,12 +188,13 @@ impl HeldBack {
         self.page.is_some()
     }
 
-    /// The contents of a logical page, if it is this one.
-    pub(super) fn find(&self, at: Lpn) -> Option<Found<'_>> {
-        match self.page? {
-            (held, PageKind::Trim, _) if held == at => Some(Found::Nothing),
-            (held, ..) if held == at => Some(Found::Held(&self.bytes)),
-            _ => None,
+    /// Where a transaction that holds this page back, and has written others, finds its own version
+    /// of a logical page, if it has one.
+    pub(super) fn find(&self, writes: &Writes, at: Lpn) -> Option<Found<'_>> {
+        match self.page {
+            Some((held, PageKind::Trim, _)) if held == at => Some(Found::Nothing),
+            Some((held, ..)) if held == at => Some(Found::Held(&self.bytes)),
+            _ => writes.get(at).map(Found::from),
         }
     }
 

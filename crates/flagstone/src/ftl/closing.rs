@@ -104,12 +104,4 @@ impl Ftl {
             records,
         });
     }
-
-    /// Bytes that a summary says of each page beyond its record.
-    pub(super) fn verdict_bytes(&self) -> usize {
-        match self.format.late_summaries {
-            true => VERDICT_BYTES,
-            false => 0,
-        }
-    }
 }

@@ -104,12 +104,15 @@ impl Format {
 
     /// Bytes that a summary page has for each page of its block.
     pub(super) fn summary_record_bytes(&self) -> usize {
-        let verdict = if self.late_summaries {
-            VERDICT_BYTES
-        } else {
-            0
-        };
-        header::SIZE + self.tail_bytes - self.flag_bytes + verdict
+        header::SIZE + self.tail_bytes - self.flag_bytes + self.verdict_bytes()
+    }
+
+    /// Bytes that a summary says of each page beyond its record.
+    pub(super) fn verdict_bytes(&self) -> usize {
+        match self.late_summaries {
+            true => VERDICT_BYTES,
+            false => 0,
+        }
     }
 }
 

@@ -399,7 +399,7 @@ impl Ftl {
     ) -> Result<BlockRead, FtlError> {
         let record = self.record_bytes();
         let stride = self.summary_stride();
-        let (verdict, pages) = (self.verdict_bytes(), self.data_pages as usize);
+        let (verdict, pages) = (self.format.verdict_bytes(), self.data_pages as usize);
         let seen = record + verdict;
         let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX + VERDICT_BYTES];
         let mut outcome = BlockRead {

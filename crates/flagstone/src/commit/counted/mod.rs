@@ -236,15 +236,9 @@ impl<R: Rule> Protocol for Counted<R> {
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
-        if let Some(active) = tx.and_then(|tx| self.active.get(tx)) {
-            if let Some(held) = active.held.find(at) {
-                return held;
-            }
-            if let Some(slot) = active.writes.get(at) {
-                return slot.into();
-            }
-        }
-        ftl.slot(at).into()
+        let active = tx.and_then(|tx| self.active.get(tx));
+        let own = active.and_then(|active| active.held.find(&active.writes, at));
+        own.unwrap_or_else(|| ftl.slot(at).into())
     }
 
     /// Programs the page held back as the last one, waits for all of them, and points the mapping

@@ -285,15 +285,9 @@ impl Protocol for Seal {
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
-        if let Some(active) = tx.and_then(|tx| self.live.get(tx)) {
-            if let Some(held) = active.held.find(at) {
-                return held;
-            }
-            if let Some(slot) = active.writes.get(at) {
-                return slot.into();
-            }
-        }
-        ftl.slot(at).into()
+        let active = tx.and_then(|tx| self.live.get(tx));
+        let own = active.and_then(|active| active.held.find(&active.writes, at));
+        own.unwrap_or_else(|| ftl.slot(at).into())
     }
 
     /// Programs the page held back as the last one, publishes the versions in the same step, and
@@ -468,11 +462,11 @@ impl Owner for Seal {
     /// belongs to no transaction, and counts by itself.
     fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Fate {
         let tx = TxId(get(tail, tail::XID));
-        let is_live = self.live.get(tx).is_some() && self.mistake != Some(Mistake::LiveResolved);
         let is_awaited = self.evidence.is_awaited(tx, self.now)
             && self.mistake != Some(Mistake::AwaitedResolved);
-        self.copied = (is_live || is_awaited).then_some(tx);
-        if self.copied.is_some() {
+        self.copied = (self.live.get(tx).is_some() || is_awaited).then_some(tx);
+        let is_resolved = self.mistake == Some(Mistake::LiveResolved) && !is_awaited;
+        if self.copied.is_some() && !is_resolved {
             return Fate::Copy;
         }
         put(tail, tail::XID, 0);
@@ -497,10 +491,7 @@ impl Owner for Seal {
             }
             return;
         }
-        // The collector does not say which live transaction a page belongs to that is copied by
-        // mistake as a page of none.
-        let tx = self.copied.or_else(|| self.owner(header.lpn, from));
-        let active = tx.and_then(|tx| self.live.get_mut(tx));
+        let active = self.copied.and_then(|tx| self.live.get_mut(tx));
         let active = active.expect("a live page is mapped, or that of a live transaction");
         let follows = active.writes.follow(header.lpn, was, is, Nanos::ZERO);
         if !follows {
@@ -574,18 +565,5 @@ impl Seal {
             0 => Err(format!("nothing says that page {at} of {tx} counts")),
             _ => Ok(()),
         }
-    }
-
-    /// The live transaction that a version of a page is of.
-    #[cold]
-    fn owner(&self, at: Lpn, page: Ppn) -> Option<TxId> {
-        let is_own = |active: &Active| {
-            let version = active.writes.get(at).and_then(Slot::ppn);
-            version == Some(page) || active.own.contains(&(at, page))
-        };
-        self.live
-            .iter()
-            .find(|(_, active)| is_own(active))
-            .map(|(tx, _)| tx)
     }
 }

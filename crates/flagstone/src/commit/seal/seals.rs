@@ -40,14 +40,14 @@ impl Seal {
             let waiting = self.waiting.get(&block).copied().unwrap_or_default();
             // Until its last page is done the plane has no time for the summary anyway.
             match waiting.live {
-                0 if waiting.ready_at <= now.max(done) => ready.push(block),
+                0 if waiting.ready_at <= now.max(done) => ready.push((block, done)),
                 0 => self.look_at = self.look_at.min(waiting.ready_at),
                 _ => {}
             }
         }
         ready
             .into_iter()
-            .try_for_each(|block| self.seal(ftl, now, block))
+            .try_for_each(|closing| self.seal(ftl, now, closing))
     }
 
     /// Seals the blocks that have waited longest until no more than so many wait.
@@ -58,21 +58,20 @@ impl Seal {
         count: usize,
     ) -> Result<(), FtlError> {
         let too_many = ftl.closing().len().saturating_sub(count);
-        let oldest: Vec<Pbn> = ftl
-            .closing()
-            .take(too_many)
-            .map(|(block, _)| block)
-            .collect();
+        let oldest: Vec<_> = ftl.closing().take(too_many).collect();
         oldest
             .into_iter()
-            .try_for_each(|block| self.seal(ftl, now, block))
+            .try_for_each(|closing| self.seal(ftl, now, closing))
     }
 
-    /// Programs the summary of a block: it says of the pages of committed transactions that they
-    /// are, and nothing of the others.
-    fn seal(&mut self, ftl: &mut Ftl, now: Nanos, block: Pbn) -> Result<(), FtlError> {
-        let place = ftl.closing().find(|&(closing, _)| closing == block);
-        let (_, done) = place.expect("the block waits for its summary");
+    /// Programs the summary of a block whose pages are done at `done`. It says of the pages of
+    /// committed transactions that they are, and nothing of the others.
+    fn seal(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        (block, done): (Pbn, Nanos),
+    ) -> Result<(), FtlError> {
         let now = match self.mistake {
             Some(Mistake::SummaryFirst) => now,
             _ => ftl.sync(now, done)?,
