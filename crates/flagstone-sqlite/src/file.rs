@@ -19,6 +19,7 @@
 //! missing; the rest reads as zeros.
 
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
+use crate::ffi::Movable;
 use flagstone::units::{Lpn, TxId};
 use flagstone_store::Store;
 use std::collections::{BTreeMap, HashMap};
@@ -52,7 +53,7 @@ struct Tails {
 
 /// A database file in a store.
 pub struct StoreFile {
-    store: Store,
+    store: Movable,
     tx: Option<TxId>,
     size: u64,
     /// The size in the live transaction.
@@ -102,7 +103,7 @@ impl StoreFile {
     /// The store cannot be read, or holds something else.
     pub fn new(store: Store) -> Result<StoreFile, Trouble> {
         let mut file = StoreFile {
-            store,
+            store: Movable(store),
             tx: None,
             size: 0,
             own_size: 0,
@@ -137,7 +138,7 @@ impl StoreFile {
     /// The store below, by itself.
     pub fn into_store(mut self) -> Store {
         self.abort();
-        self.store
+        self.store.0
     }
 
     fn view_tx(&self, view: View) -> Option<TxId> {

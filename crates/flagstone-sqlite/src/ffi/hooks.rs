@@ -3,7 +3,7 @@
 //! SQLite tells each file where it keeps that connection (SQLITE_FCNTL_PDB). The calls here happen
 //! inside calls of SQLite on it, under its mutex, which its thread may take again.
 
-use super::io::{Database, database};
+use super::io::Database;
 use super::types::*;
 use crate::bytes::{Trouble, TroubleKind};
 use std::ffi::{CStr, c_int, c_void};
@@ -17,21 +17,20 @@ const PAGE_BYTES: u16 = 4096;
 /// The connection that uses a database, and the name of the database there.
 ///
 /// # Safety
-/// SQLite has called on a file that is open, in a call on its connection.
-unsafe fn schema(file: *mut File) -> Option<(*mut Sqlite3, &'static CStr)> {
+/// SQLite has called on `file`, which is open and `database`, in a call on its connection.
+unsafe fn schema(
+    file: *mut File,
+    database: &Database,
+) -> Option<(*mut Sqlite3, &'static CStr)> {
     // SAFETY: as for this function. Where SQLite keeps the connection it does so while the file is
     // open. The name is used before SQLite goes on.
     unsafe {
-        let Database {
-            connection,
-            registered,
-            ..
-        } = database(file);
-        let functions = registered.functions;
-        if connection.is_null() || (**connection).is_null() {
+        let functions = database.registered.functions;
+        let connection = database.connection;
+        if connection.is_null() || (*connection).is_null() {
             return None;
         }
-        let connection = **connection;
+        let connection = *connection;
         let is_it = |name: &CStr| {
             let mut found: *mut File = std::ptr::null_mut();
             let at: *mut c_void = (&raw mut found).cast();
@@ -61,10 +60,9 @@ unsafe fn schema(file: *mut File) -> Option<(*mut Sqlite3, &'static CStr)> {
 ///
 /// # Safety
 /// As for [`schema`].
-pub(super) unsafe fn reserve(file: *mut File) {
+pub(super) unsafe fn reserve(file: *mut File, database: &mut Database) {
     // SAFETY: as for this function; SQLite reads an integer, and writes the one before.
     unsafe {
-        let database = database(file);
         if !database.reserves {
             return;
         }
@@ -80,7 +78,7 @@ pub(super) unsafe fn reserve(file: *mut File) {
         let file_control = database.registered.functions.file_control;
         // Once is enough: SQLite keeps the number with the connection.
         database.reserves = false;
-        if let Some((connection, name)) = schema(file) {
+        if let Some((connection, name)) = schema(file, database) {
             let mut bytes = RESERVED_BYTES;
             let bytes: *mut c_void = (&raw mut bytes).cast();
             file_control(connection, name.as_ptr(), FCNTL_RESERVE_BYTES, bytes);
@@ -94,16 +92,18 @@ pub(super) unsafe fn reserve(file: *mut File) {
 ///
 /// # Safety
 /// As for [`schema`].
-pub(super) unsafe fn look_at_journal(file: *mut File) -> Result<(), Trouble> {
+pub(super) unsafe fn look_at_journal(
+    file: *mut File,
+    database: &Database,
+) -> Result<(), Trouble> {
     // SAFETY: as for this function; SQLite writes a pointer to a file, which is open if it has
     // methods.
     unsafe {
-        let database = database(file);
         if database.handle.has_journal() {
             return Ok(());
         }
         let file_control = database.registered.functions.file_control;
-        if let Some((connection, name)) = schema(file) {
+        if let Some((connection, name)) = schema(file, database) {
             let mut journal: *mut File = std::ptr::null_mut();
             let at: *mut c_void = (&raw mut journal).cast();
             let code = file_control(connection, name.as_ptr(), FCNTL_JOURNAL_POINTER, at);

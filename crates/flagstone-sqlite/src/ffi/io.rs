@@ -111,7 +111,7 @@ pub(super) unsafe fn put_journal(file: *mut File, of: Option<JournalOf>) {
 ///
 /// # Safety
 /// [`put_database`] made it, and it is open.
-pub(super) unsafe fn database<'a>(file: *mut File) -> &'a mut Database {
+unsafe fn database<'a>(file: *mut File) -> &'a mut Database {
     // SAFETY: as for this function.
     unsafe { &mut *(*file).object.cast::<Database>() }
 }
@@ -217,7 +217,7 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, a
     rim(IOERR_WRITE, || {
         if !database.is_looked_at {
             // SAFETY: SQLite writes in a transaction of the connection that it has named.
-            if let Err(trouble) = unsafe { hooks::look_at_journal(file) } {
+            if let Err(trouble) = unsafe { hooks::look_at_journal(file, database) } {
                 return database.change_failed(&trouble, IOERR_WRITE);
             }
             database.is_looked_at = true;
@@ -278,7 +278,7 @@ unsafe extern "C" fn lock(file: *mut File, level: c_int) -> c_int {
             Ok(true) => {
                 if level == Level::Shared {
                     // SAFETY: SQLite locks in a call on the connection that it has named.
-                    unsafe { hooks::reserve(file) };
+                    unsafe { hooks::reserve(file, database) };
                 }
                 OK
             }

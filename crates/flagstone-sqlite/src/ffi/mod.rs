@@ -9,11 +9,13 @@ mod functions;
 mod hooks;
 mod io;
 mod register;
+mod threads;
 mod types;
 
 pub use extension::flagstone_sqlite_auto_extension;
 pub use functions::Functions;
 pub use register::{register, register_as};
+pub(crate) use threads::Movable;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

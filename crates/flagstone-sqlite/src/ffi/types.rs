@@ -12,7 +12,6 @@ pub(super) const NOTFOUND: c_int = 12;
 pub(super) const FULL: c_int = 13;
 pub(super) const CANTOPEN: c_int = 14;
 pub(super) const NOTADB: c_int = 26;
-pub(super) const WARNING: c_int = 28;
 pub(super) const OK_LOAD_PERMANENTLY: c_int = 256;
 
 pub(super) const IOERR_READ: c_int = IOERR | 1 << 8;
@@ -63,7 +62,7 @@ pub struct Sqlite3 {
 /// `sqlite3_file`, with what the methods of this VFS keep behind it.
 #[repr(C)]
 #[derive(Debug)]
-pub struct File {
+pub(super) struct File {
     pub(super) methods: *const IoMethods,
     /// An object of the kind that `methods` is for.
     pub(super) object: *mut c_void,
