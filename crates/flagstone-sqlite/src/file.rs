@@ -207,7 +207,9 @@ impl StoreFile {
 
     /// Reads a whole chunk as the live transaction has it. Returns how many bytes its main page has.
     fn load(&mut self, chunk: u64, into: &mut [u8; CHUNK]) -> Result<usize, Trouble> {
-        let bytes = self.store.read(self.tx, main_page(chunk), &mut into[..MAIN])?;
+        let bytes = self
+            .store
+            .read(self.tx, main_page(chunk), &mut into[..MAIN])?;
         let bytes = bytes.unwrap_or(0);
         into[bytes..].fill(0);
         let tail = self.read_tail(View::Own, chunk)?;
@@ -288,7 +290,9 @@ impl StoreFile {
             if chunk / SHARING < kept_groups {
                 self.write_tail(chunk, &[0; TAIL])?;
             }
-            let has = self.store.read(self.tx, main_page(chunk), &mut self.page[..])?;
+            let has = self
+                .store
+                .read(self.tx, main_page(chunk), &mut self.page[..])?;
             if has.is_some() {
                 self.store.trim(tx, main_page(chunk))?;
             }
@@ -297,7 +301,11 @@ impl StoreFile {
         for group in kept_groups..end.div_ceil(SHARING) {
             let gone = self.tails.remove(&group);
             self.dirty_tails -= usize::from(gone.is_some_and(|tails| tails.is_dirty));
-            if self.store.read(self.tx, tails_page(group), &mut self.page[..])?.is_some() {
+            if self
+                .store
+                .read(self.tx, tails_page(group), &mut self.page[..])?
+                .is_some()
+            {
                 self.store.trim(tx, tails_page(group))?;
             }
         }

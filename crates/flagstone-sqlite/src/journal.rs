@@ -19,7 +19,10 @@ fn pieces(at: u64, len: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {
         let place = at + done as u64;
-        let (piece, offset) = ((place / PIECE as u64) as usize, (place % PIECE as u64) as usize);
+        let (piece, offset) = (
+            (place / PIECE as u64) as usize,
+            (place % PIECE as u64) as usize,
+        );
         let bytes = (PIECE - offset).min(len - done);
         done += bytes;
         (bytes > 0).then_some((piece, offset, bytes))

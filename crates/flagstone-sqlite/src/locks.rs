@@ -112,16 +112,31 @@ mod tests {
         let mut locks = Locks::default();
         assert_eq!(locks.raise(1, Level::None, Level::Shared), Level::Shared);
         assert_eq!(locks.raise(2, Level::None, Level::Shared), Level::Shared);
-        assert_eq!(locks.raise(1, Level::Shared, Level::Reserved), Level::Reserved);
-        assert_eq!(locks.raise(2, Level::Shared, Level::Reserved), Level::Shared);
+        assert_eq!(
+            locks.raise(1, Level::Shared, Level::Reserved),
+            Level::Reserved
+        );
+        assert_eq!(
+            locks.raise(2, Level::Shared, Level::Reserved),
+            Level::Shared
+        );
         // A reader comes while another means to write, none while it waits for readers to end.
         assert_eq!(locks.raise(3, Level::None, Level::Shared), Level::Shared);
-        assert_eq!(locks.raise(1, Level::Reserved, Level::Exclusive), Level::Pending);
+        assert_eq!(
+            locks.raise(1, Level::Reserved, Level::Exclusive),
+            Level::Pending
+        );
         assert_eq!(locks.raise(4, Level::None, Level::Shared), Level::None);
         locks.lower(3, Level::Shared, Level::None);
-        assert_eq!(locks.raise(1, Level::Pending, Level::Exclusive), Level::Pending);
+        assert_eq!(
+            locks.raise(1, Level::Pending, Level::Exclusive),
+            Level::Pending
+        );
         locks.lower(2, Level::Shared, Level::None);
-        assert_eq!(locks.raise(1, Level::Pending, Level::Exclusive), Level::Exclusive);
+        assert_eq!(
+            locks.raise(1, Level::Pending, Level::Exclusive),
+            Level::Exclusive
+        );
         assert!(locks.is_reserved() && !locks.is_idle());
         locks.lower(1, Level::Exclusive, Level::Shared);
         assert!(!locks.is_reserved());
@@ -136,7 +151,13 @@ mod tests {
         let mut locks = Locks::default();
         locks.raise(1, Level::None, Level::Shared);
         locks.raise(2, Level::None, Level::Shared);
-        assert_eq!(locks.raise(1, Level::Shared, Level::Exclusive), Level::Pending);
-        assert_eq!(locks.raise(2, Level::Shared, Level::Exclusive), Level::Shared);
+        assert_eq!(
+            locks.raise(1, Level::Shared, Level::Exclusive),
+            Level::Pending
+        );
+        assert_eq!(
+            locks.raise(2, Level::Shared, Level::Exclusive),
+            Level::Shared
+        );
     }
 }

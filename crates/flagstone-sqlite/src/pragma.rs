@@ -46,7 +46,10 @@ mod tests {
         }
         assert_eq!(answer("Journal_Mode", None, ""), memory);
         assert_eq!(answer("journal_mode", Some("MEMORY"), ""), Answer::Pass);
-        assert!(matches!(answer("journal_mode", Some("WAL"), ""), Answer::Refuse(_)));
+        assert!(matches!(
+            answer("journal_mode", Some("WAL"), ""),
+            Answer::Refuse(_)
+        ));
         assert_eq!(answer("cache_size", Some("5"), ""), Answer::Pass);
     }
 }

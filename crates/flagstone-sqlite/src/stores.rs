@@ -95,7 +95,10 @@ impl Shared {
     }
 
     fn is_at(&self, path: &Path) -> bool {
-        let known = *self.identity.lock().unwrap_or_else(|held| held.into_inner());
+        let known = *self
+            .identity
+            .lock()
+            .unwrap_or_else(|held| held.into_inner());
         match (known, identity(path)) {
             (Some(known), Some(found)) => known == found,
             (None, None) => self.path == path,
@@ -242,7 +245,10 @@ impl Handle {
             }
         };
         inner.bytes = Some(opened?);
-        *shared.identity.lock().unwrap_or_else(|held| held.into_inner()) = identity(&shared.path);
+        *shared
+            .identity
+            .lock()
+            .unwrap_or_else(|held| held.into_inner()) = identity(&shared.path);
         Ok(())
     }
 

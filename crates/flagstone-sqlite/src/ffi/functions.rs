@@ -64,10 +64,9 @@ impl Functions {
                 return None;
             }
             Some(Functions {
-                vfs_find: transmute::<
-                    *const c_void,
-                    unsafe extern "C" fn(*const c_char) -> *mut Vfs,
-                >(entry(place::VFS_FIND)),
+                vfs_find: transmute::<*const c_void, unsafe extern "C" fn(*const c_char) -> *mut Vfs>(
+                    entry(place::VFS_FIND),
+                ),
                 vfs_register: transmute::<
                     *const c_void,
                     unsafe extern "C" fn(*mut Vfs, c_int) -> c_int,
@@ -83,10 +82,9 @@ impl Functions {
                     *const c_void,
                     unsafe extern "C" fn(*const c_char, *const c_char) -> *const c_char,
                 >(entry(place::URI_PARAMETER)),
-                log: transmute::<
-                    *const c_void,
-                    unsafe extern "C" fn(c_int, *const c_char, ...),
-                >(entry(place::LOG)),
+                log: transmute::<*const c_void, unsafe extern "C" fn(c_int, *const c_char, ...)>(
+                    entry(place::LOG),
+                ),
                 // The entry exists from that version on, and only then is it read.
                 db_name: (version >= DB_NAME_SINCE).then(|| {
                     transmute::<

@@ -18,10 +18,7 @@ const PAGE_BYTES: u16 = 4096;
 ///
 /// # Safety
 /// SQLite has called on `file`, which is open and `database`, in a call on its connection.
-unsafe fn schema(
-    file: *mut File,
-    database: &Database,
-) -> Option<(*mut Sqlite3, &'static CStr)> {
+unsafe fn schema(file: *mut File, database: &Database) -> Option<(*mut Sqlite3, &'static CStr)> {
     // SAFETY: as for this function. Where SQLite keeps the connection it does so while the file is
     // open. The name is used before SQLite goes on.
     unsafe {
@@ -34,8 +31,7 @@ unsafe fn schema(
         let is_it = |name: &CStr| {
             let mut found: *mut File = std::ptr::null_mut();
             let at: *mut c_void = (&raw mut found).cast();
-            let code =
-                (functions.file_control)(connection, name.as_ptr(), FCNTL_FILE_POINTER, at);
+            let code = (functions.file_control)(connection, name.as_ptr(), FCNTL_FILE_POINTER, at);
             code == OK && found == file
         };
         let Some(db_name) = functions.db_name else {
@@ -92,10 +88,7 @@ pub(super) unsafe fn reserve(file: *mut File, database: &mut Database) {
 ///
 /// # Safety
 /// As for [`schema`].
-pub(super) unsafe fn look_at_journal(
-    file: *mut File,
-    database: &Database,
-) -> Result<(), Trouble> {
+pub(super) unsafe fn look_at_journal(file: *mut File, database: &Database) -> Result<(), Trouble> {
     // SAFETY: as for this function; SQLite writes a pointer to a file, which is open if it has
     // methods.
     unsafe {

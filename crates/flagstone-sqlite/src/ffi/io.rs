@@ -16,10 +16,8 @@ const SECTOR_BYTES: c_int = 4096;
 /// A whole write is in the store or not, and its neighbours stay as they are (POWERSAFE_OVERWRITE).
 /// The others spare SQLite work on the journal, which is in memory. BATCH_ATOMIC is not claimed:
 /// SQLite would overwrite the database without a synced journal whenever such a batch failed.
-const CHARACTERISTICS: c_int = IOCAP_POWERSAFE_OVERWRITE
-    | IOCAP_UNDELETABLE_WHEN_OPEN
-    | IOCAP_SAFE_APPEND
-    | IOCAP_SEQUENTIAL;
+const CHARACTERISTICS: c_int =
+    IOCAP_POWERSAFE_OVERWRITE | IOCAP_UNDELETABLE_WHEN_OPEN | IOCAP_SAFE_APPEND | IOCAP_SEQUENTIAL;
 
 /// A database that a connection has open.
 pub(super) struct Database {
@@ -31,7 +29,14 @@ pub(super) struct Database {
     pub(super) reserves: bool,
     /// Whether the live transaction has passed the look at the journal.
     is_looked_at: bool,
+    /// SQLite has another header in its cache than the file has.
+    is_header_other: bool,
 }
+
+/// Where in the header of a database the versions are that say whether it is in WAL mode.
+const VERSIONS: std::ops::Range<usize> = 18..20;
+/// Where the bytes are by which SQLite sees whether its cache is still right.
+const CHANGES: std::ops::Range<i64> = 24..40;
 
 /// Whose journal it is, to be noted while it is open, and what it holds.
 struct OpenJournal {
@@ -75,7 +80,11 @@ static JOURNAL: IoMethods = IoMethods {
 ///
 /// # Safety
 /// There is room for a file.
-pub(super) unsafe fn put_database(file: *mut File, registered: &'static Registered, handle: Handle) {
+pub(super) unsafe fn put_database(
+    file: *mut File,
+    registered: &'static Registered,
+    handle: Handle,
+) {
     let reserves = !handle.is_read_only();
     let database = Box::new(Database {
         registered,
@@ -83,6 +92,7 @@ pub(super) unsafe fn put_database(file: *mut File, registered: &'static Register
         connection: std::ptr::null(),
         reserves,
         is_looked_at: false,
+        is_header_other: false,
     });
     // SAFETY: as for this function.
     unsafe {
@@ -205,7 +215,15 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: 
             return IOERR_SHORT_READ;
         }
         match database.handle.read(at as u64, into) {
-            Ok(has) => whole_or_short(has, into.len()),
+            Ok(has) => {
+                let end = at + into.len() as i64;
+                if database.is_header_other && (at..end) == CHANGES {
+                    // Others than SQLite remembers, once: it empties its cache.
+                    database.is_header_other = false;
+                    into[0] ^= 1;
+                }
+                whole_or_short(has, into.len())
+            }
             Err(trouble) => database.failed(&trouble, IOERR_READ),
         }
     })
@@ -222,11 +240,21 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, a
             }
             database.is_looked_at = true;
         }
-        if at == 0 && data.len() > 19 && (data[18] > 1 || data[19] > 1) {
-            let why = "a store has no write-ahead log: its databases are not in WAL mode";
-            let trouble = Trouble::new(TroubleKind::Io, why);
-            return database.change_failed(&trouble, IOERR_WRITE);
-        }
+        // A copy of a database in WAL mode, page by page, which could not be opened as it is.
+        let mut copy = Vec::new();
+        let data = match at == 0
+            && data
+                .get(VERSIONS)
+                .is_some_and(|versions| versions != [1, 1])
+        {
+            true => {
+                copy.extend_from_slice(data);
+                copy[VERSIONS].fill(1);
+                database.is_header_other = true;
+                &copy[..]
+            }
+            false => data,
+        };
         match database.handle.write(at as u64, data) {
             Ok(()) => OK,
             Err(trouble) => database.change_failed(&trouble, IOERR_WRITE),
@@ -237,9 +265,11 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, a
 unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
     // SAFETY: SQLite calls with an open database.
     let database = unsafe { database(file) };
-    rim(IOERR_TRUNCATE, || match database.handle.truncate(size as u64) {
-        Ok(()) => OK,
-        Err(trouble) => database.change_failed(&trouble, IOERR_TRUNCATE),
+    rim(IOERR_TRUNCATE, || {
+        match database.handle.truncate(size as u64) {
+            Ok(()) => OK,
+            Err(trouble) => database.change_failed(&trouble, IOERR_TRUNCATE),
+        }
     })
 }
 
@@ -413,7 +443,9 @@ unsafe extern "C" fn journal_read(
 ) -> c_int {
     // SAFETY: SQLite calls with an open journal and room for so many bytes.
     let (journal, into) = unsafe { (journal(file), room(into, bytes)) };
-    rim(IOERR_READ, || whole_or_short(journal.read(at as u64, into), into.len()))
+    rim(IOERR_READ, || {
+        whole_or_short(journal.read(at as u64, into), into.len())
+    })
 }
 
 unsafe extern "C" fn journal_write(

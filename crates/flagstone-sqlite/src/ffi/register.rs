@@ -37,7 +37,10 @@ impl Registered {
             // SAFETY: the format takes one string, and there is one.
             unsafe { (self.functions.log)(code, c"%s".as_ptr(), message.as_ptr()) };
         }
-        *self.last_error.lock().unwrap_or_else(|held| held.into_inner()) = text;
+        *self
+            .last_error
+            .lock()
+            .unwrap_or_else(|held| held.into_inner()) = text;
         code
     }
 
@@ -91,7 +94,9 @@ pub unsafe fn register_as(
     // SAFETY: `vfs` is a VFS, of this module or known to SQLite, that is never freed.
     match unsafe { (functions.vfs_register)(vfs, c_int::from(is_default)) } {
         OK => Ok(()),
-        code => Err(trouble(&format!("SQLite does not take the VFS: code {code}"))),
+        code => Err(trouble(&format!(
+            "SQLite does not take the VFS: code {code}"
+        ))),
     }
 }
 
@@ -162,13 +167,17 @@ unsafe fn registered(vfs: *mut Vfs) -> &'static Registered {
 /// `name` is a string that ends with a zero and lives while the path is used.
 unsafe fn path<'a>(name: *const c_char) -> &'a Path {
     // SAFETY: as for this function.
-    Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()))
+    Path::new(OsStr::from_bytes(
+        unsafe { CStr::from_ptr(name) }.to_bytes(),
+    ))
 }
 
 /// The database that a journal of this name would belong to.
 fn database_of(name: &Path) -> Option<&Path> {
     let name = name.as_os_str().as_bytes();
-    let stem = name.strip_suffix(b"-journal").or(name.strip_suffix(b"-wal"))?;
+    let stem = name
+        .strip_suffix(b"-journal")
+        .or(name.strip_suffix(b"-wal"))?;
     Some(Path::new(OsStr::from_bytes(stem)))
 }
 
@@ -283,7 +292,9 @@ unsafe extern "C" fn dl_open(vfs: *mut Vfs, name: *const c_char) -> *mut c_void 
     // SAFETY: the arguments are those of SQLite, handed on.
     unsafe {
         let below = registered(vfs).below;
-        (*below).dl_open.map_or(std::ptr::null_mut(), |open| open(below, name))
+        (*below)
+            .dl_open
+            .map_or(std::ptr::null_mut(), |open| open(below, name))
     }
 }
 
@@ -348,7 +359,9 @@ unsafe extern "C" fn current_time_64(vfs: *mut Vfs, out: *mut i64) -> c_int {
     // one would not be registered.
     unsafe {
         let below = registered(vfs).below;
-        (*below).current_time_64.map_or(ERROR, |time| time(below, out))
+        (*below)
+            .current_time_64
+            .map_or(ERROR, |time| time(below, out))
     }
 }
 

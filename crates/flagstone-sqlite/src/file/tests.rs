@@ -7,7 +7,10 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (self.0 >> 33) % end
     }
 }
@@ -22,7 +25,10 @@ fn open(medium: &Recorded) -> StoreFile {
 fn contents(file: &mut StoreFile, view: View) -> Vec<u8> {
     let size = file.size(view) as usize;
     let mut bytes = vec![7; size + 9];
-    assert_eq!(file.read(view, 0, &mut bytes).expect("it can be read"), size);
+    assert_eq!(
+        file.read(view, 0, &mut bytes).expect("it can be read"),
+        size
+    );
     assert_eq!(bytes[size..], [0; 9]);
     bytes.truncate(size);
     bytes
@@ -72,7 +78,10 @@ fn model(page: u64, reserved: usize, seed: u64) {
             }
         }
         if step % 8 == 0 {
-            assert!(contents(&mut file, View::Committed) == committed, "step {step}");
+            assert!(
+                contents(&mut file, View::Committed) == committed,
+                "step {step}"
+            );
             assert!(contents(&mut file, View::Own) == own, "step {step}");
         }
         let at = dice.below((pages + 9) * page);
@@ -118,7 +127,11 @@ fn a_page_with_reserved_bytes_is_one_page_of_the_store() {
     let mut page = vec![5; 4096];
     file.write(0, &page).expect("room");
     file.commit().expect("room");
-    assert_eq!(file.store().info().pages, 2, "apart: a page, and one of tails");
+    assert_eq!(
+        file.store().info().pages,
+        2,
+        "apart: a page, and one of tails"
+    );
     page[4032..].fill(0);
     for at in 1..20 {
         file.write(at * 4096, &page).expect("room");

@@ -5,36 +5,43 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// A folder of stores, with the VFS registered.
-pub struct Stores {
+pub(crate) struct Stores {
     folder: TempDir,
 }
 
 impl Stores {
-    pub fn new() -> Stores {
+    pub(crate) fn new() -> Stores {
         flagstone_sqlite::register!(rusqlite::ffi).expect("SQLite takes the VFS");
         Stores {
             folder: tempfile::tempdir().expect("a folder"),
         }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// The URI of a store, with parameters as `&protocol=scc`.
-    pub fn uri(&self, name: &str, parameters: &str) -> String {
-        format!("file:{}?vfs=flagstone{parameters}", self.path(name).display())
+    pub(crate) fn uri(&self, name: &str, parameters: &str) -> String {
+        format!(
+            "file:{}?vfs=flagstone{parameters}",
+            self.path(name).display()
+        )
     }
 
-    pub fn open(&self, name: &str) -> Connection {
+    pub(crate) fn open(&self, name: &str) -> Connection {
         Connection::open(self.uri(name, "")).expect("a database")
     }
 
     /// Names in the folder, in order.
-    pub fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.folder.path()).expect("a folder");
         let name = |entry: std::io::Result<std::fs::DirEntry>| {
-            entry.expect("an entry").file_name().to_string_lossy().into_owned()
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
         };
         let mut names: Vec<_> = entries.map(name).collect();
         names.sort();
@@ -43,13 +50,13 @@ impl Stores {
 }
 
 /// A database in a plain file.
-pub fn plain(path: &Path) -> Connection {
+pub(crate) fn plain(path: &Path) -> Connection {
     let flags = OpenFlags::default();
     Connection::open_with_flags_and_vfs(path, flags, c"unix").expect("a database")
 }
 
 /// The first value of the first row, as text.
-pub fn text(db: &Connection, sql: &str) -> String {
+pub(crate) fn text(db: &Connection, sql: &str) -> String {
     let value = db.query_row(sql, [], |row| row.get::<_, rusqlite::types::Value>(0));
     match value.unwrap_or_else(|error| panic!("{sql}: {error}")) {
         rusqlite::types::Value::Null => "null".into(),
@@ -61,6 +68,6 @@ pub fn text(db: &Connection, sql: &str) -> String {
 }
 
 /// All is well with a database, for SQLite.
-pub fn assert_well(db: &Connection) {
+pub(crate) fn assert_well(db: &Connection) {
     assert_eq!(text(db, "PRAGMA integrity_check"), "ok");
 }
