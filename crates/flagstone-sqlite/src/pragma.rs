@@ -29,9 +29,11 @@ pub(crate) fn answer(name: &str, value: Option<&str>, last_error: &str) -> Answe
     }
 }
 
-/// Whether a pragma asks for pages of another size than those that reserved bytes are for.
-pub(crate) fn asks_for_other_pages(name: &str, value: Option<&str>) -> bool {
-    name.eq_ignore_ascii_case("page_size") && value.is_some_and(|value| value != "4096")
+/// Whether a pragma asks for pages for which reserved bytes are good, or for others; nothing, if it
+/// asks for none.
+pub(crate) fn page_for_reserved_bytes(name: &str, value: Option<&str>) -> Option<bool> {
+    let is_page_size = name.eq_ignore_ascii_case("page_size");
+    value.filter(|_| is_page_size).map(|value| value == "4096")
 }
 
 #[cfg(test)]

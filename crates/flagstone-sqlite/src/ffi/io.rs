@@ -388,8 +388,8 @@ unsafe fn answer_pragma(database: &mut Database, words: *mut *mut c_char) -> c_i
         let name = CStr::from_ptr(*words.add(1)).to_string_lossy();
         let value = *words.add(2);
         let value = (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy());
-        if pragma::asks_for_other_pages(&name, value.as_deref()) {
-            database.reserves = false;
+        if let Some(is_good) = pragma::page_for_reserved_bytes(&name, value.as_deref()) {
+            database.reserves = is_good && !database.handle.is_read_only();
         }
         match pragma::answer(&name, value.as_deref(), &database.registered.last_error()) {
             Answer::Pass => NOTFOUND,

@@ -381,17 +381,17 @@ unsafe extern "C" fn last_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -
     }
 }
 
-/// Makes the VFS known to the SQLite whose functions are in a module, as `rusqlite::ffi` or
-/// `libsqlite3_sys`: 3.39 or newer.
+/// The functions of the SQLite that is linked, from a module that has them by name, as
+/// `rusqlite::ffi` or `libsqlite3_sys`: 3.39 or newer.
 #[macro_export]
-macro_rules! register {
+macro_rules! functions {
     ($ffi:path) => {{
         use $ffi as sqlite;
-        // SAFETY: these are the functions by these names of one SQLite that is linked, with the
-        // types that its header gives them.
+        // SAFETY: these are the functions by these names of one SQLite, with the types that its
+        // header gives them.
         unsafe {
             sqlite::sqlite3_initialize();
-            let functions = $crate::Functions {
+            $crate::Functions {
                 vfs_find: ::core::mem::transmute(sqlite::sqlite3_vfs_find as *const ()),
                 vfs_register: ::core::mem::transmute(sqlite::sqlite3_vfs_register as *const ()),
                 malloc: ::core::mem::transmute(sqlite::sqlite3_malloc as *const ()),
@@ -399,8 +399,17 @@ macro_rules! register {
                 uri_parameter: ::core::mem::transmute(sqlite::sqlite3_uri_parameter as *const ()),
                 log: ::core::mem::transmute(sqlite::sqlite3_log as *const ()),
                 db_name: ::core::mem::transmute(sqlite::sqlite3_db_name as *const ()),
-            };
-            $crate::register(&functions, false)
+            }
         }
+    }};
+}
+
+/// Makes the VFS known to the SQLite that is linked: see [`functions`](crate::functions).
+#[macro_export]
+macro_rules! register {
+    ($ffi:path) => {{
+        let functions = $crate::functions!($ffi);
+        // SAFETY: the functions are those of the SQLite that is linked, and it is initialised.
+        unsafe { $crate::register(&functions, false) }
     }};
 }

@@ -71,3 +71,12 @@ pub(crate) fn text(db: &Connection, sql: &str) -> String {
 pub(crate) fn assert_well(db: &Connection) {
     assert_eq!(text(db, "PRAGMA integrity_check"), "ok");
 }
+
+/// Registers the VFS `flagstone-lab` over databases that a test keeps itself.
+pub(crate) fn register_lab(backing: Box<dyn flagstone_sqlite::Backing>) {
+    let functions = flagstone_sqlite::functions!(rusqlite::ffi);
+    // SAFETY: the functions are those of the SQLite that is linked.
+    let registered =
+        unsafe { flagstone_sqlite::register_as(&functions, "flagstone-lab", backing, false) };
+    registered.expect("SQLite takes the VFS");
+}
