@@ -36,10 +36,18 @@ const SHARING: u64 = 63;
 const GRAIN: u64 = 512;
 /// Pages of a store end here.
 const PAGES_MAX: u64 = 1 << 30;
-/// Chunks in part written, and pages of tails, that wait for the commit.
+/// Chunks in part written, and pages of tails, that wait for the commit. A protocol that takes each
+/// page once a transaction has all of them wait.
 const WAITING_MAX: usize = 256;
 
 type Chunk = Box<[u8; CHUNK]>;
+
+/// A chunk whose change the store does not have yet.
+enum Waiting {
+    Bytes(Chunk),
+    /// It lies behind the end of the file, or did.
+    Gone,
+}
 
 /// The tails of a group of chunks, in memory.
 #[derive(Debug, Clone)]
@@ -60,8 +68,11 @@ pub struct StoreFile {
     own_size: u64,
     tails: HashMap<u64, Tails>,
     dirty_tails: usize,
-    /// Chunks that were written in part by the live transaction, by number.
-    waiting: BTreeMap<u64, Chunk>,
+    /// Chunks that the live transaction changed, by number: those that were written in part, and
+    /// all if the protocol takes each page once.
+    waiting: BTreeMap<u64, Waiting>,
+    /// How many of them may wait.
+    waiting_max: usize,
     page: Box<[u8; MAIN]>,
 }
 
@@ -102,6 +113,10 @@ impl StoreFile {
     /// # Errors
     /// The store cannot be read, or holds something else.
     pub fn new(store: Store) -> Result<StoreFile, Trouble> {
+        let waiting_max = match store.info().protocol.info().rewrites {
+            true => WAITING_MAX,
+            false => usize::MAX,
+        };
         let mut file = StoreFile {
             store: Movable(store),
             tx: None,
@@ -110,6 +125,7 @@ impl StoreFile {
             tails: HashMap::new(),
             dirty_tails: 0,
             waiting: BTreeMap::new(),
+            waiting_max,
             page: Box::new([0; MAIN]),
         };
         if let Some(highest) = file.store.highest() {
@@ -178,7 +194,7 @@ impl StoreFile {
         if self.read_tail(View::Own, chunk)? == tail {
             return Ok(());
         }
-        if self.dirty_tails >= WAITING_MAX {
+        if self.dirty_tails >= self.waiting_max {
             self.flush_tails()?;
         }
         let tails = self.tails.entry(chunk / SHARING).or_insert_with(|| Tails {
@@ -198,7 +214,16 @@ impl StoreFile {
         let mut dirty: Vec<_> = dirty.collect();
         dirty.sort_unstable_by_key(|(group, _)| **group);
         for (&group, tails) in dirty {
-            self.store.write(tx, tails_page(group), &tails.bytes[..])?;
+            let page = tails_page(group);
+            if tails.bytes.iter().any(|byte| *byte != 0) {
+                self.store.write(tx, page, &tails.bytes[..])?;
+            } else if self
+                .store
+                .read(Some(tx), page, &mut self.page[..])?
+                .is_some()
+            {
+                self.store.trim(tx, page)?;
+            }
             tails.is_dirty = false;
         }
         self.dirty_tails = 0;
@@ -226,8 +251,23 @@ impl StoreFile {
     }
 
     fn flush_waiting(&mut self) -> Result<(), Trouble> {
-        for (chunk, bytes) in std::mem::take(&mut self.waiting) {
-            self.store_chunk(chunk, &bytes[..])?;
+        for (chunk, waiting) in std::mem::take(&mut self.waiting) {
+            match waiting {
+                Waiting::Bytes(bytes) => self.store_chunk(chunk, &bytes[..])?,
+                Waiting::Gone => self.trim_main(chunk)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn trim_main(&mut self, chunk: u64) -> Result<(), Trouble> {
+        let (tx, page) = (self.begun()?, main_page(chunk));
+        if self
+            .store
+            .read(Some(tx), page, &mut self.page[..])?
+            .is_some()
+        {
+            self.store.trim(tx, page)?;
         }
         Ok(())
     }
@@ -244,15 +284,25 @@ impl StoreFile {
 
     /// The chunk, to be changed, among those that wait.
     fn waiting_chunk(&mut self, chunk: u64) -> Result<&mut Chunk, Trouble> {
-        if !self.waiting.contains_key(&chunk) {
-            if self.waiting.len() >= WAITING_MAX {
+        if !matches!(self.waiting.get(&chunk), Some(Waiting::Bytes(_))) {
+            if self.waiting.len() >= self.waiting_max {
                 self.flush_waiting()?;
             }
             let mut bytes = Box::new([0; CHUNK]);
-            self.load(chunk, &mut bytes)?;
-            self.waiting.insert(chunk, bytes);
+            if !self.waiting.contains_key(&chunk) {
+                self.load(chunk, &mut bytes)?;
+            }
+            self.waiting.insert(chunk, Waiting::Bytes(bytes));
         }
-        Ok(self.waiting.get_mut(&chunk).expect("it is there"))
+        match self.waiting.get_mut(&chunk) {
+            Some(Waiting::Bytes(bytes)) => Ok(bytes),
+            _ => unreachable!("it was put there"),
+        }
+    }
+
+    /// Whether changes go to the store before the commit.
+    fn writes_early(&self) -> bool {
+        self.waiting_max < usize::MAX
     }
 
     fn try_write(&mut self, at: u64, data: &[u8]) -> Result<(), Trouble> {
@@ -269,9 +319,12 @@ impl StoreFile {
         for (chunk, offset, bytes) in chunks(at, data.len()) {
             let (now, later) = rest.split_at(bytes);
             rest = later;
-            if bytes == CHUNK {
+            if bytes == CHUNK && self.writes_early() {
                 self.waiting.remove(&chunk);
                 self.store_chunk(chunk, now)?;
+            } else if bytes == CHUNK {
+                let bytes = Box::new(now.try_into().expect("it is as long"));
+                self.waiting.insert(chunk, Waiting::Bytes(bytes));
             } else {
                 self.waiting_chunk(chunk)?[offset..offset + bytes].copy_from_slice(now);
             }
@@ -281,40 +334,35 @@ impl StoreFile {
 
     fn try_truncate(&mut self, size: u64) -> Result<(), Trouble> {
         let size = size.next_multiple_of(GRAIN);
-        let tx = self.begun()?;
+        self.begun()?;
         let before = self.own_size;
         let (first, end) = (size.div_ceil(CHUNK as u64), before.div_ceil(CHUNK as u64));
-        drop(self.waiting.split_off(&first));
-        let kept_groups = first.div_ceil(SHARING);
-        for chunk in first..end {
-            if chunk / SHARING < kept_groups {
-                self.write_tail(chunk, &[0; TAIL])?;
-            }
-            let has = self
-                .store
-                .read(self.tx, main_page(chunk), &mut self.page[..])?;
-            if has.is_some() {
-                self.store.trim(tx, main_page(chunk))?;
-            }
+        for waiting in self.waiting.range_mut(first..) {
+            *waiting.1 = Waiting::Gone;
         }
-        // Groups that are gone as a whole keep no page of tails: the highest page is a main page.
-        for group in kept_groups..end.div_ceil(SHARING) {
-            let gone = self.tails.remove(&group);
-            self.dirty_tails -= usize::from(gone.is_some_and(|tails| tails.is_dirty));
-            if self
-                .store
-                .read(self.tx, tails_page(group), &mut self.page[..])?
-                .is_some()
-            {
-                self.store.trim(tx, tails_page(group))?;
+        for chunk in first..end {
+            self.write_tail(chunk, &[0; TAIL])?;
+            match self.writes_early() {
+                true => {
+                    self.waiting.remove(&chunk);
+                    self.trim_main(chunk)?;
+                }
+                false => drop(self.waiting.insert(chunk, Waiting::Gone)),
             }
         }
         self.own_size = size;
         if let Some(last) = size.div_ceil(CHUNK as u64).checked_sub(1) {
             let has = chunk_bytes(last, size);
-            let mut bytes = Box::new([0; CHUNK]);
-            let stored = self.load(last, &mut bytes)?;
-            if stored != has.min(MAIN) || has < CHUNK {
+            let is_right = match self.waiting.get(&last) {
+                Some(_) => false,
+                None => {
+                    let held = self
+                        .store
+                        .read(self.tx, main_page(last), &mut self.page[..])?;
+                    has == CHUNK && held == Some(MAIN)
+                }
+            };
+            if !is_right {
                 self.waiting_chunk(last)?[has..].fill(0);
             }
         }
@@ -360,9 +408,16 @@ impl Bytes for StoreFile {
         for (chunk, offset, bytes) in chunks(at, has) {
             let (now, later) = rest.split_at_mut(bytes);
             rest = later;
-            if let Some(waiting) = self.waiting.get(&chunk).filter(|_| tx.is_some()) {
-                now.copy_from_slice(&waiting[offset..offset + bytes]);
-                continue;
+            match self.waiting.get(&chunk).filter(|_| tx.is_some()) {
+                Some(Waiting::Bytes(waiting)) => {
+                    now.copy_from_slice(&waiting[offset..offset + bytes]);
+                    continue;
+                }
+                Some(Waiting::Gone) => {
+                    now.fill(0);
+                    continue;
+                }
+                None => {}
             }
             let from_main = MAIN.saturating_sub(offset).min(bytes);
             if offset == 0 && from_main == MAIN {

@@ -1,4 +1,5 @@
 use super::*;
+use flagstone::commit::Kind;
 use flagstone_store::OpenOptions;
 use flagstone_store::medium::Recorded;
 
@@ -15,9 +16,10 @@ impl Dice {
     }
 }
 
-fn open(medium: &Recorded) -> StoreFile {
+fn open(medium: &Recorded, protocol: Kind) -> StoreFile {
     let mut options = OpenOptions::default();
     options.pages_per_block = 16;
+    options.protocol = protocol;
     let store = Store::on(Box::new(medium.clone()), &options).expect("a store");
     StoreFile::new(store).expect("a file")
 }
@@ -35,10 +37,10 @@ fn contents(file: &mut StoreFile, view: View) -> Vec<u8> {
 }
 
 /// Pages that are written, truncated, committed, rolled back and looked at again, as in a file.
-fn model(page: u64, reserved: usize, seed: u64) {
+fn model(protocol: Kind, page: u64, reserved: usize) {
     let medium = Recorded::default();
-    let mut file = open(&medium);
-    let mut dice = Dice(seed);
+    let mut file = open(&medium, protocol);
+    let mut dice = Dice(page + reserved as u64);
     let (mut committed, mut own) = (Vec::new(), Vec::new());
     // Into a second group of chunks, if the pages are small enough for that to be quick.
     let pages = (300 * 4096 / page / if page > 8192 { 2 } else { 1 }).min(400);
@@ -61,7 +63,7 @@ fn model(page: u64, reserved: usize, seed: u64) {
                 file.abort();
                 own.clone_from(&committed);
                 drop(file);
-                file = open(&medium);
+                file = open(&medium, protocol);
             }
             _ => {
                 let at = dice.below(pages) * page;
@@ -80,16 +82,22 @@ fn model(page: u64, reserved: usize, seed: u64) {
         if step % 8 == 0 {
             assert!(
                 contents(&mut file, View::Committed) == committed,
-                "step {step}"
+                "step {step}, {page} {reserved} {protocol:?}"
             );
-            assert!(contents(&mut file, View::Own) == own, "step {step}");
+            assert!(
+                contents(&mut file, View::Own) == own,
+                "step {step}, {page} {reserved} {protocol:?}"
+            );
         }
         let at = dice.below((pages + 9) * page);
         let mut some = vec![1; dice.below(5000) as usize];
         let has = file.read(View::Own, at, &mut some).expect("it can be read");
         let rest = own.get(at as usize..).unwrap_or(&[]);
         let rest = &rest[..rest.len().min(some.len())];
-        assert!(has == rest.len() && some[..has] == *rest, "step {step}");
+        assert!(
+            has == rest.len() && some[..has] == *rest,
+            "step {step}, {page} {reserved} {protocol:?}"
+        );
     }
 }
 
@@ -97,7 +105,9 @@ fn model(page: u64, reserved: usize, seed: u64) {
 fn it_is_as_a_file_is_for_any_size_of_page() {
     for page in [512, 1024, 2048, 4096, 8192, 65536] {
         for reserved in [0, 64] {
-            model(page, reserved, page + reserved as u64);
+            model(Kind::Seal, page, reserved);
+            // Takes each page once a transaction.
+            model(Kind::Scc, page, reserved);
         }
     }
 }
@@ -106,24 +116,27 @@ fn it_is_as_a_file_is_for_any_size_of_page() {
 fn sizes_are_exact_after_opening_again() {
     for size in (512..=3 * 4096).step_by(512) {
         let medium = Recorded::default();
-        let mut file = open(&medium);
+        let mut file = open(&medium, Kind::Seal);
         file.write(0, &vec![3; size]).expect("room");
         file.commit().expect("room");
         drop(file);
-        let mut file = open(&medium);
+        let mut file = open(&medium, Kind::Seal);
         assert_eq!(file.size(View::Committed), size as u64);
         // The last bytes are zeros, and a size that grew by nothing but zeros.
         file.truncate(size as u64 + 512).expect("room");
         file.commit().expect("room");
         drop(file);
-        assert_eq!(open(&medium).size(View::Committed), size as u64 + 512);
+        assert_eq!(
+            open(&medium, Kind::Seal).size(View::Committed),
+            size as u64 + 512
+        );
     }
 }
 
 #[test]
 fn a_page_with_reserved_bytes_is_one_page_of_the_store() {
     let medium = Recorded::default();
-    let mut file = open(&medium);
+    let mut file = open(&medium, Kind::Seal);
     let mut page = vec![5; 4096];
     file.write(0, &page).expect("room");
     file.commit().expect("room");

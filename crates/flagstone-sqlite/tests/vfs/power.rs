@@ -221,7 +221,8 @@ fn batch(dice: &mut Dice, number: u64) -> Step {
     let begin = format!("PRAGMA cache_size = {cache}; PRAGMA synchronous = {synchronous};");
     let sql = match dice.below(16) {
         _ if number == 0 => {
-            "CREATE TABLE t (a INTEGER PRIMARY KEY, b, c); CREATE INDEX i ON t (c);".into()
+            "BEGIN; CREATE TABLE t (a INTEGER PRIMARY KEY, b, c); CREATE INDEX i ON t (c); COMMIT;"
+                .into()
         }
         0..=3 => rows(dice, 40),
         4 | 5 => change(dice),
@@ -241,14 +242,14 @@ fn batch(dice: &mut Dice, number: u64) -> Step {
         ),
         9 => "VACUUM;".into(),
         10 => format!(
-            "DELETE FROM t WHERE length(b) > 5000; INSERT INTO t (b) VALUES (zeroblob({}));
-             UPDATE t SET b = CAST(printf('%0*d', {}, 7) AS BLOB) WHERE length(b) > 5000;",
+            "BEGIN; DELETE FROM t WHERE length(b) > 5000; INSERT INTO t (b) VALUES (zeroblob({}));
+             UPDATE t SET b = CAST(printf('%0*d', {}, 7) AS BLOB) WHERE length(b) > 5000; COMMIT;",
             dice.below(90_000) + 6000,
             dice.below(60_000) + 6000
         ),
-        11 => "DROP INDEX IF EXISTS i; CREATE INDEX i ON t (c);".into(),
+        11 => "BEGIN; DROP INDEX IF EXISTS i; CREATE INDEX i ON t (c); COMMIT;".into(),
         12 => format!(
-            "CREATE TABLE IF NOT EXISTS u{} (a); DELETE FROM t WHERE a % 2;",
+            "BEGIN; CREATE TABLE IF NOT EXISTS u{} (a); DELETE FROM t WHERE a % 2; COMMIT;",
             dice.below(3)
         ),
         13 => format!("PRAGMA user_version = {};", dice.below(1 << 30)),
@@ -282,6 +283,8 @@ struct Setting {
 /// What cuts have shown.
 #[derive(Debug, Default)]
 struct Found {
+    /// In how many ways to cut at a moment.
+    ways: usize,
     cuts: u64,
     bad: u64,
     batches: u64,
@@ -313,24 +316,37 @@ impl Found {
     /// Cuts the power at some moments, in several ways, and looks at what is left.
     fn look(&mut self, setting: Setting, moments: &[Recorded], allowed: &[u64], depth: u32) {
         for moment in moments {
-            let (seed, most) = (self.cuts.wrapping_mul(0x9e37_79b9), moment.pending().max(1));
-            let mut landings = vec![Landing::Nothing, Landing::Everything];
-            if moment.pending() > 0 {
-                landings.extend([
-                    Landing::First(seed % most),
-                    Landing::Last(seed % most),
-                    Landing::First(1),
-                    Landing::Last(1),
-                    Landing::First(most - 1),
-                    Landing::Sectors(seed),
-                    Landing::Sectors(seed + 1),
-                    Landing::Sectors(seed + 2),
-                    Landing::Pages(seed),
-                    Landing::Pages(seed + 1),
-                ]);
-            }
-            for landing in landings {
-                self.after(setting, moment.after_cut(landing), landing, allowed, depth);
+            let (seed, most) = (self.cuts.wrapping_mul(0x9e37_79b9), moment.pending());
+            let landings = [
+                Landing::Nothing,
+                Landing::Everything,
+                Landing::Sectors(seed),
+                Landing::First(seed % most.max(1)),
+                Landing::Pages(seed),
+                Landing::Last(seed % most.max(1)),
+                Landing::Sectors(seed + 1),
+                Landing::First(1),
+                Landing::Last(1),
+                Landing::First(most.saturating_sub(1)),
+                Landing::Pages(seed + 1),
+                Landing::Sectors(seed + 2),
+            ];
+            // Where nothing waits, all landings are the same.
+            let ways = if most == 0 { 1 } else { self.ways };
+            let first = self.cuts as usize;
+            for landing in landings
+                .iter()
+                .cycle()
+                .skip(first % landings.len())
+                .take(ways)
+            {
+                self.after(
+                    setting,
+                    moment.after_cut(*landing),
+                    *landing,
+                    allowed,
+                    depth,
+                );
             }
         }
     }
@@ -344,7 +360,11 @@ impl Found {
         allowed: &[u64],
         depth: u32,
     ) {
-        let again = depth < 3 && self.cuts.is_multiple_of(41);
+        let again = match depth {
+            1 => self.cuts.is_multiple_of(61),
+            2 => self.cuts.is_multiple_of(401),
+            _ => false,
+        };
         let medium = again.then(|| Recorded::with(left.clone()));
         let path = put(match (&medium, setting.is_plain) {
             (Some(medium), false) => Place::Store(medium.clone(), setting.kind),
@@ -428,7 +448,12 @@ fn database(setting: Setting, seed: u64, batches: u64, found: &mut Found) {
             Step::Sql(sql) => {
                 run(&oracle, sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
                 let db = db.as_ref().expect("it is open");
-                run(db, sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+                run(db, sql).unwrap_or_else(|error| {
+                    panic!(
+                        "{setting:?}, {sql}: {error}: {}",
+                        crate::support::text(db, "PRAGMA flagstone_error")
+                    )
+                });
             }
         });
         let after = contents(&oracle).expect("memory");
@@ -448,11 +473,14 @@ fn database(setting: Setting, seed: u64, batches: u64, found: &mut Found) {
 }
 
 /// Databases until there were so many cuts.
-fn campaign(settings: &[Setting], cuts: u64, batches: u64) -> Found {
-    let mut found = Found::default();
+fn campaign(settings: &[Setting], cuts: u64, ways: usize) -> Found {
+    let mut found = Found {
+        ways,
+        ..Found::default()
+    };
     for seed in 1.. {
         for setting in settings {
-            database(*setting, seed, batches, &mut found);
+            database(*setting, seed, 16, &mut found);
         }
         if found.cuts >= cuts {
             break;
@@ -470,13 +498,6 @@ fn on(kind: Kind, page: u32) -> Setting {
     }
 }
 
-fn cuts_wanted(otherwise: u64) -> u64 {
-    let wanted = std::env::var("FLAGSTONE_SQLITE_CUTS");
-    wanted.map_or(otherwise, |wanted| {
-        wanted.parse().expect("a number of cuts")
-    })
-}
-
 #[test]
 fn power_cuts_leave_all_of_a_transaction_or_nothing() {
     let settings = [
@@ -487,7 +508,11 @@ fn power_cuts_leave_all_of_a_transaction_or_nothing() {
         on(Kind::Scc, 4096),
         on(Kind::LightTx, 4096),
     ];
-    let found = campaign(&settings, cuts_wanted(3000), 14);
+    let wanted = std::env::var("FLAGSTONE_SQLITE_CUTS").ok();
+    let found = match wanted.map(|wanted| wanted.parse().expect("a number of cuts")) {
+        Some(wanted) => campaign(&settings, wanted, 12),
+        None => campaign(&settings, 3000, 2),
+    };
     println!(
         "{} cuts in {} batches, {} bad",
         found.cuts, found.batches, found.bad
@@ -505,7 +530,7 @@ fn control_power_cuts_break_a_plain_file_without_a_journal_on_disk() {
         is_plain: true,
         ..on(Kind::Seal, 4096)
     };
-    let found = campaign(&[plain], 200, 14);
+    let found = campaign(&[plain], 200, 1);
     println!(
         "{} cuts, {} bad: {:?}",
         found.cuts, found.bad, found.example
@@ -524,7 +549,7 @@ fn control_power_cuts_break_a_store_whose_medium_does_not_mean_its_syncs() {
         lies: true,
         ..on(Kind::Seal, 4096)
     };
-    let found = campaign(&[lies], 200, 14);
+    let found = campaign(&[lies], 200, 1);
     println!(
         "{} cuts, {} bad: {:?}",
         found.cuts, found.bad, found.example
