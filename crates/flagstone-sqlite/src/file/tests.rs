@@ -106,7 +106,14 @@ fn it_is_as_a_file_is_for_any_size_of_page() {
     for page in [512, 1024, 2048, 4096, 8192, 65536] {
         for reserved in [0, 64] {
             model(Kind::Seal, page, reserved);
-            // Takes each page once a transaction.
+        }
+    }
+}
+
+#[test]
+fn it_is_so_for_a_protocol_that_takes_each_page_once_a_transaction() {
+    for page in [512, 1024] {
+        for reserved in [0, 64] {
             model(Kind::Scc, page, reserved);
         }
     }
