@@ -96,3 +96,6 @@ impl Functions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,11 +69,12 @@ pub(super) unsafe fn reserve(file: *mut File, database: &mut Database) {
         };
         let page = u16::from_be_bytes([header[16], header[17]]);
         if !is_empty && (page != PAGE_BYTES || c_int::from(header[20]) >= RESERVED_BYTES) {
+            database.reserves = false;
             return;
         }
+        // For what is empty, once is enough. VACUUM asks for the number anew each time.
+        database.reserves = !is_empty;
         let file_control = database.registered.functions.file_control;
-        // Once is enough: SQLite keeps the number with the connection.
-        database.reserves = false;
         if let Some((connection, name)) = schema(file, database) {
             let mut bytes = RESERVED_BYTES;
             let bytes: *mut c_void = (&raw mut bytes).cast();

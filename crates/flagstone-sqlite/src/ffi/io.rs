@@ -147,11 +147,7 @@ impl Database {
             TroubleKind::CannotOpen | TroubleKind::Denied => CANTOPEN,
             TroubleKind::Io => otherwise,
         };
-        match code {
-            // It is no error, and asked for again and again.
-            BUSY => code,
-            code => self.registered.report(code, trouble),
-        }
+        self.registered.report(code, trouble)
     }
 
     /// A code for a change that failed: SQLite gives the transaction up for these alone.
@@ -209,7 +205,7 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: 
     // SAFETY: SQLite calls with an open database and room for so many bytes.
     let (database, into) = unsafe { (database(file), room(into, bytes)) };
     rim(IOERR_READ, || {
-        if !database.handle.is_open() {
+        if !database.handle.is_open() && at == 0 && database.handle.level() == Level::None {
             // The header, before the first lock: SQLite reads it again under the lock.
             into.fill(0);
             return IOERR_SHORT_READ;
@@ -282,18 +278,12 @@ unsafe extern "C" fn sync(file: *mut File, _: c_int) -> c_int {
 unsafe extern "C" fn file_size(file: *mut File, out: *mut i64) -> c_int {
     // SAFETY: SQLite calls with an open database and a place for the answer.
     let (database, out) = unsafe { (database(file), &mut *out) };
-    rim(IOERR_FSTAT, || {
-        if !database.handle.is_open() {
-            *out = 0;
-            return OK;
+    rim(IOERR_FSTAT, || match database.handle.size() {
+        Ok(size) => {
+            *out = size as i64;
+            OK
         }
-        match database.handle.size() {
-            Ok(size) => {
-                *out = size as i64;
-                OK
-            }
-            Err(trouble) => database.failed(&trouble, IOERR_FSTAT),
-        }
+        Err(trouble) => database.failed(&trouble, IOERR_FSTAT),
     })
 }
 

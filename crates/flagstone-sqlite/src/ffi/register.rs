@@ -33,7 +33,9 @@ impl Registered {
     /// Keeps an error for `PRAGMA flagstone_error`, and tells SQLite's log. Returns the code.
     pub(super) fn report(&self, code: c_int, trouble: &Trouble) -> c_int {
         let text = trouble.to_string();
-        if let Ok(message) = CString::new(format!("flagstone: {text}")) {
+        // Being busy is no error, and is asked for again and again.
+        let message = CString::new(format!("flagstone: {text}")).ok();
+        if let Some(message) = message.filter(|_| code != BUSY) {
             // SAFETY: the format takes one string, and there is one.
             unsafe { (self.functions.log)(code, c"%s".as_ptr(), message.as_ptr()) };
         }

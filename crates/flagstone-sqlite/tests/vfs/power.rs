@@ -17,6 +17,7 @@ use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::types::Value;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -29,6 +30,8 @@ enum Place {
     Left(Vec<u8>, Kind),
     /// A plain file, for the control.
     Plain(Recorded),
+    /// A store on a medium that is full with so many bytes.
+    Bounded(Recorded, Arc<AtomicU64>),
 }
 
 /// Places by name: the backing of a VFS of its own.
@@ -43,10 +46,39 @@ impl Backing for Lab {
         let (medium, kind): (Box<dyn Medium>, Kind) = match place.expect("it was put there") {
             Place::Store(medium, kind) => (Box::new(medium), kind),
             Place::Left(bytes, kind) => (Box::new(Memory::with(bytes)), kind),
+            Place::Bounded(medium, bound) => (Box::new(Bounded(medium, bound)), Kind::Seal),
             Place::Plain(medium) => return Ok(Box::new(Plain::new(medium))),
         };
         options.protocol = kind;
         Ok(Box::new(StoreFile::new(Store::on(medium, &options)?)?))
+    }
+}
+
+/// A medium that is full with so many bytes.
+struct Bounded(Recorded, Arc<AtomicU64>);
+
+impl Medium for Bounded {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, into)
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.0.bytes()
+    }
+
+    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        if bytes > self.1.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.0.reserve(bytes)
     }
 }
 
@@ -555,4 +587,160 @@ fn control_power_cuts_break_a_store_whose_medium_does_not_mean_its_syncs() {
         found.cuts, found.bad, found.example
     );
     assert!(found.bad > 0, "of {}", found.cuts);
+}
+
+#[test]
+fn power_cuts_leave_each_of_two_attached_stores_whole() {
+    let media = [Recorded::default(), Recorded::default()];
+    let places = media
+        .clone()
+        .map(|medium| put(Place::Store(medium, Kind::Seal)));
+    let db = open(&places[0]).expect("it opens");
+    let attach = format!(
+        "ATTACH 'file:{}?vfs=flagstone-lab' AS other",
+        places[1].display()
+    );
+    run(&db, &attach).expect("attached");
+    let oracles = [(); 2].map(|()| Connection::open_in_memory().expect("memory"));
+    let mut before = [0; 2];
+    let mut found = Found {
+        ways: 3,
+        ..Found::default()
+    };
+    for number in 0..12 {
+        let sql = ["t", "u"].map(|table| match number {
+            0 => format!("CREATE TABLE {table} (a)"),
+            1..8 => format!("INSERT INTO {table} VALUES (printf('%0*d', {number} * 700, 1))"),
+            _ => format!("DELETE FROM {table} WHERE rowid = {number} - 8"),
+        });
+        for (oracle, sql) in oracles.iter().zip(&sql) {
+            run(oracle, sql).expect("memory");
+        }
+        let after = oracles
+            .each_ref()
+            .map(|oracle| contents(oracle).expect("memory"));
+        let both = match number {
+            0 => format!(
+                "BEGIN; {}; {}; COMMIT",
+                sql[0],
+                sql[1].replace("u (", "other.u (")
+            ),
+            _ => format!("BEGIN; {}; {}; COMMIT", sql[0], sql[1]),
+        };
+        // At each operation of one medium, the other is as it is.
+        let seen: Arc<Mutex<Vec<[Recorded; 2]>>> = Arc::default();
+        for medium in &media {
+            let (seen, media) = (Arc::clone(&seen), media.clone());
+            medium.watch(Some(Box::new(move |_: &Recorded| {
+                let moment = media.each_ref().map(Recorded::snapshot);
+                seen.lock().expect("one thread").push(moment);
+            })));
+        }
+        run(&db, &both).expect("it works");
+        media.iter().for_each(|medium| medium.watch(None));
+        for moment in seen.lock().expect("one thread").iter() {
+            for (index, medium) in moment.iter().enumerate() {
+                let allowed = [before[index], after[index]];
+                let allowed = if number == 0 {
+                    vec![]
+                } else {
+                    allowed.to_vec()
+                };
+                if !allowed.is_empty() {
+                    found.look(
+                        on(Kind::Seal, 4096),
+                        std::slice::from_ref(medium),
+                        &allowed,
+                        9,
+                    );
+                }
+            }
+        }
+        before = after;
+    }
+    assert!(found.cuts > 100, "{}", found.cuts);
+    assert_eq!(
+        found.bad, 0,
+        "of {}, the first: {:?}",
+        found.cuts, found.example
+    );
+    drop(db);
+    // The super-journal that SQLite wrote beside them is gone.
+    places.iter().for_each(|place| take_away(place));
+}
+
+#[test]
+fn a_medium_that_fails_anywhere_takes_nothing_that_was_acknowledged() {
+    let (mut failures, mut at) = (0, 0);
+    loop {
+        let medium = Recorded::default();
+        let path = put(Place::Store(medium.clone(), Kind::Seal));
+        let oracle = Connection::open_in_memory().expect("memory");
+        let db = open(&path).expect("it opens");
+        run(&db, "PRAGMA cache_size = 3").expect("a setting");
+        let mut before = contents(&oracle).expect("it is empty");
+        medium.fail_at(Some(medium.operations() + at));
+        let mut dice = Dice(77);
+        let mut failed = None;
+        for number in 0..12 {
+            let Step::Sql(sql) = batch(&mut dice, number) else {
+                continue;
+            };
+            run(&oracle, &sql).expect("memory");
+            let after = contents(&oracle).expect("memory");
+            if run(&db, &sql).is_err() {
+                // From here on nothing succeeds, and it is said why.
+                assert!(run(&db, "CREATE TABLE later (a)").is_err());
+                let why = crate::support::text(&db, "PRAGMA flagstone_error");
+                assert!(why.contains("as it was told to"), "{why}");
+                failed = Some([before, after]);
+                break;
+            }
+            before = after;
+        }
+        drop(db);
+        take_away(&path);
+        let Some(allowed) = failed else {
+            break;
+        };
+        let mut found = Found {
+            ways: 12,
+            ..Found::default()
+        };
+        found.look(on(Kind::Seal, 4096), &[medium], &allowed, 9);
+        assert_eq!(found.bad, 0, "operation {at}: {:?}", found.example);
+        failures += 1;
+        at += 1 + at / 8;
+    }
+    assert!(failures > 10, "{failures}");
+}
+
+#[test]
+fn a_full_medium_rolls_the_transaction_back_and_later_goes_on() {
+    let bound = Arc::new(AtomicU64::new(2 << 20));
+    let path = put(Place::Bounded(Recorded::default(), Arc::clone(&bound)));
+    let db = open(&path).expect("it opens");
+    run(&db, "PRAGMA cache_size = 3; CREATE TABLE t (a)").expect("room");
+    let rows = "INSERT INTO t WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL
+                SELECT x + 1 FROM n WHERE x < 100) SELECT printf('%0*d', 3000, x) FROM n";
+    let mut before = contents(&db).expect("it can be read");
+    let error = loop {
+        match run(&db, rows) {
+            Ok(()) => before = contents(&db).expect("it can be read"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(
+        error.sqlite_error_code(),
+        Some(rusqlite::ErrorCode::DiskFull)
+    );
+    assert_eq!(wrong_with(&db, &[before]).expect("it can be read"), None);
+    bound.store(64 << 20, Ordering::Relaxed);
+    run(&db, rows).expect("there is room now");
+    assert!(contents(&db).expect("it can be read") != before);
+    drop(db);
+    let db = open(&path).expect("it opens");
+    crate::support::assert_well(&db);
+    drop(db);
+    take_away(&path);
 }
