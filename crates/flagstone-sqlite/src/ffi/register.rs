@@ -389,9 +389,13 @@ unsafe extern "C" fn last_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -
 macro_rules! functions {
     ($ffi:path) => {{
         use $ffi as sqlite;
+        #[allow(
+            clippy::missing_transmute_annotations,
+            reason = "the types are those of the fields, and of the header of SQLite"
+        )]
         // SAFETY: these are the functions by these names of one SQLite, with the types that its
         // header gives them.
-        unsafe {
+        let functions = unsafe {
             sqlite::sqlite3_initialize();
             $crate::Functions {
                 vfs_find: ::core::mem::transmute(sqlite::sqlite3_vfs_find as *const ()),
@@ -402,7 +406,8 @@ macro_rules! functions {
                 log: ::core::mem::transmute(sqlite::sqlite3_log as *const ()),
                 db_name: ::core::mem::transmute(sqlite::sqlite3_db_name as *const ()),
             }
-        }
+        };
+        functions
     }};
 }
 

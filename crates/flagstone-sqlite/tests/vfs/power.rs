@@ -10,7 +10,7 @@
 
 use flagstone::commit::Kind;
 use flagstone_sqlite::{Backing, Bytes, How, StoreFile, Trouble, TroubleKind, View};
-use flagstone_store::medium::{Landing, Medium, Memory, Recorded};
+use flagstone_store::medium::{Landing, Medium, Recorded};
 use flagstone_store::{OpenOptions, Store};
 use rusqlite::Connection;
 use rusqlite::fallible_iterator::FallibleIterator;
@@ -26,8 +26,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 #[derive(Clone)]
 enum Place {
     Store(Recorded, Kind),
-    /// What is left of a store.
-    Left(Vec<u8>, Kind),
     /// A plain file, for the control.
     Plain(Recorded),
     /// A store on a medium that is full with so many bytes.
@@ -45,7 +43,6 @@ impl Backing for Lab {
         options.pages_per_block = 16;
         let (medium, kind): (Box<dyn Medium>, Kind) = match place.expect("it was put there") {
             Place::Store(medium, kind) => (Box::new(medium), kind),
-            Place::Left(bytes, kind) => (Box::new(Memory::with(bytes)), kind),
             Place::Bounded(medium, bound) => (Box::new(Bounded(medium, bound)), Kind::Seal),
             Place::Plain(medium) => return Ok(Box::new(Plain::new(medium))),
         };
@@ -372,13 +369,7 @@ impl Found {
                 .skip(first % landings.len())
                 .take(ways)
             {
-                self.after(
-                    setting,
-                    moment.after_cut(*landing),
-                    *landing,
-                    allowed,
-                    depth,
-                );
+                self.after(setting, moment.cut(*landing), *landing, allowed, depth);
             }
         }
     }
@@ -387,7 +378,7 @@ impl Found {
     fn after(
         &mut self,
         setting: Setting,
-        left: Vec<u8>,
+        left: Recorded,
         landing: Landing,
         allowed: &[u64],
         depth: u32,
@@ -397,25 +388,22 @@ impl Found {
             2 => self.cuts.is_multiple_of(401),
             _ => false,
         };
-        let medium = again.then(|| Recorded::with(left.clone()));
-        let path = put(match (&medium, setting.is_plain) {
-            (Some(medium), false) => Place::Store(medium.clone(), setting.kind),
-            (Some(medium), true) => Place::Plain(medium.clone()),
-            (None, false) => Place::Left(left, setting.kind),
-            (None, true) => Place::Plain(Recorded::with(left)),
+        let path = put(match setting.is_plain {
+            false => Place::Store(left.clone(), setting.kind),
+            true => Place::Plain(left.clone()),
         });
         let opened = open(&path);
         let wrong = opened.as_ref().map(|db| wrong_with(db, allowed));
         let is_well = matches!(wrong, Ok(Ok(None)));
-        let wrong = wrong.map_or_else(|error| Ok(Some(error.to_string())), |wrong| wrong);
+        let wrong = wrong.unwrap_or_else(|error| Ok(Some(error.to_string())));
         let batches = self.batches;
         self.note(wrong, || {
             format!("{setting:?}, batch {batches}, {landing:?}")
         });
-        if let (Ok(db), Some(medium), true) = (&opened, medium, is_well) {
+        if let (Ok(db), true) = (&opened, again && is_well) {
             let before = contents(db).expect("it was well");
             let salt = self.cuts;
-            let moments = watched(&medium, || {
+            let moments = watched(&left, || {
                 let _ = run(
                     db,
                     &format!(
