@@ -14,9 +14,9 @@
 //! group that it touches.
 //!
 //! The size of the file is not written anywhere. It follows from the highest main page that holds
-//! something. The last chunk has either all of its 4096 bytes, and its main page 4032, or a multiple
-//! of 512 that is at most 3584, and its main page just as many. A main page below may be short or
-//! missing; the rest reads as zeros.
+//! something. The last chunk has either all of its 4096 bytes, and its main page 4032, or a
+//! multiple of 512 that is at most 3584, and its main page just as many. A main page below may be
+//! short or missing; the rest reads as zeros.
 
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::ffi::Movable;
@@ -236,7 +236,7 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Reads a whole chunk as the live transaction has it. Returns how many bytes its main page has.
+    /// Reads a whole chunk as the live transaction has it. Returns the bytes of its main page.
     fn load(&mut self, chunk: u64, into: &mut [u8; CHUNK]) -> Result<usize, Trouble> {
         let bytes = self
             .store

@@ -1,5 +1,5 @@
-//! The library as SQLite loads it, by the table of functions. A program of its own: in the other one
-//! the VFS is linked.
+//! The library as SQLite loads it, by the table of functions. A program of its own: in the other
+//! one the VFS is linked.
 
 use rusqlite::{Connection, LoadExtensionGuard};
 use std::path::PathBuf;

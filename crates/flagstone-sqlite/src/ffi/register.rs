@@ -7,7 +7,10 @@
 //! | rollback journal | memory: see [`crate::journal`] |
 //! | write-ahead log | refused |
 //! | temporary databases and journals, sorters | the other VFS |
-//! | super-journal, of transactions over several databases | the other VFS: a plain database that is attached needs it after a power cut |
+//! | super-journal, of transactions over several databases | the other VFS |
+//!
+//! A plain database that is attached needs the super-journal after a power cut: with one that is
+//! gone, SQLite would take its journal for that of a transaction that has committed.
 
 use super::functions::Functions;
 use super::types::*;
