@@ -14,9 +14,9 @@
 //! group that it touches.
 //!
 //! The size of the file is not written anywhere. It follows from the highest main page that holds
-//! something. The last chunk has either all of its 4096 bytes, and its main page 4032, or a multiple
-//! of 512 that is at most 3584, and its main page just as many. A main page below may be short or
-//! missing; the rest reads as zeros.
+//! something. The last chunk has either all of its 4096 bytes, and its main page 4032, or a
+//! multiple of 512 that is at most 3584, and its main page just as many. A main page below may be
+//! short or missing; the rest reads as zeros.
 
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::ffi::Movable;
@@ -34,6 +34,9 @@ const TAIL: usize = CHUNK - MAIN;
 const SHARING: u64 = 63;
 /// Sizes are multiples of this: the smallest page of SQLite.
 const GRAIN: u64 = 512;
+/// Bytes at the begin of the file that are kept in memory: SQLite looks at some of them whenever a
+/// transaction begins.
+const HEAD: usize = 128;
 /// Pages of a store end here.
 const PAGES_MAX: u64 = 1 << 30;
 /// Chunks in part written, and pages of tails, that wait for the commit. A protocol that takes each
@@ -73,6 +76,8 @@ pub struct StoreFile {
     waiting: BTreeMap<u64, Waiting>,
     /// How many of them may wait.
     waiting_max: usize,
+    /// The begin of the file, as the live transaction has it.
+    head: Option<[u8; HEAD]>,
     page: Box<[u8; MAIN]>,
 }
 
@@ -126,6 +131,7 @@ impl StoreFile {
             dirty_tails: 0,
             waiting: BTreeMap::new(),
             waiting_max,
+            head: None,
             page: Box::new([0; MAIN]),
         };
         if let Some(highest) = file.store.highest() {
@@ -230,7 +236,7 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Reads a whole chunk as the live transaction has it. Returns how many bytes its main page has.
+    /// Reads a whole chunk as the live transaction has it. Returns the bytes of its main page.
     fn load(&mut self, chunk: u64, into: &mut [u8; CHUNK]) -> Result<usize, Trouble> {
         let bytes = self
             .store
@@ -315,6 +321,9 @@ impl StoreFile {
         }
         self.begun()?;
         self.own_size = self.own_size.max(end);
+        if at < HEAD as u64 {
+            self.head = None;
+        }
         let mut rest = data;
         for (chunk, offset, bytes) in chunks(at, data.len()) {
             let (now, later) = rest.split_at(bytes);
@@ -335,6 +344,7 @@ impl StoreFile {
     fn try_truncate(&mut self, size: u64) -> Result<(), Trouble> {
         let size = size.next_multiple_of(GRAIN);
         self.begun()?;
+        self.head = None;
         let before = self.own_size;
         let (first, end) = (size.div_ceil(CHUNK as u64), before.div_ceil(CHUNK as u64));
         for waiting in self.waiting.range_mut(first..) {
@@ -404,6 +414,11 @@ impl Bytes for StoreFile {
         let has = size.saturating_sub(at).min(into.len() as u64) as usize;
         into[has..].fill(0);
         let tx = self.view_tx(view);
+        let is_head = at as usize + has <= HEAD && (view == View::Own || self.tx.is_none());
+        if let (true, Some(head)) = (is_head, &self.head) {
+            into[..has].copy_from_slice(&head[at as usize..at as usize + has]);
+            return Ok(has);
+        }
         let mut rest = &mut into[..has];
         for (chunk, offset, bytes) in chunks(at, has) {
             let (now, later) = rest.split_at_mut(bytes);
@@ -427,6 +442,9 @@ impl Bytes for StoreFile {
                 let held = self.store.read(tx, main_page(chunk), &mut self.page[..])?;
                 self.page[held.unwrap_or(0)..].fill(0);
                 now[..from_main].copy_from_slice(&self.page[offset.min(MAIN)..][..from_main]);
+                if is_head {
+                    self.head = Some(self.page[..HEAD].try_into().expect("it is shorter"));
+                }
             }
             if from_main < bytes {
                 let tail = self.read_tail(view, chunk)?;
@@ -459,6 +477,7 @@ impl Bytes for StoreFile {
         self.waiting.clear();
         self.tails.retain(|_, tails| !tails.is_own);
         self.dirty_tails = 0;
+        self.head = None;
         self.own_size = self.size;
         if let Some(tx) = self.tx.take() {
             // A store that cannot even abort is broken, and every later call says so.

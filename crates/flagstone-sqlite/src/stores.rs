@@ -367,7 +367,7 @@ impl Handle {
     /// Ends the connection. The last one closes the store.
     pub(crate) fn close(mut self) {
         if self.process != std::process::id() {
-            // The store belongs to the process that opened it, and so does writing that it is closed.
+            // The store belongs to the process that opened it, which alone may close it.
             std::mem::forget(self);
             return;
         }

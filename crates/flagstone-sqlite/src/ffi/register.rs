@@ -7,7 +7,10 @@
 //! | rollback journal | memory: see [`crate::journal`] |
 //! | write-ahead log | refused |
 //! | temporary databases and journals, sorters | the other VFS |
-//! | super-journal, of transactions over several databases | the other VFS: a plain database that is attached needs it after a power cut |
+//! | super-journal, of transactions over several databases | the other VFS |
+//!
+//! A plain database that is attached needs the super-journal after a power cut: with one that is
+//! gone, SQLite would take its journal for that of a transaction that has committed.
 
 use super::functions::Functions;
 use super::types::*;
@@ -389,9 +392,13 @@ unsafe extern "C" fn last_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -
 macro_rules! functions {
     ($ffi:path) => {{
         use $ffi as sqlite;
+        #[allow(
+            clippy::missing_transmute_annotations,
+            reason = "the types are those of the fields, and of the header of SQLite"
+        )]
         // SAFETY: these are the functions by these names of one SQLite, with the types that its
         // header gives them.
-        unsafe {
+        let functions = unsafe {
             sqlite::sqlite3_initialize();
             $crate::Functions {
                 vfs_find: ::core::mem::transmute(sqlite::sqlite3_vfs_find as *const ()),
@@ -402,7 +409,8 @@ macro_rules! functions {
                 log: ::core::mem::transmute(sqlite::sqlite3_log as *const ()),
                 db_name: ::core::mem::transmute(sqlite::sqlite3_db_name as *const ()),
             }
-        }
+        };
+        functions
     }};
 }
 

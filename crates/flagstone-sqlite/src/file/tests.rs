@@ -89,6 +89,11 @@ fn model(protocol: Kind, page: u64, reserved: usize) {
                 "step {step}, {page} {reserved} {protocol:?}"
             );
         }
+        let mut head = [1; 100];
+        for (view, model) in [(View::Own, &own), (View::Committed, &committed)] {
+            let has = file.read(view, 0, &mut head).expect("it can be read");
+            assert_eq!(head[..has], model[..model.len().min(100)], "step {step}");
+        }
         let at = dice.below((pages + 9) * page);
         let mut some = vec![1; dice.below(5000) as usize];
         let has = file.read(View::Own, at, &mut some).expect("it can be read");

@@ -195,7 +195,7 @@ fn a_backup_goes_both_ways_and_vacuum_reserves_bytes_later() {
     }
     assert_well(&store);
     assert_eq!(sum(&store), sum(&from));
-    // Apart at first; VACUUM makes room for the store, also in a connection that knows the old form.
+    // Apart at first. VACUUM makes room for the store.
     assert_eq!(reserved(&stores, &store), 0);
     store
         .execute_batch("INSERT INTO t (b) VALUES ('more'); VACUUM")

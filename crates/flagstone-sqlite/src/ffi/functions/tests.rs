@@ -6,7 +6,7 @@ static TABLE: Mutex<usize> = Mutex::new(0);
 
 unsafe extern "C" fn look(
     _: *mut ffi::sqlite3,
-    _: *mut *const c_char,
+    _: *mut *mut c_char,
     table: *const ffi::sqlite3_api_routines,
 ) -> c_int {
     *TABLE.lock().expect("one thread") = table as usize;
@@ -19,8 +19,7 @@ fn the_places_are_those_of_a_real_table() {
     let table = {
         // SAFETY: `look` has the form of an extension.
         unsafe {
-            let look = std::mem::transmute::<*const (), unsafe extern "C" fn()>(look as *const ());
-            ffi::sqlite3_auto_extension(Some(std::mem::transmute(look)));
+            ffi::sqlite3_auto_extension(Some(look));
         }
         drop(rusqlite::Connection::open_in_memory().expect("memory"));
         let table = *TABLE.lock().expect("one thread");
