@@ -1,12 +1,13 @@
 //! `flagstone store`: what a store is and holds, whether it is whole, and power cuts under stores.
 
 use super::{Failure, note, protocols_of, say};
+use flagstone_lab::stores::kill::{Verifier, listening, work};
 use flagstone_lab::stores::{Campaign, Findings, Lie, RunId, suits};
 use flagstone_store::{CheckReport, OpenOptions, Store, StoreInfo};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 /// Look at a store, check it, and cut the power under stores.
 #[derive(Debug, clap::Args)]
@@ -24,6 +25,27 @@ enum Action {
     /// Cut the power under stores in memory, at writes and syncs of their medium, and look whether
     /// anything was lost. Exit code 1 if so.
     Break(Break),
+    /// Kill a process that commits to a new store, again and again, and look whether anything was
+    /// lost. Exit code 1 if so.
+    Kill(Kill),
+}
+
+#[derive(Debug, clap::Args)]
+struct Kill {
+    /// The store to make.
+    store: PathBuf,
+    /// How often to kill.
+    #[arg(long, default_value_t = 200)]
+    times: u64,
+    /// Seed of the moments.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Let the process acknowledge before it commits: a control that must fail.
+    #[arg(long)]
+    early: bool,
+    /// Be the process that is killed.
+    #[arg(long, hide = true)]
+    worker: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -65,6 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Action::Info(of) => info(of),
         Action::Check(of) => check(of),
         Action::Break(args) => break_stores(args),
+        Action::Kill(args) => kill_workers(args),
     }
 }
 
@@ -227,4 +250,39 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
     for (id, what) in &findings.violations {
         say(&format!("  {id}: {what}"));
     }
+}
+
+fn kill_workers(args: &Kill) -> Result<ExitCode, Failure> {
+    if args.worker {
+        work(&args.store, args.early)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.store.exists() {
+        return Err(Failure::Usage(format!(
+            "{} is there already: name a store to make",
+            args.store.display()
+        )));
+    }
+    let this = std::env::current_exe()?;
+    let mut verifier = Verifier::new(args.seed);
+    let bar = progress_bar(args.times, "killing");
+    for time in 0..args.times {
+        let mut command = Command::new(&this);
+        command.args(["store", "kill", "--worker"]).arg(&args.store);
+        command.args(args.early.then_some("--early"));
+        let said = verifier.kill(listening(&mut command).spawn()?)?;
+        if let Err(what) = verifier.verify(&args.store, said)? {
+            bar.finish_and_clear();
+            say(&format!("after {} kills: {what}", time + 1));
+            return Ok(ExitCode::from(1));
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    say(&format!(
+        "{} kills, {} transactions, nothing lost",
+        args.times,
+        verifier.last()
+    ));
+    Ok(ExitCode::SUCCESS)
 }

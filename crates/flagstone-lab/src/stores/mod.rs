@@ -9,6 +9,7 @@
 //!
 //! Where a campaign finds nothing, it must find the [`Lie`]s.
 
+pub mod kill;
 mod lie;
 mod model;
 mod run;
