@@ -5,7 +5,7 @@
 //! locked, so that SQLite's busy handler waits as it does for any database.
 
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
-use crate::file::StoreFile;
+use crate::file::{StoreFile, must_be_atomic};
 use crate::locks::{Level, Locks};
 use flagstone::commit::Kind;
 use flagstone_store::{OpenOptions, Store};
@@ -51,6 +51,8 @@ impl Backing for Files {
                 )
             })?;
         }
+        // Before there is a file.
+        must_be_atomic(options.protocol)?;
         Ok(Box::new(StoreFile::new(Store::open(path, &options)?)?))
     }
 }

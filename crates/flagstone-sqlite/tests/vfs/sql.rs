@@ -337,12 +337,27 @@ fn protocols_by_name() {
         drop(db);
         assert_well(&stores.open(&format!("{protocol}.flag")));
     }
-    for (protocol, why) in [("nonsense", "no commit protocol"), ("cfc", "reprogramming")] {
+    for (protocol, why) in [
+        ("nonsense", "no commit protocol"),
+        ("cfc", "reprogramming"),
+        ("plain", "half a transaction"),
+    ] {
         let uri = stores.uri("new.flag", &format!("&protocol={protocol}"));
         Connection::open(uri).expect_err("it cannot be");
         let message = text(&stores.open("seal.flag"), "PRAGMA flagstone_error");
         assert!(message.contains(why), "{message}");
     }
+    assert!(
+        !stores
+            .path("new.flag")
+            .metadata()
+            .is_ok_and(|meta| meta.len() > 0)
+    );
+    // One that was made by somebody else.
+    let mut options = flagstone_store::OpenOptions::default();
+    options.protocol = flagstone::commit::Kind::Plain;
+    drop(flagstone_store::Store::open(&stores.path("plain.flag"), &options).expect("a store"));
+    Connection::open(stores.uri("plain.flag", "")).expect_err("it is not atomic");
 }
 
 #[test]
