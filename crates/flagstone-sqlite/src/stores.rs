@@ -71,6 +71,8 @@ fn identity(_: &Path) -> Option<(u64, u64)> {
 /// A database that is open, or waits for another process.
 pub(crate) struct Shared {
     path: PathBuf,
+    /// The process that opened it: one that was forked since has no part in it.
+    process: u32,
     identity: Mutex<Option<(u64, u64)>>,
     inner: Mutex<Inner>,
 }
@@ -99,6 +101,9 @@ impl Shared {
             .identity
             .lock()
             .unwrap_or_else(|held| held.into_inner());
+        if self.process != std::process::id() {
+            return false;
+        }
         match (known, identity(path)) {
             (Some(known), Some(found)) => known == found,
             (None, None) => self.path == path,
@@ -137,6 +142,7 @@ impl Stores {
         let shared = shared.unwrap_or_else(|| {
             let shared = Arc::new(Shared {
                 path: path.to_path_buf(),
+                process: std::process::id(),
                 identity: Mutex::default(),
                 inner: Mutex::new(Inner {
                     bytes: None,
@@ -154,7 +160,6 @@ impl Stores {
             id: self.next.fetch_add(1, Ordering::Relaxed),
             level: Level::None,
             how,
-            process: std::process::id(),
         };
         match handle.open() {
             Err(trouble) if trouble.kind == TroubleKind::Denied && !handle.how.read_only => {
@@ -171,7 +176,10 @@ impl Stores {
     pub(crate) fn journal_opened(&self, database: &Path) -> Option<JournalOf> {
         let open = self.list();
         let mut known = open.iter().filter_map(Weak::upgrade);
-        let shared = known.find(|shared| shared.path == database || shared.is_at(database))?;
+        let shared = known.find(|shared| {
+            let is_ours = shared.process == std::process::id();
+            is_ours && shared.path == database || shared.is_at(database)
+        })?;
         let mut inner = shared.lock().ok()?;
         let who = inner.locks.writer()?;
         inner.journals.push(who);
@@ -203,7 +211,6 @@ pub(crate) struct Handle {
     id: u64,
     level: Level,
     how: How,
-    process: u32,
 }
 
 impl Handle {
@@ -328,7 +335,7 @@ impl Handle {
 
     /// Asks for a level. Returns whether it was granted.
     pub(crate) fn lock(&mut self, wants: Level) -> Result<bool, Trouble> {
-        if self.process != std::process::id() {
+        if self.shared.process != std::process::id() {
             return Err(Trouble::new(
                 TroubleKind::CannotOpen,
                 "a database cannot be used by a process that was forked while it was open: \
@@ -366,7 +373,7 @@ impl Handle {
 
     /// Ends the connection. The last one closes the store.
     pub(crate) fn close(mut self) {
-        if self.process != std::process::id() {
+        if self.shared.process != std::process::id() {
             // The store belongs to the process that opened it, which alone may close it.
             std::mem::forget(self);
             return;

@@ -1,3 +1,5 @@
+//! A database file is compared with a vector of bytes, and its pages are counted.
+
 use super::*;
 use flagstone::commit::Kind;
 use flagstone_store::OpenOptions;

@@ -151,6 +151,8 @@ fn run(db: &Connection, sql: &str) -> rusqlite::Result<()> {
 struct Setting {
     kind: Kind,
     page: u32,
+    /// Whether the database is copied from one without reserved bytes, before its first batch.
+    is_apart: bool,
     /// Whether it is the control.
     is_plain: bool,
     /// Whether the medium means its syncs.
@@ -305,6 +307,13 @@ fn database(setting: Setting, seed: u64, batches: u64, found: &mut Found) {
     if setting.lies {
         medium.lie();
     }
+    if setting.is_apart {
+        run(&oracle, "PRAGMA user_version = 1").expect("memory");
+        let mut db = open(&path).expect("it opens");
+        let copy = rusqlite::backup::Backup::new(&oracle, &mut db).expect("a backup");
+        copy.run_to_completion(9, std::time::Duration::ZERO, None)
+            .expect("it is copied");
+    }
     let (mut dice, mut before) = (Dice(seed), contents(&oracle).expect("it is empty"));
     for number in 0..batches {
         let step = batch(&mut dice, number);
@@ -361,6 +370,7 @@ fn on(kind: Kind, page: u32) -> Setting {
     Setting {
         kind,
         page,
+        is_apart: false,
         is_plain: false,
         lies: false,
     }
@@ -370,6 +380,10 @@ fn on(kind: Kind, page: u32) -> Setting {
 fn power_cuts_leave_all_of_a_transaction_or_nothing() {
     let settings = [
         on(Kind::Seal, 4096),
+        Setting {
+            is_apart: true,
+            ..on(Kind::Seal, 4096)
+        },
         on(Kind::Seal, 1024),
         on(Kind::Seal, 8192),
         on(Kind::Seal, 512),
