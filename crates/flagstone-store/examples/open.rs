@@ -1,7 +1,7 @@
 //! How long a store takes to open, and how much memory, by what it holds.
 //!
-//! `cargo run --release -p flagstone-store --example open -- FILE MEBIBYTES` makes a store that holds
-//! so much, kills nothing and syncs everything, and opens it again a few times.
+//! `cargo run --release -p flagstone-store --example open -- FILE MEBIBYTES` makes a store that
+//! holds so much, leaves a transaction open, and opens the store again a few times.
 
 use flagstone::units::Lpn;
 use flagstone_store::{OpenOptions, Store};
