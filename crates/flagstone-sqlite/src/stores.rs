@@ -9,6 +9,7 @@ use crate::file::{StoreFile, must_be_atomic};
 use crate::locks::{Level, Locks};
 use flagstone::commit::Kind;
 use flagstone_store::{OpenOptions, Store};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -58,16 +59,9 @@ impl Backing for Files {
 }
 
 /// What a file is, whatever its name.
-#[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
     let meta = std::fs::metadata(path).ok()?;
     Some((meta.dev(), meta.ino()))
-}
-
-#[cfg(not(unix))]
-fn identity(_: &Path) -> Option<(u64, u64)> {
-    None
 }
 
 /// A database that is open, or waits for another process.

@@ -371,8 +371,8 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
 }
 
 /// # Safety
-/// SQLite asks for `file`, which is `database`. `words` are those of SQLITE_FCNTL_PRAGMA: room for an
-/// answer, the name, and the value or null.
+/// SQLite asks for `file`, which is `database`. `words` are those of SQLITE_FCNTL_PRAGMA: room for
+/// an answer, the name, and the value or null.
 unsafe fn answer_pragma(
     file: *mut File,
     database: &mut Database,
