@@ -92,27 +92,24 @@ pub(super) struct Pairs {
     beside_summary: Vec<bool>,
     /// Pages of a block for roots, translation pages and logs that are programmed.
     pub(super) meta_pages: Vec<u32>,
-    /// Pairs of blocks that take no more pages: when the lower page is done, of which nobody has
-    /// waited yet, and when the last page above it is.
-    ended: Vec<(Nanos, Nanos)>,
+    /// Programs of upper pages: when the first page below is done, and when the program is. They
+    /// stay while somebody may wait for the one and not for the other, however many have done so:
+    /// clients that run side by side wait until one instant and another in turn.
+    both: Vec<(Nanos, Nanos)>,
+    /// How many there are when those of the past are forgotten next.
+    limit: usize,
 }
+
+/// The least of [`Pairs::limit`].
+const LIMIT_MIN: usize = 256;
 
 /// When the pages of an open block are done. Empty unless pairs are closed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Dones {
-    /// Zero for a page that was left out.
+    /// For a page that was left out: as for the page before it.
     pages: Vec<Nanos>,
     /// So many first pages were waited for.
     safe: usize,
-}
-
-impl Dones {
-    /// The program of a page has failed, which ends the block.
-    pub(super) fn failed(&mut self, page: u32, done: Nanos) {
-        if self.pages.len() == page as usize {
-            self.pages.push(done);
-        }
-    }
 }
 
 impl Pairs {
@@ -141,7 +138,8 @@ impl Pairs {
             },
             beside_summary,
             cells,
-            ended: Vec::new(),
+            both: Vec::new(),
+            limit: LIMIT_MIN,
         }
     }
 
@@ -191,52 +189,35 @@ impl Pairs {
         self.never[page] || cells().is_some_and(endangers)
     }
 
-    /// When the last page above one is done, of those that are programmed.
-    fn above(&self, page: usize, dones: &[Nanos]) -> Nanos {
-        let above = self.cells.as_ref().map(|cells| cells.above(page as u32));
-        let programmed = above.into_iter().flatten();
-        let done = programmed.filter_map(|&upper| dones.get(upper as usize));
-        done.copied().max().unwrap_or(Nanos::ZERO)
-    }
-
-    /// A block takes no more pages.
-    pub(super) fn end(&mut self, dones: &Dones) {
-        for page in dones.safe..dones.pages.len() {
-            let above = self.above(page, &dones.pages);
-            if above > dones.pages[page] {
-                self.ended.push((dones.pages[page], above));
-            }
+    /// The program of a page, which may have failed, is done at `done`.
+    pub(super) fn programmed(&mut self, page: u32, done: Nanos, open: &Dones) {
+        let below = self.cells.as_ref().map(|cells| cells.below(page));
+        let lower = below.into_iter().flatten();
+        if let Some(first) = lower.map(|&lower| open.pages[lower as usize]).min() {
+            self.both.push((first, done));
         }
     }
 
     /// When the pairs are closed of all pages that are done at `until` or before.
-    fn close<'a>(&mut self, until: Nanos, open: impl Iterator<Item = &'a mut Dones>) -> Nanos {
-        let mut closed = until;
-        for dones in open {
-            while let Some(&done) = dones.pages.get(dones.safe)
-                && done <= until
-            {
-                closed = closed.max(self.above(dones.safe, &dones.pages));
-                dones.safe += 1;
-            }
+    fn close(&mut self, now: Nanos, until: Nanos) -> Nanos {
+        if self.both.len() >= self.limit {
+            self.both.retain(|&(_, upper)| upper > now);
+            self.limit = LIMIT_MIN.max(2 * self.both.len());
         }
-        self.ended.retain(|&(lower, above)| {
-            if lower <= until {
-                closed = closed.max(above);
-            }
-            lower > until
-        });
-        closed
+        let covered = self.both.iter().filter(|&&(lower, _)| lower <= until);
+        covered.fold(until, |closed, &(_, upper)| closed.max(upper))
     }
 }
 
 impl Ftl {
     /// Closes the pairs of all pages that are done at `until` or before. Returns when they are.
     #[cold]
-    pub(super) fn close_pairs(&mut self, until: Nanos) -> Nanos {
+    pub(super) fn close_pairs(&mut self, now: Nanos, until: Nanos) -> Nanos {
         let open = self.heads.iter_mut().flat_map(|head| head.open.iter_mut());
-        let dones = open.flatten().map(|open| &mut open.dones);
-        self.pairs.close(until, dones)
+        for Dones { pages, safe } in open.flatten().map(|open| &mut open.dones) {
+            *safe += pages[*safe..].partition_point(|&done| done <= until);
+        }
+        self.pairs.close(now, until)
     }
 
     /// Counts a page that is programmed at `done`, and those behind it that are left out. Ends the
@@ -256,15 +237,21 @@ impl Ftl {
         open.next += 1;
         open.done = open.done.max(done);
         if self.config.paired_pages == PairedPages::Closed {
+            self.pairs.programmed(open.next - 1, done, &open.dones);
             open.dones.pages.push(done);
         }
-        self.pass_over(stream, plane)
+        self.pass_over(done, stream, plane)
     }
 
     /// Goes on to the next page of an open block that does not endanger one that was waited for.
-    /// Ends the block if there is none.
+    /// Ends the block at `now` if there is none.
     #[cold]
-    pub(super) fn pass_over(&mut self, stream: Stream, plane: u32) -> Result<(), FtlError> {
+    pub(super) fn pass_over(
+        &mut self,
+        now: Nanos,
+        stream: Stream,
+        plane: u32,
+    ) -> Result<(), FtlError> {
         let stride = self.summary_stride();
         let slot = &mut self.heads[stream as usize].open[plane as usize];
         let Some(open) = slot.as_mut() else {
@@ -275,7 +262,8 @@ impl Ftl {
             open.records.resize(open.records.len() + stride, 0xff);
             open.next += 1;
             if self.config.paired_pages == PairedPages::Closed {
-                open.dones.pages.push(Nanos::ZERO);
+                let before = open.dones.pages.last().copied();
+                open.dones.pages.push(before.unwrap_or(Nanos::ZERO));
             }
             self.stats.left_out += 1;
         }
@@ -283,7 +271,7 @@ impl Ftl {
             return Ok(());
         }
         let open = slot.take().expect("checked above");
-        self.finish(open)
+        self.finish(now, open)
     }
 }
 

@@ -127,9 +127,11 @@ impl Ftl {
                 Err(FlashError::ProgramFailed { done, .. }) => {
                     (now, retry) = (done, true);
                     let open = self.heads[stream as usize].open[plane as usize].take();
-                    let mut dones = open.map(|open| open.dones).unwrap_or_default();
-                    dones.failed(page, done);
-                    self.pairs.end(&dones);
+                    if self.config.paired_pages == PairedPages::Closed
+                        && let Some(open) = open
+                    {
+                        self.pairs.programmed(page, done, &open.dones);
+                    }
                     self.close(block, true);
                 }
                 Err(other) => return Err(other.into()),
@@ -213,7 +215,7 @@ impl Ftl {
             Some(plane) => plane,
             None => self.heads[stream as usize].next_plane(),
         };
-        if self.is_open(stream, first)? {
+        if self.is_open(now, stream, first)? {
             return Ok((first, now));
         }
         self.open_new_block(now, stream, first, retry)
@@ -221,9 +223,9 @@ impl Ftl {
 
     /// Whether the block that is open on a plane, if one is, takes another page.
     #[inline]
-    fn is_open(&mut self, stream: Stream, plane: u32) -> Result<bool, FtlError> {
+    fn is_open(&mut self, now: Nanos, stream: Stream, plane: u32) -> Result<bool, FtlError> {
         if self.config.paired_pages == PairedPages::Closed {
-            self.pass_over(stream, plane)?;
+            self.pass_over(now, stream, plane)?;
         }
         Ok(self.heads[stream as usize].open[plane as usize].is_some())
     }
@@ -248,7 +250,7 @@ impl Ftl {
         let planes = self.geometry.planes();
         for step in 0..planes {
             let plane = (first + step) % planes;
-            if self.is_open(stream, plane)? {
+            if self.is_open(now, stream, plane)? {
                 return Ok((plane, now));
             }
             if kept {
@@ -367,18 +369,17 @@ impl Ftl {
             return Ok(());
         }
         let open = slot.take().expect("checked above");
-        self.finish(open)
+        self.finish(open.done, open)
     }
 
-    /// Ends a block that is full.
-    pub(super) fn finish(&mut self, open: Open) -> Result<(), FtlError> {
-        self.pairs.end(&open.dones);
+    /// Ends a block that is full, at `now` or once its last page is done.
+    pub(super) fn finish(&mut self, now: Nanos, open: Open) -> Result<(), FtlError> {
         if !self.config.summary_pages {
             self.close(open.block, false);
         } else if self.format.late_summaries {
             self.wait_for_summary(open.block, open.done, open.records);
         } else {
-            let now = self.sync(open.done, open.done)?;
+            let now = self.sync(now.max(open.done), open.done)?;
             self.program_summary(now, open.block, &open.records)?;
         }
         Ok(())
@@ -417,8 +418,7 @@ impl Ftl {
     /// Ends a block that is being written before it is full, so that it can be collected.
     pub fn end_block(&mut self, id: Pbn) {
         for open in self.heads.iter_mut().flat_map(|head| &mut head.open) {
-            if let Some(open) = open.take_if(|open| open.block == id) {
-                self.pairs.end(&open.dones);
+            if open.take_if(|open| open.block == id).is_some() {
                 return self.close(id, false);
             }
         }
