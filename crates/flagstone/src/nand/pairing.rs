@@ -134,12 +134,6 @@ impl Cells {
         let place = self.places[page as usize];
         &self.pages[place - place % self.levels..place]
     }
-
-    /// The pages in the same cells that are programmed after a page.
-    pub(crate) fn above(&self, page: u32) -> &[u32] {
-        let place = self.places[page as usize];
-        &self.pages[place + 1..place - place % self.levels + self.levels]
-    }
 }
 
 #[cfg(test)]
@@ -160,10 +154,11 @@ mod tests {
 
     /// The pages that a page shares cells with, itself included.
     fn group(cells: &Cells, page: u32) -> Vec<u32> {
-        let mut group = cells.below(page).to_vec();
-        group.push(page);
-        group.extend(cells.above(page));
-        group
+        let (all, below) = (cells.places.len() as u32, cells.below(page));
+        let shares = |&other: &u32| {
+            other == page || below.contains(&other) || cells.below(other).contains(&page)
+        };
+        (0..all).filter(shares).collect()
     }
 
     #[test]
