@@ -334,6 +334,8 @@ fn elsewhere(args: &Args, device: &DeviceSpec, suits: impl Fn(&DeviceSpec) -> bo
     for preset in &mut others {
         let own = preset.config.gc_threshold;
         preset.config.gc_threshold = args.gc_threshold.unwrap_or(own);
+        let own = preset.config.paired_pages;
+        preset.config.paired_pages = args.paired_pages.unwrap_or(own);
     }
     others.retain(|preset| suits(preset));
     let names: Vec<&str> = others.iter().map(|preset| preset.name.as_str()).collect();

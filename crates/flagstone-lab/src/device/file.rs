@@ -8,7 +8,7 @@ use flagstone::nand::{Cell, Geometry, Pairing, Timing};
 use flagstone::units::{Nanos, Pbn};
 
 /// All keys that hold a number or a choice of a device, by their names in a file.
-pub(super) const KEYS: [&str; 25] = [
+pub(super) const KEYS: [&str; 23] = [
     "channels",
     "packages_per_channel",
     "planes_per_package",
@@ -19,7 +19,6 @@ pub(super) const KEYS: [&str; 25] = [
     "cell",
     "partial_programs",
     "strict_order",
-    "pairing",
     "read_us",
     "program_us",
     "reprogram_us",
@@ -30,7 +29,6 @@ pub(super) const KEYS: [&str; 25] = [
     "victims",
     "static_wear_gap",
     "summary_pages",
-    "paired_pages",
     "ecc_bits",
     "endurance",
     "factory_bad",
@@ -300,7 +298,8 @@ fn missing<T>(table: &str, key: &'static str) -> Result<T, Wrong> {
 fn check(geometry: &Geometry) -> Result<(), Wrong> {
     geometry.validate().map_err(|error| {
         // The message begins with the name of what is wrong.
-        let named = KEYS.into_iter().find(|key| error.0.starts_with(key));
+        let mut keys = KEYS.into_iter().chain(["pairing"]);
+        let named = keys.find(|key| error.0.starts_with(key));
         Wrong {
             key: named.unwrap_or("blocks_per_plane"),
             why: error.0,

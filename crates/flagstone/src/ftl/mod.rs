@@ -528,7 +528,7 @@ impl Ftl {
     /// `until`.
     pub fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FtlError> {
         let until = match self.config.paired_pages {
-            PairedPages::Closed => self.close_pairs(now, until),
+            PairedPages::Closed => self.close_pairs(until),
             _ => until,
         };
         Ok(self.flash.sync(now, until)?)

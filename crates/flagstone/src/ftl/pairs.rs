@@ -32,6 +32,7 @@ use super::write::Stream;
 use super::{Config, Ftl, FtlError};
 use crate::nand::{Cells, Geometry};
 use crate::units::Nanos;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -92,16 +93,14 @@ pub(super) struct Pairs {
     beside_summary: Vec<bool>,
     /// Pages of a block for roots, translation pages and logs that are programmed.
     pub(super) meta_pages: Vec<u32>,
-    /// Programs of upper pages: when the first page below is done, and when the program is. They
-    /// stay while somebody may wait for the one and not for the other, however many have done so:
-    /// clients that run side by side wait until one instant and another in turn.
-    both: Vec<(Nanos, Nanos)>,
-    /// How many there are when those of the past are forgotten next.
-    limit: usize,
+    /// Programs of upper pages: when each is done, and when the first page below it is. They stay
+    /// although somebody has waited: another client may wait until an earlier instant, at which the
+    /// one is done and the other is not.
+    both: BTreeSet<(Nanos, Nanos)>,
 }
 
-/// The least of [`Pairs::limit`].
-const LIMIT_MIN: usize = 256;
+/// So many programs of upper pages are kept; then the earlier half is forgotten.
+const KEPT_MAX: usize = 1 << 16;
 
 /// When the pages of an open block are done. Empty unless pairs are closed.
 #[derive(Debug, Clone, Default)]
@@ -138,8 +137,7 @@ impl Pairs {
             },
             beside_summary,
             cells,
-            both: Vec::new(),
-            limit: LIMIT_MIN,
+            both: BTreeSet::new(),
         }
     }
 
@@ -194,30 +192,31 @@ impl Pairs {
         let below = self.cells.as_ref().map(|cells| cells.below(page));
         let lower = below.into_iter().flatten();
         if let Some(first) = lower.map(|&lower| open.pages[lower as usize]).min() {
-            self.both.push((first, done));
+            self.both.insert((done, first));
+        }
+        if self.both.len() > KEPT_MAX {
+            let middle = self.both.iter().nth(KEPT_MAX / 2).copied();
+            self.both = self.both.split_off(&middle.expect("there are more"));
         }
     }
 
     /// When the pairs are closed of all pages that are done at `until` or before.
-    fn close(&mut self, now: Nanos, until: Nanos) -> Nanos {
-        if self.both.len() >= self.limit {
-            self.both.retain(|&(_, upper)| upper > now);
-            self.limit = LIMIT_MIN.max(2 * self.both.len());
-        }
-        let covered = self.both.iter().filter(|&&(lower, _)| lower <= until);
-        covered.fold(until, |closed, &(_, upper)| closed.max(upper))
+    fn close(&self, until: Nanos) -> Nanos {
+        let later = self.both.range((until, Nanos(u64::MAX))..);
+        let last = later.rev().find(|&&(_, lower)| lower <= until);
+        last.map_or(until, |&(upper, _)| upper)
     }
 }
 
 impl Ftl {
     /// Closes the pairs of all pages that are done at `until` or before. Returns when they are.
     #[cold]
-    pub(super) fn close_pairs(&mut self, now: Nanos, until: Nanos) -> Nanos {
+    pub(super) fn close_pairs(&mut self, until: Nanos) -> Nanos {
         let open = self.heads.iter_mut().flat_map(|head| head.open.iter_mut());
         for Dones { pages, safe } in open.flatten().map(|open| &mut open.dones) {
             *safe += pages[*safe..].partition_point(|&done| done <= until);
         }
-        self.pairs.close(now, until)
+        self.pairs.close(until)
     }
 
     /// Counts a page that is programmed at `done`, and those behind it that are left out. Ends the
