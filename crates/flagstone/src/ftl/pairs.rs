@@ -7,8 +7,8 @@
 //!
 //! ```text
 //!   ignored   every page is programmed: a cut can destroy acknowledged pages
-//!   closed    | L0 | L1 | U0 | L2 |  wait  | -- | L3 | -- | L4 | U3 |   U1, U2 stay blank
-//!   slc       | L0 | L1 | -- | L2 |  wait  | -- | L3 | -- | L4 | -- |   all U stay blank
+//!   closed    | l0 | l1 | u0 | l2 |  wait  | -- | l3 | -- | l4 | u3 |   u1, u2 stay blank
+//!   slc       | l0 | l1 | -- | l2 |  wait  | -- | l3 | -- | l4 | -- |   all u stay blank
 //! ```
 //!
 //! With `closed`, each wait ([`Ftl::sync`]) closes the pairs of the pages that it covers. Where the
@@ -147,11 +147,7 @@ impl Pairs {
         let used = (0..).zip(&self.never).filter(|(_, never)| !**never);
         let used: Vec<u32> = used.map(|(page, _)| page).collect();
         let all = used.len() as u32;
-        let Some(cells) = self
-            .cells
-            .as_ref()
-            .filter(|_| self.way == PairedPages::Closed)
-        else {
+        let Some(cells) = self.to_close() else {
             return all;
         };
         // Where each page is waited for by itself the lowest pages remain.
@@ -166,6 +162,12 @@ impl Pairs {
         lowest.max(all.saturating_sub(2 * lost))
     }
 
+    /// Which pages share cells, if waits close pairs.
+    fn to_close(&self) -> Option<&Cells> {
+        let closes = self.way == PairedPages::Closed;
+        self.cells.as_ref().filter(|_| closes)
+    }
+
     /// Whether nothing behind a blank page of a block was ever waited for.
     pub(super) fn blank_ends(&self, page: u32) -> bool {
         let is_lowest =
@@ -175,16 +177,11 @@ impl Pairs {
 
     /// Whether a page stays blank, where so many first pages of its block were waited for.
     fn leaves_out(&self, page: usize, safe: usize) -> bool {
-        let cells = || {
-            self.cells
-                .as_ref()
-                .filter(|_| self.way == PairedPages::Closed)
-        };
         let endangers = |cells: &Cells| {
             let mut below = cells.below(page as u32).iter();
             below.any(|&lower| (lower as usize) < safe)
         };
-        self.never[page] || cells().is_some_and(endangers)
+        self.never[page] || self.to_close().is_some_and(endangers)
     }
 
     /// The program of a page, which may have failed, is done at `done`.

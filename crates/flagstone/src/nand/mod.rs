@@ -5,8 +5,8 @@
 //! layer above. Power cuts, failing blocks and bit errors come from middleware that implements
 //! [`Flash`] around another device: [`PowerCut`], [`Faulty`]. [`Tracer`] records the operations.
 //!
-//! Fault budget, which every layer above must survive, silent errors with checksums alone,
-//! and cut programs of upper pages with [`Config::paired_pages`](crate::ftl::Config) alone:
+//! Fault budget, which every layer above must survive, silent errors with checksums alone, and cut
+//! programs of upper pages with closed pairs or lower pages alone:
 //!
 //! | fault | what it leaves behind |
 //! |---|---|
