@@ -26,12 +26,17 @@ enum Command {
     Device(commands::device::Args),
     Index(commands::index::Args),
     Trace(commands::trace::TraceArgs),
+    Store(commands::store::Args),
+    /// SQLite databases in stores: import, export, bench; needs the program flagstone-sqlite.
+    #[command(disable_help_flag = true)]
+    Sqlite(commands::apart::Args),
 }
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0  it is done, and all is well
-  1  it is done, and the verdict is bad: break and replay found a violation
+  1  it is done, and the verdict is bad: break and replay found a violation,
+     store check found damage
   2  it could not be done; standard error says why";
 
 fn main() -> ExitCode {
@@ -44,6 +49,8 @@ fn main() -> ExitCode {
         Command::Device(args) => commands::device::run(&args),
         Command::Index(args) => commands::index::run(&args),
         Command::Trace(args) => commands::trace::run(args),
+        Command::Store(args) => commands::store::run(&args),
+        Command::Sqlite(args) => commands::apart::run(&commands::apart::SQLITE, &args),
     };
     outcome.unwrap_or_else(Failure::report)
 }

@@ -166,6 +166,15 @@ impl Device {
         self.ftl.erase_ahead(now).map_err(DeviceError::from)
     }
 
+    /// Makes the device larger, on a medium that can be; see [`Ftl::grow`]. Returns how many blocks
+    /// were added.
+    ///
+    /// # Errors
+    /// The device is of a form that cannot grow, or the power fails.
+    pub fn grow(&mut self, blocks: u32) -> Result<u32, DeviceError> {
+        self.ftl.grow(blocks).map_err(DeviceError::from)
+    }
+
     /// Sets the counters to zero: the end of a warm-up.
     pub fn reset_stats(&mut self) {
         self.ftl.reset_stats();

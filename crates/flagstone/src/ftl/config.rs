@@ -36,6 +36,10 @@ pub struct Config {
     /// What is done about pages that share cells, on a device whose geometry says which. A device
     /// is opened as it was first written.
     pub paired_pages: PairedPages,
+    /// Whether more logical pages may be addressed than there is room for (thin provisioning): the
+    /// device is full when what was written fills it, and [`Ftl::grow`](super::Ftl::grow) may give
+    /// it more room.
+    pub thin: bool,
 }
 
 impl Default for Config {
@@ -50,6 +54,7 @@ impl Default for Config {
             summary_pages: true,
             checksums: false,
             paired_pages: PairedPages::Ignored,
+            thin: false,
         }
     }
 }
@@ -67,6 +72,7 @@ impl Config {
             summary_pages: true,
             checksums: false,
             paired_pages: PairedPages::Ignored,
+            thin: false,
         }
     }
 }
@@ -278,7 +284,11 @@ impl Sizes {
         // Open blocks of both streams, the threshold, and one block to gain.
         let slack = gc_threshold_blocks + 2 * planes + 1;
         let room = u64::from(good_blocks.saturating_sub(meta + slack)) * u64::from(dense_pages);
-        if u64::from(logical_pages) > room {
+        let wanted = match config.thin {
+            true => u64::from(dense_pages),
+            false => u64::from(logical_pages),
+        };
+        if wanted > room {
             // Advice: keep fewer blocks free, or offer fewer pages.
             let blocks = f64::from(geometry.blocks());
             let needed = meta + logical_pages.div_ceil(dense_pages.max(1)) + 2 * planes + 1;
