@@ -182,11 +182,11 @@ fn loses(way: PairedPages, pairing: Pairing, (at, dice): (u64, u64)) -> bool {
     assert_eq!(failed, FtlError::PowerLost);
     drop(ftl);
     let mut chip = flash.take().into_chip();
-    let mut lost = |page: &Ppn| {
+    let lost = |page: &Ppn| {
         let read = crate::nand::Flash::read(&mut chip, now, *page, &mut [], &mut []);
         matches!(read, Err(FlashError::Uncorrectable { .. }))
     };
-    safe.iter().any(|page| lost(page))
+    safe.iter().any(lost)
 }
 
 #[test]
