@@ -29,7 +29,7 @@ use crate::medium::Medium;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::layout;
 use flagstone::layout::{get, put};
-use flagstone::nand::{Cell, Flash, FlashError, Geometry, Read};
+use flagstone::nand::{Cell, Flash, FlashError, Geometry, Pairing, Read};
 use flagstone::units::{Nanos, Pbn, Ppn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -145,6 +145,7 @@ pub(crate) fn geometry(pages_per_block: u32, blocks: u32) -> Geometry {
         spare_bytes: SPARE_BYTES as u32,
         cell: Cell::Mlc,
         strict_order: true,
+        pairing: Pairing::None,
     }
 }
 

@@ -6,4 +6,5 @@ mod golden;
 mod golden_store;
 mod replay;
 mod image;
+mod paired;
 mod write_amplification;
