@@ -5,4 +5,5 @@ mod fuzzing;
 mod golden;
 mod replay;
 mod image;
+mod life;
 mod write_amplification;

@@ -5,6 +5,7 @@ use super::closing::VERDICT_BYTES;
 use super::spare::{TAIL_BYTES_MAX, header};
 use super::victims::VictimPolicy;
 use crate::nand::Geometry;
+use crate::units::Nanos;
 use std::fmt;
 
 /// Settings that a user chooses.
@@ -32,6 +33,19 @@ pub struct Config {
     /// [`sums::SIZE`](super::sums::SIZE) bytes of each spare area. A device is opened as it was
     /// first written.
     pub checksums: bool,
+    /// Scrubbing, for a device whose bit errors grow ([`Aging`](crate::nand::Aging)).
+    pub scrub: Option<Scrub>,
+}
+
+/// When the data of a block are written anew, before the ECC no longer corrects their errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scrub {
+    /// A block is refreshed after a read of one of its pages in which the ECC corrected so many
+    /// bits or more.
+    pub bits: u16,
+    /// The patrol reads every page that holds something once in this time, since errors grow in
+    /// pages that nobody reads. Zero for no patrol.
+    pub patrol: Nanos,
 }
 
 impl Default for Config {
@@ -45,6 +59,7 @@ impl Default for Config {
             copies_stay: false,
             summary_pages: true,
             checksums: false,
+            scrub: None,
         }
     }
 }
@@ -61,6 +76,7 @@ impl Config {
             copies_stay: false,
             summary_pages: true,
             checksums: false,
+            scrub: None,
         }
     }
 }

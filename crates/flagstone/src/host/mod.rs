@@ -78,8 +78,7 @@ pub use log::LogStats;
 pub use stats::HostStats;
 
 use crate::commit::{DeviceError, Options, RecordKind, doubt_tx};
-use crate::ftl::Config;
-use crate::ftl::Ftl;
+use crate::ftl::{Config, Ftl, spare_number};
 use crate::layout::Layout;
 use crate::nand::Flash;
 use crate::page::{SlotNo, page_head, record_head};
@@ -234,10 +233,11 @@ impl Host {
     /// after a restart.
     ///
     /// # Errors
-    /// None with the stacks there are.
+    /// The identifiers are near their end.
     pub fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
         self.engine.release_due(now);
         let memory = &mut self.engine.memory;
+        spare_number("transaction", memory.last_tx.0, 48).map_err(DeviceError::from)?;
         let tx = TxId(memory.last_tx.0 + 1);
         memory.last_tx = tx;
         memory.txs.insert(tx, Phase::Live);

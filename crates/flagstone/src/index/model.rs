@@ -176,6 +176,7 @@ pub(super) fn small_device(kind: Kind) -> Box<dyn Store> {
         copies_stay: false,
         summary_pages: true,
         checksums: false,
+        scrub: None,
     };
     let device = Device::open(
         Box::new(chip),

@@ -25,6 +25,7 @@ fn store(flash: &Shared<PowerCut>) -> Result<Box<dyn Store>, IndexError> {
         copies_stay: false,
         summary_pages: true,
         checksums: false,
+        scrub: None,
     };
     let flash = Box::new(flash.clone());
     let device = Device::open(flash, Kind::Plain, config, &Options::default(), Nanos::ZERO);

@@ -1,0 +1,43 @@
+//! A year on cells whose bit errors grow, with a bad batch of blocks: with scrubbing nothing is
+//! lost; without, the control, pages are.
+
+use flagstone::commit::Kind;
+use flagstone_lab::device::DeviceSpec;
+use flagstone_lab::life::{Life, LifeRecord};
+
+const YEAR: u64 = 365 * 24;
+
+fn live(kind: Kind, hours: u64, scrubs: bool) -> LifeRecord {
+    let device = DeviceSpec::load("worn").expect("a preset");
+    let seed = 1;
+    let life = Life {
+        kind,
+        device,
+        hours,
+        seed,
+        scrubs,
+    };
+    life.run().expect("it runs on this device")
+}
+
+#[test]
+fn a_device_with_a_bad_batch_of_blocks_survives_a_year_and_does_not_without_scrubbing() {
+    for name in ["plain", "aw", "scc", "cfc", "lighttx", "seal"] {
+        let kind = Kind::by_name(name).expect("a protocol");
+        let year = live(kind, YEAR, true);
+        assert!(year.is_whole(), "{year:?}");
+        assert!(year.refreshed > 20, "{year:?}");
+        assert!(year.flash["program"]["scrub"] > 500, "{year:?}");
+        assert!(year.corrected_most < year.ecc_bits, "{year:?}");
+        let control = live(kind, YEAR, false);
+        assert!(control.pages_lost > 50, "{control:?}");
+        assert_eq!((control.wrong, control.refreshed), (0, 0), "{control:?}");
+        assert!(!control.flash["program"].contains_key("scrub"));
+    }
+}
+
+#[test]
+fn equal_lives_are_equal() {
+    let year = || live(Kind::Seal, YEAR / 4, true);
+    assert_eq!(year(), year());
+}
