@@ -4,11 +4,14 @@
 //! Most pages are written once, in the beginning. A tenth of them take the traffic: a small
 //! transaction and a few reads an hour. Once a month the device is switched off for an hour. What
 //! the pages must hold is known at every moment; a wrong answer is counted apart from an error.
+//! Instead of being switched off, the device can lose its power at an operation of any kind, drawn
+//! from the seed: then the transaction that asks to commit is there as a whole or not at all.
 
 use crate::device::DeviceSpec;
 use crate::replay::{Causes, flash_by_cause};
 use flagstone::commit::{Device, DeviceError, Kind, Options};
-use flagstone::nand::{Ages, Aging, Chip, Shared};
+use flagstone::ftl::FtlError;
+use flagstone::nand::{Ages, Aging, Chip, Cut, PowerCut, Shared};
 use flagstone::units::{Lpn, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -40,6 +43,8 @@ pub struct Life {
     pub seed: u64,
     /// Whether the device scrubs as its file says. Without, it is a control.
     pub scrubs: bool,
+    /// Whether the power fails at operations, instead of being switched off once a month.
+    pub cuts: bool,
 }
 
 /// What became of a device.
@@ -55,11 +60,14 @@ pub struct LifeRecord {
     pub seed: u64,
     /// Whether it scrubbed.
     pub scrubs: bool,
+    /// Power cuts at an operation.
+    pub cuts: u64,
     /// Pages that hold something.
     pub pages: u32,
-    /// Of these, those that could not be read in the end.
+    /// Of these, those that in the end were an error, blank, or older than they must be.
     pub pages_lost: u32,
-    /// Answers with other bytes than were written, at any time.
+    /// Answers with other bytes than were written, at any time: after a restart that could not read
+    /// a page, an older version may be back.
     pub wrong: u64,
     /// Why the device went on no longer, and after how many hours, if it did not.
     pub stopped: Option<(u64, String)>,
@@ -100,7 +108,10 @@ fn payload(page: u32, version: u32) -> [u8; 16] {
     bytes
 }
 
-type Cells = Shared<Aging<Chip>>;
+/// Operations until a cut, at most: some three weeks of them.
+const CUT_WITHIN: u64 = 3_000;
+
+type Cells = Shared<Aging<PowerCut>>;
 
 /// A device on its cells, and what must be on it.
 struct World<'a> {
@@ -112,6 +123,9 @@ struct World<'a> {
     /// The version of each page; 0 for none.
     versions: Vec<u32>,
     next_version: u32,
+    /// What asks to commit, and its version.
+    asks: Option<(Vec<u32>, u32)>,
+    dice: Pcg64Mcg,
     record: LifeRecord,
 }
 
@@ -136,17 +150,20 @@ impl Life {
         let ages = Ages::new(geometry, growth, self.seed);
         let mut world = World {
             life: self,
-            cells: Some(Shared::new(Aging::new(chip, ages))),
+            cells: Some(Shared::new(Aging::new(PowerCut::new(chip), ages))),
             device: None,
             now: Nanos::ZERO,
             versions: Vec::new(),
             next_version: 1,
+            asks: None,
+            dice: Pcg64Mcg::seed_from_u64(self.seed),
             record: LifeRecord {
                 protocol: self.kind.info().name,
                 device: self.device.name.clone(),
                 hours: self.hours,
                 seed: self.seed,
                 scrubs: self.scrubs,
+                cuts: 0,
                 pages: 0,
                 pages_lost: 0,
                 wrong: 0,
@@ -196,21 +213,70 @@ impl World<'_> {
 
     /// Switches the device off for an hour, and on again.
     fn restart(&mut self) -> Result<(), DeviceError> {
-        self.off();
-        self.start()
+        loop {
+            self.off();
+            self.start()?;
+            let Some((pages, version)) = self.asks.clone() else {
+                return Ok(());
+            };
+            let (versions, wrong) = (self.versions.clone(), self.record.wrong);
+            match self.decide(&pages, version) {
+                Err(DeviceError::Ftl(FtlError::PowerLost)) => {
+                    (self.versions, self.record.wrong) = (versions, wrong);
+                }
+                outcome => {
+                    self.asks = None;
+                    return outcome;
+                }
+            }
+        }
+    }
+
+    /// Finds out whether a transaction has committed: all of it is there, or nothing. Under a
+    /// protocol without transactions each page is there or not.
+    fn decide(&mut self, pages: &[u32], version: u32) -> Result<(), DeviceError> {
+        let before = self.record.wrong;
+        let mut there = 0;
+        for &at in pages {
+            let old = std::mem::replace(&mut self.versions[at as usize], version);
+            self.read(at)?;
+            if self.record.wrong > before {
+                (self.record.wrong, self.versions[at as usize]) = (before, old);
+                self.read(at)?;
+            } else {
+                there += 1;
+            }
+        }
+        let is_torn = there != 0 && there != pages.len();
+        self.record.wrong += u64::from(is_torn && self.life.kind.info().atomic);
+        Ok(())
     }
 
     fn off(&mut self) {
         self.count();
         self.device = None;
-        let (mut chip, mut ages) = self.take_cells();
-        chip.reset_time();
+        let (chip, mut ages) = self.take_cells();
         ages.rest(HOUR);
-        self.cells = Some(Shared::new(Aging::new(chip, ages)));
+        let mut power = PowerCut::new(chip);
+        if self.life.cuts {
+            power = power.arm(Cut {
+                at: self.dice.random_range(0..CUT_WITHIN),
+                dice: self.dice.random(),
+                torn: self.dice.random(),
+            });
+        }
+        self.cells = Some(Shared::new(Aging::new(power, ages)));
     }
 
     fn take_cells(&mut self) -> (Chip, Ages) {
-        self.cells.take().expect("it has cells").take().into_parts()
+        let cells = self.cells.take().expect("it has cells").take();
+        let (power, ages) = cells.into_parts();
+        self.record.cuts += u64::from(power.is_off());
+        let dice = self.dice.random();
+        match power.is_off() {
+            true => (power.into_chip(), ages),
+            false => (power.pull(dice, false), ages),
+        }
     }
 
     /// Adds what was counted since the power came on.
@@ -240,38 +306,60 @@ impl World<'_> {
             self.write(some, true)?;
         }
         let hot = (pages / 10).max(1);
-        let mut dice = Pcg64Mcg::seed_from_u64(self.life.seed);
         let mut since = 0;
+        if self.life.cuts {
+            self.restart()?;
+        }
         for passed in 0..self.life.hours {
             *hour = passed;
-            if since == POWER_ON {
+            if since == POWER_ON && !self.life.cuts {
                 self.restart()?;
                 since = 0;
             }
             self.now = self.now.max(Nanos(HOUR.0 * since));
             since += 1;
-            let mut written: Vec<u32> = (0..dice.random_range(1..5))
-                .map(|_| dice.random_range(0..hot))
-                .collect();
-            written.sort_unstable();
-            written.dedup();
-            let commits = dice.random_bool(0.9) || !self.life.kind.info().atomic;
-            self.write(&written, commits)?;
-            for _ in 0..READS {
-                let among = if dice.random_bool(0.25) { pages } else { hot };
-                self.read(dice.random_range(0..among))?;
+            match self.hour((pages, hot)) {
+                Err(DeviceError::Ftl(FtlError::PowerLost)) => {
+                    self.restart()?;
+                    since = 0;
+                }
+                outcome => outcome?,
             }
-            let now = self.now;
-            self.device().tend(now)?;
         }
         *hour = self.life.hours;
         self.restart()
+    }
+
+    /// The traffic of an hour.
+    fn hour(&mut self, (pages, hot): (u32, u32)) -> Result<(), DeviceError> {
+        let mut written: Vec<u32> = (0..self.dice.random_range(1..5))
+            .map(|_| self.dice.random_range(0..hot))
+            .collect();
+        written.sort_unstable();
+        written.dedup();
+        let commits = self.dice.random_bool(0.9) || !self.life.kind.info().atomic;
+        self.write(&written, commits)?;
+        for _ in 0..READS {
+            let among = if self.dice.random_bool(0.25) {
+                pages
+            } else {
+                hot
+            };
+            let page = self.dice.random_range(0..among);
+            self.read(page)?;
+        }
+        let now = self.now;
+        self.device().tend(now)
     }
 
     /// A transaction that writes pages, each with a new version.
     fn write(&mut self, pages: &[u32], commits: bool) -> Result<(), DeviceError> {
         let version = self.next_version;
         self.next_version += 1;
+        // Under a protocol without transactions each page counts by itself.
+        if !self.life.kind.info().atomic {
+            self.asks = Some((pages.to_vec(), version));
+        }
         let now = self.now;
         let tx = self.device().begin(now)?;
         for &page in pages {
@@ -286,6 +374,7 @@ impl World<'_> {
             self.now = self.device().abort(now, tx)?;
             return Ok(());
         }
+        self.asks = Some((pages.to_vec(), version));
         self.now = match self.device().commit(now, tx)? {
             Some(done) => done,
             // It waits for its group, which nobody else is going to fill.
@@ -294,6 +383,7 @@ impl World<'_> {
                 done.last().map_or(now, |&(_, done)| done)
             }
         };
+        self.asks = None;
         for &page in pages {
             self.versions[page as usize] = version;
         }
@@ -326,15 +416,9 @@ impl World<'_> {
             let _ = self.start();
         }
         for page in 0..self.versions.len() as u32 {
-            // What a device that stopped has not acknowledged may be there or not.
-            let (wrong, is_there) = (
-                self.record.wrong,
-                self.device.is_some() && matches!(self.read(page), Ok(true)),
-            );
-            if self.record.stopped.is_some() {
-                self.record.wrong = wrong;
-            }
-            if !is_there {
+            let wrong = self.record.wrong;
+            let is_there = self.device.is_some() && matches!(self.read(page), Ok(true));
+            if !is_there || self.record.wrong > wrong {
                 self.record.pages_lost += 1;
             }
         }

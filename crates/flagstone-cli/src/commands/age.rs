@@ -23,6 +23,9 @@ pub(crate) struct Age {
     /// Refresh nothing: a control, which must lose pages.
     #[arg(long)]
     no_scrub: bool,
+    /// Let the power fail at operations drawn from the seed, instead of a restart a month.
+    #[arg(long)]
+    cuts: bool,
     /// Print one JSON object a protocol, one a line.
     #[arg(long)]
     json: bool,
@@ -60,6 +63,7 @@ pub(crate) fn run(args: &Age) -> Result<ExitCode, Failure> {
             hours: args.time,
             seed: args.seed,
             scrubs: !args.no_scrub,
+            cuts: args.cuts,
         };
         let record = life.run().map_err(Failure::Usage)?;
         if args.json {
@@ -89,6 +93,7 @@ fn table(records: &[LifeRecord]) {
         "scrub erases",
         "of all",
         "most bits",
+        "cuts",
         "",
     ]);
     for record in records {
@@ -116,6 +121,7 @@ fn table(records: &[LifeRecord]) {
                 true => format!("{} of {}", record.corrected_most, record.ecc_bits),
                 false => String::new(),
             },
+            record.cuts.to_string(),
             stopped.map_or(String::new(), |(hour, why)| {
                 format!("stopped on day {}: {why}", hour / 24)
             }),

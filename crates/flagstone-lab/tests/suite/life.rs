@@ -7,7 +7,7 @@ use flagstone_lab::life::{Life, LifeRecord};
 
 const YEAR: u64 = 365 * 24;
 
-fn live(kind: Kind, hours: u64, scrubs: bool) -> LifeRecord {
+fn live(kind: Kind, hours: u64, (scrubs, cuts): (bool, bool)) -> LifeRecord {
     let device = DeviceSpec::load("worn").expect("a preset");
     let seed = 1;
     let life = Life {
@@ -16,6 +16,7 @@ fn live(kind: Kind, hours: u64, scrubs: bool) -> LifeRecord {
         hours,
         seed,
         scrubs,
+        cuts,
     };
     life.run().expect("it runs on this device")
 }
@@ -24,12 +25,12 @@ fn live(kind: Kind, hours: u64, scrubs: bool) -> LifeRecord {
 fn a_device_with_a_bad_batch_of_blocks_survives_a_year_and_does_not_without_scrubbing() {
     for name in ["plain", "aw", "scc", "cfc", "lighttx", "seal"] {
         let kind = Kind::by_name(name).expect("a protocol");
-        let year = live(kind, YEAR, true);
+        let year = live(kind, YEAR, (true, false));
         assert!(year.is_whole(), "{year:?}");
         assert!(year.refreshed > 20, "{year:?}");
         assert!(year.flash["program"]["scrub"] > 500, "{year:?}");
         assert!(year.corrected_most < year.ecc_bits, "{year:?}");
-        let control = live(kind, YEAR, false);
+        let control = live(kind, YEAR, (false, false));
         assert!(control.pages_lost > 50, "{control:?}");
         assert_eq!((control.wrong, control.refreshed), (0, 0), "{control:?}");
         assert!(!control.flash["program"].contains_key("scrub"));
@@ -37,7 +38,16 @@ fn a_device_with_a_bad_batch_of_blocks_survives_a_year_and_does_not_without_scru
 }
 
 #[test]
+fn power_cuts_take_nothing_while_blocks_are_refreshed() {
+    for &kind in Kind::ALL {
+        let year = live(kind, YEAR, (true, true));
+        assert!(year.is_whole(), "{year:?}");
+        assert!(year.cuts > 8 && year.refreshed > 20, "{year:?}");
+    }
+}
+
+#[test]
 fn equal_lives_are_equal() {
-    let year = || live(Kind::Seal, YEAR / 4, true);
+    let year = || live(Kind::Seal, YEAR / 4, (true, true));
     assert_eq!(year(), year());
 }

@@ -175,8 +175,12 @@ impl Ftl {
     /// A read has met many bit errors: the page is to be written anew.
     #[cold]
     pub(super) fn wants_refresh(&mut self, at: Ppn, corrected: u16) {
-        self.stats.corrected_most = self.stats.corrected_most.max(corrected);
-        self.scrub.put(self.geometry.block_of(at), Nanos::ZERO);
+        let block = self.geometry.block_of(at);
+        // A restart reads old roots as well, which nobody needs.
+        if self.holds_something(block) {
+            self.stats.corrected_most = self.stats.corrected_most.max(corrected);
+        }
+        self.scrub.put(block, Nanos::ZERO);
     }
 
     /// Reads the pages whose turn it is, all of the device at most.

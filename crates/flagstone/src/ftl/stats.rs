@@ -111,7 +111,8 @@ pub struct Stats {
     pub refreshed: u64,
     /// Pages that the patrol read.
     pub patrolled: u64,
-    /// The most bits that the ECC corrected in one read, where that was enough for a refresh.
+    /// The most bits that the ECC corrected in one read of a block in use, where that was enough for
+    /// a refresh.
     pub corrected_most: u16,
 }
 
