@@ -75,9 +75,9 @@ fn a_transaction_outlives_many_zone_slides() {
 }
 
 /// Writes, collects and restarts on a device with these bad blocks.
-fn live_with(kind: Kind, bad: &[u32]) {
+fn live_with(kind: Kind, geometry: Geometry, bad: &[u32]) {
     let bad: Vec<Pbn> = bad.iter().copied().map(Pbn).collect();
-    let chip = small::chip(GEOMETRY).with_factory_bad(bad.clone());
+    let chip = small::chip(geometry).with_factory_bad(bad.clone());
     let mut small = Small::on(chip, Config::small(96, Some(3)), kind, options(kind));
     (0..96).for_each(|at| small.put(&[(at, 1)]));
     let collected = |device: &Device| device.stats().collections > 30;
@@ -99,21 +99,31 @@ fn blocks_may_be_bad_from_the_factory_anywhere() {
     let (planes, blocks) = (4, GEOMETRY.blocks());
     let of_plane = blocks / planes;
     for &kind in Kind::ALL {
-        live_with(kind, &[0]);
+        let live_with = |bad: &[u32]| live_with(kind, GEOMETRY, bad);
+        live_with(&[0]);
         // Where roots, mapping pages and logs would begin, in one plane and in all.
-        live_with(kind, &[0, 1, 2, 3]);
+        live_with(&[0, 1, 2, 3]);
         let firsts: Vec<u32> = (0..planes).map(|plane| plane * of_plane).collect();
-        live_with(kind, &firsts);
+        live_with(&firsts);
         let seconds: Vec<u32> = firsts.iter().flat_map(|&at| [at, at + 1]).collect();
-        live_with(kind, &seconds);
-        // Most of a plane.
-        let most: Vec<u32> = (of_plane..2 * of_plane - 7).collect();
-        live_with(kind, &most);
+        live_with(&seconds);
+        // Most of a plane, all but one, and all of it.
+        for good in [7, 1, 0] {
+            let most: Vec<u32> = (of_plane..2 * of_plane - good).collect();
+            live_with(&most);
+            let two_planes = Geometry {
+                channels: 1,
+                blocks_per_plane: 60,
+                ..GEOMETRY
+            };
+            let most: Vec<u32> = (60..120 - good).collect();
+            super::long_lives::live_with(kind, two_planes, &most);
+        }
         // Anywhere.
         for seed in 0..6 {
             let mut dice = Dice(seed);
             let bad: Vec<u32> = (0..10).map(|_| dice.pick(blocks)).collect();
-            live_with(kind, &bad);
+            live_with(&bad);
         }
     }
 }
@@ -224,7 +234,7 @@ fn large(kind: Kind, blocks_per_plane: u32, pages_per_block: u32, writes: u64) {
         ..GEOMETRY
     };
     let mut config = Config::default();
-    config.over_provision = 0.25;
+    config.over_provision = 0.3;
     let mut chip = Chip::new(geometry, Timing::default(), 64);
     let mut dice = Dice(u64::from(blocks_per_plane));
     let options = Options {

@@ -56,7 +56,7 @@ fn meta_blocks(geometry: &Geometry, flash: &dyn Flash, count: u32) -> Vec<Pbn> {
             (0..geometry.blocks_per_plane)
                 .map(|i| Pbn(plane * geometry.blocks_per_plane + i))
                 .filter(|&block| !flash.is_factory_bad(block))
-                .take(count.div_ceil(geometry.planes()) as usize + 1)
+                .take(count as usize)
                 .collect()
         })
         .collect();
