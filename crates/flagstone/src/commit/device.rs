@@ -232,6 +232,12 @@ impl Device {
     /// # Errors
     /// As many are live as the protocol supports, or the device has used up its numbers.
     pub fn begin(&mut self, now: Nanos) -> Result<TxId, DeviceError> {
+        spare_numbers(&self.ftl, self.last_tx)?;
+        self.begin_more(now)
+    }
+
+    /// As [`Device::begin`], also where numbers are near their end: for work that goes on.
+    pub(crate) fn begin_more(&mut self, now: Nanos) -> Result<TxId, DeviceError> {
         if let Some(limit) = self.live_max()
             && self.live.len() as u32 >= limit
         {
@@ -240,7 +246,6 @@ impl Device {
                 limit,
             });
         }
-        spare_numbers(&self.ftl, self.last_tx)?;
         let tx = TxId(self.last_tx.0 + 1);
         self.protocol.begin(&mut self.ftl, now, tx)?;
         self.last_tx = tx;

@@ -78,7 +78,7 @@ pub use log::LogStats;
 pub use stats::HostStats;
 
 use crate::commit::{DeviceError, Options, RecordKind, doubt_tx};
-use crate::ftl::{Config, Ftl, spare_number};
+use crate::ftl::{Config, Ftl};
 use crate::layout::Layout;
 use crate::nand::Flash;
 use crate::page::{SlotNo, page_head, record_head};
@@ -233,11 +233,10 @@ impl Host {
     /// after a restart.
     ///
     /// # Errors
-    /// The identifiers are near their end.
+    /// None with the stacks there are.
     pub fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
         self.engine.release_due(now);
         let memory = &mut self.engine.memory;
-        spare_number("transaction", memory.last_tx.0, 48).map_err(DeviceError::from)?;
         let tx = TxId(memory.last_tx.0 + 1);
         memory.last_tx = tx;
         memory.txs.insert(tx, Phase::Live);
@@ -386,6 +385,7 @@ impl Host {
         bytes: Option<&[u8]>,
     ) -> Result<Step<()>, HostError> {
         self.check(now, tx, rid.page)?;
+        self.engine.has_numbers()?;
         let (len, limit) = (bytes.map_or(0, <[u8]>::len), self.record_bytes_max());
         if len > limit {
             return Err(HostError::RecordTooLong { bytes: len, limit });
