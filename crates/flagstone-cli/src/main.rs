@@ -26,12 +26,14 @@ enum Command {
     Device(commands::device::Args),
     Index(commands::index::Args),
     Trace(commands::trace::TraceArgs),
+    Store(commands::store::Args),
 }
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0  it is done, and all is well
-  1  it is done, and the verdict is bad: break and replay found a violation
+  1  it is done, and the verdict is bad: break and replay found a violation,
+     store check found damage
   2  it could not be done; standard error says why";
 
 fn main() -> ExitCode {
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Command::Device(args) => commands::device::run(&args),
         Command::Index(args) => commands::index::run(&args),
         Command::Trace(args) => commands::trace::run(args),
+        Command::Store(args) => commands::store::run(&args),
     };
     outcome.unwrap_or_else(Failure::report)
 }

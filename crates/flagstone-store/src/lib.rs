@@ -1,10 +1,47 @@
 //! Flagstone on real media.
 //!
 //! What the library forbids itself lives here: files, threads, the clock.
+//!
+//! A [`Store`] keeps pages in a file and commits them in transactions:
+//!
+//! ```
+//! use flagstone::units::Lpn;
+//! use flagstone_store::{OpenOptions, Store};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("pages.flag");
+//! let mut store = Store::open(&path, &OpenOptions::default())?;
+//! let tx = store.begin()?;
+//! store.write(tx, Lpn(7), b"seven")?;
+//! store.commit(tx)?;
+//! drop(store);
+//!
+//! let mut store = Store::open(&path, &OpenOptions::existing())?;
+//! let mut page = vec![0; Store::PAGE_BYTES];
+//! assert_eq!(store.read(None, Lpn(7), &mut page)?, Some(5));
+//! assert_eq!(&page[..5], b"seven");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod aligned;
+mod error;
 mod file;
+mod flash;
+pub mod medium;
+mod store;
+mod superblock;
 mod workers;
 
+pub use error::StoreError;
 pub use file::{FileOptions, FileStore, OpenError};
+pub use flash::MediumStats;
+pub use store::{CheckReport, OpenOptions, Store, StoreInfo};
+pub use superblock::{MEDIUM_PAGE_BYTES, STORE_VERSION};
+
+/// Records that a store has beyond those of its device.
+pub const LAYOUTS: &[flagstone::layout::Layout] = &[
+    superblock::superblock::RECORD,
+    flash::mark::RECORD,
+    flash::trailer::RECORD,
+];

@@ -10,6 +10,7 @@ mod record;
 pub(crate) mod replay;
 pub(crate) mod reproduce;
 mod settings;
+pub(crate) mod store;
 pub(crate) mod trace;
 
 pub(crate) use flagstone_terminal::{Failure, say};

@@ -174,6 +174,13 @@ impl Device {
     /// A device that cannot go on.
     pub fn tend(&mut self, now: Nanos) -> Result<(), DeviceError> {
         Ok(tend(&mut self.ftl, self.protocol.as_mut(), now)?)
+    /// Makes the device larger, on a medium that can be; see [`Ftl::grow`]. Returns how many blocks
+    /// were added.
+    ///
+    /// # Errors
+    /// The device is of a form that cannot grow, or the power fails.
+    pub fn grow(&mut self, blocks: u32) -> Result<u32, DeviceError> {
+        self.ftl.grow(blocks).map_err(DeviceError::from)
     }
 
     /// Sets the counters to zero: the end of a warm-up.

@@ -33,6 +33,10 @@ pub struct Config {
     /// [`sums::SIZE`](super::sums::SIZE) bytes of each spare area. A device is opened as it was
     /// first written.
     pub checksums: bool,
+    /// Whether more logical pages may be addressed than there is room for (thin provisioning): the
+    /// device is full when what was written fills it, and [`Ftl::grow`](super::Ftl::grow) may give
+    /// it more room.
+    pub thin: bool,
     /// Scrubbing, for a device whose bit errors grow ([`Aging`](crate::nand::Aging)).
     pub scrub: Option<Scrub>,
 }
@@ -59,6 +63,7 @@ impl Default for Config {
             copies_stay: false,
             summary_pages: true,
             checksums: false,
+            thin: false,
             scrub: None,
         }
     }
@@ -76,6 +81,7 @@ impl Config {
             copies_stay: false,
             summary_pages: true,
             checksums: false,
+            thin: false,
             scrub: None,
         }
     }
@@ -274,7 +280,11 @@ impl Sizes {
         // Open blocks of both streams, the threshold, and one block to gain.
         let slack = gc_threshold_blocks + 2 * planes + 1;
         let room = u64::from(good_blocks.saturating_sub(meta + slack)) * u64::from(data_pages);
-        if u64::from(logical_pages) > room {
+        let wanted = match config.thin {
+            true => u64::from(data_pages),
+            false => u64::from(logical_pages),
+        };
+        if wanted > room {
             // Advice: keep fewer blocks free, or offer fewer pages.
             let blocks = f64::from(geometry.blocks());
             let needed = meta + logical_pages.div_ceil(data_pages.max(1)) + 2 * planes + 1;

@@ -47,6 +47,7 @@ mod meta;
 mod logs;
 mod mount;
 mod doubt;
+mod grow;
 
 pub use checksum::sums;
 pub use closing::{VERDICT_BYTES, verdict};

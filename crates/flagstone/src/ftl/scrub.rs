@@ -80,6 +80,14 @@ impl Scrubber {
         }
     }
 
+    /// The device has become larger.
+    pub(super) fn grow(&mut self, geometry: &Geometry, scrub: Option<Scrub>) {
+        if let Some(scrub) = scrub {
+            self.queued.resize(geometry.blocks() as usize, false);
+            self.step = Scrubber::new(geometry, Some(scrub)).step;
+        }
+    }
+
     #[inline]
     pub(super) fn bits(&self) -> u16 {
         self.bits

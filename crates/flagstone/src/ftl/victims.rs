@@ -44,6 +44,11 @@ impl Victims {
         }
     }
 
+    /// There are so many blocks from now on.
+    pub(super) fn grow(&mut self, blocks: u32) {
+        self.links.resize(blocks as usize, ALONE);
+    }
+
     pub(super) fn insert(&mut self, block: Pbn, live: u32) {
         let (block, live) = (block.0, live as usize);
         let last = self.tails[live];

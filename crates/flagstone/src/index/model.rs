@@ -8,7 +8,7 @@ use super::{DeviceStore, Index, IndexError, IndexKind, Key, MemStore, Recoverabl
 use super::{Settings, Store, Value};
 use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
-use crate::ftl::{Config, VictimPolicy};
+use crate::ftl::Config;
 use crate::nand::{Geometry, small};
 use crate::units::Nanos;
 use std::collections::BTreeMap;
@@ -170,13 +170,7 @@ pub(super) fn small_device(kind: Kind) -> Box<dyn Store> {
     let config = Config {
         over_provision: 0.2,
         logical_pages: None,
-        gc_threshold: 0.0,
-        victims: VictimPolicy::Greedy,
-        static_wear_gap: None,
-        copies_stay: false,
-        summary_pages: true,
-        checksums: false,
-        scrub: None,
+        ..Config::small(0, None)
     };
     let device = Device::open(
         Box::new(chip),

@@ -171,6 +171,16 @@ pub trait Flash {
     /// Whether the manufacturer marked the block as bad.
     fn is_factory_bad(&self, block: Pbn) -> bool;
 
+    /// Adds up to so many blank blocks behind the last one of the only plane, on a medium that can
+    /// become larger. The geometry says how many there are then.
+    ///
+    /// # Errors
+    /// The power fails.
+    fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
+        let _ = blocks;
+        Ok(())
+    }
+
     /// Says that the bytes of a page will not be read again unless the power fails. A simulated
     /// device need not keep them. One that simulates power cuts must.
     fn forget(&mut self, at: Ppn) {

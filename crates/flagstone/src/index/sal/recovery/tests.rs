@@ -4,7 +4,7 @@
 use super::{Flaw, SalTx, Transactions};
 use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
-use crate::ftl::{Config, VictimPolicy};
+use crate::ftl::Config;
 use crate::index::{DeviceStore, IndexError, IndexKind, Key, Settings, Store, Value};
 use crate::nand::{Cut, PowerCut, Shared, small};
 use crate::units::Nanos;
@@ -19,13 +19,7 @@ fn store(flash: &Shared<PowerCut>) -> Result<Box<dyn Store>, IndexError> {
     let config = Config {
         over_provision: 0.3,
         logical_pages: None,
-        gc_threshold: 0.0,
-        victims: VictimPolicy::Greedy,
-        static_wear_gap: None,
-        copies_stay: false,
-        summary_pages: true,
-        checksums: false,
-        scrub: None,
+        ..Config::small(0, None)
     };
     let flash = Box::new(flash.clone());
     let device = Device::open(flash, Kind::Plain, config, &Options::default(), Nanos::ZERO);

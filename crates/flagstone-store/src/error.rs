@@ -1,0 +1,97 @@
+//! Why a store refused, or cannot go on.
+
+use flagstone::commit::DeviceError;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why a store refused, or cannot go on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The system refused. After this, nothing succeeds until the store is opened again; what was
+    /// acknowledged before is there.
+    #[error("{what}: {error}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// An earlier call failed, so that it is not known what is durable.
+    #[error("the store failed before ({0}): close it and open it again")]
+    Broken(String),
+    /// There is no store here.
+    #[error("{0}")]
+    NotAStore(String),
+    /// There is a store here, and it is damaged.
+    #[error("{0}")]
+    Damaged(String),
+    /// Another process has it open.
+    #[error("{} is in use{}: close it there first", path.display(), by(*pid))]
+    InUse {
+        /// The store.
+        path: PathBuf,
+        /// The process, if it is known.
+        pid: Option<u32>,
+    },
+    /// There is no room, on the medium or within the bound of the store.
+    #[error("the store is full: {0}")]
+    Full(String),
+    /// It was opened to be read.
+    #[error("the store was opened for reading only")]
+    ReadOnly,
+    /// Options that cannot be.
+    #[error("{0}")]
+    Options(String),
+    /// The request is wrong, or a page was lost.
+    #[error(transparent)]
+    Device(DeviceError),
+}
+
+fn by(pid: Option<u32>) -> String {
+    pid.map_or(String::new(), |pid| format!(" by process {pid}"))
+}
+
+impl StoreError {
+    pub(crate) fn io(what: impl Into<String>, error: io::Error) -> StoreError {
+        let what = what.into();
+        StoreError::Io { what, error }
+    }
+
+    /// The same, saying where.
+    pub(crate) fn at(self, path: &Path) -> StoreError {
+        let at = |why: String| format!("{}: {why}", path.display());
+        match self {
+            StoreError::NotAStore(why) => StoreError::NotAStore(at(why)),
+            StoreError::Damaged(why) => StoreError::Damaged(at(why)),
+            StoreError::Io { what, error } => StoreError::Io {
+                what: at(what),
+                error,
+            },
+            other => other,
+        }
+    }
+
+    pub(crate) fn in_use(path: &Path) -> StoreError {
+        StoreError::InUse {
+            path: path.to_path_buf(),
+            pid: holder(path),
+        }
+    }
+}
+
+/// The process that has a file locked, by the kernel's list of locks.
+fn holder(path: &Path) -> Option<u32> {
+    let inode = std::fs::metadata(path).ok()?.ino();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let is_flock = words.next()? == "FLOCK";
+        let pid = words.nth(2)?;
+        let place = words.next()?;
+        let is_it = place.rsplit(':').next()?.parse() == Ok(inode);
+        (is_flock && is_it).then(|| pid.parse().ok())?
+    })
+}

@@ -1,0 +1,552 @@
+//! A medium as flash: pages with their spare areas in pages of 4096 bytes, blocks with a mark.
+//!
+//! ```text
+//!   medium   | superblock | superblock | mark 0 | page 0 | page 1 | ... | mark 1 | page 0 | ...
+//!   page     | data 4032 | spare 50 | bytes of data 2 | generation 8 | CRC-32C 4 |
+//!   mark     | magic | block | generation | CRC-32C |
+//! ```
+//!
+//! To *erase* a block is to write a mark with a new generation. A page counts if it has the
+//! generation of its mark. So an erase takes all pages of a block away at once, however many of
+//! them have been written over when the power fails.
+//!
+//! Programs and erases wait in memory until a [`Flash::sync`] needs them, or a mebibyte waits. Then
+//! they are written in the order of their places, those side by side as one write. A block that has
+//! had pages before gets none before its mark is durable: until then its old pages are whole.
+//!
+//! | what is found | reads as |
+//! |---|---|
+//! | another generation than that of the mark, or no mark | blank |
+//! | the generation, and a wrong checksum: torn, flipped, of another place | uncorrectable |
+//! | blank, where a page of this block with a higher number was found or written | uncorrectable, when its data is asked for |
+//!
+//! Generations are never used twice: the upper half is the number of the opening ([`BOOT`]), which
+//! is durable before the first write of that opening.
+//!
+//! [`BOOT`]: crate::superblock::superblock::BOOT
+
+use crate::medium::Medium;
+use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
+use flagstone::layout;
+use flagstone::layout::{get, put};
+use flagstone::nand::{Cell, Flash, FlashError, Geometry, Read};
+use flagstone::units::{Nanos, Pbn, Ppn};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex};
+
+layout! {
+    /// What follows the data of a page of a store.
+    pub trailer: 64 => {
+        SPARE:      50, "the spare area of the page, behind what its owner uses filled with 0xff";
+        BYTES:      2,  "bytes of data";
+        GENERATION: 8,  "the erase of its block that it follows";
+        CRC:        4,  "CRC-32C of the bytes before, and of the number of the page (4 bytes)";
+    }
+}
+
+layout! {
+    /// The begin of the page before each block.
+    pub mark: 20 => {
+        MAGIC:      4, "Mark";
+        BLOCK:      4, "the block";
+        GENERATION: 8, "the erase: in the upper half the number of the opening of the store";
+        CRC:        4, "CRC-32C of the bytes before";
+    }
+}
+
+const MARK_MAGIC: &[u8; 4] = b"Mark";
+
+/// Data bytes of a page.
+pub(crate) const DATA_BYTES: usize = MEDIUM_PAGE_BYTES - trailer::SIZE;
+const SPARE_BYTES: usize = trailer::SPARE.end;
+
+/// Pages that may wait to be written.
+const WAITING_MAX: usize = (1 << 20) / MEDIUM_PAGE_BYTES;
+
+/// Pages of the medium before the first mark.
+const HEAD_PAGES: u64 = 2;
+
+/// The generation of a block that was never erased.
+const NEVER: u64 = 0;
+/// The mark of a block has not been read yet.
+const UNKNOWN: u64 = u64::MAX;
+
+type Page = Box<[u8; MEDIUM_PAGE_BYTES]>;
+
+/// What went wrong with the medium, for whoever holds the store above.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Trouble(Arc<Mutex<Option<(&'static str, io::Error)>>>);
+
+impl Trouble {
+    fn note(&self, what: &'static str, error: io::Error) -> FlashError {
+        let mut noted = self.0.lock().expect("no thread panics here");
+        noted.get_or_insert((what, error));
+        FlashError::PowerLost
+    }
+
+    /// The first failure, once.
+    pub(crate) fn take(&self) -> Option<(&'static str, io::Error)> {
+        self.0.lock().expect("no thread panics here").take()
+    }
+}
+
+/// Counters of what a store does to its medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct MediumStats {
+    /// Writes of consecutive pages.
+    pub writes: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Syncs.
+    pub syncs: u64,
+}
+
+/// A medium as flash.
+pub(crate) struct MediumFlash {
+    medium: Box<dyn Medium>,
+    geometry: Geometry,
+    superblock: Superblock,
+    /// Whether the superblock counts this opening.
+    counted: bool,
+    read_only: bool,
+    is_broken: bool,
+    /// Erases of this opening.
+    erases: u32,
+    /// By block, see [`mark`].
+    generations: Vec<u64>,
+    /// By block: pages below this one were found or written.
+    seen: Vec<u16>,
+    /// What has not been written yet, by page of the medium.
+    waiting: BTreeMap<u64, Page>,
+    /// Blocks with earlier pages whose mark is not durable.
+    unmarked: BTreeSet<Pbn>,
+    free: Vec<Page>,
+    run: Vec<u8>,
+    /// The instant of the last operation, and the last one that is durable. They only count.
+    clock: Nanos,
+    durable: Nanos,
+    trouble: Trouble,
+    stats: Arc<Mutex<MediumStats>>,
+}
+
+/// The shape of a store of so many blocks.
+pub(crate) fn geometry(pages_per_block: u32, blocks: u32) -> Geometry {
+    Geometry {
+        channels: 1,
+        packages_per_channel: 1,
+        planes_per_package: 1,
+        blocks_per_plane: blocks,
+        pages_per_block,
+        page_bytes: DATA_BYTES as u32,
+        spare_bytes: SPARE_BYTES as u32,
+        cell: Cell::Mlc,
+        strict_order: true,
+    }
+}
+
+/// Bytes of a medium that so many blocks need.
+pub(crate) fn medium_bytes(pages_per_block: u32, blocks: u32) -> u64 {
+    let pages = HEAD_PAGES + u64::from(blocks) * (u64::from(pages_per_block) + 1);
+    pages * MEDIUM_PAGE_BYTES as u64
+}
+
+fn sum(page: &[u8; MEDIUM_PAGE_BYTES], at: Ppn) -> u64 {
+    let end = MEDIUM_PAGE_BYTES - trailer::SIZE + trailer::CRC.start;
+    let of_page = crc32c::crc32c(&page[..end]);
+    u64::from(crc32c::crc32c_append(of_page, &at.0.to_le_bytes()))
+}
+
+impl MediumFlash {
+    pub(crate) fn new(
+        medium: Box<dyn Medium>,
+        superblock: Superblock,
+        read_only: bool,
+    ) -> MediumFlash {
+        let geometry = geometry(superblock.pages_per_block, superblock.blocks);
+        MediumFlash {
+            medium,
+            geometry,
+            counted: false,
+            read_only,
+            is_broken: false,
+            erases: 0,
+            generations: vec![UNKNOWN; superblock.blocks as usize],
+            seen: vec![0; superblock.blocks as usize],
+            waiting: BTreeMap::new(),
+            unmarked: BTreeSet::new(),
+            free: Vec::new(),
+            run: Vec::new(),
+            clock: Nanos::ZERO,
+            durable: Nanos::ZERO,
+            trouble: Trouble::default(),
+            stats: Arc::default(),
+            superblock,
+        }
+    }
+
+    /// Where the first failure of the medium is noted.
+    pub(crate) fn trouble(&self) -> Trouble {
+        self.trouble.clone()
+    }
+
+    /// Where operations are counted.
+    pub(crate) fn stats(&self) -> Arc<Mutex<MediumStats>> {
+        Arc::clone(&self.stats)
+    }
+
+    fn count(&self, change: impl FnOnce(&mut MediumStats)) {
+        change(&mut self.stats.lock().expect("no thread panics here"));
+    }
+
+    /// The page of the medium with the mark of a block.
+    fn mark_of(&self, block: Pbn) -> u64 {
+        HEAD_PAGES + u64::from(block.0) * (u64::from(self.geometry.pages_per_block) + 1)
+    }
+
+    /// The page of the medium that holds a page.
+    fn place_of(&self, at: Ppn) -> u64 {
+        let in_block = self.geometry.page_in_block(at);
+        self.mark_of(self.geometry.block_of(at)) + 1 + u64::from(in_block)
+    }
+
+    /// The generation that the mark of a block gives it.
+    fn read_mark(&self, block: Pbn) -> io::Result<u64> {
+        let mut bytes = [0; mark::SIZE];
+        let offset = self.mark_of(block) * MEDIUM_PAGE_BYTES as u64;
+        self.medium.read_at(offset, &mut bytes)?;
+        let is_right = bytes[mark::MAGIC] == *MARK_MAGIC
+            && get(&bytes, mark::BLOCK) == u64::from(block.0)
+            && get(&bytes, mark::CRC) == u64::from(crc32c::crc32c(&bytes[..mark::CRC.start]));
+        Ok(match is_right {
+            true => get(&bytes, mark::GENERATION),
+            false => NEVER,
+        })
+    }
+
+    fn generation(&mut self, block: Pbn) -> Result<u64, FlashError> {
+        if self.generations[block.index()] == UNKNOWN {
+            let read = self.read_mark(block);
+            let known = read.map_err(|error| self.fails("reading a mark", error))?;
+            self.generations[block.index()] = known;
+        }
+        Ok(self.generations[block.index()])
+    }
+
+    fn fails(&mut self, what: &'static str, error: io::Error) -> FlashError {
+        self.is_broken = true;
+        self.trouble.note(what, error)
+    }
+
+    fn is_well(&self) -> Result<(), FlashError> {
+        match self.is_broken {
+            true => Err(FlashError::PowerLost),
+            false => Ok(()),
+        }
+    }
+
+    fn tick(&mut self, now: Nanos) -> Nanos {
+        self.clock = self.clock.max(now) + Nanos(1);
+        self.clock
+    }
+
+    fn blank_page(&mut self) -> Page {
+        match self.free.pop() {
+            Some(mut page) => {
+                page.fill(0);
+                page
+            }
+            None => Box::new([0; MEDIUM_PAGE_BYTES]),
+        }
+    }
+
+    /// Keeps a page until it is written.
+    fn keep(&mut self, place: u64, page: Page) -> Result<(), FlashError> {
+        self.free.extend(self.waiting.insert(place, page));
+        if self.waiting.len() >= WAITING_MAX {
+            self.write_out()?;
+        }
+        Ok(())
+    }
+
+    /// Writes all that waits.
+    fn write_out(&mut self) -> Result<(), FlashError> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        if !self.counted {
+            self.superblock.boot += 1;
+            self.counted = true;
+            self.write_superblock()?;
+        }
+        let (first, stride) = (HEAD_PAGES, u64::from(self.geometry.pages_per_block) + 1);
+        let block_of = |place: u64| Pbn(((place - first) / stride) as u32);
+        let is_mark = |place: u64| (place - first).is_multiple_of(stride);
+        let overtakes = |&place: &u64| !is_mark(place) && self.unmarked.contains(&block_of(place));
+        if self.waiting.keys().any(overtakes) {
+            let marks = self.waiting.keys().copied().filter(|&place| is_mark(place));
+            let marks: Vec<u64> = marks.collect();
+            self.write_pages(marks)?;
+            self.sync_medium()?;
+        }
+        let all: Vec<u64> = self.waiting.keys().copied().collect();
+        self.write_pages(all)
+    }
+
+    fn write_superblock(&mut self) -> Result<(), FlashError> {
+        let written = self.superblock.write(self.medium.as_mut());
+        self.count(|stats| {
+            stats.writes += 1;
+            stats.bytes += MEDIUM_PAGE_BYTES as u64;
+            stats.syncs += 1;
+        });
+        written.map_err(|error| self.fails("writing the superblock", error))
+    }
+
+    /// Writes waiting pages at ascending places, those side by side at once.
+    fn write_pages(&mut self, places: Vec<u64>) -> Result<(), FlashError> {
+        let mut run = std::mem::take(&mut self.run);
+        let mut places = places.into_iter().peekable();
+        while let Some(first) = places.next() {
+            run.clear();
+            let mut next = first;
+            loop {
+                let page = self.waiting.remove(&next).expect("it waits");
+                run.extend_from_slice(&page[..]);
+                self.free.push(page);
+                next += 1;
+                if places.next_if_eq(&next).is_none() {
+                    break;
+                }
+            }
+            let written = self.medium.write_at(first * MEDIUM_PAGE_BYTES as u64, &run);
+            written.map_err(|error| self.fails("writing pages", error))?;
+            self.count(|stats| {
+                stats.writes += 1;
+                stats.bytes += run.len() as u64;
+            });
+        }
+        self.run = run;
+        Ok(())
+    }
+
+    fn sync_medium(&mut self) -> Result<(), FlashError> {
+        let synced = self.medium.sync();
+        synced.map_err(|error| self.fails("waiting until it is durable", error))?;
+        self.count(|stats| stats.syncs += 1);
+        self.unmarked.clear();
+        Ok(())
+    }
+
+    /// What a page of the medium says. `is_whole` is whether its checksum has to be right.
+    fn judge(page: &[u8; MEDIUM_PAGE_BYTES], at: Ppn, generation: u64) -> Judged {
+        let end = &page[DATA_BYTES..];
+        if generation == NEVER || get(end, trailer::GENERATION) != generation {
+            return Judged::Blank;
+        }
+        let bytes = get(end, trailer::BYTES) as usize;
+        match get(end, trailer::CRC) == sum(page, at) && bytes <= DATA_BYTES {
+            true => Judged::Whole(bytes),
+            false => Judged::Wrong,
+        }
+    }
+}
+
+enum Judged {
+    Blank,
+    Whole(usize),
+    Wrong,
+}
+
+impl Flash for MediumFlash {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        self.is_well()?;
+        let block = self.geometry.block_of(at);
+        let generation = self.generation(block)?;
+        let place = self.place_of(at);
+        let done = now;
+        let mut read = [0; MEDIUM_PAGE_BYTES];
+        let page: &[u8; MEDIUM_PAGE_BYTES] = match self.waiting.get(&place) {
+            Some(page) => page,
+            None if generation == NEVER => &read,
+            None => {
+                let got = self
+                    .medium
+                    .read_at(place * MEDIUM_PAGE_BYTES as u64, &mut read);
+                got.map_err(|error| self.fails("reading a page", error))?;
+                &read
+            }
+        };
+        let in_block = self.geometry.page_in_block(at) as u16;
+        match MediumFlash::judge(page, at, generation) {
+            Judged::Whole(bytes) => {
+                let filled = data.len().min(bytes);
+                data[..filled].copy_from_slice(&page[..filled]);
+                spare.copy_from_slice(&page[DATA_BYTES..][..spare.len()]);
+                let seen = &mut self.seen[block.index()];
+                *seen = (*seen).max(in_block + 1);
+                let data_bytes = filled;
+                Ok(Read {
+                    done,
+                    data_bytes,
+                    corrected: 0,
+                })
+            }
+            Judged::Blank if data.is_empty() || in_block >= self.seen[block.index()] => {
+                spare.fill(0xff);
+                Ok(Read {
+                    done,
+                    data_bytes: 0,
+                    corrected: 0,
+                })
+            }
+            Judged::Blank | Judged::Wrong => Err(FlashError::Uncorrectable { at, done }),
+        }
+    }
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        self.is_well()?;
+        let (block, in_block) = (
+            self.geometry.block_of(at),
+            self.geometry.page_in_block(at) as u16,
+        );
+        let generation = self.generations[block.index()];
+        assert!(
+            generation != UNKNOWN && generation != NEVER && self.seen[block.index()] <= in_block,
+            "page {at} is programmed before its block is erased"
+        );
+        let mut page = self.blank_page();
+        page[..data.len()].copy_from_slice(data);
+        let end = &mut page[DATA_BYTES..];
+        end[trailer::SPARE].fill(0xff);
+        end[..spare.len()].copy_from_slice(spare);
+        put(end, trailer::BYTES, data.len() as u64);
+        put(end, trailer::GENERATION, generation);
+        let sum = sum(&page, at);
+        put(&mut page[DATA_BYTES..], trailer::CRC, sum);
+        self.seen[block.index()] = in_block + 1;
+        let done = self.tick(now);
+        self.keep(self.place_of(at), page)?;
+        Ok(done)
+    }
+
+    fn reprogram(&mut self, _: Nanos, at: Ppn, _: usize, _: &[u8]) -> Result<Nanos, FlashError> {
+        panic!("page {at} cannot be reprogrammed: a store takes protocols only that need not");
+    }
+
+    fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
+        self.is_well()?;
+        if self.read_only {
+            return Err(self.fails("erasing a block", io::ErrorKind::ReadOnlyFilesystem.into()));
+        }
+        if self.generation(block)? != NEVER {
+            self.unmarked.insert(block);
+        }
+        let first = self.mark_of(block);
+        let pages = first..=first + u64::from(self.geometry.pages_per_block);
+        let obsolete: Vec<u64> = self.waiting.range(pages).map(|(&place, _)| place).collect();
+        for place in obsolete {
+            self.free.extend(self.waiting.remove(&place));
+        }
+        self.erases += 1;
+        let boot = self.superblock.boot + u32::from(!self.counted);
+        let generation = u64::from(boot) << 32 | u64::from(self.erases);
+        self.generations[block.index()] = generation;
+        self.seen[block.index()] = 0;
+        let mut page = self.blank_page();
+        page[mark::MAGIC].copy_from_slice(MARK_MAGIC);
+        put(&mut page[..], mark::BLOCK, block.0.into());
+        put(&mut page[..], mark::GENERATION, generation);
+        let sum = crc32c::crc32c(&page[..mark::CRC.start]);
+        put(&mut page[..], mark::CRC, sum.into());
+        let done = self.tick(now);
+        self.keep(first, page)?;
+        Ok(done)
+    }
+
+    fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
+        self.is_well()?;
+        if until > self.durable && self.clock > self.durable {
+            self.write_out()?;
+            self.sync_medium()?;
+            self.durable = self.clock;
+        }
+        Ok(now.max(until))
+    }
+
+    fn is_factory_bad(&self, _: Pbn) -> bool {
+        false
+    }
+
+    fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
+        self.is_well()?;
+        let wanted = self.geometry.blocks().saturating_add(blocks);
+        let larger = geometry(self.geometry.pages_per_block, wanted);
+        let bytes = medium_bytes(self.geometry.pages_per_block, wanted);
+        // No room is an answer, and no failure: nothing that counts was touched.
+        if self.read_only || larger.validate().is_err() || self.medium.reserve(bytes).is_err() {
+            return Ok(());
+        }
+        self.superblock.blocks = wanted;
+        if !self.counted {
+            self.superblock.boot += 1;
+            self.counted = true;
+        }
+        self.write_superblock()?;
+        self.geometry = larger;
+        self.generations.resize(wanted as usize, UNKNOWN);
+        self.seen.resize(wanted as usize, 0);
+        Ok(())
+    }
+
+    fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
+        let block = self.geometry.block_of(at);
+        let generation = match self.generations[block.index()] {
+            UNKNOWN => self.read_mark(block).ok()?,
+            known => known,
+        };
+        let place = self.place_of(at);
+        let mut read = [0; MEDIUM_PAGE_BYTES];
+        let page = match self.waiting.get(&place) {
+            Some(page) => page,
+            None => {
+                let offset = place * MEDIUM_PAGE_BYTES as u64;
+                self.medium.read_at(offset, &mut read).ok()?;
+                &read
+            }
+        };
+        match MediumFlash::judge(page, at, generation) {
+            Judged::Whole(bytes) => {
+                let filled = data.len().min(bytes);
+                data[..filled].copy_from_slice(&page[..filled]);
+                spare.copy_from_slice(&page[DATA_BYTES..][..spare.len()]);
+                Some(filled)
+            }
+            Judged::Blank => {
+                spare.fill(0xff);
+                Some(0)
+            }
+            Judged::Wrong => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

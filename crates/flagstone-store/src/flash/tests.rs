@@ -1,0 +1,151 @@
+//! Pages, marks and generations on a medium that is cut, flipped and written over.
+
+use super::*;
+use crate::medium::{Landing, Recorded};
+use flagstone::commit::Kind;
+
+const BLOCKS: u32 = 4;
+const PAGES: u32 = 4;
+
+fn superblock() -> Superblock {
+    Superblock {
+        pages_per_block: PAGES,
+        blocks: BLOCKS,
+        boot: 0,
+        sequence: 0,
+        protocol: Kind::Seal,
+    }
+}
+
+/// As a process does that opens the medium: with what is durable there.
+fn open(medium: &Recorded) -> MediumFlash {
+    let found = Superblock::read(medium).expect("it can be read");
+    MediumFlash::new(
+        Box::new(medium.clone()),
+        found.unwrap_or_else(superblock),
+        false,
+    )
+}
+
+fn after(medium: &Recorded, landing: Landing) -> MediumFlash {
+    open(&Recorded::with(medium.after_cut(landing)))
+}
+
+/// The first bytes of data and spare area of a page; nothing for a blank one.
+fn look(flash: &mut MediumFlash, at: Ppn) -> Result<Option<(u8, u8)>, FlashError> {
+    let (mut data, mut spare) = (vec![0; DATA_BYTES], [0; 4]);
+    let read = flash.read(Nanos::ZERO, at, &mut data, &mut spare)?;
+    Ok((read.data_bytes > 0).then(|| (data[0], spare[0])))
+}
+
+fn fill(flash: &mut MediumFlash, block: Pbn, pages: u32, with: u8) -> Nanos {
+    let mut done = flash.erase(Nanos::ZERO, block).expect("an erase");
+    for page in 0..pages {
+        let at = flash.geometry.page(block, page);
+        let (data, spare) = ([with + page as u8; 9], [with; 4]);
+        done = flash.program(done, at, &data, &spare).expect("a program");
+    }
+    done
+}
+
+#[test]
+fn pages_are_there_before_and_after_they_are_written_and_in_another_process() {
+    let medium = Recorded::default();
+    let mut flash = open(&medium);
+    let done = fill(&mut flash, Pbn(2), 3, 10);
+    let pages = |flash: &mut MediumFlash| {
+        [0, 1, 2, 3].map(|page| look(flash, Ppn(2 * PAGES + page)).expect("no error"))
+    };
+    let right = [Some((10, 10)), Some((11, 10)), Some((12, 10)), None];
+    assert_eq!((pages(&mut flash), medium.written()), (right, 0));
+    assert_eq!(flash.sync(done, done), Ok(done));
+    assert_eq!(pages(&mut flash), right);
+    // The superblock, and one write of a mark and three pages; a sync each.
+    assert_eq!((medium.operations(), medium.written()), (4, 5 * 4096));
+    assert_eq!(pages(&mut after(&medium, Landing::Nothing)), right);
+    // What is durable is not synced again.
+    flash.sync(done, done).expect("a sync");
+    assert_eq!(medium.operations(), 4);
+}
+
+#[test]
+fn before_the_mark_of_an_erase_is_durable_the_old_pages_are_whole() {
+    let medium = Recorded::default();
+    let mut flash = open(&medium);
+    let done = fill(&mut flash, Pbn(1), PAGES, 10);
+    flash.sync(done, done).expect("a sync");
+    let before = medium.operations();
+    let done = fill(&mut flash, Pbn(1), PAGES, 20);
+    flash.write_out().expect("it is written");
+    // The mark and a sync, then the pages.
+    assert_eq!(medium.operations() - before, 3);
+    for seed in 0..64 {
+        let mut flash = after(&medium, Landing::Sectors(seed));
+        for page in 0..PAGES {
+            let new = (20 + page as u8, 20);
+            match look(&mut flash, Ppn(PAGES + page)) {
+                Ok(found) => assert!(found.is_none_or(|found| found == new), "{found:?}"),
+                Err(FlashError::Uncorrectable { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+    flash.sync(done, done).expect("a sync");
+    assert_eq!(
+        look(&mut after(&medium, Landing::Nothing), Ppn(PAGES)),
+        Ok(Some((20, 20)))
+    );
+}
+
+#[test]
+fn a_generation_is_not_used_twice_though_no_mark_of_it_is_there() {
+    let medium = Recorded::default();
+    let mut flash = open(&medium);
+    fill(&mut flash, Pbn(0), 3, 10);
+    flash.write_out().expect("it is written");
+    // The pages have landed, and their mark has not.
+    let medium = Recorded::with(medium.after_cut(Landing::Last(8)));
+    let mut flash = open(&medium);
+    assert_eq!(look(&mut flash, Ppn(1)), Ok(None));
+    let done = fill(&mut flash, Pbn(0), 1, 20);
+    flash.sync(done, done).expect("a sync");
+    let mut flash = after(&medium, Landing::Nothing);
+    assert_eq!(look(&mut flash, Ppn(0)), Ok(Some((20, 20))));
+    assert_eq!(look(&mut flash, Ppn(1)), Ok(None));
+}
+
+#[test]
+fn a_flipped_bit_a_page_of_another_place_and_one_that_was_lost_are_errors() {
+    let medium = Recorded::default();
+    let mut flash = open(&medium);
+    let done = fill(&mut flash, Pbn(1), PAGES, 10);
+    flash.sync(done, done).expect("a sync");
+    let place = |flash: &MediumFlash, at| flash.place_of(at) as usize * MEDIUM_PAGE_BYTES;
+    let (second, third) = (place(&flash, Ppn(PAGES + 1)), place(&flash, Ppn(PAGES + 2)));
+    let whole = medium.after_cut(Landing::Nothing);
+    let looked = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = whole.clone();
+        change(&mut bytes);
+        let mut flash = open(&Recorded::with(bytes));
+        // As a restart does, which reads the last page of each block first.
+        look(&mut flash, Ppn(PAGES + 3)).expect("no error");
+        look(&mut flash, Ppn(PAGES + 1))
+    };
+    assert_eq!(looked(&|_| {}), Ok(Some((11, 10))));
+    let lost =
+        |found| matches!(found, Err(FlashError::Uncorrectable { at, .. }) if at.0 == PAGES + 1);
+    for byte in [0, 8, 100, DATA_BYTES - 1, DATA_BYTES, DATA_BYTES + 51, 4095] {
+        assert!(
+            lost(looked(&|bytes| bytes[second + byte] ^= 4)),
+            "byte {byte}"
+        );
+    }
+    assert!(lost(looked(
+        &|bytes| bytes.copy_within(third..third + 4096, second)
+    )));
+    assert!(lost(looked(&|bytes| bytes[second..second + 4096].fill(0))));
+    // A sector of an older page.
+    assert!(lost(looked(
+        &|bytes| bytes[second + 512..second + 1024].fill(7)
+    )));
+}

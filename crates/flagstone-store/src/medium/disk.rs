@@ -1,0 +1,107 @@
+//! A file or a block device as a medium, with a lock that keeps other processes away.
+
+use super::Medium;
+use crate::error::StoreError;
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// A file or a block device.
+#[derive(Debug)]
+pub struct Disk {
+    file: File,
+    is_device: bool,
+}
+
+impl Disk {
+    /// Opens a file or a block device. Whoever may write keeps all others out until it is dropped;
+    /// those who only read share it.
+    ///
+    /// # Errors
+    /// It is not there and shall not be made, it is neither a file nor a block device, somebody
+    /// else has it, or the system refuses.
+    pub fn open(path: &Path, create: bool, read_only: bool) -> Result<Disk, StoreError> {
+        let failed = |error| StoreError::io(format!("opening {}", path.display()), error);
+        // Asked for before it is opened: opening a pipe waits, opening some devices does things.
+        let kind = std::fs::metadata(path).ok().map(|meta| meta.file_type());
+        let is_device = kind.is_some_and(|kind| kind.is_block_device());
+        if kind.is_some_and(|kind| !kind.is_file() && !is_device) {
+            return Err(StoreError::NotAStore(format!(
+                "{} is neither a file nor a block device",
+                path.display()
+            )));
+        }
+        let mut flags = OFlags::empty();
+        // A block device that is mounted, or part of one that is, is busy.
+        flags.set(OFlags::EXCL, is_device && !read_only);
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(!read_only)
+            .create(create && !read_only && !is_device)
+            .truncate(false)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path);
+        let file = match opened {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                return Err(StoreError::in_use(path));
+            }
+            other => other.map_err(failed)?,
+        };
+        let how = match read_only {
+            true => FlockOperation::NonBlockingLockShared,
+            false => FlockOperation::NonBlockingLockExclusive,
+        };
+        match rustix::fs::flock(&file, how) {
+            Ok(()) => Ok(Disk { file, is_device }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::in_use(path)),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+}
+
+impl Medium for Disk {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let mut read = 0;
+        while read < into.len() {
+            match self.file.read_at(&mut into[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(n) => read += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        into[read..].fill(0);
+        Ok(())
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        (&self.file).seek(SeekFrom::End(0))
+    }
+
+    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        let has = self.bytes()?;
+        if bytes <= has {
+            return Ok(());
+        }
+        if self.is_device {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let reserved = rustix::fs::fallocate(&self.file, FallocateFlags::empty(), has, bytes - has);
+        match reserved {
+            // A file system that cannot: the file becomes as long, and room is found when it is
+            // written to, or not.
+            Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(bytes),
+            other => other.map_err(io::Error::from),
+        }
+    }
+}

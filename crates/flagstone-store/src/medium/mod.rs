@@ -1,0 +1,51 @@
+//! What a store lies on: bytes that are read, written, and made durable.
+//!
+//! What is asked of a medium, and nothing more: a sector of 512 bytes is written whole or not at
+//! all, and what was written before [`Medium::sync`] began is durable when it has ended. Writes
+//! that were not synced may land in any order, in part, or not at all.
+
+mod disk;
+mod memory;
+mod recorded;
+
+pub use disk::Disk;
+pub use memory::Memory;
+pub use recorded::{Landing, Recorded};
+
+use std::io;
+
+/// Bytes of a sector: what a medium writes whole or not at all.
+pub const SECTOR_BYTES: usize = 512;
+
+/// Bytes that outlive the process, or pretend to.
+pub trait Medium: Send {
+    /// Reads bytes. What lies behind the end reads as zeros.
+    ///
+    /// # Errors
+    /// The system refuses.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Writes bytes. They are durable once a [`Medium::sync`] has followed.
+    ///
+    /// # Errors
+    /// The system refuses. Some of the bytes may have been written.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes all that was written durable.
+    ///
+    /// # Errors
+    /// The system refuses. Nothing is known then of what was written since the last success.
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Bytes there are.
+    ///
+    /// # Errors
+    /// The system refuses.
+    fn bytes(&self) -> io::Result<u64>;
+
+    /// Makes it so many bytes long, if it is shorter, so that writing there finds room.
+    ///
+    /// # Errors
+    /// There is no room, or the system refuses. The medium is as it was.
+    fn reserve(&mut self, bytes: u64) -> io::Result<()>;
+}

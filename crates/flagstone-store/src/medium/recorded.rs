@@ -1,0 +1,257 @@
+//! A medium whose power can be cut: it knows what was synced, and what else may have landed.
+//!
+//! [`Recorded`] is a handle; its copies are of the same medium, so that a test keeps one while the
+//! store owns another. A cut does not end the run: [`Recorded::after_cut`] gives the bytes that a
+//! landing leaves, on the side, as often as one likes.
+
+use super::{Medium, SECTOR_BYTES};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Which of the sectors that were written and not synced a cut leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Landing {
+    /// None.
+    Nothing,
+    /// All.
+    Everything,
+    /// The first so many, in the order in which they were written.
+    First(u64),
+    /// All but the first so many.
+    Last(u64),
+    /// Each with the chance of one half, by this number.
+    Sectors(u64),
+    /// As [`Landing::Sectors`], by whole pages of 4096 bytes.
+    Pages(u64),
+}
+
+/// Is told before each operation.
+type Watcher = Box<dyn FnMut(&Recorded) + Send>;
+
+#[derive(Default)]
+struct State {
+    durable: Vec<u8>,
+    /// Sectors in the order in which they were written since the last sync.
+    pending: Vec<(u64, [u8; SECTOR_BYTES])>,
+    /// Bytes as the process sees them.
+    current: Vec<u8>,
+    operations: u64,
+    written: u64,
+    syncs: u64,
+    fails_at: Option<u64>,
+    lies: bool,
+}
+
+/// A medium in memory that can be cut.
+#[derive(Clone, Default)]
+pub struct Recorded {
+    state: Arc<Mutex<State>>,
+    watcher: Arc<Mutex<Option<Watcher>>>,
+}
+
+fn write(into: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+    let (start, end) = (offset as usize, offset as usize + bytes.len());
+    if into.len() < end {
+        into.resize(end, 0);
+    }
+    into[start..end].copy_from_slice(bytes);
+}
+
+/// A number that looks like chance, from two others (the finaliser of splitmix64).
+fn mix(seed: u64, place: u64) -> u64 {
+    let mut word = seed ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+impl Recorded {
+    /// A medium with these contents, all of them durable.
+    pub fn with(bytes: Vec<u8>) -> Recorded {
+        let state = State {
+            durable: bytes.clone(),
+            current: bytes,
+            ..State::default()
+        };
+        Recorded {
+            state: Arc::new(Mutex::new(state)),
+            watcher: Arc::default(),
+        }
+    }
+
+    /// Calls somebody before each write and each sync: the moments at which a cut differs. The one
+    /// who is called may look, and must not write.
+    pub fn watch(&self, watcher: Option<Watcher>) {
+        *self.watcher.lock().expect("no thread panics here") = watcher;
+    }
+
+    /// A medium of its own that is as this one is.
+    pub fn snapshot(&self) -> Recorded {
+        let state = self.state();
+        let copy = State {
+            durable: state.durable.clone(),
+            pending: state.pending.clone(),
+            current: state.current.clone(),
+            ..*state
+        };
+        Recorded {
+            state: Arc::new(Mutex::new(copy)),
+            watcher: Arc::default(),
+        }
+    }
+
+    fn tell(&self) {
+        if let Some(watcher) = &mut *self.watcher.lock().expect("no thread panics here") {
+            watcher(self);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics here")
+    }
+
+    /// Writes and syncs so far.
+    pub fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.state().written
+    }
+
+    /// Syncs so far.
+    pub fn syncs(&self) -> u64 {
+        self.state().syncs
+    }
+
+    /// Lets the operation of this number, and all after it, fail; or none.
+    pub fn fail_at(&self, operation: Option<u64>) {
+        self.state().fails_at = operation;
+    }
+
+    /// Lets syncs do nothing from now on: a medium that does not mean it, for controls.
+    pub fn lie(&self) {
+        self.state().lies = true;
+    }
+
+    /// Sectors that were written and not synced.
+    pub fn pending(&self) -> u64 {
+        self.state().pending.len() as u64
+    }
+
+    /// What a power cut at this moment leaves.
+    pub fn after_cut(&self, landing: Landing) -> Vec<u8> {
+        let state = self.state();
+        let mut bytes = state.durable.clone();
+        for (count, (offset, sector)) in state.pending.iter().enumerate() {
+            let has_landed = match landing {
+                Landing::Nothing => false,
+                Landing::Everything => true,
+                Landing::First(most) => (count as u64) < most,
+                Landing::Last(but) => count as u64 >= but,
+                Landing::Sectors(seed) => mix(seed, count as u64) & 1 == 0,
+                Landing::Pages(seed) => mix(seed, offset / 4096) & 1 == 0,
+            };
+            if has_landed {
+                write(&mut bytes, *offset, sector);
+            }
+        }
+        bytes
+    }
+}
+
+impl State {
+    fn count(&mut self) -> io::Result<()> {
+        if self.fails_at.is_some_and(|at| self.operations >= at) {
+            return Err(io::Error::other("the medium fails, as it was told to"));
+        }
+        self.operations += 1;
+        Ok(())
+    }
+}
+
+impl Medium for Recorded {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let state = self.state();
+        let start = state.current.len().min(offset as usize);
+        let len = into.len().min(state.current.len() - start);
+        into[..len].copy_from_slice(&state.current[start..start + len]);
+        into[len..].fill(0);
+        Ok(())
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.tell();
+        let mut state = self.state();
+        state.count()?;
+        assert!(
+            offset.is_multiple_of(SECTOR_BYTES as u64) && bytes.len().is_multiple_of(SECTOR_BYTES),
+            "a medium is written by sectors"
+        );
+        state.written += bytes.len() as u64;
+        write(&mut state.current, offset, bytes);
+        for (index, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
+            let sector = sector.try_into().expect("it has that size");
+            let at = offset + (index * SECTOR_BYTES) as u64;
+            state.pending.push((at, sector));
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.tell();
+        let mut state = self.state();
+        state.count()?;
+        state.syncs += 1;
+        if state.lies {
+            return Ok(());
+        }
+        let state = &mut *state;
+        for (offset, sector) in state.pending.drain(..) {
+            write(&mut state.durable, offset, &sector);
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.state().current.len() as u64)
+    }
+
+    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        let mut state = self.state();
+        if state.current.len() < bytes as usize {
+            state.current.resize(bytes as usize, 0);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_leaves_what_was_synced_and_any_of_the_rest() {
+        let mut medium = Recorded::default();
+        medium.write_at(0, &[1; 1024]).expect("a write");
+        medium.sync().expect("a sync");
+        medium.write_at(512, &[2; 1024]).expect("a write");
+        assert_eq!(medium.pending(), 2);
+        let sectors = |landing| {
+            let bytes = medium.after_cut(landing);
+            let at = |index: usize| bytes.get(index * 512).copied().unwrap_or(0);
+            [at(0), at(1), at(2)]
+        };
+        assert_eq!(sectors(Landing::Nothing), [1, 1, 0]);
+        assert_eq!(sectors(Landing::Everything), [1, 2, 2]);
+        assert_eq!(sectors(Landing::First(1)), [1, 2, 0]);
+        assert_eq!(sectors(Landing::Last(1)), [1, 1, 2]);
+        let mut seen: Vec<_> = (0..64)
+            .map(|seed| sectors(Landing::Sectors(seed)))
+            .collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen, [[1, 1, 0], [1, 1, 2], [1, 2, 0], [1, 2, 2]]);
+    }
+}

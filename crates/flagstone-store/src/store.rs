@@ -1,0 +1,494 @@
+//! A transactional store of pages on a medium: the device of the simulations, where it keeps data.
+//!
+//! A [`Store`] is a [`Device`] over a [`MediumFlash`]. It grows as it fills, turns failures of the
+//! medium into errors that name it, and otherwise does what its device does.
+
+use crate::error::StoreError;
+use crate::flash::{DATA_BYTES, MediumFlash, MediumStats, Trouble, geometry, medium_bytes};
+use crate::medium::{Disk, Medium};
+use crate::superblock::Superblock;
+use flagstone::commit::{Device, DeviceError, Kind, Options};
+use flagstone::ftl::{BlockState, Config, FtlError, Slot};
+use flagstone::units::{Lpn, Nanos, Pbn, TxId};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// Blocks of a new store: the fewest with which the collector works, and a few.
+const FIRST_BLOCKS: u32 = 16;
+
+/// Where there is no hope any more that a protocol needs but a larger store than was asked for.
+const SUITABLE_MAX: u32 = 1024;
+
+/// How a store is opened.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// Whether to make a store where there is none.
+    pub create: bool,
+    /// Whether to read only. Several may do so at once.
+    pub read_only: bool,
+    /// The commit protocol of a new store: any that does not reprogram pages.
+    pub protocol: Kind,
+    /// Pages of a block of a new store, from 16 to 128.
+    pub pages_per_block: u32,
+    /// Bytes of a new store to begin with, as far as it needs no more. One whose protocol keeps its
+    /// mapping table on the medium keeps this size; others grow.
+    pub bytes: u64,
+    /// How much room a store takes, as a multiple of what it holds, before it collects blocks that
+    /// hold old versions instead of growing; at least 1.1.
+    pub space: f64,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            create: true,
+            read_only: false,
+            protocol: Kind::Seal,
+            pages_per_block: 128,
+            bytes: 0,
+            space: 1.5,
+        }
+    }
+}
+
+impl OpenOptions {
+    /// Options to open a store that is there.
+    pub fn existing() -> OpenOptions {
+        OpenOptions {
+            create: false,
+            ..OpenOptions::default()
+        }
+    }
+
+    /// As these, for reading only.
+    #[must_use]
+    pub fn reading(self) -> OpenOptions {
+        OpenOptions {
+            create: false,
+            read_only: true,
+            ..self
+        }
+    }
+
+    /// As these, with another protocol for a new store.
+    #[must_use]
+    pub fn with_protocol(self, protocol: Kind) -> OpenOptions {
+        OpenOptions { protocol, ..self }
+    }
+}
+
+/// What a store is and holds.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct StoreInfo {
+    /// The commit protocol.
+    pub protocol: Kind,
+    /// Pages of a block.
+    pub pages_per_block: u32,
+    /// Blocks.
+    pub blocks: u32,
+    /// Of them, those that hold nothing.
+    pub free_blocks: u32,
+    /// Openings that wrote to it, before this one.
+    pub openings: u32,
+    /// Bytes of the medium that the store uses.
+    pub bytes: u64,
+    /// Pages that hold something.
+    pub pages: u64,
+    /// Bytes of tables in memory.
+    pub memory: u64,
+}
+
+/// What a check of a whole store has found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// Pages that were read.
+    pub pages: u64,
+    /// Those that cannot be read.
+    pub unreadable: Vec<Lpn>,
+    /// Books that do not agree.
+    pub wrong: Vec<String>,
+}
+
+impl CheckReport {
+    /// Whether all is well.
+    pub fn is_well(&self) -> bool {
+        self.unreadable.is_empty() && self.wrong.is_empty()
+    }
+}
+
+/// A store of pages with transactions.
+pub struct Store {
+    device: Device,
+    now: Nanos,
+    /// The share of the device that may hold something before it grows.
+    fill: f64,
+    read_only: bool,
+    opened: Superblock,
+    trouble: Trouble,
+    broken: Option<String>,
+    stats: Arc<Mutex<MediumStats>>,
+    /// No page above this one holds anything.
+    highest: u32,
+}
+
+impl Store {
+    /// Bytes of a page.
+    pub const PAGE_BYTES: usize = DATA_BYTES;
+
+    /// Opens a store in a file or on a block device. Nobody else can open it until it is dropped,
+    /// but others who only read if this one only reads.
+    ///
+    /// # Errors
+    /// There is none and none is to be made, something else is there, somebody has it open, or the
+    /// system refuses.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Store, StoreError> {
+        let is_new = !path.exists();
+        let disk = Disk::open(path, options.create, options.read_only)?;
+        let opened = Store::on(Box::new(disk), options);
+        let opened = opened.map_err(|error| error.at(path));
+        if is_new && opened.is_ok() {
+            let folder = path.parent().filter(|folder| *folder != Path::new(""));
+            let folder = std::fs::File::open(folder.unwrap_or(Path::new(".")));
+            let synced = folder.and_then(|folder| folder.sync_all());
+            synced
+                .map_err(|error| StoreError::io("making the name of the store durable", error))?;
+        }
+        opened
+    }
+
+    /// Opens a store on a medium.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn on(mut medium: Box<dyn Medium>, options: &OpenOptions) -> Result<Store, StoreError> {
+        if !(options.space >= 1.1 && options.space <= 100.0) {
+            return Err(StoreError::Options(format!(
+                "the bound of the store is {} times what it holds: use 1.1 to 100",
+                options.space
+            )));
+        }
+        let superblock = match Superblock::read(medium.as_ref())? {
+            Some(superblock) => superblock,
+            None => create(medium.as_mut(), options)?,
+        };
+        let shape = geometry(superblock.pages_per_block, superblock.blocks);
+        shape
+            .validate()
+            .map_err(|error| StoreError::Damaged(format!("the superblock is wrong: {error}")))?;
+        let flash = MediumFlash::new(medium, superblock, options.read_only);
+        let (trouble, stats) = (flash.trouble(), flash.stats());
+        let device = Device::open(
+            Box::new(flash),
+            superblock.protocol,
+            config(),
+            &Options::default(),
+            Nanos::ZERO,
+        );
+        let device = device.map_err(|error| match trouble.take() {
+            Some((what, error)) => StoreError::io(what, error),
+            None => StoreError::Damaged(format!("the store cannot be opened: {error}")),
+        })?;
+        let mut store = Store {
+            now: device.recovered_at(),
+            fill: 1.0 / options.space,
+            read_only: options.read_only,
+            opened: superblock,
+            highest: device.pages(),
+            device,
+            trouble,
+            broken: None,
+            stats,
+        };
+        store.highest = store.highest().map_or(0, |at| at.0);
+        Ok(store)
+    }
+
+    /// Starts a transaction.
+    ///
+    /// # Errors
+    /// The store was opened for reading, or as many are live as the protocol supports.
+    pub fn begin(&mut self) -> Result<TxId, StoreError> {
+        self.may_write()?;
+        let begun = self.device.begin(self.now);
+        self.settle(begun)
+    }
+
+    /// Writes a page in a transaction; at most [`Store::PAGE_BYTES`].
+    ///
+    /// # Errors
+    /// The request is wrong, the store is full, or the medium fails.
+    pub fn write(&mut self, tx: TxId, at: Lpn, data: &[u8]) -> Result<(), StoreError> {
+        self.may_write()?;
+        self.make_room(at)?;
+        self.highest = self.highest.max(at.0);
+        let taken = self.device.write(self.now, tx, at, data);
+        let taken = self.settle(taken)?;
+        self.now = self.now.max(taken.next);
+        Ok(())
+    }
+
+    /// Says in a transaction that a page holds nothing any more.
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    pub fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
+        self.may_write()?;
+        self.make_room(at)?;
+        let taken = self.device.trim(self.now, tx, at);
+        let taken = self.settle(taken)?;
+        self.now = self.now.max(taken.next);
+        Ok(())
+    }
+
+    /// Reads a page into `into`, which has room for one: the transaction's own version if it wrote
+    /// one, else the last committed one. Returns how many bytes it has, or nothing if it was never
+    /// written, or trimmed.
+    ///
+    /// # Errors
+    /// The request is wrong, the page was lost, or the medium fails.
+    pub fn read(
+        &mut self,
+        tx: Option<TxId>,
+        at: Lpn,
+        into: &mut [u8],
+    ) -> Result<Option<usize>, StoreError> {
+        self.is_well()?;
+        if at.0 >= self.device.pages() {
+            return Ok(None);
+        }
+        let read = self.device.read_into(self.now, tx, at, into);
+        let (_, bytes) = self.settle(read)?;
+        Ok(bytes)
+    }
+
+    /// Commits a transaction: it is durable when this returns.
+    ///
+    /// # Errors
+    /// There is no such transaction, the store is full, or the medium fails. After a failure of the
+    /// medium it is open whether the transaction has committed; the store says so when it is opened
+    /// again.
+    pub fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
+        self.may_write()?;
+        self.make_room(Lpn(0))?;
+        let committed = self.device.commit(self.now, tx);
+        match self.settle(committed)? {
+            Some(done) => self.now = self.now.max(done),
+            None => {
+                let flushed = self.device.acknowledged(self.now, true);
+                for (_, done) in self.settle(flushed)? {
+                    self.now = self.now.max(done);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rolls a transaction back.
+    ///
+    /// # Errors
+    /// There is no such transaction, or the medium fails.
+    pub fn abort(&mut self, tx: TxId) -> Result<(), StoreError> {
+        self.may_write()?;
+        let aborted = self.device.abort(self.now, tx);
+        self.now = self.settle(aborted)?.max(self.now);
+        Ok(())
+    }
+
+    /// The highest page that holds something that is committed.
+    pub fn highest(&self) -> Option<Lpn> {
+        let ftl = self.device.ftl();
+        let top = (self.highest + 1).min(self.device.pages());
+        let holds = |&at: &u32| matches!(ftl.slot(Lpn(at)), Slot::Page(_));
+        (0..top).rev().find(holds).map(Lpn)
+    }
+
+    /// Whether a page holds something that is committed.
+    pub fn holds(&self, at: Lpn) -> bool {
+        at.0 < self.device.pages() && matches!(self.device.ftl().slot(at), Slot::Page(_))
+    }
+
+    /// What the store is and holds.
+    pub fn info(&self) -> StoreInfo {
+        let ftl = self.device.ftl();
+        let geometry = self.device.geometry();
+        StoreInfo {
+            protocol: self.opened.protocol,
+            pages_per_block: geometry.pages_per_block,
+            blocks: geometry.blocks(),
+            free_blocks: ftl.free_blocks(),
+            openings: self.opened.boot,
+            bytes: medium_bytes(geometry.pages_per_block, geometry.blocks()),
+            pages: self.held().count() as u64,
+            memory: self.device.memory().iter().map(|(_, bytes)| bytes).sum(),
+        }
+    }
+
+    /// Reads everything and compares the books. It changes nothing.
+    ///
+    /// # Errors
+    /// The medium fails.
+    pub fn check(&mut self) -> Result<CheckReport, StoreError> {
+        self.is_well()?;
+        let mut report = CheckReport::default();
+        report.wrong.extend(self.device.check().err());
+        let mut page = vec![0; Store::PAGE_BYTES];
+        for at in self.held().collect::<Vec<_>>() {
+            report.pages += 1;
+            match self.read(None, at, &mut page) {
+                Err(StoreError::Device(DeviceError::Unreadable(_))) => report.unreadable.push(at),
+                other => {
+                    other?;
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    /// What was done to the medium since the store was opened.
+    pub fn medium_stats(&self) -> MediumStats {
+        *self.stats.lock().expect("no thread panics here")
+    }
+
+    /// The device, to look at.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn held(&self) -> impl Iterator<Item = Lpn> + '_ {
+        (0..self.device.pages())
+            .map(Lpn)
+            .filter(|&at| self.holds(at))
+    }
+
+    fn is_well(&self) -> Result<(), StoreError> {
+        match &self.broken {
+            Some(why) => Err(StoreError::Broken(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn may_write(&self) -> Result<(), StoreError> {
+        self.is_well()?;
+        match self.read_only {
+            true => Err(StoreError::ReadOnly),
+            false => Ok(()),
+        }
+    }
+
+    /// Grows the store if `at` lies beyond it, or if little is left and what it holds is not to be
+    /// crowded any more.
+    fn make_room(&mut self, at: Lpn) -> Result<(), StoreError> {
+        while at.0 >= self.device.pages() {
+            if self.grow()? == 0 {
+                return Err(StoreError::Full(format!(
+                    "page {at} lies beyond it, and the medium has no room for more"
+                )));
+            }
+        }
+        let ftl = self.device.ftl();
+        let blocks = (0..ftl.geometry().blocks()).map(Pbn);
+        if ftl.free_blocks() <= ftl.gc_threshold_blocks() {
+            let in_service = blocks
+                .filter(|&block| {
+                    !matches!(ftl.block_state(block), BlockState::Bad | BlockState::Meta)
+                })
+                .count();
+            let pages = in_service as f64 * f64::from(ftl.data_pages_per_block());
+            if ftl.live_pages() as f64 > pages * self.fill {
+                self.grow()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Grows the store by an eighth. Returns how many blocks were added: none if there is no room.
+    fn grow(&mut self) -> Result<u32, StoreError> {
+        if !self.device.ftl().can_grow() {
+            return Ok(0);
+        }
+        let more = (self.device.geometry().blocks() / 8).max(8);
+        let grown = self.device.grow(more);
+        self.settle(grown)
+    }
+
+    /// Turns an answer of the device into one of the store.
+    fn settle<T>(&mut self, answer: Result<T, DeviceError>) -> Result<T, StoreError> {
+        answer.map_err(|error| match error {
+            DeviceError::Ftl(FtlError::PowerLost) => match self.trouble.take() {
+                Some((what, error)) => {
+                    self.broken = Some(format!("{what}: {error}"));
+                    StoreError::io(what, error)
+                }
+                None => StoreError::Broken(self.broken.clone().unwrap_or_default()),
+            },
+            DeviceError::Ftl(full @ FtlError::Full { .. }) => StoreError::Full(full.to_string()),
+            other => StoreError::Device(other),
+        })
+    }
+}
+
+/// The settings of the translation layer of a store.
+fn config() -> Config {
+    let mut config = Config::default();
+    config.over_provision = 0.0;
+    config.gc_threshold = 0.0;
+    // A file does not wear out.
+    config.static_wear_gap = None;
+    config.victims = flagstone::ftl::VictimPolicy::Greedy;
+    config.thin = true;
+    config
+}
+
+/// Makes a store on a blank medium.
+fn create(medium: &mut dyn Medium, options: &OpenOptions) -> Result<Superblock, StoreError> {
+    if !options.create || options.read_only {
+        return Err(StoreError::NotAStore(
+            "there is no store here: it is empty".into(),
+        ));
+    }
+    let info = options.protocol.info();
+    if info.reprograms {
+        return Err(StoreError::Options(format!(
+            "{} sets flags by reprogramming pages, which a file cannot: use another protocol",
+            info.name
+        )));
+    }
+    if !(16..=128).contains(&options.pages_per_block) {
+        return Err(StoreError::Options(format!(
+            "{} pages a block: use 16 to 128",
+            options.pages_per_block
+        )));
+    }
+    let of_block =
+        medium_bytes(options.pages_per_block, 1) - medium_bytes(options.pages_per_block, 0);
+    let wanted = u32::try_from(options.bytes / of_block).unwrap_or(u32::MAX);
+    let mut blocks = wanted.max(FIRST_BLOCKS);
+    let suits = |blocks| {
+        let shape = geometry(options.pages_per_block, blocks);
+        shape.validate().map_err(|error| error.to_string())?;
+        info.suits(&shape, &config())
+    };
+    while suits(blocks).is_err() && blocks < SUITABLE_MAX {
+        blocks *= 2;
+    }
+    suits(blocks).map_err(StoreError::Options)?;
+    let bytes = medium_bytes(options.pages_per_block, blocks);
+    let reserved = medium.reserve(bytes);
+    reserved.map_err(|error| StoreError::io("reserving room for a store", error))?;
+    let mut superblock = Superblock {
+        pages_per_block: options.pages_per_block,
+        blocks,
+        boot: 0,
+        sequence: 0,
+        protocol: options.protocol,
+    };
+    let written = superblock.write(medium);
+    written.map_err(|error| StoreError::io("writing the superblock", error))?;
+    Ok(superblock)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! Transactions on a medium that is cut at every operation, and stores that grow, fail, or are not
+//! there.
+
+use super::*;
+use crate::medium::{Landing, Memory, Recorded};
+use std::collections::BTreeMap;
+
+fn small(protocol: Kind) -> OpenOptions {
+    OpenOptions {
+        pages_per_block: 16,
+        ..OpenOptions::default().with_protocol(protocol)
+    }
+}
+
+/// Numbers that look like chance, the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) % end
+    }
+}
+
+/// What the pages hold; nothing for one that cannot be read.
+type Pages = BTreeMap<u32, Option<Vec<u8>>>;
+
+fn contents(store: &mut Store) -> Pages {
+    let mut page = vec![0; Store::PAGE_BYTES];
+    let held: Vec<Lpn> = store.held().collect();
+    let read = |at: Lpn| match store.read(None, at, &mut page) {
+        Ok(bytes) => {
+            let bytes = bytes.expect("it holds something");
+            (at.0, Some(page[..bytes].to_vec()))
+        }
+        Err(StoreError::Device(DeviceError::Unreadable(_))) => (at.0, None),
+        Err(other) => panic!("{other}"),
+    };
+    held.into_iter().map(read).collect()
+}
+
+/// A transaction of a few pages, drawn, and what the store holds after it.
+fn transaction(store: &mut Store, dice: &mut Dice, pages: &Pages) -> (TxId, Pages) {
+    let mut after = pages.clone();
+    let tx = store.begin().expect("it begins");
+    for _ in 0..=dice.below(4) {
+        let at = dice.below(120) as u32;
+        if dice.below(9) == 0 {
+            store.trim(tx, Lpn(at)).expect("room");
+            after.remove(&at);
+        } else {
+            let data = vec![dice.below(250) as u8 + 1; dice.below(4032) as usize + 1];
+            store.write(tx, Lpn(at), &data).expect("room");
+            after.insert(at, Some(data));
+        }
+    }
+    (tx, after)
+}
+
+/// Cuts the power at every operation of the medium while transactions run, in several ways, and
+/// returns how many cuts there were and how many left something else than the state before or
+/// after the transaction in doubt.
+fn cut(protocol: Kind, transactions: usize, lies: bool) -> (u64, u64) {
+    let medium = Recorded::default();
+    let mut store = Store::on(Box::new(medium.clone()), &small(protocol)).expect("a store");
+    if lies {
+        medium.lie();
+    }
+    let (mut dice, mut pages) = (Dice(7), Pages::new());
+    let (mut cuts, mut bad) = (0, 0);
+    for _ in 0..transactions {
+        let (tx, after) = transaction(&mut store, &mut dice, &pages);
+        let is_kept = dice.below(8) > 0;
+        // What a cut leaves just before each operation of the commit, and just after it.
+        let mut look = |medium: &Recorded, allowed: &[&Pages]| {
+            let seed = cuts;
+            for landing in [
+                Landing::Nothing,
+                Landing::Everything,
+                Landing::First(seed % 40),
+                Landing::Last(seed % 40),
+                Landing::Sectors(seed),
+                Landing::Pages(seed),
+            ] {
+                cuts += 1;
+                let left = Memory::with(medium.after_cut(landing));
+                let is_right = match Store::on(Box::new(left), &small(protocol)) {
+                    Ok(mut store) => {
+                        let found = contents(&mut store);
+                        let report = store.check().expect("it can be read");
+                        report.is_well() && allowed.contains(&&found)
+                    }
+                    Err(_) => false,
+                };
+                bad += u64::from(!is_right);
+            }
+        };
+        look(&medium, &[&pages]);
+        if is_kept {
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            medium.watch(Some({
+                let seen = Arc::clone(&seen);
+                Box::new(move |medium: &Recorded| {
+                    seen.lock().expect("one thread").push(medium.snapshot());
+                })
+            }));
+            store.commit(tx).expect("it commits");
+            medium.watch(None);
+            for moment in seen.lock().expect("one thread").iter() {
+                look(moment, &[&pages, &after]);
+            }
+            pages = after;
+        } else {
+            store.abort(tx).expect("it aborts");
+        }
+        look(&medium, &[&pages]);
+    }
+    assert!(contents(&mut store) == pages);
+    (cuts, bad)
+}
+
+#[test]
+fn a_cut_leaves_all_of_a_transaction_or_nothing() {
+    for protocol in [Kind::Seal, Kind::LightTx, Kind::Scc] {
+        let (cuts, bad) = cut(protocol, 60, false);
+        assert!(cuts > 1_000, "{cuts}");
+        assert_eq!(bad, 0, "of {cuts} under {protocol}");
+    }
+}
+
+#[test]
+fn a_medium_that_does_not_mean_its_syncs_loses_transactions() {
+    let (cuts, bad) = cut(Kind::Seal, 20, true);
+    assert!(bad > cuts / 20, "{bad} of {cuts}");
+}
+
+#[test]
+fn a_store_grows_and_what_it_holds_bounds_it() {
+    let medium = Memory::default();
+    let mut store = Store::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
+    let first = store.info().blocks;
+    let mut dice = Dice(3);
+    let mut page = vec![1; Store::PAGE_BYTES];
+    for round in 0..6_000u32 {
+        let tx = store.begin().expect("it begins");
+        let at = match round < 2_000 {
+            true => round,
+            false => dice.below(2_000) as u32,
+        };
+        page[..4].copy_from_slice(&round.to_le_bytes());
+        store.write(tx, Lpn(at), &page).expect("room");
+        store.commit(tx).expect("it commits");
+    }
+    let info = store.info();
+    assert_eq!(info.pages, 2_000);
+    assert!(info.blocks > first);
+    let pages = f64::from(info.blocks * info.pages_per_block);
+    assert!(pages < 2_000.0 * 1.5 * 1.3, "{pages} pages");
+    assert!(store.check().expect("it can be read").is_well());
+    // One transaction that is larger than the store.
+    let tx = store.begin().expect("it begins");
+    for at in 0..20_000 {
+        store.write(tx, Lpn(at), &page).expect("room");
+    }
+    store.commit(tx).expect("it commits");
+    assert_eq!(store.highest(), Some(Lpn(19_999)));
+    assert!(store.check().expect("it can be read").is_well());
+}
+
+#[test]
+fn a_medium_that_fails_is_named_and_what_was_acknowledged_is_there() {
+    let medium = Recorded::default();
+    let mut store = Store::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
+    let (mut dice, pages) = (Dice(11), Pages::new());
+    let (tx, after) = transaction(&mut store, &mut dice, &pages);
+    store.commit(tx).expect("it commits");
+    for later in 0..6 {
+        let medium = medium.snapshot();
+        let left = Memory::with(medium.after_cut(Landing::Nothing));
+        drop(left);
+        let mut store = Store::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
+        medium.fail_at(Some(medium.operations() + later));
+        let mut failure = None;
+        for _ in 0..20 {
+            let (tx, _) = transaction(&mut store, &mut dice, &after);
+            if let Err(error) = store.commit(tx) {
+                failure = Some(error);
+                break;
+            }
+        }
+        let failure = failure.expect("it fails at some time");
+        assert!(matches!(failure, StoreError::Io { .. }), "{failure}");
+        assert!(
+            failure.to_string().contains("as it was told to"),
+            "{failure}"
+        );
+        assert!(matches!(store.begin(), Err(StoreError::Broken(_))));
+        medium.fail_at(None);
+        drop(store);
+        let mut store = Store::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
+        assert!(store.check().expect("it can be read").is_well());
+    }
+}
+
+#[test]
+fn what_is_no_store_is_refused_and_left_as_it_is() {
+    let mut bytes = vec![9; 20_000];
+    let refused = Store::on(
+        Box::new(Memory::with(bytes.clone())),
+        &OpenOptions::default(),
+    );
+    assert!(matches!(refused, Err(StoreError::NotAStore(_))));
+    bytes.fill(0);
+    let refused = Store::on(Box::new(Memory::with(bytes)), &OpenOptions::existing());
+    assert!(matches!(refused, Err(StoreError::NotAStore(_))));
+    let odd = OpenOptions::default().with_protocol(Kind::Cfc);
+    let refused = Store::on(Box::new(Memory::default()), &odd);
+    assert!(matches!(refused, Err(StoreError::Options(_))));
+}
+
+#[test]
+fn a_file_has_one_writer_or_many_readers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store.flag");
+    let missing = Store::open(&path, &OpenOptions::existing());
+    assert!(matches!(missing, Err(StoreError::Io { .. })));
+    let mut store = Store::open(&path, &OpenOptions::default()).expect("a store");
+    let tx = store.begin().expect("it begins");
+    store.write(tx, Lpn(3), b"three").expect("room");
+    store.commit(tx).expect("it commits");
+    for options in [OpenOptions::existing(), OpenOptions::existing().reading()] {
+        let Err(StoreError::InUse { pid, .. }) = Store::open(&path, &options) else {
+            panic!("it is opened twice");
+        };
+        assert_eq!(pid, Some(std::process::id()));
+    }
+    drop(store);
+    let reading = OpenOptions::existing().reading();
+    let mut one = Store::open(&path, &reading).expect("a reader");
+    let mut two = Store::open(&path, &reading).expect("another");
+    let mut page = vec![0; Store::PAGE_BYTES];
+    assert!(matches!(one.read(None, Lpn(3), &mut page), Ok(Some(5))));
+    assert!(matches!(two.read(None, Lpn(3), &mut page), Ok(Some(5))));
+    assert!(matches!(one.begin(), Err(StoreError::ReadOnly)));
+}
