@@ -174,6 +174,8 @@ impl Device {
     /// A device that cannot go on.
     pub fn tend(&mut self, now: Nanos) -> Result<(), DeviceError> {
         Ok(tend(&mut self.ftl, self.protocol.as_mut(), now)?)
+    }
+
     /// Makes the device larger, on a medium that can be; see [`Ftl::grow`]. Returns how many blocks
     /// were added.
     ///

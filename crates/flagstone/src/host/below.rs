@@ -3,9 +3,7 @@
 
 use super::HostError;
 use super::log::{LogPages, Tape};
-use crate::commit::{
-    Device, DeviceError, MergedPage, Pending, RecordDevice, Taken, spare_numbers,
-};
+use crate::commit::{Device, DeviceError, MergedPage, Pending, RecordDevice, Taken, spare_numbers};
 use crate::ftl::{Cause, Ftl};
 use crate::nand::Flash;
 use crate::units::{Lpn, Nanos, TxId};
