@@ -132,8 +132,8 @@ pub struct ReliabilityTable {
     pub factory_bad: Option<Vec<u32>>,
 }
 
-/// How bit errors grow. Rates are errors a bit, on a block that is worn as far as its maker promises,
-/// after a year for retention and after 100,000 reads of the block for read disturb.
+/// How bit errors grow. Rates are errors a bit, on a block that is worn as far as its maker
+/// promises, after a year for retention and after 100,000 reads of the block for read disturb.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]

@@ -19,8 +19,8 @@ pub(crate) fn doubt_number(what: &str, number: u64, bits: u32) -> Result<u64, Ft
 }
 
 /// Checks a number that counts up, before work that takes more of it. The last sixteenth of what
-/// [`doubt_number`] accepts is kept for work that has begun, and for restarts: a device that refuses
-/// new work can still be read.
+/// [`doubt_number`] accepts is kept for work that has begun, and for restarts: a device that
+/// refuses new work can still be read.
 ///
 /// # Errors
 /// It is in that last part.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   a read had `bits` or more corrected --> its block is queued --> the block is collected
-//!   ^                                                               (roots, translation pages and
-//!   the patrol reads what nobody else reads, page after page         log pages: copied as they are)
+//!   ^                                                               (roots, mapping pages and logs
+//!   the patrol reads what nobody else reads, page after page         are copied as they are)
 //! ```
 //!
 //! Reads of any cause report corrected bits, those of a restart as well. The *patrol* goes over the
@@ -336,8 +336,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Reads a page of the area for mapping pages and logs. Returns when it was read, its header and
-    /// its bytes; nothing for a page that is blank or cannot be read.
+    /// Reads a page of the area for mapping pages and logs. Returns when it was read, its header
+    /// and its bytes; nothing for a page that is blank or cannot be read.
     fn read_meta_page(
         &mut self,
         now: Nanos,

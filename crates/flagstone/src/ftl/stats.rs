@@ -106,13 +106,13 @@ pub struct Stats {
     pub retired: u64,
     /// Reads of pages whose checksum was wrong ([`Config::checksums`](super::Config)).
     pub checksum_errors: u64,
-    /// Blocks that were refreshed by scrubbing ([`Config::scrub`](super::Config)). They are not among
-    /// the [`Stats::collections`].
+    /// Blocks that were refreshed by scrubbing ([`Config::scrub`](super::Config)). They are not
+    /// among the [`Stats::collections`].
     pub refreshed: u64,
     /// Pages that the patrol read.
     pub patrolled: u64,
-    /// The most bits that the ECC corrected in one read of a block in use, where that was enough for
-    /// a refresh.
+    /// The most bits that the ECC corrected in one read of a block in use, where that was enough
+    /// for a refresh.
     pub corrected_most: u16,
 }
 

@@ -1,5 +1,5 @@
-//! Bit errors that grow, around a [`Chip`]: with the wear of a block, with the time since a page was
-//! programmed (retention), and with the reads of its block since then (read disturb).
+//! Bit errors that grow, around a [`Chip`]: with the wear of a block, with the time since a page
+//! was programmed (retention), and with the reads of its block since then (read disturb).
 //!
 //! The rate of bit errors is a sum of power laws, the form of Kim, Choi and Min (Design tradeoffs
 //! for SSD reliability, FAST 2019):
