@@ -233,8 +233,10 @@ fn large(kind: Kind, blocks_per_plane: u32, pages_per_block: u32, writes: u64) {
         page_bytes: 4096,
         ..GEOMETRY
     };
-    let mut config = Config::default();
-    config.over_provision = 0.3;
+    let config = Config {
+        over_provision: 0.3,
+        ..Config::default()
+    };
     let mut chip = Chip::new(geometry, Timing::default(), 64);
     let mut dice = Dice(u64::from(blocks_per_plane));
     let options = Options {
