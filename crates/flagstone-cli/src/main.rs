@@ -27,6 +27,9 @@ enum Command {
     Index(commands::index::Args),
     Trace(commands::trace::TraceArgs),
     Store(commands::store::Args),
+    /// SQLite databases in stores: import, export, bench; needs the program flagstone-sqlite.
+    #[command(disable_help_flag = true)]
+    Sqlite(commands::apart::Args),
 }
 
 const EXIT_CODES: &str = "\
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Index(args) => commands::index::run(&args),
         Command::Trace(args) => commands::trace::run(args),
         Command::Store(args) => commands::store::run(&args),
+        Command::Sqlite(args) => commands::apart::run(&commands::apart::SQLITE, &args),
     };
     outcome.unwrap_or_else(Failure::report)
 }

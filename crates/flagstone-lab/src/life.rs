@@ -1,8 +1,8 @@
 //! A long life of a device in virtual time: light traffic on cells whose bit errors grow
 //! ([`flagstone::nand::Aging`]), restarts, and in the end a look at every page.
 //!
-//! Most pages are written once, in the beginning. A tenth of them take the traffic: a small
-//! transaction and a few reads an hour. Once a month the device is switched off for an hour. What
+//! Most pages are written once, in the beginning, and read in the end. A tenth of them take the
+//! writes, a small transaction an hour, and a few reads; another tenth is read more. Once a month the device is switched off for an hour. What
 //! the pages must hold is known at every moment; a wrong answer is counted apart from an error.
 //! Instead of being switched off, the device can lose its power at an operation of any kind, drawn
 //! from the seed: then the transaction that asks to commit is there as a whole or not at all.
@@ -27,7 +27,7 @@ const POWER_ON: u64 = 30 * 24;
 /// Share of the logical pages that hold something.
 const FILL: f64 = 0.8;
 
-/// Reads an hour; of four of them one is of any page, the others are of those that are written.
+/// Reads an hour; of four of them one is of the pages that are written.
 const READS: u32 = 12;
 
 /// What to live through.
@@ -318,7 +318,7 @@ impl World<'_> {
             }
             self.now = self.now.max(Nanos(HOUR.0 * since));
             since += 1;
-            match self.hour((pages, hot)) {
+            match self.hour(hot) {
                 Err(DeviceError::Ftl(FtlError::PowerLost)) => {
                     self.restart()?;
                     since = 0;
@@ -331,7 +331,7 @@ impl World<'_> {
     }
 
     /// The traffic of an hour.
-    fn hour(&mut self, (pages, hot): (u32, u32)) -> Result<(), DeviceError> {
+    fn hour(&mut self, hot: u32) -> Result<(), DeviceError> {
         let mut written: Vec<u32> = (0..self.dice.random_range(1..5))
             .map(|_| self.dice.random_range(0..hot))
             .collect();
@@ -340,12 +340,11 @@ impl World<'_> {
         let commits = self.dice.random_bool(0.9) || !self.life.kind.info().atomic;
         self.write(&written, commits)?;
         for _ in 0..READS {
-            let among = if self.dice.random_bool(0.25) {
-                pages
-            } else {
-                hot
+            let among = match self.dice.random_bool(0.25) {
+                true => 0..hot,
+                false => hot..2 * hot,
             };
-            let page = self.dice.random_range(0..among);
+            let page = self.dice.random_range(among);
             self.read(page)?;
         }
         let now = self.now;

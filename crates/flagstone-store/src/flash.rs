@@ -152,10 +152,15 @@ pub(crate) fn medium_bytes(pages_per_block: u32, blocks: u32) -> u64 {
     pages * MEDIUM_PAGE_BYTES as u64
 }
 
+/// The checksum of a page of the medium, given the bytes before it and the number of the page among
+/// those of blocks: see [`trailer`].
+pub fn page_sum(bytes: &[u8], number: u32) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(bytes), &number.to_le_bytes())
+}
+
 fn sum(page: &[u8; MEDIUM_PAGE_BYTES], at: Ppn) -> u64 {
     let end = MEDIUM_PAGE_BYTES - trailer::SIZE + trailer::CRC.start;
-    let of_page = crc32c::crc32c(&page[..end]);
-    u64::from(crc32c::crc32c_append(of_page, &at.0.to_le_bytes()))
+    page_sum(&page[..end], at.0).into()
 }
 
 impl MediumFlash {

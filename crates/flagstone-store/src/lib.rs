@@ -35,7 +35,7 @@ mod workers;
 
 pub use error::StoreError;
 pub use file::{FileOptions, FileStore, OpenError};
-pub use flash::MediumStats;
+pub use flash::{MediumStats, page_sum};
 pub use store::{CheckReport, OpenOptions, Store, StoreInfo};
 pub use superblock::{MEDIUM_PAGE_BYTES, STORE_VERSION};
 

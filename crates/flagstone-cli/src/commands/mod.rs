@@ -1,12 +1,12 @@
 //! One file a command: its arguments, what it runs, what it prints.
 
 mod age;
+pub(crate) mod apart;
 pub(crate) mod break_;
 pub(crate) mod compare;
 pub(crate) mod device;
 pub(crate) mod index;
 pub(crate) mod protocols;
-mod record;
 pub(crate) mod replay;
 pub(crate) mod reproduce;
 mod settings;

@@ -1,12 +1,15 @@
-//! `flagstone store`: what a store is and holds, and whether it is whole.
+//! `flagstone store`: what a store is and holds, whether it is whole, and power cuts under stores.
 
-use super::{Failure, note, say};
+use super::{Failure, note, protocols_of, say};
+use flagstone_lab::stores::kill::{Verifier, listening, work};
+use flagstone_lab::stores::{Campaign, Findings, Lie, RunId, suits};
 use flagstone_store::{CheckReport, OpenOptions, Store, StoreInfo};
+use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-/// Look at a store: what it holds, whether all of it can be read.
+/// Look at a store, check it, and cut the power under stores.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -19,6 +22,55 @@ enum Action {
     Info(Of),
     /// Read every page and compare the books; changes nothing. Exit code 1 if something is wrong.
     Check(Of),
+    /// Cut the power under stores in memory, at writes and syncs of their medium, and look whether
+    /// anything was lost. Exit code 1 if so.
+    Break(Break),
+    /// Kill a process that commits to a new store, again and again, and look whether anything was
+    /// lost. Exit code 1 if so.
+    Kill(Kill),
+}
+
+#[derive(Debug, clap::Args)]
+struct Kill {
+    /// The store to make.
+    store: PathBuf,
+    /// How often to kill.
+    #[arg(long, default_value_t = 200)]
+    times: u64,
+    /// Seed of the moments.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Let the process acknowledge before it commits: a control that must fail.
+    #[arg(long)]
+    early: bool,
+    /// Be the process that is killed.
+    #[arg(long, hide = true)]
+    worker: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Break {
+    /// Protocols, separated by commas, or `all` that a store can have.
+    #[arg(long, default_value = "seal")]
+    protocol: String,
+    /// Cuts for each protocol.
+    #[arg(long, default_value_t = 20_000)]
+    cuts: u64,
+    /// Cuts in a row, at most.
+    #[arg(long, default_value_t = 3)]
+    depth: u32,
+    /// Seed of everything.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Let the medium lie: a control that must fail.
+    #[arg(long, value_parser = Lie::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
+    lie: String,
+    /// Carry out one run again, by its id.
+    #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "cuts", "depth", "seed", "lie"])]
+    run: Option<RunId>,
+    /// Print one JSON object a protocol, one a line.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -34,6 +86,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.action {
         Action::Info(of) => info(of),
         Action::Check(of) => check(of),
+        Action::Break(args) => break_stores(args),
+        Action::Kill(args) => kill_workers(args),
     }
 }
 
@@ -124,4 +178,111 @@ fn tell(report: &CheckReport) {
             report.wrong.len()
         ),
     });
+}
+
+fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
+    if let Some(id) = &args.run {
+        let tally = id.run();
+        say(&match &tally.first {
+            Some(what) => format!("{id}: {what}"),
+            None => format!("{id} holds: {} cuts", tally.cuts),
+        });
+        return Ok(ExitCode::from(u8::from(tally.violations > 0)));
+    }
+    let mut protocols = protocols_of(&args.protocol)?;
+    match args.protocol.as_str() {
+        "all" => protocols.retain(|&protocol| suits(protocol)),
+        _ => {
+            if let Some(odd) = protocols.iter().find(|protocol| protocol.info().reprograms) {
+                return Err(Failure::Usage(format!(
+                    "{odd} sets flags by reprogramming pages, which a store cannot: name another"
+                )));
+            }
+        }
+    }
+    let lie = Lie::by_name(&args.lie).expect("clap has checked it");
+    let mut violated = false;
+    for protocol in protocols {
+        let campaign = Campaign {
+            protocol,
+            lie,
+            cuts: args.cuts,
+            depth: args.depth,
+            seed: args.seed,
+            stop_early: lie != Lie::None,
+        };
+        let bar = progress_bar(args.cuts, &protocol.to_string());
+        let findings = campaign.run(&|cuts| bar.inc(cuts));
+        bar.finish_and_clear();
+        violated |= !findings.violations.is_empty();
+        print_findings(&campaign, &findings, args.json);
+    }
+    Ok(ExitCode::from(u8::from(violated)))
+}
+
+fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
+    let tally = &findings.tally;
+    if json {
+        let first = findings.violations.first();
+        return say(&json!({
+            "protocol": campaign.protocol.info().name,
+            "lie": campaign.lie.name(),
+            "depth": campaign.depth,
+            "seed": campaign.seed,
+            "runs": findings.runs,
+            "cuts": tally.cuts,
+            "cuts_again": tally.cuts_again,
+            "committed": tally.committed,
+            "violations": tally.violations,
+            "first_run_id": first.map(|(id, _)| id.to_string()),
+            "first_violation": first.map(|(_, what)| what),
+        })
+        .to_string());
+    }
+    say(&format!(
+        "{:10} {:>9} cuts ({} of stores that had been cut before)  {:>6} violations  {} commits",
+        campaign.protocol.to_string(),
+        tally.cuts,
+        tally.cuts_again,
+        tally.violations,
+        tally.committed,
+    ));
+    for (id, what) in &findings.violations {
+        say(&format!("  {id}: {what}"));
+    }
+}
+
+fn kill_workers(args: &Kill) -> Result<ExitCode, Failure> {
+    if args.worker {
+        work(&args.store, args.early)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.store.exists() {
+        return Err(Failure::Usage(format!(
+            "{} is there already: name a store to make",
+            args.store.display()
+        )));
+    }
+    let this = std::env::current_exe()?;
+    let mut verifier = Verifier::new(args.seed);
+    let bar = progress_bar(args.times, "killing");
+    for time in 0..args.times {
+        let mut command = Command::new(&this);
+        command.args(["store", "kill", "--worker"]).arg(&args.store);
+        command.args(args.early.then_some("--early"));
+        let said = verifier.kill(listening(&mut command).spawn()?)?;
+        if let Err(what) = verifier.verify(&args.store, said)? {
+            bar.finish_and_clear();
+            say(&format!("after {} kills: {what}", time + 1));
+            return Ok(ExitCode::from(1));
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    say(&format!(
+        "{} kills, {} transactions, nothing lost",
+        args.times,
+        verifier.last()
+    ));
+    Ok(ExitCode::SUCCESS)
 }

@@ -18,7 +18,7 @@ use flagstone_lab::trace::{Trace, csv, file, notes};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::{Failure, note, progress, record, say, unless_closed};
+use super::{Failure, apart, note, progress, say, unless_closed};
 
 /// Make, describe and export traces of transactions.
 #[derive(Args)]
@@ -34,7 +34,7 @@ enum TraceCommand {
     Import(Import),
     /// Make a trace by running transactions on a database; needs the program flagstone-record.
     #[command(disable_help_flag = true)]
-    Record(record::Args),
+    Record(apart::Args),
     /// Describe a trace: transactions, their sizes, relations, provenance.
     Info(InfoArgs),
     /// Write a trace in another format.
@@ -196,7 +196,7 @@ impl BlockArgs {
 pub(crate) fn run(args: TraceArgs) -> Result<ExitCode, Failure> {
     match args.command {
         TraceCommand::Import(from) => import(from),
-        TraceCommand::Record(args) => return record::run(&args),
+        TraceCommand::Record(args) => return apart::run(&apart::RECORD, &args),
         TraceCommand::Info(args) => info(&args),
         TraceCommand::Export(Export::Csv(args)) => export_csv(&args),
     }?;

@@ -7,8 +7,14 @@ use flagstone_lab::life::{Life, LifeRecord};
 
 const YEAR: u64 = 365 * 24;
 
-fn live(kind: Kind, hours: u64, (scrubs, cuts): (bool, bool)) -> LifeRecord {
-    let device = DeviceSpec::load("worn").expect("a preset");
+fn live(kind: Kind, hours: u64, how: (bool, bool)) -> LifeRecord {
+    live_on("", kind, hours, how)
+}
+
+/// A life on the preset `worn` with other parameters.
+fn live_on(aging: &str, kind: Kind, hours: u64, (scrubs, cuts): (bool, bool)) -> LifeRecord {
+    let text = format!("preset = \"worn\"\n[aging]\n{aging}");
+    let device = DeviceSpec::parse(&text, "worn").expect("a device");
     let seed = 1;
     let life = Life {
         kind,
@@ -34,6 +40,17 @@ fn a_device_with_a_bad_batch_of_blocks_survives_a_year_and_does_not_without_scru
         assert!(control.pages_lost > 50, "{control:?}");
         assert_eq!(control.refreshed, 0, "{control:?}");
         assert!(!control.flash["program"].contains_key("scrub"));
+    }
+}
+
+#[test]
+fn what_is_read_all_the_time_survives_a_year_of_read_disturb_and_does_not_without_scrubbing() {
+    let aging = "retention_rate = 0.0\ndisturb_rate = 0.05\n";
+    for kind in [Kind::Plain, Kind::Aw, Kind::LightTx] {
+        let year = live_on(aging, kind, YEAR, (true, false));
+        assert!(year.is_whole() && year.refreshed > 20, "{year:?}");
+        let control = live_on(aging, kind, YEAR, (false, false));
+        assert!(control.pages_lost > 10, "{control:?}");
     }
 }
 

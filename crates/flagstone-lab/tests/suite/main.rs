@@ -3,6 +3,7 @@
 mod campaign;
 mod fuzzing;
 mod golden;
+mod golden_store;
 mod replay;
 mod image;
 mod life;

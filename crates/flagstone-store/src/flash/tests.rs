@@ -28,7 +28,7 @@ fn open(medium: &Recorded) -> MediumFlash {
 }
 
 fn after(medium: &Recorded, landing: Landing) -> MediumFlash {
-    open(&Recorded::with(medium.after_cut(landing)))
+    open(&medium.cut(landing))
 }
 
 /// The first bytes of data and spare area of a page; nothing for a blank one.
@@ -104,7 +104,7 @@ fn a_generation_is_not_used_twice_though_no_mark_of_it_is_there() {
     fill(&mut flash, Pbn(0), 3, 10);
     flash.write_out().expect("it is written");
     // The pages have landed, and their mark has not.
-    let medium = Recorded::with(medium.after_cut(Landing::Last(8)));
+    let medium = medium.cut(Landing::Last(8));
     let mut flash = open(&medium);
     assert_eq!(look(&mut flash, Ppn(1)), Ok(None));
     let done = fill(&mut flash, Pbn(0), 1, 20);
@@ -122,11 +122,11 @@ fn a_flipped_bit_a_page_of_another_place_and_one_that_was_lost_are_errors() {
     flash.sync(done, done).expect("a sync");
     let place = |flash: &MediumFlash, at| flash.place_of(at) as usize * MEDIUM_PAGE_BYTES;
     let (second, third) = (place(&flash, Ppn(PAGES + 1)), place(&flash, Ppn(PAGES + 2)));
-    let whole = medium.after_cut(Landing::Nothing);
+    let whole = medium.cut(Landing::Nothing).to_vec();
     let looked = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = whole.clone();
         change(&mut bytes);
-        let mut flash = open(&Recorded::with(bytes));
+        let mut flash = open(&Recorded::with(&bytes));
         // As a restart does, which reads the last page of each block first.
         look(&mut flash, Ppn(PAGES + 3)).expect("no error");
         look(&mut flash, Ppn(PAGES + 1))

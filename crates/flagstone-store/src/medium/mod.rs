@@ -5,6 +5,7 @@
 //! that were not synced may land in any order, in part, or not at all.
 
 mod disk;
+mod image;
 mod memory;
 mod recorded;
 

@@ -1,9 +1,10 @@
 //! A medium whose power can be cut: it knows what was synced, and what else may have landed.
 //!
 //! [`Recorded`] is a handle; its copies are of the same medium, so that a test keeps one while the
-//! store owns another. A cut does not end the run: [`Recorded::after_cut`] gives the bytes that a
-//! landing leaves, on the side, as often as one likes.
+//! store owns another. A cut does not end the run: [`Recorded::cut`] gives what a landing leaves, on
+//! the side, as often as one likes.
 
+use super::image::Image;
 use super::{Medium, SECTOR_BYTES};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,13 +29,13 @@ pub enum Landing {
 /// Is told before each operation.
 type Watcher = Box<dyn FnMut(&Recorded) + Send>;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct State {
-    durable: Vec<u8>,
+    durable: Image,
     /// Sectors in the order in which they were written since the last sync.
     pending: Vec<(u64, [u8; SECTOR_BYTES])>,
     /// Bytes as the process sees them.
-    current: Vec<u8>,
+    current: Image,
     operations: u64,
     written: u64,
     syncs: u64,
@@ -49,14 +50,6 @@ pub struct Recorded {
     watcher: Arc<Mutex<Option<Watcher>>>,
 }
 
-fn write(into: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
-    let (start, end) = (offset as usize, offset as usize + bytes.len());
-    if into.len() < end {
-        into.resize(end, 0);
-    }
-    into[start..end].copy_from_slice(bytes);
-}
-
 /// A number that looks like chance, from two others (the finaliser of splitmix64).
 fn mix(seed: u64, place: u64) -> u64 {
     let mut word = seed ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -67,12 +60,11 @@ fn mix(seed: u64, place: u64) -> u64 {
 
 impl Recorded {
     /// A medium with these contents, all of them durable.
-    pub fn with(bytes: Vec<u8>) -> Recorded {
-        let state = State {
-            durable: bytes.clone(),
-            current: bytes,
-            ..State::default()
-        };
+    pub fn with(bytes: &[u8]) -> Recorded {
+        Recorded::of(State::on(Image::new(bytes)))
+    }
+
+    fn of(state: State) -> Recorded {
         Recorded {
             state: Arc::new(Mutex::new(state)),
             watcher: Arc::default(),
@@ -87,17 +79,7 @@ impl Recorded {
 
     /// A medium of its own that is as this one is.
     pub fn snapshot(&self) -> Recorded {
-        let state = self.state();
-        let copy = State {
-            durable: state.durable.clone(),
-            pending: state.pending.clone(),
-            current: state.current.clone(),
-            ..*state
-        };
-        Recorded {
-            state: Arc::new(Mutex::new(copy)),
-            watcher: Arc::default(),
-        }
+        Recorded::of(self.state().clone())
     }
 
     fn tell(&self) {
@@ -140,10 +122,10 @@ impl Recorded {
         self.state().pending.len() as u64
     }
 
-    /// What a power cut at this moment leaves.
-    pub fn after_cut(&self, landing: Landing) -> Vec<u8> {
+    /// What a power cut at this moment leaves, as a medium of its own.
+    pub fn cut(&self, landing: Landing) -> Recorded {
         let state = self.state();
-        let mut bytes = state.durable.clone();
+        let mut left = state.durable.clone();
         for (count, (offset, sector)) in state.pending.iter().enumerate() {
             let has_landed = match landing {
                 Landing::Nothing => false,
@@ -154,14 +136,28 @@ impl Recorded {
                 Landing::Pages(seed) => mix(seed, offset / 4096) & 1 == 0,
             };
             if has_landed {
-                write(&mut bytes, *offset, sector);
+                left.write(*offset as usize, sector);
             }
         }
-        bytes
+        Recorded::of(State::on(left))
+    }
+
+    /// The bytes as the process sees them.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.state().current.to_vec()
     }
 }
 
 impl State {
+    /// A medium on which all of this is durable.
+    fn on(image: Image) -> State {
+        State {
+            durable: image.clone(),
+            current: image,
+            ..State::default()
+        }
+    }
+
     fn count(&mut self) -> io::Result<()> {
         if self.fails_at.is_some_and(|at| self.operations >= at) {
             return Err(io::Error::other("the medium fails, as it was told to"));
@@ -173,11 +169,7 @@ impl State {
 
 impl Medium for Recorded {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let state = self.state();
-        let start = state.current.len().min(offset as usize);
-        let len = into.len().min(state.current.len() - start);
-        into[..len].copy_from_slice(&state.current[start..start + len]);
-        into[len..].fill(0);
+        self.state().current.read(offset as usize, into);
         Ok(())
     }
 
@@ -190,7 +182,7 @@ impl Medium for Recorded {
             "a medium is written by sectors"
         );
         state.written += bytes.len() as u64;
-        write(&mut state.current, offset, bytes);
+        state.current.write(offset as usize, bytes);
         for (index, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
             let sector = sector.try_into().expect("it has that size");
             let at = offset + (index * SECTOR_BYTES) as u64;
@@ -209,20 +201,17 @@ impl Medium for Recorded {
         }
         let state = &mut *state;
         for (offset, sector) in state.pending.drain(..) {
-            write(&mut state.durable, offset, &sector);
+            state.durable.write(offset as usize, &sector);
         }
         Ok(())
     }
 
     fn bytes(&self) -> io::Result<u64> {
-        Ok(self.state().current.len() as u64)
+        Ok(self.state().current.bytes() as u64)
     }
 
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
-        let mut state = self.state();
-        if state.current.len() < bytes as usize {
-            state.current.resize(bytes as usize, 0);
-        }
+        self.state().current.reserve(bytes as usize);
         Ok(())
     }
 }
@@ -239,7 +228,7 @@ mod tests {
         medium.write_at(512, &[2; 1024]).expect("a write");
         assert_eq!(medium.pending(), 2);
         let sectors = |landing| {
-            let bytes = medium.after_cut(landing);
+            let bytes = medium.cut(landing).to_vec();
             let at = |index: usize| bytes.get(index * 512).copied().unwrap_or(0);
             [at(0), at(1), at(2)]
         };

@@ -86,7 +86,7 @@ fn cut(protocol: Kind, transactions: usize, lies: bool) -> (u64, u64) {
                 Landing::Pages(seed),
             ] {
                 cuts += 1;
-                let left = Memory::with(medium.after_cut(landing));
+                let left = medium.cut(landing);
                 let is_right = match Store::on(Box::new(left), &small(protocol)) {
                     Ok(mut store) => {
                         let found = contents(&mut store);
@@ -179,8 +179,6 @@ fn a_medium_that_fails_is_named_and_what_was_acknowledged_is_there() {
     store.commit(tx).expect("it commits");
     for later in 0..6 {
         let medium = medium.snapshot();
-        let left = Memory::with(medium.after_cut(Landing::Nothing));
-        drop(left);
         let mut store = Store::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
         medium.fail_at(Some(medium.operations() + later));
         let mut failure = None;

@@ -1,0 +1,112 @@
+//! Commands that programs of their own carry out: `flagstone trace record` and `flagstone sqlite`
+//! hand their arguments to them.
+//!
+//! These programs bring a PostgreSQL client and SQLite, with which a third of the time of a first
+//! build would go, so they are built when somebody wants them.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use super::{Failure, NOT_DONE};
+
+/// A program that is built apart.
+pub(crate) struct Program {
+    /// Its name.
+    name: &'static str,
+    /// The package that has it.
+    package: &'static str,
+    /// What it brings.
+    brings: &'static str,
+}
+
+/// Records traces from PostgreSQL.
+pub(crate) const RECORD: Program = Program {
+    name: "flagstone-record",
+    package: "flagstone-record",
+    brings: "a PostgreSQL client",
+};
+
+/// Moves SQLite databases into stores and back, and times them.
+pub(crate) const SQLITE: Program = Program {
+    name: "flagstone-sqlite",
+    package: "flagstone-sqlite-tools",
+    brings: "SQLite",
+};
+
+/// The arguments of a program that is built apart.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The arguments of the program: `--help` tells.
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGUMENTS"
+    )]
+    arguments: Vec<OsString>,
+}
+
+/// Runs the program, and ends as it ends.
+pub(crate) fn run(program: &Program, args: &Args) -> Result<ExitCode, Failure> {
+    let this = std::env::current_exe().unwrap_or_default();
+    let path = program.beside(&this).unwrap_or_else(|| program.name.into());
+    let status = Command::new(&path).args(&args.arguments).status();
+    let status = status.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => program.missing(&this),
+        _ => Failure::Failed(format!("{} cannot be run: {error}", path.display())),
+    })?;
+    // A program that a signal ended has no code.
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(NOT_DONE)))
+}
+
+impl Program {
+    /// The program as it was built or installed with this one.
+    fn beside(&self, this: &Path) -> Option<PathBuf> {
+        let name = format!("{}{}", self.name, std::env::consts::EXE_SUFFIX);
+        Some(this.with_file_name(name)).filter(|path| path.is_file())
+    }
+
+    /// How to get it where it is missing.
+    fn missing(&self, this: &Path) -> Failure {
+        let parent = this.parent();
+        let release = match parent.is_some_and(|folder| folder.ends_with("release")) {
+            true => "--release ",
+            false => "",
+        };
+        Failure::Failed(format!(
+            "the program {} is missing; it brings {} and is built apart",
+            self.name, self.brings
+        ))
+        .tip(format!(
+            "`cargo build {release}-p {}` in a clone puts it beside this program",
+            self.package
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_said_how_to_build_for_this_profile() {
+        let tip = |program: &Program, this: &str| {
+            let Failure::Failed(text) = program.missing(Path::new(this)) else {
+                panic!("not a matter of usage");
+            };
+            text
+        };
+        let said = tip(&RECORD, "/clone/target/release/flagstone");
+        assert!(
+            said.contains("`cargo build --release -p flagstone-record`"),
+            "{said}"
+        );
+        let said = tip(&SQLITE, "/clone/target/debug/flagstone");
+        assert!(
+            said.contains("`cargo build -p flagstone-sqlite-tools`"),
+            "{said}"
+        );
+    }
+}

@@ -1,0 +1,160 @@
+//! A process that is killed while it commits, again and again, on a real file.
+//!
+//! The *worker* commits transactions and says after each that it has. The *verifier* kills it at a
+//! drawn moment, opens the store, and holds it against what the transactions up to the last one
+//! there have written. What the kernel was given survives a process: this tests what power cuts do
+//! not, that is locks, files that are made, and openings after all of it.
+
+use flagstone::units::Lpn;
+use flagstone_store::{OpenOptions, Store, StoreError};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+/// Pages that transactions write, behind the one that counts them.
+const PAGES: u32 = 2_000;
+
+/// What a transaction writes: pages, all with its number.
+fn writes(number: u64) -> impl Iterator<Item = Lpn> {
+    let mut dice = Pcg64Mcg::seed_from_u64(number);
+    let count = [1, 2, 3, 8, 60][dice.random_range(0..5)];
+    (0..count).map(move |_| Lpn(1 + dice.random_range(0..PAGES)))
+}
+
+fn number_in(store: &mut Store, page: &mut [u8], at: Lpn) -> Result<u64, StoreError> {
+    let bytes = store.read(None, at, page)?.unwrap_or(0);
+    let word = page[..bytes]
+        .first_chunk()
+        .map(|word| u64::from_le_bytes(*word));
+    Ok(word.unwrap_or(0))
+}
+
+/// Commits transactions until it is killed; `early` says so before each instead of after it, which
+/// is a control.
+///
+/// # Errors
+/// The store refuses, or nobody listens any more.
+pub fn work(path: &Path, early: bool) -> Result<(), StoreError> {
+    let mut store = Store::open(path, &OpenOptions::default())?;
+    let mut page = vec![0; Store::PAGE_BYTES];
+    let mut number = number_in(&mut store, &mut page, Lpn(0))?;
+    let mut out = io::stdout();
+    loop {
+        number += 1;
+        page.fill(number as u8);
+        page[..8].copy_from_slice(&number.to_le_bytes());
+        let mut say = || {
+            let said = out.write_all(&number.to_le_bytes());
+            said.and_then(|()| out.flush()).is_ok()
+        };
+        let tx = store.begin()?;
+        for at in writes(number) {
+            store.write(tx, at, &page)?;
+        }
+        store.write(tx, Lpn(0), &page)?;
+        if early && !say() {
+            return Ok(());
+        }
+        store.commit(tx)?;
+        if !early && !say() {
+            return Ok(());
+        }
+    }
+}
+
+/// What a verifier knows of a store.
+#[derive(Debug)]
+pub struct Verifier {
+    /// The number that each page must have.
+    numbers: Vec<u64>,
+    /// The last transaction that was found.
+    last: u64,
+    dice: Pcg64Mcg,
+}
+
+impl Verifier {
+    /// For a store that is new.
+    pub fn new(seed: u64) -> Verifier {
+        Verifier {
+            numbers: vec![0; PAGES as usize + 1],
+            last: 0,
+            dice: Pcg64Mcg::seed_from_u64(seed),
+        }
+    }
+
+    /// The last transaction that was found.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Kills a worker after a drawn time, and returns the last transaction that it has called
+    /// committed.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn kill(&mut self, mut worker: Child) -> io::Result<u64> {
+        let micros = match self.dice.random_range(0..3) {
+            0 => self.dice.random_range(0..3_000),
+            1 => self.dice.random_range(0..20_000),
+            _ => self.dice.random_range(0..60_000),
+        };
+        std::thread::sleep(Duration::from_micros(micros));
+        worker.kill()?;
+        worker.wait()?;
+        let mut said = Vec::new();
+        if let Some(mut out) = worker.stdout.take() {
+            out.read_to_end(&mut said)?;
+        }
+        let last = said.chunks_exact(8).next_back();
+        let word = last.and_then(|word| word.first_chunk().copied());
+        Ok(word.map_or(0, u64::from_le_bytes))
+    }
+
+    /// Opens the store and holds it against the transactions up to the last one there, which must
+    /// not be older than `said`.
+    ///
+    /// # Errors
+    /// The store does not open. The inner error is what is wrong in it.
+    pub fn verify(&mut self, path: &Path, said: u64) -> Result<Result<(), String>, StoreError> {
+        if !path.exists() && said == 0 {
+            return Ok(Ok(()));
+        }
+        let mut store = Store::open(path, &OpenOptions::default())?;
+        let mut page = vec![0; Store::PAGE_BYTES];
+        let found = number_in(&mut store, &mut page, Lpn(0))?;
+        if found < said || found < self.last {
+            let least = said.max(self.last);
+            return Ok(Err(format!(
+                "the last transaction there is {found}, and {least} was acknowledged"
+            )));
+        }
+        for number in self.last + 1..=found {
+            self.numbers[0] = number;
+            for at in writes(number) {
+                self.numbers[at.index()] = number;
+            }
+        }
+        self.last = found;
+        for (at, &wanted) in self.numbers.iter().enumerate() {
+            let number = number_in(&mut store, &mut page, Lpn(at as u32))?;
+            if number != wanted {
+                return Ok(Err(format!(
+                    "after transaction {found} page {at} is of {number}, not of {wanted}"
+                )));
+            }
+        }
+        let report = store.check()?;
+        Ok(match report.is_well() {
+            true => Ok(()),
+            false => Err(format!("the check says: {report:?}")),
+        })
+    }
+}
+
+/// What a worker needs of its process.
+pub fn listening(command: &mut std::process::Command) -> &mut std::process::Command {
+    command.stdin(Stdio::null()).stdout(Stdio::piped())
+}

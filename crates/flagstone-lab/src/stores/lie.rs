@@ -1,0 +1,114 @@
+//! Media that do not do what they say: the controls of a campaign.
+
+use flagstone_store::MEDIUM_PAGE_BYTES;
+use flagstone_store::medium::{Medium, Recorded};
+use std::io;
+
+/// How a medium lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lie {
+    /// It does not.
+    None,
+    /// A sync makes nothing durable.
+    Syncs,
+    /// A sync makes nothing durable that follows nothing but marks of blocks.
+    SyncsOfMarks,
+    /// The superblock stays as it was when the store was made.
+    Superblocks,
+    /// Pages read with the checksum that they should have.
+    Checksums,
+}
+
+impl Lie {
+    /// All of them, with the name that commands use.
+    pub const ALL: [(Lie, &'static str); 5] = [
+        (Lie::None, "none"),
+        (Lie::Syncs, "syncs"),
+        (Lie::SyncsOfMarks, "syncs-of-marks"),
+        (Lie::Superblocks, "superblocks"),
+        (Lie::Checksums, "checksums"),
+    ];
+
+    /// The name that commands use.
+    pub fn name(self) -> &'static str {
+        let mut all = Lie::ALL.iter();
+        all.find(|(lie, _)| *lie == self).expect("all are named").1
+    }
+
+    /// By the name that commands use.
+    pub fn by_name(name: &str) -> Option<Lie> {
+        let mut all = Lie::ALL.iter();
+        all.find(|(_, other)| *other == name).map(|(lie, _)| *lie)
+    }
+}
+
+/// A medium that lies. The handle to what is below it stays with the campaign.
+pub(super) struct Lying {
+    below: Recorded,
+    lie: Lie,
+    /// Whether anything but marks was written since the last sync.
+    wrote_pages: bool,
+    pages_per_block: u64,
+}
+
+impl Lying {
+    pub(super) fn new(below: Recorded, lie: Lie, pages_per_block: u32) -> Lying {
+        Lying {
+            below,
+            lie,
+            wrote_pages: false,
+            pages_per_block: pages_per_block.into(),
+        }
+    }
+
+    /// Gives a page the checksum that it should have. `place` is its number on the medium.
+    fn correct(&self, page: &mut [u8], place: u64) {
+        let (stride, in_data) = (self.pages_per_block + 1, place.wrapping_sub(2));
+        let in_block = in_data % stride;
+        if place < 2 || in_block == 0 {
+            return;
+        }
+        let number = in_data / stride * self.pages_per_block + in_block - 1;
+        let end = MEDIUM_PAGE_BYTES - 4;
+        let sum = flagstone_store::page_sum(&page[..end], number as u32);
+        page[end..].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+impl Medium for Lying {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.below.read_at(offset, into)?;
+        let place = offset / MEDIUM_PAGE_BYTES as u64;
+        if self.lie == Lie::Checksums && into.len() == MEDIUM_PAGE_BYTES {
+            self.correct(into, place);
+        }
+        Ok(())
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let is_superblock = offset < 2 * MEDIUM_PAGE_BYTES as u64;
+        if is_superblock && self.lie == Lie::Superblocks {
+            return Ok(());
+        }
+        let is_mark = bytes.len() == MEDIUM_PAGE_BYTES && bytes.starts_with(b"Mark");
+        self.wrote_pages |= !is_mark;
+        self.below.write_at(offset, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let wrote_pages = std::mem::take(&mut self.wrote_pages);
+        match self.lie {
+            Lie::Syncs => Ok(()),
+            Lie::SyncsOfMarks if !wrote_pages => Ok(()),
+            _ => self.below.sync(),
+        }
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.below.bytes()
+    }
+
+    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        self.below.reserve(bytes)
+    }
+}

@@ -1,0 +1,165 @@
+//! Power cuts under stores: transactions on a medium of which any subset of the sectors that were
+//! not synced may land.
+//!
+//! A run is a [`RunId`]: the same word gives the same run on every machine. A run draws a store,
+//! lets a few clients write, and keeps copies of the medium on the way, at a write or a sync. Each
+//! copy is cut: a drawn landing of its sectors is opened as a store again, and has to hold what was
+//! acknowledged, with or without the transaction whose commit was under way. Some of these stores
+//! are written to and cut again.
+//!
+//! Where a campaign finds nothing, it must find the [`Lie`]s.
+
+pub mod kill;
+mod lie;
+mod model;
+mod run;
+
+pub use lie::Lie;
+pub use run::Tally;
+
+use flagstone::commit::Kind;
+use rayon::prelude::*;
+use std::fmt;
+use std::str::FromStr;
+
+/// Runs that are handed out together.
+const BATCH: u64 = 64;
+/// Violations that are kept.
+const KEPT: usize = 16;
+
+/// A run, which depends on nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunId {
+    /// The commit protocol of the store.
+    pub protocol: Kind,
+    /// How the medium lies.
+    pub lie: Lie,
+    /// Cuts in a row, at most.
+    pub depth: u32,
+    /// Seed of everything else.
+    pub seed: u64,
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "store.{}", self.protocol)?;
+        if self.lie != Lie::None {
+            write!(f, ".{}", self.lie.name())?;
+        }
+        write!(f, "/n{}/s{}", self.depth, self.seed)
+    }
+}
+
+impl FromStr for RunId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<RunId, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is no run of a store: it looks like store.seal/n3/s17, as `store break` prints it"
+            )
+        };
+        let parts: Vec<&str> = text.split('/').collect();
+        let &[subject, depth, seed] = parts.as_slice() else {
+            return Err(wrong());
+        };
+        let names: Vec<&str> = subject.split('.').collect();
+        let (protocol, lie) = match names.as_slice() {
+            ["store", protocol] => (*protocol, "none"),
+            ["store", protocol, lie] => (*protocol, *lie),
+            _ => return Err(wrong()),
+        };
+        let number = |part: &str, letter| part.strip_prefix(letter)?.parse::<u64>().ok();
+        let run = RunId {
+            protocol: Kind::by_name(protocol).ok_or_else(wrong)?,
+            lie: Lie::by_name(lie).ok_or_else(wrong)?,
+            depth: u32::try_from(number(depth, 'n').ok_or_else(wrong)?).map_err(|_| wrong())?,
+            seed: number(seed, 's').ok_or_else(wrong)?,
+        };
+        match run.to_string() == text {
+            true => Ok(run),
+            false => Err(wrong()),
+        }
+    }
+}
+
+impl RunId {
+    /// Carries the run out.
+    pub fn run(&self) -> Tally {
+        run::carry_out(self)
+    }
+}
+
+/// What a campaign is to do with the stores of one protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Campaign {
+    /// The commit protocol.
+    pub protocol: Kind,
+    /// How the medium lies: for controls.
+    pub lie: Lie,
+    /// So many cuts, or a few more.
+    pub cuts: u64,
+    /// Cuts in a row, at most.
+    pub depth: u32,
+    /// Seed of everything.
+    pub seed: u64,
+    /// Stop at the first violation instead of counting all.
+    pub stop_early: bool,
+}
+
+/// What a campaign found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Findings {
+    /// Runs carried out.
+    pub runs: u64,
+    /// What they did together.
+    pub tally: Tally,
+    /// Runs with a violation, the first of each, in the order of their drawing; the first few.
+    pub violations: Vec<(RunId, String)>,
+}
+
+/// Whether a store can have the protocol, and keeps transactions with it.
+pub fn suits(protocol: Kind) -> bool {
+    protocol.info().atomic && !protocol.info().reprograms
+}
+
+impl Campaign {
+    /// Carries the campaign out; `progress` hears of cuts as they are done.
+    pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Findings {
+        let mut findings = Findings::default();
+        while findings.tally.cuts < self.cuts {
+            let first = findings.runs;
+            let ids = (first..first + BATCH).map(|number| RunId {
+                protocol: self.protocol,
+                lie: self.lie,
+                depth: self.depth.max(1),
+                seed: self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) & (u64::MAX >> 16),
+            });
+            let ids: Vec<RunId> = ids.collect();
+            let each = ids.par_iter().map(|id| {
+                let tally = id.run();
+                progress(tally.cuts);
+                tally
+            });
+            for (id, tally) in ids.iter().zip(each.collect::<Vec<_>>()) {
+                if let Some(what) = tally
+                    .first
+                    .as_ref()
+                    .filter(|_| findings.violations.len() < KEPT)
+                {
+                    findings.violations.push((*id, what.clone()));
+                }
+                findings.runs += 1;
+                findings.tally.add(&tally);
+                let is_found = self.stop_early && findings.tally.violations > 0;
+                if findings.tally.cuts >= self.cuts || is_found {
+                    return findings;
+                }
+            }
+        }
+        findings
+    }
+}
+
+#[cfg(test)]
+mod tests;

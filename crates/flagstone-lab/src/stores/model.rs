@@ -1,0 +1,68 @@
+//! What a store has to hold: pages with marks that no two writes share.
+
+use flagstone::commit::DeviceError;
+use flagstone::units::Lpn;
+use flagstone_store::{Store, StoreError};
+use std::collections::BTreeMap;
+
+/// The number of a write, of which its bytes follow.
+pub(super) type Tag = u64;
+
+/// What transactions wrote, trims as nothing.
+pub(super) type Writes = BTreeMap<u32, Option<Tag>>;
+
+/// What is committed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Model {
+    pages: BTreeMap<u32, Tag>,
+}
+
+/// The bytes of a write.
+pub(super) fn bytes_of(tag: Tag) -> Vec<u8> {
+    let word = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let len = 16 + (word >> 32) as usize % (Store::PAGE_BYTES - 15);
+    let mut bytes = vec![word as u8; len];
+    bytes[..8].copy_from_slice(&tag.to_le_bytes());
+    let end = bytes.len() - 8;
+    bytes[end..].copy_from_slice(&tag.to_le_bytes());
+    bytes
+}
+
+impl Model {
+    /// As it is after these writes.
+    pub(super) fn with(&self, writes: &Writes) -> Model {
+        let mut pages = self.pages.clone();
+        for (&at, &tag) in writes {
+            match tag {
+                Some(tag) => pages.insert(at, tag),
+                None => pages.remove(&at),
+            };
+        }
+        Model { pages }
+    }
+
+    /// Holds a store against it. The error says what differs first.
+    pub(super) fn compare(&self, store: &mut Store, pages: u32) -> Result<(), String> {
+        let mut page = vec![0; Store::PAGE_BYTES];
+        for at in 0..pages {
+            let found = match store.read(None, Lpn(at), &mut page) {
+                Ok(bytes) => bytes.map(|bytes| &page[..bytes]),
+                Err(StoreError::Device(DeviceError::Unreadable(_))) => {
+                    return Err(format!("page {at} cannot be read"));
+                }
+                Err(error) => return Err(format!("reading page {at}: {error}")),
+            };
+            let wanted = self.pages.get(&at).copied();
+            if found != wanted.map(bytes_of).as_deref() {
+                let tag = |bytes: &[u8]| {
+                    let word = bytes.first_chunk().map(|word| u64::from_le_bytes(*word));
+                    word.unwrap_or_default()
+                };
+                let found = found.map_or("nothing".into(), |it| format!("write {}", tag(it)));
+                let wanted = wanted.map_or("nothing".into(), |tag| format!("write {tag}"));
+                return Err(format!("page {at} holds {found}, not {wanted}"));
+            }
+        }
+        Ok(())
+    }
+}

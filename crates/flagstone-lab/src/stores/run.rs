@@ -1,0 +1,306 @@
+//! One run: clients on a store, and cuts of copies of its medium.
+
+use super::RunId;
+use super::lie::Lying;
+use super::model::{Model, Writes, bytes_of};
+use flagstone::commit::DeviceError;
+use flagstone::units::{Lpn, TxId};
+use flagstone_store::medium::{Landing, Recorded};
+use flagstone_store::{OpenOptions, Store, StoreError};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::sync::{Arc, Mutex};
+
+/// Cuts of one run, at most: those of stores that were cut before multiply.
+const CUTS_MAX: u64 = 300;
+
+/// What runs did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Power cuts.
+    pub cuts: u64,
+    /// Of them, those of a store that had been cut before.
+    pub cuts_again: u64,
+    /// Transactions that were committed.
+    pub committed: u64,
+    /// Cuts after which something else was there than had been acknowledged.
+    pub violations: u64,
+    /// The first of them.
+    pub first: Option<String>,
+}
+
+impl Tally {
+    /// Adds what another run did.
+    pub fn add(&mut self, other: &Tally) {
+        self.cuts += other.cuts;
+        self.cuts_again += other.cuts_again;
+        self.committed += other.committed;
+        self.violations += other.violations;
+    }
+}
+
+/// The store of a run, and how it is used.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    pages_per_block: u32,
+    /// Pages that clients write to.
+    pages: u32,
+    /// The most writes of a transaction.
+    writes: u32,
+    clients: usize,
+    /// Of so many operations of the medium one is looked at.
+    every: u32,
+}
+
+impl Shape {
+    fn draw(dice: &mut Pcg64Mcg) -> Shape {
+        let pages_per_block = [16, 16, 24, 32][dice.random_range(0..4)];
+        Shape {
+            pages_per_block,
+            pages: dice.random_range(10..150),
+            writes: [1, 2, 4, 12, 60][dice.random_range(0..5)],
+            clients: dice.random_range(1..4),
+            every: [1, 2, 5][dice.random_range(0..3)],
+        }
+    }
+}
+
+/// A copy of the medium, and whether it was made while a transaction committed.
+struct Moment {
+    medium: Recorded,
+    in_commit: bool,
+}
+
+pub(super) fn carry_out(id: &RunId) -> Tally {
+    let mut dice = Pcg64Mcg::seed_from_u64(id.seed);
+    let mut run = Run {
+        id: *id,
+        shape: Shape::draw(&mut dice),
+        tag: 0,
+        tally: Tally::default(),
+    };
+    let rounds = dice.random_range(10..80);
+    let model = Model::default();
+    let went_on = run.go_on(Recorded::default(), model, rounds, id.depth, &mut dice);
+    if let Err(what) = went_on {
+        run.violated(what);
+    }
+    run.tally
+}
+
+struct Run {
+    id: RunId,
+    shape: Shape,
+    tag: u64,
+    tally: Tally,
+}
+
+/// A client's transaction.
+struct Client {
+    tx: TxId,
+    writes: Writes,
+    left: u32,
+}
+
+impl Run {
+    fn options(&self) -> OpenOptions {
+        let mut options = OpenOptions::default().with_protocol(self.id.protocol);
+        options.pages_per_block = self.shape.pages_per_block;
+        options
+    }
+
+    fn open(&self, medium: &Recorded) -> Result<Store, StoreError> {
+        let lying = Lying::new(medium.clone(), self.id.lie, self.shape.pages_per_block);
+        Store::on(Box::new(lying), &self.options())
+    }
+
+    fn violated(&mut self, what: String) {
+        self.tally.violations += 1;
+        self.tally.first.get_or_insert(what);
+    }
+
+    /// Opens a store and uses it, with cuts on the way. The error is a violation that ends it.
+    fn go_on(
+        &mut self,
+        medium: Recorded,
+        mut model: Model,
+        rounds: u32,
+        depth: u32,
+        dice: &mut Pcg64Mcg,
+    ) -> Result<(), String> {
+        let moments: Arc<Mutex<Vec<Moment>>> = Arc::default();
+        let in_commit: Arc<Mutex<bool>> = Arc::default();
+        medium.watch(Some({
+            let (moments, in_commit) = (Arc::clone(&moments), Arc::clone(&in_commit));
+            let (every, mut dice) = (self.shape.every, Pcg64Mcg::seed_from_u64(dice.random()));
+            Box::new(move |medium: &Recorded| {
+                if dice.random_range(0..every) == 0 {
+                    moments.lock().expect("one thread").push(Moment {
+                        medium: medium.snapshot(),
+                        in_commit: *in_commit.lock().expect("one thread"),
+                    });
+                }
+            })
+        }));
+        let opened = self.open(&medium);
+        let mut store = opened.map_err(|error| format!("it does not open: {error}"))?;
+        // Whatever lies in a store that is being made, or whether there is one, is nobody's loss.
+        moments.lock().expect("one thread").clear();
+        let mut clients: Vec<Client> = Vec::new();
+        let most = store.device().live_max().unwrap_or(u32::MAX) as usize;
+        for _ in 0..rounds {
+            if clients.len() < self.shape.clients.min(most) {
+                let tx = store.begin().map_err(|error| format!("begin: {error}"))?;
+                let left = dice.random_range(0..=self.shape.writes);
+                let writes = Writes::new();
+                clients.push(Client { tx, writes, left });
+            }
+            let at = dice.random_range(0..clients.len());
+            if clients[at].left > 0 {
+                self.write(&mut store, &mut clients[at], dice)?;
+                self.look(&moments, &model, None, depth, dice);
+                continue;
+            }
+            let client = clients.swap_remove(at);
+            if dice.random_range(0..6) == 0 {
+                let aborted = store.abort(client.tx);
+                aborted.map_err(|error| format!("abort: {error}"))?;
+                self.look(&moments, &model, None, depth, dice);
+                continue;
+            }
+            let after = model.with(&client.writes);
+            *in_commit.lock().expect("one thread") = true;
+            let committed = store.commit(client.tx);
+            *in_commit.lock().expect("one thread") = false;
+            committed.map_err(|error| format!("commit: {error}"))?;
+            self.tally.committed += 1;
+            self.look(&moments, &model, Some(&after), depth, dice);
+            model = after;
+            if dice.random_range(0..4) == 0 {
+                let medium = medium.snapshot();
+                let in_commit = false;
+                let moment = Moment { medium, in_commit };
+                self.cut(&moment, &model, None, depth, dice);
+            }
+        }
+        medium.watch(None);
+        model.compare(&mut store, self.shape.pages)
+    }
+
+    /// One client writes a page, or several that it has left.
+    fn write(
+        &mut self,
+        store: &mut Store,
+        client: &mut Client,
+        dice: &mut Pcg64Mcg,
+    ) -> Result<(), String> {
+        for _ in 0..dice.random_range(1..=client.left.min(8)) {
+            client.left -= 1;
+            let at = dice.random_range(0..self.shape.pages);
+            self.tag += 1;
+            let (tag, trims) = (self.tag, dice.random_range(0..8) == 0);
+            let written = match trims {
+                true => store.trim(client.tx, Lpn(at)),
+                false => store.write(client.tx, Lpn(at), &bytes_of(tag)),
+            };
+            match written {
+                Ok(()) => {
+                    client.writes.insert(at, (!trims).then_some(tag));
+                }
+                // The protocol does not take this page now: another one will do.
+                Err(StoreError::Device(
+                    DeviceError::Conflict { .. } | DeviceError::WrittenTwice { .. },
+                )) => {}
+                // Old versions that transactions still need fill a store that cannot grow.
+                Err(StoreError::Full(_)) => {
+                    client.left = 0;
+                    return Ok(());
+                }
+                Err(error) => return Err(format!("write: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts all copies that were made since the last look.
+    fn look(
+        &mut self,
+        moments: &Mutex<Vec<Moment>>,
+        model: &Model,
+        after: Option<&Model>,
+        depth: u32,
+        dice: &mut Pcg64Mcg,
+    ) {
+        let moments = std::mem::take(&mut *moments.lock().expect("one thread"));
+        for moment in moments {
+            self.cut(
+                &moment,
+                model,
+                after.filter(|_| moment.in_commit),
+                depth,
+                dice,
+            );
+        }
+    }
+
+    /// Cuts a copy, opens what is left, and holds it against what may be there.
+    fn cut(
+        &mut self,
+        moment: &Moment,
+        model: &Model,
+        after: Option<&Model>,
+        depth: u32,
+        dice: &mut Pcg64Mcg,
+    ) {
+        if self.tally.cuts >= CUTS_MAX {
+            return;
+        }
+        let (pending, number) = (moment.medium.pending(), dice.random());
+        let landing = match dice.random_range(0..8) {
+            0 => Landing::Nothing,
+            1 => Landing::Everything,
+            2 => Landing::First(number % (pending + 1)),
+            3 => Landing::Last(number % (pending + 1)),
+            4 | 5 => Landing::Sectors(number),
+            _ => Landing::Pages(number),
+        };
+        self.tally.cuts += 1;
+        self.tally.cuts_again += u64::from(depth < self.id.depth);
+        let left = moment.medium.cut(landing);
+        let place = |what: String| format!("after cut {}, {landing:?}: {what}", self.tally.cuts);
+        let found = self.compare(&left, model, after).map_err(place);
+        match found {
+            Ok(found) if depth > 1 && dice.random_range(0..6) == 0 => {
+                let rounds = dice.random_range(1..12);
+                if let Err(what) = self.go_on(left, found, rounds, depth - 1, dice) {
+                    let what = format!("after cut {} and more: {what}", self.tally.cuts);
+                    self.violated(what);
+                }
+            }
+            Ok(_) => {}
+            Err(what) => self.violated(what),
+        }
+    }
+
+    /// Opens what a cut has left; says which of the two states it holds.
+    fn compare(
+        &self,
+        left: &Recorded,
+        model: &Model,
+        after: Option<&Model>,
+    ) -> Result<Model, String> {
+        let opened = self.open(left);
+        let mut store = opened.map_err(|error| format!("it does not open: {error}"))?;
+        store.device().check()?;
+        let without = model.compare(&mut store, self.shape.pages);
+        let with = after.map(|after| (after, after.compare(&mut store, self.shape.pages)));
+        match (without, with) {
+            (Ok(()), _) => Ok(model.clone()),
+            (_, Some((after, Ok(())))) => Ok(after.clone()),
+            (Err(what), None) => Err(what),
+            (Err(what), Some((_, Err(other)))) => {
+                Err(format!("{what}; with the commit in doubt {other}"))
+            }
+        }
+    }
+}

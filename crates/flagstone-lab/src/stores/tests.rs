@@ -1,0 +1,76 @@
+//! Small campaigns on stores, their controls, and run ids.
+
+use super::*;
+
+fn campaign(protocol: Kind, lie: Lie, cuts: u64) -> Findings {
+    let campaign = Campaign {
+        protocol,
+        lie,
+        cuts,
+        depth: 3,
+        seed: 14,
+        stop_early: lie != Lie::None,
+    };
+    campaign.run(&|_| ())
+}
+
+#[test]
+fn cuts_lose_nothing_under_any_protocol_that_a_store_can_have() {
+    let mut protocols = 0;
+    for &protocol in Kind::ALL.iter().filter(|&&protocol| suits(protocol)) {
+        protocols += 1;
+        let findings = campaign(protocol, Lie::None, 300);
+        assert_eq!(findings.violations, [], "{protocol}");
+        assert!(findings.tally.cuts_again > 50, "{findings:?}");
+    }
+    assert!(protocols > 6);
+}
+
+#[test]
+fn every_lie_of_a_medium_is_found() {
+    for (lie, name) in Lie::ALL.into_iter().skip(1) {
+        // SEAL does not rely on erases: no landing of marks has ever harmed it.
+        let protocol = match lie {
+            Lie::SyncsOfMarks => Kind::Scc,
+            _ => Kind::Seal,
+        };
+        let findings = campaign(protocol, lie, 5_000);
+        assert!(findings.tally.violations > 0, "{name}");
+        let (id, what) = &findings.violations[0];
+        assert_eq!(id.to_string().parse(), Ok(*id));
+        assert_eq!(id.run().first.as_ref(), Some(what), "{id}");
+        let honest = RunId {
+            lie: Lie::None,
+            ..*id
+        };
+        assert_eq!(honest.run().violations, 0, "{honest}");
+    }
+}
+
+#[test]
+fn a_run_id_is_whole_or_refused() {
+    let id = RunId {
+        protocol: Kind::Seal,
+        lie: Lie::None,
+        depth: 3,
+        seed: 17,
+    };
+    assert_eq!(id.to_string(), "store.seal/n3/s17");
+    for text in [
+        "",
+        "seal",
+        "store.seal",
+        "store.seal/n3",
+        "store.seal/n3/s",
+        "store.x/n3/s1",
+    ] {
+        assert!(text.parse::<RunId>().is_err(), "{text}");
+    }
+    for text in [
+        "store.seal.none/n3/s1",
+        "store.seal/n3/s017",
+        "store.seal/n3/s1/",
+    ] {
+        assert!(text.parse::<RunId>().is_err(), "{text}");
+    }
+}

@@ -1,0 +1,132 @@
+//! A database moves into a store, or out of one: `VACUUM INTO`, then both are compared.
+
+use crate::engine::open_store;
+use flagstone_terminal::{Failure, note, say};
+use rusqlite::{Connection, OpenFlags};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Copy a SQLite database into a new store, and check the copy.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Import {
+    /// The database.
+    database: PathBuf,
+    /// The store to make.
+    store: PathBuf,
+}
+
+/// Copy the database in a store into a new SQLite file, and check the copy.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Export {
+    /// The store.
+    store: PathBuf,
+    /// The database to make.
+    database: PathBuf,
+}
+
+/// Bytes that a store keeps for itself in each page, which SQLite leaves free when it is told to.
+const RESERVED_BYTES: i32 = 64;
+
+pub(crate) fn import(args: &Import) -> Result<ExitCode, Failure> {
+    refuse_existing(&args.store)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let source = Connection::open_with_flags(&args.database, flags)?;
+    // Registered before the copy opens it by its name.
+    flagstone_sqlite::register!(rusqlite::ffi)?;
+    // Pages as the store has them, whatever those of the source are.
+    source.execute_batch("PRAGMA page_size = 4096")?;
+    reserve_bytes(&source)?;
+    let target = format!(
+        "file:{}?vfs={}",
+        escaped(&args.store),
+        flagstone_sqlite::VFS_NAME
+    );
+    note("copying");
+    source.execute("VACUUM INTO ?1", [target])?;
+    let copy = open_store(&args.store, false)?;
+    verdict(&source, &copy)
+}
+
+pub(crate) fn export(args: &Export) -> Result<ExitCode, Failure> {
+    refuse_existing(&args.database)?;
+    let source = open_store(&args.store, false)?;
+    let target = format!("file:{}?vfs=unix", escaped(&args.database));
+    note("copying");
+    source.execute("VACUUM INTO ?1", [target])?;
+    let copy = Connection::open(&args.database)?;
+    verdict(&source, &copy)
+}
+
+fn refuse_existing(path: &Path) -> Result<(), Failure> {
+    match path.exists() {
+        true => Err(Failure::Usage(format!(
+            "{} is there already: name a file that is not",
+            path.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// A path in a URI.
+fn escaped(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    text.replace('%', "%25")
+        .replace('?', "%3f")
+        .replace('#', "%23")
+}
+
+/// Asks for free bytes at the end of each page of copies of a database.
+#[allow(unsafe_code, reason = "SQLite has no statement for it")]
+fn reserve_bytes(db: &Connection) -> Result<(), Failure> {
+    let mut bytes = RESERVED_BYTES;
+    // SAFETY: the connection is open, no name means its main database, and this control takes an
+    // `int` that it reads and writes while it runs.
+    let code = unsafe {
+        rusqlite::ffi::sqlite3_file_control(
+            db.handle(),
+            std::ptr::null(),
+            rusqlite::ffi::SQLITE_FCNTL_RESERVE_BYTES,
+            (&raw mut bytes).cast(),
+        )
+    };
+    match code {
+        rusqlite::ffi::SQLITE_OK => Ok(()),
+        code => Err(Failure::Failed(format!(
+            "SQLite leaves no bytes free in pages: error {code}"
+        ))),
+    }
+}
+
+/// Compares what a database and its copy hold.
+fn verdict(source: &Connection, copy: &Connection) -> Result<ExitCode, Failure> {
+    note("checking");
+    let integrity: String = copy.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
+    if integrity != "ok" {
+        return Err(Failure::Failed(format!("the copy is damaged: {integrity}")));
+    }
+    let mut rows = 0;
+    for table in tables(source)? {
+        let count = |db: &Connection| -> rusqlite::Result<u64> {
+            let quoted = table.replace('"', "\"\"");
+            db.query_row(&format!("SELECT count(*) FROM \"{quoted}\""), [], |row| {
+                row.get(0)
+            })
+        };
+        let (here, there) = (count(source)?, count(copy)?);
+        if here != there {
+            return Err(Failure::Failed(format!(
+                "the table {table} has {here} rows, and {there} in the copy"
+            )));
+        }
+        rows += here;
+    }
+    say(&format!("copied and checked: {rows} rows"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tables(db: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement =
+        db.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")?;
+    let names = statement.query_map([], |row| row.get(0))?;
+    names.collect()
+}

@@ -1,0 +1,124 @@
+//! What the VFS needs of a database file: bytes with one transaction at a time.
+//!
+//! [`crate::StoreFile`] is the one over a store. Tests bring others.
+
+use flagstone::commit::DeviceError;
+use flagstone_store::StoreError;
+use std::fmt;
+use std::io::ErrorKind;
+
+/// Whose bytes are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// Those of the live transaction, if there is one.
+    Own,
+    /// Those that are committed.
+    Committed,
+}
+
+/// A file whose changes are one transaction until they are committed or rolled back.
+pub trait Bytes: Send {
+    /// Bytes that the file has.
+    fn size(&self, view: View) -> u64;
+
+    /// Reads, and fills with zeros what lies behind the end. Returns how many bytes lie before it.
+    ///
+    /// # Errors
+    /// The bytes cannot be read.
+    fn read(&mut self, view: View, at: u64, into: &mut [u8]) -> Result<usize, Trouble>;
+
+    /// Writes in the live transaction, which begins if there is none. After an error there is none:
+    /// it was rolled back.
+    ///
+    /// # Errors
+    /// There is no room, or the medium fails.
+    fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Trouble>;
+
+    /// Changes the size in the live transaction, as [`Bytes::write`] does.
+    ///
+    /// # Errors
+    /// As [`Bytes::write`].
+    fn truncate(&mut self, size: u64) -> Result<(), Trouble>;
+
+    /// Commits the live transaction, if there is one: it is durable when this returns. After an
+    /// error there is none.
+    ///
+    /// # Errors
+    /// There is no room, or the medium fails.
+    fn commit(&mut self) -> Result<(), Trouble>;
+
+    /// Rolls the live transaction back, if there is one.
+    fn abort(&mut self);
+}
+
+/// What kind of trouble there is: SQLite gets a code for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TroubleKind {
+    /// Somebody else has the store open; it may work later.
+    Busy,
+    /// It cannot be opened, as it was asked for.
+    CannotOpen,
+    /// The system allows reading only.
+    Denied,
+    /// There is something else than a store.
+    NotAStore,
+    /// It is damaged.
+    Damaged,
+    /// There is no room.
+    Full,
+    /// It was opened for reading.
+    ReadOnly,
+    /// The medium fails.
+    Io,
+}
+
+/// Why something failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// For SQLite.
+    pub kind: TroubleKind,
+    /// For people.
+    pub why: String,
+}
+
+impl Trouble {
+    /// Trouble of a kind.
+    pub fn new(kind: TroubleKind, why: impl Into<String>) -> Trouble {
+        Trouble {
+            kind,
+            why: why.into(),
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for Trouble {}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Trouble {
+        let kind = match &error {
+            StoreError::InUse { .. } => TroubleKind::Busy,
+            StoreError::Full(_) => TroubleKind::Full,
+            StoreError::ReadOnly => TroubleKind::ReadOnly,
+            StoreError::NotAStore(_) => TroubleKind::NotAStore,
+            StoreError::Damaged(_) | StoreError::Device(DeviceError::Unreadable(_)) => {
+                TroubleKind::Damaged
+            }
+            StoreError::Options(_) => TroubleKind::CannotOpen,
+            StoreError::Io { error, .. } => match error.kind() {
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => TroubleKind::Denied,
+                ErrorKind::NotFound => TroubleKind::CannotOpen,
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => TroubleKind::Full,
+                _ => TroubleKind::Io,
+            },
+            _ => TroubleKind::Io,
+        };
+        Trouble::new(kind, error.to_string())
+    }
+}

@@ -1,0 +1,89 @@
+//! The functions of SQLite that the VFS calls.
+//!
+//! A loaded extension gets them as a table, `sqlite3_api_routines`, whose entries keep their
+//! places: SQLite only appends. A linked one gets them by name.
+
+use super::types::{Sqlite3, Vfs};
+use std::ffi::{c_char, c_int, c_void};
+
+/// Places in `sqlite3_api_routines`.
+mod place {
+    pub(super) const LIBVERSION_NUMBER: usize = 67;
+    pub(super) const MALLOC: usize = 68;
+    pub(super) const FILE_CONTROL: usize = 127;
+    pub(super) const VFS_FIND: usize = 141;
+    pub(super) const VFS_REGISTER: usize = 142;
+    pub(super) const LOG: usize = 167;
+    pub(super) const URI_PARAMETER: usize = 189;
+    pub(super) const DB_NAME: usize = 264;
+}
+
+/// The first version that has `sqlite3_db_name`.
+const DB_NAME_SINCE: c_int = 3_039_000;
+/// The first version that this is for.
+const OLDEST: c_int = 3_020_000;
+
+type VfsFind = unsafe extern "C" fn(*const c_char) -> *mut Vfs;
+type VfsRegister = unsafe extern "C" fn(*mut Vfs, c_int) -> c_int;
+type Malloc = unsafe extern "C" fn(c_int) -> *mut c_void;
+type FileControl = unsafe extern "C" fn(*mut Sqlite3, *const c_char, c_int, *mut c_void) -> c_int;
+type UriParameter = unsafe extern "C" fn(*const c_char, *const c_char) -> *const c_char;
+type Log = unsafe extern "C" fn(c_int, *const c_char, ...);
+type DbName = unsafe extern "C" fn(*mut Sqlite3, c_int) -> *const c_char;
+type LibversionNumber = unsafe extern "C" fn() -> c_int;
+
+/// Functions of one SQLite. In C: `flagstone_sqlite_functions`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Functions {
+    /// `sqlite3_vfs_find`
+    pub vfs_find: VfsFind,
+    /// `sqlite3_vfs_register`
+    pub vfs_register: VfsRegister,
+    /// `sqlite3_malloc`
+    pub malloc: Malloc,
+    /// `sqlite3_file_control`
+    pub file_control: FileControl,
+    /// `sqlite3_uri_parameter`
+    pub uri_parameter: UriParameter,
+    /// `sqlite3_log`
+    pub log: Log,
+    /// `sqlite3_db_name`, which SQLite has since 3.39. Without it an attached database gets no
+    /// reserved bytes.
+    pub db_name: Option<DbName>,
+}
+
+impl Functions {
+    /// Takes the functions out of SQLite's table. Nothing, if that SQLite is older than 3.20.
+    ///
+    /// # Safety
+    /// `table` is the `sqlite3_api_routines` that SQLite gives to extensions.
+    pub(super) unsafe fn from_table(table: *const c_void) -> Option<Functions> {
+        use std::mem::transmute;
+        type Entry = *const c_void;
+        let table = table.cast::<Entry>();
+        // SAFETY: the table has at least the entries of SQLite 3.20, all of them pointers to
+        // functions, and those at these places have these types in sqlite3ext.h. An entry of a
+        // later version is read if SQLite is that version.
+        unsafe {
+            let entry = |place: usize| *table.add(place);
+            let version = transmute::<Entry, LibversionNumber>(entry(place::LIBVERSION_NUMBER))();
+            if version < OLDEST {
+                return None;
+            }
+            let db_name = (version >= DB_NAME_SINCE).then(|| entry(place::DB_NAME));
+            Some(Functions {
+                vfs_find: transmute::<Entry, VfsFind>(entry(place::VFS_FIND)),
+                vfs_register: transmute::<Entry, VfsRegister>(entry(place::VFS_REGISTER)),
+                malloc: transmute::<Entry, Malloc>(entry(place::MALLOC)),
+                file_control: transmute::<Entry, FileControl>(entry(place::FILE_CONTROL)),
+                uri_parameter: transmute::<Entry, UriParameter>(entry(place::URI_PARAMETER)),
+                log: transmute::<Entry, Log>(entry(place::LOG)),
+                db_name: db_name.map(|entry| transmute::<Entry, DbName>(entry)),
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! What the VFS asks SQLite about the connection that uses a file.
+//!
+//! SQLite tells each file where it keeps that connection (SQLITE_FCNTL_PDB). The calls here happen
+//! inside calls of SQLite on it, under its mutex, which its thread may take again.
+
+use super::io::Database;
+use super::types::*;
+use crate::bytes::{Trouble, TroubleKind};
+use std::ffi::{CStr, c_int, c_void};
+
+/// Bytes at the end of each page of a new database that SQLite leaves alone, so that a page of it
+/// is a page of the store.
+const RESERVED_BYTES: c_int = 64;
+/// The page size for which that is so.
+const PAGE_BYTES: u16 = 4096;
+
+/// The connection that uses a database, and the name of the database there.
+///
+/// # Safety
+/// SQLite has called on `file`, which is open and `database`, in a call on its connection.
+unsafe fn schema(file: *mut File, database: &Database) -> Option<(*mut Sqlite3, &'static CStr)> {
+    // SAFETY: as for this function. Where SQLite keeps the connection it does so while the file is
+    // open. The name is used before SQLite goes on.
+    unsafe {
+        let functions = database.registered.functions;
+        let connection = database.connection;
+        if connection.is_null() || (*connection).is_null() {
+            return None;
+        }
+        let connection = *connection;
+        let is_it = |name: &CStr| {
+            let mut found: *mut File = std::ptr::null_mut();
+            let at: *mut c_void = (&raw mut found).cast();
+            let code = (functions.file_control)(connection, name.as_ptr(), FCNTL_FILE_POINTER, at);
+            code == OK && found == file
+        };
+        let Some(db_name) = functions.db_name else {
+            return is_it(c"main").then_some((connection, c"main"));
+        };
+        for index in 0.. {
+            let name = db_name(connection, index);
+            if name.is_null() {
+                return None;
+            }
+            let name = CStr::from_ptr(name);
+            if is_it(name) {
+                return Some((connection, name));
+            }
+        }
+        None
+    }
+}
+
+/// Has SQLite reserve bytes at the end of the pages of a database that is empty, and of one that
+/// `VACUUM` rewrites.
+///
+/// # Safety
+/// As for [`schema`].
+pub(super) unsafe fn reserve(file: *mut File, database: &mut Database) {
+    // SAFETY: as for this function; SQLite reads an integer, and writes the one before.
+    unsafe {
+        if !database.reserves {
+            return;
+        }
+        let mut header = [0; 24];
+        let is_empty = match database.handle.read(0, &mut header) {
+            Ok(has) => has == 0,
+            Err(_) => return,
+        };
+        let page = u16::from_be_bytes([header[16], header[17]]);
+        if !is_empty && (page != PAGE_BYTES || c_int::from(header[20]) >= RESERVED_BYTES) {
+            database.reserves = false;
+            return;
+        }
+        // For what is empty, once is enough. VACUUM asks for the number anew each time.
+        database.reserves = !is_empty;
+        let file_control = database.registered.functions.file_control;
+        if let Some((connection, name)) = schema(file, database) {
+            let mut bytes = RESERVED_BYTES;
+            let bytes: *mut c_void = (&raw mut bytes).cast();
+            file_control(connection, name.as_ptr(), FCNTL_RESERVE_BYTES, bytes);
+        }
+    }
+}
+
+/// Makes sure that the transaction that begins to write has a journal: without one (journal_mode
+/// OFF, which can be set for all databases of a connection by way of one that is no store) SQLite
+/// does not undo statements.
+///
+/// # Safety
+/// As for [`schema`].
+pub(super) unsafe fn look_at_journal(file: *mut File, database: &Database) -> Result<(), Trouble> {
+    // SAFETY: as for this function; SQLite writes a pointer to a file, which is open if it has
+    // methods.
+    unsafe {
+        if database.handle.has_journal() {
+            return Ok(());
+        }
+        let file_control = database.registered.functions.file_control;
+        if let Some((connection, name)) = schema(file, database) {
+            let mut journal: *mut File = std::ptr::null_mut();
+            let at: *mut c_void = (&raw mut journal).cast();
+            let code = file_control(connection, name.as_ptr(), FCNTL_JOURNAL_POINTER, at);
+            if code == OK && !journal.is_null() && !(*journal).methods.is_null() {
+                return Ok(());
+            }
+        }
+        Err(Trouble::new(
+            TroubleKind::Io,
+            "a store is not written to with journal_mode=OFF: ROLLBACK would be undefined. \
+             Use PRAGMA SCHEMA.journal_mode=MEMORY",
+        ))
+    }
+}

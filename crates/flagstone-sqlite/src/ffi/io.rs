@@ -1,0 +1,489 @@
+//! The methods of open files: databases and journals.
+
+use super::register::Registered;
+use super::types::*;
+use super::{hooks, rim};
+use crate::bytes::{Trouble, TroubleKind};
+use crate::journal::Journal;
+use crate::locks::Level;
+use crate::pragma::{self, Answer};
+use crate::stores::{Handle, JournalOf};
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+/// Bytes of the store's page: a hint for SQLite.
+const SECTOR_BYTES: c_int = 4096;
+
+/// A whole write is in the store or not, and its neighbours stay as they are (POWERSAFE_OVERWRITE).
+/// The others spare SQLite work on the journal, which is in memory. BATCH_ATOMIC is not claimed:
+/// SQLite would overwrite the database without a synced journal whenever such a batch failed.
+const CHARACTERISTICS: c_int =
+    IOCAP_POWERSAFE_OVERWRITE | IOCAP_UNDELETABLE_WHEN_OPEN | IOCAP_SAFE_APPEND | IOCAP_SEQUENTIAL;
+
+/// A database that a connection has open.
+pub(super) struct Database {
+    pub(super) registered: &'static Registered,
+    pub(super) handle: Handle,
+    /// Where SQLite keeps the connection that uses this file at the moment; null if it never said.
+    pub(super) connection: *const *mut Sqlite3,
+    /// Whether a new database shall have reserved bytes.
+    pub(super) reserves: bool,
+    /// Whether the live transaction has passed the look at the journal.
+    is_looked_at: bool,
+    /// SQLite has another header in its cache than the file has.
+    is_header_other: bool,
+}
+
+/// Where in the header of a database the versions are that say whether it is in WAL mode.
+const VERSIONS: std::ops::Range<usize> = 18..20;
+/// Where the bytes are by which SQLite sees whether its cache is still right.
+const CHANGES: std::ops::Range<i64> = 24..40;
+
+/// Whose journal it is, to be noted while it is open, and what it holds.
+struct OpenJournal {
+    journal: Journal,
+    _of: Option<JournalOf>,
+}
+
+static DATABASE: IoMethods = IoMethods {
+    version: 1,
+    close,
+    read,
+    write,
+    truncate,
+    sync,
+    file_size,
+    lock,
+    unlock,
+    check_reserved,
+    file_control,
+    sector_size,
+    characteristics,
+};
+
+static JOURNAL: IoMethods = IoMethods {
+    version: 1,
+    close: journal_close,
+    read: journal_read,
+    write: journal_write,
+    truncate: journal_truncate,
+    sync: journal_sync,
+    file_size: journal_size,
+    lock: journal_lock,
+    unlock: journal_lock,
+    check_reserved: journal_reserved,
+    file_control: journal_control,
+    sector_size,
+    characteristics,
+};
+
+/// Makes a file of SQLite a database.
+///
+/// # Safety
+/// There is room for a file.
+pub(super) unsafe fn put_database(
+    file: *mut File,
+    registered: &'static Registered,
+    handle: Handle,
+) {
+    let reserves = !handle.is_read_only();
+    let database = Box::new(Database {
+        registered,
+        handle,
+        connection: std::ptr::null(),
+        reserves,
+        is_looked_at: false,
+        is_header_other: false,
+    });
+    // SAFETY: as for this function.
+    unsafe {
+        (*file).object = Box::into_raw(database).cast();
+        (*file).methods = &raw const DATABASE;
+    }
+}
+
+/// Makes a file of SQLite a journal.
+///
+/// # Safety
+/// There is room for a file.
+pub(super) unsafe fn put_journal(file: *mut File, of: Option<JournalOf>) {
+    let journal = Box::new(OpenJournal {
+        journal: Journal::default(),
+        _of: of,
+    });
+    // SAFETY: as for this function.
+    unsafe {
+        (*file).object = Box::into_raw(journal).cast();
+        (*file).methods = &raw const JOURNAL;
+    }
+}
+
+/// The database of a file. SQLite calls the methods of a file from one thread at a time.
+///
+/// # Safety
+/// [`put_database`] made it, and it is open.
+unsafe fn database<'a>(file: *mut File) -> &'a mut Database {
+    // SAFETY: as for this function.
+    unsafe { &mut *(*file).object.cast::<Database>() }
+}
+
+/// The journal of a file.
+///
+/// # Safety
+/// [`put_journal`] made it, and it is open.
+unsafe fn journal<'a>(file: *mut File) -> &'a mut Journal {
+    // SAFETY: as for this function.
+    unsafe { &mut (*(*file).object.cast::<OpenJournal>()).journal }
+}
+
+impl Database {
+    /// The code of what went wrong, `otherwise` if there is no better one.
+    fn failed(&self, trouble: &Trouble, otherwise: c_int) -> c_int {
+        let code = match trouble.kind {
+            TroubleKind::Busy => BUSY,
+            TroubleKind::Full => FULL,
+            TroubleKind::ReadOnly => READONLY,
+            TroubleKind::Damaged => IOERR_DATA,
+            TroubleKind::NotAStore => NOTADB,
+            TroubleKind::CannotOpen | TroubleKind::Denied => CANTOPEN,
+            TroubleKind::Io => otherwise,
+        };
+        self.registered.report(code, trouble)
+    }
+
+    /// A code for a change that failed: SQLite gives the transaction up for these alone.
+    fn change_failed(&self, trouble: &Trouble, otherwise: c_int) -> c_int {
+        match self.failed(trouble, otherwise) {
+            FULL => FULL,
+            code if code & 0xff == IOERR => code,
+            _ => otherwise,
+        }
+    }
+
+    fn commit(&mut self) -> c_int {
+        match self.handle.commit() {
+            Ok(()) => OK,
+            Err(trouble) => self.change_failed(&trouble, IOERR_FSYNC),
+        }
+    }
+}
+
+/// Bytes that SQLite gives.
+///
+/// # Safety
+/// There are so many at `from`.
+unsafe fn given<'a>(from: *const c_void, bytes: c_int) -> &'a [u8] {
+    // SAFETY: as for this function.
+    unsafe { std::slice::from_raw_parts(from.cast(), usize::try_from(bytes).unwrap_or(0)) }
+}
+
+/// Room that SQLite gives.
+///
+/// # Safety
+/// There is room for so many bytes at `into`.
+unsafe fn room<'a>(into: *mut c_void, bytes: c_int) -> &'a mut [u8] {
+    // SAFETY: as for this function.
+    unsafe { std::slice::from_raw_parts_mut(into.cast(), usize::try_from(bytes).unwrap_or(0)) }
+}
+
+fn whole_or_short(has: usize, room: usize) -> c_int {
+    match has == room {
+        true => OK,
+        false => IOERR_SHORT_READ,
+    }
+}
+
+unsafe extern "C" fn close(file: *mut File) -> c_int {
+    // SAFETY: SQLite closes a file once, and does not use it afterwards.
+    let database = unsafe { Box::from_raw((*file).object.cast::<Database>()) };
+    rim(IOERR_CLOSE, || {
+        database.handle.close();
+        OK
+    })
+}
+
+unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: i64) -> c_int {
+    // SAFETY: SQLite calls with an open database and room for so many bytes.
+    let (database, into) = unsafe { (database(file), room(into, bytes)) };
+    rim(IOERR_READ, || {
+        if !database.handle.is_open() && at == 0 && database.handle.level() == Level::None {
+            // The header, before the first lock: SQLite reads it again under the lock.
+            into.fill(0);
+            return IOERR_SHORT_READ;
+        }
+        match database.handle.read(at as u64, into) {
+            Ok(has) => {
+                let end = at + into.len() as i64;
+                if database.is_header_other && (at..end) == CHANGES {
+                    // Others than SQLite remembers, once: it empties its cache.
+                    database.is_header_other = false;
+                    into[0] ^= 1;
+                }
+                whole_or_short(has, into.len())
+            }
+            Err(trouble) => database.failed(&trouble, IOERR_READ),
+        }
+    })
+}
+
+unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, at: i64) -> c_int {
+    // SAFETY: SQLite calls with an open database and so many bytes.
+    let (database, data) = unsafe { (database(file), given(from, bytes)) };
+    rim(IOERR_WRITE, || {
+        if !database.is_looked_at {
+            // SAFETY: SQLite writes in a transaction of the connection that it has named.
+            if let Err(trouble) = unsafe { hooks::look_at_journal(file, database) } {
+                return database.change_failed(&trouble, IOERR_WRITE);
+            }
+            database.is_looked_at = true;
+        }
+        // A copy of a database in WAL mode, page by page, which could not be opened as it is.
+        let mut copy = Vec::new();
+        let data = match at == 0
+            && data
+                .get(VERSIONS)
+                .is_some_and(|versions| versions != [1, 1])
+        {
+            true => {
+                copy.extend_from_slice(data);
+                copy[VERSIONS].fill(1);
+                database.is_header_other = true;
+                &copy[..]
+            }
+            false => data,
+        };
+        match database.handle.write(at as u64, data) {
+            Ok(()) => OK,
+            Err(trouble) => database.change_failed(&trouble, IOERR_WRITE),
+        }
+    })
+}
+
+unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
+    // SAFETY: SQLite calls with an open database.
+    let database = unsafe { database(file) };
+    rim(IOERR_TRUNCATE, || {
+        match database.handle.truncate(size as u64) {
+            Ok(()) => OK,
+            Err(trouble) => database.change_failed(&trouble, IOERR_TRUNCATE),
+        }
+    })
+}
+
+unsafe extern "C" fn sync(file: *mut File, _: c_int) -> c_int {
+    // SAFETY: SQLite calls with an open database.
+    let database = unsafe { database(file) };
+    rim(IOERR_FSYNC, || database.commit())
+}
+
+unsafe extern "C" fn file_size(file: *mut File, out: *mut i64) -> c_int {
+    // SAFETY: SQLite calls with an open database and a place for the answer.
+    let (database, out) = unsafe { (database(file), &mut *out) };
+    rim(IOERR_FSTAT, || match database.handle.size() {
+        Ok(size) => {
+            *out = size as i64;
+            OK
+        }
+        Err(trouble) => database.failed(&trouble, IOERR_FSTAT),
+    })
+}
+
+unsafe extern "C" fn lock(file: *mut File, level: c_int) -> c_int {
+    // SAFETY: SQLite calls with an open database.
+    let database = unsafe { database(file) };
+    rim(IOERR_LOCK, || {
+        let Some(level) = Level::of(level) else {
+            return IOERR_LOCK;
+        };
+        match database.handle.lock(level) {
+            Ok(true) => {
+                if level == Level::Shared {
+                    // SAFETY: SQLite locks in a call on the connection that it has named.
+                    unsafe { hooks::reserve(file, database) };
+                }
+                OK
+            }
+            Ok(false) => BUSY,
+            Err(trouble) => database.failed(&trouble, IOERR_LOCK),
+        }
+    })
+}
+
+unsafe extern "C" fn unlock(file: *mut File, level: c_int) -> c_int {
+    // SAFETY: SQLite calls with an open database.
+    let database = unsafe { database(file) };
+    rim(IOERR_UNLOCK, || {
+        let level = Level::of(level).unwrap_or(Level::None);
+        if level < Level::Reserved {
+            database.is_looked_at = false;
+        }
+        match database.handle.unlock(level) {
+            Ok(()) => OK,
+            Err(trouble) => database.failed(&trouble, IOERR_UNLOCK),
+        }
+    })
+}
+
+unsafe extern "C" fn check_reserved(file: *mut File, out: *mut c_int) -> c_int {
+    // SAFETY: SQLite calls with an open database and a place for the answer.
+    let (database, out) = unsafe { (database(file), &mut *out) };
+    rim(IOERR_LOCK, || match database.handle.is_reserved() {
+        Ok(is_reserved) => {
+            *out = c_int::from(is_reserved);
+            OK
+        }
+        Err(trouble) => database.failed(&trouble, IOERR_LOCK),
+    })
+}
+
+unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: SQLite calls with an open database, and with an argument of the type that its header
+    // gives for `op`.
+    unsafe {
+        let database = database(file);
+        rim(INTERNAL, || match op {
+            FCNTL_LOCKSTATE => {
+                *arg.cast::<c_int>() = database.handle.level() as c_int;
+                OK
+            }
+            FCNTL_LAST_ERRNO | FCNTL_HAS_MOVED => {
+                *arg.cast::<c_int>() = 0;
+                OK
+            }
+            FCNTL_SIZE_HINT | FCNTL_CHUNK_SIZE | FCNTL_SYNC => OK,
+            FCNTL_POWERSAFE_OVERWRITE => {
+                *arg.cast::<c_int>() = 1;
+                OK
+            }
+            FCNTL_VFSNAME => {
+                let name = database.registered.name.as_bytes();
+                *arg.cast::<*mut c_char>() = text(database.registered, name);
+                OK
+            }
+            FCNTL_COMMIT_PHASETWO => database.commit(),
+            FCNTL_PDB => {
+                database.connection = arg.cast();
+                OK
+            }
+            FCNTL_PRAGMA => answer_pragma(database, arg.cast()),
+            _ => NOTFOUND,
+        })
+    }
+}
+
+/// # Safety
+/// `words` are those of SQLITE_FCNTL_PRAGMA: room for an answer, the name, and the value or null.
+unsafe fn answer_pragma(database: &mut Database, words: *mut *mut c_char) -> c_int {
+    // SAFETY: as for this function.
+    unsafe {
+        let name = CStr::from_ptr(*words.add(1)).to_string_lossy();
+        let value = *words.add(2);
+        let value = (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy());
+        if let Some(is_good) = pragma::page_for_reserved_bytes(&name, value.as_deref()) {
+            database.reserves = is_good && !database.handle.is_read_only();
+        }
+        match pragma::answer(&name, value.as_deref(), &database.registered.last_error()) {
+            Answer::Pass => NOTFOUND,
+            Answer::Text(answer) => {
+                *words = text(database.registered, answer.as_bytes());
+                OK
+            }
+            Answer::Refuse(why) => {
+                *words = text(database.registered, why.as_bytes());
+                ERROR
+            }
+        }
+    }
+}
+
+/// A string that SQLite frees; null if there is no memory.
+fn text(registered: &Registered, from: &[u8]) -> *mut c_char {
+    // SAFETY: `malloc` returns room for so many bytes, or null.
+    unsafe {
+        let room = (registered.functions.malloc)(from.len() as c_int + 1).cast::<u8>();
+        if !room.is_null() {
+            std::ptr::copy_nonoverlapping(from.as_ptr(), room, from.len());
+            *room.add(from.len()) = 0;
+        }
+        room.cast()
+    }
+}
+
+unsafe extern "C" fn sector_size(_: *mut File) -> c_int {
+    SECTOR_BYTES
+}
+
+unsafe extern "C" fn characteristics(_: *mut File) -> c_int {
+    CHARACTERISTICS
+}
+
+unsafe extern "C" fn journal_close(file: *mut File) -> c_int {
+    // SAFETY: SQLite closes a file once, and does not use it afterwards.
+    let journal = unsafe { Box::from_raw((*file).object.cast::<OpenJournal>()) };
+    rim(IOERR_CLOSE, || {
+        drop(journal);
+        OK
+    })
+}
+
+unsafe extern "C" fn journal_read(
+    file: *mut File,
+    into: *mut c_void,
+    bytes: c_int,
+    at: i64,
+) -> c_int {
+    // SAFETY: SQLite calls with an open journal and room for so many bytes.
+    let (journal, into) = unsafe { (journal(file), room(into, bytes)) };
+    rim(IOERR_READ, || {
+        whole_or_short(journal.read(at as u64, into), into.len())
+    })
+}
+
+unsafe extern "C" fn journal_write(
+    file: *mut File,
+    from: *const c_void,
+    bytes: c_int,
+    at: i64,
+) -> c_int {
+    // SAFETY: SQLite calls with an open journal and so many bytes.
+    let (journal, data) = unsafe { (journal(file), given(from, bytes)) };
+    rim(IOERR_WRITE, || {
+        journal.write(at as u64, data);
+        OK
+    })
+}
+
+unsafe extern "C" fn journal_truncate(file: *mut File, size: i64) -> c_int {
+    // SAFETY: SQLite calls with an open journal.
+    let journal = unsafe { journal(file) };
+    rim(IOERR_TRUNCATE, || {
+        journal.truncate(size as u64);
+        OK
+    })
+}
+
+unsafe extern "C" fn journal_sync(_: *mut File, _: c_int) -> c_int {
+    OK
+}
+
+unsafe extern "C" fn journal_size(file: *mut File, out: *mut i64) -> c_int {
+    // SAFETY: SQLite calls with an open journal and a place for the answer.
+    unsafe { *out = journal(file).size() as i64 };
+    OK
+}
+
+unsafe extern "C" fn journal_lock(_: *mut File, _: c_int) -> c_int {
+    OK
+}
+
+unsafe extern "C" fn journal_reserved(_: *mut File, out: *mut c_int) -> c_int {
+    // SAFETY: SQLite calls with a place for the answer.
+    unsafe { *out = 0 };
+    OK
+}
+
+unsafe extern "C" fn journal_control(_: *mut File, op: c_int, _: *mut c_void) -> c_int {
+    match op {
+        FCNTL_SIZE_HINT | FCNTL_CHUNK_SIZE => OK,
+        _ => NOTFOUND,
+    }
+}

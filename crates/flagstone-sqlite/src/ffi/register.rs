@@ -1,0 +1,425 @@
+//! The VFS itself: opens stores and journals, and leaves everything else to the VFS that was the
+//! default before.
+//!
+//! | file | where it is |
+//! |---|---|
+//! | main database | a store |
+//! | rollback journal | memory: see [`crate::journal`] |
+//! | write-ahead log | refused |
+//! | temporary databases and journals, sorters | the other VFS |
+//! | super-journal, of transactions over several databases | the other VFS |
+//!
+//! A plain database that is attached needs the super-journal after a power cut: with one that is
+//! gone, SQLite would take its journal for that of a transaction that has committed.
+
+use super::functions::Functions;
+use super::types::*;
+use super::{io, rim};
+use crate::bytes::{Trouble, TroubleKind};
+use crate::stores::{Backing, Files, How, Stores};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// What a registered VFS has: it lives as long as the process.
+pub(super) struct Registered {
+    pub(super) functions: Functions,
+    pub(super) name: CString,
+    /// The VFS for everything else.
+    below: *mut Vfs,
+    pub(super) stores: Arc<Stores>,
+    last_error: Mutex<String>,
+}
+
+impl Registered {
+    /// Keeps an error for `PRAGMA flagstone_error`, and tells SQLite's log. Returns the code.
+    pub(super) fn report(&self, code: c_int, trouble: &Trouble) -> c_int {
+        let text = trouble.to_string();
+        // Being busy is no error, and is asked for again and again.
+        let message = CString::new(format!("flagstone: {text}")).ok();
+        if let Some(message) = message.filter(|_| code != BUSY) {
+            // SAFETY: the format takes one string, and there is one.
+            unsafe { (self.functions.log)(code, c"%s".as_ptr(), message.as_ptr()) };
+        }
+        *self
+            .last_error
+            .lock()
+            .unwrap_or_else(|held| held.into_inner()) = text;
+        code
+    }
+
+    pub(super) fn last_error(&self) -> String {
+        let last = self.last_error.lock();
+        last.unwrap_or_else(|held| held.into_inner()).clone()
+    }
+}
+
+/// Makes the VFS `flagstone` known to a SQLite. Once it is, this changes only the default.
+///
+/// # Errors
+/// SQLite has no VFS that it could be over, or refuses.
+///
+/// # Safety
+/// The functions are those of one SQLite that is initialised, and stays loaded as long as the
+/// process lives.
+pub unsafe fn register(functions: &Functions, is_default: bool) -> Result<(), Trouble> {
+    // SAFETY: as for this function.
+    unsafe { register_as(functions, crate::VFS_NAME, Box::new(Files), is_default) }
+}
+
+/// The same under another name, with databases in something else.
+///
+/// # Errors
+/// As [`register`].
+///
+/// # Safety
+/// As [`register`].
+pub unsafe fn register_as(
+    functions: &Functions,
+    name: &str,
+    backing: Box<dyn Backing>,
+    is_default: bool,
+) -> Result<(), Trouble> {
+    let trouble = |why: &str| Trouble::new(TroubleKind::CannotOpen, why);
+    let name = CString::new(name).map_err(|_| trouble("a name has no zeros"))?;
+    // SAFETY: SQLite returns a VFS that it knows, or null; what it knows stays where it is.
+    let vfs = unsafe {
+        let known = (functions.vfs_find)(name.as_ptr());
+        if known.is_null() {
+            let below = (functions.vfs_find)(std::ptr::null());
+            if below.is_null() {
+                return Err(trouble("SQLite has no VFS for temporary files"));
+            }
+            create(functions, name, below, backing)
+        } else {
+            known
+        }
+    };
+    // SAFETY: `vfs` is a VFS, of this module or known to SQLite, that is never freed.
+    match unsafe { (functions.vfs_register)(vfs, c_int::from(is_default)) } {
+        OK => Ok(()),
+        code => Err(trouble(&format!(
+            "SQLite does not take the VFS: code {code}"
+        ))),
+    }
+}
+
+/// A VFS that is never freed.
+///
+/// # Safety
+/// `below` is a VFS that SQLite knows.
+unsafe fn create(
+    functions: &Functions,
+    name: CString,
+    below: *mut Vfs,
+    backing: Box<dyn Backing>,
+) -> *mut Vfs {
+    let registered: &'static Registered = Box::leak(Box::new(Registered {
+        functions: *functions,
+        name,
+        below,
+        stores: Arc::new(Stores::new(backing)),
+        last_error: Mutex::default(),
+    }));
+    // SAFETY: `below` is a VFS.
+    let other = unsafe { &*below };
+    Box::leak(Box::new(Vfs {
+        version: 2,
+        // A file of the other VFS is opened in the same place.
+        file_bytes: other.file_bytes.max(size_of::<File>() as c_int),
+        max_pathname: other.max_pathname,
+        next: std::ptr::null_mut(),
+        name: registered.name.as_ptr(),
+        app_data: std::ptr::from_ref(registered).cast_mut().cast(),
+        open,
+        delete,
+        access,
+        full_pathname,
+        dl_open: other.dl_open.map(|_| dl_open as _),
+        dl_error: other.dl_error.map(|_| dl_error as _),
+        dl_sym: other.dl_sym.map(|_| dl_sym as _),
+        dl_close: other.dl_close.map(|_| dl_close as _),
+        randomness,
+        sleep,
+        current_time,
+        last_error,
+        current_time_64: current_time_64_of(other),
+    }))
+}
+
+type Time64 = unsafe extern "C" fn(*mut Vfs, *mut i64) -> c_int;
+
+fn current_time_64_of(other: &Vfs) -> Option<Time64> {
+    match other.version >= 2 && other.current_time_64.is_some() {
+        true => Some(current_time_64),
+        false => None,
+    }
+}
+
+/// What a VFS of this module has.
+///
+/// # Safety
+/// `vfs` is one that [`create`] made.
+unsafe fn registered(vfs: *mut Vfs) -> &'static Registered {
+    // SAFETY: `create` put it there, and it is never freed.
+    unsafe { &*(*vfs).app_data.cast::<Registered>() }
+}
+
+/// The path of a name.
+///
+/// # Safety
+/// `name` is a string that ends with a zero and lives while the path is used.
+unsafe fn path<'a>(name: *const c_char) -> &'a Path {
+    // SAFETY: as for this function.
+    Path::new(OsStr::from_bytes(
+        unsafe { CStr::from_ptr(name) }.to_bytes(),
+    ))
+}
+
+/// The database that a journal of this name would belong to.
+fn database_of(name: &Path) -> Option<&Path> {
+    let name = name.as_os_str().as_bytes();
+    let stem = name
+        .strip_suffix(b"-journal")
+        .or(name.strip_suffix(b"-wal"))?;
+    Some(Path::new(OsStr::from_bytes(stem)))
+}
+
+unsafe extern "C" fn open(
+    vfs: *mut Vfs,
+    name: *const c_char,
+    file: *mut File,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    // SAFETY: SQLite calls with a VFS of this module, a name that is null or a string with its URI
+    // parameters behind it, room for a file, and a place for flags or null.
+    unsafe {
+        let registered = registered(vfs);
+        (*file).methods = std::ptr::null();
+        if name.is_null() || flags & (OPEN_MAIN_DB | OPEN_MAIN_JOURNAL | OPEN_WAL) == 0 {
+            let below = registered.below;
+            return ((*below).open)(below, name, file, flags, out_flags);
+        }
+        let path = path(name);
+        if flags & OPEN_WAL != 0 {
+            let why = "a store has no write-ahead log";
+            return registered.report(CANTOPEN, &Trouble::new(TroubleKind::CannotOpen, why));
+        }
+        if flags & OPEN_MAIN_JOURNAL != 0 {
+            return rim(INTERNAL, || {
+                let of = database_of(path);
+                let of = of.and_then(|database| registered.stores.journal_opened(database));
+                io::put_journal(file, of);
+                OK
+            });
+        }
+        rim(INTERNAL, || {
+            let protocol = (registered.functions.uri_parameter)(name, c"protocol".as_ptr());
+            let protocol = match protocol.is_null() {
+                true => None,
+                false => Some(CStr::from_ptr(protocol).to_string_lossy().into_owned()),
+            };
+            let how = How {
+                create: flags & OPEN_CREATE != 0,
+                read_only: flags & OPEN_READWRITE == 0,
+                protocol,
+            };
+            match registered.stores.connect(path, how) {
+                Ok(handle) => {
+                    if !out_flags.is_null() {
+                        *out_flags = match handle.is_read_only() {
+                            true => flags & !(OPEN_READWRITE | OPEN_CREATE) | OPEN_READONLY,
+                            false => flags,
+                        };
+                    }
+                    io::put_database(file, registered, handle);
+                    OK
+                }
+                Err(trouble) => {
+                    let code = match trouble.kind {
+                        TroubleKind::NotAStore => NOTADB,
+                        TroubleKind::Damaged => IOERR_DATA,
+                        TroubleKind::Full => FULL,
+                        TroubleKind::Io => IOERR,
+                        _ => CANTOPEN,
+                    };
+                    registered.report(code, &trouble)
+                }
+            }
+        })
+    }
+}
+
+unsafe extern "C" fn delete(vfs: *mut Vfs, name: *const c_char, sync: c_int) -> c_int {
+    // SAFETY: SQLite calls with a VFS of this module and a string.
+    unsafe {
+        if database_of(path(name)).is_some() {
+            return OK;
+        }
+        let below = registered(vfs).below;
+        ((*below).delete)(below, name, sync)
+    }
+}
+
+unsafe extern "C" fn access(
+    vfs: *mut Vfs,
+    name: *const c_char,
+    flags: c_int,
+    out: *mut c_int,
+) -> c_int {
+    // SAFETY: SQLite calls with a VFS of this module, a string, and a place for the answer.
+    unsafe {
+        if database_of(path(name)).is_some() {
+            *out = 0;
+            return OK;
+        }
+        let below = registered(vfs).below;
+        ((*below).access)(below, name, flags, out)
+    }
+}
+
+unsafe extern "C" fn full_pathname(
+    vfs: *mut Vfs,
+    name: *const c_char,
+    bytes: c_int,
+    out: *mut c_char,
+) -> c_int {
+    // SAFETY: the arguments are those of SQLite, handed on.
+    unsafe {
+        let below = registered(vfs).below;
+        ((*below).full_pathname)(below, name, bytes, out)
+    }
+}
+
+unsafe extern "C" fn dl_open(vfs: *mut Vfs, name: *const c_char) -> *mut c_void {
+    // SAFETY: the arguments are those of SQLite, handed on.
+    unsafe {
+        let below = registered(vfs).below;
+        (*below)
+            .dl_open
+            .map_or(std::ptr::null_mut(), |open| open(below, name))
+    }
+}
+
+unsafe extern "C" fn dl_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) {
+    // SAFETY: the arguments are those of SQLite, handed on.
+    unsafe {
+        let below = registered(vfs).below;
+        if let Some(error) = (*below).dl_error {
+            error(below, bytes, out);
+        }
+    }
+}
+
+unsafe extern "C" fn dl_sym(
+    vfs: *mut Vfs,
+    library: *mut c_void,
+    symbol: *const c_char,
+) -> Option<unsafe extern "C" fn()> {
+    // SAFETY: the arguments are those of SQLite, handed on.
+    unsafe {
+        let below = registered(vfs).below;
+        (*below).dl_sym.and_then(|sym| sym(below, library, symbol))
+    }
+}
+
+unsafe extern "C" fn dl_close(vfs: *mut Vfs, library: *mut c_void) {
+    // SAFETY: the arguments are those of SQLite, handed on.
+    unsafe {
+        let below = registered(vfs).below;
+        if let Some(close) = (*below).dl_close {
+            close(below, library);
+        }
+    }
+}
+
+unsafe extern "C" fn randomness(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -> c_int {
+    // SAFETY: the arguments are those of SQLite, handed on.
+    unsafe {
+        let below = registered(vfs).below;
+        ((*below).randomness)(below, bytes, out)
+    }
+}
+
+unsafe extern "C" fn sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
+    // SAFETY: the arguments are those of SQLite, handed on.
+    unsafe {
+        let below = registered(vfs).below;
+        ((*below).sleep)(below, microseconds)
+    }
+}
+
+unsafe extern "C" fn current_time(vfs: *mut Vfs, out: *mut f64) -> c_int {
+    // SAFETY: the arguments are those of SQLite, handed on.
+    unsafe {
+        let below = registered(vfs).below;
+        ((*below).current_time)(below, out)
+    }
+}
+
+unsafe extern "C" fn current_time_64(vfs: *mut Vfs, out: *mut i64) -> c_int {
+    // SAFETY: the arguments are those of SQLite, handed on; the other VFS has the function, or this
+    // one would not be registered.
+    unsafe {
+        let below = registered(vfs).below;
+        (*below)
+            .current_time_64
+            .map_or(ERROR, |time| time(below, out))
+    }
+}
+
+unsafe extern "C" fn last_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -> c_int {
+    // SAFETY: SQLite calls with a VFS of this module, and room for so many bytes at `out`, or none.
+    unsafe {
+        rim(OK, || {
+            let room = usize::try_from(bytes).unwrap_or(0);
+            if room > 0 && !out.is_null() {
+                let text = registered(vfs).last_error();
+                let text = &text.as_bytes()[..text.len().min(room - 1)];
+                std::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), text.len());
+                *out.add(text.len()) = 0;
+            }
+            OK
+        })
+    }
+}
+
+/// The functions of the SQLite that is linked, from a module that has them by name, as
+/// `rusqlite::ffi` or `libsqlite3_sys`: 3.39 or newer.
+#[macro_export]
+macro_rules! functions {
+    ($ffi:path) => {{
+        use $ffi as sqlite;
+        #[allow(
+            clippy::missing_transmute_annotations,
+            reason = "the types are those of the fields, and of the header of SQLite"
+        )]
+        // SAFETY: these are the functions by these names of one SQLite, with the types that its
+        // header gives them.
+        let functions = unsafe {
+            sqlite::sqlite3_initialize();
+            $crate::Functions {
+                vfs_find: ::core::mem::transmute(sqlite::sqlite3_vfs_find as *const ()),
+                vfs_register: ::core::mem::transmute(sqlite::sqlite3_vfs_register as *const ()),
+                malloc: ::core::mem::transmute(sqlite::sqlite3_malloc as *const ()),
+                file_control: ::core::mem::transmute(sqlite::sqlite3_file_control as *const ()),
+                uri_parameter: ::core::mem::transmute(sqlite::sqlite3_uri_parameter as *const ()),
+                log: ::core::mem::transmute(sqlite::sqlite3_log as *const ()),
+                db_name: ::core::mem::transmute(sqlite::sqlite3_db_name as *const ()),
+            }
+        };
+        functions
+    }};
+}
+
+/// Makes the VFS known to the SQLite that is linked: see [`functions`](crate::functions).
+#[macro_export]
+macro_rules! register {
+    ($ffi:path) => {{
+        let functions = $crate::functions!($ffi);
+        // SAFETY: the functions are those of the SQLite that is linked, and it is initialised.
+        unsafe { $crate::register(&functions, false) }
+    }};
+}

@@ -1,0 +1,27 @@
+//! A store that goes from thread to thread.
+
+use flagstone_store::Store;
+use std::ops::{Deref, DerefMut};
+
+/// A store that is owned as a whole, so that it may go to another thread.
+pub(crate) struct Movable(pub(crate) Store);
+
+// SAFETY: a `Store` is not `Send` only because its device holds its flash and its protocol behind
+// traits that other implementations share across handles (`Rc`). Those of a store do not: its flash
+// is its own, over a `Medium`, which is `Send`; the protocols keep plain tables. Nothing that a
+// store lends outlives the borrow. Connections reach it under a mutex only.
+unsafe impl Send for Movable {}
+
+impl Deref for Movable {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.0
+    }
+}
+
+impl DerefMut for Movable {
+    fn deref_mut(&mut self) -> &mut Store {
+        &mut self.0
+    }
+}

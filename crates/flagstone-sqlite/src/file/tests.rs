@@ -1,0 +1,177 @@
+use super::*;
+use flagstone::commit::Kind;
+use flagstone_store::OpenOptions;
+use flagstone_store::medium::Recorded;
+
+/// Numbers that look like chance, the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) % end
+    }
+}
+
+fn open(medium: &Recorded, protocol: Kind) -> StoreFile {
+    let mut options = OpenOptions::default();
+    options.pages_per_block = 16;
+    options.protocol = protocol;
+    let store = Store::on(Box::new(medium.clone()), &options).expect("a store");
+    StoreFile::new(store).expect("a file")
+}
+
+fn contents(file: &mut StoreFile, view: View) -> Vec<u8> {
+    let size = file.size(view) as usize;
+    let mut bytes = vec![7; size + 9];
+    assert_eq!(
+        file.read(view, 0, &mut bytes).expect("it can be read"),
+        size
+    );
+    assert_eq!(bytes[size..], [0; 9]);
+    bytes.truncate(size);
+    bytes
+}
+
+/// Pages that are written, truncated, committed, rolled back and looked at again, as in a file.
+fn model(protocol: Kind, page: u64, reserved: usize) {
+    let medium = Recorded::default();
+    let mut file = open(&medium, protocol);
+    let mut dice = Dice(page + reserved as u64);
+    let (mut committed, mut own) = (Vec::new(), Vec::new());
+    // Into a second group of chunks, if the pages are small enough for that to be quick.
+    let pages = (300 * 4096 / page / if page > 8192 { 2 } else { 1 }).min(400);
+    for step in 0..300 {
+        match dice.below(12) {
+            0 => {
+                file.abort();
+                own.clone_from(&committed);
+            }
+            1 | 2 => {
+                file.commit().expect("room");
+                committed.clone_from(&own);
+            }
+            3 => {
+                let size = dice.below(own.len() as u64 / page + 3) * page;
+                file.truncate(size).expect("room");
+                own.resize(size as usize, 0);
+            }
+            4 if step % 3 == 0 => {
+                file.abort();
+                own.clone_from(&committed);
+                drop(file);
+                file = open(&medium, protocol);
+            }
+            _ => {
+                let at = dice.below(pages) * page;
+                let mut data = vec![dice.below(255) as u8 + 1; page as usize];
+                // Bytes that are zeros, at the end, as SQLite leaves reserved ones.
+                data[page as usize - reserved..].fill(0);
+                if dice.below(5) == 0 {
+                    data.fill(0);
+                }
+                file.write(at, &data).expect("room");
+                let end = (at + page) as usize;
+                own.resize(own.len().max(end), 0);
+                own[at as usize..end].copy_from_slice(&data);
+            }
+        }
+        if step % 8 == 0 {
+            assert!(
+                contents(&mut file, View::Committed) == committed,
+                "step {step}, {page} {reserved} {protocol:?}"
+            );
+            assert!(
+                contents(&mut file, View::Own) == own,
+                "step {step}, {page} {reserved} {protocol:?}"
+            );
+        }
+        let mut head = [1; 100];
+        for (view, model) in [(View::Own, &own), (View::Committed, &committed)] {
+            let has = file.read(view, 0, &mut head).expect("it can be read");
+            assert_eq!(head[..has], model[..model.len().min(100)], "step {step}");
+        }
+        let at = dice.below((pages + 9) * page);
+        let mut some = vec![1; dice.below(5000) as usize];
+        let has = file.read(View::Own, at, &mut some).expect("it can be read");
+        let rest = own.get(at as usize..).unwrap_or(&[]);
+        let rest = &rest[..rest.len().min(some.len())];
+        assert!(
+            has == rest.len() && some[..has] == *rest,
+            "step {step}, {page} {reserved} {protocol:?}"
+        );
+    }
+}
+
+#[test]
+fn it_is_as_a_file_is_for_any_size_of_page() {
+    for page in [512, 1024, 2048, 4096, 8192, 65536] {
+        for reserved in [0, 64] {
+            model(Kind::Seal, page, reserved);
+        }
+    }
+}
+
+#[test]
+fn it_is_so_for_a_protocol_that_takes_each_page_once_a_transaction() {
+    for page in [512, 1024] {
+        for reserved in [0, 64] {
+            model(Kind::Scc, page, reserved);
+        }
+    }
+}
+
+#[test]
+fn sizes_are_exact_after_opening_again() {
+    for size in (512..=3 * 4096).step_by(512) {
+        let medium = Recorded::default();
+        let mut file = open(&medium, Kind::Seal);
+        file.write(0, &vec![3; size]).expect("room");
+        file.commit().expect("room");
+        drop(file);
+        let mut file = open(&medium, Kind::Seal);
+        assert_eq!(file.size(View::Committed), size as u64);
+        // The last bytes are zeros, and a size that grew by nothing but zeros.
+        file.truncate(size as u64 + 512).expect("room");
+        file.commit().expect("room");
+        drop(file);
+        assert_eq!(
+            open(&medium, Kind::Seal).size(View::Committed),
+            size as u64 + 512
+        );
+    }
+}
+
+#[test]
+fn a_page_with_reserved_bytes_is_one_page_of_the_store() {
+    let medium = Recorded::default();
+    let mut file = open(&medium, Kind::Seal);
+    let mut page = vec![5; 4096];
+    file.write(0, &page).expect("room");
+    file.commit().expect("room");
+    assert_eq!(
+        file.store().info().pages,
+        2,
+        "apart: a page, and one of tails"
+    );
+    page[4032..].fill(0);
+    for at in 1..20 {
+        file.write(at * 4096, &page).expect("room");
+    }
+    file.commit().expect("room");
+    assert_eq!(file.store().info().pages, 21, "in the page: one each");
+}
+
+#[test]
+fn a_store_of_something_else_is_not_a_database() {
+    let medium = Recorded::default();
+    let mut store = Store::on(Box::new(medium.clone()), &OpenOptions::default()).expect("a store");
+    let tx = store.begin().expect("it begins");
+    store.write(tx, Lpn(3), b"something else").expect("room");
+    store.commit(tx).expect("room");
+    let trouble = StoreFile::new(store).err().expect("it is none");
+    assert_eq!(trouble.kind, TroubleKind::NotAStore);
+}

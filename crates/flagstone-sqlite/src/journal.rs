@@ -1,0 +1,118 @@
+//! A rollback journal in memory.
+//!
+//! SQLite needs its journal to undo statements, savepoints and transactions whose pages it has
+//! written already. It needs none after a power cut: the store has undone the transaction. So the
+//! journal of a store is memory, it is gone with its process, and none is ever found hot.
+
+/// Bytes of a piece.
+const PIECE: usize = 1 << 16;
+
+/// A file in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    pieces: Vec<Box<[u8]>>,
+    size: u64,
+}
+
+/// The pieces of a range: number, offset within it, bytes.
+fn pieces(at: u64, len: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let place = at + done as u64;
+        let (piece, offset) = (
+            (place / PIECE as u64) as usize,
+            (place % PIECE as u64) as usize,
+        );
+        let bytes = (PIECE - offset).min(len - done);
+        done += bytes;
+        (bytes > 0).then_some((piece, offset, bytes))
+    })
+}
+
+impl Journal {
+    /// Bytes that it has.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Reads, and fills with zeros what lies behind the end. Returns how many bytes lie before it.
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> usize {
+        let has = self.size.saturating_sub(at).min(into.len() as u64) as usize;
+        let mut rest = &mut into[..has];
+        for (piece, offset, bytes) in pieces(at, has) {
+            let (now, later) = rest.split_at_mut(bytes);
+            now.copy_from_slice(&self.pieces[piece][offset..offset + bytes]);
+            rest = later;
+        }
+        into[has..].fill(0);
+        has
+    }
+
+    /// Writes, and grows.
+    pub(crate) fn write(&mut self, at: u64, data: &[u8]) {
+        let end = at + data.len() as u64;
+        let needed = end.div_ceil(PIECE as u64) as usize;
+        while self.pieces.len() < needed {
+            self.pieces.push(vec![0; PIECE].into_boxed_slice());
+        }
+        let mut rest = data;
+        for (piece, offset, bytes) in pieces(at, data.len()) {
+            let (now, later) = rest.split_at(bytes);
+            self.pieces[piece][offset..offset + bytes].copy_from_slice(now);
+            rest = later;
+        }
+        self.size = self.size.max(end);
+    }
+
+    /// Cuts it off, or makes it longer by zeros.
+    pub(crate) fn truncate(&mut self, size: u64) {
+        let zeros = size.saturating_sub(self.size);
+        self.pieces.truncate(size.div_ceil(PIECE as u64) as usize);
+        if zeros > 0 {
+            let from = self.size;
+            self.size = size;
+            for place in (from..size).step_by(PIECE) {
+                let bytes = (size - place).min(PIECE as u64) as usize;
+                self.write(place, &vec![0; bytes]);
+            }
+        }
+        self.size = size;
+        // What lies behind the end is zeros if the file grows again.
+        let used = (size % PIECE as u64) as usize;
+        if let (Some(last), true) = (self.pieces.last_mut(), used > 0) {
+            last[used..].fill(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_as_a_file_is() {
+        let (mut journal, mut model) = (Journal::default(), Vec::new());
+        let mut dice = 9_u64;
+        let mut below = |end: u64| {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (dice >> 33) % end
+        };
+        for _ in 0..400 {
+            let at = below(3 * PIECE as u64);
+            if below(6) == 0 {
+                journal.truncate(at);
+                model.resize(at as usize, 0);
+            } else {
+                let data = vec![below(255) as u8 + 1; below(PIECE as u64 + 9) as usize];
+                journal.write(at, &data);
+                let end = at as usize + data.len();
+                model.resize(model.len().max(end), 0);
+                model[at as usize..end].copy_from_slice(&data);
+            }
+            let mut all = vec![7; model.len() + 3];
+            assert_eq!(journal.size(), model.len() as u64);
+            assert_eq!(journal.read(0, &mut all), model.len());
+            assert!(all[..model.len()] == model[..] && all[model.len()..] == [0; 3]);
+        }
+    }
+}

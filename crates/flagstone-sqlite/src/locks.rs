@@ -1,0 +1,163 @@
+//! SQLite's locks on a database file, among the connections of one process.
+//!
+//! | level | who may have it beside |
+//! |---|---|
+//! | shared | any number, and one reserved |
+//! | reserved | shared ones; whoever has it means to write |
+//! | pending | shared ones that are there already; no new ones |
+//! | exclusive | nobody |
+//!
+//! Other processes are kept out by the store itself.
+
+/// What a connection has locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) enum Level {
+    /// Nothing.
+    #[default]
+    None,
+    /// It reads.
+    Shared,
+    /// It means to write.
+    Reserved,
+    /// It waits for readers to end.
+    Pending,
+    /// It writes.
+    Exclusive,
+}
+
+impl Level {
+    /// The level of a number of SQLite.
+    pub(crate) fn of(number: i32) -> Option<Level> {
+        let levels = [
+            Level::None,
+            Level::Shared,
+            Level::Reserved,
+            Level::Pending,
+            Level::Exclusive,
+        ];
+        levels.get(usize::try_from(number).ok()?).copied()
+    }
+}
+
+/// Who has what of one file.
+#[derive(Debug, Default)]
+pub(crate) struct Locks {
+    /// Connections with any lock.
+    readers: usize,
+    /// The one that has more than shared.
+    writer: Option<(u64, Level)>,
+}
+
+impl Locks {
+    /// Whether nobody has a lock.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.readers == 0
+    }
+
+    /// Whether somebody means to write.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// Who means to write.
+    pub(crate) fn writer(&self) -> Option<u64> {
+        self.writer.map(|(who, _)| who)
+    }
+
+    /// Asks for a level for a connection that has `has`. Returns the level that it has now: below
+    /// `wants` if others are in the way.
+    pub(crate) fn raise(&mut self, who: u64, has: Level, wants: Level) -> Level {
+        if wants <= has {
+            return has;
+        }
+        let other = self.writer.filter(|(writer, _)| *writer != who);
+        if has == Level::None {
+            if other.is_some_and(|(_, level)| level >= Level::Pending) {
+                return Level::None;
+            }
+            self.readers += 1;
+            return match wants {
+                Level::Shared => Level::Shared,
+                more => self.raise(who, Level::Shared, more),
+            };
+        }
+        if other.is_some() {
+            return has;
+        }
+        let gets = match wants {
+            Level::Exclusive if self.readers > 1 => Level::Pending,
+            level => level,
+        };
+        self.writer = Some((who, gets));
+        gets
+    }
+
+    /// Lowers a connection that has `has` to shared or to nothing.
+    pub(crate) fn lower(&mut self, who: u64, has: Level, to: Level) {
+        if to < Level::Reserved && self.writer() == Some(who) {
+            self.writer = None;
+        }
+        if to == Level::None && has > Level::None {
+            self.readers -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_and_one_writer() {
+        let mut locks = Locks::default();
+        assert_eq!(locks.raise(1, Level::None, Level::Shared), Level::Shared);
+        assert_eq!(locks.raise(2, Level::None, Level::Shared), Level::Shared);
+        assert_eq!(
+            locks.raise(1, Level::Shared, Level::Reserved),
+            Level::Reserved
+        );
+        assert_eq!(
+            locks.raise(2, Level::Shared, Level::Reserved),
+            Level::Shared
+        );
+        // A reader comes while another means to write, none while it waits for readers to end.
+        assert_eq!(locks.raise(3, Level::None, Level::Shared), Level::Shared);
+        assert_eq!(
+            locks.raise(1, Level::Reserved, Level::Exclusive),
+            Level::Pending
+        );
+        assert_eq!(locks.raise(4, Level::None, Level::Shared), Level::None);
+        locks.lower(3, Level::Shared, Level::None);
+        assert_eq!(
+            locks.raise(1, Level::Pending, Level::Exclusive),
+            Level::Pending
+        );
+        locks.lower(2, Level::Shared, Level::None);
+        assert_eq!(
+            locks.raise(1, Level::Pending, Level::Exclusive),
+            Level::Exclusive
+        );
+        assert!(locks.is_reserved() && !locks.is_idle());
+        locks.lower(1, Level::Exclusive, Level::Shared);
+        assert!(!locks.is_reserved());
+        assert_eq!(locks.raise(4, Level::None, Level::Shared), Level::Shared);
+        locks.lower(1, Level::Shared, Level::None);
+        locks.lower(4, Level::Shared, Level::None);
+        assert!(locks.is_idle());
+    }
+
+    #[test]
+    fn two_readers_that_want_to_write_do_not_both() {
+        let mut locks = Locks::default();
+        locks.raise(1, Level::None, Level::Shared);
+        locks.raise(2, Level::None, Level::Shared);
+        assert_eq!(
+            locks.raise(1, Level::Shared, Level::Exclusive),
+            Level::Pending
+        );
+        assert_eq!(
+            locks.raise(2, Level::Shared, Level::Exclusive),
+            Level::Shared
+        );
+    }
+}

@@ -1,0 +1,57 @@
+//! What pragmas mean on a store.
+
+/// What becomes of a pragma.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// SQLite does it.
+    Pass,
+    /// It is not done; this is the answer.
+    Text(String),
+    /// It fails, and says this.
+    Refuse(String),
+}
+
+/// Decides about a pragma.
+pub(crate) fn answer(name: &str, value: Option<&str>, last_error: &str) -> Answer {
+    match name.to_ascii_lowercase().as_str() {
+        "journal_mode" => match value.map(str::to_ascii_lowercase).as_deref() {
+            Some("memory") => Answer::Pass,
+            Some("wal") => Answer::Refuse(
+                "a Flagstone store needs no write-ahead log: each transaction is one write and \
+                 one sync already, and durable. Leave journal_mode as it is"
+                    .into(),
+            ),
+            // A journal on disk would never be read, and without one ROLLBACK would be undefined.
+            _ => Answer::Text("memory".into()),
+        },
+        "flagstone_error" => Answer::Text(last_error.into()),
+        _ => Answer::Pass,
+    }
+}
+
+/// Whether a pragma asks for pages for which reserved bytes are good, or for others; nothing, if it
+/// asks for none.
+pub(crate) fn page_for_reserved_bytes(name: &str, value: Option<&str>) -> Option<bool> {
+    let is_page_size = name.eq_ignore_ascii_case("page_size");
+    value.filter(|_| is_page_size).map(|value| value == "4096")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_mode_is_silently_unsafe() {
+        let memory = Answer::Text("memory".into());
+        for mode in ["off", "OFF", "delete", "Truncate", "persist", "nonsense"] {
+            assert_eq!(answer("journal_mode", Some(mode), ""), memory, "{mode}");
+        }
+        assert_eq!(answer("Journal_Mode", None, ""), memory);
+        assert_eq!(answer("journal_mode", Some("MEMORY"), ""), Answer::Pass);
+        assert!(matches!(
+            answer("journal_mode", Some("WAL"), ""),
+            Answer::Refuse(_)
+        ));
+        assert_eq!(answer("cache_size", Some("5"), ""), Answer::Pass);
+    }
+}

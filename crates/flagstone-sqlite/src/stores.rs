@@ -1,0 +1,381 @@
+//! The stores that this process has open, by path, and its connections to them.
+//!
+//! A store is opened once a process; connections share it, under one mutex, with SQLite's locks
+//! among them. Another process that has it open makes a connection *busy*: it is opened when it is
+//! locked, so that SQLite's busy handler waits as it does for any database.
+
+use crate::bytes::{Bytes, Trouble, TroubleKind, View};
+use crate::file::StoreFile;
+use crate::locks::{Level, Locks};
+use flagstone::commit::Kind;
+use flagstone_store::{OpenOptions, Store};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+/// How a database is to be opened.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct How {
+    /// Whether to make it where there is none.
+    pub create: bool,
+    /// Whether it is only read.
+    pub read_only: bool,
+    /// The commit protocol of a new store, by name.
+    pub protocol: Option<String>,
+}
+
+/// What databases are kept in.
+pub trait Backing: Send + Sync {
+    /// Opens a database.
+    ///
+    /// # Errors
+    /// It is not there, it is something else, or somebody has it.
+    fn open(&self, path: &Path, how: &How) -> Result<Box<dyn Bytes>, Trouble>;
+}
+
+/// Stores in files and on block devices.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Files;
+
+impl Backing for Files {
+    fn open(&self, path: &Path, how: &How) -> Result<Box<dyn Bytes>, Trouble> {
+        let mut options = OpenOptions::default();
+        options.create = how.create;
+        options.read_only = how.read_only;
+        if let Some(name) = &how.protocol {
+            options.protocol = Kind::by_name(name).ok_or_else(|| {
+                Trouble::new(
+                    TroubleKind::CannotOpen,
+                    format!("there is no commit protocol {name}: see `flagstone protocols`"),
+                )
+            })?;
+        }
+        Ok(Box::new(StoreFile::new(Store::open(path, &options)?)?))
+    }
+}
+
+/// What a file is, whatever its name.
+#[cfg(unix)]
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let meta = std::fs::metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(_: &Path) -> Option<(u64, u64)> {
+    None
+}
+
+/// A database that is open, or waits for another process.
+pub(crate) struct Shared {
+    path: PathBuf,
+    identity: Mutex<Option<(u64, u64)>>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    bytes: Option<Box<dyn Bytes>>,
+    /// How it was opened, or is to be.
+    how: How,
+    locks: Locks,
+    /// Connections that have a journal.
+    journals: Vec<u64>,
+}
+
+impl Shared {
+    fn lock(&self) -> Result<MutexGuard<'_, Inner>, Trouble> {
+        self.inner.lock().map_err(|_| {
+            Trouble::new(
+                TroubleKind::Io,
+                "an earlier call panicked: close the database and open it again",
+            )
+        })
+    }
+
+    fn is_at(&self, path: &Path) -> bool {
+        let known = *self
+            .identity
+            .lock()
+            .unwrap_or_else(|held| held.into_inner());
+        match (known, identity(path)) {
+            (Some(known), Some(found)) => known == found,
+            (None, None) => self.path == path,
+            _ => false,
+        }
+    }
+}
+
+/// The stores that are open.
+pub(crate) struct Stores {
+    backing: Box<dyn Backing>,
+    open: Mutex<Vec<Weak<Shared>>>,
+    next: AtomicU64,
+}
+
+impl Stores {
+    pub(crate) fn new(backing: Box<dyn Backing>) -> Stores {
+        Stores {
+            backing,
+            open: Mutex::default(),
+            next: AtomicU64::new(1),
+        }
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Weak<Shared>>> {
+        // The list is right after each of the steps that change it.
+        self.open.lock().unwrap_or_else(|held| held.into_inner())
+    }
+
+    /// Connects to a database. One that another process has open is opened when it is locked.
+    pub(crate) fn connect(self: &Arc<Self>, path: &Path, how: How) -> Result<Handle, Trouble> {
+        let mut open = self.list();
+        open.retain(|shared| shared.strong_count() > 0);
+        let known = open.iter().filter_map(Weak::upgrade);
+        let shared = known.into_iter().find(|shared| shared.is_at(path));
+        let shared = shared.unwrap_or_else(|| {
+            let shared = Arc::new(Shared {
+                path: path.to_path_buf(),
+                identity: Mutex::default(),
+                inner: Mutex::new(Inner {
+                    bytes: None,
+                    how: how.clone(),
+                    locks: Locks::default(),
+                    journals: Vec::new(),
+                }),
+            });
+            open.push(Arc::downgrade(&shared));
+            shared
+        });
+        let mut handle = Handle {
+            stores: Arc::clone(self),
+            shared,
+            id: self.next.fetch_add(1, Ordering::Relaxed),
+            level: Level::None,
+            how,
+            process: std::process::id(),
+        };
+        match handle.open() {
+            Err(trouble) if trouble.kind == TroubleKind::Denied && !handle.how.read_only => {
+                handle.how.read_only = true;
+                handle.open()?;
+            }
+            Err(trouble) if trouble.kind != TroubleKind::Busy => return Err(trouble),
+            _ => {}
+        }
+        Ok(handle)
+    }
+
+    /// Notes that the connection that means to write to a database has opened its journal.
+    pub(crate) fn journal_opened(&self, database: &Path) -> Option<JournalOf> {
+        let open = self.list();
+        let mut known = open.iter().filter_map(Weak::upgrade);
+        let shared = known.find(|shared| shared.path == database || shared.is_at(database))?;
+        let mut inner = shared.lock().ok()?;
+        let who = inner.locks.writer()?;
+        inner.journals.push(who);
+        drop(inner);
+        Some(JournalOf { shared, who })
+    }
+}
+
+/// The journal of a connection, while it is open.
+pub(crate) struct JournalOf {
+    shared: Arc<Shared>,
+    who: u64,
+}
+
+impl Drop for JournalOf {
+    fn drop(&mut self) {
+        if let Ok(mut inner) = self.shared.lock()
+            && let Some(place) = inner.journals.iter().position(|who| *who == self.who)
+        {
+            inner.journals.swap_remove(place);
+        }
+    }
+}
+
+/// A connection to a database.
+pub(crate) struct Handle {
+    stores: Arc<Stores>,
+    shared: Arc<Shared>,
+    id: u64,
+    level: Level,
+    how: How,
+    process: u32,
+}
+
+impl Handle {
+    /// Whether this connection only reads.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.how.read_only
+    }
+
+    pub(crate) fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Opens the store if it is not open, or is open for reading only where that is not enough.
+    fn open(&mut self) -> Result<(), Trouble> {
+        let shared = Arc::clone(&self.shared);
+        let mut inner = shared.lock()?;
+        let is_enough = self.how.read_only || !inner.how.read_only;
+        if inner.bytes.is_some() && is_enough {
+            return Ok(());
+        }
+        if !inner.locks.is_idle() {
+            return Err(Trouble::new(
+                TroubleKind::Busy,
+                "another connection of this process reads a store that is open for reading only",
+            ));
+        }
+        let reader = inner.bytes.take().map(|_| inner.how.clone());
+        let opened = self.stores.backing.open(&shared.path, &self.how);
+        let opened = match (opened, reader) {
+            (Ok(bytes), _) => {
+                inner.how = self.how.clone();
+                Ok(bytes)
+            }
+            (Err(trouble), None) => return Err(trouble),
+            // Those who only read go on.
+            (Err(trouble), Some(how)) => {
+                inner.bytes = self.stores.backing.open(&shared.path, &how).ok();
+                Err(trouble)
+            }
+        };
+        inner.bytes = Some(opened?);
+        *shared
+            .identity
+            .lock()
+            .unwrap_or_else(|held| held.into_inner()) = identity(&shared.path);
+        Ok(())
+    }
+
+    /// Calls somebody with the bytes, and says whether this connection has the transaction.
+    fn with<T>(
+        &self,
+        act: impl FnOnce(&mut dyn Bytes, &Locks, View) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let mut inner = self.shared.lock()?;
+        let inner = &mut *inner;
+        let view = match inner.locks.writer() == Some(self.id) {
+            true => View::Own,
+            false => View::Committed,
+        };
+        match &mut inner.bytes {
+            Some(bytes) => act(bytes.as_mut(), &inner.locks, view),
+            None => Err(Trouble::new(TroubleKind::Busy, "the store is not open yet")),
+        }
+    }
+
+    /// Whether the store is open: it is not while another process has it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.shared.lock().is_ok_and(|inner| inner.bytes.is_some())
+    }
+
+    /// Whether this connection has a journal that it opened through the VFS.
+    pub(crate) fn has_journal(&self) -> bool {
+        let inner = self.shared.lock();
+        inner.is_ok_and(|inner| inner.journals.contains(&self.id))
+    }
+
+    pub(crate) fn size(&self) -> Result<u64, Trouble> {
+        self.with(|bytes, _, view| Ok(bytes.size(view)))
+    }
+
+    /// Reads as [`Bytes::read`].
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
+        self.with(|bytes, _, view| bytes.read(view, at, into))
+    }
+
+    fn change(
+        &self,
+        act: impl FnOnce(&mut dyn Bytes) -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
+        if self.how.read_only {
+            return Err(Trouble::new(
+                TroubleKind::ReadOnly,
+                "the database was opened for reading only",
+            ));
+        }
+        self.with(|bytes, _, view| match view {
+            View::Own => act(bytes),
+            View::Committed => Err(Trouble::new(
+                TroubleKind::Io,
+                "a store is written to under a lock only: do not use nolock=1",
+            )),
+        })
+    }
+
+    /// Writes as [`Bytes::write`].
+    pub(crate) fn write(&self, at: u64, data: &[u8]) -> Result<(), Trouble> {
+        self.change(|bytes| bytes.write(at, data))
+    }
+
+    /// Changes the size as [`Bytes::truncate`].
+    pub(crate) fn truncate(&self, size: u64) -> Result<(), Trouble> {
+        self.change(|bytes| bytes.truncate(size))
+    }
+
+    /// Commits what this connection has written.
+    pub(crate) fn commit(&self) -> Result<(), Trouble> {
+        self.with(|bytes, _, view| match view {
+            View::Own => bytes.commit(),
+            View::Committed => Ok(()),
+        })
+    }
+
+    /// Asks for a level. Returns whether it was granted.
+    pub(crate) fn lock(&mut self, wants: Level) -> Result<bool, Trouble> {
+        if self.process != std::process::id() {
+            return Err(Trouble::new(
+                TroubleKind::CannotOpen,
+                "a database cannot be used by a process that was forked while it was open: \
+                 open it again there",
+            ));
+        }
+        if self.level == Level::None {
+            self.open()?;
+        }
+        let mut inner = self.shared.lock()?;
+        self.level = inner.locks.raise(self.id, self.level, wants);
+        Ok(self.level >= wants)
+    }
+
+    /// Lowers the level. What was written and not committed is rolled back once nobody means to
+    /// write any more.
+    pub(crate) fn unlock(&mut self, to: Level) -> Result<(), Trouble> {
+        if to >= self.level {
+            return Ok(());
+        }
+        let mut inner = self.shared.lock()?;
+        let is_writer = inner.locks.writer() == Some(self.id);
+        if let (true, true, Some(bytes)) = (is_writer, to < Level::Reserved, &mut inner.bytes) {
+            bytes.abort();
+        }
+        inner.locks.lower(self.id, self.level, to);
+        self.level = to;
+        Ok(())
+    }
+
+    /// Whether somebody means to write.
+    pub(crate) fn is_reserved(&self) -> Result<bool, Trouble> {
+        Ok(self.shared.lock()?.locks.is_reserved())
+    }
+
+    /// Ends the connection. The last one closes the store.
+    pub(crate) fn close(mut self) {
+        if self.process != std::process::id() {
+            // The store belongs to the process that opened it, which alone may close it.
+            std::mem::forget(self);
+            return;
+        }
+        let _ = self.unlock(Level::None);
+        let stores = Arc::clone(&self.stores);
+        // Nobody opens it while it is being closed.
+        let open = stores.list();
+        drop(self);
+        drop(open);
+    }
+}

@@ -1,0 +1,216 @@
+//! Several connections, threads, databases and processes.
+
+use crate::support::{Stores, assert_well, plain, text};
+use rusqlite::{Connection, ErrorCode};
+use std::time::Duration;
+
+fn code(error: &rusqlite::Error) -> Option<ErrorCode> {
+    error.sqlite_error_code()
+}
+
+#[test]
+fn readers_see_what_is_committed_and_writers_take_turns() {
+    let stores = Stores::new();
+    let writer = stores.open("a.flag");
+    let reader = stores.open("a.flag");
+    for db in [&writer, &reader] {
+        db.busy_timeout(Duration::ZERO).expect("a setting");
+    }
+    writer
+        .execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)")
+        .expect("a table");
+    writer
+        .execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES (2)")
+        .expect("it works");
+    // Beside a writer that has not begun to write out, others read, and cannot mean to write.
+    assert_eq!(text(&reader, "SELECT count(*) FROM t"), "1");
+    let second = reader
+        .execute_batch("BEGIN IMMEDIATE")
+        .expect_err("one writer");
+    assert_eq!(code(&second), Some(ErrorCode::DatabaseBusy));
+    // A reader holds a commit up, and the commit can be tried again.
+    reader.execute_batch("BEGIN").expect("it begins");
+    assert_eq!(text(&reader, "SELECT count(*) FROM t"), "1");
+    let held = writer.execute_batch("COMMIT").expect_err("somebody reads");
+    assert_eq!(code(&held), Some(ErrorCode::DatabaseBusy));
+    reader.execute_batch("COMMIT").expect("it ends");
+    let waits = reader.query_row("SELECT count(*) FROM t", [], |_| Ok(()));
+    assert_eq!(
+        code(&waits.expect_err("a commit waits")),
+        Some(ErrorCode::DatabaseBusy)
+    );
+    writer.execute_batch("COMMIT").expect("nobody reads");
+    assert_eq!(text(&reader, "SELECT count(*) FROM t"), "2");
+    assert_well(&reader);
+}
+
+#[test]
+fn threads_share_a_store_and_lose_nothing() {
+    const THREADS: u32 = 4;
+    const EACH: u32 = 60;
+    let stores = Stores::new();
+    stores
+        .open("a.flag")
+        .execute_batch("CREATE TABLE t (a, b); CREATE INDEX i ON t (a)")
+        .expect("a table");
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let db = stores.open("a.flag");
+            scope.spawn(move || {
+                db.busy_timeout(Duration::from_secs(60)).expect("a setting");
+                for number in 0..EACH {
+                    db.execute_batch("BEGIN IMMEDIATE").expect("its turn comes");
+                    let sum: u32 = text(&db, "SELECT count(*) FROM t")
+                        .parse()
+                        .expect("a number");
+                    db.execute(
+                        "INSERT INTO t VALUES (?1, ?2)",
+                        [thread * EACH + number, sum],
+                    )
+                    .expect("a row");
+                    let undone = number % 5 == 4;
+                    db.execute_batch(if undone { "ROLLBACK" } else { "COMMIT" })
+                        .expect("it ends");
+                }
+            });
+        }
+    });
+    let db = stores.open("a.flag");
+    assert_well(&db);
+    let rows = (THREADS * EACH * 4 / 5).to_string();
+    assert_eq!(text(&db, "SELECT count(*) FROM t"), rows);
+    // Each counted those before it: the transactions were one after another.
+    assert_eq!(text(&db, "SELECT count(DISTINCT b) FROM t"), rows);
+}
+
+#[test]
+fn a_connection_that_is_closed_in_a_transaction_leaves_nothing() {
+    let stores = Stores::new();
+    let db = stores.open("a.flag");
+    db.execute_batch("CREATE TABLE t (a PRIMARY KEY, b); INSERT INTO t VALUES (1, 1)")
+        .expect("a table");
+    let other = stores.open("a.flag");
+    db.execute_batch(
+        "PRAGMA cache_size = 3; BEGIN;
+         INSERT INTO t WITH RECURSIVE n(x) AS (VALUES (2) UNION ALL
+           SELECT x + 1 FROM n WHERE x < 50) SELECT x, randomblob(4000) FROM n",
+    )
+    .expect("it spills");
+    drop(db);
+    assert_eq!(text(&other, "SELECT count(*) FROM t"), "1");
+    assert_well(&other);
+}
+
+#[test]
+fn attached_stores_are_atomic_each_by_itself() {
+    let stores = Stores::new();
+    let db = stores.open("a.flag");
+    db.execute("ATTACH ?1 AS b", [stores.uri("b.flag", "")])
+        .expect("attached");
+    let plain_uri = format!("file:{}?vfs=unix", stores.path("c.db").display());
+    db.execute("ATTACH ?1 AS c", [plain_uri]).expect("attached");
+    db.execute_batch(
+        "CREATE TABLE main.t (a); CREATE TABLE b.t (a); CREATE TABLE c.t (a);
+         BEGIN; INSERT INTO main.t VALUES (1);
+         INSERT INTO b.t VALUES (1); INSERT INTO c.t VALUES (1);
+         COMMIT;
+         BEGIN; INSERT INTO main.t VALUES (2);
+         INSERT INTO b.t VALUES (2); INSERT INTO c.t VALUES (2);
+         ROLLBACK",
+    )
+    .expect("it works");
+    drop(db);
+    for db in [
+        stores.open("a.flag"),
+        stores.open("b.flag"),
+        plain(&stores.path("c.db")),
+    ] {
+        assert_eq!(text(&db, "SELECT group_concat(a) FROM t"), "1");
+        assert_well(&db);
+    }
+    assert_eq!(stores.names(), ["a.flag", "b.flag", "c.db"]);
+}
+
+#[test]
+fn many_may_read_where_nobody_writes() {
+    let stores = Stores::new();
+    stores
+        .open("a.flag")
+        .execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)")
+        .expect("a table");
+    let reader = Connection::open(stores.uri("a.flag", "&mode=ro")).expect("a database");
+    assert_eq!(text(&reader, "SELECT a FROM t"), "1");
+    let error = reader
+        .execute("INSERT INTO t VALUES (2)", [])
+        .expect_err("it only reads");
+    assert_eq!(code(&error), Some(ErrorCode::ReadOnly));
+    // One that writes comes, waits for a reader, and the reader sees what it wrote.
+    reader.execute_batch("BEGIN").expect("it begins");
+    assert_eq!(text(&reader, "SELECT a FROM t"), "1");
+    let writer = stores.open("a.flag");
+    writer.busy_timeout(Duration::ZERO).expect("a setting");
+    let waits = writer
+        .execute("INSERT INTO t VALUES (3)", [])
+        .expect_err("somebody reads");
+    assert_eq!(code(&waits), Some(ErrorCode::DatabaseBusy));
+    reader.execute_batch("COMMIT").expect("it ends");
+    writer
+        .execute("INSERT INTO t VALUES (3)", [])
+        .expect("nobody reads");
+    assert_eq!(text(&reader, "SELECT group_concat(a) FROM t"), "1,3");
+    assert_well(&reader);
+}
+
+#[test]
+fn a_store_that_another_opened_is_busy_until_it_is_closed() {
+    let stores = Stores::new();
+    stores
+        .open("a.flag")
+        .execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)")
+        .expect("a table");
+    // As another process would: the library locks the file, not the name.
+    let other = flagstone_store::Store::open(
+        &stores.path("a.flag"),
+        &flagstone_store::OpenOptions::existing(),
+    )
+    .expect("a store");
+    let db = stores.open("a.flag");
+    db.busy_timeout(Duration::ZERO).expect("a setting");
+    let busy = db
+        .query_row("SELECT a FROM t", [], |_| Ok(()))
+        .expect_err("it is in use");
+    assert_eq!(code(&busy), Some(ErrorCode::DatabaseBusy));
+    db.busy_timeout(Duration::from_secs(60)).expect("a setting");
+    let closing = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| text(&stores.open("a.flag"), "SELECT a FROM t"));
+        std::thread::sleep(Duration::from_millis(50));
+        drop(other);
+        waits.join()
+    });
+    assert_eq!(closing.expect("it waited"), "1");
+    assert_eq!(text(&db, "SELECT a FROM t"), "1");
+}
+
+#[test]
+fn links_lead_to_the_same_store_and_a_new_file_is_another() {
+    let stores = Stores::new();
+    let db = stores.open("a.flag");
+    db.execute_batch("CREATE TABLE t (a)").expect("a table");
+    std::os::unix::fs::symlink(stores.path("a.flag"), stores.path("soft.flag")).expect("a link");
+    std::fs::hard_link(stores.path("a.flag"), stores.path("hard.flag")).expect("a link");
+    for name in ["soft.flag", "hard.flag"] {
+        let other = stores.open(name);
+        other.busy_timeout(Duration::ZERO).expect("a setting");
+        other
+            .execute("INSERT INTO t VALUES (?1)", [name])
+            .expect("the same store");
+    }
+    assert_eq!(text(&db, "SELECT count(*) FROM t"), "2");
+    for name in ["a.flag", "soft.flag", "hard.flag"] {
+        std::fs::remove_file(stores.path(name)).expect("a name");
+    }
+    let new = stores.open("a.flag");
+    assert_eq!(text(&new, "SELECT count(*) FROM sqlite_schema"), "0");
+    new.execute_batch("CREATE TABLE u (a)").expect("a table");
+    assert_eq!(text(&db, "SELECT count(*) FROM t"), "2");
+}

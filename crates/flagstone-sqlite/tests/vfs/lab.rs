@@ -1,0 +1,162 @@
+//! Databases that tests keep themselves, on media that can be cut, fail, and be full, by way of a
+//! VFS of their own: `flagstone-lab`.
+
+use flagstone::commit::Kind;
+use flagstone_sqlite::{Backing, Bytes, How, StoreFile, Trouble, TroubleKind, View};
+use flagstone_store::medium::{Medium, Recorded};
+use flagstone_store::{OpenOptions, Store};
+use rusqlite::Connection;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// What a database is kept in.
+#[derive(Clone)]
+pub(crate) enum Place {
+    Store(Recorded, Kind),
+    /// A plain file, for the control.
+    Plain(Recorded),
+    /// A store on a medium that is full with so many bytes.
+    Bounded(Recorded, Arc<AtomicU64>),
+}
+
+/// Places by name: the backing of a VFS of its own.
+#[derive(Clone, Default)]
+struct Lab(Arc<Mutex<HashMap<PathBuf, Place>>>);
+
+impl Backing for Lab {
+    fn open(&self, path: &Path, _: &How) -> Result<Box<dyn Bytes>, Trouble> {
+        let place = self.0.lock().expect("one at a time").get(path).cloned();
+        let mut options = OpenOptions::default();
+        options.pages_per_block = 16;
+        let (medium, kind): (Box<dyn Medium>, Kind) = match place.expect("it was put there") {
+            Place::Store(medium, kind) => (Box::new(medium), kind),
+            Place::Bounded(medium, bound) => (Box::new(Bounded(medium, bound)), Kind::Seal),
+            Place::Plain(medium) => return Ok(Box::new(Plain::new(medium))),
+        };
+        options.protocol = kind;
+        Ok(Box::new(StoreFile::new(Store::on(medium, &options)?)?))
+    }
+}
+
+/// A medium that is full with so many bytes.
+struct Bounded(Recorded, Arc<AtomicU64>);
+
+impl Medium for Bounded {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, into)
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.0.bytes()
+    }
+
+    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        if bytes > self.1.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.0.reserve(bytes)
+    }
+}
+
+/// A plain file on the same medium: writes go there at once, a commit is a sync, and nothing is
+/// rolled back by anybody but SQLite. Its size is in the first sector.
+struct Plain {
+    medium: Recorded,
+    size: u64,
+}
+
+const HEAD: u64 = 512;
+
+impl Plain {
+    fn new(medium: Recorded) -> Plain {
+        let mut head = [0; 8];
+        medium.read_at(0, &mut head).expect("memory");
+        Plain {
+            medium,
+            size: u64::from_le_bytes(head),
+        }
+    }
+
+    fn resize(&mut self, size: u64) {
+        if size != self.size {
+            let mut head = [0; HEAD as usize];
+            head[..8].copy_from_slice(&size.to_le_bytes());
+            self.medium.write_at(0, &head).expect("memory");
+            self.size = size;
+        }
+    }
+}
+
+impl Bytes for Plain {
+    fn size(&self, _: View) -> u64 {
+        self.size
+    }
+
+    fn read(&mut self, _: View, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
+        let has = self.size.saturating_sub(at).min(into.len() as u64) as usize;
+        self.medium
+            .read_at(HEAD + at, &mut into[..has])
+            .expect("memory");
+        into[has..].fill(0);
+        Ok(has)
+    }
+
+    fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Trouble> {
+        let written = self.medium.write_at(HEAD + at, data);
+        written.map_err(|error| Trouble::new(TroubleKind::Io, error.to_string()))?;
+        self.resize(self.size.max(at + data.len() as u64));
+        Ok(())
+    }
+
+    fn truncate(&mut self, size: u64) -> Result<(), Trouble> {
+        self.resize(size);
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), Trouble> {
+        let synced = self.medium.sync();
+        synced.map_err(|error| Trouble::new(TroubleKind::Io, error.to_string()))
+    }
+
+    fn abort(&mut self) {}
+}
+
+fn lab() -> &'static Lab {
+    static LAB: OnceLock<Lab> = OnceLock::new();
+    LAB.get_or_init(|| {
+        let lab = Lab::default();
+        crate::support::register_lab(Box::new(lab.clone()));
+        lab
+    })
+}
+
+/// A name that no other test has.
+pub(crate) fn put(place: Place) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let path = PathBuf::from(format!("/lab-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+    lab()
+        .0
+        .lock()
+        .expect("one at a time")
+        .insert(path.clone(), place);
+    path
+}
+
+pub(crate) fn take_away(path: &Path) {
+    lab().0.lock().expect("one at a time").remove(path);
+}
+
+pub(crate) fn open(path: &Path) -> rusqlite::Result<Connection> {
+    Connection::open(format!("file:{}?vfs=flagstone-lab", path.display()))
+}

@@ -1,0 +1,363 @@
+//! SQLite on stores: what SQL does, for one connection.
+
+use crate::support::{Stores, assert_well, plain, text};
+use rusqlite::Connection;
+
+#[test]
+fn transactions_savepoints_and_rollbacks() {
+    let stores = Stores::new();
+    let db = stores.open("a.flag");
+    db.execute_batch(
+        "CREATE TABLE t (a INTEGER PRIMARY KEY, b);
+         INSERT INTO t VALUES (1, 'one'), (2, 'two');
+         BEGIN; UPDATE t SET b = 'changed'; ROLLBACK;
+         BEGIN;
+           INSERT INTO t VALUES (3, 'three');
+           SAVEPOINT s; UPDATE t SET b = 'inner'; ROLLBACK TO s; RELEASE s;
+           SAVEPOINT u; INSERT INTO t VALUES (4, 'four'); RELEASE u;
+         COMMIT",
+    )
+    .expect("it works");
+    assert!(
+        db.execute("INSERT INTO t VALUES (9, 'nine'), (1, 'one again')", [])
+            .is_err()
+    );
+    assert_eq!(
+        text(&db, "SELECT group_concat(b) FROM t"),
+        "one,two,three,four"
+    );
+    drop(db);
+    let db = stores.open("a.flag");
+    assert_eq!(
+        text(&db, "SELECT group_concat(b) FROM t"),
+        "one,two,three,four"
+    );
+    assert_well(&db);
+    assert_eq!(stores.names(), ["a.flag"]);
+}
+
+/// Fills a table with blobs that a number determines, some of them large.
+fn fill(db: &Connection, rows: u32) {
+    db.execute_batch(
+        "CREATE TABLE IF NOT EXISTS t (a INTEGER PRIMARY KEY, b BLOB, c TEXT);
+         CREATE INDEX IF NOT EXISTS i ON t (c)",
+    )
+    .expect("a table");
+    let sql = "WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n WHERE x < ?1)
+               INSERT INTO t (b, c) SELECT zeroblob(x * 7919 % 9000), hex(x * 7919) FROM n";
+    db.execute(sql, [rows]).expect("rows");
+}
+
+fn sum(db: &Connection) -> String {
+    text(
+        db,
+        "SELECT count(*) || ',' || total(length(b)) || ',' || max(c) FROM t",
+    )
+}
+
+#[test]
+fn a_transaction_may_be_larger_than_the_cache() {
+    let stores = Stores::new();
+    let db = stores.open("a.flag");
+    db.execute_batch("PRAGMA cache_size = 5")
+        .expect("a setting");
+    fill(&db, 300);
+    let before = sum(&db);
+    db.execute_batch(
+        "BEGIN; UPDATE t SET b = randomblob(6000), c = hex(a); DELETE FROM t WHERE a % 3",
+    )
+    .expect("it works");
+    // It reads its own writes, which left the cache, and undoes a part and all of them.
+    assert_eq!(text(&db, "SELECT count(*) FROM t"), "100");
+    db.execute_batch("SAVEPOINT s; UPDATE t SET b = randomblob(8000); ROLLBACK TO s")
+        .expect("undone");
+    assert_eq!(text(&db, "SELECT total(length(b)) FROM t"), "600000");
+    db.execute_batch("ROLLBACK").expect("undone");
+    assert_eq!(sum(&db), before);
+    assert_well(&db);
+    drop(db);
+    let db = stores.open("a.flag");
+    assert_eq!(sum(&db), before);
+    db.execute_batch("PRAGMA cache_size = 5; BEGIN; UPDATE t SET b = zeroblob(5000)")
+        .expect("it works");
+    // Closed in the middle: nothing of it stays.
+    drop(db);
+    let db = stores.open("a.flag");
+    assert_eq!(sum(&db), before);
+    assert_well(&db);
+}
+
+#[test]
+fn pages_of_any_size_with_vacuum() {
+    for page in [512, 1024, 2048, 4096, 8192, 65536] {
+        let stores = Stores::new();
+        let db = stores.open("a.flag");
+        db.execute_batch(&format!("PRAGMA page_size = {page}"))
+            .expect("a setting");
+        fill(&db, 120);
+        assert_eq!(text(&db, "PRAGMA page_size"), page.to_string());
+        let before = sum(&db);
+        db.execute_batch("DELETE FROM t WHERE a > 60; VACUUM; PRAGMA cache_size = 7")
+            .expect("it shrinks");
+        let pages: u32 = text(&db, "PRAGMA page_count").parse().expect("a number");
+        assert_well(&db);
+        fill(&db, 60);
+        drop(db);
+        let db = stores.open("a.flag");
+        assert_well(&db);
+        assert_eq!(text(&db, "SELECT count(*) FROM t"), "120");
+        assert!(
+            text(&db, "PRAGMA page_count")
+                .parse::<u32>()
+                .expect("a number")
+                >= pages
+        );
+        assert_ne!(before, "");
+    }
+}
+
+#[test]
+fn a_new_database_has_reserved_bytes_without_being_asked() {
+    let stores = Stores::new();
+    let db = stores.open("a.flag");
+    fill(&db, 50);
+    db.execute_batch("VACUUM").expect("it works");
+    // Without a VFS it is another store.
+    db.execute("VACUUM INTO ?1", [stores.path("b.flag").to_string_lossy()])
+        .expect("it is copied");
+    assert_eq!(sum(&stores.open("b.flag")), sum(&db));
+    let out = format!("file:{}?vfs=unix", stores.path("plain.db").display());
+    db.execute("VACUUM INTO ?1", [&out]).expect("it is copied");
+    let bytes = std::fs::read(stores.path("plain.db")).expect("a file");
+    assert_eq!((bytes[20], bytes.len() % 4096), (64, 0));
+    assert!(bytes.chunks(4096).all(|page| page[4032..] == [0; 64]));
+    let out = plain(&stores.path("plain.db"));
+    assert_well(&out);
+    assert_eq!(sum(&out), sum(&db));
+}
+
+#[test]
+fn vacuum_into_a_store_reserves_bytes_too() {
+    let stores = Stores::new();
+    let db = plain(&stores.path("plain.db"));
+    fill(&db, 80);
+    db.execute("VACUUM INTO ?1", [stores.uri("in.flag", "")])
+        .expect("it is copied");
+    let store = stores.open("in.flag");
+    assert_well(&store);
+    assert_eq!(sum(&store), sum(&db));
+    let back = format!("file:{}?vfs=unix", stores.path("back.db").display());
+    store
+        .execute("VACUUM INTO ?1", [&back])
+        .expect("it is copied");
+    assert_eq!(
+        std::fs::read(stores.path("back.db")).expect("a file")[20],
+        64
+    );
+    // A second time it is refused, as for any file.
+    let again = db.execute("VACUUM INTO ?1", [stores.uri("in.flag", "")]);
+    assert!(
+        again
+            .expect_err("it is not empty")
+            .to_string()
+            .contains("already exists")
+    );
+}
+
+/// Bytes that a database reserves in each page.
+fn reserved(stores: &Stores, db: &Connection) -> u8 {
+    // Page by page: VACUUM INTO would copy the number that is wanted.
+    let mut out = plain(&stores.path("header.db"));
+    let backup = rusqlite::backup::Backup::new(db, &mut out).expect("a backup");
+    backup
+        .run_to_completion(100, std::time::Duration::ZERO, None)
+        .expect("it is copied");
+    drop(backup);
+    drop(out);
+    let bytes = std::fs::read(stores.path("header.db")).expect("a file");
+    std::fs::remove_file(stores.path("header.db")).expect("a file");
+    bytes[20]
+}
+
+#[test]
+fn a_backup_goes_both_ways_and_vacuum_reserves_bytes_later() {
+    let stores = Stores::new();
+    let from = plain(&stores.path("plain.db"));
+    from.execute_batch("PRAGMA journal_mode = WAL")
+        .expect("a mode");
+    fill(&from, 80);
+    let mut store = stores.open("in.flag");
+    {
+        let backup = rusqlite::backup::Backup::new(&from, &mut store).expect("a backup");
+        backup
+            .run_to_completion(5, std::time::Duration::ZERO, None)
+            .expect("it is copied");
+    }
+    assert_well(&store);
+    assert_eq!(sum(&store), sum(&from));
+    // Apart at first. VACUUM makes room for the store.
+    assert_eq!(reserved(&stores, &store), 0);
+    store
+        .execute_batch("INSERT INTO t (b) VALUES ('more'); VACUUM")
+        .expect("it works");
+    assert_eq!(reserved(&stores, &store), 64);
+    assert_well(&store);
+    let mut back = plain(&stores.path("back.db"));
+    {
+        let backup = rusqlite::backup::Backup::new(&store, &mut back).expect("a backup");
+        backup
+            .run_to_completion(100, std::time::Duration::ZERO, None)
+            .expect("it is copied");
+    }
+    assert_well(&back);
+    assert_eq!(sum(&store), sum(&back));
+    drop(back);
+    assert_eq!(
+        std::fs::read(stores.path("back.db")).expect("a file")[20],
+        64
+    );
+}
+
+#[test]
+fn no_journal_mode_is_silently_unsafe() {
+    let stores = Stores::new();
+    let db = stores.open("a.flag");
+    fill(&db, 20);
+    assert_eq!(text(&db, "PRAGMA journal_mode"), "memory");
+    for mode in ["DELETE", "TRUNCATE", "PERSIST", "MEMORY", "OFF"] {
+        assert_eq!(
+            text(&db, &format!("PRAGMA journal_mode = {mode}")),
+            "memory",
+            "{mode}"
+        );
+        db.execute_batch("PRAGMA cache_size = 3; BEGIN; UPDATE t SET b = zeroblob(9000); ROLLBACK")
+            .expect("undone");
+        assert_eq!(
+            text(&db, "SELECT count(*) FROM t WHERE length(b) = 9000"),
+            "0"
+        );
+    }
+    let wal = db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()));
+    assert!(
+        wal.expect_err("refused")
+            .to_string()
+            .contains("needs no write-ahead log")
+    );
+    for (locking, synchronous) in [
+        ("EXCLUSIVE", "FULL"),
+        ("NORMAL", "OFF"),
+        ("EXCLUSIVE", "OFF"),
+    ] {
+        db.execute_batch(&format!(
+            "PRAGMA locking_mode = {locking}; PRAGMA synchronous = {synchronous};
+             BEGIN; UPDATE t SET b = zeroblob(9000); ROLLBACK;
+             UPDATE t SET c = '{locking}{synchronous}'; VACUUM"
+        ))
+        .expect("it works");
+        assert_well(&db);
+    }
+    drop(db);
+    let db = stores.open("a.flag");
+    assert_eq!(
+        text(&db, "SELECT count(*) FROM t WHERE c = 'EXCLUSIVEOFF'"),
+        "20"
+    );
+    assert_eq!(
+        text(&db, "SELECT count(*) FROM t WHERE length(b) = 9000"),
+        "0"
+    );
+}
+
+#[test]
+fn modes_that_come_by_way_of_a_plain_database_are_not_unsafe_either() {
+    let stores = Stores::new();
+    let db = plain(&stores.path("plain.db"));
+    db.execute("ATTACH ?1 AS store", [stores.uri("a.flag", "")])
+        .expect("attached");
+    db.execute_batch("CREATE TABLE store.t (a); INSERT INTO store.t VALUES (1)")
+        .expect("a table");
+    assert_eq!(text(&db, "PRAGMA journal_mode = OFF"), "off");
+    let write = db.execute("INSERT INTO store.t VALUES (2)", []);
+    write.expect_err("a store is not written to without a journal");
+    assert_eq!(text(&db, "SELECT group_concat(a) FROM store.t"), "1");
+    assert!(text(&db, "PRAGMA store.flagstone_error").contains("journal_mode=OFF"));
+    assert_eq!(text(&db, "PRAGMA store.journal_mode = MEMORY"), "memory");
+    db.execute("INSERT INTO store.t VALUES (3)", [])
+        .expect("it has a journal");
+    db.execute_batch("PRAGMA locking_mode = EXCLUSIVE")
+        .expect("a setting");
+    let _ = db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()));
+    let _ = db.execute("INSERT INTO store.t VALUES (4)", []);
+    drop(db);
+    let db = stores.open("a.flag");
+    assert_well(&db);
+    assert!(["1,3", "1,3,4"].contains(&text(&db, "SELECT group_concat(a) FROM t").as_str()));
+}
+
+#[test]
+fn auto_vacuum_gives_pages_back() {
+    for mode in ["FULL", "INCREMENTAL"] {
+        let stores = Stores::new();
+        let db = stores.open("a.flag");
+        db.execute_batch(&format!("PRAGMA auto_vacuum = {mode}"))
+            .expect("a setting");
+        fill(&db, 200);
+        let pages = |db: &Connection| {
+            text(db, "PRAGMA page_count")
+                .parse::<u32>()
+                .expect("a number")
+        };
+        let before = pages(&db);
+        db.execute_batch("DELETE FROM t WHERE a > 20")
+            .expect("it works");
+        let mut vacuum = db.prepare("PRAGMA incremental_vacuum").expect("a pragma");
+        let mut rows = vacuum.query([]).expect("it works");
+        while rows.next().expect("it works").is_some() {}
+        drop(rows);
+        drop(vacuum);
+        assert!(pages(&db) < before / 2);
+        assert_well(&db);
+        drop(db);
+        let db = stores.open("a.flag");
+        assert!(pages(&db) < before / 2);
+        assert_well(&db);
+    }
+}
+
+#[test]
+fn protocols_by_name() {
+    let stores = Stores::new();
+    for protocol in ["seal", "scc", "lighttx", "mixsl", "aw"] {
+        let uri = stores.uri(
+            &format!("{protocol}.flag"),
+            &format!("&protocol={protocol}"),
+        );
+        let db = Connection::open(uri).expect("a database");
+        fill(&db, 30);
+        drop(db);
+        assert_well(&stores.open(&format!("{protocol}.flag")));
+    }
+    for (protocol, why) in [("nonsense", "no commit protocol"), ("cfc", "reprogramming")] {
+        let uri = stores.uri("new.flag", &format!("&protocol={protocol}"));
+        Connection::open(uri).expect_err("it cannot be");
+        let message = text(&stores.open("seal.flag"), "PRAGMA flagstone_error");
+        assert!(message.contains(why), "{message}");
+    }
+}
+
+#[test]
+fn what_is_no_store_is_refused() {
+    let stores = Stores::new();
+    fill(&plain(&stores.path("plain.db")), 3);
+    let opened = Connection::open(stores.uri("plain.db", ""));
+    let error = opened.expect_err("it is no store");
+    assert_eq!(
+        error.sqlite_error_code(),
+        Some(rusqlite::ErrorCode::NotADatabase)
+    );
+    assert_well(&plain(&stores.path("plain.db")));
+    let missing = Connection::open(stores.uri("missing.flag", "&mode=rw"));
+    assert!(missing.is_err() && !stores.path("missing.flag").exists());
+    let folder = Connection::open(stores.uri("", ""));
+    assert!(folder.is_err());
+}

@@ -1,0 +1,91 @@
+//! Bytes whose copies share what neither has written to.
+
+use std::sync::Arc;
+
+const PAGE: usize = 4096;
+
+/// Bytes that are cheap to copy as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Image {
+    /// Nothing for a page of zeros.
+    pages: Vec<Option<Arc<[u8; PAGE]>>>,
+    bytes: usize,
+}
+
+impl Image {
+    pub(super) fn new(bytes: &[u8]) -> Image {
+        let mut image = Image::default();
+        image.write(0, bytes);
+        image
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Makes it so many bytes long, if it is shorter.
+    pub(super) fn reserve(&mut self, bytes: usize) {
+        self.bytes = self.bytes.max(bytes);
+        let pages = self.bytes.div_ceil(PAGE);
+        self.pages.resize(pages.max(self.pages.len()), None);
+    }
+
+    /// Calls `each` with the parts of a range: the page, the part within it, and the part of the
+    /// range.
+    fn parts(offset: usize, len: usize) -> impl Iterator<Item = (usize, usize, usize, usize)> {
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let (at, from) = (offset + done, done);
+            let inside = at % PAGE;
+            let count = (PAGE - inside).min(len - done);
+            done += count;
+            (count > 0).then_some((at / PAGE, inside, from, count))
+        })
+    }
+
+    pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.reserve(offset + bytes.len());
+        for (page, inside, from, count) in Image::parts(offset, bytes.len()) {
+            let page = self.pages[page].get_or_insert_with(|| Arc::new([0; PAGE]));
+            Arc::make_mut(page)[inside..inside + count].copy_from_slice(&bytes[from..from + count]);
+        }
+    }
+
+    /// What lies behind the end reads as zeros.
+    pub(super) fn read(&self, offset: usize, into: &mut [u8]) {
+        for (page, inside, from, count) in Image::parts(offset, into.len()) {
+            let into = &mut into[from..from + count];
+            match self.pages.get(page).and_then(Option::as_ref) {
+                Some(page) => into.copy_from_slice(&page[inside..inside + count]),
+                None => into.fill(0),
+            }
+        }
+    }
+
+    pub(super) fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.bytes];
+        self.read(0, &mut bytes);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_of_their_own() {
+        let mut image = Image::new(&[1; 5000]);
+        let copy = image.clone();
+        image.write(4000, &[2; 5000]);
+        let mut right = vec![1; 9000];
+        right[4000..].fill(2);
+        assert_eq!((image.to_vec(), copy.to_vec()), (right, vec![1; 5000]));
+        let mut beyond = [9; 10];
+        copy.read(4995, &mut beyond);
+        assert_eq!(beyond, [1, 1, 1, 1, 1, 0, 0, 0, 0, 0]);
+        let mut short = copy;
+        short.reserve(4);
+        assert_eq!(short.bytes(), 5000);
+    }
+}
