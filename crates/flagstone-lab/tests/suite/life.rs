@@ -12,8 +12,8 @@ fn live(kind: Kind, hours: u64, how: (bool, bool)) -> LifeRecord {
 }
 
 /// A life on the preset `worn` with other parameters.
-fn live_on(aging: &str, kind: Kind, hours: u64, (scrubs, cuts): (bool, bool)) -> LifeRecord {
-    let text = format!("preset = \"worn\"\n[aging]\n{aging}");
+fn live_on(tables: &str, kind: Kind, hours: u64, (scrubs, cuts): (bool, bool)) -> LifeRecord {
+    let text = format!("preset = \"worn\"\n{tables}");
     let device = DeviceSpec::parse(&text, "worn").expect("a device");
     let seed = 1;
     let life = Life {
@@ -45,13 +45,26 @@ fn a_device_with_a_bad_batch_of_blocks_survives_a_year_and_does_not_without_scru
 
 #[test]
 fn what_is_read_all_the_time_survives_a_year_of_read_disturb_and_does_not_without_scrubbing() {
-    let aging = "retention_rate = 0.0\ndisturb_rate = 0.05\n";
+    let aging = "[aging]\nretention_rate = 0.0\ndisturb_rate = 0.05\n";
     for kind in [Kind::Plain, Kind::Aw, Kind::LightTx] {
         let year = live_on(aging, kind, YEAR, (true, false));
         assert!(year.is_whole() && year.refreshed > 20, "{year:?}");
         let control = live_on(aging, kind, YEAR, (false, false));
         assert!(control.pages_lost > 10, "{control:?}");
     }
+}
+
+/// A restart of `plain` reads every block and so shows which are to be refreshed; that of `lighttx`
+/// reads the zones only.
+#[test]
+fn without_a_patrol_what_nobody_reads_is_lost() {
+    let year = live_on(
+        "[ftl]\npatrol_days = 0\n",
+        Kind::LightTx,
+        YEAR,
+        (true, false),
+    );
+    assert!(year.pages_lost > 50 && year.patrolled == 0, "{year:?}");
 }
 
 #[test]
