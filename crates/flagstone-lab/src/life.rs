@@ -2,8 +2,9 @@
 //! ([`flagstone::nand::Aging`]), restarts, and in the end a look at every page.
 //!
 //! Most pages are written once, in the beginning, and read in the end. A tenth of them take the
-//! writes, a small transaction an hour, and a few reads; another tenth is read more. Once a month the device is switched off for an hour. What
-//! the pages must hold is known at every moment; a wrong answer is counted apart from an error.
+//! writes, a small transaction an hour, and a few reads; another tenth is read more. Once a month
+//! the device is switched off for an hour. What the pages must hold is known at every moment; a
+//! wrong answer is counted apart from an error.
 //! Instead of being switched off, the device can lose its power at an operation of any kind, drawn
 //! from the seed: then the transaction that asks to commit is there as a whole or not at all.
 
