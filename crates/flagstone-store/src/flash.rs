@@ -400,13 +400,18 @@ impl Flash for MediumFlash {
                 let seen = &mut self.seen[block.index()];
                 *seen = (*seen).max(in_block + 1);
                 let data_bytes = filled;
-                Ok(Read { done, data_bytes })
+                Ok(Read {
+                    done,
+                    data_bytes,
+                    corrected: 0,
+                })
             }
             Judged::Blank if data.is_empty() || in_block >= self.seen[block.index()] => {
                 spare.fill(0xff);
                 Ok(Read {
                     done,
                     data_bytes: 0,
+                    corrected: 0,
                 })
             }
             Judged::Blank | Judged::Wrong => Err(FlashError::Uncorrectable { at, done }),

@@ -32,6 +32,9 @@ enum Action {
     /// Fill a device, overwrite it until the collector works all the time, and save what is on its
     /// flash, for `flagstone compare --image`.
     Fill(Fill),
+    /// Let a device live for a long virtual time on cells whose bit errors grow, restart it every
+    /// month, and look at every page in the end.
+    Age(super::age::Age),
 }
 
 #[derive(Debug, clap::Args)]
@@ -64,6 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Action::Show { device } => say(load(device)?.to_toml().trim_end()),
         Action::Schema => say(schema().trim_end()),
         Action::Fill(args) => fill(args)?,
+        Action::Age(args) => return super::age::run(args),
     }
     Ok(ExitCode::SUCCESS)
 }

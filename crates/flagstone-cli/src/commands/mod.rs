@@ -1,5 +1,6 @@
 //! One file a command: its arguments, what it runs, what it prints.
 
+mod age;
 pub(crate) mod apart;
 pub(crate) mod break_;
 pub(crate) mod compare;

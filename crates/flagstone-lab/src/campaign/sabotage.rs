@@ -203,6 +203,7 @@ impl Flash for Sabotaged {
                 Ok(Read {
                     done,
                     data_bytes: 0,
+                    corrected: 0,
                 })
             }
             (Sabotage::BitErrorsSilent, Ok(read)) if at.0 % 5 == 3 => {

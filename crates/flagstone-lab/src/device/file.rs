@@ -8,7 +8,7 @@ use flagstone::nand::{Cell, Geometry, Pairing, Timing};
 use flagstone::units::{Nanos, Pbn};
 
 /// All keys that hold a number or a choice of a device, by their names in a file.
-pub(super) const KEYS: [&str; 23] = [
+pub(super) const KEYS: [&str; 38] = [
     "channels",
     "packages_per_channel",
     "planes_per_package",
@@ -32,15 +32,30 @@ pub(super) const KEYS: [&str; 23] = [
     "ecc_bits",
     "endurance",
     "factory_bad",
+    "scrub_bits",
+    "patrol_days",
+    "fresh_rate",
+    "wear_rate",
+    "wear_exponent",
+    "retention_rate",
+    "retention_wear_exponent",
+    "retention_exponent",
+    "disturb_rate",
+    "disturb_wear_exponent",
+    "disturb_exponent",
+    "worn_erases",
+    "batch_first",
+    "batch_blocks",
+    "batch_factor",
 ];
 
 /// A value that is not right: the key that it belongs to, and why.
-struct Wrong {
-    key: &'static str,
-    why: String,
+pub(super) struct Wrong {
+    pub(super) key: &'static str,
+    pub(super) why: String,
 }
 
-fn wrong<T>(key: &'static str, why: String) -> Result<T, Wrong> {
+pub(super) fn wrong<T>(key: &'static str, why: String) -> Result<T, Wrong> {
     Err(Wrong { key, why })
 }
 
@@ -106,7 +121,12 @@ impl DeviceFile {
         }
         let inherited = base.is_some_and(|spec| spec.copy_back);
         let copy_back = self.timing.copy_back.unwrap_or(inherited);
-        let config = self.config(base)?;
+        let table = &self.reliability;
+        let inherited = base.map(|spec| (spec.ecc_bits, spec.endurance));
+        let (ecc_bits, endurance) = inherited.unwrap_or((8, 100_000));
+        let ecc_bits = table.ecc_bits.unwrap_or(ecc_bits);
+        let endurance = table.endurance.unwrap_or(endurance);
+        let config = self.config(base, ecc_bits)?;
         if let Err(error) = Ftl::capacity(&geometry, &config, &Format::default()) {
             let is_of_pairs = error.0.starts_with("paired_pages");
             let key = if is_of_pairs {
@@ -116,7 +136,7 @@ impl DeviceFile {
             };
             return wrong(key, error.to_string());
         }
-        let table = &self.reliability;
+        let growth = self.growth(base, &geometry, (ecc_bits, endurance))?;
         let bad = table.factory_bad.clone().unwrap_or_default();
         if let Some(&block) = bad.iter().find(|&&block| block >= geometry.blocks()) {
             let blocks = geometry.blocks();
@@ -139,15 +159,10 @@ impl DeviceFile {
             fills_gaps,
             copy_back,
             config,
-            ecc_bits: table
-                .ecc_bits
-                .or(base.map(|spec| spec.ecc_bits))
-                .unwrap_or(8),
-            endurance: table
-                .endurance
-                .or(base.map(|spec| spec.endurance))
-                .unwrap_or(100_000),
+            ecc_bits,
+            endurance,
             factory_bad,
+            growth,
             sources,
         })
     }
@@ -251,7 +266,7 @@ impl DeviceFile {
         })
     }
 
-    fn config(&self, base: Option<&DeviceSpec>) -> Result<Config, Wrong> {
+    fn config(&self, base: Option<&DeviceSpec>, ecc_bits: u32) -> Result<Config, Wrong> {
         let table = &self.ftl;
         let base = base.map_or_else(Config::default, |spec| spec.config);
         let share = |key: &'static str, given: Option<f64>, inherited: f64| match given {
@@ -283,6 +298,7 @@ impl DeviceFile {
             Some(Ok(way)) => way,
             Some(Err(error)) => return wrong("paired_pages", error),
         };
+        config.scrub = self.scrub(base.scrub, ecc_bits)?;
         Ok(config)
     }
 }

@@ -6,17 +6,19 @@
 mod presets;
 mod tables;
 mod file;
+mod aging;
 mod show;
 
 pub use presets::{DEFAULT, presets};
 pub use tables::{
-    CellName, DeviceFile, FtlTable, GeometryTable, ReliabilityTable, TimingTable, schema,
+    AgingTable, CellName, DeviceFile, FtlTable, GeometryTable, ReliabilityTable, TimingTable,
+    schema,
 };
 
 use crate::inputs;
 use crate::nearest::no_such;
 use flagstone::ftl::{Config, Ftl};
-use flagstone::nand::{Chip, Flash, Geometry, Timing};
+use flagstone::nand::{Chip, Flash, Geometry, Growth, Timing};
 use flagstone::units::Pbn;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -45,6 +47,8 @@ pub struct DeviceSpec {
     pub endurance: u32,
     /// Blocks that the maker marked as bad.
     pub factory_bad: Vec<Pbn>,
+    /// How its bit errors grow, if they do: see [`Life`](crate::life::Life).
+    pub growth: Option<Growth>,
     /// Where each number comes from, by its name in a device file: the comment on its line.
     pub sources: BTreeMap<&'static str, String>,
 }

@@ -1,6 +1,7 @@
 //! A device written out as a file.
 
 use super::DeviceSpec;
+use super::aging::{DAY, growth_keys};
 use flagstone::nand::Cell;
 use flagstone::units::Nanos;
 use std::fmt::Write;
@@ -65,10 +66,19 @@ impl DeviceSpec {
             "paired_pages",
             format!("{:?}", config.paired_pages.to_string()),
         );
+        if let Some(scrub) = config.scrub {
+            put("scrub_bits", scrub.bits.to_string());
+            put("patrol_days", (scrub.patrol.0 as f64 / DAY).to_string());
+        }
         put("ecc_bits", self.ecc_bits.to_string());
         put("endurance", self.endurance.to_string());
         let bad: Vec<u32> = self.factory_bad.iter().map(|block| block.0).collect();
         put("factory_bad", format!("{bad:?}"));
+        if let Some(growth) = &self.growth {
+            growth_keys(growth)
+                .into_iter()
+                .for_each(|(key, value)| put(key, value));
+        }
         out
     }
 }
@@ -80,6 +90,7 @@ fn table_of(key: &str) -> Option<&'static str> {
         "read_us" => Some("timing"),
         "over_provision" => Some("ftl"),
         "ecc_bits" => Some("reliability"),
+        "fresh_rate" => Some("aging"),
         _ => None,
     }
 }

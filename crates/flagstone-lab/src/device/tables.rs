@@ -28,6 +28,8 @@ pub struct DeviceFile {
     /// What fails and when.
     #[serde(default)]
     pub reliability: ReliabilityTable,
+    /// How bit errors grow, for `flagstone device age`.
+    pub aging: Option<AgingTable>,
 }
 
 /// The shape of a device.
@@ -118,6 +120,10 @@ pub struct FtlTable {
     /// What is done about pages that share cells: nothing (`ignored`), each wait closes the pairs
     /// that it covers (`closed`), or all blocks take lower pages only (`slc`).
     pub paired_pages: Option<String>,
+    /// A block is refreshed after a read in which the ECC corrected so many bits; 0 never does.
+    pub scrub_bits: Option<u16>,
+    /// Days in which the patrol reads every page once; 0 for no patrol.
+    pub patrol_days: Option<f64>,
 }
 
 /// What fails and when.
@@ -131,6 +137,40 @@ pub struct ReliabilityTable {
     pub endurance: Option<u32>,
     /// Blocks that the maker marked as bad, by number: plane by plane.
     pub factory_bad: Option<Vec<u32>>,
+}
+
+/// How bit errors grow. Rates are errors a bit, on a block that is worn as far as its maker
+/// promises, after a year for retention and after 100,000 reads of the block for read disturb.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AgingTable {
+    /// The rate of a page that was just programmed into a block without wear.
+    pub fresh_rate: Option<f64>,
+    /// What wear adds.
+    pub wear_rate: Option<f64>,
+    /// Exponent of the wear for that.
+    pub wear_exponent: Option<f64>,
+    /// What the time since the program adds.
+    pub retention_rate: Option<f64>,
+    /// Exponent of the wear for that.
+    pub retention_wear_exponent: Option<f64>,
+    /// Exponent of the time.
+    pub retention_exponent: Option<f64>,
+    /// What reads of the block add.
+    pub disturb_rate: Option<f64>,
+    /// Exponent of the wear for that.
+    pub disturb_wear_exponent: Option<f64>,
+    /// Exponent of the reads.
+    pub disturb_exponent: Option<f64>,
+    /// Erases that each block had before.
+    pub worn_erases: Option<u32>,
+    /// The first block of a bad batch.
+    pub batch_first: Option<u32>,
+    /// How many blocks are in it.
+    pub batch_blocks: Option<u32>,
+    /// How many times the rates of the others these have.
+    pub batch_factor: Option<f64>,
 }
 
 /// The JSON schema of device files, with a line end. A test derives it from the types here.

@@ -196,13 +196,17 @@ pub(crate) fn given<const N: usize>(of: [&Settings; N]) -> BTreeMap<String, Stri
 
 /// The operations of a run: kind, then cause.
 pub fn flash_by_cause(stats: &Stats) -> BTreeMap<&'static str, Causes> {
-    let causes = [
+    let mut causes = vec![
         Cause::Host,
         Cause::Commit,
         Cause::Gc,
         Cause::Mapping,
         Cause::Log,
     ];
+    // On a device that scrubs.
+    if stats.count(Operation::Read, Cause::Scrub) > 0 {
+        causes.push(Cause::Scrub);
+    }
     let of = |op: Operation| causes.iter().map(move |c| (c.name(), stats.count(op, *c)));
     let kinds = Operation::ALL.into_iter();
     kinds.map(|op| (op.name(), of(op).collect())).collect()

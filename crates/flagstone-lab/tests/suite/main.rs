@@ -6,5 +6,6 @@ mod golden;
 mod golden_store;
 mod replay;
 mod image;
+mod life;
 mod paired;
 mod write_amplification;

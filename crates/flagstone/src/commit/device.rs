@@ -6,9 +6,9 @@
 use super::live::LiveTable;
 use super::{
     Content, DeviceError, Found, Info, Isolation, Kind, Options, Protocol, Recovered, Taken, Way,
-    Write, doubt_tx,
+    Write, doubt_tx, spare_numbers,
 };
-use crate::ftl::{Cause, Config, Ftl, FtlError, Mounted, Stats, collect, make_room};
+use crate::ftl::{Cause, Config, Ftl, FtlError, Mounted, Stats, collect, make_room, tend};
 use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
@@ -166,6 +166,16 @@ impl Device {
         self.ftl.erase_ahead(now).map_err(DeviceError::from)
     }
 
+    /// Does what is due without a request: the reads of the patrol, and the refresh of blocks with
+    /// many bit errors ([`Config::scrub`]). A host that asks for little calls it from time to time;
+    /// requests do a part of it themselves.
+    ///
+    /// # Errors
+    /// A device that cannot go on.
+    pub fn tend(&mut self, now: Nanos) -> Result<(), DeviceError> {
+        Ok(tend(&mut self.ftl, self.protocol.as_mut(), now)?)
+    }
+
     /// Makes the device larger, on a medium that can be; see [`Ftl::grow`]. Returns how many blocks
     /// were added.
     ///
@@ -229,8 +239,14 @@ impl Device {
     /// Starts a transaction.
     ///
     /// # Errors
-    /// As many are live as the protocol supports.
+    /// As many are live as the protocol supports, or the device has used up its numbers.
     pub fn begin(&mut self, now: Nanos) -> Result<TxId, DeviceError> {
+        spare_numbers(&self.ftl, self.last_tx)?;
+        self.begin_more(now)
+    }
+
+    /// As [`Device::begin`], also where numbers are near their end: for work that goes on.
+    pub(crate) fn begin_more(&mut self, now: Nanos) -> Result<TxId, DeviceError> {
         if let Some(limit) = self.live_max()
             && self.live.len() as u32 >= limit
         {
@@ -426,6 +442,9 @@ impl Device {
             && !self.live.holds(tx)
         {
             return Err(DeviceError::NoTransaction(tx));
+        }
+        if self.ftl.is_scrub_due(now) {
+            make_room(&mut self.ftl, self.protocol.as_mut(), now)?;
         }
         self.host.pages_read += 1;
         match self.protocol.find(&self.ftl, tx, at) {

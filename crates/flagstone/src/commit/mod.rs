@@ -46,6 +46,8 @@ mod active;
 #[cfg(test)]
 mod checksum_tests;
 #[cfg(test)]
+mod long_lives;
+#[cfg(test)]
 mod small_device;
 #[cfg(test)]
 mod tables;
@@ -75,6 +77,7 @@ pub use seal::Mistake;
 
 use crate::ftl::{
     Cause, Config, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot, doubt_number,
+    spare_number,
 };
 use crate::layout::Layout;
 use crate::nand::Geometry;
@@ -386,6 +389,15 @@ impl Recovered {
 /// It is in the upper half of the six bytes that it has on flash.
 pub(crate) fn doubt_tx(last: TxId) -> Result<TxId, FtlError> {
     doubt_number("transaction", last.0, 48).map(TxId)
+}
+
+/// Whether a transaction can begin after `last`.
+///
+/// # Errors
+/// Identifiers, or the write sequences that the transaction needs, are near their end.
+pub(crate) fn spare_numbers(ftl: &Ftl, last: TxId) -> Result<(), FtlError> {
+    spare_number("transaction", last.0, 48)?;
+    spare_number("write sequence", ftl.last_seq(), 48)
 }
 
 /// Bytes that a map with entries of these types needs, load factor and control bytes included.

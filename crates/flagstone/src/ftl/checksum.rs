@@ -50,10 +50,14 @@ impl Ftl {
         data: &mut [u8],
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
-        match self.config.checksums {
+        let read = match self.config.checksums {
             false => self.flash.read(now, at, data, spare),
             true => self.read_checked(now, at, data, spare),
+        }?;
+        if read.corrected >= self.scrub.bits() {
+            self.wants_refresh(at, read.corrected);
         }
+        Ok(read)
     }
 
     #[cold]

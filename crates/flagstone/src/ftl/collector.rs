@@ -4,7 +4,7 @@
 use super::victims::View;
 use super::{
     BlockState, Cause, Fate, Ftl, FtlError, Header, Owner, PairedPages, Stream, TAIL_BYTES_MAX,
-    header,
+    header, scrub,
 };
 use crate::layout::get;
 use crate::nand::FlashError;
@@ -17,7 +17,10 @@ const WEAR_SAMPLES: u32 = 4;
 /// asked for room is not held back: it meets the collector's work in the planes' timelines.
 #[inline]
 pub(crate) fn make_room(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
-    if ftl.writable_blocks() >= ftl.gc_threshold_blocks && ftl.retire.is_empty() {
+    if ftl.writable_blocks() >= ftl.gc_threshold_blocks
+        && ftl.retire.is_empty()
+        && !ftl.scrub.is_due(now)
+    {
         return Ok(());
     }
     make_room_slowly(ftl, owner, now)
@@ -33,6 +36,9 @@ fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<
             // Pinned: once it can be collected, it is retired like any other victim that failed.
             _ => {}
         }
+    }
+    if ftl.scrub.is_due(now) {
+        scrub::step(ftl, owner, now)?;
     }
     let mut passed_over = Vec::new();
     let collected = collect_until_enough(ftl, owner, now, &mut passed_over);
@@ -116,6 +122,20 @@ pub(crate) fn collect(
     start: Nanos,
     victim: Pbn,
 ) -> Result<Nanos, FtlError> {
+    ftl.stats.collections += 1;
+    let done = collect_for(Cause::Gc, ftl, owner, start, victim)?;
+    ftl.stats.gc_ns += done.since(start);
+    Ok(done)
+}
+
+/// As [`collect`], counted as `cause`. What the owner does of its own counts as it says.
+pub(super) fn collect_for(
+    cause: Cause,
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    start: Nanos,
+    victim: Pbn,
+) -> Result<Nanos, FtlError> {
     {
         let block = &mut ftl.blocks[victim.index()];
         assert!(
@@ -125,7 +145,6 @@ pub(crate) fn collect(
         block.state = BlockState::Victim;
         ftl.victims.remove(victim, block.live.into());
     }
-    ftl.stats.collections += 1;
     let prepared = owner.prepare(ftl, start, victim)?;
     let mut durable = prepared;
     let first = ftl.geometry.page(victim, 0);
@@ -138,7 +157,7 @@ pub(crate) fn collect(
         if !ftl.is_live(from) {
             continue;
         }
-        match relocate(ftl, owner, prepared, from)? {
+        match relocate(cause, ftl, owner, prepared, from)? {
             Moved::To(done) => durable = durable.max(done),
             Moved::Dropped => {}
             Moved::Lost => {
@@ -155,7 +174,7 @@ pub(crate) fn collect(
         "block {victim} still has live pages"
     );
     let failing = ftl.blocks[victim.index()].failing;
-    let done = match ftl.erase(now, victim, Cause::Gc)? {
+    let done = match ftl.erase(now, victim, cause)? {
         Some(done) if !failing => {
             ftl.free_block(victim);
             done
@@ -164,7 +183,6 @@ pub(crate) fn collect(
         None => ftl.retire_now(now, victim)?,
     };
     owner.erased(ftl, victim, done);
-    ftl.stats.gc_ns += done.since(start);
     Ok(done)
 }
 
@@ -199,7 +217,7 @@ pub(crate) fn move_page(
     now: Nanos,
     from: crate::units::Ppn,
 ) -> Result<Option<Nanos>, FtlError> {
-    Ok(match relocate(ftl, owner, now, from)? {
+    Ok(match relocate(Cause::Gc, ftl, owner, now, from)? {
         Moved::To(done) => Some(done),
         Moved::Dropped => Some(now),
         Moved::Lost => None,
@@ -213,6 +231,7 @@ enum Moved {
 }
 
 fn relocate(
+    cause: Cause,
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
     now: Nanos,
@@ -223,11 +242,12 @@ fn relocate(
     let mut data = std::mem::take(&mut ftl.page_buffer);
     let plane = ftl.geometry.plane_of(ftl.addresses.block_of(from));
     let room = ftl.may_open(Stream::Gc, plane);
-    let inside = room && ftl.flash.copy_back(true);
+    // A refresh is for the errors that copy-back would hand on.
+    let inside = room && cause == Cause::Gc && ftl.flash.copy_back(true);
     // Each plane with a copy has pairs that the wait for the copies closes.
     let one_plane = ftl.config.copies_stay || ftl.config.paired_pages == PairedPages::Closed;
     let stays = inside || (room && one_plane);
-    ftl.stats.add_read(Cause::Gc, false);
+    ftl.stats.add_read(cause, false);
     let read = ftl.read_page(now, from, &mut data, &mut spare[..record]);
     if inside {
         ftl.flash.copy_back(false);
@@ -249,13 +269,13 @@ fn relocate(
                 let bytes = &data[..read.data_bytes];
                 ftl.inside = inside.then_some(plane);
                 let gc = (Stream::Gc, stays.then_some(plane));
-                let copied = ftl.append_with(read.done, gc, page, bytes, Cause::Gc, |to, copy| {
+                let copied = ftl.append_with(read.done, gc, page, bytes, cause, |to, copy| {
                     copy.copy_from_slice(tail);
                     owner.place(to, copy);
                 });
                 ftl.inside = None;
                 copied.map(|to| {
-                    ftl.stats.relocated += 1;
+                    ftl.stats.relocated += u64::from(cause == Cause::Gc);
                     owner.relocated(ftl, &head, from, to);
                     Moved::To(to.done)
                 })

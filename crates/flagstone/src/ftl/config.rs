@@ -6,6 +6,7 @@ use super::pairs::{PairedPages, Pairs};
 use super::spare::{TAIL_BYTES_MAX, header};
 use super::victims::VictimPolicy;
 use crate::nand::{Geometry, Pairing};
+use crate::units::Nanos;
 use std::fmt;
 
 /// Settings that a user chooses.
@@ -40,6 +41,19 @@ pub struct Config {
     /// device is full when what was written fills it, and [`Ftl::grow`](super::Ftl::grow) may give
     /// it more room.
     pub thin: bool,
+    /// Scrubbing, for a device whose bit errors grow ([`Aging`](crate::nand::Aging)).
+    pub scrub: Option<Scrub>,
+}
+
+/// When the data of a block are written anew, before the ECC no longer corrects their errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scrub {
+    /// A block is refreshed after a read of one of its pages in which the ECC corrected so many
+    /// bits or more.
+    pub bits: u16,
+    /// The patrol reads every page that holds something once in this time, since errors grow in
+    /// pages that nobody reads. Zero for no patrol.
+    pub patrol: Nanos,
 }
 
 impl Default for Config {
@@ -55,6 +69,7 @@ impl Default for Config {
             checksums: false,
             paired_pages: PairedPages::Ignored,
             thin: false,
+            scrub: None,
         }
     }
 }
@@ -73,6 +88,7 @@ impl Config {
             checksums: false,
             paired_pages: PairedPages::Ignored,
             thin: false,
+            scrub: None,
         }
     }
 }

@@ -18,6 +18,23 @@ pub(crate) fn doubt_number(what: &str, number: u64, bits: u32) -> Result<u64, Ft
     }
 }
 
+/// Checks a number that counts up, before work that takes more of it. The last sixteenth of what
+/// [`doubt_number`] accepts is kept for work that has begun, and for restarts: a device that
+/// refuses new work can still be read.
+///
+/// # Errors
+/// It is in that last part.
+pub(crate) fn spare_number(what: &str, number: u64, bits: u32) -> Result<(), FtlError> {
+    let end = 1 << (bits - 1);
+    match number < end - end / 16 {
+        true => Ok(()),
+        false => Err(FtlError::Spent(format!(
+            "{what} {number} is one of the last that the device can give out: it can be read, and \
+             takes no new work; copy what is on it to another device"
+        ))),
+    }
+}
+
 fn foreign<T>(what: String) -> Result<T, FtlError> {
     Err(FtlError::Foreign(what))
 }
@@ -147,6 +164,21 @@ mod tests {
         assert!(why(ftl.doubt_map()).contains("logical page 5 in page 1024"));
         ftl.set_slot(Lpn(5), Slot::Page(Ppn(1001)));
         assert!(why(ftl.revive_mapped()).contains("both in page 1001"));
+    }
+
+    #[test]
+    fn work_is_refused_before_a_mount_would_be() {
+        for bits in [32, 48, 64] {
+            let end = 1u64 << (bits - 1);
+            assert_eq!(
+                spare_number("write sequence", end / 16 * 15 - 1, bits),
+                Ok(())
+            );
+            let why = why(spare_number("write sequence", end / 16 * 15, bits));
+            assert!(why.contains("can be read"), "{why}");
+            assert!(doubt_number("write sequence", end / 16 * 15, bits).is_ok());
+            assert!(doubt_number("write sequence", end - 1, bits).is_ok());
+        }
     }
 
     #[test]

@@ -53,6 +53,7 @@ impl Ftl {
         self.blocks.resize(new as usize, blank);
         self.erases.resize(new as usize, 0);
         self.victims.grow(new);
+        self.scrub.grow(&geometry, self.config.scrub);
         (old..new).for_each(|block| self.free_block(Pbn(block)));
         Ok(new - old)
     }

@@ -43,6 +43,7 @@ mod config;
 mod write;
 mod closing;
 mod collector;
+mod scrub;
 mod meta;
 mod logs;
 mod mount;
@@ -51,8 +52,8 @@ mod grow;
 
 pub use checksum::sums;
 pub use closing::{VERDICT_BYTES, verdict};
-pub use config::{Config, ConfigError, Format};
-pub(crate) use doubt::doubt_number;
+pub use config::{Config, ConfigError, Format, Scrub};
+pub(crate) use doubt::{doubt_number, spare_number};
 pub use mount::{LogPage, Mounted};
 pub use pairs::PairedPages;
 pub use slot::Slot;
@@ -73,6 +74,8 @@ pub(crate) use meta::PART_HEAD_BYTES;
 pub(crate) use meta::is_root;
 use pairs::Pairs;
 use pool::{Pool, Zone};
+use scrub::Scrubber;
+pub(crate) use scrub::tend;
 use slot::EMPTY;
 use std::collections::VecDeque;
 use std::fmt;
@@ -111,6 +114,8 @@ pub enum FtlError {
     Foreign(String),
     /// A setting that its owner cannot have.
     Setting(String),
+    /// The device has used up a number that it counts up.
+    Spent(String),
 }
 
 impl fmt::Display for FtlError {
@@ -125,7 +130,7 @@ impl fmt::Display for FtlError {
             FtlError::Unreadable { at } => write!(f, "page {at} cannot be read"),
             FtlError::MetaFull => f.write_str("no block is left for mapping pages and logs"),
             FtlError::Foreign(what) => write!(f, "not a device of this format: {what}"),
-            FtlError::Setting(why) => f.write_str(why),
+            FtlError::Setting(why) | FtlError::Spent(why) => f.write_str(why),
         }
     }
 }
@@ -207,6 +212,13 @@ pub trait Owner {
         Ok(now)
     }
 
+    /// A block is to be refreshed and cannot be collected, because it is pinned or waits for its
+    /// summary. The owner ends that if it can.
+    fn let_go(&mut self, ftl: &mut Ftl, now: Nanos, block: Pbn) -> Result<(), FtlError> {
+        let _ = (ftl, now, block);
+        Ok(())
+    }
+
     /// The erase has been issued and will be done at `done`.
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
         let _ = (ftl, victim, done);
@@ -285,6 +297,7 @@ pub struct Ftl {
     meta: MetaArea,
     seq: u64,
     wear_cursor: u32,
+    scrub: Scrubber,
     stats: Stats,
     page_buffer: Vec<u8>,
 }
@@ -367,6 +380,7 @@ impl Ftl {
             closing: self.closing.clone(),
             retire: self.retire.clone(),
             meta: self.meta.clone(),
+            scrub: self.scrub.clone(),
             stats: self.stats.clone(),
             page_buffer: self.page_buffer.clone(),
             ..*self

@@ -11,7 +11,7 @@ use super::pool::{Pool, Zone};
 use super::write::Head;
 use super::{
     Block, BlockState, Cause, Config, ConfigError, EMPTY, Format, Ftl, FtlError, Header, Kind,
-    Slot, Stats, TAIL_BYTES_MAX, VERDICT_BYTES, Victims, doubt_number, header,
+    Scrubber, Slot, Stats, TAIL_BYTES_MAX, VERDICT_BYTES, Victims, doubt_number, header,
 };
 use crate::nand::{Addresses, Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
@@ -56,7 +56,7 @@ fn meta_blocks(geometry: &Geometry, flash: &dyn Flash, count: u32) -> Vec<Pbn> {
             (0..geometry.blocks_per_plane)
                 .map(|i| Pbn(plane * geometry.blocks_per_plane + i))
                 .filter(|&block| !flash.is_factory_bad(block))
-                .take(count.div_ceil(geometry.planes()) as usize + 1)
+                .take(count as usize)
                 .collect()
         })
         .collect();
@@ -155,6 +155,7 @@ impl Ftl {
             },
             seq: 0,
             wear_cursor: 0,
+            scrub: Scrubber::new(&geometry, config.scrub),
             stats: Stats::default(),
             page_buffer: vec![0; geometry.page_bytes as usize],
             logical_pages: sizes.logical_pages,
@@ -349,6 +350,8 @@ impl Ftl {
             };
         }
         logs.sort_by_key(|page| page.seq);
+        // A page that was refreshed may be there twice.
+        logs.dedup_by_key(|page| page.seq);
         Ok((logs, done))
     }
 
@@ -383,7 +386,7 @@ impl Ftl {
                     .insert(block, self.blocks[block.index()].live.into());
             }
             if let Some(wear) = read.wear {
-                self.erases[block.index()] = wear;
+                self.erases[block.index()] = doubt_number("erase count", wear.into(), 32)? as u32;
             }
         }
         Ok(done)

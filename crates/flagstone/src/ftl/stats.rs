@@ -19,17 +19,20 @@ pub enum Cause {
     Log,
     /// Starting up.
     Recovery,
+    /// Scrubbing: the patrol's reads, and the moves and erases of blocks that are refreshed.
+    Scrub,
 }
 
 impl Cause {
     /// All causes, in the order of their numbers.
-    pub const ALL: [Cause; 6] = [
+    pub const ALL: [Cause; 7] = [
         Cause::Host,
         Cause::Commit,
         Cause::Gc,
         Cause::Mapping,
         Cause::Log,
         Cause::Recovery,
+        Cause::Scrub,
     ];
 
     /// The name that reports use.
@@ -41,6 +44,7 @@ impl Cause {
             Cause::Mapping => "mapping",
             Cause::Log => "log",
             Cause::Recovery => "recovery",
+            Cause::Scrub => "scrub",
         }
     }
 }
@@ -83,9 +87,9 @@ impl Operation {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    counts: [[u64; 6]; 4],
+    counts: [[u64; 7]; 4],
     /// Of the reads, those of a spare area alone.
-    spare_reads: [u64; 6],
+    spare_reads: [u64; 7],
     /// Reads and programs of the collector that did not cross a channel.
     pub(super) inside: u64,
     /// Time from the choice of a victim to the end of its erase, summed over all collections.
@@ -105,6 +109,14 @@ pub struct Stats {
     /// Pages of data blocks that were left out on account of the cells that they share
     /// ([`Config::paired_pages`](super::Config)).
     pub left_out: u64,
+    /// Blocks that were refreshed by scrubbing ([`Config::scrub`](super::Config)). They are not
+    /// among the [`Stats::collections`].
+    pub refreshed: u64,
+    /// Pages that the patrol read.
+    pub patrolled: u64,
+    /// The most bits that the ECC corrected in one read of a block in use, where that was enough
+    /// for a refresh.
+    pub corrected_most: u16,
 }
 
 impl Stats {

@@ -3,7 +3,7 @@
 
 use super::HostError;
 use super::log::{LogPages, Tape};
-use crate::commit::{Device, DeviceError, MergedPage, Pending, RecordDevice, Taken};
+use crate::commit::{Device, DeviceError, MergedPage, Pending, RecordDevice, Taken, spare_numbers};
 use crate::ftl::{Cause, Ftl};
 use crate::nand::Flash;
 use crate::units::{Lpn, Nanos, TxId};
@@ -75,7 +75,7 @@ impl Below {
     /// From now on pages can be written [`As::Apart`].
     pub(super) fn begin_apart(&mut self, now: Nanos) -> Result<(), HostError> {
         if let Below::Pages { device, apart } = self {
-            *apart = Some(device.begin(now)?);
+            *apart = Some(device.begin_more(now)?);
         }
         Ok(())
     }
@@ -156,17 +156,25 @@ impl Below {
                 let Some(tx) = apart else { return Ok(now) };
                 let written = device.commit(now, *tx)?;
                 let written = written.expect("plain waits for no group");
-                *tx = device.begin(written)?;
+                *tx = device.begin_more(written)?;
                 Ok(written)
             }
             Below::Records { safe_at, .. } => Ok(now.max(*safe_at)),
         }
     }
 
+    /// Whether a transaction of the host can write, as far as the device's numbers go.
+    pub(super) fn has_numbers(&self, last: TxId) -> Result<(), DeviceError> {
+        let numbers = either!(self, device => {
+            spare_numbers(device.ftl(), last.max(device.last_tx()))
+        });
+        Ok(numbers?)
+    }
+
     /// Makes a transaction of the host one of the device. Gives its identifier there.
     pub(super) fn begin(&mut self, now: Nanos, tx: TxId) -> Result<TxId, DeviceError> {
         match self {
-            Below::Pages { device, .. } => device.begin(now),
+            Below::Pages { device, .. } => device.begin_more(now),
             Below::Records { device, .. } => device.enter(tx).map(|()| tx),
         }
     }

@@ -34,6 +34,11 @@ pub(super) struct Engine {
 }
 
 impl Engine {
+    /// Whether a transaction can write: what the device can be read for goes on beyond that.
+    pub(super) fn has_numbers(&self) -> Result<(), HostError> {
+        Ok(self.device.has_numbers(self.memory.last_tx)?)
+    }
+
     /// Brings a database back after a restart. Returns when it is ready.
     pub(super) fn start(
         opened: Opened,

@@ -78,8 +78,7 @@ pub use log::LogStats;
 pub use stats::HostStats;
 
 use crate::commit::{DeviceError, Options, RecordKind, doubt_tx};
-use crate::ftl::Config;
-use crate::ftl::Ftl;
+use crate::ftl::{Config, Ftl};
 use crate::layout::Layout;
 use crate::nand::Flash;
 use crate::page::{SlotNo, page_head, record_head};
@@ -386,6 +385,7 @@ impl Host {
         bytes: Option<&[u8]>,
     ) -> Result<Step<()>, HostError> {
         self.check(now, tx, rid.page)?;
+        self.engine.has_numbers()?;
         let (len, limit) = (bytes.map_or(0, <[u8]>::len), self.record_bytes_max());
         if len > limit {
             return Err(HostError::RecordTooLong { bytes: len, limit });

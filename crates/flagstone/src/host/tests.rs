@@ -211,3 +211,27 @@ fn pages_of_the_log_are_counted_as_log() {
         assert!(flash.count(Operation::Read, Cause::Host) > 0, "{stack}");
     }
 }
+
+#[test]
+fn a_database_whose_numbers_are_near_their_end_takes_no_writes_and_can_be_read() {
+    for stack in Stack::all() {
+        let mut small = SmallHost::new(stack, config());
+        let tx = small.begin();
+        small.write(tx, rid(1, 0), Some(b"kept"));
+        small.commit(tx);
+        let last = &mut small.host().engine.memory.last_tx;
+        last.0 = (1 << 47) / 16 * 15 - 2;
+        let tx = small.begin();
+        small.write(tx, rid(1, 1), Some(b"last"));
+        let (now, next) = (small.now, small.begin());
+        let refused = small.host().write(now, next, rid(2, 0), Some(b"none"));
+        let why = refused.expect_err("it is spent").to_string();
+        assert!(why.contains("can be read"), "{stack}: {why}");
+        small.abort(next);
+        small.commit(tx);
+        small.restart(None);
+        let tx = small.begin();
+        assert_eq!(small.value(tx, rid(1, 0)).as_deref(), Some(&b"kept"[..]));
+        assert_eq!(small.value(tx, rid(1, 1)).as_deref(), Some(&b"last"[..]));
+    }
+}

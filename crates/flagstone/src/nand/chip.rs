@@ -437,7 +437,11 @@ impl Flash for Chip {
         } else {
             self.copy_data(at, block, page, data)
         };
-        Ok(Read { done, data_bytes })
+        Ok(Read {
+            done,
+            data_bytes,
+            corrected: 0,
+        })
     }
 
     fn program(

@@ -3,7 +3,8 @@
 //! This layer does not know that logical pages exist. [`Chip`] is the perfect device: it keeps
 //! bytes, time and wear, and it panics when a rule of NAND is broken, because that is a bug of the
 //! layer above. Power cuts, failing blocks and bit errors come from middleware that implements
-//! [`Flash`] around another device: [`PowerCut`], [`Faulty`]. [`Tracer`] records the operations.
+//! [`Flash`] around another device: [`PowerCut`], [`Faulty`], and [`Aging`] for errors that grow.
+//! [`Tracer`] records the operations.
 //!
 //! Fault budget, which every layer above must survive, silent errors with checksums alone, and cut
 //! programs of upper pages with closed pairs or lower pages alone:
@@ -17,7 +18,7 @@
 //! | torn erase | every page of the block reads as uncorrectable or as unreliable blank, none as before |
 //! | program failure | the page reads as uncorrectable; the block should be retired |
 //! | erase failure | the block keeps its contents or reads as uncorrectable; it must not be used again |
-//! | bit errors, correctable | nothing: the controller's ECC returns the right bytes |
+//! | bit errors, correctable | nothing: the controller's ECC returns the right bytes, and may say how many it corrected |
 //! | bit errors, beyond ECC | the page reads as uncorrectable, until its block is erased |
 //! | silent errors | the page reads as other bytes, without an error, until its block is erased |
 //!
@@ -48,11 +49,13 @@ mod contents;
 mod timing;
 mod power_cut;
 mod faulty;
+mod aging;
 mod tracer;
 mod shared;
 #[cfg(test)]
 pub(crate) mod small;
 
+pub use aging::{Ages, Aging, Growth, PowerLaw, YEAR};
 pub use chip::{Chip, Damage};
 pub use contents::Contents;
 pub use faulty::{Fault, FaultPlan, Faulty};
@@ -75,6 +78,8 @@ pub struct Read {
     pub done: Nanos,
     /// How many bytes of the data buffer were filled; the page holds nothing beyond them.
     pub data_bytes: usize,
+    /// Bit errors that the ECC corrected; 0 where the device does not tell.
+    pub corrected: u16,
 }
 
 /// Why a flash operation failed. All failures but [`FlashError::PowerLost`] took time: `done` is

@@ -61,6 +61,9 @@ const INFO: Info = Info {
 /// over and over.
 const CYCLE: u64 = u32::MAX as u64;
 
+/// Beginnings of transactions between two looks at the age of those that live.
+const LOOK_EVERY: u64 = 1 << 20;
+
 /// A number, as it is on flash.
 #[inline]
 fn narrow(number: u64) -> u32 {
@@ -74,6 +77,20 @@ fn widen(narrow: u32, near: u64) -> u64 {
         .map(|cycle| cycle * CYCLE + u64::from(narrow))
         .min_by_key(|number| number.abs_diff(near))
         .expect("three were tried")
+}
+
+/// Refuses what would go on if a transaction is still live when `last` begins: its number on flash
+/// would come again.
+#[inline]
+fn refuse_beyond(oldest: TxId, last: TxId) -> Result<(), FtlError> {
+    if last.0.saturating_sub(oldest.0) <= CYCLE / 4 {
+        return Ok(());
+    }
+    Err(FtlError::Spent(format!(
+        "{oldest} has lived through {} others, and its number on flash would soon come again: end \
+         it first",
+        CYCLE / 4
+    )))
 }
 
 /// What a live transaction has written.
@@ -163,6 +180,14 @@ impl<R: Rule> Counted<R> {
         self.active.reuse(active);
     }
 
+    /// A live transaction must not see its number on flash again, which recovery would take for a
+    /// part of it.
+    #[cold]
+    fn refuse_beyond_oldest(&self, next: TxId) -> Result<(), FtlError> {
+        let oldest = self.active.iter().map(|(tx, _)| tx).min();
+        oldest.map_or(Ok(()), |oldest| refuse_beyond(oldest, next))
+    }
+
     #[cold]
     fn make_zone(
         &mut self,
@@ -194,6 +219,9 @@ impl<R: Rule> Protocol for Counted<R> {
     }
 
     fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
+        if tx.0.is_multiple_of(LOOK_EVERY) {
+            self.refuse_beyond_oldest(tx)?;
+        }
         self.zones.last_tx = tx;
         if let Some(head) = self.rule.begin() {
             self.active.open(tx).head = Some(head);
@@ -225,6 +253,7 @@ impl<R: Rule> Protocol for Counted<R> {
         tx: TxId,
         write: Write<'_>,
     ) -> Result<Taken, FtlError> {
+        refuse_beyond(tx, self.zones.last_tx)?;
         let active = self.active.open(tx);
         let plane = self.rule.plane(ftl, active.head);
         let mut taken = Taken::at(now);
@@ -372,6 +401,11 @@ impl<R: Rule> Owner for Counted<R> {
 
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
         self.zones.erasable(ftl, now)
+    }
+
+    /// A slide lets blocks out of the zones, the next one those that this one keeps for a slide.
+    fn let_go(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<(), FtlError> {
+        self.slide(ftl, now)
     }
 }
 

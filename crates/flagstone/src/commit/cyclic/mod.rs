@@ -32,7 +32,9 @@ pub(super) mod scc;
 mod tests;
 
 use super::{Found, Held, Info, Isolation, Protocol, Taken, Way, Write, table_bytes};
-use crate::ftl::{BlockState, Format, Ftl, FtlError, Header, Owner, Slot, Stream, Written};
+use crate::ftl::{
+    BlockState, Format, Ftl, FtlError, Header, Owner, Slot, Stream, Written, spare_number,
+};
 use crate::layout;
 use crate::layout::put;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -304,6 +306,7 @@ impl<R: Rule> Protocol for Cyclic<R> {
             page: write.at,
             number: self.rule.next_number(&self.tables, write.at),
         };
+        spare_number("version", version.number.into(), 32)?;
         match self.tables.rings.hold(tx, version, write) {
             Some((before, held)) => self.program(ftl, now, tx, (before, version), &held),
             None => Ok(Taken::at(now)),

@@ -2,8 +2,12 @@
 //! the next version waits for, and a power cut at every operation.
 
 use super::bench::{LANDS, bench};
-use crate::commit::{DeviceError, Kind};
-use crate::nand::Cut;
+use super::link;
+use crate::commit::small_device::Small;
+use crate::commit::{DeviceError, Kind, Options};
+use crate::ftl::header;
+use crate::layout::put;
+use crate::nand::{Chip, Cut, Flash, small};
 use crate::units::Lpn;
 
 const BOTH: [Kind; 2] = [Kind::Scc, Kind::Bpcc];
@@ -154,4 +158,34 @@ fn every_power_cut_of_a_history_of_scc() {
 #[test]
 fn every_power_cut_of_a_history_of_bpcc() {
     every_cut(Kind::Bpcc);
+}
+
+/// A version of page 0 on flash with a number near the last one, which names itself.
+#[test]
+fn a_page_whose_numbers_are_near_their_end_is_written_no_more() {
+    let end = (1u32 << 31) / 16 * 15;
+    for kind in BOTH {
+        let mut bench = bench(kind, false);
+        bench.set(1, &[0]);
+        let mut contents = bench.chip(|chip| chip.contents());
+        let page = contents.programs.iter().position(|&n| n > 0);
+        let tail = page.expect("one") * contents.spare_kept + header::SIZE;
+        let tail = &mut contents.spare[tail..];
+        put(tail, link::NUMBER, (end - 4).into());
+        put(tail, link::NEXT_NUMBER, (end - 4).into());
+        let geometry = bench.chip(|chip| *chip.geometry());
+        let chip = Chip::with_contents(geometry, small::TIMING, contents).expect("they fit");
+        let config = *bench.device().ftl().config();
+        let mut bench = Small::on(chip, config, kind, Options::default());
+        assert_eq!(bench.value(0), 1);
+        for value in 2..5 {
+            bench.set(value, &[0]);
+        }
+        let tx = bench.begin();
+        let refused = bench.try_write(tx, 0, 9).expect_err("it is spent");
+        assert!(refused.to_string().contains("version"), "{refused}");
+        bench.write(tx, 1, 9);
+        bench.commit(tx);
+        assert_eq!(bench.restart(LANDS).values(2), [4, 9]);
+    }
 }

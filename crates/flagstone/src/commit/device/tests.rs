@@ -120,3 +120,74 @@ fn a_page_of_a_live_transaction_is_read_by_it_alone() {
         }
     }
 }
+
+/// Writes a value in a transaction of its own. Returns when it is acknowledged.
+fn put(device: &mut Device, now: Nanos, at: u32, value: u8) -> Result<Nanos, DeviceError> {
+    let tx = device.begin(now)?;
+    let next = device.write(now, tx, Lpn(at), &[value])?.next;
+    match device.commit(next, tx)? {
+        Some(done) => Ok(done),
+        None => Ok(device.acknowledged(next, true)?[0].1),
+    }
+}
+
+#[test]
+fn a_device_whose_numbers_are_near_their_end_takes_no_new_work_and_can_be_read() {
+    let end = (1u64 << 47) / 16 * 15;
+    for &kind in Kind::ALL {
+        for sequences in [true, false] {
+            let mut device = device(kind);
+            let mut now = put(&mut device, Nanos::ZERO, 5, 9).expect("the first");
+            match sequences {
+                true => device.ftl.skip_sequences(end - 100 - device.ftl.last_seq()),
+                false => device.last_tx = TxId(end - 40),
+            }
+            let mut value = 0;
+            let error = loop {
+                match put(&mut device, now, 3, value + 1) {
+                    Ok(done) => (now, value) = (done, value + 1),
+                    Err(error) => break error,
+                }
+            };
+            let DeviceError::Ftl(FtlError::Spent(why)) = error else {
+                panic!("{kind}: {error}");
+            };
+            assert!(why.contains("can be read"), "{kind}: {why}");
+            assert!(value >= 5, "{kind}: after {value}");
+            let read = |device: &mut Device| {
+                let (_, bytes) = device.read(now, None, Lpn(3)).expect("it reads");
+                bytes.expect("it is there")[0]
+            };
+            assert_eq!(read(&mut device), value);
+            let (flash, options) = (device.into_flash(), Options::default());
+            let again = Device::open(flash, kind, CONFIG, &options, now);
+            let mut device = again.expect("it starts");
+            assert_eq!(read(&mut device), value, "{kind}");
+            device.check().expect("the books agree");
+            if sequences {
+                let refused = device.begin(now);
+                let is_spent = matches!(refused, Err(DeviceError::Ftl(FtlError::Spent(_))));
+                assert!(is_spent, "{kind}: {refused:?}");
+            }
+        }
+    }
+}
+
+/// What the refusal is for: a number that has six bytes on flash is another one beyond them.
+#[test]
+fn a_device_beyond_its_numbers_would_not_start_again() {
+    let mut device = device(Kind::Plain);
+    let sequence = (1 << 47) - 1 - device.ftl.last_seq();
+    device.ftl.skip_sequences(sequence);
+    let tx = TxId(1);
+    device.live.begin(tx);
+    for at in 0..20 {
+        device
+            .write(Nanos::ZERO, tx, Lpn(at), &[1])
+            .expect("it takes them");
+    }
+    let flash = device.into_flash();
+    let again = Device::open(flash, Kind::Plain, CONFIG, &Options::default(), Nanos::ZERO);
+    let why = again.err().expect("it is refused").to_string();
+    assert!(why.contains("write sequence"), "{why}");
+}

@@ -1,6 +1,6 @@
 //! The record-level device: checks arguments, gives out transaction identifiers, makes room, and
 //! counts.
-use super::super::doubt_tx;
+use super::super::{doubt_tx, spare_numbers};
 use super::collect::Records;
 use super::format::list_bytes;
 use super::merge::merge;
@@ -344,6 +344,7 @@ impl RecordDevice {
     /// Transactions are still in doubt.
     pub fn begin(&mut self, _now: Nanos) -> Result<TxId, DeviceError> {
         self.ready()?;
+        spare_numbers(&self.ftl, self.last_tx)?;
         let tx = TxId(self.last_tx.0 + 1);
         self.last_tx = tx;
         self.records.live.insert(tx, Live::default());

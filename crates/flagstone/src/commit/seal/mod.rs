@@ -530,6 +530,11 @@ impl Owner for Seal {
         }
     }
 
+    /// The block is sealed early, and so are those that have waited longer.
+    fn let_go(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<(), FtlError> {
+        self.seal_down_to(ftl, now, 0)
+    }
+
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, _: Nanos) {
         self.evidence.erased(ftl, victim);
         self.waiting.remove(&victim);

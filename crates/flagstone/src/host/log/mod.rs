@@ -34,6 +34,8 @@ pub(super) use entry::{LogRecord, Lsn, What};
 pub(super) use settings::{BUFFER_BYTES, CHECKPOINT_EVERY, LogSettings, Place};
 
 use super::HostError;
+use crate::commit::DeviceError;
+use crate::ftl::{doubt_number, spare_number};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos, TxId};
@@ -229,10 +231,13 @@ impl Log {
             let master = page
                 .get(..log_master::SIZE)
                 .ok_or(HostError::LogDamaged(place.first))?;
-            log.epoch = get(master, log_master::EPOCH);
+            let number = |what, field, bits| {
+                doubt_number(what, get(master, field), bits).map_err(DeviceError::from)
+            };
+            log.epoch = number("log epoch", log_master::EPOCH, 32)?;
             last_tx = TxId(get(master, log_master::LAST_TX));
-            checkpoint = get(master, log_master::CHECKPOINT);
-            log.oldest = get(master, log_master::OLDEST);
+            checkpoint = number("log position", log_master::CHECKPOINT, 48)?;
+            log.oldest = number("log position", log_master::OLDEST, 48)?;
             log.checkpoints = [log.oldest; 2];
         }
         let (start, bytes, epochs, read) = log.scan(store, done)?;
@@ -401,6 +406,9 @@ impl Log {
     /// Appends a record, in memory.
     pub(super) fn append(&mut self, entry: &LogRecord<'_>) -> Result<Lsn, HostError> {
         let bytes = LogRecord::bytes(entry.old.len() + entry.new.len()) as u64;
+        if entry.what == What::Begin {
+            spare_number("log position", self.end(), 48).map_err(DeviceError::from)?;
+        }
         if bytes > self.room() {
             return Err(HostError::LogFull {
                 pages: self.place.pages,

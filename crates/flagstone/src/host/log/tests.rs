@@ -199,3 +199,39 @@ fn a_log_of_something_else_is_refused() {
     let refused = Log::open(&mut pages, Nanos::ZERO, PLACE).err();
     assert_eq!(refused, Some(HostError::LogDamaged(PLACE.first)));
 }
+
+#[test]
+fn a_log_near_its_end_takes_no_new_transaction_and_lets_others_end() {
+    let mut pages = Pages::default();
+    let (mut log, _) = open(&mut pages);
+    let begin = |log: &mut Log| log.append(&LogRecord::mark(What::Begin, TxId(1), 0, &[]));
+    begin(&mut log).expect("the first");
+    let end = (1u64 << 47) / 16 * 15;
+    log.skip(end - log.end());
+    log.oldest = log.end();
+    let refused = begin(&mut log).expect_err("it is spent").to_string();
+    assert!(refused.contains("log position"), "{refused}");
+    let commit = LogRecord::mark(What::Commit, TxId(1), 0, &[]);
+    log.append(&commit).expect("it may end");
+}
+
+#[test]
+fn a_log_beyond_its_numbers_is_refused() {
+    let mut pages = Pages::default();
+    open(&mut pages);
+    for (field, value) in [
+        (log_master::EPOCH, 1 << 31),
+        (log_master::CHECKPOINT, 1 << 47),
+        (log_master::OLDEST, 1 << 47),
+    ] {
+        let mut pages = Pages {
+            pages: pages.pages.clone(),
+            ..Pages::default()
+        };
+        let master = pages.pages.get_mut(&PLACE.first).expect("a master");
+        put(master, field, value);
+        let refused = Log::open(&mut pages, Nanos::ZERO, PLACE).err();
+        let why = refused.expect("it is refused").to_string();
+        assert!(why.contains("which no device comes to"), "{why}");
+    }
+}

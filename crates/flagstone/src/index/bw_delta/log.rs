@@ -182,6 +182,15 @@ impl Log {
         self.live -= link.length() as u64;
     }
 
+    /// Whether a link names bytes of one segment.
+    fn holds(&self, link: Link) -> bool {
+        let (segment, at) = (
+            link.at() / self.segment_bytes(),
+            link.at() % self.segment_bytes(),
+        );
+        segment < self.segments.len() && at + link.length() <= self.segment_bytes()
+    }
+
     /// The bytes of a fragment: from memory, or read from flash, one page or two side by side.
     pub(super) fn read(
         &mut self,
@@ -191,6 +200,12 @@ impl Log {
     ) -> Result<(&[u8], Nanos), IndexError> {
         let segment = (link.at() / self.segment_bytes()) as u32;
         let at = link.at() % self.segment_bytes();
+        if !self.holds(link) {
+            return Err(IndexError::Damaged {
+                at: Lpn((link.at() / self.page_bytes) as u32),
+                why: "a link leads out of the log".to_string(),
+            });
+        }
         if segment == self.current {
             return Ok((&self.buffer[at..][..link.length()], now));
         }
@@ -211,7 +226,7 @@ impl Log {
     /// The bytes of a fragment for a check, past all counters.
     pub(super) fn inspect(&self, cache: &mut Cache, link: Link) -> Result<Vec<u8>, String> {
         let segment = link.at() / self.segment_bytes();
-        if link == Link::NONE || segment >= self.segments.len() {
+        if link == Link::NONE || !self.holds(link) {
             return Err(format!("position {} is beyond the log", link.at()));
         }
         let at = link.at() % self.segment_bytes();
@@ -256,7 +271,7 @@ impl Log {
 
     /// The bytes of the segment that is being cleaned, from an offset on.
     pub(super) fn image(&self, offset: usize) -> &[u8] {
-        &self.image[offset..]
+        self.image.get(offset..).unwrap_or_default()
     }
 
     /// The segment that was cleaned is free.

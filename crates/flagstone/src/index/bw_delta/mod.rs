@@ -352,8 +352,13 @@ impl BwDelta {
             }
             self.map.push(entry);
         }
-        let segment_pages = number(bw_head::SEGMENT_PAGES);
-        self.log = Log::new(self.cache.page_bytes(), segment_pages.max(1) as u32);
+        // Before a count becomes the size of a buffer.
+        let segment_pages = number(bw_head::SEGMENT_PAGES) as u32;
+        let pages = self.cache.store().pages();
+        if !(1..=pages).contains(&segment_pages) {
+            return Err(damaged());
+        }
+        self.log = Log::new(self.cache.page_bytes(), segment_pages);
         for segment in rest.chunks_exact(bw_segment::SIZE) {
             self.log.segments.push(Segment {
                 first: Lpn(get(segment, bw_segment::FIRST) as u32),
@@ -368,6 +373,11 @@ impl BwDelta {
             && current < self.log.segments.len()
             && fill <= self.log.segment_bytes()
             && (1..nodes).contains(&(self.root as usize))
+            && self
+                .log
+                .segments
+                .iter()
+                .all(|s| u64::from(s.first.0) + u64::from(segment_pages) <= u64::from(pages))
             && self
                 .map
                 .iter()

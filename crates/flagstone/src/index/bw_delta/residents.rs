@@ -132,7 +132,11 @@ impl BwDelta {
             now = done;
             self.fragments_read += 1;
             let head = Head::parse(bytes).filter(|head| {
-                head.node == number && head.level == level && self.codec.length(head) == bytes.len()
+                let is_it = head.node == number && head.level == level;
+                // Each fragment of a chain has a delta or more.
+                is_it
+                    && self.codec.length(head) == bytes.len()
+                    && links.len() <= usize::from(u8::MAX)
             });
             let Some(head) = head else {
                 return Err(IndexError::Damaged {

@@ -370,3 +370,62 @@ fn transactions_survive_or_are_gone() {
         assert_recovers(IndexKind::BwDelta, &settings, seed, 300);
     }
 }
+
+/// A tree that was found on flash, with no leaf in memory.
+fn resumed() -> (BwDelta, Nanos) {
+    let (index, now) = cold();
+    let settings = Settings::new().with("memory", 1 << 20);
+    start(index.into_store(), &settings, now).expect("what was settled")
+}
+
+/// A number of the metadata is checked before it becomes the size of a buffer.
+#[test]
+fn damaged_metadata_is_an_error_before_it_takes_memory() {
+    let resume = |change: &dyn Fn(&mut [u8])| {
+        let (mut index, now) = resumed();
+        let mut own = index.metadata();
+        change(&mut own);
+        index.map.truncate(1);
+        index.unused.clear();
+        index.resume(&own, now).map(drop)
+    };
+    assert_eq!(resume(&|_| {}), Ok(()));
+    let fields = [
+        bw_head::ROOT,
+        bw_head::NODES,
+        bw_head::SEGMENTS,
+        bw_head::SEGMENT_PAGES,
+        bw_head::CURRENT,
+        bw_head::FILL,
+    ];
+    for field in fields {
+        for value in [u32::MAX, 1 << 30, 1 << 20] {
+            let damaged = resume(&|own| put(own, field.clone(), value.into()));
+            let is_error = matches!(damaged, Err(IndexError::Damaged { .. }));
+            assert!(is_error, "{field:?} {value}: {damaged:?}");
+        }
+    }
+    let damaged = resume(&|own| {
+        let first = own.len() - bw_segment::SIZE;
+        put(&mut own[first..], bw_segment::FIRST, u32::MAX.into());
+    });
+    assert!(
+        matches!(damaged, Err(IndexError::Damaged { .. })),
+        "{damaged:?}"
+    );
+}
+
+/// A link that leads out of the log, which a damaged fragment or entry may have.
+#[test]
+fn a_damaged_link_is_an_error() {
+    for at in [1 << 40, 3_000_000_000, 255] {
+        let (mut index, now) = resumed();
+        let (leaf, now) = index.descend(10, now).expect("a good store");
+        index.map[leaf as usize].link = Link(at << 20 | 0xf_ffff);
+        let found = index.get(now, 10);
+        assert!(
+            matches!(found, Err(IndexError::Damaged { .. })),
+            "{found:?}"
+        );
+    }
+}

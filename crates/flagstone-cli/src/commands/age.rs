@@ -1,0 +1,131 @@
+//! `flagstone device age`: a long life on cells whose bit errors grow, with scrubbing and without.
+
+use super::device::load;
+use super::{Failure, protocols_of, say};
+use flagstone::ftl::Operation;
+use flagstone_lab::life::{Life, LifeRecord};
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Age {
+    /// A preset, or a device file, with a table `aging`.
+    #[arg(default_value = "worn")]
+    device: String,
+    /// Protocols: `all`, or a list like `cfc,scc`.
+    #[arg(long, default_value = "all")]
+    protocol: String,
+    /// How long: a number of hours, days or years, like 12h, 90d or 1y.
+    #[arg(long = "for", value_name = "TIME", default_value = "1y", value_parser = hours)]
+    time: u64,
+    /// Seed of the traffic, and of which pages are weaker than others.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Refresh nothing: a control, which must lose pages.
+    #[arg(long)]
+    no_scrub: bool,
+    /// Let the power fail at operations drawn from the seed, instead of a restart a month.
+    #[arg(long)]
+    cuts: bool,
+    /// Print one JSON object a protocol, one a line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Hours of a time like 12h, 90d or 1y.
+fn hours(text: &str) -> Result<u64, String> {
+    let why = || "it must be a number and h, d or y, such as 90d, of 100 years at most".into();
+    let (number, unit) = text.split_at(text.len().saturating_sub(1));
+    let each = match unit {
+        "h" => 1,
+        "d" => 24,
+        "y" => 365 * 24,
+        _ => return Err(why()),
+    };
+    let hours = number.parse::<u64>().ok().and_then(|n| n.checked_mul(each));
+    hours
+        .filter(|hours| (1..=100 * 365 * 24).contains(hours))
+        .ok_or_else(why)
+}
+
+pub(crate) fn run(args: &Age) -> Result<ExitCode, Failure> {
+    let device = load(&args.device)?;
+    if device.config.scrub.is_none() && !args.no_scrub {
+        return Err(Failure::Usage(format!(
+            "device {} does not scrub: give it scrub_bits, or use --no-scrub",
+            device.name
+        )));
+    }
+    let mut records = Vec::new();
+    for kind in protocols_of(&args.protocol)? {
+        let life = Life {
+            kind,
+            device: device.clone(),
+            hours: args.time,
+            seed: args.seed,
+            scrubs: !args.no_scrub,
+            cuts: args.cuts,
+        };
+        let record = life.run().map_err(Failure::Usage)?;
+        if args.json {
+            say(&serde_json::to_string(&record).expect("a record is JSON"));
+        }
+        records.push(record);
+    }
+    if !args.json {
+        table(&records);
+    }
+    let lost = records.iter().any(|record| !record.is_whole());
+    Ok(ExitCode::from(u8::from(lost)))
+}
+
+fn table(records: &[LifeRecord]) {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header([
+        "protocol",
+        "pages",
+        "lost",
+        "wrong",
+        "refreshed",
+        "patrol reads",
+        "scrub programs",
+        "of all",
+        "scrub erases",
+        "of all",
+        "most bits",
+        "cuts",
+        "",
+    ]);
+    for record in records {
+        let count = |operation: Operation, cause: &str| {
+            let causes = &record.flash[operation.name()];
+            causes.get(cause).copied().unwrap_or(0)
+        };
+        let erases = count(Operation::Erase, "scrub");
+        let stopped = record.stopped.as_ref();
+        table.add_row([
+            record.protocol.to_string(),
+            record.pages.to_string(),
+            record.pages_lost.to_string(),
+            record.wrong.to_string(),
+            record.refreshed.to_string(),
+            record.patrolled.to_string(),
+            count(Operation::Program, "scrub").to_string(),
+            format!("{:.1} %", 100.0 * record.scrub_programs),
+            erases.to_string(),
+            format!(
+                "{:.1} %",
+                100.0 * erases as f64 / record.erases.max(1) as f64
+            ),
+            match record.scrubs {
+                true => format!("{} of {}", record.corrected_most, record.ecc_bits),
+                false => String::new(),
+            },
+            record.cuts.to_string(),
+            stopped.map_or(String::new(), |(hour, why)| {
+                format!("stopped on day {}: {why}", hour / 24)
+            }),
+        ]);
+    }
+    say(&table.to_string());
+}

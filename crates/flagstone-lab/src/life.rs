@@ -1,0 +1,436 @@
+//! A long life of a device in virtual time: light traffic on cells whose bit errors grow
+//! ([`flagstone::nand::Aging`]), restarts, and in the end a look at every page.
+//!
+//! Most pages are written once, in the beginning, and read in the end. A tenth of them take the
+//! writes, a small transaction an hour, and a few reads; another tenth is read more. Once a month
+//! the device is switched off for an hour. What the pages must hold is known at every moment; a
+//! wrong answer is counted apart from an error.
+//! Instead of being switched off, the device can lose its power at an operation of any kind, drawn
+//! from the seed: then the transaction that asks to commit is there as a whole or not at all.
+
+use crate::device::DeviceSpec;
+use crate::replay::{Causes, flash_by_cause};
+use flagstone::commit::{Device, DeviceError, Kind, Options};
+use flagstone::ftl::FtlError;
+use flagstone::nand::{Ages, Aging, Chip, Cut, PowerCut, Shared};
+use flagstone::units::{Lpn, Nanos};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// An hour of virtual time.
+const HOUR: Nanos = Nanos(3_600 * 1_000_000_000);
+
+/// Hours from one restart to the next: thirty days.
+const POWER_ON: u64 = 30 * 24;
+
+/// Share of the logical pages that hold something.
+const FILL: f64 = 0.8;
+
+/// Reads an hour; of four of them one is of the pages that are written.
+const READS: u32 = 12;
+
+/// What to live through.
+#[derive(Debug, Clone)]
+pub struct Life {
+    /// The protocol.
+    pub kind: Kind,
+    /// A device whose bit errors grow.
+    pub device: DeviceSpec,
+    /// How long.
+    pub hours: u64,
+    /// Seed of the traffic, and of which pages are weaker than others.
+    pub seed: u64,
+    /// Whether the device scrubs as its file says. Without, it is a control.
+    pub scrubs: bool,
+    /// Whether the power fails at operations, instead of being switched off once a month.
+    pub cuts: bool,
+}
+
+/// What became of a device.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LifeRecord {
+    /// The protocol.
+    pub protocol: &'static str,
+    /// The device.
+    pub device: String,
+    /// How long it lived.
+    pub hours: u64,
+    /// The seed.
+    pub seed: u64,
+    /// Whether it scrubbed.
+    pub scrubs: bool,
+    /// Power cuts at an operation.
+    pub cuts: u64,
+    /// Pages that hold something.
+    pub pages: u32,
+    /// Of these, those that in the end were an error, blank, or older than they must be.
+    pub pages_lost: u32,
+    /// Answers with other bytes than were written, at any time: after a restart that could not read
+    /// a page, an older version may be back.
+    pub wrong: u64,
+    /// Why the device went on no longer, and after how many hours, if it did not.
+    pub stopped: Option<(u64, String)>,
+    /// Reads on the way that ended in an error.
+    pub reads_failed: u64,
+    /// Transactions committed.
+    pub transactions: u64,
+    /// Pages that the host wrote, the fill included.
+    pub host_pages_written: u64,
+    /// Flash operations: kind, then cause; those of restarts left out.
+    pub flash: BTreeMap<&'static str, Causes>,
+    /// Share of scrubbing in all programs.
+    pub scrub_programs: f64,
+    /// Blocks refreshed.
+    pub refreshed: u64,
+    /// Pages that the patrol read.
+    pub patrolled: u64,
+    /// The most bits that the ECC corrected in a read, where that was enough for a refresh.
+    pub corrected_most: u16,
+    /// Bits that it can correct.
+    pub ecc_bits: u16,
+    /// Erases of all blocks.
+    pub erases: u64,
+}
+
+impl LifeRecord {
+    /// Whether all that was written is there.
+    pub fn is_whole(&self) -> bool {
+        self.pages_lost == 0 && self.wrong == 0 && self.stopped.is_none()
+    }
+}
+
+/// The bytes of a version of a page.
+fn payload(page: u32, version: u32) -> [u8; 16] {
+    let mut bytes = [0x5a; 16];
+    bytes[..4].copy_from_slice(&page.to_le_bytes());
+    bytes[4..8].copy_from_slice(&version.to_le_bytes());
+    bytes
+}
+
+/// Operations until a cut, at most: some three weeks of them.
+const CUT_WITHIN: u64 = 3_000;
+
+type Cells = Shared<Aging<PowerCut>>;
+
+/// A device on its cells, and what must be on it.
+struct World<'a> {
+    life: &'a Life,
+    cells: Option<Cells>,
+    device: Option<Device>,
+    /// Since the power came on.
+    now: Nanos,
+    /// The version of each page; 0 for none.
+    versions: Vec<u32>,
+    next_version: u32,
+    /// What asks to commit, and its version.
+    asks: Option<(Vec<u32>, u32)>,
+    dice: Pcg64Mcg,
+    record: LifeRecord,
+}
+
+impl Life {
+    /// Lives through it.
+    ///
+    /// # Errors
+    /// The protocol does not run on this device, or the device does not age.
+    pub fn run(&self) -> Result<LifeRecord, String> {
+        let Some(growth) = self.device.growth.clone() else {
+            return Err(format!(
+                "the bit errors of device {} do not grow: its file has no [aging]",
+                self.device.name
+            ));
+        };
+        let (geometry, config) = (&self.device.geometry, &self.device.config);
+        self.kind.suits(geometry, config)?;
+        let ecc_bits = growth.ecc_bits;
+        let chip = self
+            .device
+            .chip(self.kind.info().format.spare_bytes(config));
+        let ages = Ages::new(geometry, growth, self.seed);
+        let mut world = World {
+            life: self,
+            cells: Some(Shared::new(Aging::new(PowerCut::new(chip), ages))),
+            device: None,
+            now: Nanos::ZERO,
+            versions: Vec::new(),
+            next_version: 1,
+            asks: None,
+            dice: Pcg64Mcg::seed_from_u64(self.seed),
+            record: LifeRecord {
+                protocol: self.kind.info().name,
+                device: self.device.name.clone(),
+                hours: self.hours,
+                seed: self.seed,
+                scrubs: self.scrubs,
+                cuts: 0,
+                pages: 0,
+                pages_lost: 0,
+                wrong: 0,
+                stopped: None,
+                reads_failed: 0,
+                transactions: 0,
+                host_pages_written: 0,
+                flash: BTreeMap::new(),
+                scrub_programs: 0.0,
+                refreshed: 0,
+                patrolled: 0,
+                corrected_most: 0,
+                ecc_bits,
+                erases: 0,
+            },
+        };
+        world.start().map_err(|error| error.to_string())?;
+        let mut hour = 0;
+        if let Err(error) = world.live(&mut hour) {
+            world.record.stopped = Some((hour, error.to_string()));
+        }
+        Ok(world.end())
+    }
+}
+
+impl World<'_> {
+    fn device(&mut self) -> &mut Device {
+        self.device.as_mut().expect("it is on")
+    }
+
+    fn start(&mut self) -> Result<(), DeviceError> {
+        let mut config = self.life.device.config;
+        if !self.life.scrubs {
+            config.scrub = None;
+        }
+        let device = Device::open(
+            Box::new(self.cells.clone().expect("it has cells")),
+            self.life.kind,
+            config,
+            &Options::default(),
+            Nanos::ZERO,
+        )?;
+        self.now = device.recovered_at();
+        self.device = Some(device);
+        Ok(())
+    }
+
+    /// Switches the device off for an hour, and on again.
+    fn restart(&mut self) -> Result<(), DeviceError> {
+        loop {
+            self.off();
+            self.start()?;
+            let Some((pages, version)) = self.asks.clone() else {
+                return Ok(());
+            };
+            let (versions, wrong) = (self.versions.clone(), self.record.wrong);
+            match self.decide(&pages, version) {
+                Err(DeviceError::Ftl(FtlError::PowerLost)) => {
+                    (self.versions, self.record.wrong) = (versions, wrong);
+                }
+                outcome => {
+                    self.asks = None;
+                    return outcome;
+                }
+            }
+        }
+    }
+
+    /// Finds out whether a transaction has committed: all of it is there, or nothing. Under a
+    /// protocol without transactions each page is there or not.
+    fn decide(&mut self, pages: &[u32], version: u32) -> Result<(), DeviceError> {
+        let before = self.record.wrong;
+        let mut there = 0;
+        for &at in pages {
+            let old = std::mem::replace(&mut self.versions[at as usize], version);
+            self.read(at)?;
+            if self.record.wrong > before {
+                (self.record.wrong, self.versions[at as usize]) = (before, old);
+                self.read(at)?;
+            } else {
+                there += 1;
+            }
+        }
+        let is_torn = there != 0 && there != pages.len();
+        self.record.wrong += u64::from(is_torn && self.life.kind.info().atomic);
+        Ok(())
+    }
+
+    fn off(&mut self) {
+        self.count();
+        self.device = None;
+        let (chip, mut ages) = self.take_cells();
+        ages.rest(HOUR);
+        let mut power = PowerCut::new(chip);
+        if self.life.cuts {
+            power = power.arm(Cut {
+                at: self.dice.random_range(0..CUT_WITHIN),
+                dice: self.dice.random(),
+                torn: self.dice.random(),
+            });
+        }
+        self.cells = Some(Shared::new(Aging::new(power, ages)));
+    }
+
+    fn take_cells(&mut self) -> (Chip, Ages) {
+        let cells = self.cells.take().expect("it has cells").take();
+        let (power, ages) = cells.into_parts();
+        self.record.cuts += u64::from(power.is_off());
+        let dice = self.dice.random();
+        match power.is_off() {
+            true => (power.into_chip(), ages),
+            false => (power.pull(dice, false), ages),
+        }
+    }
+
+    /// Adds what was counted since the power came on.
+    fn count(&mut self) {
+        let Some(device) = &self.device else { return };
+        let (stats, record) = (device.stats(), &mut self.record);
+        for (kind, causes) in flash_by_cause(stats) {
+            let all = record.flash.entry(kind).or_default();
+            for (cause, count) in causes {
+                *all.entry(cause).or_default() += count;
+            }
+        }
+        record.refreshed += stats.refreshed;
+        record.patrolled += stats.patrolled;
+        record.corrected_most = record.corrected_most.max(stats.corrected_most);
+        let host = device.request_stats();
+        record.transactions += host.committed;
+        record.host_pages_written += host.pages_written;
+    }
+
+    fn live(&mut self, hour: &mut u64) -> Result<(), DeviceError> {
+        let pages = (f64::from(self.device().pages()) * FILL) as u32;
+        self.record.pages = pages;
+        self.versions = vec![0; pages as usize];
+        let all: Vec<u32> = (0..pages).collect();
+        for some in all.chunks(8) {
+            self.write(some, true)?;
+        }
+        let hot = (pages / 10).max(1);
+        let mut since = 0;
+        if self.life.cuts {
+            self.restart()?;
+        }
+        for passed in 0..self.life.hours {
+            *hour = passed;
+            if since == POWER_ON && !self.life.cuts {
+                self.restart()?;
+                since = 0;
+            }
+            self.now = self.now.max(Nanos(HOUR.0 * since));
+            since += 1;
+            match self.hour(hot) {
+                Err(DeviceError::Ftl(FtlError::PowerLost)) => {
+                    self.restart()?;
+                    since = 0;
+                }
+                outcome => outcome?,
+            }
+        }
+        *hour = self.life.hours;
+        self.restart()
+    }
+
+    /// The traffic of an hour.
+    fn hour(&mut self, hot: u32) -> Result<(), DeviceError> {
+        let mut written: Vec<u32> = (0..self.dice.random_range(1..5))
+            .map(|_| self.dice.random_range(0..hot))
+            .collect();
+        written.sort_unstable();
+        written.dedup();
+        let commits = self.dice.random_bool(0.9) || !self.life.kind.info().atomic;
+        self.write(&written, commits)?;
+        for _ in 0..READS {
+            let among = match self.dice.random_bool(0.25) {
+                true => 0..hot,
+                false => hot..2 * hot,
+            };
+            let page = self.dice.random_range(among);
+            self.read(page)?;
+        }
+        let now = self.now;
+        self.device().tend(now)
+    }
+
+    /// A transaction that writes pages, each with a new version.
+    fn write(&mut self, pages: &[u32], commits: bool) -> Result<(), DeviceError> {
+        let version = self.next_version;
+        self.next_version += 1;
+        // Under a protocol without transactions each page counts by itself.
+        if !self.life.kind.info().atomic {
+            self.asks = Some((pages.to_vec(), version));
+        }
+        let now = self.now;
+        let tx = self.device().begin(now)?;
+        for &page in pages {
+            let now = self.now;
+            let taken = self
+                .device()
+                .write(now, tx, Lpn(page), &payload(page, version))?;
+            self.now = taken.next;
+        }
+        let now = self.now;
+        if !commits {
+            self.now = self.device().abort(now, tx)?;
+            return Ok(());
+        }
+        self.asks = Some((pages.to_vec(), version));
+        self.now = match self.device().commit(now, tx)? {
+            Some(done) => done,
+            // It waits for its group, which nobody else is going to fill.
+            None => {
+                let done = self.device().acknowledged(now, true)?;
+                done.last().map_or(now, |&(_, done)| done)
+            }
+        };
+        self.asks = None;
+        for &page in pages {
+            self.versions[page as usize] = version;
+        }
+        Ok(())
+    }
+
+    /// Reads a page. False if that ends in an error.
+    fn read(&mut self, page: u32) -> Result<bool, DeviceError> {
+        let right = payload(page, self.versions[page as usize]);
+        let is_none = self.versions[page as usize] == 0;
+        let now = self.now;
+        let (done, is_right) = match self.device().read(now, None, Lpn(page)) {
+            Ok((done, bytes)) => (done, bytes == (!is_none).then_some(&right[..])),
+            Err(DeviceError::Unreadable(_)) => {
+                self.record.reads_failed += 1;
+                return Ok(false);
+            }
+            Err(other) => return Err(other),
+        };
+        self.now = done;
+        self.record.wrong += u64::from(!is_right);
+        Ok(true)
+    }
+
+    /// Reads every page, if the device still starts.
+    fn end(mut self) -> LifeRecord {
+        let failed = self.record.reads_failed;
+        if self.record.stopped.is_some() {
+            self.off();
+            let _ = self.start();
+        }
+        for page in 0..self.versions.len() as u32 {
+            let wrong = self.record.wrong;
+            let is_there = self.device.is_some() && matches!(self.read(page), Ok(true));
+            if !is_there || self.record.wrong > wrong {
+                self.record.pages_lost += 1;
+            }
+        }
+        self.record.reads_failed = failed;
+        self.count();
+        self.device = None;
+        let (chip, _) = self.take_cells();
+        let mut record = self.record;
+        record.erases = chip.erase_counts().iter().map(|&n| u64::from(n)).sum();
+        let programs: u64 = record.flash.get("program").map_or(0, |c| c.values().sum());
+        let count = |cause| Some(*record.flash.get("program")?.get(cause)?);
+        record.scrub_programs = count("scrub").unwrap_or(0) as f64 / programs.max(1) as f64;
+        record
+    }
+}

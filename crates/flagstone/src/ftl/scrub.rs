@@ -1,0 +1,360 @@
+//! Scrubbing: data are written anew before their bit errors are too many for the ECC.
+//!
+//! ```text
+//!   a read had `bits` or more corrected --> its block is queued --> the block is collected
+//!   ^                                                               (roots, mapping pages and logs
+//!   the patrol reads what nobody else reads, page after page         are copied as they are)
+//! ```
+//!
+//! Reads of any cause report corrected bits, those of a restart as well. The *patrol* goes over the
+//! device once in a set time and reads every page of every block that holds something: dead pages
+//! too, since a restart may need what their spare areas say, and summary pages. It begins at a
+//! place that depends on the write sequence, so that a device which is often restarted reads all of
+//! its pages in time.
+//!
+//! All this happens before requests, like collection, and one block a request. [`tend`] does what
+//! is due without a request, and all of it. A block that is being written is closed early. A block
+//! that the owner of the pages holds back is asked for ([`Owner::let_go`]); one that cannot be
+//! refreshed now is tried again after a pause. A block with a lost page stays as it is.
+
+use super::collector::collect_for;
+use super::meta::{MetaState, NONE};
+use super::{BlockState, Cause, Ftl, FtlError, Header, Kind, Owner, Scrub, header, make_room};
+use crate::nand::{FlashError, Geometry};
+use crate::units::{Lpn, Nanos, Pbn, Ppn};
+use std::collections::VecDeque;
+
+/// How long a block rests that could not be refreshed.
+const PAUSE: Nanos = Nanos::from_micros(100_000);
+
+/// Never, as an instant.
+const NEVER: Nanos = Nanos(u64::MAX);
+
+/// What is to be refreshed, and where the patrol is.
+#[derive(Debug, Clone)]
+pub(super) struct Scrubber {
+    /// Corrected bits from which on a block is refreshed; more than there can be if none is.
+    bits: u16,
+    /// Time from one page of the patrol to the next.
+    step: Nanos,
+    /// When there is something to do.
+    due: Nanos,
+    /// When the patrol reads its next page.
+    next_read: Nanos,
+    /// That page; none before the first.
+    cursor: Option<u32>,
+    /// Blocks to refresh, and not before when.
+    queue: VecDeque<(Pbn, Nanos)>,
+    /// Whether a block is in the queue. Empty if nothing is scrubbed.
+    queued: Vec<bool>,
+    buffer: Vec<u8>,
+}
+
+impl Scrubber {
+    pub(super) fn new(geometry: &Geometry, scrub: Option<Scrub>) -> Scrubber {
+        let Some(Scrub { bits, patrol }) = scrub else {
+            return Scrubber {
+                bits: u16::MAX,
+                step: NEVER,
+                due: NEVER,
+                next_read: NEVER,
+                cursor: None,
+                queue: VecDeque::new(),
+                queued: Vec::new(),
+                buffer: Vec::new(),
+            };
+        };
+        let step = match patrol {
+            Nanos::ZERO => NEVER,
+            time => Nanos((time.0 / u64::from(geometry.pages())).max(1)),
+        };
+        Scrubber {
+            bits: bits.clamp(1, u16::MAX - 1),
+            step,
+            due: step,
+            next_read: step,
+            cursor: None,
+            queue: VecDeque::new(),
+            queued: vec![false; geometry.blocks() as usize],
+            buffer: vec![0; geometry.page_bytes as usize],
+        }
+    }
+
+    /// The device has become larger.
+    pub(super) fn grow(&mut self, geometry: &Geometry, scrub: Option<Scrub>) {
+        if let Some(scrub) = scrub {
+            self.queued.resize(geometry.blocks() as usize, false);
+            self.step = Scrubber::new(geometry, Some(scrub)).step;
+        }
+    }
+
+    #[inline]
+    pub(super) fn bits(&self) -> u16 {
+        self.bits
+    }
+
+    /// Whether there is something to do at `now`.
+    #[inline]
+    pub(super) fn is_due(&self, now: Nanos) -> bool {
+        now >= self.due
+    }
+
+    /// Queues a block, unless it is in the queue.
+    fn put(&mut self, block: Pbn, not_before: Nanos) {
+        let queued = &mut self.queued[block.index()];
+        if !*queued {
+            *queued = true;
+            self.queue.push_back((block, not_before));
+            self.due = self.due.min(not_before);
+        }
+    }
+
+    /// The next block to refresh.
+    fn take(&mut self, now: Nanos) -> Option<Pbn> {
+        let place = self.queue.iter().position(|&(_, from)| from <= now)?;
+        let (block, _) = self.queue.remove(place)?;
+        self.queued[block.index()] = false;
+        Some(block)
+    }
+
+    /// When there is something to do again.
+    fn plan(&mut self) {
+        let queued = self.queue.iter().map(|&(_, from)| from).min();
+        self.due = queued.unwrap_or(NEVER).min(self.next_read);
+    }
+}
+
+/// Does what is due at `now`, without a request of the host: an idle device does so from time to
+/// time.
+pub(crate) fn tend(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
+    while ftl.scrub.is_due(now) {
+        make_room(ftl, owner, now)?;
+    }
+    Ok(())
+}
+
+/// Reads what the patrol has to read by `now`, and refreshes one block.
+pub(super) fn step(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
+    if now >= ftl.scrub.next_read {
+        ftl.patrol(now)?;
+    }
+    if let Some(block) = ftl.scrub.take(now)
+        && !refresh(ftl, owner, now, block)?
+    {
+        ftl.scrub.put(block, now + PAUSE);
+    }
+    ftl.scrub.plan();
+    Ok(())
+}
+
+/// Writes what a block holds anew. False if that cannot be now.
+fn refresh(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos, block: Pbn) -> Result<bool, FtlError> {
+    match ftl.block_state(block) {
+        BlockState::Meta => return ftl.refresh_meta(now, block),
+        BlockState::Open | BlockState::Closing | BlockState::Full => {}
+        // It holds nothing, or what it holds cannot be moved.
+        _ => return Ok(true),
+    }
+    let is_free = |ftl: &Ftl| {
+        ftl.block_state(block) == BlockState::Full && ftl.blocks[block.index()].pins == 0
+    };
+    if ftl.writable_blocks() <= ftl.gc_reserve_blocks {
+        return Ok(false);
+    }
+    ftl.end_block(block);
+    if !is_free(ftl) {
+        owner.let_go(ftl, now, block)?;
+    }
+    if !is_free(ftl) || ftl.writable_blocks() <= ftl.gc_reserve_blocks {
+        return Ok(false);
+    }
+    ftl.stats.refreshed += 1;
+    collect_for(Cause::Scrub, ftl, owner, now, block)?;
+    Ok(true)
+}
+
+impl Ftl {
+    /// Whether scrubbing has something to do at `now`.
+    #[inline]
+    pub(crate) fn is_scrub_due(&self, now: Nanos) -> bool {
+        self.scrub.is_due(now)
+    }
+
+    /// A read has met many bit errors: the page is to be written anew.
+    #[cold]
+    pub(super) fn wants_refresh(&mut self, at: Ppn, corrected: u16) {
+        let block = self.geometry.block_of(at);
+        // A restart reads old roots as well, which nobody needs.
+        if self.holds_something(block) {
+            self.stats.corrected_most = self.stats.corrected_most.max(corrected);
+        }
+        self.scrub.put(block, Nanos::ZERO);
+    }
+
+    /// Reads the pages whose turn it is, all of the device at most.
+    fn patrol(&mut self, now: Nanos) -> Result<(), FtlError> {
+        let (pages, step) = (self.geometry.pages(), self.scrub.step);
+        // Spread by a multiplication, so that restarts close to each other begin far apart.
+        let start = self.seq.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let start = (start * u64::from(pages)) >> 32;
+        let mut cursor = self.scrub.cursor.unwrap_or(start as u32);
+        let due = (now.since(self.scrub.next_read).0 / step.0).saturating_add(1);
+        self.scrub.next_read = match due > u64::from(pages) {
+            true => now + step,
+            false => Nanos(self.scrub.next_read.0 + due * step.0),
+        };
+        let mut buffer = std::mem::take(&mut self.scrub.buffer);
+        let mut outcome = Ok(());
+        for _ in 0..due.min(pages.into()) {
+            let at = Ppn(cursor);
+            cursor = (cursor + 1) % pages;
+            if outcome.is_ok() && self.holds_something(self.geometry.block_of(at)) {
+                self.stats.add_read(Cause::Scrub, false);
+                self.stats.patrolled += 1;
+                match self.read_page(now, at, &mut buffer, &mut []) {
+                    // A torn page, or one that is lost already: its readers will say so.
+                    Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
+                    Err(other) => outcome = Err(other.into()),
+                }
+            }
+        }
+        self.scrub.cursor = Some(cursor);
+        self.scrub.buffer = buffer;
+        outcome
+    }
+
+    /// Whether a block has pages that a reader or a restart may need.
+    fn holds_something(&self, block: Pbn) -> bool {
+        match self.block_state(block) {
+            BlockState::Open | BlockState::Closing | BlockState::Full => true,
+            BlockState::Meta => match self.meta.place(block) {
+                Some(index) => self.meta.pool[index].live > 0,
+                None => self.root_is_in(block),
+            },
+            _ => false,
+        }
+    }
+
+    fn root_is_in(&self, block: Pbn) -> bool {
+        let mut anchors = self.meta.root_in.iter();
+        anchors.any(|&index| self.meta.anchors[index].block == block)
+    }
+
+    /// Writes what counts in a block for roots, mapping pages and logs anew.
+    fn refresh_meta(&mut self, now: Nanos, block: Pbn) -> Result<bool, FtlError> {
+        if !self.holds_something(block) {
+            return Ok(true);
+        }
+        let Some(index) = self.meta.place(block) else {
+            self.stats.refreshed += 1;
+            self.write_root(now)?;
+            return Ok(true);
+        };
+        // A copy may need a block on each lane, and one may fail.
+        if self.meta.free_blocks() <= self.meta.open_map.len() + 1 {
+            return Ok(false);
+        }
+        self.stats.refreshed += 1;
+        let lanes = self.meta.open_map.iter_mut();
+        for open in lanes.chain(&mut self.meta.open_log) {
+            if *open == Some(index) {
+                *open = None;
+                self.meta.pool[index].state = MetaState::Full;
+            }
+        }
+        match self.meta.pool[index].is_log {
+            true => self.copy_log_pages(now, index)?,
+            false => self.copy_map_pages(now, index)?,
+        }
+        Ok(true)
+    }
+
+    /// Copies the translation pages in a block that the current root names, as they are on flash.
+    /// The next root names the copies.
+    fn copy_map_pages(&mut self, now: Nanos, index: usize) -> Result<(), FtlError> {
+        let block = self.meta.pool[index].block;
+        let mut durable = now;
+        let mut moved = Vec::new();
+        for page in 0..self.meta.directory.len() {
+            let from = self.meta.directory[page];
+            if from == NONE || self.geometry.block_of(Ppn(from)) != block {
+                continue;
+            }
+            // One that is lost stays where it is.
+            let Some((read, _, data)) = self.read_meta_page(now, Ppn(from))? else {
+                continue;
+            };
+            let (kind, lpn, seq) = (Kind::Map, Lpn(page as u32), self.next_seq());
+            let head = Header { kind, lpn, seq };
+            let (to, at, done) = self.meta_append(read, head, &data, Cause::Scrub)?;
+            self.meta.pool[to].live += 1;
+            moved.push((page, at));
+            durable = durable.max(done);
+        }
+        let now = self.sync(now, durable)?;
+        for &(page, at) in &moved {
+            self.meta.directory[page] = at.0;
+        }
+        self.write_root(now)?;
+        let entry = &mut self.meta.pool[index];
+        entry.live -= moved.len() as u32;
+        if entry.live == 0 {
+            entry.state = MetaState::Free;
+        }
+        Ok(())
+    }
+
+    /// Copies the log pages in a block that count. The copies keep their sequences: a restart that
+    /// finds both takes one.
+    fn copy_log_pages(&mut self, now: Nanos, index: usize) -> Result<(), FtlError> {
+        let block = self.meta.pool[index].block;
+        let mut pages = Vec::new();
+        for page in 0..self.geometry.pages_per_block {
+            let at = self.geometry.page(block, page);
+            if let Some((read, head, data)) = self.read_meta_page(now, at)?
+                && head.kind == Kind::Log
+                && head.seq >= self.meta.log_from
+            {
+                pages.push((read, head, data));
+            }
+        }
+        // If one is lost, all stay where they are until the next checkpoint.
+        if pages.len() != self.meta.pool[index].live as usize {
+            return Ok(());
+        }
+        let mut durable = now;
+        for (read, head, data) in pages {
+            let (to, _, done) = self.meta_append(read, head, &data, Cause::Scrub)?;
+            self.meta.pool[to].live += 1;
+            durable = durable.max(done);
+        }
+        let now = self.sync(now, durable)?;
+        let entry = &mut self.meta.pool[index];
+        (entry.live, entry.state) = (0, MetaState::Free);
+        // The block may not be erased before the copies are durable.
+        self.meta.durable = self.meta.durable.max(now);
+        Ok(())
+    }
+
+    /// Reads a page of the area for mapping pages and logs. Returns when it was read, its header
+    /// and its bytes; nothing for a page that is blank or cannot be read.
+    fn read_meta_page(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+    ) -> Result<Option<(Nanos, Header, Vec<u8>)>, FtlError> {
+        let mut spare = [0xff; header::SIZE];
+        let mut data = vec![0; self.geometry.page_bytes as usize];
+        match self.read(now, at, &mut data, &mut spare, Cause::Scrub) {
+            Ok(read) => {
+                data.truncate(read.data_bytes);
+                Ok(Header::parse(&spare).map(|head| (read.done, head, data)))
+            }
+            Err(FlashError::Uncorrectable { .. }) => Ok(None),
+            Err(other) => Err(other.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

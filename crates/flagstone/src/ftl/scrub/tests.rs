@@ -1,0 +1,226 @@
+//! Each test has a control: the same without scrubbing.
+
+use super::super::{Config, Format, Operation, Slot, Stream};
+use super::*;
+use crate::nand::{Ages, Aging, Chip, Growth, PowerLaw, Shared, YEAR, small};
+
+const FORMAT: Format = Format {
+    persist_map: true,
+    logs: 1,
+    ..Format::NONE
+};
+
+/// Nobody: pages are where the mapping table says.
+struct Nobody;
+impl Owner for Nobody {}
+
+type Cells = Shared<Aging<Chip>>;
+
+const NONE_AT_ALL: PowerLaw = PowerLaw {
+    rate: 0.0,
+    wear_exponent: 1.0,
+    exponent: 1.0,
+};
+
+/// Cells that lose a page in some two thirds of a year.
+fn aging() -> Cells {
+    let growth = Growth {
+        fresh_rate: 0.0,
+        wear_rate: 0.0,
+        wear_exponent: 1.0,
+        retention: PowerLaw {
+            rate: 0.05,
+            ..NONE_AT_ALL
+        },
+        disturb: NONE_AT_ALL,
+        endurance: 1_000,
+        worn_erases: 1_000,
+        ecc_bits: 80,
+        batch: 0..0,
+        batch_factor: 1.0,
+    };
+    let chip = small::chip(small::GEOMETRY);
+    Shared::new(Aging::new(chip, Ages::new(&small::GEOMETRY, growth, 3)))
+}
+
+const SCRUB: Scrub = Scrub {
+    bits: 30,
+    patrol: Nanos(YEAR.0 / 50),
+};
+
+fn mount(
+    cells: &Cells,
+    scrub: Option<Scrub>,
+    now: Nanos,
+) -> Result<(Ftl, super::super::Mounted), FtlError> {
+    let config = Config {
+        scrub,
+        ..Config::small(200, None)
+    };
+    Ftl::mount(Box::new(cells.clone()), config, FORMAT, now)
+}
+
+fn blank(cells: &Cells, scrub: Option<Scrub>) -> Ftl {
+    let (mut ftl, _) = mount(cells, scrub, Nanos::ZERO).expect("it is blank");
+    ftl.finish_mount();
+    ftl
+}
+
+fn append(ftl: &mut Ftl, lpn: u32) -> Ppn {
+    let page = (Kind::Data, Lpn(lpn), None);
+    let to = (Stream::Host, None);
+    let written = ftl.append(Nanos::ZERO, to, page, &[], &[lpn as u8; 40], Cause::Host);
+    let at = written.expect("there is room").at;
+    ftl.set_slot(Lpn(lpn), Slot::Page(at));
+    at
+}
+
+/// Time passes, in steps of a week.
+fn pass(ftl: &mut Ftl, owner: &mut dyn Owner, weeks: u64) {
+    for week in 1..=weeks {
+        tend(ftl, owner, Nanos(week * YEAR.0 / 52)).expect("it goes on");
+    }
+}
+
+fn at_end(weeks: u64) -> Nanos {
+    Nanos(weeks * YEAR.0 / 52)
+}
+
+/// Whether a logical page reads right.
+fn reads(ftl: &mut Ftl, now: Nanos, lpn: u32) -> bool {
+    let at = ftl.slot(Lpn(lpn)).ppn().expect("it is mapped");
+    let mut page = [0; 256];
+    match ftl.read(now, at, &mut page, &mut [], Cause::Host) {
+        Ok(read) => {
+            assert_eq!(page[..read.data_bytes], [lpn as u8; 40]);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+#[test]
+fn pages_that_nobody_reads_outlive_their_cells() {
+    let without_patrol = Scrub {
+        patrol: Nanos::ZERO,
+        ..SCRUB
+    };
+    for scrub in [Some(SCRUB), Some(without_patrol), None] {
+        let cells = aging();
+        let mut ftl = blank(&cells, scrub);
+        for lpn in 0..60 {
+            append(&mut ftl, lpn);
+        }
+        pass(&mut ftl, &mut Nobody, 100);
+        let right = (0..60).filter(|&lpn| reads(&mut ftl, at_end(100), lpn));
+        let right = right.count();
+        assert_eq!(ftl.check(), Ok(()));
+        let stats = ftl.stats();
+        let scrubbed = Operation::ALL.map(|op| stats.count(op, Cause::Scrub));
+        match scrub {
+            Some(scrub) if scrub.patrol > Nanos::ZERO => {
+                assert_eq!(right, 60);
+                assert!(stats.refreshed > 8 && stats.corrected_most >= SCRUB.bits);
+                assert!(scrubbed[0] > stats.patrolled && stats.patrolled > 1_000);
+                assert!(scrubbed[1] >= 120 && scrubbed[3] > 8, "{scrubbed:?}");
+                assert_eq!(stats.collections, 0, "collections are counted apart");
+            }
+            _ => assert_eq!((right, scrubbed), (0, [0; 4])),
+        }
+    }
+}
+
+#[test]
+fn the_patrol_reads_every_page_of_a_block_that_holds_something_once_in_its_time() {
+    let cells = aging();
+    let mut ftl = blank(&cells, Some(SCRUB));
+    for lpn in 0..21 {
+        append(&mut ftl, lpn);
+    }
+    let written = (0..small::GEOMETRY.blocks()).map(Pbn);
+    let blocks = written.filter(|&block| ftl.holds_something(block)).count() as u64;
+    assert!((3..8).contains(&blocks), "{blocks}");
+    let pages = u64::from(small::GEOMETRY.pages_per_block);
+    for round in 1..4 {
+        let now = Nanos(SCRUB.patrol.0 * round);
+        tend(&mut ftl, &mut Nobody, now).expect("it goes on");
+        assert_eq!(ftl.stats().patrolled, round * blocks * pages);
+    }
+    // After a long time without a call it reads everything once.
+    tend(&mut ftl, &mut Nobody, Nanos(SCRUB.patrol.0 * 10)).expect("it goes on");
+    assert_eq!(ftl.stats().patrolled, 4 * blocks * pages);
+}
+
+#[test]
+fn roots_translation_pages_and_logs_outlive_their_cells() {
+    for scrub in [Some(SCRUB), None] {
+        let cells = aging();
+        let mut ftl = blank(&cells, scrub);
+        for lpn in 0..20 {
+            append(&mut ftl, lpn);
+        }
+        let now = ftl.checkpoint(Nanos::ZERO, vec![7; 300]).unwrap();
+        let now = ftl.log(now, 0, b"one").unwrap().done;
+        let logged = ftl.log(now, 0, b"two").unwrap();
+        let before = ftl.meta.directory.clone();
+        pass(&mut ftl, &mut Nobody, 100);
+        assert_eq!(ftl.meta.directory != before, scrub.is_some());
+        drop(ftl);
+        let mounted = mount(&cells, scrub, at_end(100));
+        let Some(_) = scrub else {
+            // The root is lost, and with it everything: the device looks blank.
+            assert!(mounted.is_err() || !mounted.unwrap().1.has_root);
+            continue;
+        };
+        let (ftl, mounted) = mounted.expect("it starts");
+        assert_eq!(mounted.blob, [7; 300]);
+        let logs: Vec<&[u8]> = mounted.logs.iter().map(|page| &page.data[..]).collect();
+        assert_eq!(logs, [&b"one"[..], b"two"]);
+        assert_eq!(
+            mounted.logs[1].seq, logged.seq,
+            "copies keep their sequence"
+        );
+        for lpn in 0..20 {
+            assert!(ftl.slot(Lpn(lpn)).ppn().is_some());
+        }
+    }
+}
+
+/// Holds a block back until it is asked for it.
+struct Holder(Option<Pbn>);
+
+impl Owner for Holder {
+    fn let_go(&mut self, ftl: &mut Ftl, _: Nanos, block: Pbn) -> Result<(), FtlError> {
+        if self.0.take() == Some(block) {
+            ftl.unpin(block);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_block_that_is_held_back_is_asked_for_and_one_that_is_written_is_closed() {
+    let cells = aging();
+    let mut ftl = blank(&cells, Some(SCRUB));
+    let pages: Vec<Ppn> = (0..15).map(|lpn| append(&mut ftl, lpn)).collect();
+    let full = pages.iter().map(|&at| ftl.geometry.block_of(at));
+    let full: Vec<Pbn> = full
+        .filter(|&block| ftl.block_state(block) == BlockState::Full)
+        .collect();
+    ftl.pin(full[0]);
+    let mut holder = Holder(Some(full[0]));
+    pass(&mut ftl, &mut holder, 100);
+    assert_eq!(holder.0, None);
+    assert!((0..15).all(|lpn| reads(&mut ftl, at_end(100), lpn)));
+
+    // One that is never let go is lost, and nothing else is.
+    let mut ftl = blank(&aging(), Some(SCRUB));
+    let pages: Vec<Ppn> = (0..15).map(|lpn| append(&mut ftl, lpn)).collect();
+    let held = ftl.geometry.block_of(pages[0]);
+    ftl.pin(held);
+    pass(&mut ftl, &mut Nobody, 100);
+    for (lpn, at) in pages.iter().enumerate() {
+        let is_held = ftl.geometry.block_of(*at) == held;
+        assert_eq!(reads(&mut ftl, at_end(100), lpn as u32), !is_held);
+    }
+}
