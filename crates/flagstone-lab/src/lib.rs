@@ -7,9 +7,9 @@
 //! transactions and counts what they cost; [`closed`] drives clients over a whole database; a
 //! [`life`] takes a year on cells that age; a [`campaign`] cuts the power under them, and
 //! [`stores`] under stores on a medium; [`indexing`] runs indexes under workloads of keys.
-//! [`reproduce`] holds what the papers publish against runs of the same experiments. An [`output`] is a file that a
-//! result goes to, whole or not at all. A
-//! [`stopwatch`] tells what our own code takes.
+//! [`reproduce`] holds what the papers publish against runs of the same experiments. An [`output`]
+//! is a file that a result goes to, whole or not at all. A [`stopwatch`] tells what our own code
+//! takes.
 #![forbid(unsafe_code)]
 
 mod nearest;
