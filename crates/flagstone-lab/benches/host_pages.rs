@@ -19,7 +19,7 @@
 
 use flagstone::commit::{Device, Kind, Options};
 use flagstone::ftl::{Cause, Config, Operation, VictimPolicy};
-use flagstone::nand::{Cell, Chip, Geometry, Timing};
+use flagstone::nand::{Cell, Chip, Geometry, Pairing, Timing};
 use flagstone::units::{Lpn, Nanos};
 use flagstone_lab::bare::{Bare, BareLimits};
 use flagstone_lab::steady;
@@ -69,6 +69,7 @@ fn geometry(mebibytes: u32) -> Geometry {
             partial_programs: 2,
         },
         strict_order: false,
+        pairing: Pairing::None,
     }
 }
 

@@ -351,7 +351,7 @@ impl Bare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flagstone::nand::Cell;
+    use flagstone::nand::{Cell, Pairing};
 
     fn bare() -> Bare {
         let geometry = Geometry {
@@ -364,6 +364,7 @@ mod tests {
             spare_bytes: 128,
             cell: Cell::Mlc,
             strict_order: false,
+            pairing: Pairing::None,
         };
         let limits = BareLimits {
             logical_pages: 30,

@@ -17,7 +17,7 @@ use crate::inputs;
 use crate::output::{self, Output};
 use flagstone::commit::{Device, DeviceError, Kind, Options};
 use flagstone::ftl::Config;
-use flagstone::nand::{Cell, Chip, Contents, Damage, Geometry, Timing};
+use flagstone::nand::{Cell, Chip, Contents, Damage, Geometry, Pairing, Timing};
 use flagstone::units::{Nanos, Pbn, Ppn};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -54,6 +54,9 @@ pub struct Head {
     /// None for cells that cannot be programmed twice.
     partial_programs: Option<u8>,
     strict_order: bool,
+    /// Empty where no pages share cells.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pairing: String,
     spare_kept: u32,
     protocol: String,
     config: String,
@@ -299,6 +302,7 @@ fn compare(head: &Head, geometry: &Geometry, setup: &Setup) -> Result<(), Why> {
         }
     }
     for (what, found, asked) in [
+        ("pairing of pages", &head.pairing, &asked.pairing),
         ("protocol", &head.protocol, &asked.protocol),
         ("configuration", &head.config, &asked.config),
         ("variant of its protocol", &head.options, &asked.options),
@@ -324,6 +328,10 @@ fn head_of(geometry: &Geometry, setup: &Setup) -> Head {
             Cell::Mlc => None,
         },
         strict_order: geometry.strict_order,
+        pairing: match geometry.pairing {
+            Pairing::None => String::new(),
+            pairing => pairing.to_string(),
+        },
         spare_kept: 0,
         protocol: setup.kind.info().name.into(),
         config: format!("{:?}", setup.config),

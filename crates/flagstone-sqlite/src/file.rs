@@ -20,6 +20,7 @@
 
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::ffi::Movable;
+use flagstone::commit::Kind;
 use flagstone::units::{Lpn, TxId};
 use flagstone_store::Store;
 use std::collections::{BTreeMap, HashMap};
@@ -112,12 +113,24 @@ fn chunks(at: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> {
     })
 }
 
+/// Refuses protocols under which SQLite would not be safe.
+pub(crate) fn must_be_atomic(protocol: Kind) -> Result<(), Trouble> {
+    match protocol.info().atomic {
+        true => Ok(()),
+        false => Err(Trouble::new(
+            TroubleKind::CannotOpen,
+            format!("{protocol} may leave half a transaction: use another protocol"),
+        )),
+    }
+}
+
 impl StoreFile {
     /// The file that a store holds.
     ///
     /// # Errors
-    /// The store cannot be read, or holds something else.
+    /// The store cannot be read, holds something else, or has a protocol that is not atomic.
     pub fn new(store: Store) -> Result<StoreFile, Trouble> {
+        must_be_atomic(store.info().protocol)?;
         let waiting_max = match store.info().protocol.info().rewrites {
             true => WAITING_MAX,
             false => usize::MAX,

@@ -11,11 +11,12 @@ pub(crate) enum Answer {
     Refuse(String),
 }
 
-/// Decides about a pragma.
-pub(crate) fn answer(name: &str, value: Option<&str>, last_error: &str) -> Answer {
+/// Decides about a pragma. `can_look` says whether the VFS can tell a journal that SQLite keeps in
+/// memory itself from none.
+pub(crate) fn answer(name: &str, value: Option<&str>, can_look: bool, last_error: &str) -> Answer {
     match name.to_ascii_lowercase().as_str() {
         "journal_mode" => match value.map(str::to_ascii_lowercase).as_deref() {
-            Some("memory") => Answer::Pass,
+            Some("memory") if can_look => Answer::Pass,
             Some("wal") => Answer::Refuse(
                 "a Flagstone store needs no write-ahead log: each transaction is one write and \
                  one sync already, and durable. Leave journal_mode as it is"
@@ -44,14 +45,22 @@ mod tests {
     fn no_mode_is_silently_unsafe() {
         let memory = Answer::Text("memory".into());
         for mode in ["off", "OFF", "delete", "Truncate", "persist", "nonsense"] {
-            assert_eq!(answer("journal_mode", Some(mode), ""), memory, "{mode}");
+            assert_eq!(
+                answer("journal_mode", Some(mode), true, ""),
+                memory,
+                "{mode}"
+            );
         }
-        assert_eq!(answer("Journal_Mode", None, ""), memory);
-        assert_eq!(answer("journal_mode", Some("MEMORY"), ""), Answer::Pass);
+        assert_eq!(answer("Journal_Mode", None, true, ""), memory);
+        assert_eq!(
+            answer("journal_mode", Some("MEMORY"), true, ""),
+            Answer::Pass
+        );
+        assert_eq!(answer("journal_mode", Some("MEMORY"), false, ""), memory);
         assert!(matches!(
-            answer("journal_mode", Some("WAL"), ""),
+            answer("journal_mode", Some("WAL"), true, ""),
             Answer::Refuse(_)
         ));
-        assert_eq!(answer("cache_size", Some("5"), ""), Answer::Pass);
+        assert_eq!(answer("cache_size", Some("5"), true, ""), Answer::Pass);
     }
 }

@@ -5,10 +5,11 @@
 //! locked, so that SQLite's busy handler waits as it does for any database.
 
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
-use crate::file::StoreFile;
+use crate::file::{StoreFile, must_be_atomic};
 use crate::locks::{Level, Locks};
 use flagstone::commit::Kind;
 use flagstone_store::{OpenOptions, Store};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -51,26 +52,23 @@ impl Backing for Files {
                 )
             })?;
         }
+        // Before there is a file.
+        must_be_atomic(options.protocol)?;
         Ok(Box::new(StoreFile::new(Store::open(path, &options)?)?))
     }
 }
 
 /// What a file is, whatever its name.
-#[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
     let meta = std::fs::metadata(path).ok()?;
     Some((meta.dev(), meta.ino()))
-}
-
-#[cfg(not(unix))]
-fn identity(_: &Path) -> Option<(u64, u64)> {
-    None
 }
 
 /// A database that is open, or waits for another process.
 pub(crate) struct Shared {
     path: PathBuf,
+    /// The process that opened it: one that was forked since has no part in it.
+    process: u32,
     identity: Mutex<Option<(u64, u64)>>,
     inner: Mutex<Inner>,
 }
@@ -99,6 +97,9 @@ impl Shared {
             .identity
             .lock()
             .unwrap_or_else(|held| held.into_inner());
+        if self.process != std::process::id() {
+            return false;
+        }
         match (known, identity(path)) {
             (Some(known), Some(found)) => known == found,
             (None, None) => self.path == path,
@@ -137,6 +138,7 @@ impl Stores {
         let shared = shared.unwrap_or_else(|| {
             let shared = Arc::new(Shared {
                 path: path.to_path_buf(),
+                process: std::process::id(),
                 identity: Mutex::default(),
                 inner: Mutex::new(Inner {
                     bytes: None,
@@ -154,7 +156,6 @@ impl Stores {
             id: self.next.fetch_add(1, Ordering::Relaxed),
             level: Level::None,
             how,
-            process: std::process::id(),
         };
         match handle.open() {
             Err(trouble) if trouble.kind == TroubleKind::Denied && !handle.how.read_only => {
@@ -171,7 +172,10 @@ impl Stores {
     pub(crate) fn journal_opened(&self, database: &Path) -> Option<JournalOf> {
         let open = self.list();
         let mut known = open.iter().filter_map(Weak::upgrade);
-        let shared = known.find(|shared| shared.path == database || shared.is_at(database))?;
+        let shared = known.find(|shared| {
+            let is_ours = shared.process == std::process::id();
+            is_ours && shared.path == database || shared.is_at(database)
+        })?;
         let mut inner = shared.lock().ok()?;
         let who = inner.locks.writer()?;
         inner.journals.push(who);
@@ -203,7 +207,6 @@ pub(crate) struct Handle {
     id: u64,
     level: Level,
     how: How,
-    process: u32,
 }
 
 impl Handle {
@@ -328,7 +331,7 @@ impl Handle {
 
     /// Asks for a level. Returns whether it was granted.
     pub(crate) fn lock(&mut self, wants: Level) -> Result<bool, Trouble> {
-        if self.process != std::process::id() {
+        if self.shared.process != std::process::id() {
             return Err(Trouble::new(
                 TroubleKind::CannotOpen,
                 "a database cannot be used by a process that was forked while it was open: \
@@ -366,7 +369,7 @@ impl Handle {
 
     /// Ends the connection. The last one closes the store.
     pub(crate) fn close(mut self) {
-        if self.process != std::process::id() {
+        if self.shared.process != std::process::id() {
             // The store belongs to the process that opened it, which alone may close it.
             std::mem::forget(self);
             return;

@@ -29,7 +29,7 @@ use crate::medium::Medium;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::layout;
 use flagstone::layout::{get, put};
-use flagstone::nand::{Cell, Flash, FlashError, Geometry, Read};
+use flagstone::nand::{Cell, Flash, FlashError, Geometry, Pairing, Read};
 use flagstone::units::{Nanos, Pbn, Ppn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -124,6 +124,8 @@ pub(crate) struct MediumFlash {
     unmarked: BTreeSet<Pbn>,
     free: Vec<Page>,
     run: Vec<u8>,
+    /// The page that was read last.
+    buffer: Page,
     /// The instant of the last operation, and the last one that is durable. They only count.
     clock: Nanos,
     durable: Nanos,
@@ -143,6 +145,7 @@ pub(crate) fn geometry(pages_per_block: u32, blocks: u32) -> Geometry {
         spare_bytes: SPARE_BYTES as u32,
         cell: Cell::Mlc,
         strict_order: true,
+        pairing: Pairing::None,
     }
 }
 
@@ -183,6 +186,7 @@ impl MediumFlash {
             unmarked: BTreeSet::new(),
             free: Vec::new(),
             run: Vec::new(),
+            buffer: Box::new([0; MEDIUM_PAGE_BYTES]),
             clock: Nanos::ZERO,
             durable: Nanos::ZERO,
             trouble: Trouble::default(),
@@ -381,18 +385,12 @@ impl Flash for MediumFlash {
         let generation = self.generation(block)?;
         let place = self.place_of(at);
         let done = now;
-        let mut read = [0; MEDIUM_PAGE_BYTES];
-        let page: &[u8; MEDIUM_PAGE_BYTES] = match self.waiting.get(&place) {
-            Some(page) => page,
-            None if generation == NEVER => &read,
-            None => {
-                let got = self
-                    .medium
-                    .read_at(place * MEDIUM_PAGE_BYTES as u64, &mut read);
-                got.map_err(|error| self.fails("reading a page", error))?;
-                &read
-            }
-        };
+        if generation != NEVER && !self.waiting.contains_key(&place) {
+            let offset = place * MEDIUM_PAGE_BYTES as u64;
+            let got = self.medium.read_at(offset, &mut self.buffer[..]);
+            got.map_err(|error| self.fails("reading a page", error))?;
+        }
+        let page = self.waiting.get(&place).unwrap_or(&self.buffer);
         let in_block = self.geometry.page_in_block(at) as u16;
         match MediumFlash::judge(page, at, generation) {
             Judged::Whole(bytes) => {

@@ -1,6 +1,7 @@
 //! Threads that read and write runs of pages, so that several requests are in flight at once.
 
 use crate::aligned::Aligned;
+use crate::medium::read_at;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -22,18 +23,7 @@ pub(crate) fn carry_out(file: &File, job: &mut Job) -> io::Result<()> {
     if job.write {
         return file.write_all_at(job.buffer.as_slice(), job.offset);
     }
-    let bytes = job.buffer.as_mut();
-    let mut read = 0;
-    while read < bytes.len() {
-        match file.read_at(&mut bytes[read..], job.offset + read as u64) {
-            Ok(0) => break,
-            Ok(n) => read += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes[read..].fill(0);
-    Ok(())
+    read_at(file, job.offset, job.buffer.as_mut())
 }
 
 /// The threads. They end when it is dropped.

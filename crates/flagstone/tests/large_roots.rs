@@ -3,7 +3,7 @@
 
 use flagstone::commit::{Device, DeviceError, Kind, Options};
 use flagstone::ftl::{Config, VictimPolicy};
-use flagstone::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, Timing};
+use flagstone::nand::{Cell, Chip, Cut, Geometry, Pairing, PowerCut, Shared, Timing};
 use flagstone::units::{Lpn, Nanos};
 
 /// A translation page has 16 entries, so a root names 100 of them: 9 parts of 46 bytes, and a block
@@ -21,6 +21,7 @@ fn chip() -> Chip {
         spare_bytes: 64,
         cell: Cell::Mlc,
         strict_order: true,
+        pairing: Pairing::None,
     };
     let timing = Timing {
         read: Nanos::from_micros(25),

@@ -48,7 +48,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
     depth: u32,
     /// What else goes wrong, separated by commas: none, torn, program-failure, erase-failure,
-    /// bit-errors, bit-errors-beyond-ecc, silent, all (of these all but the last two).
+    /// bit-errors, all (these), bit-errors-beyond-ecc, silent, paired (pages that share cells, on
+    /// devices that take care of them, and for what sets no flags in place).
     #[arg(long, default_value = "torn")]
     faults: String,
     /// Seed of the campaign.
@@ -67,7 +68,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let subjects = match &args.long {
+    let mut subjects = match &args.long {
         Some(_) if args.names_nothing() => everything(args)?,
         _ => subjects_of(args)?,
     };
@@ -89,6 +90,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         },
     };
     let faults = faults_of(&args.faults)?;
+    if faults.paired {
+        only_mlc(args, &mut subjects)?;
+    }
     let sabotage = Sabotage::by_name(&args.sabotage).expect("clap has checked it");
     if let Some(subject) = subjects.iter().find(|&&subject| !sabotage.suits(subject)) {
         return Err(Failure::Usage(format!(
@@ -142,6 +146,31 @@ impl Args {
     fn names_nothing(&self) -> bool {
         self.protocol == "all" && self.stack.is_none() && self.index.is_none()
     }
+}
+
+/// Leaves out what does not work where pages share cells.
+fn only_mlc(args: &Args, subjects: &mut Vec<Subject>) -> Result<(), Failure> {
+    let all = subjects.len();
+    let unsuited = subjects.iter().find(|subject| !subject.suits_mlc());
+    let named = args.stack.as_ref().unwrap_or(&args.protocol);
+    let takes_all = args.index.is_some() || named == "all";
+    if let (Some(subject), false) = (unsuited, takes_all) {
+        return Err(Failure::Usage(format!(
+            "--faults paired is not for {subject}: it sets flags in place, and cells that hold \
+             several bits are programmed once"
+        )));
+    }
+    subjects.retain(|subject| subject.suits_mlc());
+    if subjects.is_empty() {
+        let why = "--faults paired: all that is named sets flags in place, and cells that hold \
+                   several bits are programmed once";
+        return Err(Failure::Usage(why.into()));
+    }
+    if subjects.len() < all {
+        let left_out = all - subjects.len();
+        eprintln!("left out, since they set flags in place: {left_out} of {all}");
+    }
+    Ok(())
 }
 
 /// Protocols, databases and indexes.
@@ -270,14 +299,10 @@ fn variants(subject: Subject) -> Vec<Option<&'static str>> {
 }
 
 fn faults_of(list: &str) -> Result<Faults, Failure> {
-    if list == "all" {
-        return Ok(Faults::ALL);
-    }
+    let named = [("all", Faults::ALL)].into_iter().chain(Faults::NAMES);
     list.split(',').try_fold(Faults::default(), |all, name| {
-        let found = Faults::NAMES
-            .iter()
-            .find(|(known, _)| *known == name.trim());
-        found.map(|(_, faults)| all.and(*faults)).ok_or_else(|| {
+        let found = named.clone().find(|(known, _)| *known == name.trim());
+        found.map(|(_, faults)| all.and(faults)).ok_or_else(|| {
             let names: Vec<&str> = Faults::NAMES.iter().map(|(name, _)| *name).collect();
             Failure::Usage(format!(
                 "there is no fault `{name}`; there are {} and `all`",

@@ -10,6 +10,8 @@ mod table;
 use super::settings::{Given, Owner};
 use super::{Failure, protocols_of, share};
 use flagstone::commit::{Isolation, Kind, Options};
+use flagstone::ftl::PairedPages;
+use flagstone::nand::Pairing;
 use flagstone_lab::device::{DeviceSpec, presets};
 use flagstone_lab::image;
 use flagstone_lab::replay::{ReplayRecord, Script, Setup, Source, script_of};
@@ -54,6 +56,9 @@ pub(crate) struct Args {
     /// Collect garbage when fewer than this share of the blocks are free [default: the device's].
     #[arg(long, value_parser = share)]
     gc_threshold: Option<f64>,
+    /// What is done about pages that share cells: ignored, closed or slc [default: the device's].
+    #[arg(long)]
+    paired_pages: Option<PairedPages>,
     /// How full the device is before it starts: this share of its logical pages [default: 0.7].
     #[arg(long, value_parser = share)]
     fill: Option<f64>,
@@ -260,6 +265,9 @@ fn device_of(args: &Args) -> Result<DeviceSpec, Failure> {
     if let Some(threshold) = args.gc_threshold {
         device.config.gc_threshold = threshold;
     }
+    if let Some(way) = args.paired_pages {
+        device.config.paired_pages = way;
+    }
     Ok(device)
 }
 
@@ -326,6 +334,8 @@ fn elsewhere(args: &Args, device: &DeviceSpec, suits: impl Fn(&DeviceSpec) -> bo
     for preset in &mut others {
         let own = preset.config.gc_threshold;
         preset.config.gc_threshold = args.gc_threshold.unwrap_or(own);
+        let own = preset.config.paired_pages;
+        preset.config.paired_pages = args.paired_pages.unwrap_or(own);
     }
     others.retain(|preset| suits(preset));
     let names: Vec<&str> = others.iter().map(|preset| preset.name.as_str()).collect();
@@ -388,8 +398,13 @@ fn arrivals(clients: Option<u32>, run: &impl Measured) -> String {
 /// A device in a line.
 fn about(device: &DeviceSpec, fill: f64) -> String {
     let g = &device.geometry;
+    let pairs = match g.pairing {
+        Pairing::None => String::new(),
+        pairing => format!(" paired {pairing} and {}", device.config.paired_pages),
+    };
     format!(
-        "device {}: {} MiB, pages of {} bytes, {} planes, {} cells, {:.0} % full before it starts",
+        "device {}: {} MiB, pages of {} bytes, {} planes, {} cells{pairs}, {:.0} % full before it \
+         starts",
         device.name,
         g.bytes() >> 20,
         g.page_bytes,

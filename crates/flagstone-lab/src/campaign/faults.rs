@@ -22,6 +22,9 @@ pub struct Faults {
     /// Pages read wrong and the ECC does not notice, on a device with checksums. Runs as those of
     /// bits beyond the ECC.
     pub silent: bool,
+    /// Pages share cells, and a cut program destroys the pages below it, on a device that takes
+    /// care of that.
+    pub paired: bool,
 }
 
 impl Faults {
@@ -33,10 +36,11 @@ impl Faults {
         bits_correctable: true,
         bits_beyond: false,
         silent: false,
+        paired: false,
     };
 
     /// The names that commands use, with what they switch on.
-    pub const NAMES: [(&'static str, Faults); 7] = {
+    pub const NAMES: [(&'static str, Faults); 8] = {
         let none = Faults {
             torn: false,
             program_fails: false,
@@ -44,6 +48,7 @@ impl Faults {
             bits_correctable: false,
             bits_beyond: false,
             silent: false,
+            paired: false,
         };
         [
             ("none", none),
@@ -83,6 +88,13 @@ impl Faults {
                     ..none
                 },
             ),
+            (
+                "paired",
+                Faults {
+                    paired: true,
+                    ..none
+                },
+            ),
         ]
     };
 
@@ -97,7 +109,7 @@ impl Faults {
     }
 
     /// All bits that there are.
-    pub(super) const BITS_MAX: u8 = 63;
+    pub(super) const BITS_MAX: u8 = 127;
 
     /// Both.
     #[must_use]
@@ -113,6 +125,7 @@ impl Faults {
             | u8::from(self.bits_correctable) << 3
             | u8::from(self.bits_beyond) << 4
             | u8::from(self.silent) << 5
+            | u8::from(self.paired) << 6
     }
 
     pub(super) fn from_bits(bits: u8) -> Option<Faults> {
@@ -123,6 +136,7 @@ impl Faults {
             bits_correctable: bits & 8 != 0,
             bits_beyond: bits & 16 != 0,
             silent: bits & 32 != 0,
+            paired: bits & 64 != 0,
         })
     }
 }

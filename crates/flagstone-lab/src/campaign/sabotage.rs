@@ -30,6 +30,8 @@ pub enum Sabotage {
     BitErrorsSilent,
     /// The flash is honest, and the device has no checksums where it should.
     Unchecked,
+    /// The flash is honest, and the device does nothing about pages that share cells.
+    PairsIgnored,
     /// The flash is honest, and the index, which recovers itself, makes a mistake.
     Index(Flaw),
     /// The flash is honest, and CFC_ex makes a mistake.
@@ -48,7 +50,7 @@ impl Sabotage {
     }
 
     /// Those that leave out no rule of SEAL.
-    const OTHERS: [(Sabotage, &'static str); 24] = [
+    const OTHERS: [(Sabotage, &'static str); 25] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
         (Sabotage::EccIgnored, "ecc-ignored"),
@@ -57,6 +59,7 @@ impl Sabotage {
         (Sabotage::BlankNotErased, "blank-not-erased"),
         (Sabotage::BitErrorsSilent, "bit-errors-silent"),
         (Sabotage::Unchecked, "unchecked"),
+        (Sabotage::PairsIgnored, "pairs-ignored"),
         (Sabotage::Index(Flaw::FlushNotLogged), "flush-not-logged"),
         (Sabotage::Index(Flaw::MergeNotLogged), "merge-not-logged"),
         (Sabotage::Index(Flaw::EndIgnored), "end-ignored"),

@@ -111,7 +111,10 @@ impl Scene {
     /// # Errors
     /// Says why it does not work on any.
     pub(super) fn new(id: &BaseId) -> Result<Scene, String> {
-        let shape = Shape::of(id.shape, id.subject);
+        let mut shape = Shape::of(id.shape, id.subject);
+        if id.faults.paired {
+            shape.pair(id.shape);
+        }
         let device = &shape.device;
         let mut options = Options::default();
         options.as_published = id.published;
@@ -143,6 +146,9 @@ impl Scene {
         config.copies_stay = device.copies_stay;
         config.summary_pages = device.summary_pages;
         config.checksums = id.faults.silent && id.sabotage != Sabotage::Unchecked;
+        if id.faults.paired && id.sabotage != Sabotage::PairsIgnored {
+            config.paired_pages = device.paired_pages;
+        }
         let mut geometry = Geometry {
             channels: device.channels,
             packages_per_channel: 1,
@@ -151,12 +157,22 @@ impl Scene {
             pages_per_block: device.pages_per_block,
             page_bytes: device.page_bytes,
             spare_bytes: 64,
-            cell: Cell::Slc {
-                // The page itself, and a flag for each transaction that has records in it.
-                partial_programs: 1 + id.subject.protocol().map_or(records.max_c, |_| 1),
+            cell: match id.faults.paired {
+                true => Cell::Mlc,
+                false => Cell::Slc {
+                    // The page itself, and a flag for each transaction that has records in it.
+                    partial_programs: 1 + id.subject.protocol().map_or(records.max_c, |_| 1),
+                },
             },
             strict_order: device.strict_order,
+            pairing: device.pairing,
         };
+        if id.faults.paired && !id.subject.suits_mlc() {
+            return Err(format!(
+                "{} sets flags in place, which the cells of devices with paired pages do not allow",
+                id.subject
+            ));
+        }
         let suits = |geometry: &Geometry| match id.subject.below() {
             Below::Protocol(kind) | Below::Stack(host::Stack::Force(kind)) => {
                 kind.suits(geometry, &config)

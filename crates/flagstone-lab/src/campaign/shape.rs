@@ -27,8 +27,9 @@
 use super::Subject;
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::Kind;
-use flagstone::ftl::VictimPolicy;
+use flagstone::ftl::{PairedPages, VictimPolicy};
 use flagstone::host::Stack;
+use flagstone::nand::Pairing;
 use flagstone::settings::Settings;
 use flagstone::units::Nanos;
 use rand::{RngExt, SeedableRng};
@@ -59,6 +60,10 @@ pub(super) struct DeviceShape {
     /// Whether pages of a block have to be programmed in ascending order, where the protocol can do
     /// without reprograms.
     pub(super) strict_order: bool,
+    /// Which pages of a block share cells, and what is done about them. Only where that is among
+    /// the faults.
+    pub(super) pairing: Pairing,
+    pub(super) paired_pages: PairedPages,
     pub(super) program: Nanos,
     pub(super) transfer_ps_per_byte: u64,
     pub(super) summary_pages: bool,
@@ -152,6 +157,8 @@ impl Shape {
                 spare_blocks: 5,
                 may_fill: false,
                 strict_order: false,
+                pairing: Pairing::None,
+                paired_pages: PairedPages::Closed,
                 program: Nanos::from_micros(200),
                 transfer_ps_per_byte: 0,
                 summary_pages: true,
@@ -186,6 +193,28 @@ impl Shape {
                 fills_regions: false,
             },
         }
+    }
+
+    /// Gives the device of a number pages that share cells. Blocks have fewer pages that can be
+    /// used then, and get more pages, and the device gets more of them.
+    pub(super) fn pair(&mut self, number: u32) {
+        let device = &mut self.device;
+        let mut dice = Pcg64Mcg::seed_from_u64(0x9a1e_0000_0000 + u64::from(number));
+        if number > 0 {
+            let pairings = [Pairing::Distance3, Pairing::Distance6, Pairing::Tlc];
+            device.pairing = pairings[dice.random_range(0..3)];
+            if dice.random_bool(0.2) {
+                device.paired_pages = PairedPages::Slc;
+            }
+            device.pages_per_block = device.pages_per_block.max(dice.random_range(6..17));
+        } else {
+            device.pairing = Pairing::Distance3;
+        }
+        let multiple = device.pairing.pages_multiple();
+        let pages = device.pages_per_block.max(8);
+        device.pages_per_block = pages.next_multiple_of(multiple);
+        device.spare_blocks *= 2;
+        device.strict_order = true;
     }
 
     fn draw_device(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {

@@ -123,6 +123,11 @@ impl Subject {
         self.protocol().is_some_and(|kind| kind.info().reprograms)
     }
 
+    /// Whether it works on cells that hold several bits, whose pages cannot be reprogrammed.
+    pub fn suits_mlc(self) -> bool {
+        self.protocol().is_some_and(|kind| !kind.info().reprograms)
+    }
+
     /// Whether there is a form as printed that differs from the repaired one.
     pub fn is_as_published(self) -> bool {
         match self {

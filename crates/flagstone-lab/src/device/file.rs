@@ -3,8 +3,8 @@
 use super::DeviceSpec;
 use super::presets::preset;
 use super::tables::{CellName, DeviceFile};
-use flagstone::ftl::{Config, Format, Ftl, VictimPolicy};
-use flagstone::nand::{Cell, Geometry, Timing};
+use flagstone::ftl::{Config, Format, Ftl, PairedPages, VictimPolicy};
+use flagstone::nand::{Cell, Geometry, Pairing, Timing};
 use flagstone::units::{Nanos, Pbn};
 
 /// All keys that hold a number or a choice of a device, by their names in a file.
@@ -128,7 +128,13 @@ impl DeviceFile {
         let endurance = table.endurance.unwrap_or(endurance);
         let config = self.config(base, ecc_bits)?;
         if let Err(error) = Ftl::capacity(&geometry, &config, &Format::default()) {
-            return wrong("over_provision", error.to_string());
+            let is_of_pairs = error.0.starts_with("paired_pages");
+            let key = if is_of_pairs {
+                "paired_pages"
+            } else {
+                "over_provision"
+            };
+            return wrong(key, error.to_string());
         }
         let growth = self.growth(base, &geometry, (ecc_bits, endurance))?;
         let bad = table.factory_bad.clone().unwrap_or_default();
@@ -189,6 +195,11 @@ impl DeviceFile {
                 .strict_order
                 .or(base.map(|g| g.strict_order))
                 .unwrap_or(false),
+            pairing: match table.pairing.as_deref().map(str::parse::<Pairing>) {
+                None => base.map(|g| g.pairing).unwrap_or_default(),
+                Some(Ok(pairing)) => pairing,
+                Some(Err(error)) => return wrong("pairing", error),
+            },
         };
         check(&geometry)?;
         geometry.blocks_per_plane = match &self.capacity {
@@ -282,6 +293,11 @@ impl DeviceFile {
         config.copies_stay = table.copies_stay.unwrap_or(base.copies_stay);
         config.summary_pages = table.summary_pages.unwrap_or(base.summary_pages);
         config.checksums = table.checksums.unwrap_or(base.checksums);
+        config.paired_pages = match table.paired_pages.as_deref().map(str::parse::<PairedPages>) {
+            None => base.paired_pages,
+            Some(Ok(way)) => way,
+            Some(Err(error)) => return wrong("paired_pages", error),
+        };
         config.scrub = self.scrub(base.scrub, ecc_bits)?;
         Ok(config)
     }
@@ -298,7 +314,8 @@ fn missing<T>(table: &str, key: &'static str) -> Result<T, Wrong> {
 fn check(geometry: &Geometry) -> Result<(), Wrong> {
     geometry.validate().map_err(|error| {
         // The message begins with the name of what is wrong.
-        let named = KEYS.into_iter().find(|key| error.0.starts_with(key));
+        let mut keys = KEYS.into_iter().chain(["pairing"]);
+        let named = keys.find(|key| error.0.starts_with(key));
         Wrong {
             key: named.unwrap_or("blocks_per_plane"),
             why: error.0,
@@ -385,6 +402,12 @@ mod tests {
         assert!(spec.sources.contains_key("read_us"));
         let mlc = parse("preset = \"small\"\n[geometry]\ncell = \"mlc\"\n");
         assert_eq!(mlc.geometry.cell, Cell::Mlc);
+        let paired = parse(
+            "preset = \"mixsl-mlc\"\n[geometry]\npairing = \"distance-6\"\n\
+             [ftl]\nover_provision = 0.2\npaired_pages = \"closed\"\n",
+        );
+        assert_eq!(paired.geometry.pairing, Pairing::Distance6);
+        assert_eq!(paired.config.paired_pages, PairedPages::Closed);
     }
 
     #[test]
@@ -431,6 +454,14 @@ mod tests {
         );
         let bare = error("[timing]\nread_us = 1\n");
         assert!(bare.contains("geometry.channels is missing"), "{bare}");
+        let slc =
+            error("preset = \"small\"\n[geometry]\npairing = \"tlc\"\npages_per_block = 66\n");
+        assert!(slc.starts_with("line 3: pairing is tlc"), "{slc}");
+        let none = error("preset = \"small\"\n[ftl]\npaired_pages = \"closed\"\n");
+        assert!(
+            none.contains("line 3: paired_pages is closed, but"),
+            "{none}"
+        );
         let huge = error("preset = \"small\"\n[geometry]\nblocks_per_plane = 16777216\n");
         assert!(
             huge.starts_with("line 3: ") && huge.contains("at most"),

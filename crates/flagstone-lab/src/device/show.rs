@@ -43,6 +43,7 @@ impl DeviceSpec {
             put("partial_programs", partial_programs.to_string());
         }
         put("strict_order", geometry.strict_order.to_string());
+        put("pairing", format!("{:?}", geometry.pairing.to_string()));
         put("read_us", micros(timing.read));
         put("program_us", micros(timing.program));
         put("reprogram_us", micros(timing.reprogram));
@@ -61,6 +62,10 @@ impl DeviceSpec {
         put("copies_stay", config.copies_stay.to_string());
         put("summary_pages", config.summary_pages.to_string());
         put("checksums", config.checksums.to_string());
+        put(
+            "paired_pages",
+            format!("{:?}", config.paired_pages.to_string()),
+        );
         if let Some(scrub) = config.scrub {
             put("scrub_bits", scrub.bits.to_string());
             put("patrol_days", (scrub.patrol.0 as f64 / DAY).to_string());

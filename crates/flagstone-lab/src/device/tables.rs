@@ -57,6 +57,10 @@ pub struct GeometryTable {
     pub partial_programs: Option<u8>,
     /// Whether the pages of a block must be programmed in ascending order.
     pub strict_order: Option<bool>,
+    /// Which pages of a block share cells, so that a program of one that the power cuts can destroy
+    /// another: `none`; for mlc `distance-3` (0 with 2, 1 with 4, 3 with 6) or `distance-6` (0 with
+    /// 4, 2 with 8); `tlc` for three pages each.
+    pub pairing: Option<String>,
 }
 
 /// Kinds of cells.
@@ -113,6 +117,9 @@ pub struct FtlTable {
     /// Whether each page has a checksum, of eight bytes in its spare area, so that an error which
     /// the ECC does not notice makes the page unreadable instead of wrong.
     pub checksums: Option<bool>,
+    /// What is done about pages that share cells: nothing (`ignored`), each wait closes the pairs
+    /// that it covers (`closed`), or all blocks take lower pages only (`slc`).
+    pub paired_pages: Option<String>,
     /// A block is refreshed after a read in which the ECC corrected so many bits; 0 never does.
     pub scrub_bits: Option<u16>,
     /// Days in which the patrol reads every page once; 0 for no patrol.

@@ -137,6 +137,9 @@ pub struct ReplayRecord {
     pub collections: u64,
     /// Summary pages programmed; they are among those for mapping.
     pub summary_pages: u64,
+    /// Pages of data blocks that were left out on account of the cells that they share.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub pages_left_out: u64,
     /// Time of the collector's flash operations, added up whether or not they overlapped.
     pub gc_busy_ns: u64,
     /// Its share in the time of all flash operations.
@@ -177,6 +180,10 @@ pub fn by_cause(record: &ReplayRecord, operation: Operation, cause: Cause) -> u6
         .and_then(|c| c.get(cause.name()))
         .copied()
         .unwrap_or(0)
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What was set, by name.
@@ -281,6 +288,7 @@ impl ReplayRecord {
             gc_ns: stats.gc_ns.0,
             collections: stats.collections,
             summary_pages: stats.summaries,
+            pages_left_out: stats.left_out,
             gc_busy_ns: stats
                 .gc_busy(&setup.device.timing, &setup.device.geometry)
                 .0,

@@ -7,4 +7,5 @@ mod golden_store;
 mod replay;
 mod image;
 mod life;
+mod paired;
 mod write_amplification;

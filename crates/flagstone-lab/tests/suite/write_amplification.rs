@@ -2,7 +2,7 @@
 
 use flagstone::commit::{Device, Kind, Options};
 use flagstone::ftl::{Cause, Config, Operation, VictimPolicy};
-use flagstone::nand::{Cell, Chip, Geometry, Timing};
+use flagstone::nand::{Cell, Chip, Geometry, Pairing, Timing};
 use flagstone::units::Nanos;
 use flagstone_lab::bare::{Bare, BareLimits};
 use flagstone_lab::steady;
@@ -28,6 +28,7 @@ pub(crate) const GEOMETRY: Geometry = Geometry {
         partial_programs: 2,
     },
     strict_order: false,
+    pairing: Pairing::None,
 };
 
 /// Zones are set aside from the free blocks: so many of these must there be when one is used up.

@@ -83,6 +83,15 @@ pub(super) unsafe fn reserve(file: *mut File, database: &mut Database) {
     }
 }
 
+/// Whether [`look_at_journal`] sees a journal that SQLite keeps in memory itself.
+///
+/// # Safety
+/// As for [`schema`].
+pub(super) unsafe fn can_look_at_journal(file: *mut File, database: &Database) -> bool {
+    // SAFETY: as for this function.
+    unsafe { schema(file, database) }.is_some()
+}
+
 /// Makes sure that the transaction that begins to write has a journal: without one (journal_mode
 /// OFF, which can be set for all databases of a connection by way of one that is no store) SQLite
 /// does not undo statements.
@@ -108,7 +117,7 @@ pub(super) unsafe fn look_at_journal(file: *mut File, database: &Database) -> Re
         Err(Trouble::new(
             TroubleKind::Io,
             "a store is not written to with journal_mode=OFF: ROLLBACK would be undefined. \
-             Use PRAGMA SCHEMA.journal_mode=MEMORY",
+             Use PRAGMA SCHEMA.journal_mode=MEMORY, or attach it again",
         ))
     }
 }

@@ -364,15 +364,20 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
                 database.connection = arg.cast();
                 OK
             }
-            FCNTL_PRAGMA => answer_pragma(database, arg.cast()),
+            FCNTL_PRAGMA => answer_pragma(file, database, arg.cast()),
             _ => NOTFOUND,
         })
     }
 }
 
 /// # Safety
-/// `words` are those of SQLITE_FCNTL_PRAGMA: room for an answer, the name, and the value or null.
-unsafe fn answer_pragma(database: &mut Database, words: *mut *mut c_char) -> c_int {
+/// SQLite asks for `file`, which is `database`. `words` are those of SQLITE_FCNTL_PRAGMA: room for
+/// an answer, the name, and the value or null.
+unsafe fn answer_pragma(
+    file: *mut File,
+    database: &mut Database,
+    words: *mut *mut c_char,
+) -> c_int {
     // SAFETY: as for this function.
     unsafe {
         let name = CStr::from_ptr(*words.add(1)).to_string_lossy();
@@ -381,7 +386,9 @@ unsafe fn answer_pragma(database: &mut Database, words: *mut *mut c_char) -> c_i
         if let Some(is_good) = pragma::page_for_reserved_bytes(&name, value.as_deref()) {
             database.reserves = is_good && !database.handle.is_read_only();
         }
-        match pragma::answer(&name, value.as_deref(), &database.registered.last_error()) {
+        let can_look = hooks::can_look_at_journal(file, database);
+        let last_error = database.registered.last_error();
+        match pragma::answer(&name, value.as_deref(), can_look, &last_error) {
             Answer::Pass => NOTFOUND,
             Answer::Text(answer) => {
                 *words = text(database.registered, answer.as_bytes());

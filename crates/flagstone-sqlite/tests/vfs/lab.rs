@@ -144,7 +144,10 @@ fn lab() -> &'static Lab {
 /// A name that no other test has.
 pub(crate) fn put(place: Place) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let path = PathBuf::from(format!("/lab-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    // No file; but SQLite puts super-journals beside it.
+    let name = format!("flagstone-lab-{}-{number}", std::process::id());
+    let path = std::env::temp_dir().join(name);
     lab()
         .0
         .lock()

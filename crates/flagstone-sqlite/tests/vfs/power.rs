@@ -151,6 +151,8 @@ fn run(db: &Connection, sql: &str) -> rusqlite::Result<()> {
 struct Setting {
     kind: Kind,
     page: u32,
+    /// Whether the database is copied from one without reserved bytes, before its first batch.
+    is_apart: bool,
     /// Whether it is the control.
     is_plain: bool,
     /// Whether the medium means its syncs.
@@ -305,6 +307,13 @@ fn database(setting: Setting, seed: u64, batches: u64, found: &mut Found) {
     if setting.lies {
         medium.lie();
     }
+    if setting.is_apart {
+        run(&oracle, "PRAGMA user_version = 1").expect("memory");
+        let mut db = open(&path).expect("it opens");
+        let copy = rusqlite::backup::Backup::new(&oracle, &mut db).expect("a backup");
+        copy.run_to_completion(9, std::time::Duration::ZERO, None)
+            .expect("it is copied");
+    }
     let (mut dice, mut before) = (Dice(seed), contents(&oracle).expect("it is empty"));
     for number in 0..batches {
         let step = batch(&mut dice, number);
@@ -361,6 +370,7 @@ fn on(kind: Kind, page: u32) -> Setting {
     Setting {
         kind,
         page,
+        is_apart: false,
         is_plain: false,
         lies: false,
     }
@@ -370,6 +380,10 @@ fn on(kind: Kind, page: u32) -> Setting {
 fn power_cuts_leave_all_of_a_transaction_or_nothing() {
     let settings = [
         on(Kind::Seal, 4096),
+        Setting {
+            is_apart: true,
+            ..on(Kind::Seal, 4096)
+        },
         on(Kind::Seal, 1024),
         on(Kind::Seal, 8192),
         on(Kind::Seal, 512),
@@ -425,6 +439,14 @@ fn control_power_cuts_break_a_store_whose_medium_does_not_mean_its_syncs() {
     assert!(found.bad > 0, "of {}", found.cuts);
 }
 
+/// Super-journals on disk of a main database.
+fn super_journals(main: &Path) -> usize {
+    let start = format!("{}-mj", main.file_name().expect("a name").display());
+    let entries = std::fs::read_dir(main.parent().expect("a folder")).expect("it can be read");
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| name.starts_with(&start)).count()
+}
+
 #[test]
 fn power_cuts_leave_each_of_two_attached_stores_whole() {
     let media = [Recorded::default(), Recorded::default()];
@@ -438,7 +460,9 @@ fn power_cuts_leave_each_of_two_attached_stores_whole() {
     );
     run(&db, &attach).expect("attached");
     let oracles = [(); 2].map(|()| Connection::open_in_memory().expect("memory"));
-    let mut before = [0; 2];
+    let mut before = oracles
+        .each_ref()
+        .map(|oracle| contents(oracle).expect("memory"));
     let mut found = Found {
         ways: 3,
         ..Found::default()
@@ -463,11 +487,14 @@ fn power_cuts_leave_each_of_two_attached_stores_whole() {
             ),
             _ => format!("BEGIN; {}; {}; COMMIT", sql[0], sql[1]),
         };
-        // At each operation of one medium, the other is as it is.
+        // At each operation of one medium, the other is as it is. All the while there is a
+        // super-journal on disk: a plain database would need it.
         let seen: Arc<Mutex<Vec<[Recorded; 2]>>> = Arc::default();
         for medium in &media {
             let (seen, media) = (Arc::clone(&seen), media.clone());
+            let main = places[0].clone();
             medium.watch(Some(Box::new(move |_: &Recorded| {
+                assert_eq!(super_journals(&main), 1);
                 let moment = media.each_ref().map(Recorded::snapshot);
                 seen.lock().expect("one thread").push(moment);
             })));
@@ -477,19 +504,7 @@ fn power_cuts_leave_each_of_two_attached_stores_whole() {
         for moment in seen.lock().expect("one thread").iter() {
             for (index, medium) in moment.iter().enumerate() {
                 let allowed = [before[index], after[index]];
-                let allowed = if number == 0 {
-                    vec![]
-                } else {
-                    allowed.to_vec()
-                };
-                if !allowed.is_empty() {
-                    found.look(
-                        on(Kind::Seal, 4096),
-                        std::slice::from_ref(medium),
-                        &allowed,
-                        9,
-                    );
-                }
+                found.look(on(Kind::Seal, 4096), &[medium.snapshot()], &allowed, 9);
             }
         }
         before = after;
@@ -501,7 +516,7 @@ fn power_cuts_leave_each_of_two_attached_stores_whole() {
         found.cuts, found.example
     );
     drop(db);
-    // The super-journal that SQLite wrote beside them is gone.
+    assert_eq!(super_journals(&places[0]), 0);
     places.iter().for_each(|place| take_away(place));
 }
 

@@ -337,12 +337,27 @@ fn protocols_by_name() {
         drop(db);
         assert_well(&stores.open(&format!("{protocol}.flag")));
     }
-    for (protocol, why) in [("nonsense", "no commit protocol"), ("cfc", "reprogramming")] {
+    for (protocol, why) in [
+        ("nonsense", "no commit protocol"),
+        ("cfc", "reprogramming"),
+        ("plain", "half a transaction"),
+    ] {
         let uri = stores.uri("new.flag", &format!("&protocol={protocol}"));
         Connection::open(uri).expect_err("it cannot be");
         let message = text(&stores.open("seal.flag"), "PRAGMA flagstone_error");
         assert!(message.contains(why), "{message}");
     }
+    assert!(
+        !stores
+            .path("new.flag")
+            .metadata()
+            .is_ok_and(|meta| meta.len() > 0)
+    );
+    // One that was made by somebody else.
+    let mut options = flagstone_store::OpenOptions::default();
+    options.protocol = flagstone::commit::Kind::Plain;
+    drop(flagstone_store::Store::open(&stores.path("plain.flag"), &options).expect("a store"));
+    Connection::open(stores.uri("plain.flag", "")).expect_err("it is not atomic");
 }
 
 #[test]
@@ -360,4 +375,42 @@ fn what_is_no_store_is_refused() {
     assert!(missing.is_err() && !stores.path("missing.flag").exists());
     let folder = Connection::open(stores.uri("", ""));
     assert!(folder.is_err());
+}
+
+/// SQLite before 3.39 does not say the names of databases.
+#[test]
+fn an_older_sqlite_is_safe_too() {
+    let stores = Stores::new();
+    let mut functions = flagstone_sqlite::functions!(rusqlite::ffi);
+    functions.db_name = None;
+    let files = Box::new(flagstone_sqlite::Files);
+    // SAFETY: the functions are those of the SQLite that is linked.
+    unsafe { flagstone_sqlite::register_as(&functions, "flagstone-old", files, false) }
+        .expect("SQLite takes the VFS");
+    let uri = |name: &str| format!("file:{}?vfs=flagstone-old", stores.path(name).display());
+    let db = Connection::open(uri("a.flag")).expect("a database");
+    fill(&db, 30);
+    assert_eq!(reserved(&stores, &db), 64);
+    assert_eq!(text(&db, "PRAGMA journal_mode = MEMORY"), "memory");
+    db.execute("UPDATE t SET c = 'changed'", [])
+        .expect("it has a journal");
+    drop(db);
+    let db = plain(&stores.path("plain.db"));
+    db.execute("ATTACH ?1 AS b", [uri("b.flag")])
+        .expect("attached");
+    db.execute_batch("CREATE TABLE b.t (a); INSERT INTO b.t VALUES (1)")
+        .expect("it has a journal");
+    assert_eq!(text(&db, "PRAGMA b.journal_mode = MEMORY"), "memory");
+    db.execute("INSERT INTO b.t VALUES (2)", [])
+        .expect("it has a journal");
+    assert_eq!(text(&db, "PRAGMA journal_mode = OFF"), "off");
+    db.execute("INSERT INTO b.t VALUES (3)", [])
+        .expect_err("it may have none");
+    db.execute_batch("DETACH b").expect("detached");
+    db.execute("ATTACH ?1 AS b", [uri("b.flag")])
+        .expect("attached");
+    db.execute("INSERT INTO b.t VALUES (4)", [])
+        .expect("it has a journal");
+    assert_eq!(text(&db, "SELECT group_concat(a) FROM b.t"), "1,2,4");
+    assert_eq!(text(&db, "PRAGMA b.integrity_check"), "ok");
 }

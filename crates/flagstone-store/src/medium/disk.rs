@@ -61,19 +61,24 @@ impl Disk {
     }
 }
 
+/// Reads bytes of a file. What lies behind its end reads as zeros.
+pub(crate) fn read_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<()> {
+    let mut read = 0;
+    while read < into.len() {
+        match file.read_at(&mut into[read..], offset + read as u64) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    into[read..].fill(0);
+    Ok(())
+}
+
 impl Medium for Disk {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let mut read = 0;
-        while read < into.len() {
-            match self.file.read_at(&mut into[read..], offset + read as u64) {
-                Ok(0) => break,
-                Ok(n) => read += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        into[read..].fill(0);
-        Ok(())
+        read_at(&self.file, offset, into)
     }
 
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {

@@ -10,6 +10,7 @@ mod memory;
 mod recorded;
 
 pub use disk::Disk;
+pub(crate) use disk::read_at;
 pub use memory::Memory;
 pub use recorded::{Landing, Recorded};
 

@@ -1,8 +1,8 @@
 //! A medium whose power can be cut: it knows what was synced, and what else may have landed.
 //!
 //! [`Recorded`] is a handle; its copies are of the same medium, so that a test keeps one while the
-//! store owns another. A cut does not end the run: [`Recorded::cut`] gives what a landing leaves, on
-//! the side, as often as one likes.
+//! store owns another. A cut does not end the run: [`Recorded::cut`] gives what a landing leaves,
+//! on the side, as often as one likes.
 
 use super::image::Image;
 use super::{Medium, SECTOR_BYTES};

@@ -142,7 +142,7 @@ mod tests {
     use super::super::{Config, Device};
     use super::*;
     use crate::ftl::{Cause, Operation, Stats};
-    use crate::nand::{Cell, Chip, Geometry, Timing, small};
+    use crate::nand::{Cell, Chip, Geometry, Pairing, Timing, small};
 
     #[test]
     fn a_commit_waits_for_its_own_writes_only() {
@@ -273,6 +273,7 @@ mod tests {
             spare_bytes: 64,
             cell: Cell::Mlc,
             strict_order: true,
+            pairing: Pairing::None,
         };
         let timing = Timing {
             read: Nanos(25_000),

@@ -3,7 +3,8 @@
 
 use super::victims::View;
 use super::{
-    BlockState, Cause, Fate, Ftl, FtlError, Header, Owner, Stream, TAIL_BYTES_MAX, header, scrub,
+    BlockState, Cause, Fate, Ftl, FtlError, Header, Owner, PairedPages, Stream, TAIL_BYTES_MAX,
+    header, scrub,
 };
 use crate::layout::get;
 use crate::nand::FlashError;
@@ -54,7 +55,15 @@ fn collect_until_enough(
     now: Nanos,
     passed_over: &mut Vec<Pbn>,
 ) -> Result<(), FtlError> {
-    while ftl.writable_blocks() < ftl.gc_threshold_blocks {
+    // Where pairs are closed, an owner that waits for single copies may leave nothing to gain.
+    let pairs_close = ftl.config.paired_pages == PairedPages::Closed;
+    let most = if pairs_close {
+        u64::from(ftl.geometry.blocks())
+    } else {
+        u64::MAX
+    };
+    let last = ftl.stats.collections.saturating_add(most);
+    while ftl.writable_blocks() < ftl.gc_threshold_blocks && ftl.stats.collections < last {
         let Some(victim) = choose(ftl) else { break };
         if !owner.is_worth(ftl, victim) {
             ftl.pin(victim);
@@ -77,7 +86,7 @@ fn choose(ftl: &mut Ftl) -> Option<Pbn> {
         victims: &ftl.victims,
         erases: &ftl.erases,
         erases_mean: erases_mean(ftl),
-        data_pages: ftl.data_pages,
+        dense_pages: ftl.dense_pages,
     })
 }
 
@@ -235,7 +244,9 @@ fn relocate(
     let room = ftl.may_open(Stream::Gc, plane);
     // A refresh is for the errors that copy-back would hand on.
     let inside = room && cause == Cause::Gc && ftl.flash.copy_back(true);
-    let stays = inside || (room && ftl.config.copies_stay);
+    // Each plane with a copy has pairs that the wait for the copies closes.
+    let one_plane = ftl.config.copies_stay || ftl.config.paired_pages == PairedPages::Closed;
+    let stays = inside || (room && one_plane);
     ftl.stats.add_read(cause, false);
     let read = ftl.read_page(now, from, &mut data, &mut spare[..record]);
     if inside {

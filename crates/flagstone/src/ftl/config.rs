@@ -2,9 +2,10 @@
 
 use super::checksum::sums;
 use super::closing::VERDICT_BYTES;
+use super::pairs::{PairedPages, Pairs};
 use super::spare::{TAIL_BYTES_MAX, header};
 use super::victims::VictimPolicy;
-use crate::nand::Geometry;
+use crate::nand::{Geometry, Pairing};
 use crate::units::Nanos;
 use std::fmt;
 
@@ -33,6 +34,9 @@ pub struct Config {
     /// [`sums::SIZE`](super::sums::SIZE) bytes of each spare area. A device is opened as it was
     /// first written.
     pub checksums: bool,
+    /// What is done about pages that share cells, on a device whose geometry says which. A device
+    /// is opened as it was first written.
+    pub paired_pages: PairedPages,
     /// Whether more logical pages may be addressed than there is room for (thin provisioning): the
     /// device is full when what was written fills it, and [`Ftl::grow`](super::Ftl::grow) may give
     /// it more room.
@@ -63,6 +67,7 @@ impl Default for Config {
             copies_stay: false,
             summary_pages: true,
             checksums: false,
+            paired_pages: PairedPages::Ignored,
             thin: false,
             scrub: None,
         }
@@ -81,6 +86,7 @@ impl Config {
             copies_stay: false,
             summary_pages: true,
             checksums: false,
+            paired_pages: PairedPages::Ignored,
             thin: false,
             scrub: None,
         }
@@ -173,10 +179,12 @@ fn down(share: f64) -> f64 {
 }
 
 /// How many pages and blocks go where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Sizes {
     pub(super) logical_pages: u32,
     pub(super) data_pages: u32,
+    pub(super) dense_pages: u32,
+    pub(super) pairs: Pairs,
     pub(super) gc_threshold_blocks: u32,
     pub(super) gc_reserve_blocks: u32,
     pub(super) entries_per_page: u32,
@@ -218,7 +226,14 @@ impl Sizes {
                 ));
             }
         }
+        if config.paired_pages != PairedPages::Ignored && geometry.pairing == Pairing::None {
+            return fail(format!(
+                "paired_pages is {}, but no pages of the device share cells: set its pairing",
+                config.paired_pages
+            ));
+        }
         let pages = geometry.pages_per_block;
+        let pairs = Pairs::new(geometry, config);
         let summary = format.summary_record_bytes() * (pages as usize - 1);
         if config.summary_pages && summary > geometry.page_bytes as usize {
             return fail(format!(
@@ -228,6 +243,9 @@ impl Sizes {
             ));
         }
         let data_pages = pages - u32::from(config.summary_pages);
+        let dense_pages = pairs.dense_pages();
+        // Of blocks for roots, mapping and logs.
+        let pages = pairs.meta_pages.len() as u32;
         let logical_pages = config.logical_pages.unwrap_or(
             (f64::from(geometry.pages()) * (1.0 - config.over_provision)).floor() as u32,
         );
@@ -273,21 +291,23 @@ impl Sizes {
         let anchors = 2 * root_blocks + SPARE_ANCHORS;
         let meta = anchors + map_blocks + log_blocks;
         let planes = geometry.planes();
-        let gc_reserve_blocks = planes.min(data_pages) + 1;
+        // A wait may end a block early, where pairs are closed.
+        let ends = u32::from(config.paired_pages == PairedPages::Closed);
+        let gc_reserve_blocks = planes.min(data_pages) + 1 + ends;
         let gc_threshold_blocks = ((f64::from(geometry.blocks()) * config.gc_threshold).ceil()
             as u32)
             .max(least_threshold(gc_reserve_blocks));
         // Open blocks of both streams, the threshold, and one block to gain.
         let slack = gc_threshold_blocks + 2 * planes + 1;
-        let room = u64::from(good_blocks.saturating_sub(meta + slack)) * u64::from(data_pages);
+        let room = u64::from(good_blocks.saturating_sub(meta + slack)) * u64::from(dense_pages);
         let wanted = match config.thin {
-            true => u64::from(data_pages),
+            true => u64::from(dense_pages),
             false => u64::from(logical_pages),
         };
         if wanted > room {
             // Advice: keep fewer blocks free, or offer fewer pages.
             let blocks = f64::from(geometry.blocks());
-            let needed = meta + logical_pages.div_ceil(data_pages.max(1)) + 2 * planes + 1;
+            let needed = meta + logical_pages.div_ceil(dense_pages.max(1)) + 2 * planes + 1;
             let threshold = good_blocks.saturating_sub(needed);
             // A hair less: a share times the blocks is rounded up.
             let mut advice = Vec::new();
@@ -315,6 +335,8 @@ impl Sizes {
         Ok(Sizes {
             logical_pages,
             data_pages,
+            dense_pages,
+            pairs,
             gc_threshold_blocks,
             gc_reserve_blocks,
             entries_per_page,
@@ -342,6 +364,7 @@ mod tests {
         spare_bytes: 128,
         cell: Cell::Mlc,
         strict_order: false,
+        pairing: Pairing::None,
     };
 
     /// The numbers after some words of an error.

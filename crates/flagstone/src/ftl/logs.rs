@@ -10,9 +10,8 @@ impl Ftl {
     /// Whether the logs are as long as they may be. Then the owner must write a checkpoint before
     /// it appends again, or the next checkpoint might not fit.
     pub fn log_is_full(&self) -> bool {
-        let reserve = self
-            .meta
-            .full_checkpoint_blocks(self.geometry.pages_per_block);
+        let per_block = self.pairs.meta_pages.len() as u32;
+        let reserve = self.meta.full_checkpoint_blocks(per_block);
         self.meta.free_blocks() < reserve + self.meta.open_log.len() + 1
     }
 

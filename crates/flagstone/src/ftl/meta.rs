@@ -50,6 +50,7 @@ pub(super) enum MetaState {
 pub(super) struct MetaBlock {
     pub(super) block: Pbn,
     pub(super) state: MetaState,
+    /// How many of its pages are programmed.
     pub(super) next: u32,
     /// Translation pages in it that the current root refers to, or log pages that count.
     pub(super) live: u32,
@@ -254,7 +255,7 @@ impl Ftl {
     /// Adds translation pages to those that are written anyway, so that the blocks which hold them
     /// come free: as many as it takes for the largest checkpoint to fit next.
     fn clean_map_blocks(&self, pages: &mut Vec<u32>) {
-        let per_block = self.geometry.pages_per_block;
+        let per_block = self.pairs.meta_pages.len() as u32;
         let reserve = self.meta.full_checkpoint_blocks(per_block);
         if reserve == 0 {
             return;
@@ -329,12 +330,14 @@ impl Ftl {
                     index
                 }
             };
-            let (block, page) = (self.meta.pool[index].block, self.meta.pool[index].next);
-            let at = self.geometry.page(block, page);
+            let (block, next) = (self.meta.pool[index].block, self.meta.pool[index].next);
+            let at = self
+                .geometry
+                .page(block, self.pairs.meta_pages[next as usize]);
             self.meta.pool[index].next += 1;
             self.stats.add(Operation::Program, cause);
             let outcome = self.program_checked(now, at, data, &spare);
-            let ends = page + 1 == self.geometry.pages_per_block || outcome.is_err();
+            let ends = next + 1 == self.pairs.meta_pages.len() as u32 || outcome.is_err();
             if ends {
                 self.meta.pool[index].state = MetaState::Full;
                 let open = if is_log {
@@ -445,7 +448,7 @@ impl Ftl {
         for (part, contents) in bytes.chunks(room).enumerate() {
             // A root that one block can hold stays in one.
             let wanted = match part {
-                0 => (parts as u32).min(self.geometry.pages_per_block),
+                0 => (parts as u32).min(self.pairs.meta_pages.len() as u32),
                 _ => 1,
             };
             let (anchor, erased) = self.anchor_with_room(now, wanted, anchors)?;
@@ -469,7 +472,8 @@ impl Ftl {
             }
             .emit(&mut spare);
             let entry = &mut self.meta.anchors[anchor];
-            let at = self.geometry.page(entry.block, entry.next);
+            let page = self.pairs.meta_pages[entry.next as usize];
+            let at = self.geometry.page(entry.block, page);
             entry.next += 1;
             self.stats.add(Operation::Program, Cause::Mapping);
             match self.program_checked(now, at, &data, &spare) {
@@ -494,7 +498,7 @@ impl Ftl {
         taken: &[usize],
     ) -> Result<(usize, Nanos), FtlError> {
         if let Some(open) = self.meta.anchor_open {
-            if self.meta.anchors[open].next + pages <= self.geometry.pages_per_block {
+            if self.meta.anchors[open].next + pages <= self.pairs.meta_pages.len() as u32 {
                 return Ok((open, now));
             }
             self.meta.anchors[open].state = MetaState::Full;

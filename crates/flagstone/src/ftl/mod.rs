@@ -38,6 +38,7 @@ mod slot;
 mod stats;
 mod victims;
 mod pool;
+mod pairs;
 mod config;
 mod write;
 mod closing;
@@ -54,6 +55,7 @@ pub use closing::{VERDICT_BYTES, verdict};
 pub use config::{Config, ConfigError, Format, Scrub};
 pub(crate) use doubt::{doubt_number, spare_number};
 pub use mount::{LogPage, Mounted};
+pub use pairs::PairedPages;
 pub use slot::Slot;
 pub use spare::{FORMAT_VERSION, Header, Kind, TAIL_BYTES_MAX, header};
 pub use stats::{Cause, Operation, Stats};
@@ -70,6 +72,7 @@ use meta::MetaArea;
 #[cfg(test)]
 pub(crate) use meta::PART_HEAD_BYTES;
 pub(crate) use meta::is_root;
+use pairs::Pairs;
 use pool::{Pool, Zone};
 use scrub::Scrubber;
 pub(crate) use scrub::tend;
@@ -268,6 +271,9 @@ pub struct Ftl {
     logical_pages: u32,
     /// Pages of a block that can hold data: all, or all but the summary page.
     data_pages: u32,
+    /// A block with fewer live pages is worth its collection.
+    dense_pages: u32,
+    pairs: Pairs,
     gc_threshold_blocks: u32,
     gc_reserve_blocks: u32,
     /// Whether pages of the host may have these as well.
@@ -361,6 +367,7 @@ impl Ftl {
             addresses: self.addresses,
             config: self.config,
             format: self.format,
+            pairs: self.pairs.clone(),
             map: self.map.clone(),
             dirty_map_pages: self.dirty_map_pages.clone(),
             live: self.live.clone(),
@@ -532,8 +539,13 @@ impl Ftl {
     }
 
     /// Waits for all operations that are done at `until` or before, and makes them durable. Returns
-    /// when they are.
+    /// when they are. Where pairs are closed ([`PairedPages`]) that may be later than `now` and
+    /// `until`.
     pub fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FtlError> {
+        let until = match self.config.paired_pages {
+            PairedPages::Closed => self.close_pairs(until),
+            _ => until,
+        };
         Ok(self.flash.sync(now, until)?)
     }
 

@@ -160,6 +160,8 @@ impl Ftl {
             page_buffer: vec![0; geometry.page_bytes as usize],
             logical_pages: sizes.logical_pages,
             data_pages: sizes.data_pages,
+            dense_pages: sizes.dense_pages,
+            pairs: sizes.pairs,
             gc_threshold_blocks: sizes.gc_threshold_blocks,
             gc_reserve_blocks: sizes.gc_reserve_blocks,
             reserve_is_lent: false,
@@ -336,7 +338,8 @@ impl Ftl {
                         break;
                     }
                     // Blank: nothing more that was ever waited for.
-                    None => break,
+                    None if self.pairs.blank_ends(page) => break,
+                    None => {}
                 }
             }
             let entry = &mut self.meta.pool[index];
@@ -479,7 +482,7 @@ impl Ftl {
                         }
                         // A block whose first page is blank was not written since its erase, or not
                         // so that anything in it was ever waited for.
-                        None if page == 0 || verdict > 0 => break,
+                        None if page == 0 || (verdict > 0 && self.pairs.blank_ends(page)) => break,
                         None => {}
                     }
                 }

@@ -106,6 +106,9 @@ pub struct Stats {
     pub retired: u64,
     /// Reads of pages whose checksum was wrong ([`Config::checksums`](super::Config)).
     pub checksum_errors: u64,
+    /// Pages of data blocks that were left out on account of the cells that they share
+    /// ([`Config::paired_pages`](super::Config)).
+    pub left_out: u64,
     /// Blocks that were refreshed by scrubbing ([`Config::scrub`](super::Config)). They are not
     /// among the [`Stats::collections`].
     pub refreshed: u64,

@@ -125,7 +125,7 @@ pub(super) struct View<'a> {
     /// Mean of them.
     pub erases_mean: u32,
     /// Pages of a block that can hold data.
-    pub data_pages: u32,
+    pub dense_pages: u32,
 }
 
 /// How garbage collection chooses its victim.
@@ -180,7 +180,7 @@ impl VictimPolicy {
         let mut gainful = view
             .victims
             .iter()
-            .filter(|&(_, live)| live < view.data_pages);
+            .filter(|&(_, live)| live < view.dense_pages);
         match self {
             VictimPolicy::Greedy => gainful.next().map(|(block, _)| block),
             VictimPolicy::WearAware { margin } => {
@@ -192,7 +192,7 @@ impl VictimPolicy {
                 }
                 // A rested block may have a few more live pages, not twice as many.
                 few.find(|&(block, other)| {
-                    view.erases[block.index()] <= limit && other <= live + view.data_pages / 8
+                    view.erases[block.index()] <= limit && other <= live + view.dense_pages / 8
                 })
                 .map_or(Some(first), |(block, _)| Some(block))
             }
@@ -239,7 +239,7 @@ mod tests {
                 victims,
                 erases: &[0; 8],
                 erases_mean: 0,
-                data_pages: 4,
+                dense_pages: 4,
             };
             VictimPolicy::Greedy.choose(&view)
         };
@@ -262,7 +262,7 @@ mod tests {
             victims: &victims,
             erases: &erases,
             erases_mean: 1,
-            data_pages: 8,
+            dense_pages: 8,
         };
         assert_eq!(
             VictimPolicy::WearAware { margin: 4 }.choose(&view),
@@ -282,7 +282,7 @@ mod tests {
             victims: &victims,
             erases: &[0; 2],
             erases_mean: 0,
-            data_pages: 4,
+            dense_pages: 4,
         };
         assert_eq!(VictimPolicy::Greedy.choose(&view), None);
     }

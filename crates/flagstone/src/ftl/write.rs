@@ -5,8 +5,10 @@
 //! one plane of each channel before the next plane of any. So neighbouring writes meet neither on a
 //! plane nor on a channel. A caller may name the plane instead.
 
+use super::pairs::Dones;
 use super::{
-    Block, BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, TAIL_BYTES_MAX, header,
+    Block, BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, PairedPages, TAIL_BYTES_MAX,
+    header,
 };
 use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
@@ -34,19 +36,21 @@ pub struct Written {
 }
 
 #[derive(Debug, Clone)]
-struct Open {
+pub(super) struct Open {
     block: Pbn,
-    next: u32,
+    pub(super) next: u32,
     /// When the last of its pages is done.
-    done: Nanos,
+    pub(super) done: Nanos,
     /// Spare records so far, for the summary page.
-    records: Vec<u8>,
+    pub(super) records: Vec<u8>,
+    /// When each of its pages is done, where pairs are closed.
+    pub(super) dones: Dones,
 }
 
 /// The open blocks of one stream.
 #[derive(Debug, Clone)]
 pub(super) struct Head {
-    open: Vec<Option<Open>>,
+    pub(super) open: Vec<Option<Open>>,
     turn: u32,
     planes_per_channel: u32,
 }
@@ -122,7 +126,12 @@ impl Ftl {
                 }
                 Err(FlashError::ProgramFailed { done, .. }) => {
                     (now, retry) = (done, true);
-                    self.heads[stream as usize].open[plane as usize] = None;
+                    let open = self.heads[stream as usize].open[plane as usize].take();
+                    if self.config.paired_pages == PairedPages::Closed
+                        && let Some(open) = open
+                    {
+                        self.pairs.programmed(page, done, &open.dones);
+                    }
                     self.close(block, true);
                 }
                 Err(other) => return Err(other.into()),
@@ -202,15 +211,23 @@ impl Ftl {
         plane: Option<u32>,
         retry: bool,
     ) -> Result<(u32, Nanos), FtlError> {
-        let head = &mut self.heads[stream as usize];
         let first = match plane {
             Some(plane) => plane,
-            None => head.next_plane(),
+            None => self.heads[stream as usize].next_plane(),
         };
-        if head.open[first as usize].is_some() {
+        if self.is_open(now, stream, first)? {
             return Ok((first, now));
         }
         self.open_new_block(now, stream, first, retry)
+    }
+
+    /// Whether the block that is open on a plane, if one is, takes another page.
+    #[inline]
+    fn is_open(&mut self, now: Nanos, stream: Stream, plane: u32) -> Result<bool, FtlError> {
+        if self.config.paired_pages == PairedPages::Closed {
+            self.pass_over(now, stream, plane)?;
+        }
+        Ok(self.heads[stream as usize].open[plane as usize].is_some())
     }
 
     #[cold]
@@ -233,7 +250,7 @@ impl Ftl {
         let planes = self.geometry.planes();
         for step in 0..planes {
             let plane = (first + step) % planes;
-            if self.heads[stream as usize].open[plane as usize].is_some() {
+            if self.is_open(now, stream, plane)? {
                 return Ok((plane, now));
             }
             if kept {
@@ -247,6 +264,7 @@ impl Ftl {
                     next: 0,
                     done: now,
                     records: Vec::with_capacity(records),
+                    dones: Dones::default(),
                 });
                 return Ok((plane, now));
             }
@@ -338,6 +356,9 @@ impl Ftl {
         plane: u32,
         spare: &[u8],
     ) -> Result<(), FtlError> {
+        if self.config.paired_pages != PairedPages::Ignored {
+            return self.advance_in_pairs(done, stream, plane, spare);
+        }
         let stride = self.summary_stride();
         let slot = &mut self.heads[stream as usize].open[plane as usize];
         let open = slot.as_mut().expect("a page was just programmed into it");
@@ -348,12 +369,17 @@ impl Ftl {
             return Ok(());
         }
         let open = slot.take().expect("checked above");
+        self.finish(open.done, open)
+    }
+
+    /// Ends a block that is full, at `now` or once its last page is done.
+    pub(super) fn finish(&mut self, now: Nanos, open: Open) -> Result<(), FtlError> {
         if !self.config.summary_pages {
             self.close(open.block, false);
         } else if self.format.late_summaries {
             self.wait_for_summary(open.block, open.done, open.records);
         } else {
-            let now = self.sync(open.done, open.done)?;
+            let now = self.sync(now.max(open.done), open.done)?;
             self.program_summary(now, open.block, &open.records)?;
         }
         Ok(())
@@ -392,8 +418,7 @@ impl Ftl {
     /// Ends a block that is being written before it is full, so that it can be collected.
     pub fn end_block(&mut self, id: Pbn) {
         for open in self.heads.iter_mut().flat_map(|head| &mut head.open) {
-            if open.as_ref().is_some_and(|open| open.block == id) {
-                *open = None;
+            if open.take_if(|open| open.block == id).is_some() {
                 return self.close(id, false);
             }
         }
@@ -422,7 +447,7 @@ impl Ftl {
     /// Makes the collector keep so many blocks writable, so that they can be set aside together. It
     /// keeps fewer if the device has no room for them.
     pub fn keep_writable(&mut self, blocks: u32) {
-        let taken = self.logical_pages.div_ceil(self.data_pages) + 2 * self.geometry.planes();
+        let taken = self.logical_pages.div_ceil(self.dense_pages) + 2 * self.geometry.planes();
         let in_service = (0..self.geometry.blocks())
             .filter(|&b| !matches!(self.block_state(Pbn(b)), BlockState::Bad | BlockState::Meta))
             .count() as u32;

@@ -3,7 +3,7 @@
 use crate::commit::{Kind, Options};
 use crate::ftl::Config;
 use crate::host::{Host, HostConfig, HostError, Rid, Stack, Step};
-use crate::nand::{Cell, Chip, Contents, Geometry, Shared, Timing};
+use crate::nand::{Cell, Chip, Contents, Geometry, Pairing, Shared, Timing};
 use crate::page::SlotNo;
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeMap;
@@ -54,6 +54,7 @@ pub fn geometry(stack: Stack) -> Geometry {
             partial_programs: if flags_records { 4 } else { 3 },
         },
         strict_order: !flags_records,
+        pairing: Pairing::None,
     }
 }
 

@@ -125,7 +125,7 @@ impl Chip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nand::{Cell, Flash};
+    use crate::nand::{Cell, Flash, Pairing};
     use crate::units::Nanos;
 
     const GEOMETRY: Geometry = Geometry {
@@ -140,6 +140,7 @@ mod tests {
             partial_programs: 2,
         },
         strict_order: false,
+        pairing: Pairing::None,
     };
     const TIMING: Timing = Timing {
         read: Nanos(1),

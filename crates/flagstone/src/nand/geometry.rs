@@ -1,5 +1,6 @@
 //! The shape of a device and what its cells allow.
 
+use super::Pairing;
 use crate::units::{Pbn, Ppn};
 use std::fmt;
 
@@ -57,6 +58,8 @@ pub struct Geometry {
     /// Whether the pages of a block must be programmed in ascending order, in which case no older
     /// page can be reprogrammed either (\[FlagCommit] §2.1, Appendix C).
     pub strict_order: bool,
+    /// Which pages of a block share cells, so that a cut program of one can destroy another.
+    pub pairing: Pairing,
 }
 
 impl Default for Geometry {
@@ -75,6 +78,7 @@ impl Default for Geometry {
                 partial_programs: 4,
             },
             strict_order: false,
+            pairing: Pairing::None,
         }
     }
 }
@@ -122,6 +126,19 @@ impl Geometry {
             return Err(GeometryError(
                 "partial_programs is 0, it must be at least 1".into(),
             ));
+        }
+        let multiple = self.pairing.pages_multiple();
+        if !self.pages_per_block.is_multiple_of(multiple) {
+            return Err(GeometryError(format!(
+                "pages_per_block is {}, with the pairing {} it must be a multiple of {multiple}",
+                self.pages_per_block, self.pairing
+            )));
+        }
+        if self.pairing != Pairing::None && self.cell != Cell::Mlc {
+            return Err(GeometryError(format!(
+                "pairing is {}, which {} cells do not have: they hold one bit",
+                self.pairing, self.cell
+            )));
         }
         let pages = u64::from(self.channels)
             * u64::from(self.packages_per_channel)
@@ -262,6 +279,7 @@ mod tests {
                 spare_bytes: 16,
                 cell: Cell::Mlc,
                 strict_order: false,
+                pairing: Pairing::None,
             };
             let addresses = Addresses::new(&geometry);
             let last = geometry.pages() - 1;

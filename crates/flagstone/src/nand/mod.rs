@@ -6,12 +6,14 @@
 //! [`Flash`] around another device: [`PowerCut`], [`Faulty`], and [`Aging`] for errors that grow.
 //! [`Tracer`] records the operations.
 //!
-//! Fault budget, which every layer above must survive, silent errors with checksums alone:
+//! Fault budget, which every layer above must survive, silent errors with checksums alone, and cut
+//! programs of upper pages with closed pairs or lower pages alone:
 //!
 //! | fault | what it leaves behind |
 //! |---|---|
 //! | power cut | any subset of the operations not yet waited for has landed; order holds per block around erases |
 //! | torn program | the page reads as uncorrectable, or as blank although it cannot be programmed reliably |
+//! | cut program of an upper page | where pages share cells: the pages below it read as uncorrectable, safe or not |
 //! | torn reprogram | any subset of the bits that were to be cleared is cleared |
 //! | torn erase | every page of the block reads as uncorrectable or as unreliable blank, none as before |
 //! | program failure | the page reads as uncorrectable; the block should be retired |
@@ -41,6 +43,7 @@
 //! ```
 
 mod geometry;
+mod pairing;
 mod chip;
 mod contents;
 mod timing;
@@ -58,6 +61,8 @@ pub use contents::Contents;
 pub use faulty::{Fault, FaultPlan, Faulty};
 pub(crate) use geometry::Addresses;
 pub use geometry::{Cell, Geometry, GeometryError};
+pub(crate) use pairing::Cells;
+pub use pairing::Pairing;
 pub use power_cut::{Aim, Cut, Fate, Moment, PowerCut};
 pub use shared::Shared;
 pub use timing::Timing;

@@ -7,13 +7,18 @@
 //! programmed after an erase can only be there if the erase has landed. An operation that was
 //! issued for an instant after the cut has not begun: clients that run side by side issue
 //! operations for later and earlier instants in turn.
+//!
+//! Where pages share cells ([`Pairing`](super::Pairing)), a program of an upper page that was in
+//! flight and has not landed may have begun: by the toss of a coin the pages below it cannot be
+//! read any more, although they may have been safe.
 
 mod moment;
+mod paired;
 
 pub use moment::Moment;
 
 use super::chip::{Damage, SavedBlock};
-use super::{Chip, Flash, FlashError, Geometry, Read};
+use super::{Cells, Chip, Flash, FlashError, Geometry, Read};
 use crate::units::{Nanos, Pbn, Ppn};
 
 /// Where a power cut falls and what it leaves behind.
@@ -139,6 +144,8 @@ pub struct Fate {
 #[derive(Debug, Clone)]
 pub struct PowerCut {
     chip: Chip,
+    /// Which pages share cells, if any do.
+    cells: Option<Cells>,
     cut: Option<Cut>,
     aim: Aim,
     issued: u64,
@@ -155,6 +162,7 @@ impl PowerCut {
     /// A device that runs until [`PowerCut::arm`] says otherwise.
     pub fn new(chip: Chip) -> Self {
         PowerCut {
+            cells: Cells::new(chip.geometry()),
             chip,
             cut: None,
             aim: Aim::Any,
@@ -334,6 +342,7 @@ impl PowerCut {
         }
         for (i, op) in ops.into_iter().enumerate().rev() {
             if !landed[i] {
+                self.disturb(&op, now, &mut bits);
                 self.take_back(op, (victim == Some(i)).then_some(&mut bits));
             }
         }

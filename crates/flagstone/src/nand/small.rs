@@ -1,6 +1,6 @@
 //! For tests: a chip that is soon full.
 
-use super::{Cell, Chip, Geometry, Timing};
+use super::{Cell, Chip, Geometry, Pairing, Timing};
 use crate::units::Nanos;
 
 /// What tests change what they need of.
@@ -16,6 +16,7 @@ pub(crate) const GEOMETRY: Geometry = Geometry {
         partial_programs: 2,
     },
     strict_order: true,
+    pairing: Pairing::None,
 };
 
 /// A single-level part; transfers take no time.

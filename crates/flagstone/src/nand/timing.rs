@@ -285,6 +285,7 @@ mod tests {
             spare_bytes: 0,
             cell: crate::nand::Cell::Mlc,
             strict_order: false,
+            pairing: crate::nand::Pairing::None,
         }
     }
 

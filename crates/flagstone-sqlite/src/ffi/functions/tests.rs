@@ -1,3 +1,5 @@
+//! The places of functions are compared with a SQLite that is linked.
+
 use super::*;
 use rusqlite::ffi;
 use std::sync::Mutex;

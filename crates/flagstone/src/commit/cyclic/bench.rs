@@ -5,7 +5,7 @@ use super::{Version, Versions};
 use crate::commit::small_device::Small;
 use crate::commit::{Kind, Options};
 use crate::ftl::Config;
-use crate::nand::{Cell, Geometry, small};
+use crate::nand::{Cell, Geometry, Pairing, small};
 use crate::units::Lpn;
 
 pub(super) fn version(page: u32, number: u32) -> Version {
@@ -74,6 +74,7 @@ const GEOMETRY: Geometry = Geometry {
     spare_bytes: 64,
     cell: Cell::Mlc,
     strict_order: true,
+    pairing: Pairing::None,
 };
 
 /// Dice of a cut after which everything that was in flight is there.

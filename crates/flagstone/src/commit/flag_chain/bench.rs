@@ -4,7 +4,7 @@ use super::{Link, Tail, spare};
 use crate::commit::small_device::Small;
 use crate::commit::{Kind, Options};
 use crate::ftl::{Cause, Config, Header, Kind as PageKind, Operation, header};
-use crate::nand::{Cell, Chip, Flash, Geometry, small};
+use crate::nand::{Cell, Chip, Flash, Geometry, Pairing, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
@@ -20,6 +20,7 @@ const GEOMETRY: Geometry = Geometry {
         partial_programs: 2,
     },
     strict_order: false,
+    pairing: Pairing::None,
 };
 
 /// A page laid out by hand, in the block and at the place given.

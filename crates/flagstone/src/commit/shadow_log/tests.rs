@@ -6,7 +6,7 @@ use crate::commit::small_device::{EVERYTHING, NOTHING, Small};
 use crate::commit::{Kind, Options};
 use crate::ftl::{Cause, Config, Operation, header};
 use crate::layout::get;
-use crate::nand::{Cell, Geometry, small};
+use crate::nand::{Cell, Geometry, Pairing, small};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 
 const GEOMETRY: Geometry = Geometry {
@@ -19,6 +19,7 @@ const GEOMETRY: Geometry = Geometry {
     spare_bytes: 64,
     cell: Cell::Mlc,
     strict_order: true,
+    pairing: Pairing::None,
 };
 
 fn bench(kind: Kind, options: Options) -> Small {

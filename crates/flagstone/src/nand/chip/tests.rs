@@ -1,8 +1,8 @@
 //! The rules, the clock and the memory of the perfect device.
 
 use super::*;
-use crate::nand::Cell;
 use crate::nand::small::TIMING;
+use crate::nand::{Cell, Pairing};
 
 fn chip() -> Chip {
     let geometry = Geometry {
@@ -17,6 +17,7 @@ fn chip() -> Chip {
             partial_programs: 2,
         },
         strict_order: false,
+        pairing: Pairing::None,
     };
     Chip::new(geometry, TIMING, 8)
 }

@@ -1,0 +1,275 @@
+//! Paired pages: how an FTL keeps a cut program from destroying a page that is safe
+//! ([`Pairing`]).
+//!
+//! A pair is *open* while its lower page is programmed and its upper page is not. An open pair
+//! whose lower page is acknowledged is a danger: the next program of the block may be cut. Three
+//! ways to deal with that ([`PairedPages`]):
+//!
+//! ```text
+//!   ignored   every page is programmed: a cut can destroy acknowledged pages
+//!   closed    | l0 | l1 | u0 | l2 |  wait  | -- | l3 | -- | l4 | u3 |   u1, u2 stay blank
+//!   slc       | l0 | l1 | -- | l2 |  wait  | -- | l3 | -- | l4 | -- |   all u stay blank
+//! ```
+//!
+//! With `closed`, each wait ([`Ftl::sync`]) closes the pairs of the pages that it covers. Where the
+//! upper page is programmed already, the wait covers that program as well. Where it is not, it is
+//! left out for good, and the block goes on with the next page. Hence:
+//!
+//! 1. A page that a wait has covered is never below a program that is in flight.
+//! 2. The partner of the summary page is left out, since a summary comes after a wait for all
+//!    pages of its block.
+//! 3. After a restart no open block is written on, so that what a recovery finds stays.
+//!
+//! Blocks for roots, translation pages and logs take lower pages only: most of their pages are
+//! waited for one by one. Linux calls that SLC emulation of an MLC device. A filler program would
+//! close a pair as well as a blank page, but costs time, and takes the lower pages between.
+//!
+//! The price is room. A wait leaves out as many pages of a block as there are open pairs in it, so
+//! the collector copies a victim into one plane, and takes no victim whose erase might not gain a
+//! page.
+
+use super::write::Stream;
+use super::{Config, Ftl, FtlError};
+use crate::nand::{Cells, Geometry};
+use crate::units::Nanos;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+#[cfg(doc)]
+use crate::nand::Pairing;
+
+/// What an FTL does about pages that share cells ([`Pairing`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[non_exhaustive]
+pub enum PairedPages {
+    /// Nothing: a cut can destroy pages that were acknowledged.
+    #[default]
+    Ignored,
+    /// Each wait closes the pairs of the pages that it covers. Roots, translation pages and logs
+    /// take lower pages only.
+    Closed,
+    /// All blocks take lower pages only, as if the cells held one bit.
+    Slc,
+}
+
+impl PairedPages {
+    /// All, with the names that device files use.
+    pub const NAMES: [(&'static str, PairedPages); 3] = [
+        ("ignored", PairedPages::Ignored),
+        ("closed", PairedPages::Closed),
+        ("slc", PairedPages::Slc),
+    ];
+}
+
+impl fmt::Display for PairedPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = PairedPages::NAMES.iter();
+        let named = names.find(|(_, way)| way == self);
+        f.write_str(named.expect("all are named").0)
+    }
+}
+
+impl FromStr for PairedPages {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let named = PairedPages::NAMES.iter().find(|(known, _)| *known == name);
+        named.map(|&(_, way)| way).ok_or_else(|| {
+            let names = PairedPages::NAMES.map(|(name, _)| name).join(", ");
+            format!("paired_pages is `{name}`; it can be {names}")
+        })
+    }
+}
+
+/// Which pages of a block are programmed.
+#[derive(Debug, Clone)]
+pub(super) struct Pairs {
+    way: PairedPages,
+    cells: Option<Cells>,
+    /// Of the data pages of a block: those that are never programmed.
+    never: Vec<bool>,
+    /// Whether a page shares cells with the summary page.
+    beside_summary: Vec<bool>,
+    /// Pages of a block for roots, translation pages and logs that are programmed.
+    pub(super) meta_pages: Vec<u32>,
+    /// Programs of upper pages: when each is done, and when the first page below it is. They stay
+    /// although somebody has waited: another client may wait until an earlier instant, at which the
+    /// one is done and the other is not.
+    both: BTreeSet<(Nanos, Nanos)>,
+}
+
+/// So many programs of upper pages are kept; then the earlier half is forgotten.
+const KEPT_MAX: usize = 1 << 16;
+
+/// When the pages of an open block are done. Empty unless pairs are closed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Dones {
+    /// For a page that was left out: as for the page before it.
+    pages: Vec<Nanos>,
+    /// So many first pages were waited for.
+    safe: usize,
+}
+
+impl Pairs {
+    pub(super) fn new(geometry: &Geometry, config: &Config) -> Pairs {
+        let (way, cells) = (config.paired_pages, Cells::new(geometry));
+        let pages = geometry.pages_per_block;
+        let is_lowest = |page: u32| cells.as_ref().is_none_or(|cells| cells.is_lowest(page));
+        let mut beside_summary = vec![false; pages as usize];
+        if let Some(cells) = cells.as_ref().filter(|_| config.summary_pages) {
+            for &page in cells.below(pages - 1) {
+                beside_summary[page as usize] = true;
+            }
+        }
+        let never = |page: u32| match way {
+            PairedPages::Ignored => false,
+            PairedPages::Closed => beside_summary[page as usize],
+            PairedPages::Slc => beside_summary[page as usize] || !is_lowest(page),
+        };
+        let data_pages = pages - u32::from(config.summary_pages);
+        Pairs {
+            way,
+            never: (0..data_pages).map(never).collect(),
+            meta_pages: match way {
+                PairedPages::Ignored => (0..pages).collect(),
+                _ => (0..pages).filter(|&page| is_lowest(page)).collect(),
+            },
+            beside_summary,
+            cells,
+            both: BTreeSet::new(),
+        }
+    }
+
+    /// Pages of a block for data that hold some, however often somebody waits: a block with fewer
+    /// live pages is worth its collection.
+    pub(super) fn dense_pages(&self) -> u32 {
+        let used = (0..).zip(&self.never).filter(|(_, never)| !**never);
+        let used: Vec<u32> = used.map(|(page, _)| page).collect();
+        let all = used.len() as u32;
+        let Some(cells) = self.to_close() else {
+            return all;
+        };
+        // Where each page is waited for by itself the lowest pages remain.
+        let lowest = used.iter().filter(|&&page| cells.is_lowest(page)).count() as u32;
+        let is_open = |&&upper: &&u32, next: u32| {
+            let below = cells.below(upper);
+            upper >= next && below.iter().any(|&page| page < next)
+        };
+        let lost = |next| used.iter().filter(|upper| is_open(upper, next)).count() as u32;
+        let lost = (0..self.never.len() as u32).map(lost).max().unwrap_or(0);
+        // A collection waits once, and so does the one for wear that may follow.
+        lowest.max(all.saturating_sub(2 * lost))
+    }
+
+    /// Which pages share cells, if waits close pairs.
+    fn to_close(&self) -> Option<&Cells> {
+        let closes = self.way == PairedPages::Closed;
+        self.cells.as_ref().filter(|_| closes)
+    }
+
+    /// Whether nothing behind a blank page of a block was ever waited for.
+    pub(super) fn blank_ends(&self, page: u32) -> bool {
+        let is_lowest =
+            |cells: &Cells| cells.is_lowest(page) && !self.beside_summary[page as usize];
+        self.cells.as_ref().is_none_or(is_lowest)
+    }
+
+    /// Whether a page stays blank, where so many first pages of its block were waited for.
+    fn leaves_out(&self, page: usize, safe: usize) -> bool {
+        let endangers = |cells: &Cells| {
+            let mut below = cells.below(page as u32).iter();
+            below.any(|&lower| (lower as usize) < safe)
+        };
+        self.never[page] || self.to_close().is_some_and(endangers)
+    }
+
+    /// The program of a page, which may have failed, is done at `done`.
+    pub(super) fn programmed(&mut self, page: u32, done: Nanos, open: &Dones) {
+        let below = self.cells.as_ref().map(|cells| cells.below(page));
+        let lower = below.into_iter().flatten();
+        if let Some(first) = lower.map(|&lower| open.pages[lower as usize]).min() {
+            self.both.insert((done, first));
+        }
+        if self.both.len() > KEPT_MAX {
+            let middle = self.both.iter().nth(KEPT_MAX / 2).copied();
+            self.both = self.both.split_off(&middle.expect("there are more"));
+        }
+    }
+
+    /// When the pairs are closed of all pages that are done at `until` or before.
+    fn close(&self, until: Nanos) -> Nanos {
+        let later = self.both.range((until, Nanos(u64::MAX))..);
+        let last = later.rev().find(|&&(_, lower)| lower <= until);
+        last.map_or(until, |&(upper, _)| upper)
+    }
+}
+
+impl Ftl {
+    /// Closes the pairs of all pages that are done at `until` or before. Returns when they are.
+    #[cold]
+    pub(super) fn close_pairs(&mut self, until: Nanos) -> Nanos {
+        let open = self.heads.iter_mut().flat_map(|head| head.open.iter_mut());
+        for Dones { pages, safe } in open.flatten().map(|open| &mut open.dones) {
+            *safe += pages[*safe..].partition_point(|&done| done <= until);
+        }
+        self.pairs.close(until)
+    }
+
+    /// Counts a page that is programmed at `done`, and those behind it that are left out. Ends the
+    /// block if it is full.
+    #[cold]
+    pub(super) fn advance_in_pairs(
+        &mut self,
+        done: Nanos,
+        stream: Stream,
+        plane: u32,
+        spare: &[u8],
+    ) -> Result<(), FtlError> {
+        let stride = self.summary_stride();
+        let slot = &mut self.heads[stream as usize].open[plane as usize];
+        let open = slot.as_mut().expect("a page was just programmed into it");
+        open.records.extend_from_slice(&spare[..stride]);
+        open.next += 1;
+        open.done = open.done.max(done);
+        if self.config.paired_pages == PairedPages::Closed {
+            self.pairs.programmed(open.next - 1, done, &open.dones);
+            open.dones.pages.push(done);
+        }
+        self.pass_over(done, stream, plane)
+    }
+
+    /// Goes on to the next page of an open block that does not endanger one that was waited for.
+    /// Ends the block at `now` if there is none.
+    #[cold]
+    pub(super) fn pass_over(
+        &mut self,
+        now: Nanos,
+        stream: Stream,
+        plane: u32,
+    ) -> Result<(), FtlError> {
+        let stride = self.summary_stride();
+        let slot = &mut self.heads[stream as usize].open[plane as usize];
+        let Some(open) = slot.as_mut() else {
+            return Ok(());
+        };
+        let safe = open.dones.safe;
+        while open.next < self.data_pages && self.pairs.leaves_out(open.next as usize, safe) {
+            open.records.resize(open.records.len() + stride, 0xff);
+            open.next += 1;
+            if self.config.paired_pages == PairedPages::Closed {
+                let before = open.dones.pages.last().copied();
+                open.dones.pages.push(before.unwrap_or(Nanos::ZERO));
+            }
+            self.stats.left_out += 1;
+        }
+        if open.next < self.data_pages {
+            return Ok(());
+        }
+        let open = slot.take().expect("checked above");
+        self.finish(now, open)
+    }
+}
+
+#[cfg(test)]
+mod tests;
