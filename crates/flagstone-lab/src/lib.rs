@@ -5,11 +5,11 @@
 //! seed instead. [`steady`] brings a device into the state in which it is measured and [`image`]
 //! keeps that state in a file; [`bare`] is the loop that the FTL is held against. [`replay`] plays
 //! transactions and counts what they cost; [`closed`] drives clients over a whole database; a
-//! [`life`] takes a year on cells that age; a [`campaign`] cuts the power under them, and [`stores`]
-//! under stores on a medium; [`indexing`] runs indexes under workloads of keys. [`reproduce`] holds
-//! what the papers publish against runs of the same experiments. An [`output`] is a file that a
-//! result goes to, whole or not at all. A
-//! [`stopwatch`] tells what our own code takes.
+//! [`life`] takes a year on cells that age; a [`campaign`] cuts the power under them, and
+//! [`stores`] under stores on a medium; [`indexing`] runs indexes under workloads of keys.
+//! [`reproduce`] holds what the papers publish against runs of the same experiments. An [`output`]
+//! is a file that a result goes to, whole or not at all. A [`stopwatch`] tells what our own code
+//! takes.
 #![forbid(unsafe_code)]
 
 mod nearest;

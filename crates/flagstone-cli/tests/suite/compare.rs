@@ -250,7 +250,8 @@ fn what_a_device_does_not_suit_is_told_where_it_runs() {
     assert!(said.contains("left out: cfc-ex"), "{said}");
     assert!(said.contains("(--device small suits it)"), "{said}");
     let said = on(MLC, &["--protocols", "cfc"], refused);
-    let where_else = "(--device small suits it, and so do lighttx, flagcommit-slc, lazybtree)";
+    let where_else =
+        "(--device small suits it, and so do lighttx, flagcommit-slc, lazybtree, worn)";
     assert!(said.contains(where_else), "{said}");
     // Elsewhere it would be refused for the same reason.
     let full = ["--protocols", "cfc", "--gc-threshold", "0.99"];

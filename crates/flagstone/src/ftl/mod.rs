@@ -212,8 +212,7 @@ pub trait Owner {
         Ok(now)
     }
 
-    /// A block is to be refreshed and cannot be collected, because it is pinned or waits for its
-    /// summary. The owner ends that if it can.
+    /// A block to refresh is pinned or waits for its summary. The owner ends that if it can.
     fn let_go(&mut self, ftl: &mut Ftl, now: Nanos, block: Pbn) -> Result<(), FtlError> {
         let _ = (ftl, now, block);
         Ok(())
