@@ -156,7 +156,7 @@ pub(crate) fn medium_bytes(pages_per_block: u32, blocks: u32) -> u64 {
 }
 
 /// The checksum of a page of the medium, given the bytes before it and the number of the page among
-/// those of blocks: see [`trailer`].
+/// those of blocks: the record `trailer` in docs/store.md.
 pub fn page_sum(bytes: &[u8], number: u32) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(bytes), &number.to_le_bytes())
 }

@@ -160,7 +160,20 @@ fn a_store_grows_and_what_it_holds_bounds_it() {
     let pages = f64::from(info.blocks * info.pages_per_block);
     assert!(pages < 2_000.0 * 1.5 * 1.3, "{pages} pages");
     assert!(store.check().expect("it can be read").is_well());
+    drop(store);
+    for protocol in [Kind::Scc, Kind::Bpcc] {
+        let medium = Box::new(Memory::default());
+        let mut store = Store::on(medium, &small(protocol)).expect("a store");
+        for at in 0..3_000 {
+            let tx = store.begin().expect("it begins");
+            store.write(tx, Lpn(at), &page).expect("room");
+            store.commit(tx).expect("it commits");
+        }
+        assert!(store.check().expect("it can be read").is_well());
+    }
     // One transaction that is larger than the store.
+    let medium = Memory::default();
+    let mut store = Store::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
     let tx = store.begin().expect("it begins");
     for at in 0..20_000 {
         store.write(tx, Lpn(at), &page).expect("room");

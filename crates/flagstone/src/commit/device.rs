@@ -182,7 +182,9 @@ impl Device {
     /// # Errors
     /// The device is of a form that cannot grow, or the power fails.
     pub fn grow(&mut self, blocks: u32) -> Result<u32, DeviceError> {
-        self.ftl.grow(blocks).map_err(DeviceError::from)
+        let added = self.ftl.grow(blocks)?;
+        self.protocol.grown(&self.ftl);
+        Ok(added)
     }
 
     /// Sets the counters to zero: the end of a warm-up.

@@ -282,6 +282,11 @@ pub trait Protocol: Owner + Duplicate {
         None
     }
 
+    /// The device has become larger: a table with an entry for each page needs more of them.
+    fn grown(&mut self, ftl: &Ftl) {
+        let _ = ftl;
+    }
+
     /// A transaction starts.
     fn begin(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<(), FtlError>;
 

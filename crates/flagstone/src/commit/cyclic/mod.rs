@@ -278,6 +278,10 @@ impl<R: Rule> Cyclic<R> {
 }
 
 impl<R: Rule> Protocol for Cyclic<R> {
+    fn grown(&mut self, ftl: &Ftl) {
+        self.tables.committed.grow(ftl.logical_pages() as usize);
+    }
+
     fn begin(&mut self, _: &mut Ftl, _: Nanos, _: TxId) -> Result<(), FtlError> {
         Ok(())
     }

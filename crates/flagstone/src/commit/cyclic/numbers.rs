@@ -66,6 +66,15 @@ impl Numbers {
         }
     }
 
+    /// There are so many pages from now on; new ones have no number yet, which is 0.
+    pub(super) fn grow(&mut self, pages: usize) {
+        let old = self.pages;
+        self.chunks.resize(pages.div_ceil(CHUNK), Chunk::Same(0));
+        self.pages = pages;
+        let in_last = old..old.next_multiple_of(CHUNK).min(pages);
+        in_last.for_each(|at| self.set(Lpn(at as u32), 0));
+    }
+
     /// Bytes in memory.
     pub(super) fn bytes(&self) -> u64 {
         let full = self.chunks.iter();
@@ -93,6 +102,17 @@ impl FromIterator<u32> for Numbers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_that_are_added_have_no_number() {
+        let old = CHUNK + 5;
+        let mut numbers: Numbers = std::iter::repeat_n(7, old).collect();
+        numbers.grow(4 * CHUNK + 1);
+        for at in 0..4 * CHUNK + 1 {
+            let number = if at < old { 7 } else { 0 };
+            assert_eq!(numbers.of(Lpn(at as u32)), number, "page {at}");
+        }
+    }
 
     #[test]
     fn a_chunk_takes_room_once_its_pages_differ() {
