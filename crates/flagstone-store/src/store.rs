@@ -424,7 +424,15 @@ impl Store {
                 }
                 None => StoreError::Broken(self.broken.clone().unwrap_or_default()),
             },
-            DeviceError::Ftl(full @ FtlError::Full { .. }) => StoreError::Full(full.to_string()),
+            DeviceError::Ftl(FtlError::Full { live, pages }) => {
+                let advice = match self.device.ftl().can_grow() {
+                    true => "the medium has no room for more",
+                    false => {
+                        "with this protocol it cannot grow: make it as large as it is to become"
+                    }
+                };
+                StoreError::Full(format!("{live} of {pages} pages are in use, and {advice}"))
+            }
             other => StoreError::Device(other),
         })
     }

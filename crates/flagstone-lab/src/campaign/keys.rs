@@ -346,6 +346,12 @@ fn rolled_back(known: &mut Known, error: &IndexError) -> Option<&'static str> {
     if matches!(error, IndexError::Store(error) if error.is_restart()) {
         return Some("has to be rolled back");
     }
+    // The keys of small pages fill a small store. Pages that were lost would do so, too: for them
+    // every restart compares what the index uses with what it holds.
+    if matches!(error, IndexError::Full { .. }) {
+        known.full += 1;
+        return Some("does not fit the store");
+    }
     let too_long = known.may_fill && is_too_long(error);
     known.full += u64::from(too_long);
     too_long.then_some("is too long for the log")

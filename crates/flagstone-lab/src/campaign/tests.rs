@@ -142,7 +142,7 @@ fn every_shape_suits_every_subject() {
 }
 
 /// Runs that ended in a violation before something was mended, each with what that was.
-const MENDED: [(&str, &str); 11] = [
+const MENDED: [(&str, &str); 13] = [
     (
         "cfc-ex/g29135/b35994/w5x7/f1/s4845/n3/f109-1ae0-n/r0-ad67-n/c2-40fd-n",
         "a restart on a full device found no room, and the database did not open again",
@@ -186,6 +186,14 @@ const MENDED: [(&str, &str); 11] = [
     (
         "mhl-m/g14176/b64882/w3x37/f15/s3399379527/n3/c229-91a4-n/o91-2695-n/c0-702f-n",
         "a log page called groups durable whose copies were in flight",
+    ),
+    (
+        "prefix-bptree@force:cfc/g78368/b25109/w2x44/f15/s2210055461/n3/f339-a98a-t/o99-51ac-n/o118-eba6-n",
+        "an index that says that its store is full was taken for one that is wrong",
+    ),
+    (
+        "sal@force:cfc/g692/b78009/w3x27/f15/s4199594529/n3/f390-68d-t/o11-1fd2-t/c11-1716-t",
+        "the same",
     ),
 ];
 
