@@ -459,10 +459,15 @@ impl Flash for MediumFlash {
         if self.read_only {
             return Err(self.fails("erasing a block", io::ErrorKind::ReadOnlyFilesystem.into()));
         }
+        let first = self.mark_of(block);
         if self.generation(block)? != NEVER {
             self.unmarked.insert(block);
+        } else {
+            let bytes = (self.geometry.pages_per_block as usize + 1) * MEDIUM_PAGE_BYTES;
+            let offset = first * MEDIUM_PAGE_BYTES as u64;
+            let prepared = self.medium.prepare(offset, bytes);
+            prepared.map_err(|error| self.fails("preparing a block", error))?;
         }
-        let first = self.mark_of(block);
         let pages = first..=first + u64::from(self.geometry.pages_per_block);
         let obsolete: Vec<u64> = self.waiting.range(pages).map(|(&place, _)| place).collect();
         for place in obsolete {

@@ -50,4 +50,14 @@ pub trait Medium: Send {
     /// # Errors
     /// There is no room, or the system refuses. The medium is as it was.
     fn reserve(&mut self, bytes: u64) -> io::Result<()>;
+
+    /// Says that a range to which nothing was written that counts will be written piece by piece.
+    /// Whatever is found there until then is zeros or what was there.
+    ///
+    /// # Errors
+    /// The system refuses.
+    fn prepare(&mut self, offset: u64, bytes: usize) -> io::Result<()> {
+        let _ = (offset, bytes);
+        Ok(())
+    }
 }
