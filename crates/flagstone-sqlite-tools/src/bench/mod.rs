@@ -1,0 +1,166 @@
+//! `flagstone-sqlite bench`: the same statements on each way of keeping a database, in turn, on one
+//! file system.
+//!
+//! The ways take turns in short rounds, so that whatever else the machine does meets all of them.
+//! Times are those of this machine and this run: what carries over are their ratios.
+//!
+//! [`rows`] and [`tpcc`] are the clients, [`lane`] runs them and measures, [`report`] prints.
+
+mod lane;
+mod report;
+mod rows;
+mod tpcc;
+
+use crate::engine::Engine;
+use flagstone_terminal::{Failure, progress_bar, say};
+use lane::Lane;
+use report::Row;
+use rows::Mix;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Time SQLite on a store beside its own journal modes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A folder on the file system to measure.
+    folder: PathBuf,
+    /// Size of each database of rows, in megabytes.
+    #[arg(long, default_value_t = 100)]
+    megabytes: u64,
+    /// Transactions of each workload, of all clients together.
+    #[arg(long, default_value_t = 2_000)]
+    transactions: u64,
+    /// Clients, each with a thread and a connection.
+    #[arg(long, default_value_t = 1)]
+    threads: u32,
+    /// Workloads, separated by commas: update-1, update-10, mixed, read, load, tpcc.
+    #[arg(long, default_value = "update-1,update-10,mixed,read,load,tpcc")]
+    workloads: String,
+    /// Ways of keeping a database, separated by commas: flagstone, wal-full, wal-normal, delete,
+    /// truncate.
+    #[arg(long, default_value = "flagstone,wal-full,wal-normal,delete,truncate")]
+    engines: String,
+    /// First update each database of rows, untimed, until twice its pages have been written: a store
+    /// then works within the bound of its space, and a log has been carried over many times.
+    #[arg(long)]
+    aged: bool,
+    /// Warehouses of TPC-C, some 90 megabytes each.
+    #[arg(long, default_value_t = 1)]
+    warehouses: u32,
+    /// Seed of all choices.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object a row, one a line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What clients do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Workload {
+    /// Statements on one table of rows.
+    Rows(Mix),
+    /// The transactions of TPC-C, on tables of their own.
+    Tpcc,
+}
+
+impl Workload {
+    const ALL: [(Workload, &'static str); 6] = [
+        (Workload::Rows(Mix::Update(1)), "update-1"),
+        (Workload::Rows(Mix::Update(10)), "update-10"),
+        (Workload::Rows(Mix::Mixed), "mixed"),
+        (Workload::Rows(Mix::Read), "read"),
+        (Workload::Rows(Mix::Load), "load"),
+        (Workload::Tpcc, "tpcc"),
+    ];
+}
+
+/// What a list names, in its order.
+fn named<T: Copy>(
+    what: &str,
+    known: &[(T, &'static str)],
+    list: &str,
+) -> Result<Vec<(T, &'static str)>, Failure> {
+    let one = |name: &str| {
+        let found = known.iter().find(|(_, known)| *known == name.trim());
+        found.copied().ok_or_else(|| {
+            let names: Vec<&str> = known.iter().map(|(_, name)| *name).collect();
+            let names = names.join(", ");
+            Failure::Usage(format!("there is no {what} `{name}`: there are {names}"))
+        })
+    };
+    list.split(',').map(one).collect()
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let workloads = named("workload", &Workload::ALL, &args.workloads)?;
+    let engines = named("way of keeping a database", &Engine::ALL, &args.engines)?;
+    if args.transactions == 0 || args.megabytes == 0 || args.threads == 0 || args.warehouses == 0 {
+        return Err(Failure::Usage(
+            "--transactions, --megabytes, --threads and --warehouses must be at least 1".into(),
+        ));
+    }
+    let folder = tempfile::tempdir_in(&args.folder)?;
+    let mut of_rows = Vec::new();
+    let mut report = Vec::new();
+    for (workload, name) in workloads {
+        let mut of_tpcc = Vec::new();
+        let lanes = match workload {
+            Workload::Rows(mix) => {
+                if of_rows.is_empty() {
+                    of_rows = fill(&engines, folder.path(), "rows", |lane| {
+                        rows::fill(lane, args)
+                    })?;
+                }
+                for lane in &mut of_rows {
+                    lane.clients = rows::clients(lane, mix, args)?;
+                }
+                &mut of_rows
+            }
+            Workload::Tpcc => {
+                of_tpcc = fill(&engines, folder.path(), "tpcc", |lane| {
+                    tpcc::fill(lane, args)
+                })?;
+                for lane in &mut of_tpcc {
+                    lane.clients = tpcc::clients(lane, args)?;
+                }
+                &mut of_tpcc
+            }
+        };
+        lane::measure(lanes, name, args.transactions, folder.path())?;
+        for lane in lanes {
+            let row = Row::of(lane, name, args.threads)?;
+            match args.json {
+                true => say(&row.json().to_string()),
+                false => report.push(row),
+            }
+        }
+        for lane in of_tpcc {
+            tpcc::check(&lane)?;
+            lane.remove()?;
+        }
+    }
+    if !args.json {
+        report::print(&report);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a database for each of the ways, and fills it.
+fn fill(
+    engines: &[(Engine, &'static str)],
+    folder: &Path,
+    what: &str,
+    fill: impl Fn(&mut Lane) -> Result<(), Failure>,
+) -> Result<Vec<Lane>, Failure> {
+    let bar = progress_bar(engines.len() as u64, "filling");
+    let mut lanes = Vec::new();
+    for &(engine, name) in engines {
+        let mut lane = Lane::open(engine, folder.join(format!("{what}-{name}")))?;
+        fill(&mut lane)?;
+        lanes.push(lane);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(lanes)
+}

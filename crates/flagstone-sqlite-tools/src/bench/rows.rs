@@ -1,0 +1,144 @@
+//! Clients that read and change random rows of one table.
+
+use super::Args;
+use super::lane::{Client, Lane};
+use flagstone_terminal::Failure;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use rusqlite::Connection;
+
+const VALUE_BYTES: usize = 100;
+/// Bytes of a row in a database, with what surrounds it.
+const ROW_BYTES: u64 = 118;
+/// Rows of a page of 4096 bytes.
+const ROWS_A_PAGE: u64 = 4096 / ROW_BYTES;
+/// Rows that a transaction changes while a database is aged.
+const ROWS_AGEING: u64 = 100;
+/// Rows that a transaction of the bulk load appends.
+const ROWS_APPENDED: u64 = 100;
+/// Rows that a transaction reads.
+const ROWS_READ: u64 = 10;
+
+/// What a client of rows does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mix {
+    /// So many random rows are updated in each transaction.
+    Update(u64),
+    /// Nine of ten transactions read ten rows, one updates one.
+    Mixed,
+    /// Ten random rows are read.
+    Read,
+    /// A hundred rows are appended.
+    Load,
+}
+
+/// A client with its choices.
+struct Rows {
+    db: Connection,
+    mix: Mix,
+    dice: Pcg64Mcg,
+    /// Rows that are there from the begin.
+    rows: u64,
+    /// The next row to append, and how many rows the clients append by turns.
+    next: u64,
+    step: u64,
+}
+
+fn value(dice: &mut Pcg64Mcg) -> [u8; VALUE_BYTES] {
+    let mut bytes = [0; VALUE_BYTES];
+    dice.fill(&mut bytes[..]);
+    bytes
+}
+
+fn rows(args: &Args) -> u64 {
+    args.megabytes * 1_000_000 / ROW_BYTES
+}
+
+/// Fills a database, and ages it if that is asked for.
+pub(super) fn fill(lane: &mut Lane, args: &Args) -> Result<(), Failure> {
+    let db = &lane.db;
+    db.execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB NOT NULL); BEGIN")?;
+    let mut dice = Pcg64Mcg::seed_from_u64(args.seed);
+    {
+        let mut insert = db.prepare("INSERT INTO t (id, v) VALUES (?1, ?2)")?;
+        for id in 0..rows(args) {
+            insert.execute((id, value(&mut dice).as_slice()))?;
+        }
+    }
+    db.execute_batch("COMMIT")?;
+    if args.aged {
+        // Choices of its own: SQLite does not write a row that is what it was.
+        let mut client = client(lane.connect()?, Mix::Update(ROWS_AGEING), u32::MAX, args)?;
+        for _ in 0..2 * rows(args) / ROWS_A_PAGE / ROWS_AGEING {
+            client.transaction()?;
+        }
+    }
+    Ok(())
+}
+
+/// The clients of a database.
+pub(super) fn clients(lane: &Lane, mix: Mix, args: &Args) -> Result<Vec<Box<dyn Client>>, Failure> {
+    let one = |number| Ok(Box::new(client(lane.connect()?, mix, number, args)?) as Box<dyn Client>);
+    (0..args.threads).map(one).collect()
+}
+
+fn client(db: Connection, mix: Mix, number: u32, args: &Args) -> Result<Rows, Failure> {
+    let top: u64 = db.query_row("SELECT max(id) FROM t", [], |row| row.get(0))?;
+    Ok(Rows {
+        db,
+        mix,
+        dice: Pcg64Mcg::seed_from_u64(args.seed.wrapping_add(u64::from(number))),
+        rows: rows(args),
+        next: top + 1 + u64::from(number),
+        step: args.threads.into(),
+    })
+}
+
+impl Client for Rows {
+    fn transaction(&mut self) -> Result<(), Failure> {
+        let mix = match self.mix {
+            Mix::Mixed if self.dice.random_range(0..10) == 0 => Mix::Update(1),
+            Mix::Mixed => Mix::Read,
+            other => other,
+        };
+        let (db, dice) = (&self.db, &mut self.dice);
+        match mix {
+            Mix::Update(count) => {
+                let mut update = db.prepare_cached("UPDATE t SET v = ?2 WHERE id = ?1")?;
+                let mut update = |dice: &mut Pcg64Mcg| {
+                    let id = dice.random_range(0..self.rows);
+                    update.execute((id, value(dice).as_slice()))
+                };
+                if count == 1 {
+                    update(dice)?;
+                } else {
+                    db.execute_batch("BEGIN IMMEDIATE")?;
+                    for _ in 0..count {
+                        update(dice)?;
+                    }
+                    db.execute_batch("COMMIT")?;
+                }
+            }
+            Mix::Read | Mix::Mixed => {
+                let mut get = db.prepare_cached("SELECT v FROM t WHERE id = ?1")?;
+                db.execute_batch("BEGIN")?;
+                for _ in 0..ROWS_READ {
+                    let id = dice.random_range(0..self.rows);
+                    let found = get.query_row([id], |row| Ok(row.get_ref(0)?.as_blob()?.len()))?;
+                    assert_eq!(found, VALUE_BYTES);
+                }
+                db.execute_batch("COMMIT")?;
+            }
+            Mix::Load => {
+                db.execute_batch("BEGIN IMMEDIATE")?;
+                let mut insert = db.prepare_cached("INSERT INTO t (id, v) VALUES (?1, ?2)")?;
+                for _ in 0..ROWS_APPENDED {
+                    insert.execute((self.next, value(dice).as_slice()))?;
+                    self.next += self.step;
+                }
+                db.execute_batch("COMMIT")?;
+            }
+        }
+        Ok(())
+    }
+}
