@@ -17,6 +17,11 @@
 //! something. The last chunk has either all of its 4096 bytes, and its main page 4032, or a
 //! multiple of 512 that is at most 3584, and its main page just as many. A main page below may be
 //! short or missing; the rest reads as zeros.
+//!
+//! SQLite counts transactions in its first page, so that connections of other processes see that
+//! their caches are out of date. There are none here: a store is open in one process. A first chunk
+//! that differs in these counters only is kept in memory and not written, which is half of the bytes
+//! of a small transaction. After a restart the counters are those of the last first page written.
 
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::ffi::Movable;
@@ -35,9 +40,9 @@ const TAIL: usize = CHUNK - MAIN;
 const SHARING: u64 = 63;
 /// Sizes are multiples of this: the smallest page of SQLite.
 const GRAIN: u64 = 512;
-/// Bytes at the begin of the file that are kept in memory: SQLite looks at some of them whenever a
-/// transaction begins.
-const HEAD: usize = 128;
+/// Where the first page of a database has the number of the last transaction, and of the version of
+/// SQLite that made it.
+const COUNTERS: [std::ops::Range<usize>; 2] = [24..28, 92..100];
 /// Pages of a store end here.
 const PAGES_MAX: u64 = 1 << 30;
 /// Chunks in part written, and pages of tails, that wait for the commit. A protocol that takes each
@@ -77,8 +82,11 @@ pub struct StoreFile {
     waiting: BTreeMap<u64, Waiting>,
     /// How many of them may wait.
     waiting_max: usize,
-    /// The begin of the file, as the live transaction has it.
-    head: Option<[u8; HEAD]>,
+    /// The first chunk as it is committed, if it is known and the file has all of it. SQLite looks
+    /// at some of it whenever a transaction begins.
+    first: Option<Chunk>,
+    /// The store has another first chunk from the live transaction.
+    is_first_own: bool,
     page: Box<[u8; MAIN]>,
 }
 
@@ -99,6 +107,18 @@ fn tail_place(chunk: u64) -> std::ops::Range<usize> {
 /// Bytes of a chunk that lie before the end of a file.
 fn chunk_bytes(chunk: u64, size: u64) -> usize {
     size.saturating_sub(chunk * CHUNK as u64).min(CHUNK as u64) as usize
+}
+
+/// Whether two first chunks differ in what counts transactions at most.
+fn differ_in_counters_only(one: &[u8; CHUNK], other: &[u8; CHUNK]) -> bool {
+    let mut from = 0;
+    let ends = COUNTERS.map(|counter| (counter.start, counter.end));
+    let same = ends.into_iter().all(|(start, end)| {
+        let before = from..start;
+        from = end;
+        one[before.clone()] == other[before]
+    });
+    same && one[from..] == other[from..]
 }
 
 /// The chunks of a range of bytes: number, offset within it, bytes.
@@ -144,7 +164,8 @@ impl StoreFile {
             dirty_tails: 0,
             waiting: BTreeMap::new(),
             waiting_max,
-            head: None,
+            first: None,
+            is_first_own: false,
             page: Box::new([0; MAIN]),
         };
         if let Some(highest) = file.store.highest() {
@@ -265,6 +286,7 @@ impl StoreFile {
     fn store_chunk(&mut self, chunk: u64, bytes: &[u8]) -> Result<(), Trouble> {
         let tx = self.begun()?;
         let has = chunk_bytes(chunk, self.own_size).min(MAIN);
+        self.is_first_own |= chunk == 0;
         self.store.write(tx, main_page(chunk), &bytes[..has])?;
         self.write_tail(chunk, &bytes[MAIN..])
     }
@@ -281,6 +303,7 @@ impl StoreFile {
 
     fn trim_main(&mut self, chunk: u64) -> Result<(), Trouble> {
         let (tx, page) = (self.begun()?, main_page(chunk));
+        self.is_first_own |= chunk == 0;
         if self
             .store
             .read(Some(tx), page, &mut self.page[..])?
@@ -334,14 +357,12 @@ impl StoreFile {
         }
         self.begun()?;
         self.own_size = self.own_size.max(end);
-        if at < HEAD as u64 {
-            self.head = None;
-        }
         let mut rest = data;
         for (chunk, offset, bytes) in chunks(at, data.len()) {
             let (now, later) = rest.split_at(bytes);
             rest = later;
-            if bytes == CHUNK && self.writes_early() {
+            // What became of the first chunk is asked when the transaction commits.
+            if bytes == CHUNK && self.writes_early() && chunk != 0 {
                 self.waiting.remove(&chunk);
                 self.store_chunk(chunk, now)?;
             } else if bytes == CHUNK {
@@ -357,9 +378,9 @@ impl StoreFile {
     fn try_truncate(&mut self, size: u64) -> Result<(), Trouble> {
         let size = size.next_multiple_of(GRAIN);
         self.begun()?;
-        self.head = None;
         let before = self.own_size;
         let (first, end) = (size.div_ceil(CHUNK as u64), before.div_ceil(CHUNK as u64));
+        self.is_first_own |= first == 0;
         for waiting in self.waiting.range_mut(first..) {
             *waiting.1 = Waiting::Gone;
         }
@@ -392,13 +413,48 @@ impl StoreFile {
         Ok(())
     }
 
+    /// Takes the first chunk from those that wait, if the store need not have it.
+    fn take_counters(&mut self) -> Result<Option<Chunk>, Trouble> {
+        let is_whole = self.size.min(self.own_size) >= CHUNK as u64;
+        let waits = matches!(self.waiting.get(&0), Some(Waiting::Bytes(_)));
+        if !is_whole || !waits || self.is_first_own {
+            return Ok(None);
+        }
+        self.know_first()?;
+        match (&self.first, self.waiting.remove(&0)) {
+            (Some(was), Some(Waiting::Bytes(is))) if differ_in_counters_only(was, &is) => {
+                Ok(Some(is))
+            }
+            (_, waiting) => {
+                self.waiting.extend(waiting.map(|waiting| (0, waiting)));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Reads the first chunk, if the file has all of it and it is not known. The live transaction
+    /// has not written it to the store.
+    fn know_first(&mut self) -> Result<(), Trouble> {
+        if self.first.is_none() && self.size >= CHUNK as u64 {
+            let mut first = Box::new([0; CHUNK]);
+            self.load(0, &mut first)?;
+            self.first = Some(first);
+        }
+        Ok(())
+    }
+
     fn try_commit(&mut self) -> Result<(), Trouble> {
+        let counters = self.take_counters()?;
         self.flush_waiting()?;
         self.flush_tails()?;
         if let Some(tx) = self.tx {
             self.store.commit(tx)?;
             self.tx = None;
         }
+        if counters.is_some() || self.is_first_own {
+            self.first = counters;
+        }
+        self.is_first_own = false;
         self.size = self.own_size;
         for tails in self.tails.values_mut() {
             tails.is_own = false;
@@ -427,11 +483,6 @@ impl Bytes for StoreFile {
         let has = size.saturating_sub(at).min(into.len() as u64) as usize;
         into[has..].fill(0);
         let tx = self.view_tx(view);
-        let is_head = at as usize + has <= HEAD && (view == View::Own || self.tx.is_none());
-        if let (true, Some(head)) = (is_head, &self.head) {
-            into[..has].copy_from_slice(&head[at as usize..at as usize + has]);
-            return Ok(has);
-        }
         let mut rest = &mut into[..has];
         for (chunk, offset, bytes) in chunks(at, has) {
             let (now, later) = rest.split_at_mut(bytes);
@@ -447,6 +498,15 @@ impl Bytes for StoreFile {
                 }
                 None => {}
             }
+            if chunk == 0 && (tx.is_none() || !self.is_first_own) {
+                if !self.is_first_own {
+                    self.know_first()?;
+                }
+                if let Some(first) = &self.first {
+                    now.copy_from_slice(&first[offset..offset + bytes]);
+                    continue;
+                }
+            }
             let from_main = MAIN.saturating_sub(offset).min(bytes);
             if offset == 0 && from_main == MAIN {
                 let held = self.store.read(tx, main_page(chunk), &mut now[..MAIN])?;
@@ -455,9 +515,6 @@ impl Bytes for StoreFile {
                 let held = self.store.read(tx, main_page(chunk), &mut self.page[..])?;
                 self.page[held.unwrap_or(0)..].fill(0);
                 now[..from_main].copy_from_slice(&self.page[offset.min(MAIN)..][..from_main]);
-                if is_head {
-                    self.head = Some(self.page[..HEAD].try_into().expect("it is shorter"));
-                }
             }
             if from_main < bytes {
                 let tail = self.read_tail(view, chunk)?;
@@ -490,7 +547,7 @@ impl Bytes for StoreFile {
         self.waiting.clear();
         self.tails.retain(|_, tails| !tails.is_own);
         self.dirty_tails = 0;
-        self.head = None;
+        self.is_first_own = false;
         self.own_size = self.size;
         if let Some(tx) = self.tx.take() {
             // A store that cannot even abort is broken, and every later call says so.

@@ -123,9 +123,8 @@ pub(crate) struct MediumFlash {
     /// Blocks with earlier pages whose mark is not durable.
     unmarked: BTreeSet<Pbn>,
     free: Vec<Page>,
-    run: Vec<u8>,
-    /// The page that was read last.
-    buffer: Page,
+    /// The data of a page that was not asked for whole.
+    buffer: Box<[u8; DATA_BYTES]>,
     /// The instant of the last operation, and the last one that is durable. They only count.
     clock: Nanos,
     durable: Nanos,
@@ -161,9 +160,10 @@ pub fn page_sum(bytes: &[u8], number: u32) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(bytes), &number.to_le_bytes())
 }
 
-fn sum(page: &[u8; MEDIUM_PAGE_BYTES], at: Ppn) -> u64 {
-    let end = MEDIUM_PAGE_BYTES - trailer::SIZE + trailer::CRC.start;
-    page_sum(&page[..end], at.0).into()
+/// The checksum of a page, from its data and its trailer.
+fn sum(data: &[u8], end: &[u8], at: Ppn) -> u64 {
+    let sum = crc32c::crc32c_append(crc32c::crc32c(data), &end[..trailer::CRC.start]);
+    crc32c::crc32c_append(sum, &at.0.to_le_bytes()).into()
 }
 
 impl MediumFlash {
@@ -185,8 +185,7 @@ impl MediumFlash {
             waiting: BTreeMap::new(),
             unmarked: BTreeSet::new(),
             free: Vec::new(),
-            run: Vec::new(),
-            buffer: Box::new([0; MEDIUM_PAGE_BYTES]),
+            buffer: Box::new([0; DATA_BYTES]),
             clock: Nanos::ZERO,
             durable: Nanos::ZERO,
             trouble: Trouble::default(),
@@ -260,14 +259,10 @@ impl MediumFlash {
         self.clock
     }
 
-    fn blank_page(&mut self) -> Page {
-        match self.free.pop() {
-            Some(mut page) => {
-                page.fill(0);
-                page
-            }
-            None => Box::new([0; MEDIUM_PAGE_BYTES]),
-        }
+    /// A page to be filled; what it holds is left over from others.
+    fn spent_page(&mut self) -> Page {
+        let spent = self.free.pop();
+        spent.unwrap_or_else(|| Box::new([0; MEDIUM_PAGE_BYTES]))
     }
 
     /// Keeps a page until it is written.
@@ -315,28 +310,27 @@ impl MediumFlash {
 
     /// Writes waiting pages at ascending places, those side by side at once.
     fn write_pages(&mut self, places: Vec<u64>) -> Result<(), FlashError> {
-        let mut run = std::mem::take(&mut self.run);
         let mut places = places.into_iter().peekable();
         while let Some(first) = places.next() {
-            run.clear();
+            let mut run = Vec::new();
             let mut next = first;
             loop {
-                let page = self.waiting.remove(&next).expect("it waits");
-                run.extend_from_slice(&page[..]);
-                self.free.push(page);
+                run.push(self.waiting.remove(&next).expect("it waits"));
                 next += 1;
                 if places.next_if_eq(&next).is_none() {
                     break;
                 }
             }
-            let written = self.medium.write_at(first * MEDIUM_PAGE_BYTES as u64, &run);
+            let pages: Vec<&[u8]> = run.iter().map(|page| &page[..]).collect();
+            let offset = first * MEDIUM_PAGE_BYTES as u64;
+            let written = self.medium.write_joined(offset, &pages);
             written.map_err(|error| self.fails("writing pages", error))?;
             self.count(|stats| {
                 stats.writes += 1;
-                stats.bytes += run.len() as u64;
+                stats.bytes += (run.len() * MEDIUM_PAGE_BYTES) as u64;
             });
+            self.free.append(&mut run);
         }
-        self.run = run;
         Ok(())
     }
 
@@ -349,13 +343,12 @@ impl MediumFlash {
     }
 
     /// What a page of the medium says. `is_whole` is whether its checksum has to be right.
-    fn judge(page: &[u8; MEDIUM_PAGE_BYTES], at: Ppn, generation: u64) -> Judged {
-        let end = &page[DATA_BYTES..];
+    fn judge(data: &[u8], end: &[u8], at: Ppn, generation: u64) -> Judged {
         if generation == NEVER || get(end, trailer::GENERATION) != generation {
             return Judged::Blank;
         }
         let bytes = get(end, trailer::BYTES) as usize;
-        match get(end, trailer::CRC) == sum(page, at) && bytes <= DATA_BYTES {
+        match get(end, trailer::CRC) == sum(data, end, at) && bytes <= DATA_BYTES {
             true => Judged::Whole(bytes),
             false => Judged::Wrong,
         }
@@ -385,18 +378,36 @@ impl Flash for MediumFlash {
         let generation = self.generation(block)?;
         let place = self.place_of(at);
         let done = now;
-        if generation != NEVER && !self.waiting.contains_key(&place) {
+        let mut end = [0; trailer::SIZE];
+        // A page that is read whole needs no copy of it in between.
+        let is_whole = data.len() >= DATA_BYTES;
+        if let Some(page) = self.waiting.get(&place) {
+            match is_whole {
+                true => data[..DATA_BYTES].copy_from_slice(&page[..DATA_BYTES]),
+                false => self.buffer.copy_from_slice(&page[..DATA_BYTES]),
+            }
+            end.copy_from_slice(&page[DATA_BYTES..]);
+        } else if generation != NEVER {
+            let into = match is_whole {
+                true => &mut data[..DATA_BYTES],
+                false => &mut self.buffer[..],
+            };
             let offset = place * MEDIUM_PAGE_BYTES as u64;
-            let got = self.medium.read_at(offset, &mut self.buffer[..]);
+            let got = self.medium.read_split(offset, into, &mut end);
             got.map_err(|error| self.fails("reading a page", error))?;
         }
-        let page = self.waiting.get(&place).unwrap_or(&self.buffer);
         let in_block = self.geometry.page_in_block(at) as u16;
-        match MediumFlash::judge(page, at, generation) {
+        let bytes = match is_whole {
+            true => &data[..DATA_BYTES],
+            false => &self.buffer[..],
+        };
+        match MediumFlash::judge(bytes, &end, at, generation) {
             Judged::Whole(bytes) => {
                 let filled = data.len().min(bytes);
-                data[..filled].copy_from_slice(&page[..filled]);
-                spare.copy_from_slice(&page[DATA_BYTES..][..spare.len()]);
+                if !is_whole {
+                    data[..filled].copy_from_slice(&self.buffer[..filled]);
+                }
+                spare.copy_from_slice(&end[..spare.len()]);
                 let seen = &mut self.seen[block.index()];
                 *seen = (*seen).max(in_block + 1);
                 let data_bytes = filled;
@@ -435,15 +446,16 @@ impl Flash for MediumFlash {
             generation != UNKNOWN && generation != NEVER && self.seen[block.index()] <= in_block,
             "page {at} is programmed before its block is erased"
         );
-        let mut page = self.blank_page();
-        page[..data.len()].copy_from_slice(data);
-        let end = &mut page[DATA_BYTES..];
+        let mut page = self.spent_page();
+        let (bytes, end) = page.split_at_mut(DATA_BYTES);
+        bytes[..data.len()].copy_from_slice(data);
+        bytes[data.len()..].fill(0);
         end[trailer::SPARE].fill(0xff);
         end[..spare.len()].copy_from_slice(spare);
         put(end, trailer::BYTES, data.len() as u64);
         put(end, trailer::GENERATION, generation);
-        let sum = sum(&page, at);
-        put(&mut page[DATA_BYTES..], trailer::CRC, sum);
+        let sum = sum(bytes, end, at);
+        put(end, trailer::CRC, sum);
         self.seen[block.index()] = in_block + 1;
         let done = self.tick(now);
         self.keep(self.place_of(at), page)?;
@@ -478,7 +490,8 @@ impl Flash for MediumFlash {
         let generation = u64::from(boot) << 32 | u64::from(self.erases);
         self.generations[block.index()] = generation;
         self.seen[block.index()] = 0;
-        let mut page = self.blank_page();
+        let mut page = self.spent_page();
+        page.fill(0);
         page[mark::MAGIC].copy_from_slice(MARK_MAGIC);
         put(&mut page[..], mark::BLOCK, block.0.into());
         put(&mut page[..], mark::GENERATION, generation);
@@ -540,7 +553,8 @@ impl Flash for MediumFlash {
                 &read
             }
         };
-        match MediumFlash::judge(page, at, generation) {
+        let (bytes, end) = page.split_at(DATA_BYTES);
+        match MediumFlash::judge(bytes, end, at, generation) {
             Judged::Whole(bytes) => {
                 let filled = data.len().min(bytes);
                 data[..filled].copy_from_slice(&page[..filled]);

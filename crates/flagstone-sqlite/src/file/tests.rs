@@ -167,6 +167,51 @@ fn a_page_with_reserved_bytes_is_one_page_of_the_store() {
 }
 
 #[test]
+fn a_first_page_that_only_counts_transactions_is_not_written() {
+    let medium = Recorded::default();
+    let mut file = open(&medium, Kind::Seal);
+    let mut first = vec![1; 4096];
+    first[4032..].fill(0);
+    file.write(0, &first).expect("room");
+    file.commit().expect("room");
+    let written = |file: &StoreFile| file.store().device().request_stats().pages_written;
+    let before = written(&file);
+    let count = |first: &mut Vec<u8>, number: u8| {
+        first[24..28].fill(number);
+        first[92..100].fill(number);
+    };
+    let stored = first.clone();
+    count(&mut first, 2);
+    file.write(0, &first).expect("room");
+    assert_eq!(contents(&mut file, View::Own), first);
+    assert_eq!(contents(&mut file, View::Committed), stored);
+    file.abort();
+    assert_eq!(contents(&mut file, View::Own), stored);
+    for number in 3..9 {
+        count(&mut first, number);
+        file.write(0, &first).expect("room");
+        file.write(4096, &first).expect("room");
+        file.commit().expect("room");
+        assert_eq!(contents(&mut file, View::Committed)[..4096], first);
+    }
+    assert_eq!(written(&file), before + 6, "one page a transaction");
+    drop(file);
+    let mut file = open(&medium, Kind::Seal);
+    assert_eq!(contents(&mut file, View::Committed)[..4096], stored);
+    // Every other byte counts.
+    for at in [0, 23, 28, 91, 100, 4031] {
+        let before = written(&file);
+        first[at] += 1;
+        file.write(0, &first).expect("room");
+        file.commit().expect("room");
+        assert_eq!(written(&file), before + 1, "byte {at}");
+        drop(file);
+        file = open(&medium, Kind::Seal);
+        assert_eq!(contents(&mut file, View::Committed)[..4096], first);
+    }
+}
+
+#[test]
 fn a_store_of_something_else_is_not_a_database() {
     let medium = Recorded::default();
     let mut store = Store::on(Box::new(medium.clone()), &OpenOptions::default()).expect("a store");

@@ -4,7 +4,7 @@ use super::Medium;
 use crate::error::StoreError;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -83,6 +83,39 @@ impl Medium for Disk {
 
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
+    }
+
+    fn read_split(&self, offset: u64, first: &mut [u8], second: &mut [u8]) -> io::Result<()> {
+        let wanted = first.len() + second.len();
+        let mut parts = [IoSliceMut::new(first), IoSliceMut::new(second)];
+        if let Ok(read) = rustix::io::preadv(&self.file, &mut parts, offset)
+            && read == wanted
+        {
+            return Ok(());
+        }
+        // The end of the file, an interruption, or an error that will show again.
+        let behind = offset + first.len() as u64;
+        read_at(&self.file, offset, first)?;
+        read_at(&self.file, behind, second)
+    }
+
+    fn write_joined(&mut self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        let slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut written = match rustix::io::pwritev(&self.file, &slices, offset) {
+            Ok(written) => written,
+            Err(rustix::io::Errno::INTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        // What the system did not take at once.
+        let mut at = offset;
+        for part in parts {
+            let done = written.min(part.len());
+            if done < part.len() {
+                self.file.write_all_at(&part[done..], at + done as u64)?;
+            }
+            (written, at) = (written - done, at + part.len() as u64);
+        }
+        Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {

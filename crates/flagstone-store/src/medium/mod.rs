@@ -39,6 +39,24 @@ pub trait Medium: Send {
     /// The system refuses. Nothing is known then of what was written since the last success.
     fn sync(&mut self) -> io::Result<()>;
 
+    /// Reads bytes as [`Medium::read_at`], the first ones into `first` and the others, which follow
+    /// them, into `second`.
+    ///
+    /// # Errors
+    /// As there.
+    fn read_split(&self, offset: u64, first: &mut [u8], second: &mut [u8]) -> io::Result<()> {
+        self.read_at(offset, first)?;
+        self.read_at(offset + first.len() as u64, second)
+    }
+
+    /// Writes parts one behind the other, as one [`Medium::write_at`].
+    ///
+    /// # Errors
+    /// As there.
+    fn write_joined(&mut self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        self.write_at(offset, &parts.concat())
+    }
+
     /// Bytes there are.
     ///
     /// # Errors
