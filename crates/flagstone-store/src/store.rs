@@ -390,7 +390,7 @@ impl Store {
         }
         let ftl = self.device.ftl();
         let blocks = (0..ftl.geometry().blocks()).map(Pbn);
-        if ftl.free_blocks() <= ftl.gc_threshold_blocks() {
+        if ftl.free_blocks() <= ftl.collects_below() {
             let in_service = blocks
                 .filter(|&block| {
                     !matches!(ftl.block_state(block), BlockState::Bad | BlockState::Meta)
@@ -447,6 +447,7 @@ fn config() -> Config {
     config.static_wear_gap = None;
     config.victims = flagstone::ftl::VictimPolicy::Greedy;
     config.thin = true;
+    config.works_ahead = true;
     config
 }
 

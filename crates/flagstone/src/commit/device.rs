@@ -8,7 +8,8 @@ use super::{
     Content, DeviceError, Found, Info, Isolation, Kind, Options, Protocol, Recovered, Taken, Way,
     Write, doubt_tx, spare_numbers,
 };
-use crate::ftl::{Cause, Config, Ftl, FtlError, Mounted, Stats, collect, make_room, tend};
+use crate::ftl::{Cause, Config, Ftl, FtlError, Mounted, Stats};
+use crate::ftl::{collect, finish_steps, make_room, step, tend};
 use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
@@ -257,6 +258,7 @@ impl Device {
                 limit,
             });
         }
+        finish_steps(&mut self.ftl, self.protocol.as_mut(), now)?;
         let tx = TxId(self.last_tx.0 + 1);
         self.protocol.begin(&mut self.ftl, now, tx)?;
         self.last_tx = tx;
@@ -348,6 +350,7 @@ impl Device {
                 }
             }
         }
+        step(&mut self.ftl, self.protocol.as_mut(), now)?;
         self.make_way(now, tx)?;
         self.host.pages_written += 1;
         Ok(self.protocol.write(&mut self.ftl, now, tx, write)?)

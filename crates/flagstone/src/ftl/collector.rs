@@ -4,7 +4,7 @@
 use super::victims::View;
 use super::{
     BlockState, Cause, Fate, Ftl, FtlError, Header, Owner, PairedPages, Stream, TAIL_BYTES_MAX,
-    header, scrub,
+    header, scrub, steps,
 };
 use crate::layout::get;
 use crate::nand::FlashError;
@@ -39,6 +39,9 @@ fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<
     }
     if ftl.scrub.is_due(now) {
         scrub::step(ftl, owner, now)?;
+    }
+    if ftl.is_short() {
+        steps::end(ftl, owner, now)?;
     }
     let mut passed_over = Vec::new();
     let collected = collect_until_enough(ftl, owner, now, &mut passed_over);
@@ -80,7 +83,7 @@ fn collect_until_enough(
     Ok(())
 }
 
-fn choose(ftl: &mut Ftl) -> Option<Pbn> {
+pub(super) fn choose(ftl: &mut Ftl) -> Option<Pbn> {
     ftl.victims.skip_empty();
     ftl.config.victims.choose(&View {
         victims: &ftl.victims,
@@ -136,36 +139,90 @@ pub(super) fn collect_for(
     start: Nanos,
     victim: Pbn,
 ) -> Result<Nanos, FtlError> {
-    {
-        let block = &mut ftl.blocks[victim.index()];
-        assert!(
-            block.state == BlockState::Full && block.pins == 0,
-            "block {victim} is no victim"
-        );
-        block.state = BlockState::Victim;
-        ftl.victims.remove(victim, block.live.into());
-    }
+    begin(ftl, victim);
     let prepared = owner.prepare(ftl, start, victim)?;
-    let mut durable = prepared;
-    let first = ftl.geometry.page(victim, 0);
     fetch_slots(ftl, victim);
-    for page in 0..ftl.data_pages {
+    let moved = move_live(cause, ftl, owner, prepared, victim, (0, ftl.data_pages))?;
+    let durable = prepared.max(moved.durable);
+    match moved.lost {
+        true => Ok(durable),
+        false => finish(cause, ftl, owner, prepared, victim, durable),
+    }
+}
+
+/// Takes a block from the candidates: it is being collected.
+pub(super) fn begin(ftl: &mut Ftl, victim: Pbn) {
+    let block = &mut ftl.blocks[victim.index()];
+    assert!(
+        block.state == BlockState::Full && block.pins == 0,
+        "block {victim} is no victim"
+    );
+    block.state = BlockState::Victim;
+    ftl.victims.remove(victim, block.live.into());
+}
+
+/// What became of the live pages of a victim.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moves {
+    /// The first page that was not looked at; the end of the block if nothing is live any more.
+    pub(super) next: u32,
+    /// Pages that were copied or dropped.
+    pub(super) count: u32,
+    /// When all copies are durable.
+    pub(super) durable: Nanos,
+    /// One of them cannot be read: the block is stuck.
+    pub(super) lost: bool,
+}
+
+/// Moves live pages of a victim, from the page `first` on and at most so many, at `now`.
+pub(super) fn move_live(
+    cause: Cause,
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    victim: Pbn,
+    (first, most): (u32, u32),
+) -> Result<Moves, FtlError> {
+    let mut moves = Moves {
+        next: first,
+        count: 0,
+        durable: Nanos::ZERO,
+        lost: false,
+    };
+    while moves.next < ftl.data_pages && moves.count < most {
         if ftl.blocks[victim.index()].live == 0 {
+            moves.next = ftl.data_pages;
             break;
         }
-        let from = crate::units::Ppn(first.0 + page);
+        let from = ftl.geometry.page(victim, moves.next);
+        moves.next += 1;
         if !ftl.is_live(from) {
             continue;
         }
-        match relocate(cause, ftl, owner, prepared, from)? {
-            Moved::To(done) => durable = durable.max(done),
+        moves.count += 1;
+        match relocate(cause, ftl, owner, now, from)? {
+            Moved::To(done) => moves.durable = moves.durable.max(done),
             Moved::Dropped => {}
             Moved::Lost => {
                 ftl.blocks[victim.index()].state = BlockState::Stuck;
-                return Ok(durable);
+                moves.lost = true;
+                break;
             }
         }
     }
+    Ok(moves)
+}
+
+/// Erases a victim whose pages have moved, once the copies are durable. Returns when the erase is
+/// done.
+pub(super) fn finish(
+    cause: Cause,
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    prepared: Nanos,
+    victim: Pbn,
+    durable: Nanos,
+) -> Result<Nanos, FtlError> {
     let now = ftl.sync(prepared, durable)?;
     let now = owner.before_erase(ftl, now, victim)?;
     debug_assert_eq!(

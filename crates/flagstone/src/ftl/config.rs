@@ -41,6 +41,9 @@ pub struct Config {
     /// device is full when what was written fills it, and [`Ftl::grow`](super::Ftl::grow) may give
     /// it more room.
     pub thin: bool,
+    /// Whether the collector works ahead in steps, a few pages for each that the host writes, with
+    /// protocols that allow it. Then no request waits for a whole collection.
+    pub works_ahead: bool,
     /// Scrubbing, for a device whose bit errors grow ([`Aging`](crate::nand::Aging)).
     pub scrub: Option<Scrub>,
 }
@@ -69,6 +72,7 @@ impl Default for Config {
             checksums: false,
             paired_pages: PairedPages::Ignored,
             thin: false,
+            works_ahead: false,
             scrub: None,
         }
     }
@@ -88,6 +92,7 @@ impl Config {
             checksums: false,
             paired_pages: PairedPages::Ignored,
             thin: false,
+            works_ahead: false,
             scrub: None,
         }
     }

@@ -42,7 +42,9 @@ mod pairs;
 mod config;
 mod write;
 mod closing;
+mod owner;
 mod collector;
+mod steps;
 mod scrub;
 mod meta;
 mod logs;
@@ -55,6 +57,7 @@ pub use closing::{VERDICT_BYTES, verdict};
 pub use config::{Config, ConfigError, Format, Scrub};
 pub(crate) use doubt::{doubt_number, spare_number};
 pub use mount::{LogPage, Mounted};
+pub use owner::{Fate, Owner};
 pub use pairs::PairedPages;
 pub use slot::Slot;
 pub use spare::{FORMAT_VERSION, Header, Kind, TAIL_BYTES_MAX, header};
@@ -79,6 +82,7 @@ pub(crate) use scrub::tend;
 use slot::EMPTY;
 use std::collections::VecDeque;
 use std::fmt;
+pub(crate) use steps::{finish_steps, step};
 use victims::Victims;
 use write::Head;
 
@@ -152,75 +156,6 @@ impl From<FlashError> for FtlError {
                 unreachable!("program and erase failures are handled where they occur")
             }
         }
-    }
-}
-
-/// The owner's decision on a live page whose block is collected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// Copy it.
-    Copy,
-    /// Copy it as a program of its own: the copy takes the next write sequence.
-    Renew,
-    /// It is not needed after all.
-    Drop,
-}
-
-/// The module that gives pages their meaning, which is a commit protocol. The collector calls these
-/// hooks.
-pub trait Owner {
-    /// Called before any page of `victim` is copied, so that the owner can bring flags in order. It
-    /// may kill pages of the victim. Returns when its work is done.
-    fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let _ = (ftl, victim);
-        Ok(now)
-    }
-
-    /// Whether the erase of `victim` gives back more pages than have to be written before it. An
-    /// owner that writes pages besides the copies can know better than the count of live pages;
-    /// a block that is not worth it is passed over.
-    fn is_worth(&self, ftl: &Ftl, victim: Pbn) -> bool {
-        let _ = (ftl, victim);
-        true
-    }
-
-    /// A live page is about to be copied. `tail` is the tail of its spare area, and may be changed
-    /// for the copy.
-    fn relocate(&mut self, ftl: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Fate {
-        let _ = (ftl, from, header, tail);
-        Fate::Copy
-    }
-
-    /// The copy is about to be programmed into `to`: the last chance to change its `tail`. Called
-    /// again, with the tail as it was, if that program fails and another page takes its place.
-    fn place(&mut self, to: Ppn, tail: &mut [u8]) {
-        let _ = (to, tail);
-    }
-
-    /// The copy of a live page is at `to`. The owner points its tables there; the old page is
-    /// dropped by the collector.
-    fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
-        if ftl.slot(header.lpn).ppn() == Some(from) {
-            ftl.set_slot(header.lpn, Slot::of(header.kind, to.at));
-        }
-    }
-
-    /// All copies are durable and the erase comes next. Returns the instant at which it may be
-    /// issued.
-    fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
-        let _ = (ftl, victim);
-        Ok(now)
-    }
-
-    /// A block to refresh is pinned or waits for its summary. The owner ends that if it can.
-    fn let_go(&mut self, ftl: &mut Ftl, now: Nanos, block: Pbn) -> Result<(), FtlError> {
-        let _ = (ftl, now, block);
-        Ok(())
-    }
-
-    /// The erase has been issued and will be done at `done`.
-    fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, done: Nanos) {
-        let _ = (ftl, victim, done);
     }
 }
 

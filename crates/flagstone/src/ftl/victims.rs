@@ -3,6 +3,7 @@
 //! A block moves between lists as its pages die; every step is constant time, so that the choice of
 //! a victim costs the same on any size of device.
 
+use super::steps::InSteps;
 use crate::settings::BadSetting;
 use crate::units::Pbn;
 use std::fmt;
@@ -19,6 +20,8 @@ pub(super) struct Victims {
     /// All lists below this one are empty.
     lowest: usize,
     len: u32,
+    /// The block that is collected in steps. It is no candidate.
+    pub(super) in_steps: Option<InSteps>,
 }
 
 /// The neighbours of a block in its list.
@@ -41,6 +44,7 @@ impl Victims {
             links: vec![ALONE; blocks as usize],
             lowest: 0,
             len: 0,
+            in_steps: None,
         }
     }
 

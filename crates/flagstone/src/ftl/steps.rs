@@ -1,0 +1,139 @@
+//! Collections in steps: a device that works ahead moves a few pages for each that the host writes,
+//! so that no request waits for a whole collection.
+//!
+//! One block at a time is collected so. Its copies become durable with what the host makes durable
+//! anyway, and its erase follows at the begin of a later transaction. If the host is faster, blocks
+//! run short, and whole collections follow as on any other device.
+
+use super::collector::{begin, choose, finish, move_live};
+use super::{Cause, Ftl, FtlError, Owner};
+use crate::units::{Nanos, Pbn};
+
+/// So many blocks more than collection keeps free make it stop.
+const AHEAD_BLOCKS: u32 = 2;
+
+/// A block that is collected in steps.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InSteps {
+    victim: Pbn,
+    /// The next page to look at.
+    next: u32,
+    /// When the copies are durable.
+    durable: Nanos,
+    /// Pages that each page of the host adds to what is owed, and those that a copy takes from it.
+    earns: u32,
+    costs: u32,
+    /// What is owed.
+    owed: u32,
+}
+
+impl Ftl {
+    /// The collector works when fewer blocks than this are free: whether it works ahead or not.
+    pub fn collects_below(&self) -> u32 {
+        let ahead = if self.config.works_ahead {
+            AHEAD_BLOCKS
+        } else {
+            0
+        };
+        self.gc_threshold_blocks + ahead
+    }
+}
+
+/// Moves some pages, for one that the host is about to write.
+#[inline]
+pub(crate) fn step(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
+    match ftl.victims.in_steps {
+        None if !ftl.config.works_ahead || ftl.writable_blocks() >= ftl.collects_below() => Ok(()),
+        in_steps => step_slowly(ftl, owner, now, in_steps),
+    }
+}
+
+fn step_slowly(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    in_steps: Option<InSteps>,
+) -> Result<(), FtlError> {
+    let Some(mut work) = in_steps.or_else(|| start(ftl, owner)) else {
+        return Ok(());
+    };
+    work.owed += work.earns;
+    let most = work.owed / work.costs;
+    work.owed %= work.costs;
+    if most > 0 && work.next < ftl.data_pages {
+        advance(ftl, owner, now, &mut work, most)?;
+    }
+    Ok(())
+}
+
+/// Chooses a block to collect.
+fn start(ftl: &mut Ftl, owner: &dyn Owner) -> Option<InSteps> {
+    if !owner.allows_steps() {
+        return None;
+    }
+    let victim = choose(ftl).filter(|&victim| owner.is_worth(ftl, victim))?;
+    let live = u32::from(ftl.blocks[victim.index()].live);
+    begin(ftl, victim);
+    let work = InSteps {
+        victim,
+        next: 0,
+        durable: Nanos::ZERO,
+        // A quarter faster than the host fills what the collection gains.
+        earns: 5 * live,
+        costs: 4 * (ftl.data_pages - live).max(1),
+        owed: 0,
+    };
+    ftl.victims.in_steps = Some(work);
+    Some(work)
+}
+
+/// Moves pages. Returns whether there still is something to collect.
+fn advance(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    work: &mut InSteps,
+    most: u32,
+) -> Result<bool, FtlError> {
+    let prepared = owner.prepare(ftl, now, work.victim)?;
+    let moved = move_live(
+        Cause::Gc,
+        ftl,
+        owner,
+        prepared,
+        work.victim,
+        (work.next, most),
+    )?;
+    work.next = moved.next;
+    work.durable = work.durable.max(prepared).max(moved.durable);
+    ftl.victims.in_steps = (!moved.lost).then_some(*work);
+    Ok(!moved.lost)
+}
+
+/// Erases the block that is collected in steps if its pages have moved.
+#[inline]
+pub(crate) fn finish_steps(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+) -> Result<(), FtlError> {
+    match ftl.victims.in_steps {
+        Some(work) if ftl.blocks[work.victim.index()].live == 0 => end(ftl, owner, now),
+        _ => Ok(()),
+    }
+}
+
+/// Ends a collection in steps at once, if there is one.
+pub(super) fn end(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
+    let Some(mut work) = ftl.victims.in_steps else {
+        return Ok(());
+    };
+    if advance(ftl, owner, now, &mut work, u32::MAX)? {
+        ftl.victims.in_steps = None;
+        ftl.stats.collections += 1;
+        let start = work.durable.max(now);
+        let done = finish(Cause::Gc, ftl, owner, now, work.victim, work.durable)?;
+        ftl.stats.gc_ns += done.since(start);
+    }
+    Ok(())
+}
