@@ -46,6 +46,8 @@ mod active;
 #[cfg(test)]
 mod checksum_tests;
 #[cfg(test)]
+mod steps_tests;
+#[cfg(test)]
 mod long_lives;
 #[cfg(test)]
 mod small_device;

@@ -9,9 +9,6 @@ use super::collector::{begin, choose, finish, move_live};
 use super::{Cause, Ftl, FtlError, Owner};
 use crate::units::{Nanos, Pbn};
 
-/// So many blocks more than collection keeps free make it stop.
-const AHEAD_BLOCKS: u32 = 2;
-
 /// A block that is collected in steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InSteps {
@@ -30,10 +27,10 @@ pub(super) struct InSteps {
 impl Ftl {
     /// The collector works when fewer blocks than this are free: whether it works ahead or not.
     pub fn collects_below(&self) -> u32 {
-        let ahead = if self.config.works_ahead {
-            AHEAD_BLOCKS
-        } else {
-            0
+        // The host may open a block on each plane at once.
+        let ahead = match self.config.works_ahead {
+            true => self.geometry.planes() + 1,
+            false => 0,
         };
         self.gc_threshold_blocks + ahead
     }
@@ -60,6 +57,7 @@ fn step_slowly(
     work.owed += work.earns;
     let most = work.owed / work.costs;
     work.owed %= work.costs;
+    ftl.victims.in_steps = Some(work);
     if most > 0 && work.next < ftl.data_pages {
         advance(ftl, owner, now, &mut work, most)?;
     }
@@ -74,7 +72,7 @@ fn start(ftl: &mut Ftl, owner: &dyn Owner) -> Option<InSteps> {
     let victim = choose(ftl).filter(|&victim| owner.is_worth(ftl, victim))?;
     let live = u32::from(ftl.blocks[victim.index()].live);
     begin(ftl, victim);
-    let work = InSteps {
+    Some(InSteps {
         victim,
         next: 0,
         durable: Nanos::ZERO,
@@ -82,9 +80,7 @@ fn start(ftl: &mut Ftl, owner: &dyn Owner) -> Option<InSteps> {
         earns: 5 * live,
         costs: 4 * (ftl.data_pages - live).max(1),
         owed: 0,
-    };
-    ftl.victims.in_steps = Some(work);
-    Some(work)
+    })
 }
 
 /// Moves pages. Returns whether there still is something to collect.
