@@ -233,6 +233,15 @@ impl MediumFlash {
         })
     }
 
+    /// Whether there was never a mark of a block, not even one that is damaged now.
+    fn is_untouched(&self, block: Pbn) -> bool {
+        let mut bytes = [0; mark::SIZE];
+        let offset = self.mark_of(block) * MEDIUM_PAGE_BYTES as u64;
+        let read = self.medium.read_at(offset, &mut bytes);
+        let waits = self.waiting.contains_key(&self.mark_of(block));
+        read.is_ok() && bytes == [0; mark::SIZE] && !waits
+    }
+
     fn generation(&mut self, block: Pbn) -> Result<u64, FlashError> {
         if self.generations[block.index()] == UNKNOWN {
             let read = self.read_mark(block);
@@ -479,6 +488,11 @@ impl Flash for MediumFlash {
             let offset = first * MEDIUM_PAGE_BYTES as u64;
             let prepared = self.medium.prepare(offset, bytes);
             prepared.map_err(|error| self.fails("preparing a block", error))?;
+            // A store that grows uses its blocks in their order.
+            let next = Pbn(block.0 + 1);
+            if next.0 < self.geometry.blocks() && self.is_untouched(next) {
+                self.medium.prepare_ahead(offset + bytes as u64, bytes);
+            }
         }
         let pages = first..=first + u64::from(self.geometry.pages_per_block);
         let obsolete: Vec<u64> = self.waiting.range(pages).map(|(&place, _)| place).collect();

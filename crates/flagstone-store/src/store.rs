@@ -132,6 +132,8 @@ pub struct Store {
     stats: Arc<Mutex<MediumStats>>,
     /// No page above this one holds anything.
     highest: u32,
+    /// Pages that may hold something.
+    in_service: u64,
 }
 
 impl Store {
@@ -197,12 +199,14 @@ impl Store {
             read_only: options.read_only,
             opened: superblock,
             highest: device.pages(),
+            in_service: 0,
             device,
             trouble,
             broken: None,
             stats,
         };
         store.highest = store.highest().map_or(0, |at| at.0);
+        store.in_service = store.in_service();
         Ok(store)
     }
 
@@ -389,19 +393,20 @@ impl Store {
             }
         }
         let ftl = self.device.ftl();
-        let blocks = (0..ftl.geometry().blocks()).map(Pbn);
-        if ftl.free_blocks() <= ftl.collects_below() {
-            let in_service = blocks
-                .filter(|&block| {
-                    !matches!(ftl.block_state(block), BlockState::Bad | BlockState::Meta)
-                })
-                .count();
-            let pages = in_service as f64 * f64::from(ftl.data_pages_per_block());
-            if ftl.live_pages() as f64 > pages * self.fill {
-                self.grow()?;
-            }
+        if ftl.free_blocks() <= ftl.collects_below()
+            && ftl.live_pages() as f64 > self.in_service as f64 * self.fill
+        {
+            self.grow()?;
         }
         Ok(())
+    }
+
+    /// Pages that may hold something.
+    fn in_service(&self) -> u64 {
+        let ftl = self.device.ftl();
+        let out = |block| matches!(ftl.block_state(block), BlockState::Bad | BlockState::Meta);
+        let blocks = (0..ftl.geometry().blocks()).filter(|&block| !out(Pbn(block)));
+        blocks.count() as u64 * u64::from(ftl.data_pages_per_block())
     }
 
     /// Grows the store by an eighth. Returns how many blocks were added: none if there is no room.
@@ -411,7 +416,9 @@ impl Store {
         }
         let more = (self.device.geometry().blocks() / 8).max(8);
         let grown = self.device.grow(more);
-        self.settle(grown)
+        let grown = self.settle(grown)?;
+        self.in_service = self.in_service();
+        Ok(grown)
     }
 
     /// Turns an answer of the device into one of the store.

@@ -1,18 +1,47 @@
 //! A file or a block device as a medium, with a lock that keeps other processes away.
 
 use super::Medium;
+use crate::aligned::Aligned;
 use crate::error::StoreError;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
 
 /// A file or a block device.
 #[derive(Debug)]
 pub struct Disk {
     file: File,
     is_device: bool,
+    ahead: Ahead,
+}
+
+/// The work that is done ahead, by a thread that writes past the cache of the system: a sync of the
+/// file would wait for what is in the cache.
+#[derive(Debug, Default)]
+struct Ahead {
+    /// The file once more; none where that cannot be.
+    direct: Option<Arc<File>>,
+    /// A range that is being filled.
+    filling: Option<(u64, JoinHandle<io::Result<()>>)>,
+}
+
+impl Ahead {
+    /// Ends what is being done. Returns whether it was this range, and is done.
+    fn has_filled(&mut self, offset: u64) -> bool {
+        let ended = self.filling.take();
+        ended.is_some_and(|(at, thread)| matches!(thread.join(), Ok(Ok(()))) && at == offset)
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.has_filled(0);
+    }
 }
 
 impl Disk {
@@ -54,7 +83,23 @@ impl Disk {
             false => FlockOperation::NonBlockingLockExclusive,
         };
         match rustix::fs::flock(&file, how) {
-            Ok(()) => Ok(Disk { file, is_device }),
+            Ok(()) => {
+                let mut ahead = Ahead::default();
+                if !read_only && !is_device {
+                    // The file itself, whatever its name has become meanwhile.
+                    let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+                    let direct = OpenOptions::new()
+                        .write(true)
+                        .custom_flags(OFlags::DIRECT.bits().cast_signed())
+                        .open(same);
+                    ahead.direct = direct.ok().map(Arc::new);
+                }
+                Ok(Disk {
+                    file,
+                    is_device,
+                    ahead,
+                })
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::in_use(path)),
             Err(error) => Err(failed(error.into())),
         }
@@ -146,9 +191,22 @@ impl Medium for Disk {
     /// Room that a file system has promised and that was never written to costs it a write of its
     /// journal, and a flush, at the first sync after each write: zeros in one go cost that once.
     fn prepare(&mut self, offset: u64, bytes: usize) -> io::Result<()> {
-        match self.is_device {
+        match self.is_device || self.ahead.has_filled(offset) {
             true => Ok(()),
             false => self.file.write_all_at(&vec![0; bytes], offset),
+        }
+    }
+
+    fn prepare_ahead(&mut self, offset: u64, bytes: usize) {
+        if let (Some(direct), None) = (&self.ahead.direct, &self.ahead.filling) {
+            let direct = Arc::clone(direct);
+            let fill = move || {
+                let mut zeros = Aligned::default();
+                zeros.resize(bytes);
+                direct.write_all_at(zeros.as_slice(), offset)
+            };
+            let thread = std::thread::Builder::new().spawn(fill);
+            self.ahead.filling = thread.ok().map(|thread| (offset, thread));
         }
     }
 }

@@ -78,4 +78,10 @@ pub trait Medium: Send {
         let _ = (offset, bytes);
         Ok(())
     }
+
+    /// Says that [`Medium::prepare`] will be asked for a range, before which nothing is written to
+    /// it: a medium may do the work meanwhile.
+    fn prepare_ahead(&mut self, offset: u64, bytes: usize) {
+        let _ = (offset, bytes);
+    }
 }
