@@ -43,6 +43,10 @@ impl Ppn {
     pub const NONE: Ppn = Ppn(u32::MAX);
 }
 
+/// The number of a snapshot of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SnapshotId(pub u64);
+
 /// A transaction's identifier. It is never reused, not even after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TxId(pub u64);

@@ -563,5 +563,7 @@ impl Device {
     }
 }
 
+mod snapshots;
+
 #[cfg(test)]
 mod tests;

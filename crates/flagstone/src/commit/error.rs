@@ -64,6 +64,13 @@ pub enum DeviceError {
     Unresolved,
     /// The page was lost to bit errors.
     Unreadable(Lpn),
+    /// The protocol cannot give snapshots.
+    NoSnapshots {
+        /// The protocol.
+        protocol: &'static str,
+    },
+    /// The snapshot has ended: its room was needed.
+    SnapshotEnded,
     /// The layer below could not go on.
     Ftl(FtlError),
 }
@@ -128,6 +135,12 @@ impl fmt::Display for DeviceError {
             DeviceError::Unresolved => f.write_str(
                 "transactions are in doubt: say which of them have committed (`resolve`) first",
             ),
+            DeviceError::NoSnapshots { protocol } => {
+                write!(f, "{protocol} cannot give snapshots: use seal")
+            }
+            DeviceError::SnapshotEnded => {
+                f.write_str("the snapshot has ended, because its room was needed: take another one")
+            }
             DeviceError::Unreadable(at) => {
                 write!(
                     f,

@@ -284,6 +284,12 @@ pub trait Protocol: Owner + Duplicate {
         None
     }
 
+    /// Whether the mapping table names the committed version of each page as soon as a commit has
+    /// returned, and nothing else: then a snapshot of the table is one of the device.
+    fn allows_snapshots(&self) -> bool {
+        false
+    }
+
     /// The device has become larger: a table with an entry for each page needs more of them.
     fn grown(&mut self, ftl: &Ftl) {
         let _ = ftl;

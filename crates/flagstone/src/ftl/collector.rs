@@ -43,12 +43,17 @@ fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<
     if ftl.is_short() {
         steps::end(ftl, owner, now)?;
     }
-    let mut passed_over = Vec::new();
-    let collected = collect_until_enough(ftl, owner, now, &mut passed_over);
-    for block in passed_over {
-        ftl.unpin(block);
+    loop {
+        let mut passed_over = Vec::new();
+        let collected = collect_until_enough(ftl, owner, now, &mut passed_over);
+        for block in passed_over {
+            ftl.unpin(block);
+        }
+        collected?;
+        if !ftl.is_short() || !ftl.end_oldest_snapshot() {
+            return Ok(());
+        }
     }
-    collected
 }
 
 /// Collects until enough blocks are free. Blocks that are not worth it are pinned meanwhile.
@@ -333,7 +338,9 @@ fn relocate(
                 ftl.inside = None;
                 copied.map(|to| {
                     ftl.stats.relocated += u64::from(cause == Cause::Gc);
+                    ftl.snapshots.is_moving = true;
                     owner.relocated(ftl, &head, from, to);
+                    ftl.snapshots.is_moving = false;
                     Moved::To(to.done)
                 })
             }

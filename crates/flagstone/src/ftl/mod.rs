@@ -45,6 +45,7 @@ mod closing;
 mod owner;
 mod collector;
 mod steps;
+mod snapshots;
 mod scrub;
 mod meta;
 mod logs;
@@ -80,6 +81,7 @@ use pool::{Pool, Zone};
 use scrub::Scrubber;
 pub(crate) use scrub::tend;
 use slot::EMPTY;
+use snapshots::Snapshots;
 use std::collections::VecDeque;
 use std::fmt;
 pub(crate) use steps::{finish_steps, step};
@@ -232,6 +234,7 @@ pub struct Ftl {
     seq: u64,
     wear_cursor: u32,
     scrub: Scrubber,
+    snapshots: Snapshots,
     stats: Stats,
     page_buffer: Vec<u8>,
 }
@@ -315,6 +318,7 @@ impl Ftl {
             retire: self.retire.clone(),
             meta: self.meta.clone(),
             scrub: self.scrub.clone(),
+            snapshots: self.snapshots.clone(),
             stats: self.stats.clone(),
             page_buffer: self.page_buffer.clone(),
             ..*self
@@ -368,11 +372,15 @@ impl Ftl {
     #[inline]
     pub fn set_slot(&mut self, at: Lpn, slot: Slot) -> Slot {
         let old = std::mem::replace(&mut self.map[at.index()], slot.encode().to_le_bytes());
+        let old = Slot::decode(u32::from_le_bytes(old));
+        if !self.snapshots.is_empty() {
+            self.note_for_snapshots(at, old);
+        }
         if self.format.persist_map {
             let page = at.0 / self.meta.entries_per_page;
             self.dirty_map_pages[page as usize / 64] |= 1 << (page % 64);
         }
-        Slot::decode(u32::from_le_bytes(old))
+        old
     }
 
     /// Whether the collector must keep a page.
@@ -387,6 +395,9 @@ impl Ftl {
     /// The page is not live: two tables disagree about it.
     #[inline]
     pub fn kill(&mut self, at: Ppn) {
+        if !self.snapshots.is_empty() && self.snapshots.retains(at) {
+            return;
+        }
         let word = &mut self.live[at.index() / 64];
         let bit = 1u64 << (at.0 % 64);
         assert!(*word & bit != 0, "page {at} is killed twice");

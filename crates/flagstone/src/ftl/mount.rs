@@ -1,9 +1,8 @@
 //! Starting: the state of an FTL is read from the flash alone.
 //!
 //! There is no separate format: a blank device mounts as an empty one. [`Ftl::mount`] reads the
-//! roots, the mapping table that the newest root refers to, and the logs that came after it. The
-//! owner then scans as many blocks as its own recovery needs, says which pages are live, and ends
-//! with [`Ftl::finish_mount`].
+//! roots, the mapping table of the newest one, and the logs that came after it. The owner then
+//! scans blocks as its recovery needs, says which pages live, and calls [`Ftl::finish_mount`].
 
 use super::config::Sizes;
 use super::meta::{MetaArea, MetaBlock, MetaState, NONE, RootImage};
@@ -156,6 +155,7 @@ impl Ftl {
             seq: 0,
             wear_cursor: 0,
             scrub: Scrubber::new(&geometry, config.scrub),
+            snapshots: Default::default(),
             stats: Stats::default(),
             page_buffer: vec![0; geometry.page_bytes as usize],
             logical_pages: sizes.logical_pages,

@@ -6,7 +6,7 @@
 //! run short, and whole collections follow as on any other device.
 
 use super::collector::{begin, choose, finish, move_live};
-use super::{Cause, Ftl, FtlError, Owner};
+use super::{BlockState, Cause, Ftl, FtlError, Owner};
 use crate::units::{Nanos, Pbn};
 
 /// A block that is collected in steps.
@@ -132,4 +132,16 @@ pub(super) fn end(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<()
         ftl.stats.gc_ns += done.since(start);
     }
     Ok(())
+}
+
+/// Makes a block a candidate again that is being collected in steps: some of its pages must stay.
+pub(super) fn give_up(ftl: &mut Ftl, block: Pbn) {
+    let work = ftl.victims.in_steps.take();
+    assert!(
+        work.is_some_and(|work| work.victim == block),
+        "block {block} is collected at once"
+    );
+    let live = ftl.blocks[block.index()].live;
+    ftl.blocks[block.index()].state = BlockState::Full;
+    ftl.victims.insert(block, live.into());
 }

@@ -290,6 +290,10 @@ impl Protocol for Seal {
         own.unwrap_or_else(|| ftl.slot(at).into())
     }
 
+    fn allows_snapshots(&self) -> bool {
+        true
+    }
+
     /// Programs the page held back as the last one, publishes the versions in the same step, and
     /// waits for all pages.
     #[inline]

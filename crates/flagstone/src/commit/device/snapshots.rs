@@ -1,0 +1,63 @@
+//! Snapshots of a device: a reader sees what was committed when it began, whatever is committed
+//! since.
+
+use super::{Device, DeviceError};
+use crate::commit::Found;
+use crate::ftl::{Cause, FtlError};
+use crate::nand::FlashError;
+use crate::units::{Lpn, Nanos, SnapshotId};
+
+impl Device {
+    /// Takes a snapshot of what is committed. It copies nothing. Pages that are replaced or trimmed
+    /// while it is open stay until [`Device::end_snapshot`], and their blocks are not collected.
+    /// Where the device would be full otherwise, the oldest snapshots end by themselves. After a
+    /// restart there are none.
+    ///
+    /// # Errors
+    /// The protocol cannot give snapshots.
+    pub fn snapshot(&mut self) -> Result<SnapshotId, DeviceError> {
+        match self.protocol.allows_snapshots() {
+            true => Ok(self.ftl.take_snapshot()),
+            false => Err(DeviceError::NoSnapshots {
+                protocol: self.info.name,
+            }),
+        }
+    }
+
+    /// Gives a snapshot back. It may have ended.
+    pub fn end_snapshot(&mut self, id: SnapshotId) {
+        self.ftl.end_snapshot(id);
+    }
+
+    /// Reads a page of a snapshot into `into`, which has room for one. Returns when it was read, and
+    /// how many bytes it has, or nothing for a page that was never written, or was trimmed.
+    ///
+    /// # Errors
+    /// The snapshot has ended, the page is beyond the device or lost to bit errors, or the power is
+    /// gone.
+    pub fn read_snapshot(
+        &mut self,
+        now: Nanos,
+        id: SnapshotId,
+        at: Lpn,
+        into: &mut [u8],
+    ) -> Result<(Nanos, Option<usize>), DeviceError> {
+        let pages = self.ftl.logical_pages();
+        if at.0 >= pages {
+            return Err(DeviceError::OutOfRange { at, pages });
+        }
+        let slot = self.ftl.snapshot_slot(id, at);
+        self.host.pages_read += 1;
+        match slot.ok_or(DeviceError::SnapshotEnded)?.into() {
+            Found::Flash(page) => match self.ftl.read(now, page, into, &mut [], Cause::Host) {
+                Ok(read) => Ok((read.done, Some(read.data_bytes))),
+                Err(FlashError::Uncorrectable { .. }) => Err(DeviceError::Unreadable(at)),
+                Err(other) => Err(FtlError::from(other).into()),
+            },
+            Found::Nothing | Found::Held(_) => Ok((now, None)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Snapshots: readers that go on seeing the mapping table as it was.
+//!
+//! A snapshot copies nothing. When a logical page gets another version, the newest open snapshot
+//! notes the old one, whose page stays *retained*: it stays live, and its block is not collected,
+//! until no open snapshot needs it. What a snapshot has not noted, a younger one may have; what none
+//! has noted is in the mapping table.
+//!
+//! Snapshots are not kept on flash: after a restart there are none. Where no block is left to
+//! collect, the oldest ones end by themselves.
+
+use super::{BlockState, Ftl, Slot, steps};
+use crate::units::{Lpn, Ppn, SnapshotId};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// The snapshots that are open.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Snapshots {
+    open: BTreeMap<SnapshotId, Noted>,
+    last: SnapshotId,
+    /// Pages that the mapping table no longer names, and whether they have been killed but for
+    /// that.
+    retained: FxHashMap<Ppn, bool>,
+    /// The collector moves a page: that is no other version.
+    pub(super) is_moving: bool,
+}
+
+/// The old versions that a snapshot has noted.
+#[derive(Debug, Clone, Default)]
+struct Noted {
+    readers: u32,
+    slots: FxHashMap<Lpn, Slot>,
+}
+
+impl Snapshots {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Notes that a page has been killed. Returns whether it is retained.
+    #[inline]
+    pub(super) fn retains(&mut self, at: Ppn) -> bool {
+        let retained = self.retained.get_mut(&at);
+        retained.map(|killed| *killed = true).is_some()
+    }
+}
+
+impl Ftl {
+    /// Takes a snapshot of the mapping table.
+    pub fn take_snapshot(&mut self) -> SnapshotId {
+        let snapshots = &mut self.snapshots;
+        let newest = snapshots.open.last_entry();
+        if let Some(mut newest) = newest
+            && newest.get().slots.is_empty()
+        {
+            newest.get_mut().readers += 1;
+            return *newest.key();
+        }
+        snapshots.last = SnapshotId(snapshots.last.0 + 1);
+        let noted = Noted {
+            readers: 1,
+            slots: FxHashMap::default(),
+        };
+        snapshots.open.insert(snapshots.last, noted);
+        snapshots.last
+    }
+
+    /// Where a logical page is in a snapshot; nothing if the snapshot has ended.
+    pub fn snapshot_slot(&self, id: SnapshotId, at: Lpn) -> Option<Slot> {
+        if !self.snapshots.open.contains_key(&id) {
+            return None;
+        }
+        let mut since = self.snapshots.open.range(id..);
+        let noted = since.find_map(|(_, noted)| noted.slots.get(&at).copied());
+        Some(noted.unwrap_or_else(|| self.slot(at)))
+    }
+
+    /// Whether the mapping table is still what it was when an open snapshot was taken.
+    pub fn is_current(&self, id: SnapshotId) -> bool {
+        let mut since = self.snapshots.open.range(id..);
+        self.snapshots.open.contains_key(&id) && since.all(|(_, noted)| noted.slots.is_empty())
+    }
+
+    /// Takes one [`Ftl::take_snapshot`] back. Nothing happens if the snapshot has ended.
+    pub fn end_snapshot(&mut self, id: SnapshotId) {
+        let Some(noted) = self.snapshots.open.get_mut(&id) else {
+            return;
+        };
+        noted.readers -= 1;
+        if noted.readers == 0 {
+            self.forget_snapshot(id);
+        }
+    }
+
+    /// Ends the oldest snapshot, whoever reads it. Returns whether there was one.
+    pub(super) fn end_oldest_snapshot(&mut self) -> bool {
+        let oldest = self.snapshots.open.keys().next().copied();
+        oldest.map(|id| self.forget_snapshot(id)).is_some()
+    }
+
+    /// Snapshots that are open, by when they were taken, and pages that are kept for them alone.
+    pub fn snapshots(&self) -> (usize, usize) {
+        (self.snapshots.open.len(), self.snapshots.retained.len())
+    }
+
+    fn forget_snapshot(&mut self, id: SnapshotId) {
+        let Some(ended) = self.snapshots.open.remove(&id) else {
+            return;
+        };
+        let mut released = Vec::new();
+        let older = self.snapshots.open.range_mut(..id).next_back();
+        match older {
+            // What this one has noted may be what an older one has not.
+            Some((_, older)) => {
+                for (at, slot) in ended.slots {
+                    match older.slots.entry(at) {
+                        std::collections::hash_map::Entry::Occupied(_) => released.push(slot),
+                        std::collections::hash_map::Entry::Vacant(place) => {
+                            place.insert(slot);
+                        }
+                    }
+                }
+            }
+            None => released.extend(ended.slots.into_values()),
+        }
+        // In the order of the pages: the lists of victims hang on it.
+        let mut pages: Vec<Ppn> = released.into_iter().filter_map(Slot::ppn).collect();
+        pages.sort_unstable();
+        for at in pages {
+            let killed = self.snapshots.retained.remove(&at) == Some(true);
+            if killed {
+                self.kill(at);
+            }
+            self.unpin(self.geometry.block_of(at));
+        }
+    }
+
+    /// Notes that a logical page gets another version than `old`.
+    #[cold]
+    pub(super) fn note_for_snapshots(&mut self, at: Lpn, old: Slot) {
+        let Some(mut newest) = self.snapshots.open.last_entry() else {
+            return;
+        };
+        if self.snapshots.is_moving || newest.get().slots.contains_key(&at) {
+            return;
+        }
+        newest.get_mut().slots.insert(at, old);
+        if let Some(page) = old.ppn() {
+            self.snapshots.retained.insert(page, false);
+            let block = self.geometry.block_of(page);
+            if self.block_state(block) == BlockState::Victim {
+                steps::give_up(self, block);
+            }
+            self.pin(block);
+        }
+    }
+}
