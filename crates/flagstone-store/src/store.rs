@@ -9,7 +9,7 @@ use crate::medium::{Disk, Medium};
 use crate::superblock::Superblock;
 use flagstone::commit::{Device, DeviceError, Kind, Options};
 use flagstone::ftl::{BlockState, Config, FtlError, Slot};
-use flagstone::units::{Lpn, Nanos, Pbn, TxId};
+use flagstone::units::{Lpn, Nanos, Pbn, SnapshotId, TxId};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -18,6 +18,10 @@ const FIRST_BLOCKS: u32 = 16;
 
 /// Where there is no hope any more that a protocol needs but a larger store than was asked for.
 const SUITABLE_MAX: u32 = 1024;
+
+/// How many times its bound a store may take while snapshots are open: blocks with pages of theirs
+/// are not collected. Beyond that the oldest snapshots end.
+const SNAPSHOT_ROOM: f64 = 2.0;
 
 /// How a store is opened.
 #[derive(Debug, Clone, PartialEq)]
@@ -268,6 +272,47 @@ impl Store {
         Ok(bytes)
     }
 
+    /// Takes a snapshot of what is committed, for a reader that goes on seeing that. It copies nothing;
+    /// pages that are replaced meanwhile keep their room until [`Store::end_snapshot`]. A store may
+    /// take twice its bound ([`OpenOptions::space`]) so; then the oldest snapshots end.
+    ///
+    /// # Errors
+    /// The protocol cannot give snapshots: `seal` can.
+    pub fn snapshot(&mut self) -> Result<SnapshotId, StoreError> {
+        self.is_well()?;
+        let taken = self.device.snapshot();
+        self.settle(taken)
+    }
+
+    /// Gives a snapshot back.
+    pub fn end_snapshot(&mut self, id: SnapshotId) {
+        self.device.end_snapshot(id);
+    }
+
+    /// Whether nothing was committed since a snapshot was taken.
+    pub fn is_current(&self, id: SnapshotId) -> bool {
+        self.device.ftl().is_current(id)
+    }
+
+    /// Reads a page of a snapshot as [`Store::read`] does.
+    ///
+    /// # Errors
+    /// The snapshot has ended, the page was lost, or the medium fails.
+    pub fn read_snapshot(
+        &mut self,
+        id: SnapshotId,
+        at: Lpn,
+        into: &mut [u8],
+    ) -> Result<Option<usize>, StoreError> {
+        self.is_well()?;
+        if at.0 >= self.device.pages() {
+            return Ok(None);
+        }
+        let read = self.device.read_snapshot(self.now, id, at, into);
+        let (_, bytes) = self.settle(read)?;
+        Ok(bytes)
+    }
+
     /// Commits a transaction: it is durable when this returns.
     ///
     /// # Errors
@@ -393,10 +438,16 @@ impl Store {
             }
         }
         let ftl = self.device.ftl();
-        if ftl.free_blocks() <= ftl.collects_below()
-            && ftl.live_pages() as f64 > self.in_service as f64 * self.fill
-        {
-            self.grow()?;
+        if ftl.free_blocks() <= ftl.collects_below() {
+            let (open, retained) = ftl.snapshots();
+            let live = ftl.live_pages() as f64;
+            let bound = match open {
+                0 => live,
+                _ => (live - retained as f64) * SNAPSHOT_ROOM,
+            };
+            if bound > self.in_service as f64 * self.fill {
+                self.grow()?;
+            }
         }
         Ok(())
     }

@@ -233,6 +233,8 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
             "cuts": tally.cuts,
             "cuts_again": tally.cuts_again,
             "committed": tally.committed,
+            "collections": tally.collections,
+            "snapshots_compared": tally.snapshots,
             "violations": tally.violations,
             "first_run_id": first.map(|(id, _)| id.to_string()),
             "first_violation": first.map(|(_, what)| what),
@@ -240,12 +242,15 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
         .to_string());
     }
     say(&format!(
-        "{:10} {:>9} cuts ({} of stores that had been cut before)  {:>6} violations  {} commits",
+        "{:10} {:>9} cuts ({} of stores that had been cut before)  {:>6} violations  {} commits, \
+         {} collections, {} looks at snapshots",
         campaign.protocol.to_string(),
         tally.cuts,
         tally.cuts_again,
         tally.violations,
         tally.committed,
+        tally.collections,
+        tally.snapshots,
     ));
     for (id, what) in &findings.violations {
         say(&format!("  {id}: {what}"));

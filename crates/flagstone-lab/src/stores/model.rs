@@ -43,9 +43,18 @@ impl Model {
 
     /// Holds a store against it. The error says what differs first.
     pub(super) fn compare(&self, store: &mut Store, pages: u32) -> Result<(), String> {
+        self.compare_by(pages, |at, page| store.read(None, at, page))
+    }
+
+    /// Holds against it what somebody reads.
+    pub(super) fn compare_by(
+        &self,
+        pages: u32,
+        mut read: impl FnMut(Lpn, &mut [u8]) -> Result<Option<usize>, StoreError>,
+    ) -> Result<(), String> {
         let mut page = vec![0; Store::PAGE_BYTES];
         for at in 0..pages {
-            let found = match store.read(None, Lpn(at), &mut page) {
+            let found = match read(Lpn(at), &mut page) {
                 Ok(bytes) => bytes.map(|bytes| &page[..bytes]),
                 Err(StoreError::Device(DeviceError::Unreadable(_))) => {
                     return Err(format!("page {at} cannot be read"));

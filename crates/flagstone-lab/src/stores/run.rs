@@ -4,7 +4,7 @@ use super::RunId;
 use super::lie::Lying;
 use super::model::{Model, Writes, bytes_of};
 use flagstone::commit::DeviceError;
-use flagstone::units::{Lpn, TxId};
+use flagstone::units::{Lpn, SnapshotId, TxId};
 use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::{OpenOptions, Store, StoreError};
 use rand::{RngExt, SeedableRng};
@@ -23,6 +23,10 @@ pub struct Tally {
     pub cuts_again: u64,
     /// Transactions that were committed.
     pub committed: u64,
+    /// Blocks that were collected.
+    pub collections: u64,
+    /// Times that a snapshot was held against what was committed when it was taken.
+    pub snapshots: u64,
     /// Cuts after which something else was there than had been acknowledged.
     pub violations: u64,
     /// The first of them.
@@ -35,6 +39,8 @@ impl Tally {
         self.cuts += other.cuts;
         self.cuts_again += other.cuts_again;
         self.committed += other.committed;
+        self.collections += other.collections;
+        self.snapshots += other.snapshots;
         self.violations += other.violations;
     }
 }
@@ -95,6 +101,45 @@ struct Run {
     tally: Tally,
 }
 
+/// Readers of snapshots, with dice of their own: runs do the same with them and without.
+struct Readers {
+    open: Vec<(SnapshotId, Model)>,
+    dice: Pcg64Mcg,
+}
+
+impl Readers {
+    /// One takes a snapshot, ends, or reads.
+    fn step(&mut self, store: &mut Store, model: &Model, pages: u32) -> Result<u64, String> {
+        if !self.open.is_empty() && self.dice.random_range(0..8) == 0 {
+            let at = self.dice.random_range(0..self.open.len());
+            store.end_snapshot(self.open.swap_remove(at).0);
+        }
+        if self.open.len() < 4 && self.dice.random_range(0..8) == 0 {
+            match store.snapshot() {
+                Ok(id) => self.open.push((id, model.clone())),
+                Err(StoreError::Device(DeviceError::NoSnapshots { .. })) => {}
+                Err(error) => return Err(format!("snapshot: {error}")),
+            }
+        }
+        let mut compared = 0;
+        let mut page = vec![0; Store::PAGE_BYTES];
+        // Some end because their room is needed, and say so.
+        self.open.retain(|(id, _)| {
+            let read = store.read_snapshot(*id, Lpn(0), &mut page);
+            !matches!(read, Err(StoreError::Device(DeviceError::SnapshotEnded)))
+        });
+        for (id, then) in &self.open {
+            if self.dice.random_range(0..4) == 0 {
+                compared += 1;
+                let read = |at, page: &mut [u8]| store.read_snapshot(*id, at, page);
+                let same = then.compare_by(pages, read);
+                same.map_err(|error| format!("in a snapshot, {error}"))?;
+            }
+        }
+        Ok(compared)
+    }
+}
+
 /// A client's transaction.
 struct Client {
     tx: TxId,
@@ -148,7 +193,12 @@ impl Run {
         moments.lock().expect("one thread").clear();
         let mut clients: Vec<Client> = Vec::new();
         let most = store.device().live_max().unwrap_or(u32::MAX) as usize;
+        let mut readers = Readers {
+            open: Vec::new(),
+            dice: Pcg64Mcg::seed_from_u64(self.id.seed ^ self.tag << 32),
+        };
         for _ in 0..rounds {
+            self.tally.snapshots += readers.step(&mut store, &model, self.shape.pages)?;
             if clients.len() < self.shape.clients.min(most) {
                 let tx = store.begin().map_err(|error| format!("begin: {error}"))?;
                 let left = dice.random_range(0..=self.shape.writes);
@@ -184,6 +234,7 @@ impl Run {
             }
         }
         medium.watch(None);
+        self.tally.collections += store.device().stats().collections;
         model.compare(&mut store, self.shape.pages)
     }
 

@@ -39,14 +39,18 @@ pub trait Medium: Send {
     /// The system refuses. Nothing is known then of what was written since the last success.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Reads bytes as [`Medium::read_at`], the first ones into `first` and the others, which follow
-    /// them, into `second`.
+    /// Reads bytes as one [`Medium::read_at`], the first ones into `first` and the others, which
+    /// follow them, into `second`.
     ///
     /// # Errors
     /// As there.
     fn read_split(&self, offset: u64, first: &mut [u8], second: &mut [u8]) -> io::Result<()> {
-        self.read_at(offset, first)?;
-        self.read_at(offset + first.len() as u64, second)
+        let mut both = vec![0; first.len() + second.len()];
+        self.read_at(offset, &mut both)?;
+        let (one, other) = both.split_at(first.len());
+        first.copy_from_slice(one);
+        second.copy_from_slice(other);
+        Ok(())
     }
 
     /// Writes parts one behind the other, as one [`Medium::write_at`].
