@@ -18,6 +18,7 @@
 //! |---|---|
 //! | another generation than that of the mark, or no mark | blank |
 //! | the generation, and a wrong checksum: torn, flipped, of another place | uncorrectable |
+//! | anything, in a block whose mark is damaged | uncorrectable |
 //! | blank, where a page of this block with a higher number was found or written | uncorrectable, when its data is asked for |
 //!
 //! Generations are never used twice: the upper half is the number of the opening ([`BOOT`]), which
@@ -25,8 +26,13 @@
 //!
 //! [`BOOT`]: crate::superblock::superblock::BOOT
 
+mod life;
+
+pub use life::MediumStats;
+pub(crate) use life::{Notes, clear_marks, generation_in};
+
 use crate::medium::Medium;
-use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
+use crate::superblock::{Lifetime, MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::layout;
 use flagstone::layout::{get, put};
 use flagstone::nand::{Cell, Flash, FlashError, Geometry, Pairing, Read};
@@ -68,9 +74,11 @@ const WAITING_MAX: usize = (1 << 20) / MEDIUM_PAGE_BYTES;
 const HEAD_PAGES: u64 = 2;
 
 /// The generation of a block that was never erased.
-const NEVER: u64 = 0;
+pub(crate) const NEVER: u64 = 0;
 /// The mark of a block has not been read yet.
 const UNKNOWN: u64 = u64::MAX;
+/// The mark of a block is neither a mark nor zeros: none of its pages can be read.
+pub(crate) const DAMAGED: u64 = u64::MAX - 1;
 
 type Page = Box<[u8; MEDIUM_PAGE_BYTES]>;
 
@@ -89,18 +97,6 @@ impl Trouble {
     pub(crate) fn take(&self) -> Option<(&'static str, io::Error)> {
         self.0.lock().expect("no thread panics here").take()
     }
-}
-
-/// Counters of what a store does to its medium.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct MediumStats {
-    /// Writes of consecutive pages.
-    pub writes: u64,
-    /// Bytes written.
-    pub bytes: u64,
-    /// Syncs.
-    pub syncs: u64,
 }
 
 /// A medium as flash.
@@ -129,8 +125,11 @@ pub(crate) struct MediumFlash {
     /// The instant of the last operation, and the last one that is durable. They only count.
     clock: Nanos,
     durable: Nanos,
-    trouble: Trouble,
-    stats: Arc<Mutex<MediumStats>>,
+    /// Whether anything was written since the last sync.
+    unsynced: bool,
+    /// What was counted before this opening.
+    before: Lifetime,
+    notes: Notes,
 }
 
 /// The shape of a store of so many blocks.
@@ -147,6 +146,11 @@ pub(crate) fn geometry(pages_per_block: u32, blocks: u32) -> Geometry {
         strict_order: true,
         pairing: Pairing::None,
     }
+}
+
+/// The page of the medium with the mark of a block.
+pub(crate) fn mark_page(pages_per_block: u32, block: u32) -> u64 {
+    HEAD_PAGES + u64::from(block) * (u64::from(pages_per_block) + 1)
 }
 
 /// Bytes of a medium that so many blocks need.
@@ -189,49 +193,31 @@ impl MediumFlash {
             buffer: Box::new([0; MEDIUM_PAGE_BYTES]),
             clock: Nanos::ZERO,
             durable: Nanos::ZERO,
-            trouble: Trouble::default(),
-            stats: Arc::default(),
+            unsynced: false,
+            before: superblock.life,
+            notes: Notes::default(),
             superblock,
         }
     }
 
-    /// Where the first failure of the medium is noted.
-    pub(crate) fn trouble(&self) -> Trouble {
-        self.trouble.clone()
-    }
-
-    /// Where operations are counted.
-    pub(crate) fn stats(&self) -> Arc<Mutex<MediumStats>> {
-        Arc::clone(&self.stats)
+    /// Where failures, operations and damage are noted.
+    pub(crate) fn notes(&self) -> Notes {
+        self.notes.clone()
     }
 
     fn count(&self, change: impl FnOnce(&mut MediumStats)) {
-        change(&mut self.stats.lock().expect("no thread panics here"));
+        change(&mut self.notes.stats());
     }
 
     /// The page of the medium with the mark of a block.
     fn mark_of(&self, block: Pbn) -> u64 {
-        HEAD_PAGES + u64::from(block.0) * (u64::from(self.geometry.pages_per_block) + 1)
+        mark_page(self.geometry.pages_per_block, block.0)
     }
 
     /// The page of the medium that holds a page.
     fn place_of(&self, at: Ppn) -> u64 {
         let in_block = self.geometry.page_in_block(at);
         self.mark_of(self.geometry.block_of(at)) + 1 + u64::from(in_block)
-    }
-
-    /// The generation that the mark of a block gives it.
-    fn read_mark(&self, block: Pbn) -> io::Result<u64> {
-        let mut bytes = [0; mark::SIZE];
-        let offset = self.mark_of(block) * MEDIUM_PAGE_BYTES as u64;
-        self.medium.read_at(offset, &mut bytes)?;
-        let is_right = bytes[mark::MAGIC] == *MARK_MAGIC
-            && get(&bytes, mark::BLOCK) == u64::from(block.0)
-            && get(&bytes, mark::CRC) == u64::from(crc32c::crc32c(&bytes[..mark::CRC.start]));
-        Ok(match is_right {
-            true => get(&bytes, mark::GENERATION),
-            false => NEVER,
-        })
     }
 
     fn generation(&mut self, block: Pbn) -> Result<u64, FlashError> {
@@ -245,7 +231,7 @@ impl MediumFlash {
 
     fn fails(&mut self, what: &'static str, error: io::Error) -> FlashError {
         self.is_broken = true;
-        self.trouble.note(what, error)
+        self.notes.trouble.note(what, error)
     }
 
     fn is_well(&self) -> Result<(), FlashError> {
@@ -285,9 +271,8 @@ impl MediumFlash {
             return Ok(());
         }
         if !self.counted {
-            self.superblock.boot += 1;
-            self.counted = true;
-            self.write_superblock()?;
+            self.count_opening();
+            self.write_superblock(false)?;
         }
         let (first, stride) = (HEAD_PAGES, u64::from(self.geometry.pages_per_block) + 1);
         let block_of = |place: u64| Pbn(((place - first) / stride) as u32);
@@ -301,16 +286,6 @@ impl MediumFlash {
         }
         let all: Vec<u64> = self.waiting.keys().copied().collect();
         self.write_pages(all)
-    }
-
-    fn write_superblock(&mut self) -> Result<(), FlashError> {
-        let written = self.superblock.write(self.medium.as_mut());
-        self.count(|stats| {
-            stats.writes += 1;
-            stats.bytes += MEDIUM_PAGE_BYTES as u64;
-            stats.syncs += 1;
-        });
-        written.map_err(|error| self.fails("writing the superblock", error))
     }
 
     /// Writes waiting pages at ascending places, those side by side at once.
@@ -329,6 +304,7 @@ impl MediumFlash {
                     break;
                 }
             }
+            self.unsynced = true;
             let written = self.medium.write_at(first * MEDIUM_PAGE_BYTES as u64, &run);
             written.map_err(|error| self.fails("writing pages", error))?;
             self.count(|stats| {
@@ -345,12 +321,16 @@ impl MediumFlash {
         synced.map_err(|error| self.fails("waiting until it is durable", error))?;
         self.count(|stats| stats.syncs += 1);
         self.unmarked.clear();
+        self.unsynced = false;
         Ok(())
     }
 
     /// What a page of the medium says. `is_whole` is whether its checksum has to be right.
     fn judge(page: &[u8; MEDIUM_PAGE_BYTES], at: Ppn, generation: u64) -> Judged {
         let end = &page[DATA_BYTES..];
+        if generation == DAMAGED {
+            return Judged::Wrong;
+        }
         if generation == NEVER || get(end, trailer::GENERATION) != generation {
             return Judged::Blank;
         }
@@ -466,7 +446,8 @@ impl Flash for MediumFlash {
             let bytes = (self.geometry.pages_per_block as usize + 1) * MEDIUM_PAGE_BYTES;
             let offset = first * MEDIUM_PAGE_BYTES as u64;
             let prepared = self.medium.prepare(offset, bytes);
-            prepared.map_err(|error| self.fails("preparing a block", error))?;
+            let wrote = prepared.map_err(|error| self.fails("preparing a block", error))?;
+            self.count(|stats| stats.bytes += wrote);
         }
         let pages = first..=first + u64::from(self.geometry.pages_per_block);
         let obsolete: Vec<u64> = self.waiting.range(pages).map(|(&place, _)| place).collect();
@@ -474,6 +455,7 @@ impl Flash for MediumFlash {
             self.free.extend(self.waiting.remove(&place));
         }
         self.erases += 1;
+        self.count(|stats| stats.erases += 1);
         let boot = self.superblock.boot + u32::from(!self.counted);
         let generation = u64::from(boot) << 32 | u64::from(self.erases);
         self.generations[block.index()] = generation;
@@ -505,23 +487,7 @@ impl Flash for MediumFlash {
 
     fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
         self.is_well()?;
-        let wanted = self.geometry.blocks().saturating_add(blocks);
-        let larger = geometry(self.geometry.pages_per_block, wanted);
-        let bytes = medium_bytes(self.geometry.pages_per_block, wanted);
-        // No room is an answer, and no failure: nothing that counts was touched.
-        if self.read_only || larger.validate().is_err() || self.medium.reserve(bytes).is_err() {
-            return Ok(());
-        }
-        self.superblock.blocks = wanted;
-        if !self.counted {
-            self.superblock.boot += 1;
-            self.counted = true;
-        }
-        self.write_superblock()?;
-        self.geometry = larger;
-        self.generations.resize(wanted as usize, UNKNOWN);
-        self.seen.resize(wanted as usize, 0);
-        Ok(())
+        self.grow_medium(blocks)
     }
 
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {

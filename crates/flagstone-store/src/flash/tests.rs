@@ -14,6 +14,8 @@ fn superblock() -> Superblock {
         boot: 0,
         sequence: 0,
         protocol: Kind::Seal,
+        closed: Some(true),
+        life: Lifetime::default(),
     }
 }
 
@@ -22,7 +24,7 @@ fn open(medium: &Recorded) -> MediumFlash {
     let found = Superblock::read(medium).expect("it can be read");
     MediumFlash::new(
         Box::new(medium.clone()),
-        found.unwrap_or_else(superblock),
+        found.map_or_else(superblock, |head| head.superblock),
         false,
     )
 }

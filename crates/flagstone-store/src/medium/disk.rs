@@ -5,7 +5,7 @@ use crate::error::StoreError;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// A file or a block device.
@@ -54,11 +54,21 @@ impl Disk {
             false => FlockOperation::NonBlockingLockExclusive,
         };
         match rustix::fs::flock(&file, how) {
+            // Another file may have taken its name meanwhile, as a compaction does it.
+            Ok(()) if !is_named(&file, path).map_err(failed)? => {
+                Disk::open(path, create, read_only)
+            }
             Ok(()) => Ok(Disk { file, is_device }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::in_use(path)),
             Err(error) => Err(failed(error.into())),
         }
     }
+}
+
+/// Whether an open file is the one that its path leads to.
+fn is_named(file: &File, path: &Path) -> io::Result<bool> {
+    let (open, named) = (file.metadata()?, std::fs::metadata(path));
+    Ok(named.is_ok_and(|named| (open.dev(), open.ino()) == (named.dev(), named.ino())))
 }
 
 /// Reads bytes of a file. What lies behind its end reads as zeros.
@@ -112,10 +122,19 @@ impl Medium for Disk {
 
     /// Room that a file system has promised and that was never written to costs it a write of its
     /// journal, and a flush, at the first sync after each write: zeros in one go cost that once.
-    fn prepare(&mut self, offset: u64, bytes: usize) -> io::Result<()> {
-        match self.is_device {
-            true => Ok(()),
-            false => self.file.write_all_at(&vec![0; bytes], offset),
+    fn prepare(&mut self, offset: u64, bytes: usize) -> io::Result<u64> {
+        if self.is_device {
+            return Ok(0);
         }
+        self.file.write_all_at(&vec![0; bytes], offset)?;
+        Ok(bytes as u64)
+    }
+
+    /// After a sync that failed, the system keeps the pages in its cache as if they were written:
+    /// they have to be dropped, or they would be read until then and be gone later.
+    fn refresh(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        let all = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+        all.map_err(io::Error::from)
     }
 }

@@ -1,0 +1,210 @@
+//! What a store is and holds, whether it is whole, and what an opening must not believe.
+
+use super::Store;
+use crate::error::StoreError;
+use crate::flash::{DAMAGED, NEVER, Notes, generation_in, geometry, mark_page, medium_bytes};
+use crate::medium::Medium;
+use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES};
+use flagstone::commit::{DeviceError, Kind};
+use flagstone::ftl::BlockState;
+use flagstone::units::{Lpn, Pbn};
+
+/// What a store is and holds.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct StoreInfo {
+    /// The commit protocol.
+    pub protocol: Kind,
+    /// Pages of a block.
+    pub pages_per_block: u32,
+    /// Blocks.
+    pub blocks: u32,
+    /// Of them, those that hold nothing.
+    pub free_blocks: u32,
+    /// Openings that wrote to it, before this one.
+    pub openings: u32,
+    /// Whether it was closed when this opening found it: nothing if it is of a version that does
+    /// not say. One that was not closed needed recovery, which the opening has carried out.
+    pub closed: Option<bool>,
+    /// What was done to it in its life, this opening included.
+    pub life: Lifetime,
+    /// Bytes of the medium that the store uses.
+    pub bytes: u64,
+    /// Pages that hold something.
+    pub pages: u64,
+    /// Bytes of tables in memory.
+    pub memory: u64,
+}
+
+/// What a check of a whole store has found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// Pages that were read.
+    pub pages: u64,
+    /// Those that cannot be read.
+    pub unreadable: Vec<Lpn>,
+    /// Books that do not agree, and what is damaged beside pages.
+    pub wrong: Vec<String>,
+    /// Pages of the medium that nothing refers to and that have a wrong checksum. Writes that a
+    /// power cut tore are like this. In a store that was always closed they are damage, and are
+    /// in `wrong` as well.
+    pub torn: u64,
+}
+
+impl CheckReport {
+    /// Whether all is well.
+    pub fn is_well(&self) -> bool {
+        self.unreadable.is_empty() && self.wrong.is_empty()
+    }
+}
+
+/// Holds the head of a store against its medium.
+///
+/// # Errors
+/// The medium ends before the store does, or the superblock that counts has been lost.
+pub(super) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreError> {
+    let superblock = &head.superblock;
+    let (pages, blocks) = (superblock.pages_per_block, superblock.blocks);
+    geometry(pages, blocks)
+        .validate()
+        .map_err(|error| StoreError::Damaged(format!("the superblock is wrong: {error}")))?;
+    let has = medium.bytes();
+    let has = has.map_err(|error| StoreError::io("asking for the length", error))?;
+    let wanted = medium_bytes(pages, blocks);
+    if has < wanted {
+        return Err(StoreError::Damaged(format!(
+            "the end of the store is missing: it has {has} of {wanted} bytes; `flagstone store \
+             repair` salvages what can be read"
+        )));
+    }
+    if head.damaged.is_some() {
+        // The one that is damaged may have been the newer one, by which the store had grown.
+        for block in blocks..blocks.saturating_add((blocks / 8).max(8)) {
+            let mut mark = [0; crate::flash::mark::SIZE];
+            let read = medium.read_at(
+                mark_page(pages, block) * MEDIUM_PAGE_BYTES as u64,
+                &mut mark,
+            );
+            read.map_err(|error| StoreError::io("reading a mark", error))?;
+            if !matches!(generation_in(&mark, block), NEVER | DAMAGED) {
+                return Err(newest_is_lost());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Holds the marks that an opening has read against the superblock.
+///
+/// # Errors
+/// One is of an opening that the superblock does not know.
+pub(super) fn doubt_marks(notes: &Notes) -> Result<(), StoreError> {
+    match notes.damage().newer.is_empty() {
+        true => Ok(()),
+        false => Err(newest_is_lost()),
+    }
+}
+
+fn newest_is_lost() -> StoreError {
+    StoreError::Damaged(
+        "the newest superblock was damaged: the other one is older than what the store holds; \
+         `flagstone store repair` salvages what can be read"
+            .into(),
+    )
+}
+
+impl Store {
+    /// What the store is and holds.
+    pub fn info(&self) -> StoreInfo {
+        let ftl = self.device.ftl();
+        let geometry = self.device.geometry();
+        let superblock = &self.opened.superblock;
+        StoreInfo {
+            protocol: superblock.protocol,
+            pages_per_block: geometry.pages_per_block,
+            blocks: geometry.blocks(),
+            free_blocks: ftl.free_blocks(),
+            openings: superblock.boot,
+            closed: superblock.closed,
+            life: superblock.life.after(&self.medium_stats()),
+            bytes: medium_bytes(geometry.pages_per_block, geometry.blocks()),
+            pages: self.held().count() as u64,
+            memory: self.device.memory().iter().map(|(_, bytes)| bytes).sum(),
+        }
+    }
+
+    /// Reads everything and compares the books. It changes nothing.
+    ///
+    /// # Errors
+    /// The medium fails.
+    pub fn check(&mut self) -> Result<CheckReport, StoreError> {
+        self.check_with(&mut |_| ())
+    }
+
+    /// As [`Store::check`]; `progress` hears of the pages that were read since it was called last.
+    ///
+    /// # Errors
+    /// As [`Store::check`].
+    pub fn check_with(&mut self, progress: &mut dyn FnMut(u64)) -> Result<CheckReport, StoreError> {
+        self.is_well()?;
+        let mut report = CheckReport::default();
+        report.wrong.extend(self.device.check().err());
+        if let Some(copy) = self.opened.damaged {
+            let which = ["first", "second"][usize::from(copy)];
+            report.wrong.push(format!(
+                "the {which} superblock is damaged; the other one is whole, and the next opening \
+                 that writes mends it"
+            ));
+        }
+        let marks = self.notes.damage().marks.clone();
+        for block in &marks {
+            report.wrong.push(format!(
+                "the mark of block {block} is damaged: none of its pages can be read"
+            ));
+        }
+        let mut page = vec![0; Store::PAGE_BYTES];
+        for at in self.held().collect::<Vec<_>>() {
+            report.pages += 1;
+            match self.read(None, at, &mut page) {
+                Err(StoreError::Device(DeviceError::Unreadable(_))) => report.unreadable.push(at),
+                other => {
+                    other?;
+                }
+            }
+            progress(1);
+        }
+        report.torn = self.torn(&marks.into_iter().collect::<Vec<_>>());
+        let superblock = &self.opened.superblock;
+        let always_closed = superblock.closed == Some(true)
+            && superblock.life.unclosed == 0
+            && superblock.life.since == 0;
+        if report.torn > 0 && always_closed {
+            report.wrong.push(format!(
+                "{} pages have a wrong checksum that no power cut can have torn: the store was \
+                 always closed",
+                report.torn
+            ));
+        }
+        Ok(report)
+    }
+
+    /// Pages of the medium that nothing refers to and that have a wrong checksum, but for those of
+    /// blocks whose mark is damaged.
+    fn torn(&self, but: &[u32]) -> u64 {
+        let (ftl, geometry) = (self.device.ftl(), self.device.geometry());
+        let mut torn = 0;
+        for block in (0..geometry.blocks()).map(Pbn) {
+            if but.contains(&block.0) || ftl.block_state(block) == BlockState::Free {
+                continue;
+            }
+            for page in 0..geometry.pages_per_block {
+                let at = geometry.page(block, page);
+                if !ftl.is_live(at) {
+                    torn += u64::from(ftl.peek(at, &mut [], &mut []).is_none());
+                }
+            }
+        }
+        torn
+    }
+}
