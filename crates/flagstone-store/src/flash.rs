@@ -29,10 +29,10 @@
 mod life;
 
 pub use life::MediumStats;
-pub(crate) use life::{Notes, clear_marks, generation_in};
+pub(crate) use life::{Notes, clear_marks, emit_mark, generation_in, page_generation};
 
 use crate::medium::Medium;
-use crate::superblock::{Lifetime, MEDIUM_PAGE_BYTES, Superblock};
+use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::layout;
 use flagstone::layout::{get, put};
 use flagstone::nand::{Cell, Flash, FlashError, Geometry, Pairing, Read};
@@ -127,8 +127,6 @@ pub(crate) struct MediumFlash {
     durable: Nanos,
     /// Whether anything was written since the last sync.
     unsynced: bool,
-    /// What was counted before this opening.
-    before: Lifetime,
     notes: Notes,
 }
 
@@ -194,8 +192,7 @@ impl MediumFlash {
             clock: Nanos::ZERO,
             durable: Nanos::ZERO,
             unsynced: false,
-            before: superblock.life,
-            notes: Notes::default(),
+            notes: Notes::new(superblock.life),
             superblock,
         }
     }
@@ -461,11 +458,7 @@ impl Flash for MediumFlash {
         self.generations[block.index()] = generation;
         self.seen[block.index()] = 0;
         let mut page = self.blank_page();
-        page[mark::MAGIC].copy_from_slice(MARK_MAGIC);
-        put(&mut page[..], mark::BLOCK, block.0.into());
-        put(&mut page[..], mark::GENERATION, generation);
-        let sum = crc32c::crc32c(&page[..mark::CRC.start]);
-        put(&mut page[..], mark::CRC, sum.into());
+        page[..mark::SIZE].copy_from_slice(&emit_mark(block.0, generation));
         let done = self.tick(now);
         self.keep(first, page)?;
         Ok(done)

@@ -31,6 +31,7 @@ mod flash;
 pub mod medium;
 mod store;
 mod superblock;
+pub mod tools;
 mod workers;
 
 pub use error::StoreError;

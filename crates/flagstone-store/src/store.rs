@@ -18,7 +18,7 @@ use flagstone::units::{Lpn, Nanos, Pbn, TxId};
 use std::path::Path;
 
 /// Blocks of a new store: the fewest with which the collector works, and a few.
-const FIRST_BLOCKS: u32 = 16;
+pub(crate) const FIRST_BLOCKS: u32 = 16;
 
 /// Where there is no hope any more that a protocol needs but a larger store than was asked for.
 const SUITABLE_MAX: u32 = 1024;
@@ -305,7 +305,7 @@ impl Store {
         &self.device
     }
 
-    fn held(&self) -> impl Iterator<Item = Lpn> + '_ {
+    pub(crate) fn held(&self) -> impl Iterator<Item = Lpn> + '_ {
         (0..self.device.pages())
             .map(Lpn)
             .filter(|&at| self.holds(at))
@@ -394,7 +394,7 @@ impl Store {
 }
 
 /// The settings of the translation layer of a store.
-fn config() -> Config {
+pub(crate) fn config() -> Config {
     let mut config = Config::default();
     config.over_provision = 0.0;
     config.gc_threshold = 0.0;

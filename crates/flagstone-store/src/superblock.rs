@@ -121,7 +121,7 @@ impl Superblock {
         sequence % 2 * MEDIUM_PAGE_BYTES as u64
     }
 
-    fn emit(&self) -> Vec<u8> {
+    pub(crate) fn emit(&self) -> Vec<u8> {
         let mut page = vec![0; MEDIUM_PAGE_BYTES];
         page[superblock::MAGIC].copy_from_slice(MAGIC);
         put(&mut page, superblock::VERSION, STORE_VERSION);
@@ -149,7 +149,7 @@ impl Superblock {
     }
 
     /// What a page says; nothing if it is no superblock.
-    fn parse(page: &[u8]) -> Result<Option<Superblock>, StoreError> {
+    pub(crate) fn parse(page: &[u8]) -> Result<Option<Superblock>, StoreError> {
         if page[superblock::MAGIC] != *MAGIC {
             return Ok(None);
         }

@@ -11,13 +11,14 @@
 //! durable. A flash that failed does not close.
 
 use super::{
-    DAMAGED, MARK_MAGIC, MediumFlash, NEVER, Trouble, geometry, mark, mark_page, medium_bytes,
+    DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, Trouble, geometry, mark, mark_page,
+    medium_bytes, sum, trailer,
 };
 use crate::medium::Medium;
 use crate::superblock::{Lifetime, MEDIUM_PAGE_BYTES};
-use flagstone::layout::get;
+use flagstone::layout::{get, put};
 use flagstone::nand::FlashError;
-use flagstone::units::Pbn;
+use flagstone::units::{Pbn, Ppn};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -56,9 +57,27 @@ pub(crate) struct Notes {
     stats: Arc<Mutex<MediumStats>>,
     damage: Arc<Mutex<Damage>>,
     refused: Arc<Mutex<Option<String>>>,
+    before: Arc<Mutex<Lifetime>>,
 }
 
 impl Notes {
+    pub(super) fn new(before: Lifetime) -> Notes {
+        Notes {
+            before: Arc::new(Mutex::new(before)),
+            ..Notes::default()
+        }
+    }
+
+    /// What was counted before this opening.
+    pub(crate) fn before(&self) -> MutexGuard<'_, Lifetime> {
+        self.before.lock().expect("no thread panics here")
+    }
+
+    /// What was counted, with this opening.
+    pub(crate) fn life(&self) -> Lifetime {
+        self.before().after(&self.stats())
+    }
+
     pub(crate) fn stats(&self) -> MutexGuard<'_, MediumStats> {
         self.stats.lock().expect("no thread panics here")
     }
@@ -75,7 +94,7 @@ impl Notes {
 
 impl Lifetime {
     /// As it is after an opening that did this.
-    pub(crate) fn after(self, stats: &MediumStats) -> Lifetime {
+    fn after(self, stats: &MediumStats) -> Lifetime {
         Lifetime {
             user_bytes: self.user_bytes + stats.user_bytes,
             medium_bytes: self.medium_bytes + stats.bytes,
@@ -96,6 +115,28 @@ pub(crate) fn generation_in(bytes: &[u8; mark::SIZE], block: u32) -> u64 {
         false if bytes.iter().all(|&byte| byte == 0) => NEVER,
         false => DAMAGED,
     }
+}
+
+/// The mark of a block; zeros for [`NEVER`].
+pub(crate) fn emit_mark(block: u32, generation: u64) -> Vec<u8> {
+    let mut bytes = vec![0; mark::SIZE];
+    if generation != NEVER {
+        bytes[mark::MAGIC].copy_from_slice(MARK_MAGIC);
+        put(&mut bytes, mark::BLOCK, block.into());
+        put(&mut bytes, mark::GENERATION, generation);
+        let sum = crc32c::crc32c(&bytes[..mark::CRC.start]);
+        put(&mut bytes, mark::CRC, sum.into());
+    }
+    bytes
+}
+
+/// The generation of a page that is whole by its own checksum, with its number among those of
+/// blocks.
+pub(crate) fn page_generation(page: &[u8; MEDIUM_PAGE_BYTES], number: u32) -> Option<u64> {
+    let end = &page[DATA_BYTES..];
+    let is_whole = get(end, trailer::CRC) == sum(page, Ppn(number))
+        && get(end, trailer::BYTES) as usize <= DATA_BYTES;
+    is_whole.then(|| get(end, trailer::GENERATION))
 }
 
 /// Sees to it that the marks of blocks which begin to exist are zeros. A block device may hold
@@ -144,7 +185,7 @@ impl MediumFlash {
             stats.syncs += 1;
         });
         self.superblock.closed = Some(closed);
-        self.superblock.life = self.before.after(&self.notes.stats());
+        self.superblock.life = self.notes.life();
         let written = self.superblock.write(self.medium.as_mut());
         written.map_err(|error| self.fails("writing the superblock", error))
     }
@@ -154,7 +195,7 @@ impl MediumFlash {
         if !self.counted {
             self.counted = true;
             self.superblock.boot += 1;
-            self.before.unclosed += u32::from(self.superblock.closed == Some(false));
+            self.notes.before().unclosed += u32::from(self.superblock.closed == Some(false));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::medium::{Landing, Recorded};
+use crate::superblock::Lifetime;
 use flagstone::commit::Kind;
 
 const BLOCKS: u32 = 4;

@@ -127,11 +127,19 @@ impl Store {
             free_blocks: ftl.free_blocks(),
             openings: superblock.boot,
             closed: superblock.closed,
-            life: superblock.life.after(&self.medium_stats()),
+            life: self.notes.life(),
             bytes: medium_bytes(geometry.pages_per_block, geometry.blocks()),
             pages: self.held().count() as u64,
             memory: self.device.memory().iter().map(|(_, bytes)| bytes).sum(),
         }
+    }
+
+    /// Goes on with the counters of an older store, whose contents this one has.
+    pub(crate) fn go_on_counting(&mut self, older: Lifetime) {
+        *self.notes.before() = older;
+        let mut stats = self.notes.stats();
+        stats.user_bytes = 0;
+        stats.commits = 0;
     }
 
     /// Reads everything and compares the books. It changes nothing.
