@@ -16,8 +16,8 @@ use crate::store::{OpenOptions, Store};
 use crate::superblock::Lifetime;
 use draft::Draft;
 use flagstone::commit::DeviceError;
-use flagstone::ftl::Ftl;
-use flagstone::units::Lpn;
+use flagstone::ftl::{BlockState, Ftl};
+use flagstone::units::{Lpn, Pbn};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -91,7 +91,10 @@ pub fn bytes_of_copy(store: &Store) -> u64 {
     let blocks = match ftl.can_grow() {
         true => {
             let full = info.pages.div_ceil(ftl.data_pages_per_block().into());
-            let spare = u64::from(ftl.gc_threshold_blocks()) + 2;
+            let is_meta = |&block: &u32| ftl.block_state(Pbn(block)) == BlockState::Meta;
+            let meta = (0..info.blocks).filter(is_meta).count() as u64;
+            // With those that are open or wait for their summary, it does not grow meanwhile.
+            let spare = u64::from(ftl.gc_threshold_blocks()) + meta + 5;
             let least = (full + spare).max(crate::store::FIRST_BLOCKS.into());
             let least = u32::try_from(least).unwrap_or(u32::MAX);
             // A store has as many blocks as the number of its highest page needs.
