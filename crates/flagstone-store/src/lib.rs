@@ -37,7 +37,7 @@ mod workers;
 pub use error::StoreError;
 pub use file::{FileOptions, FileStore, OpenError};
 pub use flash::{MediumStats, page_sum};
-pub use store::{CheckReport, OpenOptions, Store, StoreInfo};
+pub use store::{CheckReport, OpenOptions, PageFacts, Store, StoreInfo};
 pub use superblock::{Lifetime, MEDIUM_PAGE_BYTES, STORE_VERSION};
 
 /// Records that a store has beyond those of its device.

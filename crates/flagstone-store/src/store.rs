@@ -6,7 +6,7 @@
 use crate::error::StoreError;
 mod look;
 
-pub use look::{CheckReport, StoreInfo};
+pub use look::{CheckReport, PageFacts, StoreInfo};
 
 use crate::flash::{DATA_BYTES, MediumFlash, MediumStats, Notes};
 use crate::flash::{clear_marks, geometry, medium_bytes};
@@ -412,6 +412,7 @@ fn create(medium: &mut dyn Medium, options: &OpenOptions) -> Result<Head, StoreE
             "there is no store here: it is empty".into(),
         ));
     }
+    look::doubt_blank(medium)?;
     let info = options.protocol.info();
     if info.reprograms {
         return Err(StoreError::Options(format!(

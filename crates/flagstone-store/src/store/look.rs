@@ -6,7 +6,8 @@ use crate::flash::{DAMAGED, NEVER, Notes, generation_in, geometry, mark_page, me
 use crate::medium::Medium;
 use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES};
 use flagstone::commit::{DeviceError, Kind};
-use flagstone::ftl::BlockState;
+use flagstone::ftl::{BlockState, Header, Slot, header};
+use flagstone::layout::get;
 use flagstone::units::{Lpn, Pbn};
 
 /// What a store is and holds.
@@ -52,6 +53,28 @@ pub struct CheckReport {
     pub torn: u64,
 }
 
+/// Where a page lies, and what its spare area says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PageFacts {
+    /// The page.
+    pub at: Lpn,
+    /// Bytes that it has; nothing if it cannot be read.
+    pub bytes: Option<usize>,
+    /// The block in which its current version lies.
+    pub block: u32,
+    /// Its place there.
+    pub page_in_block: u32,
+    /// The write sequence: every write of a page takes the next.
+    pub sequence: Option<u64>,
+    /// The transaction, where the protocol writes it down and it still counts.
+    pub transaction: Option<u64>,
+    /// Pages of that transaction, in the last of them.
+    pub pages_of_transaction: Option<u64>,
+    /// The spare area; empty if the page cannot be read.
+    pub spare: Vec<u8>,
+}
+
 impl CheckReport {
     /// Whether all is well.
     pub fn is_well(&self) -> bool {
@@ -95,6 +118,31 @@ pub(super) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
     Ok(())
 }
 
+/// Looks whether a medium without superblocks is blank indeed.
+///
+/// # Errors
+/// There are blocks of a store whose superblocks are gone.
+pub(super) fn doubt_blank(medium: &dyn Medium) -> Result<(), StoreError> {
+    let has = medium.bytes();
+    let has = has.map_err(|error| StoreError::io("asking for the length", error))?;
+    // As much as a new store takes, in which there is a mark if there is any.
+    let end = (has / MEDIUM_PAGE_BYTES as u64).min(mark_page(128, super::FIRST_BLOCKS));
+    let mut bytes = [0; crate::flash::mark::SIZE];
+    for place in mark_page(128, 0)..end {
+        let read = medium.read_at(place * MEDIUM_PAGE_BYTES as u64, &mut bytes);
+        read.map_err(|error| StoreError::io("looking for an older store", error))?;
+        let block = get(&bytes, crate::flash::mark::BLOCK) as u32;
+        if !matches!(generation_in(&bytes, block), NEVER | DAMAGED) {
+            return Err(StoreError::NotAStore(
+                "both superblocks are zeros, and there are blocks of a store behind them; nothing \
+                 was changed: `flagstone store repair` salvages it, or discard all of the medium"
+                    .into(),
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Holds the marks that an opening has read against the superblock.
 ///
 /// # Errors
@@ -132,6 +180,42 @@ impl Store {
             pages: self.held().count() as u64,
             memory: self.device.memory().iter().map(|(_, bytes)| bytes).sum(),
         }
+    }
+
+    /// Where a page lies and what its spare area says; nothing for a page that holds nothing.
+    pub fn facts(&self, at: Lpn) -> Option<PageFacts> {
+        let ftl = self.device.ftl();
+        let Slot::Page(place) = (at.0 < self.device.pages()).then(|| ftl.slot(at))? else {
+            return None;
+        };
+        let geometry = self.device.geometry();
+        let mut spare = vec![0; geometry.spare_bytes as usize];
+        let bytes = ftl.peek(place, &mut [0; Store::PAGE_BYTES], &mut spare);
+        if bytes.is_none() {
+            spare.clear();
+        }
+        // Only SEAL has the transaction at a place of its own.
+        let field = |name: &str| {
+            let is_seal = matches!(self.opened.superblock.protocol, Kind::Seal | Kind::SealR);
+            let mut layouts = flagstone::commit::LAYOUTS.iter();
+            let tail = layouts.find(|layout| is_seal && layout.path.ends_with("seal::tail"))?;
+            let (_, start, bytes, _) = tail.fields.iter().find(|field| field.0 == name)?;
+            let start = header::SIZE + start;
+            let word = spare.get(start..start + bytes)?;
+            Some(get(word, 0..word.len())).filter(|&number| number > 0)
+        };
+        Some(PageFacts {
+            at,
+            bytes,
+            block: geometry.block_of(place).0,
+            page_in_block: geometry.page_in_block(place),
+            sequence: bytes
+                .and_then(|_| Header::parse(&spare))
+                .map(|head| head.seq),
+            transaction: field("XID"),
+            pages_of_transaction: field("COUNT"),
+            spare,
+        })
     }
 
     /// Goes on with the counters of an older store, whose contents this one has.

@@ -304,6 +304,14 @@ fn a_superblock_or_both_can_be_damaged() {
         let report = repair(&path, &to, &hints, true, &mut quiet()).expect("it can be salvaged");
         assert!(contents(&to) == pages && report.is_whole(), "{report:?}");
     }
+    // Zeros are no blank medium, if blocks are behind them.
+    let file = Files::new().write(true).open(&path).expect("it is there");
+    file.write_all_at(&[0; 8192], 0).expect("room");
+    let zeroed = fs::read(&path).expect("it can be read");
+    let refused = Store::open(&path, &OpenOptions::default()).err();
+    let error = refused.expect("it is no blank file").to_string();
+    assert!(error.contains("store repair"), "{error}");
+    assert!(fs::read(&path).expect("it can be read") == zeroed);
     let odd = Hints {
         protocol: Some(flagstone::commit::Kind::Seal),
         pages_per_block: Some(20),
