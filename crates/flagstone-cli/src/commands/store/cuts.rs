@@ -1,7 +1,7 @@
 //! Power cuts under stores in memory, and processes that are killed while they commit to a file.
 
 use crate::commands::{Failure, protocols_of, say};
-use flagstone_lab::stores::kill::{Verifier, listening, work};
+use flagstone_lab::stores::kill::{Mistakes, Verifier, listening, work};
 use flagstone_lab::stores::{Campaign, Findings, Lie, RunId, suits};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
@@ -21,6 +21,9 @@ pub(super) struct Kill {
     /// Let the process acknowledge before it commits: a control that must fail.
     #[arg(long)]
     early: bool,
+    /// Let the process keep memory at each transaction: a control of `soak`.
+    #[arg(long, hide = true)]
+    leak: bool,
     /// Be the process that is killed.
     #[arg(long, hide = true)]
     worker: bool,
@@ -125,7 +128,10 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
 
 pub(super) fn kill_workers(args: &Kill) -> Result<ExitCode, Failure> {
     if args.worker {
-        work(&args.store, args.early)?;
+        let mut mistakes = Mistakes::default();
+        mistakes.early = args.early;
+        mistakes.leaks = args.leak;
+        work(&args.store, mistakes)?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.store.exists() {

@@ -4,7 +4,7 @@ use super::{Of, as_json, mebibytes, open};
 use crate::commands::{Failure, note, say, unless_closed};
 use comfy_table::{Table, presets};
 use flagstone::units::Lpn;
-use flagstone_store::{CheckReport, PageFacts, Store};
+use flagstone_store::{CheckReport, OpenOptions, PageFacts, Store, StoreError};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::io::Write;
@@ -98,7 +98,18 @@ pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn check(of: &Of) -> Result<ExitCode, Failure> {
-    let mut store = open(&of.store)?;
+    let opened = Store::open(&of.store, &OpenOptions::existing().reading());
+    let mut store = match opened {
+        // So damaged that it does not open is a verdict, too.
+        Err(StoreError::Damaged(why)) => {
+            match of.json {
+                true => say(&json!({"ok": false, "wrong": [why]}).to_string()),
+                false => say(&format!("damaged: {why}")),
+            }
+            return Ok(ExitCode::from(1));
+        }
+        other => other?,
+    };
     let bar = progress_bar(store.info().pages, "checking");
     let report = store.check_with(&mut |pages| bar.inc(pages));
     bar.finish_and_clear();
