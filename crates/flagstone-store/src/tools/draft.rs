@@ -7,8 +7,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A file that is to be a store. Dropped before its end, it is gone; a process that is killed leaves
-/// it, and the next draft of the same store removes it.
+/// A file that is to be a store. Dropped before its end, it is gone; a process that is killed
+/// leaves it, and the next draft of the same store removes it.
 #[derive(Debug)]
 pub(super) struct Draft {
     path: PathBuf,

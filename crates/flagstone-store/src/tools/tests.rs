@@ -363,3 +363,68 @@ fn a_missing_end_is_damage_and_what_is_left_can_be_salvaged() {
         assert!(salvaged == pages || !report.is_whole(), "{cut}: {report:?}");
     }
 }
+
+#[test]
+fn no_damage_makes_an_opening_a_check_or_a_repair_panic() {
+    let (folder, path, _) = place();
+    let whole = fs::read(&path).expect("it can be read");
+    let to = folder.path().join("to.flag");
+    let mut state = 15_u64;
+    let mut below = |end: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) as usize % end
+    };
+    let (mut opened, mut refused, mut salvaged) = (0, 0, 0);
+    for round in 0..300 {
+        let mut bytes = whole.clone();
+        for _ in 0..=below(12) {
+            // Heads and marks as often as pages.
+            let page = match below(3) {
+                0 => below(2),
+                1 => mark_page(PAGES, below(30) as u32) as usize,
+                _ => below(bytes.len() / 4096),
+            };
+            let at = (page * 4096 + below(64)).min(bytes.len() - 64);
+            match below(4) {
+                0 => bytes[at] ^= 1 << below(8),
+                1 => bytes[at..at + 64].fill(0),
+                2 => bytes[at..at + 64]
+                    .iter_mut()
+                    .for_each(|byte| *byte = below(256) as u8),
+                _ => {
+                    let from = below(bytes.len() / 4096) * 4096;
+                    let end = bytes.len().min(from + 4096);
+                    bytes.copy_within(from..end, (page * 4096).min(whole.len() - 4096));
+                }
+            }
+        }
+        let cut = below(bytes.len());
+        bytes.truncate(if below(8) == 0 { cut } else { bytes.len() });
+        let medium = crate::medium::Memory::with(bytes.clone());
+        match Store::on(Box::new(medium), &OpenOptions::existing()) {
+            Ok(mut store) => {
+                opened += 1;
+                let _ = store.check();
+                let tx = store.begin().expect("it begins");
+                let _ = store.write(tx, Lpn(1), &[1; 9]);
+                let _ = store.commit(tx);
+            }
+            Err(_) => refused += 1,
+        }
+        if round % 10 == 0 {
+            fs::write(&path, bytes).expect("room");
+            let hints = Hints {
+                protocol: Some(flagstone::commit::Kind::Seal),
+                pages_per_block: Some(PAGES),
+            };
+            if repair(&path, &to, &hints, true, &mut quiet()).is_ok() {
+                salvaged += 1;
+                contents(&to);
+            }
+        }
+    }
+    println!("{opened} opened, {refused} refused, {salvaged} of 30 salvaged");
+    assert!(opened > 50 && refused > 50 && salvaged > 20);
+}

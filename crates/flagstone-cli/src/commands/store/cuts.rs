@@ -128,9 +128,10 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
 
 pub(super) fn kill_workers(args: &Kill) -> Result<ExitCode, Failure> {
     if args.worker {
-        let mut mistakes = Mistakes::default();
-        mistakes.early = args.early;
-        mistakes.leaks = args.leak;
+        let mistakes = Mistakes {
+            early: args.early,
+            leaks: args.leak,
+        };
         work(&args.store, mistakes)?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -182,9 +182,10 @@ fn tell_copied(copied: &tools::Copied, json: bool, what: &str) {
 }
 
 pub(super) fn repair(args: &Repair) -> Result<ExitCode, Failure> {
-    let mut hints = tools::Hints::default();
-    hints.protocol = args.protocol.as_deref().map(protocol_of).transpose()?;
-    hints.pages_per_block = args.pages_per_block;
+    let hints = tools::Hints {
+        protocol: args.protocol.as_deref().map(protocol_of).transpose()?,
+        pages_per_block: args.pages_per_block,
+    };
     let bar = progress_bar(0, "salvaging");
     let progress = &mut shown(&bar);
     let report = tools::repair(&args.store, &args.to, &hints, args.force, progress);
