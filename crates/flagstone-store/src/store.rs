@@ -144,6 +144,7 @@ impl Store {
         }
         let superblock = head.superblock;
         look::doubt_head(medium.as_ref(), &head)?;
+        look::expect_marks(medium.as_ref(), &head);
         let flash = MediumFlash::new(medium, superblock, options.read_only);
         let notes = flash.notes();
         let device = Device::open(

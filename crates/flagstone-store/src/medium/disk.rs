@@ -130,6 +130,12 @@ impl Medium for Disk {
         Ok(bytes as u64)
     }
 
+    fn expect(&self, offset: u64, bytes: usize) {
+        let bytes = std::num::NonZeroU64::new(bytes as u64);
+        // Advice: if the system does not take it, the reads take longer.
+        let _ = rustix::fs::fadvise(&self.file, offset, bytes, rustix::fs::Advice::WillNeed);
+    }
+
     /// After a sync that failed, the system keeps the pages in its cache as if they were written:
     /// they have to be dropped, or they would be read until then and be gone later.
     fn refresh(&mut self) -> io::Result<()> {

@@ -64,6 +64,11 @@ pub trait Medium: Send {
         Ok(0)
     }
 
+    /// Says that a range will be read soon, so that reads of several ranges overlap.
+    fn expect(&self, offset: u64, bytes: usize) {
+        let _ = (offset, bytes);
+    }
+
     /// Makes what is read from now on durable, or what is durable that which is read. A cache may
     /// show for a while what a sync that failed did not make durable.
     ///

@@ -143,6 +143,16 @@ pub(super) fn doubt_blank(medium: &dyn Medium) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Asks for what an opening reads of each block: its mark, and before that the summary of the block
+/// before.
+pub(super) fn expect_marks(medium: &dyn Medium, head: &Head) {
+    let (pages, blocks) = (head.superblock.pages_per_block, head.superblock.blocks);
+    for block in 0..=blocks {
+        let place = mark_page(pages, block) - 1;
+        medium.expect(place * MEDIUM_PAGE_BYTES as u64, 2 * MEDIUM_PAGE_BYTES);
+    }
+}
+
 /// Holds the marks that an opening has read against the superblock.
 ///
 /// # Errors

@@ -14,9 +14,10 @@ const PAGES: u32 = 16;
 type Contents = BTreeMap<u32, Vec<u8>>;
 
 fn options() -> OpenOptions {
-    let mut options = OpenOptions::default();
-    options.pages_per_block = PAGES;
-    options
+    OpenOptions {
+        pages_per_block: PAGES,
+        ..OpenOptions::default()
+    }
 }
 
 /// A store in which pages were written several times, and what it holds.
