@@ -128,6 +128,8 @@ pub(crate) struct MediumFlash {
     /// Whether anything was written since the last sync.
     unsynced: bool,
     notes: Notes,
+    /// The process that opened it: one that was forked since must not close it.
+    process: u32,
 }
 
 /// The shape of a store of so many blocks.
@@ -193,6 +195,7 @@ impl MediumFlash {
             durable: Nanos::ZERO,
             unsynced: false,
             notes: Notes::new(superblock.life),
+            process: std::process::id(),
             superblock,
         }
     }

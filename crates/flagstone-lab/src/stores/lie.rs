@@ -111,7 +111,11 @@ impl Medium for Lying {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let is_superblock = offset < 2 * MEDIUM_PAGE_BYTES as u64;
         if is_superblock && self.lie == Lie::Superblocks {
-            return Ok(());
+            let mut first = [0; 8];
+            self.below.read_at(MEDIUM_PAGE_BYTES as u64, &mut first)?;
+            if first != [0; 8] {
+                return Ok(());
+            }
         }
         if is_superblock && self.lie == Lie::Closed {
             return self.below.write_at(offset, &closed(bytes));

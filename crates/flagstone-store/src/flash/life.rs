@@ -230,7 +230,8 @@ impl MediumFlash {
     /// memory belongs to no transaction that was acknowledged, and is left out.
     fn close(&mut self) -> Result<(), FlashError> {
         let is_none_of_it = self.read_only || self.is_broken || !self.counted;
-        if is_none_of_it || std::thread::panicking() {
+        let is_ours = self.process == std::process::id();
+        if is_none_of_it || !is_ours || std::thread::panicking() {
             return Ok(());
         }
         if self.unsynced {
