@@ -294,3 +294,46 @@ fn a_damaged_store_is_found_and_salvaged_with_a_list_of_what_is_lost() {
     );
     assert!(place.names() == ["a.flag", "b.flag", "c.flag"]);
 }
+
+#[test]
+fn each_tool_has_a_manual_page_with_the_texts_of_its_help() {
+    let place = Place::new("man");
+    let folder = place.path("man1");
+    good(&["man", &folder], "");
+    for tool in [
+        "create", "info", "check", "wear", "dump", "compact", "backup", "repair", "break", "kill",
+        "soak",
+    ] {
+        let page = fs::read_to_string(format!("{folder}/flagstone-store-{tool}.1")).unwrap();
+        let (help, _) = good(&["store", tool, "--help"], "");
+        assert!(page.starts_with(".TH FLAGSTONE\\-STORE"), "{page}");
+        for section in [
+            "NAME",
+            "SYNOPSIS",
+            "DESCRIPTION",
+            "ARGUMENTS",
+            "OPTIONS",
+            "EXIT STATUS",
+        ] {
+            let is_there = page.contains(&format!(".SH {section}\n"));
+            assert!(
+                is_there || tool == "break" && section == "ARGUMENTS",
+                "{tool}: {section}"
+            );
+        }
+        // Every option of the help is on the page.
+        for word in help
+            .split_whitespace()
+            .filter(|word| word.starts_with("--"))
+        {
+            let name = word.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+            assert!(page.contains(&name.replace('-', "\\-")), "{tool}: {name}");
+        }
+        assert!(
+            !page.contains('\u{1b}') && !page.contains("worker\\fR"),
+            "{page}"
+        );
+    }
+    let main = fs::read_to_string(format!("{folder}/flagstone.1")).unwrap();
+    assert!(main.contains("flagstone\\-store\\fR(1)"), "{main}");
+}
