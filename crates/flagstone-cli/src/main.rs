@@ -4,7 +4,7 @@
 
 mod commands;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use commands::Failure;
 use std::process::ExitCode;
 
@@ -27,6 +27,7 @@ enum Command {
     Index(commands::index::Args),
     Trace(commands::trace::TraceArgs),
     Store(commands::store::Args),
+    Man(commands::man::Args),
     /// SQLite databases in stores: import, export, bench; needs the program flagstone-sqlite.
     #[command(disable_help_flag = true)]
     Sqlite(commands::apart::Args),
@@ -36,7 +37,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  it is done, and all is well
   1  it is done, and the verdict is bad: break and replay found a violation,
-     store check found damage
+     store check found damage, store repair lost something
   2  it could not be done; standard error says why";
 
 fn main() -> ExitCode {
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Command::Index(args) => commands::index::run(&args),
         Command::Trace(args) => commands::trace::run(args),
         Command::Store(args) => commands::store::run(&args),
+        Command::Man(args) => commands::man::run(&args, Cli::command(), EXIT_CODES),
         Command::Sqlite(args) => commands::apart::run(&commands::apart::SQLITE, &args),
     };
     outcome.unwrap_or_else(Failure::report)

@@ -1,7 +1,8 @@
 //! How long a store takes to open, and how much memory, by what it holds.
 //!
 //! `cargo run --release -p flagstone-store --example open -- FILE MEBIBYTES` makes a store that
-//! holds so much, leaves a transaction open, and opens the store again a few times.
+//! holds so much, leaves a transaction open, and opens the store again a few times, after a close
+//! and as a crash leaves it.
 
 use flagstone::units::Lpn;
 use flagstone_store::{OpenOptions, Store};
@@ -28,19 +29,31 @@ fn main() -> Result<(), Box<dyn Error>> {
     for at in 0..100 {
         store.write(tx, Lpn(at), &page)?;
     }
-    drop(store);
-    for _ in 0..5 {
-        let start = Instant::now();
-        let store = Store::open(&path, &OpenOptions::existing())?;
-        let took = start.elapsed();
-        let info = store.info();
-        println!(
-            "{} MiB in {} MiB: opened in {:.1} ms, {:.2} bytes of memory for each page of the store",
-            mebibytes,
-            info.bytes >> 20,
-            took.as_secs_f64() * 1e3,
-            info.memory as f64 / f64::from(info.blocks * info.pages_per_block)
-        );
+    // A copy of a store that is in use is like one after a crash.
+    let crashed = path.with_extension("crashed");
+    std::fs::copy(&path, &crashed)?;
+    store.close()?;
+    for path in [&path, &crashed] {
+        for _ in 0..5 {
+            let start = Instant::now();
+            let store = Store::open(path, &OpenOptions::existing())?;
+            let took = start.elapsed();
+            let info = store.info();
+            println!(
+                "{} MiB in {} MiB, {}: opened in {:.1} ms, {:.2} bytes of memory for each page of \
+                 the store",
+                mebibytes,
+                info.bytes >> 20,
+                if info.closed == Some(true) {
+                    "closed"
+                } else {
+                    "after a crash"
+                },
+                took.as_secs_f64() * 1e3,
+                info.memory as f64 / f64::from(info.blocks * info.pages_per_block)
+            );
+        }
     }
+    std::fs::remove_file(crashed)?;
     Ok(())
 }

@@ -18,12 +18,18 @@
 //! |---|---|
 //! | another generation than that of the mark, or no mark | blank |
 //! | the generation, and a wrong checksum: torn, flipped, of another place | uncorrectable |
+//! | anything, in a block whose mark is damaged | uncorrectable |
 //! | blank, where a page of this block with a higher number was found or written | uncorrectable, when its data is asked for |
 //!
 //! Generations are never used twice: the upper half is the number of the opening ([`BOOT`]), which
 //! is durable before the first write of that opening.
 //!
 //! [`BOOT`]: crate::superblock::superblock::BOOT
+
+mod life;
+
+pub use life::MediumStats;
+pub(crate) use life::{Notes, clear_marks, emit_mark, generation_in, page_generation};
 
 use crate::medium::Medium;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
@@ -68,9 +74,11 @@ const WAITING_MAX: usize = (1 << 20) / MEDIUM_PAGE_BYTES;
 const HEAD_PAGES: u64 = 2;
 
 /// The generation of a block that was never erased.
-const NEVER: u64 = 0;
+pub(crate) const NEVER: u64 = 0;
 /// The mark of a block has not been read yet.
 const UNKNOWN: u64 = u64::MAX;
+/// The mark of a block is neither a mark nor zeros: none of its pages can be read.
+pub(crate) const DAMAGED: u64 = u64::MAX - 1;
 
 type Page = Box<[u8; MEDIUM_PAGE_BYTES]>;
 
@@ -89,18 +97,6 @@ impl Trouble {
     pub(crate) fn take(&self) -> Option<(&'static str, io::Error)> {
         self.0.lock().expect("no thread panics here").take()
     }
-}
-
-/// Counters of what a store does to its medium.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct MediumStats {
-    /// Writes of consecutive pages.
-    pub writes: u64,
-    /// Bytes written.
-    pub bytes: u64,
-    /// Syncs.
-    pub syncs: u64,
 }
 
 /// A medium as flash.
@@ -128,8 +124,11 @@ pub(crate) struct MediumFlash {
     /// The instant of the last operation, and the last one that is durable. They only count.
     clock: Nanos,
     durable: Nanos,
-    trouble: Trouble,
-    stats: Arc<Mutex<MediumStats>>,
+    /// Whether anything was written since the last sync.
+    unsynced: bool,
+    notes: Notes,
+    /// The process that opened it: one that was forked since must not close it.
+    process: u32,
 }
 
 /// The shape of a store of so many blocks.
@@ -146,6 +145,11 @@ pub(crate) fn geometry(pages_per_block: u32, blocks: u32) -> Geometry {
         strict_order: true,
         pairing: Pairing::None,
     }
+}
+
+/// The page of the medium with the mark of a block.
+pub(crate) fn mark_page(pages_per_block: u32, block: u32) -> u64 {
+    HEAD_PAGES + u64::from(block) * (u64::from(pages_per_block) + 1)
 }
 
 /// Bytes of a medium that so many blocks need.
@@ -188,29 +192,25 @@ impl MediumFlash {
             buffer: Box::new([0; DATA_BYTES]),
             clock: Nanos::ZERO,
             durable: Nanos::ZERO,
-            trouble: Trouble::default(),
-            stats: Arc::default(),
+            unsynced: false,
+            notes: Notes::new(superblock.life),
+            process: std::process::id(),
             superblock,
         }
     }
 
-    /// Where the first failure of the medium is noted.
-    pub(crate) fn trouble(&self) -> Trouble {
-        self.trouble.clone()
-    }
-
-    /// Where operations are counted.
-    pub(crate) fn stats(&self) -> Arc<Mutex<MediumStats>> {
-        Arc::clone(&self.stats)
+    /// Where failures, operations and damage are noted.
+    pub(crate) fn notes(&self) -> Notes {
+        self.notes.clone()
     }
 
     fn count(&self, change: impl FnOnce(&mut MediumStats)) {
-        change(&mut self.stats.lock().expect("no thread panics here"));
+        change(&mut self.notes.stats());
     }
 
     /// The page of the medium with the mark of a block.
     fn mark_of(&self, block: Pbn) -> u64 {
-        HEAD_PAGES + u64::from(block.0) * (u64::from(self.geometry.pages_per_block) + 1)
+        mark_page(self.geometry.pages_per_block, block.0)
     }
 
     /// The page of the medium that holds a page.
@@ -219,27 +219,15 @@ impl MediumFlash {
         self.mark_of(self.geometry.block_of(at)) + 1 + u64::from(in_block)
     }
 
-    /// The generation that the mark of a block gives it.
-    fn read_mark(&self, block: Pbn) -> io::Result<u64> {
-        let mut bytes = [0; mark::SIZE];
-        let offset = self.mark_of(block) * MEDIUM_PAGE_BYTES as u64;
-        self.medium.read_at(offset, &mut bytes)?;
-        let is_right = bytes[mark::MAGIC] == *MARK_MAGIC
-            && get(&bytes, mark::BLOCK) == u64::from(block.0)
-            && get(&bytes, mark::CRC) == u64::from(crc32c::crc32c(&bytes[..mark::CRC.start]));
-        Ok(match is_right {
-            true => get(&bytes, mark::GENERATION),
-            false => NEVER,
-        })
-    }
-
     /// Whether there was never a mark of a block, not even one that is damaged now.
-    fn is_untouched(&self, block: Pbn) -> bool {
+    fn is_untouched(&mut self, block: Pbn) -> Result<bool, FlashError> {
+        let place = self.mark_of(block);
         let mut bytes = [0; mark::SIZE];
-        let offset = self.mark_of(block) * MEDIUM_PAGE_BYTES as u64;
-        let read = self.medium.read_at(offset, &mut bytes);
-        let waits = self.waiting.contains_key(&self.mark_of(block));
-        read.is_ok() && bytes == [0; mark::SIZE] && !waits
+        let read = self
+            .medium
+            .read_at(place * MEDIUM_PAGE_BYTES as u64, &mut bytes);
+        read.map_err(|error| self.fails("reading a mark", error))?;
+        Ok(bytes == [0; mark::SIZE] && !self.waiting.contains_key(&place))
     }
 
     fn generation(&mut self, block: Pbn) -> Result<u64, FlashError> {
@@ -253,7 +241,7 @@ impl MediumFlash {
 
     fn fails(&mut self, what: &'static str, error: io::Error) -> FlashError {
         self.is_broken = true;
-        self.trouble.note(what, error)
+        self.notes.trouble.note(what, error)
     }
 
     fn is_well(&self) -> Result<(), FlashError> {
@@ -289,9 +277,8 @@ impl MediumFlash {
             return Ok(());
         }
         if !self.counted {
-            self.superblock.boot += 1;
-            self.counted = true;
-            self.write_superblock()?;
+            self.count_opening();
+            self.write_superblock(false)?;
         }
         let (first, stride) = (HEAD_PAGES, u64::from(self.geometry.pages_per_block) + 1);
         let block_of = |place: u64| Pbn(((place - first) / stride) as u32);
@@ -305,16 +292,6 @@ impl MediumFlash {
         }
         let all: Vec<u64> = self.waiting.keys().copied().collect();
         self.write_pages(all)
-    }
-
-    fn write_superblock(&mut self) -> Result<(), FlashError> {
-        let written = self.superblock.write(self.medium.as_mut());
-        self.count(|stats| {
-            stats.writes += 1;
-            stats.bytes += MEDIUM_PAGE_BYTES as u64;
-            stats.syncs += 1;
-        });
-        written.map_err(|error| self.fails("writing the superblock", error))
     }
 
     /// Writes waiting pages at ascending places, those side by side at once.
@@ -332,6 +309,7 @@ impl MediumFlash {
             }
             let pages: Vec<&[u8]> = run.iter().map(|page| &page[..]).collect();
             let offset = first * MEDIUM_PAGE_BYTES as u64;
+            self.unsynced = true;
             let written = self.medium.write_joined(offset, &pages);
             written.map_err(|error| self.fails("writing pages", error))?;
             self.count(|stats| {
@@ -348,11 +326,15 @@ impl MediumFlash {
         synced.map_err(|error| self.fails("waiting until it is durable", error))?;
         self.count(|stats| stats.syncs += 1);
         self.unmarked.clear();
+        self.unsynced = false;
         Ok(())
     }
 
     /// What a page of the medium says. `is_whole` is whether its checksum has to be right.
     fn judge(data: &[u8], end: &[u8], at: Ppn, generation: u64) -> Judged {
+        if generation == DAMAGED {
+            return Judged::Wrong;
+        }
         if generation == NEVER || get(end, trailer::GENERATION) != generation {
             return Judged::Blank;
         }
@@ -487,10 +469,11 @@ impl Flash for MediumFlash {
             let bytes = (self.geometry.pages_per_block as usize + 1) * MEDIUM_PAGE_BYTES;
             let offset = first * MEDIUM_PAGE_BYTES as u64;
             let prepared = self.medium.prepare(offset, bytes);
-            prepared.map_err(|error| self.fails("preparing a block", error))?;
+            let wrote = prepared.map_err(|error| self.fails("preparing a block", error))?;
+            self.count(|stats| stats.bytes += wrote);
             // A store that grows uses its blocks in their order.
             let next = Pbn(block.0 + 1);
-            if next.0 < self.geometry.blocks() && self.is_untouched(next) {
+            if next.0 < self.geometry.blocks() && self.is_untouched(next)? {
                 self.medium.prepare_ahead(offset + bytes as u64, bytes);
             }
         }
@@ -500,17 +483,14 @@ impl Flash for MediumFlash {
             self.free.extend(self.waiting.remove(&place));
         }
         self.erases += 1;
+        self.count(|stats| stats.erases += 1);
         let boot = self.superblock.boot + u32::from(!self.counted);
         let generation = u64::from(boot) << 32 | u64::from(self.erases);
         self.generations[block.index()] = generation;
         self.seen[block.index()] = 0;
         let mut page = self.spent_page();
         page.fill(0);
-        page[mark::MAGIC].copy_from_slice(MARK_MAGIC);
-        put(&mut page[..], mark::BLOCK, block.0.into());
-        put(&mut page[..], mark::GENERATION, generation);
-        let sum = crc32c::crc32c(&page[..mark::CRC.start]);
-        put(&mut page[..], mark::CRC, sum.into());
+        page[..mark::SIZE].copy_from_slice(&emit_mark(block.0, generation));
         let done = self.tick(now);
         self.keep(first, page)?;
         Ok(done)
@@ -532,23 +512,7 @@ impl Flash for MediumFlash {
 
     fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
         self.is_well()?;
-        let wanted = self.geometry.blocks().saturating_add(blocks);
-        let larger = geometry(self.geometry.pages_per_block, wanted);
-        let bytes = medium_bytes(self.geometry.pages_per_block, wanted);
-        // No room is an answer, and no failure: nothing that counts was touched.
-        if self.read_only || larger.validate().is_err() || self.medium.reserve(bytes).is_err() {
-            return Ok(());
-        }
-        self.superblock.blocks = wanted;
-        if !self.counted {
-            self.superblock.boot += 1;
-            self.counted = true;
-        }
-        self.write_superblock()?;
-        self.geometry = larger;
-        self.generations.resize(wanted as usize, UNKNOWN);
-        self.seen.resize(wanted as usize, 0);
-        Ok(())
+        self.grow_medium(blocks)
     }
 
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {

@@ -31,17 +31,19 @@ mod flash;
 pub mod medium;
 mod store;
 mod superblock;
+pub mod tools;
 mod workers;
 
 pub use error::StoreError;
 pub use file::{FileOptions, FileStore, OpenError};
 pub use flash::{MediumStats, page_sum};
-pub use store::{CheckReport, OpenOptions, Store, StoreInfo};
-pub use superblock::{MEDIUM_PAGE_BYTES, STORE_VERSION};
+pub use store::{CheckReport, OpenOptions, PageFacts, Store, StoreInfo};
+pub use superblock::{Lifetime, MEDIUM_PAGE_BYTES, STORE_VERSION};
 
 /// Records that a store has beyond those of its device.
 pub const LAYOUTS: &[flagstone::layout::Layout] = &[
     superblock::superblock::RECORD,
+    superblock::superblock_v1::RECORD,
     flash::mark::RECORD,
     flash::trailer::RECORD,
 ];

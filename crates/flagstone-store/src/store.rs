@@ -4,17 +4,21 @@
 //! medium into errors that name it, and otherwise does what its device does.
 
 use crate::error::StoreError;
-use crate::flash::{DATA_BYTES, MediumFlash, MediumStats, Trouble, geometry, medium_bytes};
+mod look;
+
+pub use look::{CheckReport, PageFacts, StoreInfo};
+
+use crate::flash::{DATA_BYTES, MediumFlash, MediumStats, Notes};
+use crate::flash::{clear_marks, geometry, medium_bytes};
 use crate::medium::{Disk, Medium};
-use crate::superblock::Superblock;
+use crate::superblock::{Head, Lifetime, Superblock};
 use flagstone::commit::{Device, DeviceError, Kind, Options};
 use flagstone::ftl::{BlockState, Config, FtlError, Slot};
 use flagstone::units::{Lpn, Nanos, Pbn, SnapshotId, TxId};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 /// Blocks of a new store: the fewest with which the collector works, and a few.
-const FIRST_BLOCKS: u32 = 16;
+pub(crate) const FIRST_BLOCKS: u32 = 16;
 
 /// Where there is no hope any more that a protocol needs but a larger store than was asked for.
 const SUITABLE_MAX: u32 = 1024;
@@ -82,47 +86,6 @@ impl OpenOptions {
     }
 }
 
-/// What a store is and holds.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct StoreInfo {
-    /// The commit protocol.
-    pub protocol: Kind,
-    /// Pages of a block.
-    pub pages_per_block: u32,
-    /// Blocks.
-    pub blocks: u32,
-    /// Of them, those that hold nothing.
-    pub free_blocks: u32,
-    /// Openings that wrote to it, before this one.
-    pub openings: u32,
-    /// Bytes of the medium that the store uses.
-    pub bytes: u64,
-    /// Pages that hold something.
-    pub pages: u64,
-    /// Bytes of tables in memory.
-    pub memory: u64,
-}
-
-/// What a check of a whole store has found.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct CheckReport {
-    /// Pages that were read.
-    pub pages: u64,
-    /// Those that cannot be read.
-    pub unreadable: Vec<Lpn>,
-    /// Books that do not agree.
-    pub wrong: Vec<String>,
-}
-
-impl CheckReport {
-    /// Whether all is well.
-    pub fn is_well(&self) -> bool {
-        self.unreadable.is_empty() && self.wrong.is_empty()
-    }
-}
-
 /// A store of pages with transactions.
 pub struct Store {
     device: Device,
@@ -130,10 +93,9 @@ pub struct Store {
     /// The share of the device that may hold something before it grows.
     fill: f64,
     read_only: bool,
-    opened: Superblock,
-    trouble: Trouble,
+    opened: Head,
+    notes: Notes,
     broken: Option<String>,
-    stats: Arc<Mutex<MediumStats>>,
     /// No page above this one holds anything.
     highest: u32,
     /// Pages that may hold something.
@@ -176,16 +138,21 @@ impl Store {
                 options.space
             )));
         }
-        let superblock = match Superblock::read(medium.as_ref())? {
-            Some(superblock) => superblock,
+        let mut head = match Superblock::read(medium.as_ref())? {
+            Some(head) => head,
             None => create(medium.as_mut(), options)?,
         };
-        let shape = geometry(superblock.pages_per_block, superblock.blocks);
-        shape
-            .validate()
-            .map_err(|error| StoreError::Damaged(format!("the superblock is wrong: {error}")))?;
+        if head.superblock.closed != Some(true) && !options.read_only {
+            let refreshed = medium.refresh();
+            let what = "making durable what an earlier opening left";
+            refreshed.map_err(|error| StoreError::io(what, error))?;
+            head = Superblock::read(medium.as_ref())?.unwrap_or(head);
+        }
+        let superblock = head.superblock;
+        look::doubt_head(medium.as_ref(), &head)?;
+        look::expect_marks(medium.as_ref(), &head);
         let flash = MediumFlash::new(medium, superblock, options.read_only);
-        let (trouble, stats) = (flash.trouble(), flash.stats());
+        let notes = flash.notes();
         let device = Device::open(
             Box::new(flash),
             superblock.protocol,
@@ -193,21 +160,24 @@ impl Store {
             &Options::default(),
             Nanos::ZERO,
         );
-        let device = device.map_err(|error| match trouble.take() {
+        let device = device.map_err(|error| match notes.trouble.take() {
             Some((what, error)) => StoreError::io(what, error),
-            None => StoreError::Damaged(format!("the store cannot be opened: {error}")),
+            None => StoreError::Damaged(format!(
+                "the store cannot be opened: {error}: `flagstone store repair` salvages what can \
+                 be read"
+            )),
         })?;
+        look::doubt_marks(&notes)?;
         let mut store = Store {
             now: device.recovered_at(),
             fill: 1.0 / options.space,
             read_only: options.read_only,
-            opened: superblock,
+            opened: head,
             highest: device.pages(),
             in_service: 0,
             device,
-            trouble,
+            notes,
             broken: None,
-            stats,
         };
         store.highest = store.highest().map_or(0, |at| at.0);
         store.in_service = store.in_service();
@@ -235,6 +205,7 @@ impl Store {
         let taken = self.device.write(self.now, tx, at, data);
         let taken = self.settle(taken)?;
         self.now = self.now.max(taken.next);
+        self.notes.stats().user_bytes += data.len() as u64;
         Ok(())
     }
 
@@ -332,6 +303,7 @@ impl Store {
                 }
             }
         }
+        self.notes.stats().commits += 1;
         Ok(())
     }
 
@@ -359,46 +331,23 @@ impl Store {
         at.0 < self.device.pages() && matches!(self.device.ftl().slot(at), Slot::Page(_))
     }
 
-    /// What the store is and holds.
-    pub fn info(&self) -> StoreInfo {
-        let ftl = self.device.ftl();
-        let geometry = self.device.geometry();
-        StoreInfo {
-            protocol: self.opened.protocol,
-            pages_per_block: geometry.pages_per_block,
-            blocks: geometry.blocks(),
-            free_blocks: ftl.free_blocks(),
-            openings: self.opened.boot,
-            bytes: medium_bytes(geometry.pages_per_block, geometry.blocks()),
-            pages: self.held().count() as u64,
-            memory: self.device.memory().iter().map(|(_, bytes)| bytes).sum(),
-        }
-    }
-
-    /// Reads everything and compares the books. It changes nothing.
+    /// Closes the store: all that it wrote is made durable, and the superblock says so. To drop a
+    /// store does the same, but tells nobody what failed. Transactions that live are rolled back.
     ///
     /// # Errors
-    /// The medium fails.
-    pub fn check(&mut self) -> Result<CheckReport, StoreError> {
-        self.is_well()?;
-        let mut report = CheckReport::default();
-        report.wrong.extend(self.device.check().err());
-        let mut page = vec![0; Store::PAGE_BYTES];
-        for at in self.held().collect::<Vec<_>>() {
-            report.pages += 1;
-            match self.read(None, at, &mut page) {
-                Err(StoreError::Device(DeviceError::Unreadable(_))) => report.unreadable.push(at),
-                other => {
-                    other?;
-                }
-            }
+    /// The medium fails. The store is then one that was not closed: what was acknowledged is there.
+    pub fn close(self) -> Result<(), StoreError> {
+        let Store { device, notes, .. } = self;
+        drop(device);
+        match notes.trouble.take() {
+            Some((what, error)) => Err(StoreError::io(what, error)),
+            None => Ok(()),
         }
-        Ok(report)
     }
 
     /// What was done to the medium since the store was opened.
     pub fn medium_stats(&self) -> MediumStats {
-        *self.stats.lock().expect("no thread panics here")
+        *self.notes.stats()
     }
 
     /// The device, to look at.
@@ -406,7 +355,7 @@ impl Store {
         &self.device
     }
 
-    fn held(&self) -> impl Iterator<Item = Lpn> + '_ {
+    pub(crate) fn held(&self) -> impl Iterator<Item = Lpn> + '_ {
         (0..self.device.pages())
             .map(Lpn)
             .filter(|&at| self.holds(at))
@@ -432,8 +381,9 @@ impl Store {
     fn make_room(&mut self, at: Lpn) -> Result<(), StoreError> {
         while at.0 >= self.device.pages() {
             if self.grow()? == 0 {
+                let why = self.why_no_more();
                 return Err(StoreError::Full(format!(
-                    "page {at} lies beyond it, and the medium has no room for more"
+                    "page {at} lies beyond it, and {why}"
                 )));
             }
         }
@@ -472,10 +422,21 @@ impl Store {
         Ok(grown)
     }
 
+    /// Why the store does not grow.
+    fn why_no_more(&self) -> String {
+        match (self.device.ftl().can_grow(), &*self.notes.refused()) {
+            (false, _) => {
+                "with this protocol it cannot grow: make it as large as it is to become".into()
+            }
+            (true, Some(error)) => format!("the medium gives no more room: {error}"),
+            (true, None) => "the medium has no room for more".into(),
+        }
+    }
+
     /// Turns an answer of the device into one of the store.
     fn settle<T>(&mut self, answer: Result<T, DeviceError>) -> Result<T, StoreError> {
         answer.map_err(|error| match error {
-            DeviceError::Ftl(FtlError::PowerLost) => match self.trouble.take() {
+            DeviceError::Ftl(FtlError::PowerLost) => match self.notes.trouble.take() {
                 Some((what, error)) => {
                     self.broken = Some(format!("{what}: {error}"));
                     StoreError::io(what, error)
@@ -483,13 +444,8 @@ impl Store {
                 None => StoreError::Broken(self.broken.clone().unwrap_or_default()),
             },
             DeviceError::Ftl(FtlError::Full { live, pages }) => {
-                let advice = match self.device.ftl().can_grow() {
-                    true => "the medium has no room for more",
-                    false => {
-                        "with this protocol it cannot grow: make it as large as it is to become"
-                    }
-                };
-                StoreError::Full(format!("{live} of {pages} pages are in use, and {advice}"))
+                let why = self.why_no_more();
+                StoreError::Full(format!("{live} of {pages} pages are in use, and {why}"))
             }
             other => StoreError::Device(other),
         })
@@ -497,7 +453,7 @@ impl Store {
 }
 
 /// The settings of the translation layer of a store.
-fn config() -> Config {
+pub(crate) fn config() -> Config {
     let mut config = Config::default();
     config.over_provision = 0.0;
     config.gc_threshold = 0.0;
@@ -510,12 +466,13 @@ fn config() -> Config {
 }
 
 /// Makes a store on a blank medium.
-fn create(medium: &mut dyn Medium, options: &OpenOptions) -> Result<Superblock, StoreError> {
+fn create(medium: &mut dyn Medium, options: &OpenOptions) -> Result<Head, StoreError> {
     if !options.create || options.read_only {
         return Err(StoreError::NotAStore(
             "there is no store here: it is empty".into(),
         ));
     }
+    look::doubt_blank(medium)?;
     let info = options.protocol.info();
     if info.reprograms {
         return Err(StoreError::Options(format!(
@@ -551,10 +508,23 @@ fn create(medium: &mut dyn Medium, options: &OpenOptions) -> Result<Superblock, 
         boot: 0,
         sequence: 0,
         protocol: options.protocol,
+        closed: Some(true),
+        life: Lifetime {
+            medium_bytes: crate::superblock::MEDIUM_PAGE_BYTES as u64,
+            ..Lifetime::default()
+        },
     };
+    let cleared = clear_marks(medium, options.pages_per_block, 0..blocks);
+    cleared.map_err(|error| StoreError::io("clearing marks of an older store", error))?;
+    // The superblock must not speak of room that a cut takes away.
+    let synced = medium.sync();
+    synced.map_err(|error| StoreError::io("making the room of a store durable", error))?;
     let written = superblock.write(medium);
     written.map_err(|error| StoreError::io("writing the superblock", error))?;
-    Ok(superblock)
+    Ok(Head {
+        superblock,
+        damaged: None,
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! The first two pages of a store: what it is, how large it is, and how often it was opened.
+//! The first two pages of a store: what it is, how large it is, how often it was opened, whether it
+//! was closed, and what has been written in its life.
 //!
 //! The two are written in turn, so that one is whole whatever happens to the other. The valid one
-//! with the higher sequence counts.
+//! with the higher sequence counts. A record lies in one sector, which a power cut does not tear:
+//! a copy that is neither valid nor zeros was damaged.
 
 use crate::error::StoreError;
 use crate::medium::Medium;
@@ -14,13 +16,18 @@ pub const MEDIUM_PAGE_BYTES: usize = 4096;
 
 /// The version of what a store has beyond the pages of its device. It goes up with any change that
 /// makes older stores mean something else.
-pub const STORE_VERSION: u64 = 1;
+///
+/// Stores of version 1 are read, and become stores of this version when they are written to.
+pub const STORE_VERSION: u64 = 2;
+
+/// The oldest version that is read.
+const OLDEST_VERSION: u64 = 1;
 
 const MAGIC: &[u8; 8] = b"Flagston";
 
 layout! {
     /// The head of a store, at its begin and at byte 4096.
-    pub superblock: 64 => {
+    pub superblock: 128 => {
         MAGIC:    8,  "Flagston";
         VERSION:  2,  "of this record and of what follows it";
         PAGES:    2,  "pages of a block";
@@ -28,8 +35,61 @@ layout! {
         BOOT:     4,  "counts the openings of the store that wrote to it";
         SEQUENCE: 8,  "counts superblocks";
         PROTOCOL: 16, "the commit protocol, by name, ended by zeros";
-        SHAPE:    16, "zeros: kept for other forms of pages";
+        CLOSED:   1,  "1: the store was closed, and all that was written is durable; else 0";
+        SHAPE:    7,  "zeros: kept for other forms of pages";
+        SINCE:    4,  "openings before the counters below began: 0 in a store made by version 2";
+        UNCLOSED: 4,  "openings that ended without a close: what they counted last is lost";
+        USER:     8,  "bytes that were given to the store to write, up to this superblock";
+        MEDIUM:   8,  "bytes that were written to the medium, this superblock included";
+        ERASES:   8,  "blocks that were erased";
+        COMMITS:  8,  "transactions that were committed";
+        KEPT:     32, "zeros";
         CRC:      4,  "CRC-32C of the bytes before";
+    }
+}
+
+layout! {
+    /// The head of a store of version 1.
+    pub superblock_v1: 64 => {
+        MAGIC:    8,  "Flagston";
+        VERSION:  2,  "1";
+        PAGES:    2,  "pages of a block";
+        BLOCKS:   4,  "blocks, each behind a page that is its mark";
+        BOOT:     4,  "counts the openings of the store that wrote to it";
+        SEQUENCE: 8,  "counts superblocks";
+        PROTOCOL: 16, "the commit protocol, by name, ended by zeros";
+        SHAPE:    16, "zeros";
+        CRC:      4,  "CRC-32C of the bytes before";
+    }
+}
+
+/// What was done to a store in its life, as far as it was counted.
+///
+/// The superblock has these counters, and it is written at the first write of an opening, when the
+/// store grows, and when it is closed. A process that is killed, or whose power fails, loses what
+/// it has counted since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Lifetime {
+    /// Openings before counting began: those of a store that an older version made.
+    pub since: u32,
+    /// Openings that ended without a close: what they counted last is lost.
+    pub unclosed: u32,
+    /// Bytes that were given to the store to write.
+    pub user_bytes: u64,
+    /// Bytes that were written to the medium.
+    pub medium_bytes: u64,
+    /// Blocks that were erased.
+    pub erases: u64,
+    /// Transactions that were committed.
+    pub commits: u64,
+}
+
+impl Lifetime {
+    /// Bytes written to the medium for each byte that was given to the store; nothing while none
+    /// was.
+    pub fn write_amplification(&self) -> Option<f64> {
+        (self.user_bytes > 0).then(|| self.medium_bytes as f64 / self.user_bytes as f64)
     }
 }
 
@@ -41,6 +101,18 @@ pub(crate) struct Superblock {
     pub(crate) boot: u32,
     pub(crate) sequence: u64,
     pub(crate) protocol: Kind,
+    /// Whether the store was closed; not known of one that version 1 wrote.
+    pub(crate) closed: Option<bool>,
+    pub(crate) life: Lifetime,
+}
+
+/// What the head of a store says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// The one that counts.
+    pub(crate) superblock: Superblock,
+    /// The copies, 0 or 1, that are damaged.
+    pub(crate) damaged: Option<u8>,
 }
 
 impl Superblock {
@@ -49,7 +121,7 @@ impl Superblock {
         sequence % 2 * MEDIUM_PAGE_BYTES as u64
     }
 
-    fn emit(&self) -> Vec<u8> {
+    pub(crate) fn emit(&self) -> Vec<u8> {
         let mut page = vec![0; MEDIUM_PAGE_BYTES];
         page[superblock::MAGIC].copy_from_slice(MAGIC);
         put(&mut page, superblock::VERSION, STORE_VERSION);
@@ -59,22 +131,43 @@ impl Superblock {
         put(&mut page, superblock::SEQUENCE, self.sequence);
         let name = self.protocol.info().name.as_bytes();
         page[superblock::PROTOCOL][..name.len()].copy_from_slice(name);
+        put(
+            &mut page,
+            superblock::CLOSED,
+            (self.closed == Some(true)).into(),
+        );
+        let life = &self.life;
+        put(&mut page, superblock::SINCE, life.since.into());
+        put(&mut page, superblock::UNCLOSED, life.unclosed.into());
+        put(&mut page, superblock::USER, life.user_bytes);
+        put(&mut page, superblock::MEDIUM, life.medium_bytes);
+        put(&mut page, superblock::ERASES, life.erases);
+        put(&mut page, superblock::COMMITS, life.commits);
         let sum = crc32c::crc32c(&page[..superblock::CRC.start]);
         put(&mut page, superblock::CRC, sum.into());
         page
     }
 
-    fn parse(page: &[u8]) -> Result<Option<Superblock>, StoreError> {
-        let sum = u64::from(crc32c::crc32c(&page[..superblock::CRC.start]));
-        if page[superblock::MAGIC] != *MAGIC || get(page, superblock::CRC) != sum {
+    /// What a page says; nothing if it is no superblock.
+    pub(crate) fn parse(page: &[u8]) -> Result<Option<Superblock>, StoreError> {
+        if page[superblock::MAGIC] != *MAGIC {
             return Ok(None);
         }
         let version = get(page, superblock::VERSION);
-        if version != STORE_VERSION {
+        let crc = match version {
+            1 => superblock_v1::CRC,
+            _ => superblock::CRC,
+        };
+        let sum = |end: usize| u64::from(crc32c::crc32c(&page[..end]));
+        let is_whole = get(page, crc.clone()) == sum(crc.start);
+        if version > STORE_VERSION && is_whole {
             return Err(StoreError::NotAStore(format!(
-                "this store has version {version} of the format, this program reads version \
-                 {STORE_VERSION}: open it with the program that wrote it"
+                "this store has version {version} of the format, this program reads versions \
+                 {OLDEST_VERSION} to {STORE_VERSION}: open it with the program that wrote it"
             )));
+        }
+        if version < OLDEST_VERSION || !is_whole {
+            return Ok(None);
         }
         let name = &page[superblock::PROTOCOL];
         let end = name.iter().position(|&byte| byte == 0);
@@ -84,40 +177,72 @@ impl Superblock {
                 "this store uses the protocol `{name}`, which this program does not have"
             ))
         })?;
+        let boot = get(page, superblock::BOOT) as u32;
+        let (closed, life) = match version {
+            1 => {
+                let since = boot;
+                let life = Lifetime {
+                    since,
+                    ..Lifetime::default()
+                };
+                (None, life)
+            }
+            _ => {
+                let life = Lifetime {
+                    since: get(page, superblock::SINCE) as u32,
+                    unclosed: get(page, superblock::UNCLOSED) as u32,
+                    user_bytes: get(page, superblock::USER),
+                    medium_bytes: get(page, superblock::MEDIUM),
+                    erases: get(page, superblock::ERASES),
+                    commits: get(page, superblock::COMMITS),
+                };
+                (Some(get(page, superblock::CLOSED) == 1), life)
+            }
+        };
         Ok(Some(Superblock {
             pages_per_block: get(page, superblock::PAGES) as u32,
             blocks: get(page, superblock::BLOCKS) as u32,
-            boot: get(page, superblock::BOOT) as u32,
+            boot,
             sequence: get(page, superblock::SEQUENCE),
             protocol,
+            closed,
+            life,
         }))
     }
 
-    /// Reads the one that counts; nothing if the medium is blank.
+    /// Reads both and says which one counts; nothing if the medium is blank.
     ///
     /// # Errors
     /// What is there is no store, or one of another version.
-    pub(crate) fn read(medium: &dyn Medium) -> Result<Option<Superblock>, StoreError> {
+    pub(crate) fn read(medium: &dyn Medium) -> Result<Option<Head>, StoreError> {
         let mut pages = vec![0; 2 * MEDIUM_PAGE_BYTES];
         let read = medium.read_at(0, &mut pages);
         read.map_err(|error| StoreError::io("reading the head of the store", error))?;
         let mut found: Option<Superblock> = None;
-        for page in pages.chunks_exact(MEDIUM_PAGE_BYTES) {
+        let (mut damaged, mut refused) = (None, None);
+        for (copy, page) in pages.chunks_exact(MEDIUM_PAGE_BYTES).enumerate() {
             let newest = found.map_or(0, |other| other.sequence);
-            if let Some(parsed) = Superblock::parse(page)?
-                && parsed.sequence > newest
-            {
-                found = Some(parsed);
+            match Superblock::parse(page) {
+                Ok(Some(parsed)) if parsed.sequence > newest => found = Some(parsed),
+                Ok(Some(_)) => {}
+                Ok(None) if page.iter().any(|&byte| byte != 0) => damaged = Some(copy as u8),
+                Ok(None) => {}
+                Err(error) => refused = Some(error),
             }
         }
-        if found.is_none() && pages.iter().any(|&byte| byte != 0) {
-            return Err(StoreError::NotAStore(
+        match (found, refused) {
+            (_, Some(error)) => Err(error),
+            (Some(superblock), None) => Ok(Some(Head {
+                superblock,
+                damaged,
+            })),
+            (None, None) if damaged.is_some() => Err(StoreError::NotAStore(
                 "this is not a Flagstone store: neither of its first two pages is a superblock; \
                  nothing was changed"
                     .into(),
-            ));
+            )),
+            (None, None) => Ok(None),
         }
-        Ok(found)
     }
 
     /// Writes the next one and waits until it is durable.

@@ -6,6 +6,7 @@ pub(crate) mod break_;
 pub(crate) mod compare;
 pub(crate) mod device;
 pub(crate) mod index;
+pub(crate) mod man;
 pub(crate) mod protocols;
 pub(crate) mod replay;
 pub(crate) mod reproduce;

@@ -7,5 +7,6 @@ mod numbers;
 mod outputs;
 mod run;
 mod settings;
+mod store;
 mod trace;
 mod useless;

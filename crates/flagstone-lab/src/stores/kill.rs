@@ -32,18 +32,34 @@ fn number_in(store: &mut Store, page: &mut [u8], at: Lpn) -> Result<u64, StoreEr
     Ok(word.unwrap_or(0))
 }
 
-/// Commits transactions until it is killed; `early` says so before each instead of after it, which
-/// is a control.
+/// Mistakes of a worker, which a verifier must find.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mistakes {
+    /// It says that it has committed before it does.
+    pub early: bool,
+    /// It keeps memory at each transaction.
+    pub leaks: bool,
+}
+
+/// Bytes that a worker who leaks keeps at each transaction.
+const LEAK_BYTES: usize = 1 << 18;
+
+/// Commits transactions until it is killed or nobody listens any more.
 ///
 /// # Errors
-/// The store refuses, or nobody listens any more.
-pub fn work(path: &Path, early: bool) -> Result<(), StoreError> {
+/// The store refuses.
+pub fn work(path: &Path, mistakes: Mistakes) -> Result<(), StoreError> {
+    let Mistakes { early, leaks } = mistakes;
+    let mut kept = Vec::new();
     let mut store = Store::open(path, &OpenOptions::default())?;
     let mut page = vec![0; Store::PAGE_BYTES];
     let mut number = number_in(&mut store, &mut page, Lpn(0))?;
     let mut out = io::stdout();
     loop {
         number += 1;
+        if leaks {
+            kept.push(vec![number as u8; LEAK_BYTES]);
+        }
         page.fill(number as u8);
         page[..8].copy_from_slice(&number.to_le_bytes());
         let mut say = || {
@@ -56,11 +72,11 @@ pub fn work(path: &Path, early: bool) -> Result<(), StoreError> {
         }
         store.write(tx, Lpn(0), &page)?;
         if early && !say() {
-            return Ok(());
+            return store.close();
         }
         store.commit(tx)?;
         if !early && !say() {
-            return Ok(());
+            return store.close();
         }
     }
 }

@@ -17,16 +17,19 @@ pub enum Lie {
     Superblocks,
     /// Pages read with the checksum that they should have.
     Checksums,
+    /// Each superblock says that the store was closed.
+    Closed,
 }
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 5] = [
+    pub const ALL: [(Lie, &'static str); 6] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),
         (Lie::Superblocks, "superblocks"),
         (Lie::Checksums, "checksums"),
+        (Lie::Closed, "closed"),
     ];
 
     /// The name that commands use.
@@ -75,6 +78,26 @@ impl Lying {
     }
 }
 
+/// A superblock that says that its store was closed.
+fn closed(superblock: &[u8]) -> Vec<u8> {
+    let record = flagstone_store::LAYOUTS
+        .iter()
+        .find(|record| record.path.ends_with("::superblock"))
+        .expect("stores have superblocks");
+    let place = |field: &str| {
+        let mut fields = record.fields.iter();
+        let found = fields.find(|(name, ..)| *name == field);
+        found.expect("a superblock has it").1
+    };
+    let (mut bytes, end) = (superblock.to_vec(), place("CRC"));
+    bytes[place("CLOSED")] = 1;
+    // The sum over bytes and a number, which are the last four here.
+    let (before, last) = bytes[..end].split_last_chunk().expect("it is longer");
+    let sum = flagstone_store::page_sum(before, u32::from_le_bytes(*last));
+    bytes[end..end + 4].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
 impl Medium for Lying {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.below.read_at(offset, into)?;
@@ -88,7 +111,14 @@ impl Medium for Lying {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let is_superblock = offset < 2 * MEDIUM_PAGE_BYTES as u64;
         if is_superblock && self.lie == Lie::Superblocks {
-            return Ok(());
+            let mut first = [0; 8];
+            self.below.read_at(MEDIUM_PAGE_BYTES as u64, &mut first)?;
+            if first != [0; 8] {
+                return Ok(());
+            }
+        }
+        if is_superblock && self.lie == Lie::Closed {
+            return self.below.write_at(offset, &closed(bytes));
         }
         let is_mark = bytes.len() == MEDIUM_PAGE_BYTES && bytes.starts_with(b"Mark");
         self.wrote_pages |= !is_mark;

@@ -13,6 +13,7 @@ pub mod kill;
 mod lie;
 mod model;
 mod run;
+pub mod soak;
 
 pub use lie::Lie;
 pub use run::Tally;

@@ -77,6 +77,16 @@ struct Moment {
     in_commit: bool,
 }
 
+/// What a store must hold.
+#[derive(Debug, Clone, Copy)]
+struct Right<'a> {
+    model: &'a Model,
+    /// With the transaction whose commit is under way.
+    after: Option<&'a Model>,
+    /// Transactions that a store which says that it was closed has counted, at least.
+    commits: u64,
+}
+
 pub(super) fn carry_out(id: &RunId) -> Tally {
     let mut dice = Pcg64Mcg::seed_from_u64(id.seed);
     let mut run = Run {
@@ -191,6 +201,7 @@ impl Run {
         let mut store = opened.map_err(|error| format!("it does not open: {error}"))?;
         // Whatever lies in a store that is being made, or whether there is one, is nobody's loss.
         moments.lock().expect("one thread").clear();
+        let (mut commits, mut wrote) = (store.info().life.commits, false);
         let mut clients: Vec<Client> = Vec::new();
         let most = store.device().live_max().unwrap_or(u32::MAX) as usize;
         let mut readers = Readers {
@@ -199,6 +210,22 @@ impl Run {
         };
         for _ in 0..rounds {
             self.tally.snapshots += readers.step(&mut store, &model, self.shape.pages)?;
+            if dice.random_range(0..24) == 0 {
+                clients.clear();
+                readers.open.clear();
+                self.tally.collections += store.device().stats().collections;
+                store.close().map_err(|error| format!("close: {error}"))?;
+                let opened = self.open(&medium);
+                store = opened.map_err(|error| format!("it does not open again: {error}"))?;
+                let right = Right::now(&model, commits);
+                right.counted(&store)?;
+                // What an opening that wrote nothing has found stays as it is.
+                if wrote && store.info().closed != Some(true) {
+                    return Err("it was closed, and does not say so".into());
+                }
+                wrote = false;
+                self.look(&moments, right, depth, dice);
+            }
             if clients.len() < self.shape.clients.min(most) {
                 let tx = store.begin().map_err(|error| format!("begin: {error}"))?;
                 let left = dice.random_range(0..=self.shape.writes);
@@ -208,14 +235,14 @@ impl Run {
             let at = dice.random_range(0..clients.len());
             if clients[at].left > 0 {
                 self.write(&mut store, &mut clients[at], dice)?;
-                self.look(&moments, &model, None, depth, dice);
+                self.look(&moments, Right::now(&model, commits), depth, dice);
                 continue;
             }
             let client = clients.swap_remove(at);
             if dice.random_range(0..6) == 0 {
                 let aborted = store.abort(client.tx);
                 aborted.map_err(|error| format!("abort: {error}"))?;
-                self.look(&moments, &model, None, depth, dice);
+                self.look(&moments, Right::now(&model, commits), depth, dice);
                 continue;
             }
             let after = model.with(&client.writes);
@@ -224,13 +251,20 @@ impl Run {
             *in_commit.lock().expect("one thread") = false;
             committed.map_err(|error| format!("commit: {error}"))?;
             self.tally.committed += 1;
-            self.look(&moments, &model, Some(&after), depth, dice);
+            let right = Right {
+                after: Some(&after),
+                ..Right::now(&model, commits)
+            };
+            self.look(&moments, right, depth, dice);
             model = after;
+            // A transaction that wrote nothing may leave no trace.
+            commits += u64::from(!client.writes.is_empty());
+            wrote |= !client.writes.is_empty();
             if dice.random_range(0..4) == 0 {
                 let medium = medium.snapshot();
                 let in_commit = false;
                 let moment = Moment { medium, in_commit };
-                self.cut(&moment, &model, None, depth, dice);
+                self.cut(&moment, Right::now(&model, commits), depth, dice);
             }
         }
         medium.watch(None);
@@ -277,32 +311,19 @@ impl Run {
     fn look(
         &mut self,
         moments: &Mutex<Vec<Moment>>,
-        model: &Model,
-        after: Option<&Model>,
+        right: Right<'_>,
         depth: u32,
         dice: &mut Pcg64Mcg,
     ) {
         let moments = std::mem::take(&mut *moments.lock().expect("one thread"));
         for moment in moments {
-            self.cut(
-                &moment,
-                model,
-                after.filter(|_| moment.in_commit),
-                depth,
-                dice,
-            );
+            let after = right.after.filter(|_| moment.in_commit);
+            self.cut(&moment, Right { after, ..right }, depth, dice);
         }
     }
 
     /// Cuts a copy, opens what is left, and holds it against what may be there.
-    fn cut(
-        &mut self,
-        moment: &Moment,
-        model: &Model,
-        after: Option<&Model>,
-        depth: u32,
-        dice: &mut Pcg64Mcg,
-    ) {
+    fn cut(&mut self, moment: &Moment, right: Right<'_>, depth: u32, dice: &mut Pcg64Mcg) {
         if self.tally.cuts >= CUTS_MAX {
             return;
         }
@@ -319,7 +340,7 @@ impl Run {
         self.tally.cuts_again += u64::from(depth < self.id.depth);
         let left = moment.medium.cut(landing);
         let place = |what: String| format!("after cut {}, {landing:?}: {what}", self.tally.cuts);
-        let found = self.compare(&left, model, after).map_err(place);
+        let found = self.compare(&left, right).map_err(place);
         match found {
             Ok(found) if depth > 1 && dice.random_range(0..6) == 0 => {
                 let rounds = dice.random_range(1..12);
@@ -334,15 +355,12 @@ impl Run {
     }
 
     /// Opens what a cut has left; says which of the two states it holds.
-    fn compare(
-        &self,
-        left: &Recorded,
-        model: &Model,
-        after: Option<&Model>,
-    ) -> Result<Model, String> {
+    fn compare(&self, left: &Recorded, right: Right<'_>) -> Result<Model, String> {
+        let Right { model, after, .. } = right;
         let opened = self.open(left);
         let mut store = opened.map_err(|error| format!("it does not open: {error}"))?;
         store.device().check()?;
+        right.counted(&store)?;
         let without = model.compare(&mut store, self.shape.pages);
         let with = after.map(|after| (after, after.compare(&mut store, self.shape.pages)));
         match (without, with) {
@@ -352,6 +370,29 @@ impl Run {
             (Err(what), Some((_, Err(other)))) => {
                 Err(format!("{what}; with the commit in doubt {other}"))
             }
+        }
+    }
+}
+
+impl<'a> Right<'a> {
+    /// Nobody commits.
+    fn now(model: &'a Model, commits: u64) -> Right<'a> {
+        Right {
+            model,
+            after: None,
+            commits,
+        }
+    }
+
+    /// A store that says that it was closed has counted all that was committed.
+    fn counted(&self, store: &Store) -> Result<(), String> {
+        let info = store.info();
+        match info.closed == Some(true) && info.life.commits < self.commits {
+            true => Err(format!(
+                "it says that it was closed after {} commits, and {} were acknowledged",
+                info.life.commits, self.commits
+            )),
+            false => Ok(()),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! A golden store: what each version of the format of stores was like. A program opens that of its
-//! own version and finds what it held, and refuses one of another version and says which it is.
+//! Golden stores: what each version of the format of stores was like. A program opens those of all
+//! versions that it reads and finds what they held, and refuses one of a later version and says
+//! which it is.
 //! data/golden/README.md says how it is made.
 
 use flagstone::units::Lpn;
@@ -13,9 +14,9 @@ const PAGES: u32 = 40;
 /// Its transactions, the last of which is not committed.
 const TRANSACTIONS: u32 = 60;
 
-fn folder() -> PathBuf {
+fn folder(version: u64) -> PathBuf {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/golden");
-    golden.join(format!("store-v{STORE_VERSION}"))
+    golden.join(format!("store-v{version}"))
 }
 
 /// The pages that a transaction writes, and the byte that fills them.
@@ -54,22 +55,14 @@ fn make() -> Result<Vec<u8>, StoreError> {
     Ok(medium.cut(Landing::Sectors(1)).to_vec())
 }
 
-#[test]
-fn a_golden_store_is_opened_with_what_it_held_or_refused_by_its_version() {
-    let path = folder().join("store.zst");
-    if std::env::var_os("FLAGSTONE_BLESS").is_some() && !path.exists() {
-        let bytes = make().expect("a store");
-        let packed = zstd::stream::encode_all(&bytes[..], 19).expect("a vector takes it");
-        fs::create_dir_all(folder()).expect("it can be made");
-        fs::write(&path, packed).expect("it can be written");
-    }
-    let packed = fs::read(&path).expect("the golden store of this version");
-    let mut bytes = zstd::stream::decode_all(&packed[..]).expect("a golden store is whole");
-    let open = |bytes: &[u8]| {
-        let medium = Box::new(Recorded::with(bytes));
-        Store::on(medium, &OpenOptions::existing())
-    };
-    let mut store = open(&bytes).expect("it opens");
+fn open(bytes: &[u8]) -> (Recorded, Result<Store, StoreError>) {
+    let medium = Recorded::with(bytes);
+    let store = Store::on(Box::new(medium.clone()), &OpenOptions::existing());
+    (medium, store)
+}
+
+/// Holds a store against what it has to hold.
+fn compare(store: &mut Store) {
     let mut page = vec![0; Store::PAGE_BYTES];
     for (at, wanted) in held().into_iter().enumerate() {
         let found = store.read(None, Lpn(at as u32), &mut page);
@@ -77,13 +70,56 @@ fn a_golden_store_is_opened_with_what_it_held_or_refused_by_its_version() {
         assert_eq!(found, wanted.as_deref(), "page {at}");
     }
     assert!(store.check().expect("it can be read").is_well());
+}
+
+fn golden(version: u64) -> Vec<u8> {
+    let packed = fs::read(folder(version).join("store.zst")).expect("a golden store");
+    zstd::stream::decode_all(&packed[..]).expect("a golden store is whole")
+}
+
+#[test]
+fn a_golden_store_is_opened_with_what_it_held_or_refused_by_its_version() {
+    let path = folder(STORE_VERSION).join("store.zst");
+    if std::env::var_os("FLAGSTONE_BLESS").is_some() && !path.exists() {
+        let bytes = make().expect("a store");
+        let packed = zstd::stream::encode_all(&bytes[..], 19).expect("a vector takes it");
+        fs::create_dir_all(folder(STORE_VERSION)).expect("it can be made");
+        fs::write(&path, packed).expect("it can be written");
+    }
+    for version in 1..=STORE_VERSION {
+        let (medium, store) = open(&golden(version));
+        let mut store = store.expect("it opens");
+        compare(&mut store);
+        // None of them was closed; version 1 did not say.
+        let info = store.info();
+        let closed = (version > 1).then_some(false);
+        assert_eq!(
+            (info.closed, info.life.since),
+            (closed, u32::from(version == 1))
+        );
+        // What writes to it makes it one of this version.
+        let tx = store.begin().expect("it begins");
+        let (at, bytes) = writes(TRANSACTIONS - 2).last().expect("a write");
+        store.write(tx, at, &bytes).expect("room");
+        store.commit(tx).expect("it commits");
+        store.close().expect("it is closed");
+        let (_, store) = open(&medium.to_vec());
+        let mut store = store.expect("it opens");
+        compare(&mut store);
+        let info = store.info();
+        assert_eq!(
+            (info.closed, info.openings, info.life.commits > 0),
+            (Some(true), 2, true)
+        );
+    }
+    let mut bytes = golden(STORE_VERSION);
     // Superblocks of another version.
     for head in bytes.chunks_mut(MEDIUM_PAGE_BYTES).take(2) {
         head[8] += 1;
-        let sum = crc32(&head[..60]);
-        head[60..64].copy_from_slice(&sum.to_le_bytes());
+        let sum = crc32(&head[..124]);
+        head[124..128].copy_from_slice(&sum.to_le_bytes());
     }
-    let Err(StoreError::NotAStore(why)) = open(&bytes) else {
+    let (_, Err(StoreError::NotAStore(why))) = open(&bytes) else {
         panic!("it is opened");
     };
     assert!(

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::medium::{Landing, Recorded};
+use crate::superblock::Lifetime;
 use flagstone::commit::Kind;
 
 const BLOCKS: u32 = 4;
@@ -14,6 +15,8 @@ fn superblock() -> Superblock {
         boot: 0,
         sequence: 0,
         protocol: Kind::Seal,
+        closed: Some(true),
+        life: Lifetime::default(),
     }
 }
 
@@ -22,7 +25,7 @@ fn open(medium: &Recorded) -> MediumFlash {
     let found = Superblock::read(medium).expect("it can be read");
     MediumFlash::new(
         Box::new(medium.clone()),
-        found.unwrap_or_else(superblock),
+        found.map_or_else(superblock, |head| head.superblock),
         false,
     )
 }
@@ -148,4 +151,35 @@ fn a_flipped_bit_a_page_of_another_place_and_one_that_was_lost_are_errors() {
     assert!(lost(looked(
         &|bytes| bytes[second + 512..second + 1024].fill(7)
     )));
+}
+
+#[test]
+fn a_close_is_durable_and_a_forked_process_does_not_close() {
+    let medium = Recorded::default();
+    let is_closed = |medium: &Recorded| {
+        let head = Superblock::read(&medium.cut(Landing::Nothing)).expect("it can be read");
+        head.expect("a store").superblock.closed
+    };
+    for is_forked in [true, false] {
+        let mut flash = open(&medium);
+        let done = fill(&mut flash, Pbn(1), 2, 10);
+        flash.write_out().expect("it is written");
+        assert_eq!(is_closed(&medium), Some(false));
+        let before = medium.operations();
+        flash.process += u32::from(is_forked);
+        drop(flash);
+        // A sync of what was not, the superblock and a sync.
+        let closing = if is_forked { 0 } else { 3 };
+        assert_eq!(medium.operations() - before, closing);
+        assert_eq!(is_closed(&medium), Some(!is_forked));
+        assert!(done > Nanos::ZERO);
+    }
+    // What failed is not closed either.
+    let mut flash = open(&medium);
+    let done = fill(&mut flash, Pbn(1), 2, 20);
+    medium.fail_at(Some(medium.operations() + 3));
+    assert!(flash.sync(done, done).is_err());
+    medium.fail_at(None);
+    drop(flash);
+    assert_eq!(is_closed(&medium), Some(false));
 }

@@ -7,7 +7,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -83,6 +83,10 @@ impl Disk {
             false => FlockOperation::NonBlockingLockExclusive,
         };
         match rustix::fs::flock(&file, how) {
+            // Another file may have taken its name meanwhile, as a compaction does it.
+            Ok(()) if !is_named(&file, path).map_err(failed)? => {
+                Disk::open(path, create, read_only)
+            }
             Ok(()) => {
                 let mut ahead = Ahead::default();
                 if !read_only && !is_device {
@@ -104,6 +108,12 @@ impl Disk {
             Err(error) => Err(failed(error.into())),
         }
     }
+}
+
+/// Whether an open file is the one that its path leads to.
+fn is_named(file: &File, path: &Path) -> io::Result<bool> {
+    let (open, named) = (file.metadata()?, std::fs::metadata(path));
+    Ok(named.is_ok_and(|named| (open.dev(), open.ino()) == (named.dev(), named.ino())))
 }
 
 /// Reads bytes of a file. What lies behind its end reads as zeros.
@@ -190,11 +200,29 @@ impl Medium for Disk {
 
     /// Room that a file system has promised and that was never written to costs it a write of its
     /// journal, and a flush, at the first sync after each write: zeros in one go cost that once.
-    fn prepare(&mut self, offset: u64, bytes: usize) -> io::Result<()> {
-        match self.is_device || self.ahead.has_filled(offset) {
-            true => Ok(()),
-            false => self.file.write_all_at(&vec![0; bytes], offset),
+    fn prepare(&mut self, offset: u64, bytes: usize) -> io::Result<u64> {
+        if self.is_device {
+            return Ok(0);
         }
+        if self.ahead.has_filled(offset) {
+            return Ok(bytes as u64);
+        }
+        self.file.write_all_at(&vec![0; bytes], offset)?;
+        Ok(bytes as u64)
+    }
+
+    fn expect(&self, offset: u64, bytes: usize) {
+        let bytes = std::num::NonZeroU64::new(bytes as u64);
+        // Advice: if the system does not take it, the reads take longer.
+        let _ = rustix::fs::fadvise(&self.file, offset, bytes, rustix::fs::Advice::WillNeed);
+    }
+
+    /// After a sync that failed, the system keeps the pages in its cache as if they were written:
+    /// they have to be dropped, or they would be read until then and be gone later.
+    fn refresh(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        let all = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+        all.map_err(io::Error::from)
     }
 
     fn prepare_ahead(&mut self, offset: u64, bytes: usize) {

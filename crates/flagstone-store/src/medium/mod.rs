@@ -5,12 +5,14 @@
 //! that were not synced may land in any order, in part, or not at all.
 
 mod disk;
+mod failing;
 mod image;
 mod memory;
 mod recorded;
 
 pub use disk::Disk;
 pub(crate) use disk::read_at;
+pub use failing::{Call, Failing, Fault};
 pub use memory::Memory;
 pub use recorded::{Landing, Recorded};
 
@@ -74,13 +76,28 @@ pub trait Medium: Send {
     fn reserve(&mut self, bytes: u64) -> io::Result<()>;
 
     /// Says that a range to which nothing was written that counts will be written piece by piece.
-    /// Whatever is found there until then is zeros or what was there.
+    /// Whatever is found there until then is zeros or what was there. Returns how many bytes that
+    /// wrote.
     ///
     /// # Errors
     /// The system refuses.
-    fn prepare(&mut self, offset: u64, bytes: usize) -> io::Result<()> {
+    fn prepare(&mut self, offset: u64, bytes: usize) -> io::Result<u64> {
         let _ = (offset, bytes);
-        Ok(())
+        Ok(0)
+    }
+
+    /// Says that a range will be read soon, so that reads of several ranges overlap.
+    fn expect(&self, offset: u64, bytes: usize) {
+        let _ = (offset, bytes);
+    }
+
+    /// Makes what is read from now on durable, or what is durable that which is read. A cache may
+    /// show for a while what a sync that failed did not make durable.
+    ///
+    /// # Errors
+    /// The system refuses.
+    fn refresh(&mut self) -> io::Result<()> {
+        self.sync()
     }
 
     /// Says that [`Medium::prepare`] will be asked for a range, before which nothing is written to

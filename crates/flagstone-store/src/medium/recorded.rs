@@ -142,6 +142,17 @@ impl Recorded {
         Recorded::of(State::on(left))
     }
 
+    /// What a sync that fails leaves: of the sectors that were not synced, those of the landing
+    /// are durable, the others are not and will not be, and all of them are read as before.
+    pub fn lose(&self, landing: Landing) {
+        let durable = self.cut(landing).state().durable.clone();
+        let mut state = self.state();
+        state.durable = durable;
+        let bytes = state.current.bytes();
+        state.durable.reserve(bytes);
+        state.pending.clear();
+    }
+
     /// The bytes as the process sees them.
     pub fn to_vec(&self) -> Vec<u8> {
         self.state().current.to_vec()
@@ -203,6 +214,9 @@ impl Medium for Recorded {
         for (offset, sector) in state.pending.drain(..) {
             state.durable.write(offset as usize, &sector);
         }
+        // A length that was promised is durable with the next sync.
+        let bytes = state.current.bytes();
+        state.durable.reserve(bytes);
         Ok(())
     }
 
@@ -212,6 +226,15 @@ impl Medium for Recorded {
 
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
         self.state().current.reserve(bytes as usize);
+        Ok(())
+    }
+
+    fn refresh(&mut self) -> io::Result<()> {
+        self.sync()?;
+        let mut state = self.state();
+        if !state.lies {
+            state.current = state.durable.clone();
+        }
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 use super::*;
 use crate::medium::{Landing, Memory, Recorded};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 fn small(protocol: Kind) -> OpenOptions {
     OpenOptions {
@@ -257,3 +258,5 @@ fn a_file_has_one_writer_or_many_readers() {
     assert!(matches!(two.read(None, Lpn(3), &mut page), Ok(Some(5))));
     assert!(matches!(one.begin(), Err(StoreError::ReadOnly)));
 }
+
+mod failures;

@@ -1,37 +1,15 @@
-//! `flagstone store`: what a store is and holds, whether it is whole, and power cuts under stores.
+//! Power cuts under stores in memory, and processes that are killed while they commit to a file.
 
-use super::{Failure, note, protocols_of, say};
-use flagstone_lab::stores::kill::{Verifier, listening, work};
+use crate::commands::{Failure, protocols_of, say};
+use flagstone_lab::stores::kill::{Mistakes, Verifier, listening, work};
 use flagstone_lab::stores::{Campaign, Findings, Lie, RunId, suits};
-use flagstone_store::{CheckReport, OpenOptions, Store, StoreInfo};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// Look at a store, check it, and cut the power under stores.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum Action {
-    /// Print what a store is and holds. It is opened for reading.
-    Info(Of),
-    /// Read every page and compare the books; changes nothing. Exit code 1 if something is wrong.
-    Check(Of),
-    /// Cut the power under stores in memory, at writes and syncs of their medium, and look whether
-    /// anything was lost. Exit code 1 if so.
-    Break(Break),
-    /// Kill a process that commits to a new store, again and again, and look whether anything was
-    /// lost. Exit code 1 if so.
-    Kill(Kill),
-}
-
-#[derive(Debug, clap::Args)]
-struct Kill {
+pub(super) struct Kill {
     /// The store to make.
     store: PathBuf,
     /// How often to kill.
@@ -43,13 +21,16 @@ struct Kill {
     /// Let the process acknowledge before it commits: a control that must fail.
     #[arg(long)]
     early: bool,
+    /// Let the process keep memory at each transaction: a control of `soak`.
+    #[arg(long, hide = true)]
+    leak: bool,
     /// Be the process that is killed.
     #[arg(long, hide = true)]
     worker: bool,
 }
 
 #[derive(Debug, clap::Args)]
-struct Break {
+pub(super) struct Break {
     /// Protocols, separated by commas, or `all` that a store can have.
     #[arg(long, default_value = "seal")]
     protocol: String,
@@ -73,114 +54,7 @@ struct Break {
     json: bool,
 }
 
-#[derive(Debug, clap::Args)]
-struct Of {
-    /// The store: a file or a block device.
-    store: PathBuf,
-    /// Print one JSON object.
-    #[arg(long)]
-    json: bool,
-}
-
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    match &args.action {
-        Action::Info(of) => info(of),
-        Action::Check(of) => check(of),
-        Action::Break(args) => break_stores(args),
-        Action::Kill(args) => kill_workers(args),
-    }
-}
-
-fn open(path: &Path) -> Result<Store, Failure> {
-    Ok(Store::open(path, &OpenOptions::existing().reading())?)
-}
-
-fn as_json(info: &StoreInfo) -> serde_json::Value {
-    json!({
-        "protocol": info.protocol.info().name,
-        "pages": info.pages,
-        "page_bytes": Store::PAGE_BYTES,
-        "bytes": info.bytes,
-        "blocks": info.blocks,
-        "free_blocks": info.free_blocks,
-        "pages_per_block": info.pages_per_block,
-        "openings": info.openings,
-        "memory_bytes": info.memory,
-    })
-}
-
-fn info(of: &Of) -> Result<ExitCode, Failure> {
-    let info = open(&of.store)?.info();
-    if of.json {
-        say(&as_json(&info).to_string());
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    let mebibytes = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
-    let held = info.pages * Store::PAGE_BYTES as u64;
-    table.add_row(["protocol".into(), info.protocol.info().name.to_string()]);
-    table.add_row([
-        "pages".into(),
-        format!("{}, {}", info.pages, mebibytes(held)),
-    ]);
-    table.add_row(["on the medium".into(), mebibytes(info.bytes)]);
-    table.add_row([
-        "blocks".into(),
-        format!(
-            "{} of {} pages, {} free",
-            info.blocks, info.pages_per_block, info.free_blocks
-        ),
-    ]);
-    table.add_row(["openings to write".into(), info.openings.to_string()]);
-    table.add_row(["tables in memory".into(), mebibytes(info.memory)]);
-    say(&table.trim_fmt());
-    Ok(ExitCode::SUCCESS)
-}
-
-fn check(of: &Of) -> Result<ExitCode, Failure> {
-    let mut store = open(&of.store)?;
-    let report = store.check()?;
-    let verdict = if report.is_well() { 0 } else { 1 };
-    if of.json {
-        let unreadable: Vec<u32> = report.unreadable.iter().map(|at| at.0).collect();
-        say(&json!({
-            "ok": report.is_well(),
-            "pages": report.pages,
-            "unreadable": unreadable,
-            "wrong": report.wrong,
-            "store": as_json(&store.info()),
-        })
-        .to_string());
-    } else {
-        tell(&report);
-    }
-    Ok(ExitCode::from(verdict))
-}
-
-/// The verdict, and what is wrong one a line.
-fn tell(report: &CheckReport) {
-    for at in &report.unreadable {
-        note(&format!("page {at} cannot be read"));
-    }
-    for wrong in &report.wrong {
-        note(wrong);
-    }
-    say(&match report.is_well() {
-        true => format!(
-            "all is well: {} pages can be read, and the books agree",
-            report.pages
-        ),
-        false => format!(
-            "damaged: of {} pages {} cannot be read, and {} books do not agree",
-            report.pages,
-            report.unreadable.len(),
-            report.wrong.len()
-        ),
-    });
-}
-
-fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
+pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
     if let Some(id) = &args.run {
         let tally = id.run();
         say(&match &tally.first {
@@ -257,9 +131,13 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
     }
 }
 
-fn kill_workers(args: &Kill) -> Result<ExitCode, Failure> {
+pub(super) fn kill_workers(args: &Kill) -> Result<ExitCode, Failure> {
     if args.worker {
-        work(&args.store, args.early)?;
+        let mistakes = Mistakes {
+            early: args.early,
+            leaks: args.leak,
+        };
+        work(&args.store, mistakes)?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.store.exists() {

@@ -1,0 +1,352 @@
+//! What a store is and holds, whether it is whole, what was written to it: nothing is changed.
+
+use super::{Of, as_json, mebibytes, open};
+use crate::commands::{Failure, note, say, unless_closed};
+use comfy_table::{Table, presets};
+use flagstone::units::Lpn;
+use flagstone_store::{CheckReport, OpenOptions, PageFacts, Store, StoreError};
+use flagstone_terminal::progress_bar;
+use serde_json::json;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+/// Bytes of a line of `dump --page`.
+const LINE_BYTES: usize = 16;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Wear {
+    /// The store: a file or a block device.
+    store: PathBuf,
+    /// What the drive below is made to have written to it, in terabytes (its TBW).
+    #[arg(long, value_name = "TB", value_parser = positive)]
+    endurance_tb: Option<f64>,
+    /// Days in which that was written; those since the file was made unless it is given.
+    #[arg(long, value_parser = positive, requires = "endurance_tb")]
+    days: Option<f64>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Dump {
+    /// The store: a file or a block device.
+    store: PathBuf,
+    /// The bytes of this page, instead of a line for each page.
+    #[arg(long, value_name = "NUMBER")]
+    page: Option<u32>,
+    /// The bytes as they are, instead of hexadecimal digits.
+    #[arg(long, requires = "page", conflicts_with = "json")]
+    raw: bool,
+    /// Print one JSON object a page, one a line.
+    #[arg(long)]
+    json: bool,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if f64::is_finite(number) && number > 0.0 => Ok(number),
+        _ => Err("it must be a number above 0".into()),
+    }
+}
+
+fn table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table
+}
+
+pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
+    let info = open(&of.store)?.info();
+    if of.json {
+        say(&as_json(&info).to_string());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = table();
+    let held = info.pages * Store::PAGE_BYTES as u64;
+    table.add_row(["protocol".into(), info.protocol.info().name.to_string()]);
+    table.add_row([
+        "pages".into(),
+        format!("{}, {}", info.pages, mebibytes(held)),
+    ]);
+    table.add_row(["on the medium".into(), mebibytes(info.bytes)]);
+    table.add_row([
+        "blocks".into(),
+        format!(
+            "{} of {} pages, {} free",
+            info.blocks, info.pages_per_block, info.free_blocks
+        ),
+    ]);
+    let closed = match info.closed {
+        Some(true) => "yes",
+        Some(false) => "no: the next opening recovers it",
+        None => "not known: version 1 of the format does not say",
+    };
+    table.add_row(["closed", closed]);
+    table.add_row([
+        "openings to write".into(),
+        match info.life.unclosed {
+            0 => info.openings.to_string(),
+            unclosed => format!("{}, {unclosed} of them not closed", info.openings),
+        },
+    ]);
+    table.add_row(["tables in memory".into(), mebibytes(info.memory)]);
+    say(&table.trim_fmt());
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn check(of: &Of) -> Result<ExitCode, Failure> {
+    let opened = Store::open(&of.store, &OpenOptions::existing().reading());
+    let mut store = match opened {
+        // So damaged that it does not open is a verdict, too.
+        Err(StoreError::Damaged(why)) => {
+            match of.json {
+                true => say(&json!({"ok": false, "wrong": [why]}).to_string()),
+                false => say(&format!("damaged: {why}")),
+            }
+            return Ok(ExitCode::from(1));
+        }
+        other => other?,
+    };
+    let bar = progress_bar(store.info().pages, "checking");
+    let report = store.check_with(&mut |pages| bar.inc(pages));
+    bar.finish_and_clear();
+    let report = report?;
+    let verdict = if report.is_well() { 0 } else { 1 };
+    if of.json {
+        let unreadable: Vec<u32> = report.unreadable.iter().map(|at| at.0).collect();
+        say(&json!({
+            "ok": report.is_well(),
+            "pages": report.pages,
+            "unreadable": unreadable,
+            "wrong": report.wrong,
+            "torn": report.torn,
+            "store": as_json(&store.info()),
+        })
+        .to_string());
+    } else {
+        tell(&report);
+    }
+    Ok(ExitCode::from(verdict))
+}
+
+/// The verdict, and what is wrong one a line.
+fn tell(report: &CheckReport) {
+    for at in &report.unreadable {
+        note(&format!("page {at} cannot be read"));
+    }
+    for wrong in &report.wrong {
+        note(wrong);
+    }
+    if report.torn > 0 && report.is_well() {
+        note(&format!(
+            "note: {} pages that nothing refers to have a wrong checksum: writes that a power cut \
+             tore",
+            report.torn
+        ));
+    }
+    say(&match report.is_well() {
+        true => format!(
+            "all is well: {} pages can be read, and the books agree",
+            report.pages
+        ),
+        false => format!(
+            "damaged: of {} pages {} cannot be read, and {} books do not agree; `flagstone store \
+             repair` salvages what can be read",
+            report.pages,
+            report.unreadable.len(),
+            report.wrong.len()
+        ),
+    });
+}
+
+/// Days since a file was made, where the file system knows.
+fn days_of(path: &std::path::Path) -> Option<f64> {
+    let meta = std::fs::metadata(path).ok()?;
+    let made = meta.is_file().then(|| meta.created().ok())??;
+    let age = SystemTime::now().duration_since(made).ok()?;
+    Some(age.as_secs_f64() / 86_400.0)
+}
+
+pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
+    let info = open(&args.store)?.info();
+    let life = info.life;
+    let share = args
+        .endurance_tb
+        .map(|terabytes| life.medium_bytes as f64 / (terabytes * 1e12));
+    let days = match (args.endurance_tb, args.days) {
+        (Some(_), Some(days)) => Some(days),
+        (Some(_), None) => Some(days_of(&args.store).ok_or_else(|| {
+            Failure::Usage(format!(
+                "nothing says when {} was made: give the days with --days",
+                args.store.display()
+            ))
+        })?),
+        _ => None,
+    };
+    // As much as is left, at the rate so far.
+    let left = share.zip(days).map(|(share, days)| match share > 0.0 {
+        true => ((1.0 - share) * days / share).max(0.0),
+        false => f64::INFINITY,
+    });
+    let counts_all = life.since == 0 && life.unclosed == 0 && info.closed == Some(true);
+    if args.json {
+        say(&json!({
+            "user_bytes": life.user_bytes,
+            "medium_bytes": life.medium_bytes,
+            "write_amplification": life.write_amplification(),
+            "erases": life.erases,
+            "commits": life.commits,
+            "blocks": info.blocks,
+            "openings": info.openings,
+            "unclosed_openings": life.unclosed,
+            "openings_not_counted": life.since,
+            "counts_all": counts_all,
+            "endurance_used": share,
+            "days": days,
+            "days_left": left.filter(|left| left.is_finite()),
+        })
+        .to_string());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = table();
+    table.add_row(["given to write".into(), mebibytes(life.user_bytes)]);
+    table.add_row(["written to the medium".into(), mebibytes(life.medium_bytes)]);
+    let factor = life.write_amplification();
+    table.add_row([
+        "write amplification".into(),
+        factor.map_or("nothing was written".into(), |factor| {
+            format!("{factor:.2}")
+        }),
+    ]);
+    table.add_row(["transactions".into(), life.commits.to_string()]);
+    table.add_row([
+        "erases".into(),
+        format!(
+            "{}, {:.1} a block",
+            life.erases,
+            life.erases as f64 / f64::from(info.blocks)
+        ),
+    ]);
+    if let Some((share, terabytes)) = share.zip(args.endurance_tb) {
+        let used = format!("{:.4} % of {terabytes} TB", share * 100.0);
+        table.add_row(["endurance used".into(), used]);
+    }
+    if let Some((left, days)) = left.zip(days) {
+        let left = match left.is_finite() {
+            true => format!(
+                "{:.1} years, at the rate of the last {days:.1} days",
+                left / 365.25
+            ),
+            false => "nothing was written".into(),
+        };
+        table.add_row(["the drive lasts".into(), left]);
+    }
+    say(&table.trim_fmt());
+    if life.since > 0 {
+        note(&format!(
+            "note: {} openings by an older version were not counted",
+            life.since
+        ));
+    }
+    let unclosed = life.unclosed + u32::from(info.closed == Some(false));
+    if unclosed > 0 {
+        note(&format!(
+            "note: {unclosed} openings ended without a close; what they wrote last is not counted"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn dump(args: &Dump) -> Result<ExitCode, Failure> {
+    let mut store = open(&args.store)?;
+    if let Some(at) = args.page {
+        return dump_page(&mut store, Lpn(at), args);
+    }
+    let mut lost = 0;
+    let top = store.highest().map_or(0, |at| at.0 + 1);
+    for facts in (0..top).filter_map(|at| store.facts(Lpn(at))) {
+        lost += u64::from(facts.bytes.is_none());
+        say(&match args.json {
+            true => json_of(&facts).to_string(),
+            false => line_of(&facts),
+        });
+    }
+    Ok(ExitCode::from(u8::from(lost > 0)))
+}
+
+fn json_of(facts: &PageFacts) -> serde_json::Value {
+    json!({
+        "page": facts.at.0,
+        "bytes": facts.bytes,
+        "block": facts.block,
+        "page_in_block": facts.page_in_block,
+        "sequence": facts.sequence,
+        "transaction": facts.transaction,
+        "pages_of_transaction": facts.pages_of_transaction,
+        "spare": hex(&facts.spare),
+    })
+}
+
+fn line_of(facts: &PageFacts) -> String {
+    let mut line = format!("page {}", facts.at);
+    line += &match facts.bytes {
+        Some(bytes) => format!(", {bytes} bytes"),
+        None => ", unreadable".into(),
+    };
+    line += &format!(", block {} page {}", facts.block, facts.page_in_block);
+    if let Some(sequence) = facts.sequence {
+        line += &format!(", write {sequence}");
+    }
+    match (facts.transaction, facts.pages_of_transaction) {
+        (Some(tx), Some(pages)) => line += &format!(", transaction {tx}, the last of {pages}"),
+        (Some(tx), None) => line += &format!(", transaction {tx}"),
+        _ => {}
+    }
+    line
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn dump_page(store: &mut Store, at: Lpn, args: &Dump) -> Result<ExitCode, Failure> {
+    let mut page = vec![0; Store::PAGE_BYTES];
+    let facts = store.facts(at);
+    let Some((facts, bytes)) = facts.zip(store.read(None, at, &mut page)?) else {
+        return Err(Failure::Failed(format!(
+            "page {at} of {} holds nothing",
+            args.store.display()
+        )));
+    };
+    let page = &page[..bytes];
+    if args.raw {
+        unless_closed(std::io::stdout().lock().write_all(page))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.json {
+        let mut facts = json_of(&facts);
+        facts["hex"] = hex(page).into();
+        say(&facts.to_string());
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(&line_of(&facts));
+    for (number, bytes) in page.chunks(LINE_BYTES).enumerate() {
+        let text: String = bytes
+            .iter()
+            .map(|&byte| {
+                if byte.is_ascii_graphic() {
+                    char::from(byte)
+                } else {
+                    '.'
+                }
+            })
+            .collect();
+        let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (at, wide) = (number * LINE_BYTES, 3 * LINE_BYTES);
+        say(&format!("{at:04x}  {:wide$} {text}", digits.join(" ")));
+    }
+    Ok(ExitCode::SUCCESS)
+}

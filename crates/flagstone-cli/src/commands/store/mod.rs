@@ -1,0 +1,110 @@
+//! `flagstone store`: what a store is and holds, what one does to whole stores, and what tests
+//! them.
+
+mod cuts;
+mod look;
+mod soak;
+mod whole;
+
+use super::Failure;
+use flagstone_store::{OpenOptions, Store, StoreInfo};
+use indicatif::ProgressBar;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Make stores, look at them, check, copy and repair them, and cut the power under them.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Make a store in a new file, or on a block device whose first 8192 bytes are zeros.
+    Create(whole::Create),
+    /// Print what a store is and holds, and whether it was closed. It is opened for reading.
+    Info(Of),
+    /// Read every page and compare the books; changes nothing. Exit code 1 if something is wrong.
+    Check(Of),
+    /// Print what was written to a store in its life, and how long a drive lasts at that rate.
+    Wear(look::Wear),
+    /// Print the pages of a store, one a line, or the bytes of one page.
+    Dump(look::Dump),
+    /// Give back the room that a store does not need. Nobody else may have it open. The file is
+    /// replaced when the new one is whole and durable.
+    Compact(whole::Compact),
+    /// Copy a store to which nobody writes into a new file, and compare the two.
+    Backup(whole::Backup),
+    /// Salvage what can be read of a damaged store into a new one, and list what is lost. The
+    /// damaged store is not changed. Exit code 1 if something is lost.
+    Repair(whole::Repair),
+    /// Cut the power under stores in memory, at writes and syncs of their medium, and look whether
+    /// anything was lost. Exit code 1 if so.
+    Break(cuts::Break),
+    /// Kill a process that commits to a new store, again and again, and look whether anything was
+    /// lost. Exit code 1 if so.
+    Kill(cuts::Kill),
+    /// Use a store for a while: commits, kills, backups, compactions, checks. Exit code 1 if
+    /// anything is lost, or if memory or files grow without end.
+    Soak(soak::Soak),
+}
+
+#[derive(Debug, clap::Args)]
+struct Of {
+    /// The store: a file or a block device.
+    store: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    match &args.action {
+        Action::Create(args) => whole::create(args),
+        Action::Info(of) => look::info(of),
+        Action::Check(of) => look::check(of),
+        Action::Wear(args) => look::wear(args),
+        Action::Dump(args) => look::dump(args),
+        Action::Compact(args) => whole::compact(args),
+        Action::Backup(args) => whole::backup(args),
+        Action::Repair(args) => whole::repair(args),
+        Action::Break(args) => cuts::break_stores(args),
+        Action::Kill(args) => cuts::kill_workers(args),
+        Action::Soak(args) => soak::soak(args),
+    }
+}
+
+fn open(path: &Path) -> Result<Store, Failure> {
+    Ok(Store::open(path, &OpenOptions::existing().reading())?)
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+/// Shows how far a work on a store is.
+fn shown(bar: &ProgressBar) -> impl FnMut(u64, u64) + '_ {
+    |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    }
+}
+
+fn as_json(info: &StoreInfo) -> serde_json::Value {
+    json!({
+        "protocol": info.protocol.info().name,
+        "pages": info.pages,
+        "page_bytes": Store::PAGE_BYTES,
+        "bytes": info.bytes,
+        "blocks": info.blocks,
+        "free_blocks": info.free_blocks,
+        "pages_per_block": info.pages_per_block,
+        "openings": info.openings,
+        "unclosed_openings": info.life.unclosed,
+        "closed": info.closed,
+        "needs_recovery": info.closed.map(|closed| !closed),
+        "memory_bytes": info.memory,
+    })
+}

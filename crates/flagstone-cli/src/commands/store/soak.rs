@@ -1,0 +1,112 @@
+//! A store that is used for a while, by the command itself as its own workers.
+
+use super::mebibytes;
+use crate::commands::{Failure, say};
+use flagstone_lab::stores::soak::{Control, Soak as Run, is_fresh, look};
+use flagstone_terminal::progress_bar;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Soak {
+    /// A folder without a store of an earlier soak. It is made if it is not there.
+    folder: PathBuf,
+    /// How long: a number of seconds, minutes or hours, like 30s, 10m or 1h.
+    #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = duration)]
+    time: Duration,
+    /// Seed of everything but the clock.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Make something wrong, which must be found: workers that keep memory, or a store that
+    /// becomes an older copy of itself.
+    #[arg(long, value_parser = Control::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
+    control: String,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A time like 30s, 10m or 1h.
+fn duration(text: &str) -> Result<Duration, String> {
+    let why = || "it must be a number and s, m or h, such as 30s, of 10s to 1000h".to_string();
+    let each = match text.bytes().last() {
+        Some(b's') => 1,
+        Some(b'm') => 60,
+        Some(b'h') => 3_600,
+        _ => return Err(why()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| why())?;
+    let seconds = number.checked_mul(each);
+    let seconds = seconds.filter(|seconds| (10..=3_600_000).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(why)
+}
+
+pub(super) fn soak(args: &Soak) -> Result<ExitCode, Failure> {
+    std::fs::create_dir_all(&args.folder)?;
+    if !is_fresh(&args.folder) {
+        return Err(Failure::Usage(format!(
+            "{} has the store of an earlier soak: name another folder",
+            args.folder.display()
+        )));
+    }
+    let run = Run {
+        folder: args.folder.clone(),
+        program: std::env::current_exe()?,
+        time: args.time,
+        seed: args.seed,
+        control: Control::by_name(&args.control).expect("clap has checked it"),
+    };
+    let bar = progress_bar(args.time.as_secs(), "soaking (s)");
+    let outcome = run.run(&|passed| bar.set_position(passed.as_secs()));
+    bar.finish_and_clear();
+    let outcome = outcome?;
+    let life = look(&args.folder)?.life;
+    let verdict = ExitCode::from(u8::from(outcome.wrong.is_some()));
+    if args.json {
+        say(&json!({
+            "ok": outcome.wrong.is_none(),
+            "wrong": outcome.wrong,
+            "seconds": args.time.as_secs(),
+            "seed": args.seed,
+            "control": args.control,
+            "transactions": outcome.transactions,
+            "kills": outcome.kills,
+            "stops": outcome.stops,
+            "compactions": outcome.compactions,
+            "compactions_killed": outcome.compactions_killed,
+            "backups": outcome.backups,
+            "file_bytes": outcome.file_bytes,
+            "memory_bytes": outcome.memory_bytes,
+            "workers_sampled": outcome.workers_sampled,
+            "write_amplification": life.write_amplification(),
+        })
+        .to_string());
+        return Ok(verdict);
+    }
+    let [first, second] = outcome.file_bytes.map(mebibytes);
+    let [early, late] = outcome.memory_bytes.map(mebibytes);
+    say(&format!(
+        "{} transactions, {} kills and {} stops of workers, {} compactions and {} killed, \
+         {} backups",
+        outcome.transactions,
+        outcome.kills,
+        outcome.stops,
+        outcome.compactions,
+        outcome.compactions_killed,
+        outcome.backups
+    ));
+    say(&format!(
+        "file: at most {first} in the first half, {second} in the second"
+    ));
+    say(&format!(
+        "memory of a worker: {early} soon after its start, {late} in the end ({} sampled)",
+        outcome.workers_sampled
+    ));
+    say(&match &outcome.wrong {
+        None => "nothing was lost, and nothing grew without end".into(),
+        Some(wrong) => format!("wrong: {wrong}"),
+    });
+    Ok(verdict)
+}

@@ -1,0 +1,225 @@
+//! What makes whole stores: new ones, smaller ones, copies, and what is left of damaged ones.
+
+use super::{as_json, mebibytes, open, shown};
+use crate::commands::{Failure, note, protocol_of, say};
+use flagstone_store::{OpenOptions, Store, tools};
+use flagstone_terminal::progress_bar;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Create {
+    /// The store to make: a new file, or a block device.
+    store: PathBuf,
+    /// The commit protocol.
+    #[arg(long, default_value = "seal")]
+    protocol: String,
+    /// Room to begin with: bytes, or a number with K, M, G or T. A store grows, but for protocols
+    /// that keep their mapping table on the medium.
+    #[arg(long, value_parser = size, default_value = "8M")]
+    size: u64,
+    /// Pages of a block, from 16 to 128.
+    #[arg(long, default_value_t = 128)]
+    pages_per_block: u32,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Compact {
+    /// The store: a file that nobody else has open.
+    store: PathBuf,
+    /// Say what it would take and give, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Backup {
+    /// The store, to which nobody writes.
+    store: PathBuf,
+    /// The file to make.
+    to: PathBuf,
+    /// Replace the file if it is there.
+    #[arg(long)]
+    force: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Repair {
+    /// The damaged store.
+    store: PathBuf,
+    /// The store to make.
+    to: PathBuf,
+    /// The commit protocol, where both superblocks are damaged.
+    #[arg(long)]
+    protocol: Option<String>,
+    /// Pages of a block, where both superblocks and the marks of blocks are damaged.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(16..=128))]
+    pages_per_block: Option<u32>,
+    /// Replace the file if it is there.
+    #[arg(long)]
+    force: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Bytes of a size like 4096, 64K, 8M, 2G or 1T.
+fn size(text: &str) -> Result<u64, String> {
+    let why = || "it must be a number of bytes, or one with K, M, G or T, such as 64M".to_string();
+    let (number, shift) = match text.strip_suffix(['K', 'M', 'G', 'T']) {
+        Some(number) => {
+            let unit = text.as_bytes()[text.len() - 1];
+            let shift = match unit {
+                b'K' => 10,
+                b'M' => 20,
+                b'G' => 30,
+                _ => 40,
+            };
+            (number, shift)
+        }
+        None => (text, 0),
+    };
+    let number: u64 = number.parse().map_err(|_| why())?;
+    let bytes = number.checked_mul(1 << shift);
+    bytes.filter(|&bytes| bytes < 1 << 50).ok_or_else(why)
+}
+
+pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
+    let was_there = args.store.exists();
+    let is_file = args.store.is_file();
+    if is_file || was_there && open(&args.store).is_ok() {
+        let what = if is_file { "a file" } else { "a store" };
+        return Err(Failure::Usage(format!(
+            "{}: there is {what} already, which stays as it is; name another",
+            args.store.display()
+        )));
+    }
+    let mut options = OpenOptions::default().with_protocol(protocol_of(&args.protocol)?);
+    options.pages_per_block = args.pages_per_block;
+    options.bytes = args.size;
+    let made = Store::open(&args.store, &options).and_then(|store| {
+        let info = store.info();
+        store.close().map(|()| info)
+    });
+    let info = match made {
+        Ok(info) => info,
+        Err(error) => {
+            if !was_there {
+                // What is left of the attempt is no store.
+                let _ = std::fs::remove_file(&args.store);
+            }
+            return Err(error.into());
+        }
+    };
+    say(&match args.json {
+        true => as_json(&info).to_string(),
+        false => format!(
+            "{}: {} in {} blocks of {} pages, with {}",
+            args.store.display(),
+            mebibytes(info.bytes),
+            info.blocks,
+            info.pages_per_block,
+            info.protocol
+        ),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
+    if args.dry_run {
+        let store = open(&args.store)?;
+        let (now, then) = (store.info().bytes, tools::bytes_of_copy(&store));
+        say(&match args.json {
+            true => json!({"bytes_before": now, "bytes": then}).to_string(),
+            false => format!(
+                "it has {} and would have {}, which must be free beside it",
+                mebibytes(now),
+                mebibytes(then)
+            ),
+        });
+        return Ok(ExitCode::SUCCESS);
+    }
+    let bar = progress_bar(0, "compacting");
+    let copied = tools::compact(&args.store, &mut shown(&bar));
+    bar.finish_and_clear();
+    tell_copied(&copied?, args.json, "compacted");
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn backup(args: &Backup) -> Result<ExitCode, Failure> {
+    let bar = progress_bar(0, "copying");
+    let copied = tools::backup(&args.store, &args.to, args.force, &mut shown(&bar));
+    bar.finish_and_clear();
+    tell_copied(&copied?, args.json, "copied and compared");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell_copied(copied: &tools::Copied, json: bool, what: &str) {
+    say(&match json {
+        true => json!({
+            "pages": copied.pages,
+            "bytes_before": copied.bytes_before,
+            "bytes": copied.bytes,
+        })
+        .to_string(),
+        false => format!(
+            "{what}: {} pages, {} before, {} now",
+            copied.pages,
+            mebibytes(copied.bytes_before),
+            mebibytes(copied.bytes)
+        ),
+    });
+}
+
+pub(super) fn repair(args: &Repair) -> Result<ExitCode, Failure> {
+    let hints = tools::Hints {
+        protocol: args.protocol.as_deref().map(protocol_of).transpose()?,
+        pages_per_block: args.pages_per_block,
+    };
+    let bar = progress_bar(0, "salvaging");
+    let progress = &mut shown(&bar);
+    let report = tools::repair(&args.store, &args.to, &hints, args.force, progress);
+    bar.finish_and_clear();
+    let report = report?;
+    if args.json {
+        let lost: Vec<u32> = report.lost.iter().map(|at| at.0).collect();
+        say(&json!({
+            "whole": report.is_whole(),
+            "pages": report.pages,
+            "lost": lost,
+            "missing": report.missing,
+            "mended": report.mended,
+            "torn": report.torn,
+        })
+        .to_string());
+    } else {
+        for mended in &report.mended {
+            note(&format!("mended: {mended}"));
+        }
+        for missing in &report.missing {
+            note(&format!("lost: {missing}"));
+        }
+        for at in &report.lost {
+            note(&format!("lost: page {at}"));
+        }
+        say(&match report.is_whole() {
+            true => format!("salvaged: {} pages; nothing is lost", report.pages),
+            false => format!(
+                "salvaged: {} pages; {} pages are lost, and what else is listed above",
+                report.pages,
+                report.lost.len()
+            ),
+        });
+    }
+    Ok(ExitCode::from(u8::from(!report.is_whole())))
+}

@@ -1,0 +1,339 @@
+//! The tools of stores, as their users run them: what they print, what they refuse, and what they
+//! say of stores that are damaged.
+
+use crate::run::{Place, bad, flagstone, good, texts};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+fn json(args: &[&str]) -> Value {
+    let (out, _) = good(args, "");
+    serde_json::from_str(&out).unwrap()
+}
+
+/// A store in which a process has committed, and was killed or has closed it.
+fn used(place: &Place, name: &str, closed: bool) -> String {
+    use flagstone::units::Lpn;
+    use flagstone_store::{OpenOptions, Store};
+    let path = place.path(name);
+    let mut options = OpenOptions::default();
+    options.pages_per_block = 16;
+    let mut store = Store::open(path.as_ref(), &options).unwrap();
+    for number in 0..300u32 {
+        let tx = store.begin().unwrap();
+        store
+            .write(tx, Lpn(number * 7 % 90), &[number as u8; 3000])
+            .unwrap();
+        store.commit(tx).unwrap();
+    }
+    match closed {
+        true => store.close().unwrap(),
+        // As a process that is killed leaves it.
+        false => {
+            let copy = fs::read(&path).unwrap();
+            drop(store);
+            fs::write(&path, copy).unwrap();
+        }
+    }
+    path
+}
+
+fn flip(path: &str, offset: u64) {
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], offset).unwrap();
+}
+
+/// Where the data of a page lies in the file.
+fn offset_of(path: &str, page: u32) -> u64 {
+    let (out, _) = good(&["store", "dump", path, "--json"], "");
+    let lines = out.lines().map(|line| serde_json::from_str(line).unwrap());
+    let facts = lines
+        .into_iter()
+        .find(|facts: &Value| facts["page"] == page)
+        .unwrap();
+    let number = |name: &str| facts[name].as_u64().unwrap();
+    4096 * (2 + number("block") * 17 + 1 + number("page_in_block"))
+}
+
+#[test]
+fn a_store_is_made_once_as_it_was_asked_for() {
+    let place = Place::new("store-create");
+    let path = place.path("a.flag");
+    let made = json(&[
+        "store",
+        "create",
+        &path,
+        "--size",
+        "20M",
+        "--pages-per-block",
+        "32",
+        "--json",
+    ]);
+    assert_eq!(made["protocol"], "seal");
+    assert_eq!(
+        (&made["pages_per_block"], &made["closed"]),
+        (&32.into(), &true.into())
+    );
+    assert!(
+        (19 << 20..=20 << 20).contains(&made["bytes"].as_u64().unwrap()),
+        "{made}"
+    );
+    assert_eq!(
+        json(&["store", "info", &path, "--json"])["bytes"],
+        made["bytes"]
+    );
+    let before = fs::read(&path).unwrap();
+    assert!(bad(&["store", "create", &path], "", 2).contains("there is a file already"));
+    assert_eq!(fs::read(&path).unwrap(), before);
+    let other = place.path("b.flag");
+    for (args, why) in [
+        (&["--protocol", "seel"][..], "seal"),
+        (&["--protocol", "cfc"], "reprogram"),
+        (&["--size", "8Q"], "64M"),
+        (&["--size", "999999T"], "64M"),
+        (&["--pages-per-block", "7"], "use 16 to 128"),
+    ] {
+        let all = [&["store", "create", &other], args].concat();
+        let error = bad(&all, "", 2);
+        assert!(error.contains(why), "{error}");
+        assert_eq!(place.names(), ["a.flag"]);
+    }
+}
+
+#[test]
+fn whether_a_store_needs_recovery_is_said_without_a_write() {
+    let place = Place::new("store-closed");
+    for closed in [true, false] {
+        let path = used(&place, "a.flag", closed);
+        let before = fs::read(&path).unwrap();
+        let info = json(&["store", "info", &path, "--json"]);
+        assert_eq!(
+            (&info["closed"], &info["needs_recovery"]),
+            (&closed.into(), &(!closed).into())
+        );
+        let (text, _) = good(&["store", "info", &path], "");
+        assert!(text.contains("closed"), "{text}");
+        assert_eq!(
+            text.contains("the next opening recovers it"),
+            !closed,
+            "{text}"
+        );
+        assert_eq!(fs::read(&path).unwrap(), before);
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_store_is_compacted_and_copied_with_all_that_it_holds() {
+    let place = Place::new("store-whole");
+    let path = used(&place, "a.flag", true);
+    let pages = |path: &str| -> Vec<Value> {
+        let mut pages = Vec::new();
+        for at in 0..90 {
+            let page = json(&["store", "dump", path, "--page", &at.to_string(), "--json"]);
+            pages.push(page["hex"].clone());
+        }
+        pages
+    };
+    let before = pages(&path);
+    let plan = json(&["store", "compact", &path, "--dry-run", "--json"]);
+    let copied = json(&["store", "compact", &path, "--json"]);
+    assert_eq!(
+        (&copied["pages"], &copied["bytes"]),
+        (&90.into(), &plan["bytes"])
+    );
+    let to = place.path("b.flag");
+    let copied = json(&["store", "backup", &path, &to, "--json"]);
+    assert_eq!(copied["pages"], 90);
+    assert!(pages(&path) == before && pages(&to) == before);
+    assert!(bad(&["store", "backup", &path, &to], "", 2).contains("--force"));
+    assert!(bad(&["store", "backup", &path, &path, "--force"], "", 2).contains("is read"));
+    good(&["store", "backup", &path, &to, "--force"], "");
+    let missing = place.path("none.flag");
+    for args in [
+        &["store", "compact", &missing][..],
+        &["store", "backup", &missing, &to, "--force"],
+        &["store", "repair", &missing, &to, "--force"],
+        &["store", "wear", &missing],
+        &["store", "dump", &missing],
+    ] {
+        assert!(bad(args, "", 2).contains("No such file"));
+    }
+    assert!(pages(&to) == before);
+    assert_eq!(place.names(), ["a.flag", "b.flag"]);
+}
+
+#[test]
+fn wear_counts_what_was_written() {
+    let place = Place::new("store-wear");
+    let path = used(&place, "a.flag", true);
+    let wear = json(&["store", "wear", &path, "--json"]);
+    assert_eq!(
+        (&wear["user_bytes"], &wear["commits"]),
+        (&900_000.into(), &300.into())
+    );
+    assert_eq!(wear["counts_all"], true);
+    // A page of the medium for each write, at least.
+    let written = wear["medium_bytes"].as_u64().unwrap();
+    assert!((300 * 4096..900_000 * 6).contains(&written), "{wear}");
+    let args = [
+        "store",
+        "wear",
+        &path,
+        "--endurance-tb",
+        "1e-6",
+        "--days",
+        "10",
+        "--json",
+    ];
+    let wear = json(&args);
+    let share = wear["endurance_used"].as_f64().unwrap();
+    assert!((share - written as f64 / 1e6).abs() < 1e-9, "{wear}");
+    assert_eq!(wear["days_left"], 0.0);
+    assert!(bad(&["store", "wear", &path, "--endurance-tb", "0"], "", 2).contains("above 0"));
+    assert!(bad(&["store", "wear", &path, "--days", "3"], "", 2).contains("--endurance-tb"));
+    let killed = used(&place, "b.flag", false);
+    let (_, err) = good(&["store", "wear", &killed], "");
+    assert!(err.contains("ended without a close"), "{err}");
+}
+
+#[test]
+fn the_bytes_of_a_page_come_out_as_they_went_in() {
+    let place = Place::new("store-dump");
+    let path = used(&place, "a.flag", true);
+    let output = flagstone(&["store", "dump", &path, "--page", "0", "--raw"], "");
+    // 270 * 7 is the last multiple of 90 below 300 * 7.
+    assert_eq!(output.stdout, [270u32 as u8; 3000]);
+    let page = json(&["store", "dump", &path, "--page", "0", "--json"]);
+    assert_eq!(page["hex"], "0e".repeat(3000));
+    let (text, _) = good(&["store", "dump", &path, "--page", "0"], "");
+    assert!(
+        text.contains("page 0, 3000 bytes") && text.contains("0bb0  0e 0e"),
+        "{text}"
+    );
+    let (lines, _) = good(&["store", "dump", &path], "");
+    assert_eq!(lines.lines().count(), 90);
+    assert!(bad(&["store", "dump", &path, "--page", "90"], "", 2).contains("holds nothing"));
+    assert!(bad(&["store", "dump", &path, "--raw"], "", 2).contains("--page"));
+}
+
+#[test]
+fn a_damaged_store_is_found_and_salvaged_with_a_list_of_what_is_lost() {
+    let place = Place::new("store-repair");
+    let path = used(&place, "a.flag", true);
+    let to = place.path("b.flag");
+    let (_, err) = good(&["store", "repair", &path, &to], "");
+    assert_eq!(err, "");
+    assert!(bad(&["store", "repair", &path, &to], "", 2).contains("--force"));
+    flip(&path, offset_of(&path, 5) + 50);
+    let damaged = fs::read(&path).unwrap();
+    let output = flagstone(&["store", "check", &path, "--json"], "");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (output.status.code(), &found["ok"]),
+        (Some(1), &false.into())
+    );
+    let report = |more: &[&str]| {
+        let args = [&["store", "repair", &path, &to, "--force", "--json"], more].concat();
+        let output = flagstone(&args, "");
+        let (out, err) = texts(&output);
+        let report: Value = serde_json::from_str(&out).expect(&err);
+        (output.status.code(), report)
+    };
+    let (code, lost) = report(&[]);
+    assert_eq!(
+        (code, &lost["pages"], &lost["whole"]),
+        (Some(1), &89.into(), &false.into())
+    );
+    assert_eq!(
+        (&lost["lost"], &found["unreadable"]),
+        (&vec![5].into(), &vec![5].into())
+    );
+    assert!(
+        fs::read(&path).unwrap() == damaged,
+        "repair changes what it reads"
+    );
+    good(&["store", "check", &to], "");
+    // A copy is not made of a damaged store.
+    for args in [
+        &["store", "compact", &path][..],
+        &["store", "backup", &path, &to, "--force"],
+    ] {
+        assert!(bad(args, "", 2).contains("page 5 cannot be read"));
+    }
+    assert!(fs::read(&path).unwrap() == damaged);
+    // Both superblocks.
+    for copy in [3, 4099] {
+        flip(&path, copy);
+    }
+    assert!(bad(&["store", "info", &path], "", 2).contains("not a Flagstone store"));
+    let unknown = bad(&["store", "repair", &path, &to, "--force"], "", 2);
+    assert!(unknown.contains("--protocol seal"), "{unknown}");
+    let (code, again) = report(&["--protocol", "seal"]);
+    assert_eq!((code, &again["lost"]), (Some(1), &vec![5].into()));
+    // The end is missing.
+    let path = used(&place, "c.flag", true);
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let output = flagstone(&["store", "check", &path], "");
+    let (out, _) = texts(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out.contains("end of the store is missing"), "{out}");
+    let output = flagstone(&["store", "repair", &path, &to, "--force"], "");
+    let (_, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(
+        err.contains("lost: the end of the store is missing"),
+        "{err}"
+    );
+    assert!(place.names() == ["a.flag", "b.flag", "c.flag"]);
+}
+
+#[test]
+fn each_tool_has_a_manual_page_with_the_texts_of_its_help() {
+    let place = Place::new("man");
+    let folder = place.path("man1");
+    good(&["man", &folder], "");
+    for tool in [
+        "create", "info", "check", "wear", "dump", "compact", "backup", "repair", "break", "kill",
+        "soak",
+    ] {
+        let page = fs::read_to_string(format!("{folder}/flagstone-store-{tool}.1")).unwrap();
+        let (help, _) = good(&["store", tool, "--help"], "");
+        assert!(page.starts_with(".TH FLAGSTONE\\-STORE"), "{page}");
+        for section in [
+            "NAME",
+            "SYNOPSIS",
+            "DESCRIPTION",
+            "ARGUMENTS",
+            "OPTIONS",
+            "EXIT STATUS",
+        ] {
+            let is_there = page.contains(&format!(".SH {section}\n"));
+            assert!(
+                is_there || tool == "break" && section == "ARGUMENTS",
+                "{tool}: {section}"
+            );
+        }
+        // Every option of the help is on the page.
+        for word in help
+            .split_whitespace()
+            .filter(|word| word.starts_with("--"))
+        {
+            let name = word.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+            assert!(page.contains(&name.replace('-', "\\-")), "{tool}: {name}");
+        }
+        assert!(
+            !page.contains('\u{1b}') && !page.contains("worker\\fR"),
+            "{page}"
+        );
+    }
+    let main = fs::read_to_string(format!("{folder}/flagstone.1")).unwrap();
+    assert!(main.contains("flagstone\\-store\\fR(1)"), "{main}");
+}

@@ -1,0 +1,309 @@
+//! A store that is used for a long time: workers that commit and are killed or stop, compactions
+//! that are killed too, backups, and a verifier after each.
+//!
+//! ```text
+//!   cycle    worker commits ── killed, or stops ──> verify ──> check ──┐
+//!              ^                                                       │
+//!              └── backup, verified ── compaction, or killed in one <──┘
+//! ```
+//!
+//! Besides what is lost, a soak looks for what grows without end: the memory of a worker from its
+//! first moments to its last, and the bytes of the store from the first half of the soak to the
+//! second.
+
+use super::kill::Verifier;
+use flagstone_store::{OpenOptions, Store, StoreError, tools};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Between two samples of the memory of a worker.
+const EVERY: Duration = Duration::from_millis(50);
+/// A worker that runs shorter than this says nothing about memory.
+const SHORT: Duration = Duration::from_secs(1);
+/// Memory or file may become larger by this factor and by these bytes.
+const SLACK_FACTOR: f64 = 1.25;
+const SLACK_BYTES: u64 = 8 << 20;
+
+/// What a soak must find, if it is told to make it wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// Nothing is wrong.
+    None,
+    /// Workers keep memory at each transaction.
+    Leak,
+    /// The store becomes an older copy of itself once.
+    Lost,
+}
+
+impl Control {
+    /// All of them, with the name that commands use.
+    pub const ALL: [(Control, &'static str); 3] = [
+        (Control::None, "none"),
+        (Control::Leak, "leak"),
+        (Control::Lost, "lost"),
+    ];
+
+    /// By the name that commands use.
+    pub fn by_name(name: &str) -> Option<Control> {
+        let mut all = Control::ALL.iter();
+        all.find(|(_, other)| *other == name).map(|(it, _)| *it)
+    }
+}
+
+/// A soak: how long, and of what.
+#[derive(Debug, Clone)]
+pub struct Soak {
+    /// A folder of its own: `soak.flag` and `backup.flag` are made there.
+    pub folder: PathBuf,
+    /// The program that is a worker if it is called with `store kill --worker FILE`, and compacts a
+    /// store if it is called with `store compact FILE`.
+    pub program: PathBuf,
+    /// How long it takes.
+    pub time: Duration,
+    /// Seed of everything but the clock.
+    pub seed: u64,
+    /// What is made wrong.
+    pub control: Control,
+}
+
+/// Why a soak could not be carried out.
+#[derive(Debug, Error)]
+pub enum SoakError {
+    /// The system refused.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What a soak did and found.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// Workers that were killed.
+    pub kills: u64,
+    /// Workers that stopped and closed the store.
+    pub stops: u64,
+    /// Transactions that were committed.
+    pub transactions: u64,
+    /// Compactions that ended.
+    pub compactions: u64,
+    /// Compactions that were killed.
+    pub compactions_killed: u64,
+    /// Backups, each of which was verified.
+    pub backups: u64,
+    /// The most bytes of the store, in the first half of the time and in the second.
+    pub file_bytes: [u64; 2],
+    /// The memory of workers that ran longer than a second: soon after the start, and in the end;
+    /// of the one that grew most.
+    pub memory_bytes: [u64; 2],
+    /// Workers whose memory was sampled long enough.
+    pub workers_sampled: u64,
+    /// The first thing that was wrong.
+    pub wrong: Option<String>,
+}
+
+/// Whether something is larger than it may have become.
+fn has_grown([before, after]: [u64; 2]) -> bool {
+    after as f64 > before as f64 * SLACK_FACTOR + SLACK_BYTES as f64
+}
+
+impl Soak {
+    fn store(&self) -> PathBuf {
+        self.folder.join("soak.flag")
+    }
+
+    /// Carries it out; `progress` hears how much of the time has passed.
+    ///
+    /// # Errors
+    /// The system or the store refuses. What is wrong with the store is in the outcome.
+    pub fn run(&self, progress: &dyn Fn(Duration)) -> Result<Outcome, SoakError> {
+        let begin = Instant::now();
+        let (store, copy) = (self.store(), self.folder.join("backup.flag"));
+        let mut dice = Pcg64Mcg::seed_from_u64(self.seed);
+        let mut verifier = Verifier::new(self.seed);
+        let mut outcome = Outcome::default();
+        let mut older: Option<Vec<u8>> = None;
+        while begin.elapsed() < self.time && outcome.wrong.is_none() {
+            progress(begin.elapsed());
+            let said = self.use_store(begin, &mut dice, &mut outcome)?;
+            if let Some(older) = older.take() {
+                std::fs::write(&store, older)?;
+            }
+            let found = verifier.verify(&store, said)?.err();
+            outcome.wrong = outcome.wrong.or(found);
+            outcome.transactions = verifier.last();
+            if outcome.wrong.is_some() {
+                break;
+            }
+            let bytes = std::fs::metadata(&store)?.len();
+            let half = usize::from(begin.elapsed() > self.time / 2);
+            outcome.file_bytes[half] = outcome.file_bytes[half].max(bytes);
+            if self.control == Control::Lost && older.is_none() {
+                older = Some(std::fs::read(&store)?);
+            }
+            if dice.random_range(0..2) == 0 {
+                tools::backup(&store, &copy, true, &mut |_, _| ())?;
+                outcome.backups += 1;
+                let found = verifier.verify(&copy, verifier.last())?;
+                outcome.wrong = found.err().map(|what| format!("the backup: {what}"));
+            }
+            match dice.random_range(0..4) {
+                0 => {
+                    tools::compact(&store, &mut |_, _| ())?;
+                    outcome.compactions += 1;
+                }
+                1 => self.kill_compaction(&mut dice, &mut outcome)?,
+                _ => continue,
+            }
+            let found = verifier.verify(&store, verifier.last())?;
+            let found = found
+                .err()
+                .map(|what| format!("after a compaction: {what}"));
+            outcome.wrong = outcome.wrong.or(found);
+        }
+        if outcome.wrong.is_none() && has_grown(outcome.file_bytes) {
+            outcome.wrong = Some(format!(
+                "the store had up to {} bytes in the first half, and {} in the second",
+                outcome.file_bytes[0], outcome.file_bytes[1]
+            ));
+        }
+        if outcome.wrong.is_none() && has_grown(outcome.memory_bytes) {
+            outcome.wrong = Some(format!(
+                "the memory of a worker grew from {} bytes to {}",
+                outcome.memory_bytes[0], outcome.memory_bytes[1]
+            ));
+        }
+        Ok(outcome)
+    }
+
+    /// Lets a worker use the store for a drawn time, and kills or stops it. Returns the last
+    /// transaction that it has called committed.
+    fn use_store(
+        &self,
+        begin: Instant,
+        dice: &mut Pcg64Mcg,
+        outcome: &mut Outcome,
+    ) -> Result<u64, SoakError> {
+        let mut command = Command::new(&self.program);
+        command
+            .args(["store", "kill", "--worker"])
+            .arg(self.store());
+        command.args((self.control == Control::Leak).then_some("--leak"));
+        let mut worker = super::kill::listening(&mut command).spawn()?;
+        // Some work long, which is where memory would grow.
+        let life = match dice.random_range(0..4) {
+            0 => self.time / 8,
+            1 => Duration::from_millis(dice.random_range(0..50)),
+            _ => Duration::from_millis(dice.random_range(100..2_000)),
+        };
+        let life = life.min(self.time.saturating_sub(begin.elapsed()).max(SHORT));
+        let stops = dice.random_range(0..3) == 0;
+        let out = worker.stdout.take().expect("it is piped");
+        let (said, is_enough) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let listener = std::thread::spawn({
+            let (said, is_enough) = (Arc::clone(&said), Arc::clone(&is_enough));
+            move || listen(out, &said, &is_enough)
+        });
+        self.sample(&worker, life, outcome);
+        if let Some(status) = worker.try_wait()? {
+            outcome.wrong = Some(format!("a worker ended by itself with {status}"));
+        }
+        match stops {
+            true => {
+                is_enough.store(1, Ordering::Relaxed);
+                outcome.stops += 1;
+            }
+            false => {
+                worker.kill()?;
+                outcome.kills += 1;
+            }
+        }
+        let status = worker.wait()?;
+        listener.join().expect("it does not panic");
+        if stops && !status.success() {
+            let what = format!("a worker ended with {status}");
+            outcome.wrong.get_or_insert(what);
+        }
+        Ok(said.load(Ordering::Relaxed))
+    }
+
+    /// Samples the memory of a worker while it lives.
+    fn sample(&self, worker: &Child, life: Duration, outcome: &mut Outcome) {
+        let (start, mut early, mut late) = (Instant::now(), 0, 0);
+        while start.elapsed() < life {
+            std::thread::sleep(EVERY.min(life.saturating_sub(start.elapsed())));
+            let Some(bytes) = memory_of(worker.id()) else {
+                return;
+            };
+            match start.elapsed() < life / 4 {
+                true => early = early.max(bytes),
+                false => late = late.max(bytes),
+            }
+        }
+        if life >= SHORT && early > 0 && late > 0 {
+            outcome.workers_sampled += 1;
+            let [was_early, was_late] = outcome.memory_bytes;
+            if late.saturating_sub(early) >= was_late.saturating_sub(was_early) {
+                outcome.memory_bytes = [early, late];
+            }
+        }
+    }
+
+    fn kill_compaction(&self, dice: &mut Pcg64Mcg, outcome: &mut Outcome) -> io::Result<()> {
+        let mut command = Command::new(&self.program);
+        command.args(["store", "compact"]).arg(self.store());
+        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut compaction = quiet.stderr(Stdio::null()).spawn()?;
+        std::thread::sleep(Duration::from_micros(dice.random_range(0..300_000)));
+        match compaction.try_wait()? {
+            Some(_) => outcome.compactions += 1,
+            None => {
+                compaction.kill()?;
+                compaction.wait()?;
+                outcome.compactions_killed += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the last number that a worker has said, until it is told that this is enough.
+fn listen(mut from: impl Read, said: &AtomicU64, is_enough: &AtomicU64) {
+    let mut word = [0; 8];
+    while is_enough.load(Ordering::Relaxed) == 0 && from.read_exact(&mut word).is_ok() {
+        said.store(u64::from_le_bytes(word), Ordering::Relaxed);
+    }
+}
+
+/// Bytes of memory that a process has (its resident set).
+fn memory_of(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Whether a folder has no store of an earlier soak in it.
+pub fn is_fresh(folder: &Path) -> bool {
+    !folder.join("soak.flag").exists() && !folder.join("backup.flag").exists()
+}
+
+/// Opens the store of a soak and says what it is.
+///
+/// # Errors
+/// As [`Store::open`].
+pub fn look(folder: &Path) -> Result<flagstone_store::StoreInfo, StoreError> {
+    let path = folder.join("soak.flag");
+    Ok(Store::open(&path, &OpenOptions::existing().reading())?.info())
+}

@@ -1,0 +1,249 @@
+//! The life of a store as its flash sees it: the first write of an opening, growth, the close, and
+//! what is found damaged.
+//!
+//! ```text
+//!   closed ──first write: superblock, not closed──> open ──close: sync, superblock──> closed
+//!                                                     └──killed, cut, failed: not closed
+//! ```
+//!
+//! The superblock stops saying *closed* before anything else of an opening is durable, since it
+//! counts the opening in the same write. It says *closed* again when all that was written is
+//! durable. A flash that failed does not close.
+
+use super::{
+    DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, Trouble, geometry, mark, mark_page,
+    medium_bytes, sum, trailer,
+};
+use crate::medium::Medium;
+use crate::superblock::{Lifetime, MEDIUM_PAGE_BYTES};
+use flagstone::layout::{get, put};
+use flagstone::nand::FlashError;
+use flagstone::units::{Pbn, Ppn};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Counters of what a store does to its medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct MediumStats {
+    /// Writes of consecutive pages.
+    pub writes: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Syncs.
+    pub syncs: u64,
+    /// Bytes that were given to the store to write.
+    pub user_bytes: u64,
+    /// Transactions that were committed.
+    pub commits: u64,
+    /// Blocks that were erased.
+    pub erases: u64,
+}
+
+/// What is damaged beside pages.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Damage {
+    /// Blocks whose mark is neither a mark nor zeros, so that none of their pages can be read.
+    pub(crate) marks: BTreeSet<u32>,
+    /// Blocks whose mark is of an opening that the superblock does not know.
+    pub(crate) newer: BTreeSet<u32>,
+}
+
+/// What a flash tells whoever holds the store above it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Notes {
+    pub(crate) trouble: Trouble,
+    stats: Arc<Mutex<MediumStats>>,
+    damage: Arc<Mutex<Damage>>,
+    refused: Arc<Mutex<Option<String>>>,
+    before: Arc<Mutex<Lifetime>>,
+}
+
+impl Notes {
+    pub(super) fn new(before: Lifetime) -> Notes {
+        Notes {
+            before: Arc::new(Mutex::new(before)),
+            ..Notes::default()
+        }
+    }
+
+    /// What was counted before this opening.
+    pub(crate) fn before(&self) -> MutexGuard<'_, Lifetime> {
+        self.before.lock().expect("no thread panics here")
+    }
+
+    /// What was counted, with this opening.
+    pub(crate) fn life(&self) -> Lifetime {
+        self.before().after(&self.stats())
+    }
+
+    pub(crate) fn stats(&self) -> MutexGuard<'_, MediumStats> {
+        self.stats.lock().expect("no thread panics here")
+    }
+
+    /// Why the medium gave no more room when it was asked last.
+    pub(crate) fn refused(&self) -> MutexGuard<'_, Option<String>> {
+        self.refused.lock().expect("no thread panics here")
+    }
+
+    pub(crate) fn damage(&self) -> MutexGuard<'_, Damage> {
+        self.damage.lock().expect("no thread panics here")
+    }
+}
+
+impl Lifetime {
+    /// As it is after an opening that did this.
+    fn after(self, stats: &MediumStats) -> Lifetime {
+        Lifetime {
+            user_bytes: self.user_bytes + stats.user_bytes,
+            medium_bytes: self.medium_bytes + stats.bytes,
+            erases: self.erases + stats.erases,
+            commits: self.commits + stats.commits,
+            ..self
+        }
+    }
+}
+
+/// What a mark says: a generation, [`NEVER`] for zeros, [`DAMAGED`] for anything else.
+pub(crate) fn generation_in(bytes: &[u8; mark::SIZE], block: u32) -> u64 {
+    let is_right = bytes[mark::MAGIC] == *MARK_MAGIC
+        && get(bytes, mark::BLOCK) == u64::from(block)
+        && get(bytes, mark::CRC) == u64::from(crc32c::crc32c(&bytes[..mark::CRC.start]));
+    match is_right {
+        true => get(bytes, mark::GENERATION),
+        false if bytes.iter().all(|&byte| byte == 0) => NEVER,
+        false => DAMAGED,
+    }
+}
+
+/// The mark of a block; zeros for [`NEVER`].
+pub(crate) fn emit_mark(block: u32, generation: u64) -> Vec<u8> {
+    let mut bytes = vec![0; mark::SIZE];
+    if generation != NEVER {
+        bytes[mark::MAGIC].copy_from_slice(MARK_MAGIC);
+        put(&mut bytes, mark::BLOCK, block.into());
+        put(&mut bytes, mark::GENERATION, generation);
+        let sum = crc32c::crc32c(&bytes[..mark::CRC.start]);
+        put(&mut bytes, mark::CRC, sum.into());
+    }
+    bytes
+}
+
+/// The generation of a page that is whole by its own checksum, with its number among those of
+/// blocks.
+pub(crate) fn page_generation(page: &[u8; MEDIUM_PAGE_BYTES], number: u32) -> Option<u64> {
+    let end = &page[DATA_BYTES..];
+    let is_whole = get(end, trailer::CRC) == sum(&page[..DATA_BYTES], end, Ppn(number))
+        && get(end, trailer::BYTES) as usize <= DATA_BYTES;
+    is_whole.then(|| get(end, trailer::GENERATION))
+}
+
+/// Sees to it that the marks of blocks which begin to exist are zeros. A block device may hold
+/// those of an older store. Returns whether any was written.
+pub(crate) fn clear_marks(
+    medium: &mut dyn Medium,
+    pages_per_block: u32,
+    blocks: std::ops::Range<u32>,
+) -> io::Result<bool> {
+    let (mut old, mut wrote) = ([0; mark::SIZE], false);
+    for block in blocks {
+        let offset = mark_page(pages_per_block, block) * MEDIUM_PAGE_BYTES as u64;
+        medium.read_at(offset, &mut old)?;
+        if old.iter().any(|&byte| byte != 0) {
+            medium.write_at(offset, &[0; MEDIUM_PAGE_BYTES])?;
+            wrote = true;
+        }
+    }
+    Ok(wrote)
+}
+
+impl MediumFlash {
+    /// The generation that the mark of a block gives it.
+    pub(super) fn read_mark(&self, block: Pbn) -> io::Result<u64> {
+        let mut bytes = [0; mark::SIZE];
+        let offset = self.mark_of(block) * MEDIUM_PAGE_BYTES as u64;
+        self.medium.read_at(offset, &mut bytes)?;
+        let generation = generation_in(&bytes, block.0);
+        match generation {
+            DAMAGED => {
+                self.notes.damage().marks.insert(block.0);
+            }
+            known if (known >> 32) as u32 > self.superblock.boot => {
+                self.notes.damage().newer.insert(block.0);
+            }
+            _ => {}
+        }
+        Ok(generation)
+    }
+
+    /// Writes the next superblock.
+    pub(super) fn write_superblock(&mut self, closed: bool) -> Result<(), FlashError> {
+        self.count(|stats| {
+            stats.writes += 1;
+            stats.bytes += MEDIUM_PAGE_BYTES as u64;
+            stats.syncs += 1;
+        });
+        self.superblock.closed = Some(closed);
+        self.superblock.life = self.notes.life();
+        let written = self.superblock.write(self.medium.as_mut());
+        written.map_err(|error| self.fails("writing the superblock", error))
+    }
+
+    /// Counts this opening in the superblock that is written next, if it is not counted yet.
+    pub(super) fn count_opening(&mut self) {
+        if !self.counted {
+            self.counted = true;
+            self.superblock.boot += 1;
+            self.notes.before().unclosed += u32::from(self.superblock.closed == Some(false));
+        }
+    }
+
+    /// Grows by blocks, if the medium has room for them.
+    pub(super) fn grow_medium(&mut self, blocks: u32) -> Result<(), FlashError> {
+        let (pages, has) = (self.geometry.pages_per_block, self.geometry.blocks());
+        let wanted = has.saturating_add(blocks);
+        let larger = geometry(pages, wanted);
+        let bytes = medium_bytes(pages, wanted);
+        if self.read_only || larger.validate().is_err() {
+            return Ok(());
+        }
+        // No room is an answer, and no failure: nothing that counts was touched.
+        if let Err(error) = self.medium.reserve(bytes) {
+            *self.notes.refused() = Some(error.to_string());
+            return Ok(());
+        }
+        let cleared = clear_marks(self.medium.as_mut(), pages, has..wanted);
+        cleared.map_err(|error| self.fails("clearing marks of new blocks", error))?;
+        // The superblock must not speak of room that a cut takes away.
+        self.sync_medium()?;
+        self.superblock.blocks = wanted;
+        self.count_opening();
+        self.write_superblock(false)?;
+        self.geometry = larger;
+        self.generations.resize(wanted as usize, super::UNKNOWN);
+        self.seen.resize(wanted as usize, 0);
+        Ok(())
+    }
+
+    /// Says in the superblock that all is durable, if this opening wrote anything. What waits in
+    /// memory belongs to no transaction that was acknowledged, and is left out.
+    fn close(&mut self) -> Result<(), FlashError> {
+        let is_none_of_it = self.read_only || self.is_broken || !self.counted;
+        let is_ours = self.process == std::process::id();
+        if is_none_of_it || !is_ours || std::thread::panicking() {
+            return Ok(());
+        }
+        if self.unsynced {
+            self.sync_medium()?;
+        }
+        self.write_superblock(true)
+    }
+}
+
+impl Drop for MediumFlash {
+    /// Closes. What fails is noted, and the store stays one that was not closed.
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}

@@ -1,0 +1,312 @@
+//! What a store is and holds, whether it is whole, and what an opening must not believe.
+
+use super::Store;
+use crate::error::StoreError;
+use crate::flash::{DAMAGED, NEVER, Notes, generation_in, geometry, mark_page, medium_bytes};
+use crate::medium::Medium;
+use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES};
+use flagstone::commit::{DeviceError, Kind};
+use flagstone::ftl::{BlockState, Header, Slot, header};
+use flagstone::layout::get;
+use flagstone::units::{Lpn, Pbn};
+
+/// What a store is and holds.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct StoreInfo {
+    /// The commit protocol.
+    pub protocol: Kind,
+    /// Pages of a block.
+    pub pages_per_block: u32,
+    /// Blocks.
+    pub blocks: u32,
+    /// Of them, those that hold nothing.
+    pub free_blocks: u32,
+    /// Openings that wrote to it, before this one.
+    pub openings: u32,
+    /// Whether it was closed when this opening found it: nothing if it is of a version that does
+    /// not say. One that was not closed needed recovery, which the opening has carried out.
+    pub closed: Option<bool>,
+    /// What was done to it in its life, this opening included.
+    pub life: Lifetime,
+    /// Bytes of the medium that the store uses.
+    pub bytes: u64,
+    /// Pages that hold something.
+    pub pages: u64,
+    /// Bytes of tables in memory.
+    pub memory: u64,
+}
+
+/// What a check of a whole store has found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// Pages that were read.
+    pub pages: u64,
+    /// Those that cannot be read.
+    pub unreadable: Vec<Lpn>,
+    /// Books that do not agree, and what is damaged beside pages.
+    pub wrong: Vec<String>,
+    /// Pages of the medium that nothing refers to and that have a wrong checksum. Writes that a
+    /// power cut tore are like this. In a store that was always closed they are damage, and are
+    /// in `wrong` as well.
+    pub torn: u64,
+}
+
+/// Where a page lies, and what its spare area says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PageFacts {
+    /// The page.
+    pub at: Lpn,
+    /// Bytes that it has; nothing if it cannot be read.
+    pub bytes: Option<usize>,
+    /// The block in which its current version lies.
+    pub block: u32,
+    /// Its place there.
+    pub page_in_block: u32,
+    /// The write sequence: every write of a page takes the next.
+    pub sequence: Option<u64>,
+    /// The transaction, where the protocol writes it down and it still counts.
+    pub transaction: Option<u64>,
+    /// Pages of that transaction, in the last of them.
+    pub pages_of_transaction: Option<u64>,
+    /// The spare area; empty if the page cannot be read.
+    pub spare: Vec<u8>,
+}
+
+impl CheckReport {
+    /// Whether all is well.
+    pub fn is_well(&self) -> bool {
+        self.unreadable.is_empty() && self.wrong.is_empty()
+    }
+}
+
+/// Holds the head of a store against its medium.
+///
+/// # Errors
+/// The medium ends before the store does, or the superblock that counts has been lost.
+pub(super) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreError> {
+    let superblock = &head.superblock;
+    let (pages, blocks) = (superblock.pages_per_block, superblock.blocks);
+    geometry(pages, blocks)
+        .validate()
+        .map_err(|error| StoreError::Damaged(format!("the superblock is wrong: {error}")))?;
+    let has = medium.bytes();
+    let has = has.map_err(|error| StoreError::io("asking for the length", error))?;
+    let wanted = medium_bytes(pages, blocks);
+    if has < wanted {
+        return Err(StoreError::Damaged(format!(
+            "the end of the store is missing: it has {has} of {wanted} bytes; `flagstone store \
+             repair` salvages what can be read"
+        )));
+    }
+    if head.damaged.is_some() {
+        // The one that is damaged may have been the newer one, by which the store had grown.
+        for block in blocks..blocks.saturating_add((blocks / 8).max(8)) {
+            let mut mark = [0; crate::flash::mark::SIZE];
+            let read = medium.read_at(
+                mark_page(pages, block) * MEDIUM_PAGE_BYTES as u64,
+                &mut mark,
+            );
+            read.map_err(|error| StoreError::io("reading a mark", error))?;
+            if !matches!(generation_in(&mark, block), NEVER | DAMAGED) {
+                return Err(newest_is_lost());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Looks whether a medium without superblocks is blank indeed.
+///
+/// # Errors
+/// There are blocks of a store whose superblocks are gone.
+pub(super) fn doubt_blank(medium: &dyn Medium) -> Result<(), StoreError> {
+    let has = medium.bytes();
+    let has = has.map_err(|error| StoreError::io("asking for the length", error))?;
+    // As much as a new store takes, in which there is a mark if there is any.
+    let end = (has / MEDIUM_PAGE_BYTES as u64).min(mark_page(128, super::FIRST_BLOCKS));
+    let mut bytes = [0; crate::flash::mark::SIZE];
+    for place in mark_page(128, 0)..end {
+        let read = medium.read_at(place * MEDIUM_PAGE_BYTES as u64, &mut bytes);
+        read.map_err(|error| StoreError::io("looking for an older store", error))?;
+        let block = get(&bytes, crate::flash::mark::BLOCK) as u32;
+        if !matches!(generation_in(&bytes, block), NEVER | DAMAGED) {
+            return Err(StoreError::NotAStore(
+                "both superblocks are zeros, and there are blocks of a store behind them; nothing \
+                 was changed: `flagstone store repair` salvages it, or discard all of the medium"
+                    .into(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Asks for what an opening reads of each block: its mark, and before that the summary of the block
+/// before.
+pub(super) fn expect_marks(medium: &dyn Medium, head: &Head) {
+    let (pages, blocks) = (head.superblock.pages_per_block, head.superblock.blocks);
+    for block in 0..=blocks {
+        let place = mark_page(pages, block) - 1;
+        medium.expect(place * MEDIUM_PAGE_BYTES as u64, 2 * MEDIUM_PAGE_BYTES);
+    }
+}
+
+/// Holds the marks that an opening has read against the superblock.
+///
+/// # Errors
+/// One is of an opening that the superblock does not know.
+pub(super) fn doubt_marks(notes: &Notes) -> Result<(), StoreError> {
+    match notes.damage().newer.is_empty() {
+        true => Ok(()),
+        false => Err(newest_is_lost()),
+    }
+}
+
+fn newest_is_lost() -> StoreError {
+    StoreError::Damaged(
+        "the newest superblock was damaged: the other one is older than what the store holds; \
+         `flagstone store repair` salvages what can be read"
+            .into(),
+    )
+}
+
+impl Store {
+    /// What the store is and holds.
+    pub fn info(&self) -> StoreInfo {
+        let ftl = self.device.ftl();
+        let geometry = self.device.geometry();
+        let superblock = &self.opened.superblock;
+        StoreInfo {
+            protocol: superblock.protocol,
+            pages_per_block: geometry.pages_per_block,
+            blocks: geometry.blocks(),
+            free_blocks: ftl.free_blocks(),
+            openings: superblock.boot,
+            closed: superblock.closed,
+            life: self.notes.life(),
+            bytes: medium_bytes(geometry.pages_per_block, geometry.blocks()),
+            pages: self.held().count() as u64,
+            memory: self.device.memory().iter().map(|(_, bytes)| bytes).sum(),
+        }
+    }
+
+    /// Where a page lies and what its spare area says; nothing for a page that holds nothing.
+    pub fn facts(&self, at: Lpn) -> Option<PageFacts> {
+        let ftl = self.device.ftl();
+        let Slot::Page(place) = (at.0 < self.device.pages()).then(|| ftl.slot(at))? else {
+            return None;
+        };
+        let geometry = self.device.geometry();
+        let mut spare = vec![0; geometry.spare_bytes as usize];
+        let bytes = ftl.peek(place, &mut [0; Store::PAGE_BYTES], &mut spare);
+        if bytes.is_none() {
+            spare.clear();
+        }
+        // Only SEAL has the transaction at a place of its own.
+        let field = |name: &str| {
+            let is_seal = matches!(self.opened.superblock.protocol, Kind::Seal | Kind::SealR);
+            let mut layouts = flagstone::commit::LAYOUTS.iter();
+            let tail = layouts.find(|layout| is_seal && layout.path.ends_with("seal::tail"))?;
+            let (_, start, bytes, _) = tail.fields.iter().find(|field| field.0 == name)?;
+            let start = header::SIZE + start;
+            let word = spare.get(start..start + bytes)?;
+            Some(get(word, 0..word.len())).filter(|&number| number > 0)
+        };
+        Some(PageFacts {
+            at,
+            bytes,
+            block: geometry.block_of(place).0,
+            page_in_block: geometry.page_in_block(place),
+            sequence: bytes
+                .and_then(|_| Header::parse(&spare))
+                .map(|head| head.seq),
+            transaction: field("XID"),
+            pages_of_transaction: field("COUNT"),
+            spare,
+        })
+    }
+
+    /// Goes on with the counters of an older store, whose contents this one has.
+    pub(crate) fn go_on_counting(&mut self, older: Lifetime) {
+        *self.notes.before() = older;
+        let mut stats = self.notes.stats();
+        stats.user_bytes = 0;
+        stats.commits = 0;
+    }
+
+    /// Reads everything and compares the books. It changes nothing.
+    ///
+    /// # Errors
+    /// The medium fails.
+    pub fn check(&mut self) -> Result<CheckReport, StoreError> {
+        self.check_with(&mut |_| ())
+    }
+
+    /// As [`Store::check`]; `progress` hears of the pages that were read since it was called last.
+    ///
+    /// # Errors
+    /// As [`Store::check`].
+    pub fn check_with(&mut self, progress: &mut dyn FnMut(u64)) -> Result<CheckReport, StoreError> {
+        self.is_well()?;
+        let mut report = CheckReport::default();
+        report.wrong.extend(self.device.check().err());
+        if let Some(copy) = self.opened.damaged {
+            let which = ["first", "second"][usize::from(copy)];
+            report.wrong.push(format!(
+                "the {which} superblock is damaged; the other one is whole, and the next opening \
+                 that writes mends it"
+            ));
+        }
+        let marks = self.notes.damage().marks.clone();
+        for block in &marks {
+            report.wrong.push(format!(
+                "the mark of block {block} is damaged: none of its pages can be read"
+            ));
+        }
+        let mut page = vec![0; Store::PAGE_BYTES];
+        for at in self.held().collect::<Vec<_>>() {
+            report.pages += 1;
+            match self.read(None, at, &mut page) {
+                Err(StoreError::Device(DeviceError::Unreadable(_))) => report.unreadable.push(at),
+                other => {
+                    other?;
+                }
+            }
+            progress(1);
+        }
+        report.torn = self.torn(&marks.into_iter().collect::<Vec<_>>());
+        let superblock = &self.opened.superblock;
+        let always_closed = superblock.closed == Some(true)
+            && superblock.life.unclosed == 0
+            && superblock.life.since == 0;
+        if report.torn > 0 && always_closed {
+            report.wrong.push(format!(
+                "{} pages have a wrong checksum that no power cut can have torn: the store was \
+                 always closed",
+                report.torn
+            ));
+        }
+        Ok(report)
+    }
+
+    /// Pages of the medium that nothing refers to and that have a wrong checksum, but for those of
+    /// blocks whose mark is damaged.
+    fn torn(&self, but: &[u32]) -> u64 {
+        let (ftl, geometry) = (self.device.ftl(), self.device.geometry());
+        let mut torn = 0;
+        for block in (0..geometry.blocks()).map(Pbn) {
+            if but.contains(&block.0) || ftl.block_state(block) == BlockState::Free {
+                continue;
+            }
+            for page in 0..geometry.pages_per_block {
+                let at = geometry.page(block, page);
+                if !ftl.is_live(at) {
+                    torn += u64::from(ftl.peek(at, &mut [], &mut []).is_none());
+                }
+            }
+        }
+        torn
+    }
+}

@@ -1,0 +1,318 @@
+//! A medium that fails at each of its calls in turn, with what a failed write or sync may leave.
+//!
+//! A history opens a store, commits transactions until blocks are collected and the store has
+//! grown, and closes it. Each of its calls of the medium fails once: with EIO, for want of room, or
+//! because the device is gone for good. Whatever was acknowledged must be there when the store is
+//! opened again. The control lets single calls do nothing and say that they succeeded.
+
+use super::*;
+use crate::medium::{Call, Failing, Fault};
+
+/// What runs of a history with one fault each have done.
+#[derive(Debug, Default)]
+struct Outcome {
+    runs: u64,
+    /// Runs in which an error was returned.
+    errors: u64,
+    /// Stores that were opened after a fault.
+    opened: u64,
+    /// The first openings or stores that did not hold what was acknowledged.
+    bad: Vec<String>,
+}
+
+/// What a run knows of its store.
+#[derive(Clone)]
+struct Known {
+    acknowledged: Pages,
+    /// The state with the transaction whose commit failed.
+    doubtful: Option<Pages>,
+}
+
+impl Known {
+    fn allows(&self, found: &Pages) -> bool {
+        *found == self.acknowledged || self.doubtful.as_ref() == Some(found)
+    }
+}
+
+/// One transaction of a few pages among `range`; it is rolled back if the store gets no room. The
+/// error is that of the call that failed, with the state after the transaction if that was the
+/// commit.
+fn step(
+    store: &mut Store,
+    dice: &mut Dice,
+    range: u64,
+    pages: &Pages,
+) -> Result<Pages, (StoreError, Option<Pages>)> {
+    let mut after = pages.clone();
+    let tx = store.begin().map_err(|error| (error, None))?;
+    for _ in 0..=dice.below(6) {
+        let (at, byte) = (dice.below(range) as u32, dice.below(250) as u8 + 1);
+        let data = vec![byte; dice.below(4032) as usize + 1];
+        match store.write(tx, Lpn(at), &data) {
+            Ok(()) => after.insert(at, Some(data)),
+            Err(StoreError::Full(why)) => {
+                assert!(why.contains("os error"), "{why}");
+                store.abort(tx).map_err(|error| (error, None))?;
+                return Ok(pages.clone());
+            }
+            Err(error) => return Err((error, None)),
+        };
+    }
+    match store.commit(tx) {
+        Ok(()) => Ok(after),
+        Err(error) => Err((error, Some(after))),
+    }
+}
+
+/// Opens the store and uses it. Returns what is known in the end, and the error if there was one.
+fn history(medium: &Failing, before: &Pages, steps: u32) -> (Known, Option<StoreError>) {
+    let mut known = Known {
+        acknowledged: before.clone(),
+        doubtful: None,
+    };
+    let mut store = match Store::on(Box::new(medium.clone()), &small(Kind::Seal)) {
+        Ok(store) => store,
+        Err(error) => return (known, Some(error)),
+    };
+    let mut dice = Dice(5);
+    for number in 0..steps {
+        // Later transactions reach pages that the store has to grow for.
+        let range = if number < steps / 2 { 60 } else { 400 };
+        match step(&mut store, &mut dice, range, &known.acknowledged) {
+            Ok(after) => known.acknowledged = after,
+            Err((error, doubtful)) => {
+                known.doubtful = doubtful;
+                says_so_again_at_once(&mut store, medium, &error);
+                return (known, Some(error));
+            }
+        }
+    }
+    (known, store.close().err())
+}
+
+/// A store that failed says so without asking its medium again.
+fn says_so_again_at_once(store: &mut Store, medium: &Failing, error: &StoreError) {
+    assert!(matches!(error, StoreError::Io { .. }), "{error}");
+    let calls = medium.calls().len();
+    for _ in 0..3 {
+        let Err(StoreError::Broken(why)) = store.begin() else {
+            panic!("it goes on after: {error}");
+        };
+        assert!(error.to_string().contains(&why), "{why}: {error}");
+        let read = store.read(None, Lpn(0), &mut [0; Store::PAGE_BYTES]);
+        assert!(matches!(read, Err(StoreError::Broken(_))));
+    }
+    assert_eq!(medium.calls().len(), calls, "it asks the medium again");
+}
+
+/// A medium whose cache stays as it is, whatever is durable: a control.
+struct Stale(Recorded);
+
+impl Medium for Stale {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(offset, into)
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn sync(&mut self) -> std::io::Result<()> {
+        self.0.sync()
+    }
+
+    fn bytes(&self) -> std::io::Result<u64> {
+        self.0.bytes()
+    }
+
+    fn reserve(&mut self, bytes: u64) -> std::io::Result<()> {
+        self.0.reserve(bytes)
+    }
+}
+
+fn open(medium: &Recorded, is_stale: bool) -> Result<Store, StoreError> {
+    let on: Box<dyn Medium> = match is_stale {
+        true => Box::new(Stale(medium.clone())),
+        false => Box::new(medium.clone()),
+    };
+    Store::on(on, &small(Kind::Seal))
+}
+
+/// What is there of a store, if it is whole.
+fn found_in(medium: &Recorded, is_stale: bool) -> Result<Pages, String> {
+    let opened = open(medium, is_stale);
+    let mut store = opened.map_err(|error| format!("it does not open: {error}"))?;
+    let report = store.check().map_err(|error| error.to_string())?;
+    match report.is_well() {
+        true => Ok(contents(&mut store)),
+        false => Err(format!("the check says {report:?}")),
+    }
+}
+
+fn landings(seed: u64) -> [Landing; 6] {
+    [
+        Landing::Nothing,
+        Landing::Everything,
+        Landing::First(seed % 30),
+        Landing::Last(seed % 30),
+        Landing::Sectors(seed),
+        Landing::Pages(seed),
+    ]
+}
+
+/// Opens the store that a fault has left in each of the ways that it may be left in.
+fn look(medium: &Recorded, known: &Known, seed: u64, is_stale: bool, outcome: &mut Outcome) {
+    let mut judge = |how: String, left: &Recorded, known: &Known| -> Option<Pages> {
+        outcome.opened += 1;
+        let wrong = match found_in(left, is_stale) {
+            Ok(found) if known.allows(&found) => return Some(found),
+            Ok(_) => "it does not hold what was acknowledged".to_string(),
+            Err(why) => why,
+        };
+        outcome.bad.push(format!("{how}: {wrong}"));
+        None
+    };
+    for landing in landings(seed) {
+        judge(format!("{landing:?}"), &medium.cut(landing), known);
+        // No power cut follows, and the cache shows what the failed sync did not make durable.
+        let cached = medium.snapshot();
+        cached.lose(landing);
+        let how = format!("cached, {landing:?}");
+        let Some(mut pages) = judge(how.clone(), &cached, known) else {
+            continue;
+        };
+        let mut dice = Dice(seed);
+        let mut store = open(&cached, is_stale).expect("it has been opened");
+        for _ in 0..40 {
+            pages = step(&mut store, &mut dice, 60, &pages).expect("no fault");
+        }
+        let known = Known {
+            acknowledged: pages,
+            doubtful: None,
+        };
+        judge(
+            format!("{how}, used, cut"),
+            &cached.cut(Landing::Nothing),
+            &known,
+        );
+    }
+}
+
+/// A store with some contents, as it was closed.
+fn used() -> (Vec<u8>, Pages) {
+    let medium = Recorded::default();
+    let mut store = Store::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
+    let (mut dice, mut pages) = (Dice(2), Pages::new());
+    for _ in 0..30 {
+        pages = step(&mut store, &mut dice, 60, &pages).expect("no fault");
+    }
+    store.close().expect("no fault");
+    (medium.to_vec(), pages)
+}
+
+const STEPS: u32 = 60;
+
+/// Lets each call that `picks` chooses fail in turn.
+fn fail_each(fault: Fault, every: usize, is_stale: bool, picks: impl Fn(Call) -> bool) -> Outcome {
+    let (bytes, pages) = used();
+    let whole = Failing::on(Recorded::with(&bytes));
+    let (_, error) = history(&whole, &pages, STEPS);
+    assert!(error.is_none(), "{error:?}");
+    let calls = whole.calls();
+    for call in [
+        Call::Read,
+        Call::Write,
+        Call::Sync,
+        Call::Reserve,
+        Call::Prepare,
+    ] {
+        assert!(calls.contains(&call), "the history has no {call:?}");
+    }
+    let mut outcome = Outcome::default();
+    let picked = calls.iter().enumerate().filter(|(_, call)| picks(**call));
+    for (number, _) in picked.step_by(every) {
+        let medium = Failing::on(Recorded::with(&bytes));
+        medium.fail(Some((number as u64, fault)));
+        let (known, error) = history(&medium, &pages, STEPS);
+        assert!(medium.has_failed());
+        outcome.runs += 1;
+        match error {
+            // Room that is not there fails a transaction, and the store goes on.
+            None => assert!(
+                calls[number] == Call::Reserve || fault == Fault::Hidden,
+                "the failure of call {number} is hidden"
+            ),
+            Some(error) => {
+                outcome.errors += 1;
+                let text = error.to_string();
+                assert!(
+                    fault == Fault::Hidden || text.contains("os error"),
+                    "{text}"
+                );
+            }
+        }
+        medium.fail(None);
+        look(
+            medium.below(),
+            &known,
+            number as u64,
+            is_stale,
+            &mut outcome,
+        );
+    }
+    outcome
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_whichever_call_of_the_medium_fails() {
+    for (fault, every) in [(Fault::Error, 1), (Fault::NoRoom, 5), (Fault::Gone, 3)] {
+        let outcome = fail_each(fault, every, false, |_| true);
+        println!(
+            "{fault:?}: {} runs, {} errors, {} opened",
+            outcome.runs, outcome.errors, outcome.opened
+        );
+        assert!(
+            outcome.runs > 50 && outcome.errors * 10 > outcome.runs * 9,
+            "{outcome:?}"
+        );
+        assert_eq!(outcome.bad, [""; 0], "{fault:?}");
+    }
+}
+
+#[test]
+fn a_medium_that_hides_its_failures_loses_what_was_acknowledged() {
+    let is_kept = |call| matches!(call, Call::Write | Call::Sync);
+    let outcome = fail_each(Fault::Hidden, 3, false, is_kept);
+    assert!(outcome.bad.len() as u64 > outcome.runs, "{outcome:?}");
+}
+
+#[test]
+fn a_cache_that_is_believed_after_a_failed_sync_loses_what_was_acknowledged() {
+    let outcome = fail_each(Fault::Error, 2, true, |call| call == Call::Sync);
+    assert!(!outcome.bad.is_empty(), "{outcome:?}");
+    assert!(
+        outcome.bad.iter().all(|how| how.starts_with("cached")),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_store_whose_making_fails_is_made_again() {
+    let whole = Failing::default();
+    let (right, error) = history(&whole, &Pages::new(), 2);
+    assert!(error.is_none(), "{error:?}");
+    let calls = whole.calls().len() as u64;
+    let mut outcome = Outcome::default();
+    for number in 0..calls {
+        for fault in [Fault::Error, Fault::NoRoom, Fault::Gone] {
+            let medium = Failing::default();
+            medium.fail(Some((number, fault)));
+            let (known, error) = history(&medium, &Pages::new(), 2);
+            assert!(error.is_some() || known.acknowledged == right.acknowledged);
+            medium.fail(None);
+            look(medium.below(), &known, number, false, &mut outcome);
+        }
+    }
+    assert!(outcome.opened > 100);
+    assert_eq!(outcome.bad, [""; 0]);
+}

@@ -1,0 +1,228 @@
+//! What one does to a whole store: copy it, give its room back, salvage it.
+//!
+//! Each of these makes a new store under a hidden name, holds it page by page against the old one,
+//! makes it durable, and gives it its name last. Until then the name leads to what was there
+//! before, whatever fails and whenever the power does.
+
+mod draft;
+mod patched;
+mod repair;
+
+pub use repair::{Hints, Repaired, repair};
+
+use crate::error::StoreError;
+use crate::flash::{geometry, medium_bytes};
+use crate::store::{OpenOptions, Store};
+use crate::superblock::Lifetime;
+use draft::Draft;
+use flagstone::commit::DeviceError;
+use flagstone::ftl::{BlockState, Ftl};
+use flagstone::units::{Lpn, Pbn};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Pages that a copy commits at once.
+const AT_ONCE: usize = 256;
+
+/// Hears how many steps are done, and of how many.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// What was copied into a new store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Copied {
+    /// Pages that hold something.
+    pub pages: u64,
+    /// Bytes of the old store on its medium.
+    pub bytes_before: u64,
+    /// Bytes of the new store.
+    pub bytes: u64,
+}
+
+/// Makes a copy of a store to which nobody writes, in a new file. `replaces` lets the copy take the
+/// place of a file that is there.
+///
+/// # Errors
+/// The store is in use by a process that writes, or damaged; or the copy cannot be made, is the
+/// store itself, or is not to replace what is there. What was there before is as it was.
+pub fn backup(
+    from: &Path,
+    to: &Path,
+    replaces: bool,
+    progress: Progress<'_>,
+) -> Result<Copied, StoreError> {
+    let mut store = Store::open(from, &OpenOptions::existing().reading())?;
+    let draft = Draft::new(to, Some(from), replaces)?;
+    copy(&mut store, draft, &metadata(from)?, None, progress)
+}
+
+/// Gives back the room that a store does not need: its pages go into a new file, which takes the
+/// place of the old one. The new file needs room beside the old one until then.
+///
+/// # Errors
+/// The store is in use, damaged, on a block device, has a second name (hard link) or a protocol
+/// with which stores keep their size; or there is no room. The store is as it was.
+pub fn compact(path: &Path, progress: Progress<'_>) -> Result<Copied, StoreError> {
+    let named = path;
+    let io = |error| StoreError::io(format!("opening {}", named.display()), error);
+    // The file is replaced and not a link to it.
+    let path = &path.canonicalize().map_err(io)?;
+    let mut store = Store::open(path, &OpenOptions::existing())?;
+    let meta = metadata(path)?;
+    let refuse = |why: &str| Err(StoreError::Options(format!("{}: {why}", named.display())));
+    if !meta.is_file() {
+        return refuse("a block device keeps its size: there is no room to give back");
+    }
+    if meta.nlink() > 1 {
+        return refuse("the file has another name (a hard link), which would keep the old store");
+    }
+    if !store.device().ftl().can_grow() {
+        return refuse("stores with this protocol keep their size: there is no room to give back");
+    }
+    let draft = Draft::new(path, None, true)?;
+    let life = store.info().life;
+    copy(&mut store, draft, &meta, Some(life), progress)
+}
+
+/// Bytes that the copy of a store takes, that is, what `compact` and `backup` need.
+pub fn bytes_of_copy(store: &Store) -> u64 {
+    let (info, ftl) = (store.info(), store.device().ftl());
+    let blocks = match ftl.can_grow() {
+        true => {
+            let full = info.pages.div_ceil(ftl.data_pages_per_block().into());
+            let is_meta = |&block: &u32| ftl.block_state(Pbn(block)) == BlockState::Meta;
+            let meta = (0..info.blocks).filter(is_meta).count() as u64;
+            // With those that are open or wait for their summary, it does not grow meanwhile.
+            let spare = u64::from(ftl.gc_threshold_blocks()) + meta + 5;
+            let least = (full + spare).max(crate::store::FIRST_BLOCKS.into());
+            let least = u32::try_from(least).unwrap_or(u32::MAX);
+            // A store has as many blocks as the number of its highest page needs.
+            let top = store.highest().map_or(0, |at| at.0 + 1);
+            let reaches = |blocks: u32| {
+                let shape = geometry(info.pages_per_block, blocks);
+                let format = &info.protocol.info().format;
+                Ftl::capacity(&shape, &crate::store::config(), format).is_ok_and(|has| has >= top)
+            };
+            let (mut low, mut high) = (least, least.max(info.blocks));
+            while low < high {
+                let middle = low + (high - low) / 2;
+                match reaches(middle) {
+                    true => high = middle,
+                    false => low = middle + 1,
+                }
+            }
+            low
+        }
+        false => info.blocks,
+    };
+    medium_bytes(info.pages_per_block, blocks)
+}
+
+fn metadata(path: &Path) -> Result<Metadata, StoreError> {
+    let meta = std::fs::metadata(path);
+    meta.map_err(|error| StoreError::io(format!("looking at {}", path.display()), error))
+}
+
+/// Copies a whole store into a draft, holds the two against each other, and names it.
+fn copy(
+    store: &mut Store,
+    draft: Draft,
+    like: &Metadata,
+    life: Option<Lifetime>,
+    progress: Progress<'_>,
+) -> Result<Copied, StoreError> {
+    let needed = bytes_of_copy(store);
+    draft.has_room(needed)?;
+    let held: Vec<Lpn> = store.held().collect();
+    let (mut done, all) = (0, 2 * held.len() as u64);
+    let mut step = |steps: u64| {
+        done += steps;
+        progress(done, all);
+    };
+    let lost = fill(store, &held, &draft, life, &mut step)?;
+    if let Some(at) = lost.first() {
+        return Err(StoreError::Damaged(format!(
+            "page {at} cannot be read: `flagstone store check` lists all that cannot, and \
+             `flagstone store repair` salvages the others"
+        )));
+    }
+    let bytes = compare(store, &held, &draft, &mut step)?;
+    draft.finish(like)?;
+    Ok(Copied {
+        pages: held.len() as u64,
+        bytes_before: store.info().bytes,
+        bytes,
+    })
+}
+
+/// Writes pages of a store into the new store of a draft. Returns those that cannot be read.
+fn fill(
+    store: &mut Store,
+    held: &[Lpn],
+    draft: &Draft,
+    life: Option<Lifetime>,
+    step: &mut dyn FnMut(u64),
+) -> Result<Vec<Lpn>, StoreError> {
+    let info = store.info();
+    let mut options = OpenOptions::default().with_protocol(info.protocol);
+    options.pages_per_block = info.pages_per_block;
+    options.bytes = bytes_of_copy(store);
+    let mut new = Store::open(draft.path(), &options)?;
+    let (mut page, mut lost) = (vec![0; Store::PAGE_BYTES], Vec::new());
+    for some in held.chunks(AT_ONCE) {
+        let tx = new.begin()?;
+        for &at in some {
+            match store.read(None, at, &mut page) {
+                Ok(Some(bytes)) => new.write(tx, at, &page[..bytes])?,
+                Ok(None) => {}
+                Err(StoreError::Device(DeviceError::Unreadable(_))) => lost.push(at),
+                Err(error) => return Err(error),
+            }
+        }
+        new.commit(tx)?;
+        step(some.len() as u64);
+    }
+    if let Some(life) = life {
+        new.go_on_counting(life);
+    }
+    new.close()?;
+    Ok(lost)
+}
+
+/// Opens the new store of a draft and holds it against these pages of the old one. Returns the
+/// bytes that it has.
+fn compare(
+    store: &mut Store,
+    held: &[Lpn],
+    draft: &Draft,
+    step: &mut dyn FnMut(u64),
+) -> Result<u64, StoreError> {
+    let mut new = Store::open(draft.path(), &OpenOptions::existing().reading())?;
+    let wrong = |what: String| {
+        StoreError::Damaged(format!(
+            "the copy differs from the store: {what}; try again"
+        ))
+    };
+    let (mut old_page, mut new_page) = (vec![0; Store::PAGE_BYTES], vec![0; Store::PAGE_BYTES]);
+    for &at in held {
+        let old = store.read(None, at, &mut old_page)?;
+        let copied = new.read(None, at, &mut new_page)?;
+        let (old, copied) = (old.map(|n| &old_page[..n]), copied.map(|n| &new_page[..n]));
+        if old != copied {
+            return Err(wrong(format!("page {at}")));
+        }
+        step(1);
+    }
+    if new.held().count() != held.len() {
+        return Err(wrong("it holds more pages".into()));
+    }
+    let report = new.check()?;
+    match report.is_well() {
+        true => Ok(new.info().bytes),
+        false => Err(wrong(format!("its check says {report:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

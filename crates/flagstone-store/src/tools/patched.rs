@@ -1,0 +1,46 @@
+//! A medium that is only read, with pages of its own in the place of some that are damaged.
+
+use crate::medium::{Disk, Medium};
+use crate::superblock::MEDIUM_PAGE_BYTES;
+use std::collections::BTreeMap;
+use std::io;
+
+/// A disk, some of whose pages read as something else. What lies behind its end reads as zeros.
+pub(super) struct Patched {
+    pub(super) disk: Disk,
+    /// What pages begin with, by their number; the rest of such a page reads as zeros.
+    pub(super) pages: BTreeMap<u64, Vec<u8>>,
+    /// Bytes that the medium should have.
+    pub(super) bytes: u64,
+}
+
+impl Medium for Patched {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.disk.read_at(offset, into)?;
+        let size = MEDIUM_PAGE_BYTES as u64;
+        let end = offset + into.len() as u64;
+        for (&page, bytes) in self.pages.range(offset / size..end.div_ceil(size)) {
+            for at in offset.max(page * size)..end.min((page + 1) * size) {
+                let byte = bytes.get((at - page * size) as usize);
+                into[(at - offset) as usize] = byte.copied().unwrap_or(0);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.bytes)
+    }
+
+    fn reserve(&mut self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+}

@@ -1,0 +1,296 @@
+//! What can be read of a damaged store, into a new one. The damaged store is not changed.
+//!
+//! What a store cannot do without is made up for in memory: superblocks from the other copy, the
+//! marks, the length and what the user knows; a mark from the generation that the pages of its
+//! block have, each of which has its own checksum. Then the store is opened for reading, with the
+//! recovery of its protocol, and each page that can be read goes into the new one.
+//!
+//! A page that cannot be read is listed by its number, if a summary or the mapping says which page
+//! it is. Where the damage took that knowledge too, an older version of a page or nothing is there
+//! instead: the report has the place on the medium, and no number.
+
+use super::draft::Draft;
+use super::patched::Patched;
+use super::{Progress, compare, fill, metadata};
+use crate::error::StoreError;
+use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, mark, mark_page, page_generation};
+use crate::flash::{geometry, medium_bytes};
+use crate::medium::{Disk, Medium};
+use crate::store::{OpenOptions, Store};
+use crate::superblock::{Lifetime, MEDIUM_PAGE_BYTES, Superblock};
+use flagstone::commit::Kind;
+use flagstone::units::Lpn;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What a user knows of a store whose superblocks are both damaged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// Its commit protocol.
+    pub protocol: Option<Kind>,
+    /// Pages of a block. Without it, marks of blocks say how far apart they lie.
+    pub pages_per_block: Option<u32>,
+}
+
+/// What was salvaged, and what was not.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Repaired {
+    /// Pages in the new store.
+    pub pages: u64,
+    /// Pages that are lost: they cannot be read.
+    pub lost: Vec<Lpn>,
+    /// What was damaged and made up for, so that nothing is lost by it.
+    pub mended: Vec<String>,
+    /// What is lost beside these pages, of which nothing says which pages it held.
+    pub missing: Vec<String>,
+    /// Pages of the medium with a wrong checksum to which nothing refers. In a store that was not
+    /// closed at some time, torn writes are like this.
+    pub torn: u64,
+}
+
+impl Repaired {
+    /// Whether nothing was lost, as far as it can be known.
+    pub fn is_whole(&self) -> bool {
+        self.lost.is_empty() && self.missing.is_empty()
+    }
+}
+
+/// Salvages what can be read of a store into a new one.
+///
+/// # Errors
+/// Somebody writes to the store, there is none, it cannot be opened even so, what has to be known
+/// of it is not known, or the new store cannot be made.
+pub fn repair(
+    from: &Path,
+    to: &Path,
+    hints: &Hints,
+    replaces: bool,
+    progress: Progress<'_>,
+) -> Result<Repaired, StoreError> {
+    let disk = Disk::open(from, false, true)?;
+    let draft = Draft::new(to, Some(from), replaces)?;
+    let mut report = Repaired::default();
+    let patched = patch(disk, hints, &mut report).map_err(|error| error.at(from))?;
+    let reading = OpenOptions::existing().reading();
+    let mut store = Store::on(Box::new(patched), &reading).map_err(|error| error.at(from))?;
+    let held: Vec<Lpn> = store.held().collect();
+    let (mut done, all) = (0, 3 * held.len() as u64);
+    let mut step = |steps: u64| {
+        done += steps;
+        progress(done, all);
+    };
+    let found = store.check_with(&mut step)?;
+    report.torn = found.torn;
+    // The marks that could not be made up for are in the report already.
+    report.missing.extend(found.wrong);
+    draft.has_room(super::bytes_of_copy(&store))?;
+    report.lost = fill(&mut store, &held, &draft, None, &mut step)?;
+    let is_lost = |at: &Lpn| report.lost.binary_search(at).is_ok();
+    let saved: Vec<Lpn> = held.into_iter().filter(|at| !is_lost(at)).collect();
+    compare(&mut store, &saved, &draft, &mut step)?;
+    report.pages = saved.len() as u64;
+    draft.finish(&metadata(from)?)?;
+    Ok(report)
+}
+
+/// Makes up for damaged superblocks and marks.
+fn patch(disk: Disk, hints: &Hints, report: &mut Repaired) -> Result<Patched, StoreError> {
+    let bytes = disk.bytes();
+    let bytes = bytes.map_err(|error| StoreError::io("asking for the length", error))?;
+    let mut superblock = head(&disk, bytes, hints, report)?;
+    let pages = superblock.pages_per_block;
+    let there = blocks_in(bytes, pages);
+    let known = superblock.blocks;
+    geometry(pages, known.max(1)).validate().map_err(|error| {
+        StoreError::Damaged(format!("what is known of the store cannot be: {error}"))
+    })?;
+    let mut patches = BTreeMap::new();
+    let mut boot = superblock.boot;
+    for block in 0..known.min(there) {
+        let place = mark_page(pages, block);
+        let mut bytes = [0; mark::SIZE];
+        let read = disk.read_at(place * MEDIUM_PAGE_BYTES as u64, &mut bytes);
+        read.map_err(|error| StoreError::io("reading a mark", error))?;
+        let mut generation = generation_in(&bytes, block);
+        if generation == DAMAGED {
+            let found;
+            (generation, found) = generation_of_pages(&disk, pages, block)?;
+            patches.insert(place, emit_mark(block, generation));
+            match found {
+                0 => report.missing.push(format!(
+                    "block {block}: its mark is damaged, and none of its pages is whole"
+                )),
+                found => report.mended.push(format!(
+                    "block {block}: its mark is damaged; {found} of its pages are whole"
+                )),
+            }
+        }
+        boot = boot.max((generation >> 32) as u32);
+    }
+    if boot > superblock.boot {
+        report.mended.push(format!(
+            "the superblock knows {} openings, and the blocks {boot}",
+            superblock.boot
+        ));
+        superblock.boot = boot;
+    }
+    if there < known {
+        report.missing.push(format!(
+            "the end of the store is missing: {} of {known} blocks, with up to {} pages",
+            known - there,
+            u64::from(known - there) * u64::from(pages)
+        ));
+    }
+    superblock.sequence += 2;
+    patches.insert(0, superblock.emit());
+    patches.insert(1, Vec::new());
+    Ok(Patched {
+        disk,
+        pages: patches,
+        bytes: bytes.max(medium_bytes(pages, known)),
+    })
+}
+
+/// Whole blocks, and one that is cut off, of a medium of so many bytes.
+fn blocks_in(bytes: u64, pages_per_block: u32) -> u32 {
+    let head = medium_bytes(pages_per_block, 0);
+    let block = medium_bytes(pages_per_block, 1) - head;
+    let blocks = bytes.saturating_sub(head).div_ceil(block);
+    u32::try_from(blocks).unwrap_or(u32::MAX)
+}
+
+/// The superblock, from what is left of it and from hints.
+fn head(
+    disk: &Disk,
+    bytes: u64,
+    hints: &Hints,
+    report: &mut Repaired,
+) -> Result<Superblock, StoreError> {
+    let mut page = vec![0; MEDIUM_PAGE_BYTES];
+    let (mut best, mut damaged): (Option<Superblock>, u32) = (None, 0);
+    for copy in 0..2 {
+        let read = disk.read_at(copy * MEDIUM_PAGE_BYTES as u64, &mut page);
+        read.map_err(|error| StoreError::io("reading the head of the store", error))?;
+        match Superblock::parse(&page)? {
+            Some(found) if best.is_none_or(|best| found.sequence > best.sequence) => {
+                best = Some(found);
+            }
+            Some(_) => {}
+            None => damaged += u32::from(page.iter().any(|&byte| byte != 0)),
+        }
+    }
+    let Some(mut superblock) = best else {
+        let pages_per_block = match hints.pages_per_block {
+            Some(pages) => pages,
+            None => distance_of_marks(disk, bytes)?,
+        };
+        let protocol = hints.protocol.ok_or_else(|| {
+            StoreError::Damaged(
+                "both superblocks are damaged: name the protocol of the store (`--protocol seal` \
+                 unless it was made with another)"
+                    .into(),
+            )
+        })?;
+        let blocks = last_mark(disk, bytes, pages_per_block)?;
+        if blocks == 0 {
+            return Err(StoreError::NotAStore(format!(
+                "there is no store here with {pages_per_block} pages a block: neither a \
+                 superblock nor the mark of a block"
+            )));
+        }
+        report.mended.push(format!(
+            "both superblocks are damaged; as it was said or found, the protocol is {protocol}, \
+             and {blocks} blocks have {pages_per_block} pages"
+        ));
+        return Ok(Superblock {
+            pages_per_block,
+            blocks,
+            boot: 0,
+            sequence: 0,
+            protocol,
+            closed: Some(false),
+            life: Lifetime::default(),
+        });
+    };
+    let wrong = |what: &str, said: String, has: String| {
+        StoreError::Options(format!(
+            "the store has {what} {has}, as its superblock says, and not {said}: leave that out"
+        ))
+    };
+    if let Some(said) = hints.protocol.filter(|&said| said != superblock.protocol) {
+        let has = superblock.protocol.to_string();
+        return Err(wrong("the protocol", said.to_string(), has));
+    }
+    let pages = superblock.pages_per_block;
+    if let Some(said) = hints.pages_per_block.filter(|&said| said != pages) {
+        return Err(wrong("pages a block:", said.to_string(), pages.to_string()));
+    }
+    if damaged > 0 {
+        let blocks = last_mark(disk, bytes, pages)?.max(superblock.blocks);
+        report.mended.push(format!(
+            "one superblock is damaged; the other one is whole and knows {} of {blocks} blocks",
+            superblock.blocks
+        ));
+        superblock.blocks = blocks;
+        // The one that is damaged may have been the newer.
+        superblock.closed = Some(false);
+    }
+    Ok(superblock)
+}
+
+/// Pages of a block, by the place of the first mark of a block that is not the first.
+fn distance_of_marks(disk: &Disk, bytes: u64) -> Result<u32, StoreError> {
+    let mut page = [0; mark::SIZE];
+    for place in mark_page(0, 0) + 1..bytes.div_ceil(MEDIUM_PAGE_BYTES as u64) {
+        let read = disk.read_at(place * MEDIUM_PAGE_BYTES as u64, &mut page);
+        read.map_err(|error| StoreError::io("looking for marks", error))?;
+        let block = flagstone::layout::get(&page, mark::BLOCK) as u32;
+        if block == 0 || matches!(generation_in(&page, block), NEVER | DAMAGED) {
+            continue;
+        }
+        let pages = (16..=128).find(|&pages| mark_page(pages, block) == place);
+        if let Some(pages) = pages {
+            return Ok(pages);
+        }
+    }
+    Err(StoreError::Damaged(
+        "both superblocks are damaged, and no marks say how far apart blocks lie: name the pages \
+         of a block (`--pages-per-block 128` unless it was made with another)"
+            .into(),
+    ))
+}
+
+/// Blocks up to the last one with a mark.
+fn last_mark(disk: &Disk, bytes: u64, pages_per_block: u32) -> Result<u32, StoreError> {
+    for block in (0..blocks_in(bytes, pages_per_block)).rev() {
+        let mut page = [0; mark::SIZE];
+        let place = mark_page(pages_per_block, block) * MEDIUM_PAGE_BYTES as u64;
+        let read = disk.read_at(place, &mut page);
+        read.map_err(|error| StoreError::io("reading a mark", error))?;
+        if !matches!(generation_in(&page, block), NEVER | DAMAGED) {
+            return Ok(block + 1);
+        }
+    }
+    Ok(0)
+}
+
+/// The generation that the newest pages of a block have, and how many have it.
+fn generation_of_pages(disk: &Disk, pages: u32, block: u32) -> Result<(u64, u32), StoreError> {
+    let (mut newest, mut count) = (NEVER, 0);
+    let mut bytes = [0; MEDIUM_PAGE_BYTES];
+    for page in 0..pages {
+        let place = (mark_page(pages, block) + 1 + u64::from(page)) * MEDIUM_PAGE_BYTES as u64;
+        let read = disk.read_at(place, &mut bytes);
+        read.map_err(|error| StoreError::io("reading a page", error))?;
+        let Some(generation) = page_generation(&bytes, block * pages + page) else {
+            continue;
+        };
+        match generation.cmp(&newest) {
+            std::cmp::Ordering::Greater => (newest, count) = (generation, 1),
+            std::cmp::Ordering::Equal => count += 1,
+            std::cmp::Ordering::Less => {}
+        }
+    }
+    Ok((newest, count))
+}

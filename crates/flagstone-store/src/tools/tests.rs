@@ -1,0 +1,431 @@
+//! Copies that hold what the store holds, and stores that are damaged in every way.
+
+use super::*;
+use crate::flash::{mark_page, medium_bytes};
+use crate::superblock::MEDIUM_PAGE_BYTES;
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions as Files};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+const PAGES: u32 = 16;
+
+type Contents = BTreeMap<u32, Vec<u8>>;
+
+fn options() -> OpenOptions {
+    OpenOptions {
+        pages_per_block: PAGES,
+        ..OpenOptions::default()
+    }
+}
+
+/// A store in which pages were written several times, and what it holds.
+fn used(path: &Path, transactions: u32) -> Contents {
+    let mut store = Store::open(path, &options()).expect("a store");
+    let mut pages = Contents::new();
+    for number in 0..transactions {
+        let tx = store.begin().expect("it begins");
+        for step in 0..=number % 4 {
+            let at = (number * 7 + step * 31) % 200;
+            let data = vec![number as u8; 1 + (number * 41) as usize % 4000];
+            store.write(tx, Lpn(at), &data).expect("room");
+            pages.insert(at, data);
+        }
+        store.commit(tx).expect("it commits");
+    }
+    store.close().expect("it closes");
+    pages
+}
+
+fn contents(path: &Path) -> Contents {
+    let mut store = Store::open(path, &OpenOptions::existing().reading()).expect("a store");
+    assert!(store.check().expect("it can be read").is_well());
+    let mut page = vec![0; Store::PAGE_BYTES];
+    let held: Vec<Lpn> = store.held().collect();
+    let mut read = |at: Lpn| {
+        let bytes = store.read(None, at, &mut page).expect("a page");
+        (at.0, page[..bytes.expect("it holds something")].to_vec())
+    };
+    held.into_iter().map(&mut read).collect()
+}
+
+fn quiet() -> impl FnMut(u64, u64) {
+    |_, _| ()
+}
+
+/// A folder, a used store in it, and what that holds.
+fn place() -> (TempDir, PathBuf, Contents) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store.flag");
+    let pages = used(&path, 600);
+    (folder, path, pages)
+}
+
+fn names(folder: &TempDir) -> Vec<String> {
+    let entries = fs::read_dir(folder.path()).expect("a folder");
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
+    let mut names: Vec<String> = entries
+        .map(|entry| name(entry).into_string().expect("text"))
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_compaction_keeps_everything_but_room() {
+    let (folder, path, mut pages) = place();
+    let mut store = Store::open(&path, &OpenOptions::existing()).expect("the store");
+    let tx = store.begin().expect("it begins");
+    for at in 300..3_000 {
+        store.write(tx, Lpn(at), &[1; 4000]).expect("room");
+    }
+    store.commit(tx).expect("it commits");
+    let tx = store.begin().expect("it begins");
+    for at in 400..3_000 {
+        store.trim(tx, Lpn(at)).expect("room");
+    }
+    store.commit(tx).expect("it commits");
+    let busy = compact(&path, &mut quiet());
+    assert!(matches!(busy, Err(StoreError::InUse { .. })), "{busy:?}");
+    let before = store.info().life;
+    store.close().expect("it closes");
+    pages.extend((300..400).map(|at| (at, vec![1; 4000])));
+    let needed = {
+        let store = Store::open(&path, &OpenOptions::existing().reading()).expect("a store");
+        bytes_of_copy(&store)
+    };
+    let (mut last, mut steps) = (0, 0);
+    let copied = compact(&path, &mut |done, of| {
+        assert!(done > last && done <= of);
+        (last, steps) = (done, of);
+    });
+    let copied = copied.expect("it can be compacted");
+    assert_eq!((last, copied.pages), (steps, pages.len() as u64));
+    assert!(copied.bytes * 3 < copied.bytes_before, "{copied:?}");
+    assert_eq!(copied.bytes, needed, "it took what it said");
+    assert_eq!(fs::metadata(&path).expect("it is there").len(), needed);
+    assert!(contents(&path) == pages);
+    assert_eq!(names(&folder), ["store.flag"]);
+    // The life goes on, and the copy is part of it.
+    let store = Store::open(&path, &OpenOptions::existing()).expect("the store");
+    let life = store.info().life;
+    assert_eq!(
+        (life.user_bytes, life.commits),
+        (before.user_bytes, before.commits)
+    );
+    assert!(life.medium_bytes > before.medium_bytes, "{life:?}");
+    assert_eq!(store.info().closed, Some(true));
+}
+
+#[test]
+fn what_cannot_be_compacted_is_as_it_was() {
+    let (folder, path, pages) = place();
+    let other = folder.path().join("other.flag");
+    fs::hard_link(&path, &other).expect("a link");
+    let linked = compact(&path, &mut quiet()).expect_err("it has two names");
+    assert!(linked.to_string().contains("hard link"), "{linked}");
+    fs::remove_file(&other).expect("it is there");
+    // By a symbolic link, what it leads to is compacted, and it stays.
+    std::os::unix::fs::symlink(&path, &other).expect("a link");
+    compact(&other, &mut quiet()).expect("it can be compacted");
+    assert!(fs::symlink_metadata(&other).expect("a link").is_symlink());
+    assert!(contents(&path) == pages);
+    // What a process that was killed has left is removed.
+    fs::write(folder.path().join(".store.flag.draft"), [1; 50_000]).expect("room");
+    compact(&path, &mut quiet()).expect("it can be compacted");
+    assert_eq!(names(&folder), ["other.flag", "store.flag"]);
+    let fixed = folder.path().join("fixed.flag");
+    let options = options().with_protocol(flagstone::commit::Kind::LightTx);
+    drop(Store::open(&fixed, &options).expect("a store"));
+    let error = compact(&fixed, &mut quiet()).expect_err("it has its size");
+    assert!(error.to_string().contains("keep their size"), "{error}");
+}
+
+#[test]
+fn a_backup_is_a_store_and_replaces_nothing_unasked() {
+    let (folder, path, pages) = place();
+    let to = folder.path().join("backup.flag");
+    backup(&path, &to, false, &mut quiet()).expect("a backup");
+    assert!(contents(&to) == pages && contents(&path) == pages);
+    let again = backup(&path, &to, false, &mut quiet()).expect_err("it is there");
+    assert!(again.to_string().contains("--force"), "{again}");
+    fs::write(&to, "precious").expect("room");
+    backup(&path, &to, true, &mut quiet()).expect("a backup");
+    assert!(contents(&to) == pages);
+    for own in [&path, &folder.path().join("link.flag")] {
+        let _ = std::os::unix::fs::symlink(&path, own);
+        let error = backup(&path, own, true, &mut quiet()).expect_err("it is the store");
+        assert!(
+            error.to_string().contains("is the store that is read"),
+            "{error}"
+        );
+    }
+    // Neither a store that somebody writes to, nor over one.
+    let open = Store::open(&path, &OpenOptions::existing()).expect("the store");
+    let error = backup(&path, &to, true, &mut quiet()).expect_err("it is in use");
+    assert!(matches!(error, StoreError::InUse { .. }), "{error}");
+    drop(open);
+    let open = Store::open(&to, &OpenOptions::existing()).expect("the store");
+    let error = backup(&path, &to, true, &mut quiet()).expect_err("it is in use");
+    assert!(matches!(error, StoreError::InUse { .. }), "{error}");
+    drop(open);
+    let nowhere = backup(&path, Path::new("/nowhere/b.flag"), false, &mut quiet());
+    assert!(
+        nowhere
+            .expect_err("no folder")
+            .to_string()
+            .contains("no folder")
+    );
+    assert_eq!(names(&folder), ["backup.flag", "link.flag", "store.flag"]);
+}
+
+/// Damages a file at a place.
+fn flip(path: &Path, offset: u64) {
+    let file = Files::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .expect("it is there");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset)
+        .expect("it is that long");
+    byte[0] ^= 0x10;
+    file.write_all_at(&byte, offset).expect("room");
+}
+
+fn page_offset(block: u32, page: u32) -> u64 {
+    (mark_page(PAGES, block) + 1 + u64::from(page)) * MEDIUM_PAGE_BYTES as u64
+}
+
+fn is_found(path: &Path) -> Result<bool, StoreError> {
+    let mut store = Store::open(path, &OpenOptions::existing().reading())?;
+    Ok(!store.check()?.is_well())
+}
+
+#[test]
+fn every_damaged_page_is_found_and_all_others_are_salvaged() {
+    let (folder, path, pages) = place();
+    let whole = fs::read(&path).expect("it can be read");
+    let blocks = blocks_of(&path);
+    let (mut harmed, mut lost) = (0, 0);
+    let to = folder.path().join("to.flag");
+    for number in (0..blocks * PAGES).step_by(7) {
+        fs::write(&path, &whole).expect("room");
+        let (block, page) = (number / PAGES, number % PAGES);
+        let offset = page_offset(block, page);
+        let is_written = whole[offset as usize..][..4096]
+            .iter()
+            .any(|&byte| byte != 0);
+        flip(&path, offset + 100 + u64::from(number % 3_900));
+        let report = repair(&path, &to, &Hints::default(), true, &mut quiet());
+        let report = report.expect("it can be salvaged");
+        let salvaged = contents(&to);
+        // All pages but those that are lost are as they were.
+        let lost_pages: Vec<u32> = report.lost.iter().map(|at| at.0).collect();
+        let mut right = pages.clone();
+        right.retain(|at, _| !lost_pages.contains(at));
+        if salvaged != right {
+            harmed += 1;
+            assert!(
+                is_found(&path).expect("it opens"),
+                "page {page} of block {block}"
+            );
+            assert!(
+                !report.is_whole(),
+                "page {page} of block {block}: {report:?}"
+            );
+        }
+        lost += u64::from(!report.lost.is_empty());
+        if !report.lost.is_empty() {
+            assert!(is_written && is_found(&path).expect("it opens"));
+        }
+    }
+    println!(
+        "{lost} of {} runs lost a page, {harmed} without its number",
+        blocks * PAGES / 7
+    );
+    assert!(lost > 10);
+}
+
+fn blocks_of(path: &Path) -> u32 {
+    let store = Store::open(path, &OpenOptions::existing().reading()).expect("a store");
+    store.info().blocks
+}
+
+#[test]
+fn without_checksums_a_check_finds_no_damage() {
+    let (_folder, path, pages) = place();
+    let blocks = blocks_of(&path);
+    let mut changed = 0;
+    for number in (0..blocks * PAGES).step_by(23) {
+        let offset = page_offset(number / PAGES, number % PAGES);
+        let file = Files::new().read(true).write(true).open(&path);
+        let file = file.expect("it is there");
+        let mut page = [0; MEDIUM_PAGE_BYTES];
+        file.read_exact_at(&mut page, offset)
+            .expect("it is that long");
+        page[0] ^= 0x10;
+        let sum = crate::page_sum(&page[..MEDIUM_PAGE_BYTES - 4], number);
+        page[MEDIUM_PAGE_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
+        let generation = crate::flash::page_generation(&page, number);
+        if generation.is_some_and(|generation| generation > 0) {
+            file.write_all_at(&page, offset).expect("room");
+            changed += 1;
+        }
+    }
+    assert!(changed > 5);
+    // Summaries are damaged as well, which the opening may notice by other means.
+    assert!(contents(&path) != pages);
+}
+
+#[test]
+fn damaged_marks_are_made_up_for_by_the_pages_behind_them() {
+    let (folder, path, pages) = place();
+    let whole = fs::read(&path).expect("it can be read");
+    let to = folder.path().join("to.flag");
+    let mut mended = 0;
+    for block in 0..blocks_of(&path) {
+        fs::write(&path, &whole).expect("room");
+        let offset = mark_page(PAGES, block) * MEDIUM_PAGE_BYTES as u64;
+        flip(&path, offset + u64::from(block % 20));
+        assert!(is_found(&path).unwrap_or(true), "the mark of block {block}");
+        let report = repair(&path, &to, &Hints::default(), true, &mut quiet());
+        let report = report.expect("it can be salvaged");
+        assert!(
+            contents(&to) == pages,
+            "the mark of block {block}: {report:?}"
+        );
+        mended += report.mended.len();
+    }
+    assert!(mended > 10, "{mended}");
+}
+
+#[test]
+fn a_superblock_or_both_can_be_damaged() {
+    let (folder, path, pages) = place();
+    let whole = fs::read(&path).expect("it can be read");
+    let to = folder.path().join("to.flag");
+    for copy in [0, 4096] {
+        for byte in [0, 9, 11, 13, 17, 21, 30, 44, 60, 126] {
+            fs::write(&path, &whole).expect("room");
+            flip(&path, copy + byte);
+            assert!(is_found(&path).unwrap_or(true), "byte {byte} at {copy}");
+            let report = repair(&path, &to, &Hints::default(), true, &mut quiet());
+            let report = report.expect("it can be salvaged");
+            assert!(contents(&to) == pages && report.is_whole(), "{report:?}");
+            assert!(!report.mended.is_empty());
+        }
+    }
+    flip(&path, 5);
+    let refused = Store::open(&path, &OpenOptions::existing());
+    assert!(matches!(refused, Err(StoreError::NotAStore(_))));
+    let error = repair(&path, &to, &Hints::default(), true, &mut quiet());
+    let error = error.expect_err("the protocol is not known").to_string();
+    assert!(error.contains("--protocol seal"), "{error}");
+    for pages_per_block in [None, Some(PAGES)] {
+        let hints = Hints {
+            protocol: Some(flagstone::commit::Kind::Seal),
+            pages_per_block,
+        };
+        let report = repair(&path, &to, &hints, true, &mut quiet()).expect("it can be salvaged");
+        assert!(contents(&to) == pages && report.is_whole(), "{report:?}");
+    }
+    // Zeros are no blank medium, if blocks are behind them.
+    let file = Files::new().write(true).open(&path).expect("it is there");
+    file.write_all_at(&[0; 8192], 0).expect("room");
+    let zeroed = fs::read(&path).expect("it can be read");
+    let refused = Store::open(&path, &OpenOptions::default()).err();
+    let error = refused.expect("it is no blank file").to_string();
+    assert!(error.contains("store repair"), "{error}");
+    assert!(fs::read(&path).expect("it can be read") == zeroed);
+    let odd = Hints {
+        protocol: Some(flagstone::commit::Kind::Seal),
+        pages_per_block: Some(20),
+    };
+    let error = repair(&path, &to, &odd, true, &mut quiet()).err();
+    assert!(error.is_some(), "marks are not there");
+}
+
+#[test]
+fn a_missing_end_is_damage_and_what_is_left_can_be_salvaged() {
+    let (folder, path, pages) = place();
+    let whole = fs::read(&path).expect("it can be read");
+    let to = folder.path().join("to.flag");
+    let blocks = blocks_of(&path);
+    for cut in [1, 4096, 100_000, medium_bytes(PAGES, blocks) / 2] {
+        fs::write(&path, &whole[..whole.len() - cut as usize]).expect("room");
+        let error = Store::open(&path, &OpenOptions::existing()).err();
+        let error = error.expect("its end is missing").to_string();
+        assert!(error.contains("the end of the store is missing"), "{error}");
+        let report = repair(&path, &to, &Hints::default(), true, &mut quiet());
+        let report = report.expect("it can be salvaged");
+        let salvaged = contents(&to);
+        assert!(salvaged == pages || !report.is_whole(), "{cut}: {report:?}");
+    }
+}
+
+#[test]
+fn no_damage_makes_an_opening_a_check_or_a_repair_panic() {
+    let (folder, path, _) = place();
+    let whole = fs::read(&path).expect("it can be read");
+    let to = folder.path().join("to.flag");
+    let mut state = 15_u64;
+    let mut below = |end: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) as usize % end
+    };
+    let (mut opened, mut refused, mut salvaged) = (0, 0, 0);
+    for round in 0..300 {
+        let mut bytes = whole.clone();
+        for _ in 0..=below(12) {
+            // Heads and marks as often as pages.
+            let page = match below(3) {
+                0 => below(2),
+                1 => mark_page(PAGES, below(30) as u32) as usize,
+                _ => below(bytes.len() / 4096),
+            };
+            let at = (page * 4096 + below(64)).min(bytes.len() - 64);
+            match below(4) {
+                0 => bytes[at] ^= 1 << below(8),
+                1 => bytes[at..at + 64].fill(0),
+                2 => bytes[at..at + 64]
+                    .iter_mut()
+                    .for_each(|byte| *byte = below(256) as u8),
+                _ => {
+                    let from = below(bytes.len() / 4096) * 4096;
+                    let end = bytes.len().min(from + 4096);
+                    bytes.copy_within(from..end, (page * 4096).min(whole.len() - 4096));
+                }
+            }
+        }
+        let cut = below(bytes.len());
+        bytes.truncate(if below(8) == 0 { cut } else { bytes.len() });
+        let medium = crate::medium::Memory::with(bytes.clone());
+        match Store::on(Box::new(medium), &OpenOptions::existing()) {
+            Ok(mut store) => {
+                opened += 1;
+                let _ = store.check();
+                let tx = store.begin().expect("it begins");
+                let _ = store.write(tx, Lpn(1), &[1; 9]);
+                let _ = store.commit(tx);
+            }
+            Err(_) => refused += 1,
+        }
+        if round % 10 == 0 {
+            fs::write(&path, bytes).expect("room");
+            let hints = Hints {
+                protocol: Some(flagstone::commit::Kind::Seal),
+                pages_per_block: Some(PAGES),
+            };
+            if repair(&path, &to, &hints, true, &mut quiet()).is_ok() {
+                salvaged += 1;
+                contents(&to);
+            }
+        }
+    }
+    println!("{opened} opened, {refused} refused, {salvaged} of 30 salvaged");
+    assert!(opened > 50 && refused > 50 && salvaged > 20);
+}
