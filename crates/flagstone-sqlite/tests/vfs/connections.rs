@@ -214,3 +214,32 @@ fn links_lead_to_the_same_store_and_a_new_file_is_another() {
     new.execute_batch("CREATE TABLE u (a)").expect("a table");
     assert_eq!(text(&db, "SELECT count(*) FROM t"), "2");
 }
+
+#[test]
+fn a_store_without_its_name_is_not_written_to() {
+    let stores = Stores::new();
+    let [first, second] = ["a.flag", "b.flag"].map(|name| stores.path(name));
+    let db = stores.open("a.flag");
+    db.execute_batch("CREATE TABLE t (a)").expect("a table");
+    std::fs::hard_link(&first, &second).expect("a link");
+    let linked = stores.open("b.flag");
+    let insert = "INSERT INTO t VALUES (1)";
+    let refused = |db: &Connection| {
+        let error = db.execute_batch(insert).expect_err("it would be lost");
+        let moved = rusqlite::ffi::SQLITE_READONLY_DBMOVED;
+        let code = error.sqlite_error().map(|error| error.extended_code);
+        assert_eq!(code, Some(moved), "{error}");
+    };
+    // Gone, and another file by that name. The other name still leads to the store.
+    std::fs::remove_file(&first).expect("a name");
+    refused(&db);
+    std::fs::write(&first, "another").expect("a file");
+    refused(&db);
+    linked.execute_batch(insert).expect("it has its name");
+    // Back again.
+    std::fs::rename(&second, &first).expect("a name");
+    refused(&linked);
+    db.execute_batch(insert).expect("it has its name");
+    assert_eq!(text(&db, "SELECT count(*) FROM t"), "2");
+    assert_well(&db);
+}
