@@ -2,7 +2,8 @@
 //!
 //! A store is opened once a process; connections share it, under one mutex, with SQLite's locks
 //! among them. Another process that has it open makes a connection *busy*: it is opened when it is
-//! locked, so that SQLite's busy handler waits as it does for any database.
+//! locked, so that SQLite's busy handler waits as it does for any database. A file that is no store
+//! is found out then as well, as SQLite finds out a file that is no database.
 
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::file::{StoreFile, must_be_atomic};
@@ -54,7 +55,14 @@ impl Backing for Files {
         }
         // Before there is a file.
         must_be_atomic(options.protocol)?;
-        Ok(Box::new(StoreFile::new(Store::open(path, &options)?)?))
+        let store = Store::open(path, &options).map_err(|error| {
+            let mut trouble = Trouble::from(error);
+            if trouble.kind == TroubleKind::NotAStore && path.is_dir() {
+                trouble.kind = TroubleKind::CannotOpen;
+            }
+            trouble
+        })?;
+        Ok(Box::new(StoreFile::new(store)?))
     }
 }
 
@@ -129,7 +137,8 @@ impl Stores {
         self.open.lock().unwrap_or_else(|held| held.into_inner())
     }
 
-    /// Connects to a database. One that another process has open is opened when it is locked.
+    /// Connects to a database. One that another process has open is opened when it is locked, and a
+    /// file that is no store is an error then.
     pub(crate) fn connect(self: &Arc<Self>, path: &Path, how: How) -> Result<Handle, Trouble> {
         let mut open = self.list();
         open.retain(|shared| shared.strong_count() > 0);
@@ -154,6 +163,7 @@ impl Stores {
             stores: Arc::clone(self),
             shared,
             id: self.next.fetch_add(1, Ordering::Relaxed),
+            path: path.to_path_buf(),
             level: Level::None,
             how,
         };
@@ -162,8 +172,11 @@ impl Stores {
                 handle.how.read_only = true;
                 handle.open()?;
             }
-            Err(trouble) if trouble.kind != TroubleKind::Busy => return Err(trouble),
-            _ => {}
+            Err(trouble) => match trouble.kind {
+                TroubleKind::Busy | TroubleKind::NotAStore => {}
+                _ => return Err(trouble),
+            },
+            Ok(()) => {}
         }
         Ok(handle)
     }
@@ -205,6 +218,8 @@ pub(crate) struct Handle {
     stores: Arc<Stores>,
     shared: Arc<Shared>,
     id: u64,
+    /// Its own name for the file, which may have several.
+    path: PathBuf,
     level: Level,
     how: How,
 }
@@ -275,6 +290,14 @@ impl Handle {
     /// Whether the store is open: it is not while another process has it.
     pub(crate) fn is_open(&self) -> bool {
         self.shared.lock().is_ok_and(|inner| inner.bytes.is_some())
+    }
+
+    /// Whether the name of this connection leads to another file than the store that is open, or to
+    /// none: what it writes would be lost with its last connection.
+    pub(crate) fn has_moved(&self) -> bool {
+        let known = self.shared.identity.lock();
+        let known = *known.unwrap_or_else(|held| held.into_inner());
+        known.is_some() && identity(&self.path) != known
     }
 
     /// Whether this connection has a journal that it opened through the VFS.

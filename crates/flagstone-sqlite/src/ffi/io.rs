@@ -345,8 +345,12 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
                 *arg.cast::<c_int>() = database.handle.level() as c_int;
                 OK
             }
-            FCNTL_LAST_ERRNO | FCNTL_HAS_MOVED => {
+            FCNTL_LAST_ERRNO => {
                 *arg.cast::<c_int>() = 0;
+                OK
+            }
+            FCNTL_HAS_MOVED => {
+                *arg.cast::<c_int>() = c_int::from(database.handle.has_moved());
                 OK
             }
             FCNTL_SIZE_HINT | FCNTL_CHUNK_SIZE | FCNTL_SYNC => OK,

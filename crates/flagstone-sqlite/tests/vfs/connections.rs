@@ -44,6 +44,76 @@ fn readers_see_what_is_committed_and_writers_take_turns() {
     assert_well(&reader);
 }
 
+/// What happens to a statement: the value that it reads, "done" or "busy".
+fn outcome(db: &Connection, sql: &str) -> String {
+    let value = db.query_row(sql, [], |row| row.get::<_, u32>(0));
+    match value {
+        Ok(value) => value.to_string(),
+        Err(rusqlite::Error::QueryReturnedNoRows) => "done".into(),
+        Err(error) if code(&error) == Some(ErrorCode::DatabaseBusy) => "busy".into(),
+        Err(error) => panic!("{sql}: {error}"),
+    }
+}
+
+#[test]
+fn who_waits_for_whom_is_as_the_table_says() {
+    let stores = Stores::new();
+    let on_store = || stores.open("a.flag");
+    let on_plain = |name| plain(&stores.path(name));
+    let modes: [(&str, &dyn Fn() -> Connection); 3] = [
+        ("memory", &on_store),
+        ("wal", &|| on_plain("wal.db")),
+        ("delete", &|| on_plain("delete.db")),
+    ];
+    let found = modes.map(|(mode, open)| {
+        let [writer, reader] = [open(), open()];
+        assert_eq!(
+            text(&writer, &format!("PRAGMA journal_mode = {mode}")),
+            mode
+        );
+        for db in [&writer, &reader] {
+            db.busy_timeout(Duration::ZERO).expect("a setting");
+        }
+        let rows = "SELECT count(*) FROM t";
+        let fill = "INSERT INTO t WITH RECURSIVE n (x) AS (VALUES (1) UNION ALL
+            SELECT x + 1 FROM n WHERE x < 40) SELECT zeroblob(3000) FROM n";
+        writer
+            .execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1); PRAGMA cache_size = 5")
+            .expect("a table");
+        [
+            // Beside a transaction that fits into the cache.
+            outcome(&writer, "BEGIN IMMEDIATE"),
+            outcome(&writer, "INSERT INTO t VALUES (2)"),
+            outcome(&reader, rows),
+            outcome(&reader, "BEGIN IMMEDIATE"),
+            // A long read: the commit, and what the read sees then.
+            outcome(&reader, "BEGIN"),
+            outcome(&reader, rows),
+            outcome(&writer, "COMMIT"),
+            outcome(&reader, rows),
+            outcome(&reader, "COMMIT"),
+            outcome(&writer, if mode == "wal" { rows } else { "COMMIT" }),
+            // Beside a transaction that is larger than the cache.
+            outcome(&writer, "BEGIN"),
+            outcome(&writer, fill),
+            outcome(&reader, rows),
+            outcome(&writer, "COMMIT"),
+            outcome(&reader, rows),
+        ]
+    });
+    let waits = [
+        "done", "done", "1", "busy", "done", "1", "busy", "1", "done", "done", "done", "done",
+        "busy", "done", "42",
+    ];
+    let wal = [
+        "done", "done", "1", "busy", "done", "1", "done", "1", "done", "2", "done", "done", "2",
+        "done", "42",
+    ];
+    assert_eq!(found[0], waits);
+    assert_eq!(found[1], wal);
+    assert_eq!(found[2], waits);
+}
+
 #[test]
 fn threads_share_a_store_and_lose_nothing() {
     const THREADS: u32 = 4;
@@ -213,4 +283,33 @@ fn links_lead_to_the_same_store_and_a_new_file_is_another() {
     assert_eq!(text(&new, "SELECT count(*) FROM sqlite_schema"), "0");
     new.execute_batch("CREATE TABLE u (a)").expect("a table");
     assert_eq!(text(&db, "SELECT count(*) FROM t"), "2");
+}
+
+#[test]
+fn a_store_without_its_name_is_not_written_to() {
+    let stores = Stores::new();
+    let [first, second] = ["a.flag", "b.flag"].map(|name| stores.path(name));
+    let db = stores.open("a.flag");
+    db.execute_batch("CREATE TABLE t (a)").expect("a table");
+    std::fs::hard_link(&first, &second).expect("a link");
+    let linked = stores.open("b.flag");
+    let insert = "INSERT INTO t VALUES (1)";
+    let refused = |db: &Connection| {
+        let error = db.execute_batch(insert).expect_err("it would be lost");
+        let moved = rusqlite::ffi::SQLITE_READONLY_DBMOVED;
+        let code = error.sqlite_error().map(|error| error.extended_code);
+        assert_eq!(code, Some(moved), "{error}");
+    };
+    // Gone, and another file by that name. The other name still leads to the store.
+    std::fs::remove_file(&first).expect("a name");
+    refused(&db);
+    std::fs::write(&first, "another").expect("a file");
+    refused(&db);
+    linked.execute_batch(insert).expect("it has its name");
+    // Back again.
+    std::fs::rename(&second, &first).expect("a name");
+    refused(&linked);
+    db.execute_batch(insert).expect("it has its name");
+    assert_eq!(text(&db, "SELECT count(*) FROM t"), "2");
+    assert_well(&db);
 }

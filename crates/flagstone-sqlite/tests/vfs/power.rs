@@ -8,6 +8,8 @@
 //!
 //! The variable FLAGSTONE_SQLITE_CUTS says how many cuts to make.
 
+mod attached;
+
 use crate::lab::{Place, open, put, take_away};
 use flagstone::commit::Kind;
 use flagstone_store::medium::{Landing, Recorded};
@@ -437,87 +439,6 @@ fn control_power_cuts_break_a_store_whose_medium_does_not_mean_its_syncs() {
         found.cuts, found.bad, found.example
     );
     assert!(found.bad > 0, "of {}", found.cuts);
-}
-
-/// Super-journals on disk of a main database.
-fn super_journals(main: &Path) -> usize {
-    let start = format!("{}-mj", main.file_name().expect("a name").display());
-    let entries = std::fs::read_dir(main.parent().expect("a folder")).expect("it can be read");
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter(|name| name.starts_with(&start)).count()
-}
-
-#[test]
-fn power_cuts_leave_each_of_two_attached_stores_whole() {
-    let media = [Recorded::default(), Recorded::default()];
-    let places = media
-        .clone()
-        .map(|medium| put(Place::Store(medium, Kind::Seal)));
-    let db = open(&places[0]).expect("it opens");
-    let attach = format!(
-        "ATTACH 'file:{}?vfs=flagstone-lab' AS other",
-        places[1].display()
-    );
-    run(&db, &attach).expect("attached");
-    let oracles = [(); 2].map(|()| Connection::open_in_memory().expect("memory"));
-    let mut before = oracles
-        .each_ref()
-        .map(|oracle| contents(oracle).expect("memory"));
-    let mut found = Found {
-        ways: 3,
-        ..Found::default()
-    };
-    for number in 0..12 {
-        let sql = ["t", "u"].map(|table| match number {
-            0 => format!("CREATE TABLE {table} (a)"),
-            1..8 => format!("INSERT INTO {table} VALUES (printf('%0*d', {number} * 700, 1))"),
-            _ => format!("DELETE FROM {table} WHERE rowid = {number} - 8"),
-        });
-        for (oracle, sql) in oracles.iter().zip(&sql) {
-            run(oracle, sql).expect("memory");
-        }
-        let after = oracles
-            .each_ref()
-            .map(|oracle| contents(oracle).expect("memory"));
-        let both = match number {
-            0 => format!(
-                "BEGIN; {}; {}; COMMIT",
-                sql[0],
-                sql[1].replace("u (", "other.u (")
-            ),
-            _ => format!("BEGIN; {}; {}; COMMIT", sql[0], sql[1]),
-        };
-        // At each operation of one medium, the other is as it is. All the while there is a
-        // super-journal on disk: a plain database would need it.
-        let seen: Arc<Mutex<Vec<[Recorded; 2]>>> = Arc::default();
-        for medium in &media {
-            let (seen, media) = (Arc::clone(&seen), media.clone());
-            let main = places[0].clone();
-            medium.watch(Some(Box::new(move |_: &Recorded| {
-                assert_eq!(super_journals(&main), 1);
-                let moment = media.each_ref().map(Recorded::snapshot);
-                seen.lock().expect("one thread").push(moment);
-            })));
-        }
-        run(&db, &both).expect("it works");
-        media.iter().for_each(|medium| medium.watch(None));
-        for moment in seen.lock().expect("one thread").iter() {
-            for (index, medium) in moment.iter().enumerate() {
-                let allowed = [before[index], after[index]];
-                found.look(on(Kind::Seal, 4096), &[medium.snapshot()], &allowed, 9);
-            }
-        }
-        before = after;
-    }
-    assert!(found.cuts > 100, "{}", found.cuts);
-    assert_eq!(
-        found.bad, 0,
-        "of {}, the first: {:?}",
-        found.cuts, found.example
-    );
-    drop(db);
-    assert_eq!(super_journals(&places[0]), 0);
-    places.iter().for_each(|place| take_away(place));
 }
 
 #[test]

@@ -364,17 +364,28 @@ fn protocols_by_name() {
 fn what_is_no_store_is_refused() {
     let stores = Stores::new();
     fill(&plain(&stores.path("plain.db")), 3);
-    let opened = Connection::open(stores.uri("plain.db", ""));
-    let error = opened.expect_err("it is no store");
-    assert_eq!(
-        error.sqlite_error_code(),
-        Some(rusqlite::ErrorCode::NotADatabase)
-    );
+    // As with a file that is no database: it opens, and the first statement fails.
+    let opened = Connection::open(stores.uri("plain.db", "")).expect("nobody has looked yet");
+    let attached = stores.open("a.flag");
+    let uri = stores.uri("plain.db", "");
+    for error in [
+        opened.execute_batch("CREATE TABLE t (a)"),
+        opened.execute_batch("SELECT * FROM sqlite_schema"),
+        attached.execute("ATTACH ?1 AS b", [uri]).map(|_| ()),
+    ] {
+        let error = error.expect_err("it is no store");
+        let code = error.sqlite_error_code();
+        assert_eq!(code, Some(rusqlite::ErrorCode::NotADatabase), "{error}");
+    }
+    let why = text(&attached, "PRAGMA flagstone_error");
+    assert!(why.contains("plain.db"), "{why}");
+    drop(opened);
     assert_well(&plain(&stores.path("plain.db")));
     let missing = Connection::open(stores.uri("missing.flag", "&mode=rw"));
     assert!(missing.is_err() && !stores.path("missing.flag").exists());
-    let folder = Connection::open(stores.uri("", ""));
-    assert!(folder.is_err());
+    let folder = Connection::open(stores.uri("", "")).expect_err("it is a folder");
+    let code = folder.sqlite_error_code();
+    assert_eq!(code, Some(rusqlite::ErrorCode::CannotOpen), "{folder}");
 }
 
 /// SQLite before 3.39 does not say the names of databases.
