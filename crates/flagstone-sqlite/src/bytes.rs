@@ -14,6 +14,8 @@ pub enum View {
     Own,
     /// Those that are committed.
     Committed,
+    /// Those that were committed when this snapshot was taken.
+    Snapshot(u64),
 }
 
 /// A file whose changes are one transaction until they are committed or rolled back.
@@ -49,6 +51,26 @@ pub trait Bytes: Send {
 
     /// Rolls the live transaction back, if there is one.
     fn abort(&mut self);
+
+    /// Takes a snapshot of what is committed, for a reader beside a writer; nothing where there are
+    /// none: then no transaction commits while somebody reads.
+    ///
+    /// # Errors
+    /// The medium fails.
+    fn snapshot(&mut self) -> Result<Option<u64>, Trouble> {
+        Ok(None)
+    }
+
+    /// Whether nothing was committed since a snapshot was taken.
+    fn is_current(&self, snapshot: u64) -> bool {
+        let _ = snapshot;
+        true
+    }
+
+    /// Gives a snapshot back.
+    fn end_snapshot(&mut self, snapshot: u64) {
+        let _ = snapshot;
+    }
 }
 
 /// What kind of trouble there is: SQLite gets a code for each.
@@ -103,7 +125,9 @@ impl std::error::Error for Trouble {}
 impl From<StoreError> for Trouble {
     fn from(error: StoreError) -> Trouble {
         let kind = match &error {
-            StoreError::InUse { .. } => TroubleKind::Busy,
+            StoreError::InUse { .. } | StoreError::Device(DeviceError::SnapshotEnded) => {
+                TroubleKind::Busy
+            }
             StoreError::Full(_) => TroubleKind::Full,
             StoreError::ReadOnly => TroubleKind::ReadOnly,
             StoreError::NotAStore(_) => TroubleKind::NotAStore,

@@ -26,7 +26,7 @@
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::ffi::Movable;
 use flagstone::commit::Kind;
-use flagstone::units::{Lpn, TxId};
+use flagstone::units::{Lpn, SnapshotId, TxId};
 use flagstone_store::Store;
 use std::collections::{BTreeMap, HashMap};
 
@@ -68,6 +68,13 @@ struct Tails {
     is_own: bool,
 }
 
+/// What readers of a snapshot of the store see besides its pages.
+struct Seen {
+    readers: u32,
+    size: u64,
+    first: Option<Chunk>,
+}
+
 /// A database file in a store.
 pub struct StoreFile {
     store: Movable,
@@ -87,6 +94,7 @@ pub struct StoreFile {
     first: Option<Chunk>,
     /// The store has another first chunk from the live transaction.
     is_first_own: bool,
+    snapshots: HashMap<u64, Seen>,
     page: Box<[u8; MAIN]>,
 }
 
@@ -133,6 +141,20 @@ fn chunks(at: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> {
     })
 }
 
+/// Reads a page of a store as somebody sees it, who may have a transaction. Returns how many bytes
+/// there are.
+fn read_page(
+    store: &mut Store,
+    (view, tx): (View, Option<TxId>),
+    page: Lpn,
+    into: &mut [u8],
+) -> Result<Option<usize>, Trouble> {
+    Ok(match view {
+        View::Snapshot(id) => store.read_snapshot(SnapshotId(id), page, into)?,
+        View::Own | View::Committed => store.read(tx, page, into)?,
+    })
+}
+
 /// Refuses protocols under which SQLite would not be safe.
 pub(crate) fn must_be_atomic(protocol: Kind) -> Result<(), Trouble> {
     match protocol.info().atomic {
@@ -166,6 +188,7 @@ impl StoreFile {
             waiting_max,
             first: None,
             is_first_own: false,
+            snapshots: HashMap::new(),
             page: Box::new([0; MAIN]),
         };
         if let Some(highest) = file.store.highest() {
@@ -206,12 +229,16 @@ impl StoreFile {
         let group = chunk / SHARING;
         let tail = |bytes: &[u8; MAIN]| bytes[tail_place(chunk)].try_into().expect("it is as long");
         // What is kept is the state of the live transaction.
-        let is_kept_right = view == View::Own || self.tx.is_none();
+        let is_kept_right = match view {
+            View::Own => true,
+            View::Committed => self.tx.is_none(),
+            View::Snapshot(_) => false,
+        };
         if is_kept_right && let Some(tails) = self.tails.get(&group) {
             return Ok(tail(&tails.bytes));
         }
-        let tx = self.view_tx(view);
-        let Some(bytes) = self.store.read(tx, tails_page(group), &mut self.page[..])? else {
+        let (tx, page) = (self.view_tx(view), &mut self.page[..]);
+        let Some(bytes) = read_page(&mut self.store, (view, tx), tails_page(group), page)? else {
             return Ok([0; TAIL]);
         };
         self.page[bytes..].fill(0);
@@ -470,91 +497,7 @@ impl StoreFile {
     }
 }
 
-impl Bytes for StoreFile {
-    fn size(&self, view: View) -> u64 {
-        match self.view_tx(view) {
-            Some(_) => self.own_size,
-            None => self.size,
-        }
-    }
-
-    fn read(&mut self, view: View, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
-        let size = self.size(view);
-        let has = size.saturating_sub(at).min(into.len() as u64) as usize;
-        into[has..].fill(0);
-        let tx = self.view_tx(view);
-        let mut rest = &mut into[..has];
-        for (chunk, offset, bytes) in chunks(at, has) {
-            let (now, later) = rest.split_at_mut(bytes);
-            rest = later;
-            match self.waiting.get(&chunk).filter(|_| tx.is_some()) {
-                Some(Waiting::Bytes(waiting)) => {
-                    now.copy_from_slice(&waiting[offset..offset + bytes]);
-                    continue;
-                }
-                Some(Waiting::Gone) => {
-                    now.fill(0);
-                    continue;
-                }
-                None => {}
-            }
-            if chunk == 0 && (tx.is_none() || !self.is_first_own) {
-                if !self.is_first_own {
-                    self.know_first()?;
-                }
-                if let Some(first) = &self.first {
-                    now.copy_from_slice(&first[offset..offset + bytes]);
-                    continue;
-                }
-            }
-            let from_main = MAIN.saturating_sub(offset).min(bytes);
-            if offset == 0 && from_main == MAIN {
-                let held = self.store.read(tx, main_page(chunk), &mut now[..MAIN])?;
-                now[held.unwrap_or(0)..].fill(0);
-            } else {
-                let held = self.store.read(tx, main_page(chunk), &mut self.page[..])?;
-                self.page[held.unwrap_or(0)..].fill(0);
-                now[..from_main].copy_from_slice(&self.page[offset.min(MAIN)..][..from_main]);
-            }
-            if from_main < bytes {
-                let tail = self.read_tail(view, chunk)?;
-                let from = offset.max(MAIN) - MAIN;
-                now[from_main..].copy_from_slice(&tail[from..from + bytes - from_main]);
-            }
-        }
-        Ok(has)
-    }
-
-    fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Trouble> {
-        let done = self.try_write(at, data);
-        self.or_abort(done)
-    }
-
-    fn truncate(&mut self, size: u64) -> Result<(), Trouble> {
-        let done = self.try_truncate(size);
-        self.or_abort(done)
-    }
-
-    fn commit(&mut self) -> Result<(), Trouble> {
-        if self.tx.is_none() {
-            return Ok(());
-        }
-        let done = self.try_commit();
-        self.or_abort(done)
-    }
-
-    fn abort(&mut self) {
-        self.waiting.clear();
-        self.tails.retain(|_, tails| !tails.is_own);
-        self.dirty_tails = 0;
-        self.is_first_own = false;
-        self.own_size = self.size;
-        if let Some(tx) = self.tx.take() {
-            // A store that cannot even abort is broken, and every later call says so.
-            let _ = self.store.abort(tx);
-        }
-    }
-}
+mod view;
 
 #[cfg(test)]
 mod tests;

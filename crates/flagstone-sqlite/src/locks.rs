@@ -1,11 +1,11 @@
 //! SQLite's locks on a database file, among the connections of one process.
 //!
-//! | level | who may have it beside |
-//! |---|---|
-//! | shared | any number, and one reserved |
-//! | reserved | shared ones; whoever has it means to write |
-//! | pending | shared ones that are there already; no new ones |
-//! | exclusive | nobody |
+//! | level | who may have it beside | where readers have snapshots |
+//! |---|---|---|
+//! | shared | any number, and one reserved | any number, and one writer |
+//! | reserved | shared ones; whoever has it means to write | the same |
+//! | pending | shared ones that are there already; no new ones | nobody waits for readers |
+//! | exclusive | nobody | shared ones |
 //!
 //! Other processes are kept out by the store itself.
 
@@ -43,7 +43,7 @@ impl Level {
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     /// Connections with any lock.
-    readers: usize,
+    readers: Vec<u64>,
     /// The one that has more than shared.
     writer: Option<(u64, Level)>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Locks {
 impl Locks {
     /// Whether nobody has a lock.
     pub(crate) fn is_idle(&self) -> bool {
-        self.readers == 0
+        self.readers.is_empty()
     }
 
     /// Whether somebody means to write.
@@ -64,28 +64,42 @@ impl Locks {
         self.writer.map(|(who, _)| who)
     }
 
-    /// Asks for a level for a connection that has `has`. Returns the level that it has now: below
-    /// `wants` if others are in the way.
-    pub(crate) fn raise(&mut self, who: u64, has: Level, wants: Level) -> Level {
+    /// Whether somebody writes.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.writer
+            .is_some_and(|(_, level)| level == Level::Exclusive)
+    }
+
+    /// Who has a lock besides one.
+    pub(crate) fn others(&self, who: u64) -> impl Iterator<Item = u64> + '_ {
+        self.readers
+            .iter()
+            .copied()
+            .filter(move |&reader| reader != who)
+    }
+
+    /// Asks for a level for a connection that has `has`; readers may be `apart`, with snapshots.
+    /// Returns the level that it has now: below `wants` if others are in the way.
+    pub(crate) fn raise(&mut self, who: u64, has: Level, wants: Level, apart: bool) -> Level {
         if wants <= has {
             return has;
         }
         let other = self.writer.filter(|(writer, _)| *writer != who);
         if has == Level::None {
-            if other.is_some_and(|(_, level)| level >= Level::Pending) {
+            if other.is_some_and(|(_, level)| level >= Level::Pending) && !apart {
                 return Level::None;
             }
-            self.readers += 1;
+            self.readers.push(who);
             return match wants {
                 Level::Shared => Level::Shared,
-                more => self.raise(who, Level::Shared, more),
+                more => self.raise(who, Level::Shared, more, apart),
             };
         }
         if other.is_some() {
             return has;
         }
         let gets = match wants {
-            Level::Exclusive if self.readers > 1 => Level::Pending,
+            Level::Exclusive if self.readers.len() > 1 && !apart => Level::Pending,
             level => level,
         };
         self.writer = Some((who, gets));
@@ -98,7 +112,7 @@ impl Locks {
             self.writer = None;
         }
         if to == Level::None && has > Level::None {
-            self.readers -= 1;
+            self.readers.retain(|&reader| reader != who);
         }
     }
 }
@@ -110,53 +124,79 @@ mod tests {
     #[test]
     fn readers_and_one_writer() {
         let mut locks = Locks::default();
-        assert_eq!(locks.raise(1, Level::None, Level::Shared), Level::Shared);
-        assert_eq!(locks.raise(2, Level::None, Level::Shared), Level::Shared);
         assert_eq!(
-            locks.raise(1, Level::Shared, Level::Reserved),
+            locks.raise(1, Level::None, Level::Shared, false),
+            Level::Shared
+        );
+        assert_eq!(
+            locks.raise(2, Level::None, Level::Shared, false),
+            Level::Shared
+        );
+        assert_eq!(
+            locks.raise(1, Level::Shared, Level::Reserved, false),
             Level::Reserved
         );
         assert_eq!(
-            locks.raise(2, Level::Shared, Level::Reserved),
+            locks.raise(2, Level::Shared, Level::Reserved, false),
             Level::Shared
         );
         // A reader comes while another means to write, none while it waits for readers to end.
-        assert_eq!(locks.raise(3, Level::None, Level::Shared), Level::Shared);
         assert_eq!(
-            locks.raise(1, Level::Reserved, Level::Exclusive),
+            locks.raise(3, Level::None, Level::Shared, false),
+            Level::Shared
+        );
+        assert_eq!(
+            locks.raise(1, Level::Reserved, Level::Exclusive, false),
             Level::Pending
         );
-        assert_eq!(locks.raise(4, Level::None, Level::Shared), Level::None);
+        assert_eq!(
+            locks.raise(4, Level::None, Level::Shared, false),
+            Level::None
+        );
         locks.lower(3, Level::Shared, Level::None);
         assert_eq!(
-            locks.raise(1, Level::Pending, Level::Exclusive),
+            locks.raise(1, Level::Pending, Level::Exclusive, false),
             Level::Pending
         );
         locks.lower(2, Level::Shared, Level::None);
         assert_eq!(
-            locks.raise(1, Level::Pending, Level::Exclusive),
+            locks.raise(1, Level::Pending, Level::Exclusive, false),
             Level::Exclusive
         );
         assert!(locks.is_reserved() && !locks.is_idle());
         locks.lower(1, Level::Exclusive, Level::Shared);
         assert!(!locks.is_reserved());
-        assert_eq!(locks.raise(4, Level::None, Level::Shared), Level::Shared);
+        assert_eq!(
+            locks.raise(4, Level::None, Level::Shared, false),
+            Level::Shared
+        );
         locks.lower(1, Level::Shared, Level::None);
         locks.lower(4, Level::Shared, Level::None);
         assert!(locks.is_idle());
     }
 
     #[test]
+    fn nobody_waits_for_readers_that_have_snapshots() {
+        let mut locks = Locks::default();
+        locks.raise(2, Level::None, Level::Shared, true);
+        let writer = locks.raise(1, Level::None, Level::Exclusive, true);
+        assert_eq!((writer, locks.is_exclusive()), (Level::Exclusive, true));
+        let third = locks.raise(3, Level::None, Level::Reserved, true);
+        assert_eq!(third, Level::Shared, "one writer");
+        assert_eq!(locks.others(1).collect::<Vec<_>>(), [2, 3]);
+    }
+
+    #[test]
     fn two_readers_that_want_to_write_do_not_both() {
         let mut locks = Locks::default();
-        locks.raise(1, Level::None, Level::Shared);
-        locks.raise(2, Level::None, Level::Shared);
+        locks.raise(1, Level::None, Level::Shared, false);
+        locks.raise(2, Level::None, Level::Shared, false);
         assert_eq!(
-            locks.raise(1, Level::Shared, Level::Exclusive),
+            locks.raise(1, Level::Shared, Level::Exclusive, false),
             Level::Pending
         );
         assert_eq!(
-            locks.raise(2, Level::Shared, Level::Exclusive),
+            locks.raise(2, Level::Shared, Level::Exclusive, false),
             Level::Shared
         );
     }

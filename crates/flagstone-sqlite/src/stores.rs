@@ -10,6 +10,7 @@ use crate::file::{StoreFile, must_be_atomic};
 use crate::locks::{Level, Locks};
 use flagstone::commit::Kind;
 use flagstone_store::{OpenOptions, Store};
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,6 +89,66 @@ struct Inner {
     locks: Locks,
     /// Connections that have a journal.
     journals: Vec<u64>,
+    /// Connections that read from a snapshot, because another one writes or has written since.
+    snapshots: BTreeMap<u64, u64>,
+}
+
+impl Inner {
+    /// Gives a connection a snapshot, if it has none. Returns whether it has one.
+    fn give_snapshot(&mut self, who: u64) -> Result<bool, Trouble> {
+        if self.snapshots.contains_key(&who) {
+            return Ok(true);
+        }
+        let Some(bytes) = &mut self.bytes else {
+            return Ok(false);
+        };
+        let taken = bytes.snapshot()?;
+        self.snapshots.extend(taken.map(|id| (who, id)));
+        Ok(taken.is_some())
+    }
+
+    fn take_snapshot_back(&mut self, who: u64) {
+        if let (Some(id), Some(bytes)) = (self.snapshots.remove(&who), &mut self.bytes) {
+            bytes.end_snapshot(id);
+        }
+    }
+
+    /// Whether a connection may mean to write: not if others have committed since it began to read.
+    fn may_write(&mut self, who: u64) -> bool {
+        let (snapshot, bytes) = (self.snapshots.get(&who), &self.bytes);
+        let is_current = match (snapshot, bytes) {
+            (Some(&id), Some(bytes)) => bytes.is_current(id),
+            _ => true,
+        };
+        if is_current && !self.locks.is_exclusive() {
+            self.take_snapshot_back(who);
+        }
+        is_current
+    }
+
+    /// Raises the level of a connection as [`Locks::raise`], with snapshots for those who read beside
+    /// one that writes.
+    fn raise(&mut self, who: u64, has: Level, wants: Level) -> Result<Level, Trouble> {
+        if wants > Level::Shared && !self.may_write(who) {
+            return Ok(has);
+        }
+        let mut apart = true;
+        let is_other = |writer| writer != who;
+        if wants == Level::Exclusive && !self.locks.writer().is_some_and(is_other) {
+            let others: Vec<u64> = self.locks.others(who).collect();
+            for other in others {
+                apart &= self.give_snapshot(other)?;
+            }
+        }
+        if has == Level::None && self.locks.is_exclusive() {
+            apart = self.give_snapshot(who)?;
+        }
+        let gets = self.locks.raise(who, has, wants, apart);
+        if gets == Level::None {
+            self.take_snapshot_back(who);
+        }
+        Ok(gets)
+    }
 }
 
 impl Shared {
@@ -154,6 +215,7 @@ impl Stores {
                     how: how.clone(),
                     locks: Locks::default(),
                     journals: Vec::new(),
+                    snapshots: BTreeMap::new(),
                 }),
             });
             open.push(Arc::downgrade(&shared));
@@ -277,9 +339,10 @@ impl Handle {
     ) -> Result<T, Trouble> {
         let mut inner = self.shared.lock()?;
         let inner = &mut *inner;
-        let view = match inner.locks.writer() == Some(self.id) {
-            true => View::Own,
-            false => View::Committed,
+        let view = match inner.snapshots.get(&self.id) {
+            _ if inner.locks.writer() == Some(self.id) => View::Own,
+            Some(&snapshot) => View::Snapshot(snapshot),
+            None => View::Committed,
         };
         match &mut inner.bytes {
             Some(bytes) => act(bytes.as_mut(), &inner.locks, view),
@@ -327,7 +390,7 @@ impl Handle {
         }
         self.with(|bytes, _, view| match view {
             View::Own => act(bytes),
-            View::Committed => Err(Trouble::new(
+            View::Committed | View::Snapshot(_) => Err(Trouble::new(
                 TroubleKind::Io,
                 "a store is written to under a lock only: do not use nolock=1",
             )),
@@ -348,7 +411,7 @@ impl Handle {
     pub(crate) fn commit(&self) -> Result<(), Trouble> {
         self.with(|bytes, _, view| match view {
             View::Own => bytes.commit(),
-            View::Committed => Ok(()),
+            View::Committed | View::Snapshot(_) => Ok(()),
         })
     }
 
@@ -365,7 +428,7 @@ impl Handle {
             self.open()?;
         }
         let mut inner = self.shared.lock()?;
-        self.level = inner.locks.raise(self.id, self.level, wants);
+        self.level = inner.raise(self.id, self.level, wants)?;
         Ok(self.level >= wants)
     }
 
@@ -381,6 +444,9 @@ impl Handle {
             bytes.abort();
         }
         inner.locks.lower(self.id, self.level, to);
+        if to == Level::None {
+            inner.take_snapshot_back(self.id);
+        }
         self.level = to;
         Ok(())
     }
