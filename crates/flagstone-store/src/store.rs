@@ -23,9 +23,10 @@ pub(crate) const FIRST_BLOCKS: u32 = 16;
 /// Where there is no hope any more that a protocol needs but a larger store than was asked for.
 const SUITABLE_MAX: u32 = 1024;
 
-/// How many times its bound a store may take while snapshots are open: blocks with pages of theirs
-/// are not collected. Beyond that the oldest snapshots end.
+/// How many times its bound a store may take while snapshots are open, and pages that it may take
+/// anyway: blocks with pages of theirs are not collected. Beyond that the oldest snapshots end.
 const SNAPSHOT_ROOM: f64 = 2.0;
+const SNAPSHOT_PAGES: f64 = 4096.0;
 
 /// How a store is opened.
 #[derive(Debug, Clone, PartialEq)]
@@ -245,7 +246,7 @@ impl Store {
 
     /// Takes a snapshot of what is committed, for a reader that goes on seeing that. It copies nothing;
     /// pages that are replaced meanwhile keep their room until [`Store::end_snapshot`]. A store may
-    /// take twice its bound ([`OpenOptions::space`]) so; then the oldest snapshots end.
+    /// take twice its bound ([`OpenOptions::space`]) so, or 16 MiB; then the oldest snapshots end.
     ///
     /// # Errors
     /// The protocol cannot give snapshots: `seal` can.
@@ -393,7 +394,7 @@ impl Store {
             let live = ftl.live_pages() as f64;
             let bound = match open {
                 0 => live,
-                _ => (live - retained as f64) * SNAPSHOT_ROOM,
+                _ => ((live - retained as f64) * SNAPSHOT_ROOM).max(SNAPSHOT_PAGES * self.fill),
             };
             if bound > self.in_service as f64 * self.fill {
                 self.grow()?;

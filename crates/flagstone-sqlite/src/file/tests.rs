@@ -43,6 +43,9 @@ fn model(protocol: Kind, page: u64, reserved: usize) {
     let mut file = open(&medium, protocol);
     let mut dice = Dice(page + reserved as u64);
     let (mut committed, mut own) = (Vec::new(), Vec::new());
+    // Readers, and what was committed when they began.
+    let (mut readers, mut chance) = (Vec::<(u64, Vec<u8>)>::new(), Dice(page * 3));
+    let mut snapshots = 0;
     // Into a second group of chunks, if the pages are small enough for that to be quick.
     let pages = (300 * 4096 / page / if page > 8192 { 2 } else { 1 }).min(400);
     for step in 0..300 {
@@ -61,6 +64,7 @@ fn model(protocol: Kind, page: u64, reserved: usize) {
                 own.resize(size as usize, 0);
             }
             4 if step % 3 == 0 => {
+                readers.clear();
                 file.abort();
                 own.clone_from(&committed);
                 drop(file);
@@ -79,6 +83,25 @@ fn model(protocol: Kind, page: u64, reserved: usize) {
                 own.resize(own.len().max(end), 0);
                 own[at as usize..end].copy_from_slice(&data);
             }
+        }
+        if readers.len() < 3 && chance.below(10) == 0 {
+            let taken = file.snapshot().expect("it can be taken");
+            readers.extend(taken.map(|id| (id, committed.clone())));
+        }
+        if !readers.is_empty() && chance.below(12) == 0 {
+            file.end_snapshot(readers.remove(0).0);
+        }
+        for (id, then) in &readers {
+            let at = chance.below(pages * page);
+            let mut some = vec![1; chance.below(9000) as usize];
+            let has = file.read(View::Snapshot(*id), at, &mut some);
+            let rest = then.get(at as usize..).unwrap_or(&[]);
+            let rest = &rest[..rest.len().min(some.len())];
+            assert!(
+                has == Ok(rest.len()) && some[..rest.len()] == *rest,
+                "step {step}, {page} {reserved} {protocol:?}: {has:?}"
+            );
+            snapshots += 1;
         }
         if step % 8 == 0 {
             assert!(
@@ -105,6 +128,7 @@ fn model(protocol: Kind, page: u64, reserved: usize) {
             "step {step}, {page} {reserved} {protocol:?}"
         );
     }
+    assert!(snapshots > 100 || protocol != Kind::Seal, "{snapshots}");
 }
 
 #[test]
