@@ -20,8 +20,9 @@
 //!
 //! SQLite counts transactions in its first page, so that connections of other processes see that
 //! their caches are out of date. There are none here: a store is open in one process. A first chunk
-//! that differs in these counters only is kept in memory and not written, which is half of the bytes
-//! of a small transaction. After a restart the counters are those of the last first page written.
+//! that differs in these counters only is kept in memory and not written, which is half of the
+//! bytes of a small transaction. After a restart the counters are those of the last first page
+//! written.
 
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::ffi::Movable;

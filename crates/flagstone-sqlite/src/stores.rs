@@ -126,8 +126,8 @@ impl Inner {
         is_current
     }
 
-    /// Raises the level of a connection as [`Locks::raise`], with snapshots for those who read beside
-    /// one that writes.
+    /// Raises the level of a connection as [`Locks::raise`], with snapshots for those who read
+    /// beside one that writes.
     fn raise(&mut self, who: u64, has: Level, wants: Level) -> Result<Level, Trouble> {
         if wants > Level::Shared && !self.may_write(who) {
             return Ok(has);

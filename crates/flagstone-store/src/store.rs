@@ -244,8 +244,8 @@ impl Store {
         Ok(bytes)
     }
 
-    /// Takes a snapshot of what is committed, for a reader that goes on seeing that. It copies nothing;
-    /// pages that are replaced meanwhile keep their room until [`Store::end_snapshot`]. A store may
+    /// Takes a snapshot of what is committed, for a reader that goes on seeing that. It copies
+    /// nothing; pages that are replaced meanwhile keep their room until [`Store::end_snapshot`]. A store may
     /// take twice its bound ([`OpenOptions::space`]) so, or 16 MiB; then the oldest snapshots end.
     ///
     /// # Errors
@@ -392,9 +392,16 @@ impl Store {
         if ftl.free_blocks() <= ftl.collects_below() {
             let (open, retained) = ftl.snapshots();
             let live = ftl.live_pages() as f64;
-            let bound = match open {
-                0 => live,
-                _ => ((live - retained as f64) * SNAPSHOT_ROOM).max(SNAPSHOT_PAGES * self.fill),
+            // What snapshots keep from being collected is no reason to grow as long as other blocks
+            // are worth it.
+            let is_held_up = open > 0
+                && ftl.fewest_live().is_none_or(|pages| {
+                    f64::from(pages) > self.fill * f64::from(ftl.data_pages_per_block())
+                });
+            let live = live - retained as f64;
+            let bound = match is_held_up {
+                false => live,
+                true => (live * SNAPSHOT_ROOM).max(SNAPSHOT_PAGES * self.fill),
             };
             if bound > self.in_service as f64 * self.fill {
                 self.grow()?;

@@ -40,8 +40,8 @@ pub(crate) struct Args {
     /// truncate.
     #[arg(long, default_value = "flagstone,wal-full,wal-normal,delete,truncate")]
     engines: String,
-    /// First update each database of rows, untimed, until twice its pages have been written: a store
-    /// then works within the bound of its space, and a log has been carried over many times.
+    /// First update each database of rows, untimed, until twice its pages have been written: a
+    /// store then works within the bound of its space, and a log has been carried over many times.
     #[arg(long)]
     aged: bool,
     /// Warehouses of TPC-C, some 90 megabytes each.

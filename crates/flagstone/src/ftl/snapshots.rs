@@ -2,8 +2,8 @@
 //!
 //! A snapshot copies nothing. When a logical page gets another version, the newest open snapshot
 //! notes the old one, whose page stays *retained*: it stays live, and its block is not collected,
-//! until no open snapshot needs it. What a snapshot has not noted, a younger one may have; what none
-//! has noted is in the mapping table.
+//! until no open snapshot needs it. What a snapshot has not noted, a younger one may have; what
+//! none has noted is in the mapping table.
 //!
 //! Snapshots are not kept on flash: after a restart there are none. Where no block is left to
 //! collect, the oldest ones end by themselves.

@@ -3,6 +3,7 @@
 //! A block moves between lists as its pages die; every step is constant time, so that the choice of
 //! a victim costs the same on any size of device.
 
+use super::Ftl;
 use super::steps::InSteps;
 use crate::settings::BadSetting;
 use crate::units::Pbn;
@@ -35,6 +36,13 @@ const ALONE: Links = Links {
     next: NONE,
     prev: NONE,
 };
+
+impl Ftl {
+    /// The fewest live pages of a block that can be collected, if there is one.
+    pub fn fewest_live(&self) -> Option<u32> {
+        self.victims.iter().next().map(|(_, live)| live)
+    }
+}
 
 impl Victims {
     pub(super) fn new(blocks: u32, pages_per_block: u32) -> Self {

@@ -29,8 +29,8 @@ impl Device {
         self.ftl.end_snapshot(id);
     }
 
-    /// Reads a page of a snapshot into `into`, which has room for one. Returns when it was read, and
-    /// how many bytes it has, or nothing for a page that was never written, or was trimmed.
+    /// Reads a page of a snapshot into `into`, which has room for one. Returns when it was read,
+    /// and how many bytes it has, or nothing for a page that was never written, or was trimmed.
     ///
     /// # Errors
     /// The snapshot has ended, the page is beyond the device or lost to bit errors, or the power is

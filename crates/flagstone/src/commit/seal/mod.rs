@@ -539,8 +539,8 @@ impl Owner for Seal {
         self.seal_down_to(ftl, now, 0)
     }
 
-    /// A copy counts, or is evidence, beside the page that it was made of: the erase may come at any
-    /// time after it.
+    /// A copy counts, or is evidence, beside the page that it was made of: the erase may come at
+    /// any time after it.
     fn allows_steps(&self) -> bool {
         true
     }
