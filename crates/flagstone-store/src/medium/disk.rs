@@ -15,9 +15,10 @@ use std::thread::JoinHandle;
 /// A file or a block device.
 #[derive(Debug)]
 pub struct Disk {
+    /// Dropped first: the lock of the file lasts until its thread has ended.
+    ahead: Ahead,
     file: File,
     is_device: bool,
-    ahead: Ahead,
 }
 
 /// The work that is done ahead, by a thread that writes past the cache of the system: a sync of the
