@@ -160,7 +160,7 @@ impl Run {
         let mut clients: Vec<Client> = Vec::new();
         let most = store.device().live_max().unwrap_or(u32::MAX) as usize;
         for _ in 0..rounds {
-            if dice.random_range(0..24) == 0 {
+            if dice.random_range(0..64) == 0 {
                 clients.clear();
                 store.close().map_err(|error| format!("close: {error}"))?;
                 let opened = self.open(&medium);
