@@ -5,6 +5,7 @@
 //! before, whatever fails and whenever the power does.
 
 mod draft;
+mod newest;
 mod patched;
 mod repair;
 
