@@ -98,7 +98,8 @@ pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn check(of: &Of) -> Result<ExitCode, Failure> {
-    let opened = Store::open(&of.store, &OpenOptions::existing().reading());
+    let reading = OpenOptions::existing().reading().uncached();
+    let opened = Store::open(&of.store, &reading);
     let mut store = match opened {
         // So damaged that it does not open is a verdict, too.
         Err(StoreError::Damaged(why)) => {
