@@ -36,6 +36,8 @@ pub struct OpenOptions {
     pub create: bool,
     /// Whether to read only. Several may do so at once.
     pub read_only: bool,
+    /// Whether to read from the medium what the system has in its cache, as a check wants it.
+    pub uncached: bool,
     /// The commit protocol of a new store: any that does not reprogram pages.
     pub protocol: Kind,
     /// Pages of a block of a new store, from 16 to 128.
@@ -53,6 +55,7 @@ impl Default for OpenOptions {
         OpenOptions {
             create: true,
             read_only: false,
+            uncached: false,
             protocol: Kind::Seal,
             pages_per_block: 128,
             bytes: 0,
@@ -76,6 +79,15 @@ impl OpenOptions {
         OpenOptions {
             create: false,
             read_only: true,
+            ..self
+        }
+    }
+
+    /// As these, reading from the medium and not from the system's cache.
+    #[must_use]
+    pub fn uncached(self) -> OpenOptions {
+        OpenOptions {
+            uncached: true,
             ..self
         }
     }
@@ -143,7 +155,8 @@ impl Store {
             Some(head) => head,
             None => create(medium.as_mut(), options)?,
         };
-        if head.superblock.closed != Some(true) && !options.read_only {
+        let is_doubtful = head.superblock.closed != Some(true) && !options.read_only;
+        if is_doubtful || options.uncached {
             let refreshed = medium.refresh();
             let what = "making durable what an earlier opening left";
             refreshed.map_err(|error| StoreError::io(what, error))?;

@@ -43,7 +43,8 @@ layout! {
         MEDIUM:   8,  "bytes that were written to the medium, this superblock included";
         ERASES:   8,  "blocks that were erased";
         COMMITS:  8,  "transactions that were committed";
-        KEPT:     32, "zeros";
+        CARRIED:  1,  "1: a compaction took the counters over from an older file; else 0";
+        KEPT:     31, "zeros";
         CRC:      4,  "CRC-32C of the bytes before";
     }
 }
@@ -83,6 +84,9 @@ pub struct Lifetime {
     pub erases: u64,
     /// Transactions that were committed.
     pub commits: u64,
+    /// Whether a compaction took these over from an older file, so that the age of the file says
+    /// nothing about them.
+    pub carried: bool,
 }
 
 impl Lifetime {
@@ -143,6 +147,7 @@ impl Superblock {
         put(&mut page, superblock::MEDIUM, life.medium_bytes);
         put(&mut page, superblock::ERASES, life.erases);
         put(&mut page, superblock::COMMITS, life.commits);
+        put(&mut page, superblock::CARRIED, life.carried.into());
         let sum = crc32c::crc32c(&page[..superblock::CRC.start]);
         put(&mut page, superblock::CRC, sum.into());
         page
@@ -195,6 +200,7 @@ impl Superblock {
                     medium_bytes: get(page, superblock::MEDIUM),
                     erases: get(page, superblock::ERASES),
                     commits: get(page, superblock::COMMITS),
+                    carried: get(page, superblock::CARRIED) == 1,
                 };
                 (Some(get(page, superblock::CLOSED) == 1), life)
             }

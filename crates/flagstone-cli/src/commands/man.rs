@@ -142,6 +142,9 @@ fn entry_of(arg: &Arg) -> String {
     }
     let help = arg.get_long_help().or(arg.get_help());
     let mut help = help.map(ToString::to_string).unwrap_or_default();
+    if !help.is_empty() && !help.ends_with('.') {
+        help.push('.');
+    }
     let is_valued = arg.is_positional() || arg.get_action().takes_values();
     let defaults: Vec<_> = arg
         .get_default_values()

@@ -198,6 +198,16 @@ fn wear_counts_what_was_written() {
     assert_eq!(wear["days_left"], 0.0);
     assert!(bad(&["store", "wear", &path, "--endurance-tb", "0"], "", 2).contains("above 0"));
     assert!(bad(&["store", "wear", &path, "--days", "3"], "", 2).contains("--endurance-tb"));
+    // A compaction makes the file anew and keeps its counters.
+    good(&["store", "wear", &path, "--endurance-tb", "1"], "");
+    good(&["store", "compact", &path], "");
+    let error = bad(&["store", "wear", &path, "--endurance-tb", "1"], "", 2);
+    assert!(error.contains("--days"), "{error}");
+    let kept = json(&["store", "wear", &path, "--json"]);
+    assert_eq!(
+        (&kept["commits"], &kept["user_bytes"]),
+        (&300.into(), &900_000.into())
+    );
     let killed = used(&place, "b.flag", false);
     let (_, err) = good(&["store", "wear", &killed], "");
     assert!(err.contains("ended without a close"), "{err}");

@@ -210,7 +210,7 @@ impl Run {
         };
         for _ in 0..rounds {
             self.tally.snapshots += readers.step(&mut store, &model, self.shape.pages)?;
-            if dice.random_range(0..24) == 0 {
+            if dice.random_range(0..64) == 0 {
                 clients.clear();
                 readers.open.clear();
                 self.tally.collections += store.device().stats().collections;

@@ -25,6 +25,8 @@ use thiserror::Error;
 
 /// Between two samples of the memory of a worker.
 const EVERY: Duration = Duration::from_millis(50);
+/// A worker runs so long, one of four.
+const LONG: Duration = Duration::from_secs(60);
 /// A worker that runs shorter than this says nothing about memory.
 const SHORT: Duration = Duration::from_secs(1);
 /// Memory or file may become larger by this factor and by these bytes.
@@ -201,7 +203,7 @@ impl Soak {
         let mut worker = super::kill::listening(&mut command).spawn()?;
         // Some work long, which is where memory would grow.
         let life = match dice.random_range(0..4) {
-            0 => self.time / 8,
+            0 => (self.time / 8).min(LONG),
             1 => Duration::from_millis(dice.random_range(0..50)),
             _ => Duration::from_millis(dice.random_range(100..2_000)),
         };

@@ -34,7 +34,7 @@ fn every_lie_of_a_medium_is_found() {
             Lie::SyncsOfMarks => Kind::Scc,
             _ => Kind::Seal,
         };
-        let findings = campaign(protocol, lie, 5_000);
+        let findings = campaign(protocol, lie, 20_000);
         assert!(findings.tally.violations > 0, "{name}");
         let (id, what) = &findings.violations[0];
         assert_eq!(id.to_string().parse(), Ok(*id));

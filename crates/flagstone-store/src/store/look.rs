@@ -230,7 +230,10 @@ impl Store {
 
     /// Goes on with the counters of an older store, whose contents this one has.
     pub(crate) fn go_on_counting(&mut self, older: Lifetime) {
-        *self.notes.before() = older;
+        *self.notes.before() = Lifetime {
+            carried: true,
+            ..older
+        };
         let mut stats = self.notes.stats();
         stats.user_bytes = 0;
         stats.commits = 0;

@@ -5,6 +5,7 @@
 //! before, whatever fails and whenever the power does.
 
 mod draft;
+mod newest;
 mod patched;
 mod repair;
 
@@ -198,7 +199,9 @@ fn compare(
     draft: &Draft,
     step: &mut dyn FnMut(u64),
 ) -> Result<u64, StoreError> {
-    let mut new = Store::open(draft.path(), &OpenOptions::existing().reading())?;
+    // What was written is compared as it is on the medium.
+    let reading = OpenOptions::existing().reading().uncached();
+    let mut new = Store::open(draft.path(), &reading)?;
     let wrong = |what: String| {
         StoreError::Damaged(format!(
             "the copy differs from the store: {what}; try again"

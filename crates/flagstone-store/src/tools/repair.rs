@@ -11,7 +11,7 @@
 
 use super::draft::Draft;
 use super::patched::Patched;
-use super::{Progress, compare, fill, metadata};
+use super::{Progress, compare, fill, metadata, newest};
 use crate::error::StoreError;
 use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, mark, mark_page, page_generation};
 use crate::flash::{geometry, medium_bytes};
@@ -30,6 +30,9 @@ pub struct Hints {
     pub protocol: Option<Kind>,
     /// Pages of a block. Without it, marks of blocks say how far apart they lie.
     pub pages_per_block: Option<u32>,
+    /// To take the newest whole version of each page, whether or not its transaction committed:
+    /// where the recovery of the protocol finds no way.
+    pub newest: bool,
 }
 
 /// What was salvaged, and what was not.
@@ -68,12 +71,36 @@ pub fn repair(
     replaces: bool,
     progress: Progress<'_>,
 ) -> Result<Repaired, StoreError> {
-    let disk = Disk::open(from, false, true)?;
+    let mut disk = Disk::open(from, false, true)?;
+    let refreshed = disk.refresh();
+    refreshed.map_err(|error| StoreError::io("dropping what is cached", error).at(from))?;
     let draft = Draft::new(to, Some(from), replaces)?;
     let mut report = Repaired::default();
     let patched = patch(disk, hints, &mut report).map_err(|error| error.at(from))?;
+    if hints.newest {
+        let head = Superblock::read(&patched)?;
+        let head = head.expect("it was made up for");
+        draft.has_room(patched.bytes)?;
+        report.pages = newest::salvage(&patched, &head.superblock, &draft, progress)?;
+        report.missing.push(
+            "which transactions have committed: pages of others are there as well, and older \
+             versions of pages that were damaged"
+                .into(),
+        );
+        draft.finish(&metadata(from)?)?;
+        return Ok(report);
+    }
     let reading = OpenOptions::existing().reading();
-    let mut store = Store::on(Box::new(patched), &reading).map_err(|error| error.at(from))?;
+    let mut store = match Store::on(Box::new(patched), &reading) {
+        Err(StoreError::Damaged(_)) => {
+            return Err(StoreError::Damaged(format!(
+                "{}: what the protocol needs to recover the store is damaged; `--newest` salvages \
+                 the newest whole version of each page, whether or not its transaction committed",
+                from.display()
+            )));
+        }
+        other => other.map_err(|error| error.at(from))?,
+    };
     let held: Vec<Lpn> = store.held().collect();
     let (mut done, all) = (0, 3 * held.len() as u64);
     let mut step = |steps: u64| {

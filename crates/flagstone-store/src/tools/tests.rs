@@ -327,6 +327,7 @@ fn a_superblock_or_both_can_be_damaged() {
         let hints = Hints {
             protocol: Some(flagstone::commit::Kind::Seal),
             pages_per_block,
+            newest: false,
         };
         let report = repair(&path, &to, &hints, true, &mut quiet()).expect("it can be salvaged");
         assert!(contents(&to) == pages && report.is_whole(), "{report:?}");
@@ -342,6 +343,7 @@ fn a_superblock_or_both_can_be_damaged() {
     let odd = Hints {
         protocol: Some(flagstone::commit::Kind::Seal),
         pages_per_block: Some(20),
+        newest: false,
     };
     let error = repair(&path, &to, &odd, true, &mut quiet()).err();
     assert!(error.is_some(), "marks are not there");
@@ -419,6 +421,7 @@ fn no_damage_makes_an_opening_a_check_or_a_repair_panic() {
             let hints = Hints {
                 protocol: Some(flagstone::commit::Kind::Seal),
                 pages_per_block: Some(PAGES),
+                newest: round % 20 == 0,
             };
             if repair(&path, &to, &hints, true, &mut quiet()).is_ok() {
                 salvaged += 1;
@@ -428,4 +431,107 @@ fn no_damage_makes_an_opening_a_check_or_a_repair_panic() {
     }
     println!("{opened} opened, {refused} refused, {salvaged} of 30 salvaged");
     assert!(opened > 50 && refused > 50 && salvaged > 20);
+}
+
+#[test]
+fn stores_of_all_protocols_are_salvaged() {
+    use flagstone::commit::Kind;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, to) = (folder.path().join("a.flag"), folder.path().join("b.flag"));
+    for &protocol in Kind::ALL {
+        let info = protocol.info();
+        if info.reprograms || !info.atomic {
+            continue;
+        }
+        let _ = fs::remove_file(&path);
+        let mut options = options().with_protocol(protocol);
+        options.bytes = 6 << 20;
+        let mut store = Store::open(&path, &options).expect("a store");
+        let mut pages = Contents::new();
+        for number in 0..400_u32 {
+            let tx = store.begin().expect("it begins");
+            for at in [number * 7 % 90, 90 + number * 11 % 60] {
+                store
+                    .write(tx, Lpn(at), &[number as u8; 2000])
+                    .expect("room");
+                pages.insert(at, vec![number as u8; 2000]);
+            }
+            store.commit(tx).expect("it commits");
+        }
+        store.close().expect("it closes");
+        assert!(contents(&path) == pages);
+        let whole = fs::read(&path).expect("it can be read");
+        let blocks = blocks_of(&path);
+        for number in (0..blocks * PAGES).step_by(67) {
+            let offset = page_offset(number / PAGES, number % PAGES);
+            if whole[offset as usize..][..4096]
+                .iter()
+                .all(|&byte| byte == 0)
+            {
+                continue;
+            }
+            fs::write(&path, &whole).expect("room");
+            flip(&path, offset + 500);
+            // Where a root or a log is damaged, the newest versions are all that can be had.
+            let report = repair(&path, &to, &Hints::default(), true, &mut quiet());
+            let is_whole = match report {
+                Ok(report) => report.is_whole(),
+                Err(error) => {
+                    assert!(
+                        error.to_string().contains("--newest"),
+                        "{protocol}: {error}"
+                    );
+                    let newest = newest();
+                    let report = repair(&path, &to, &newest, true, &mut quiet());
+                    report.expect("it can be salvaged").is_whole()
+                }
+            };
+            assert!(!is_whole || contents(&to) == pages, "{protocol} {number}");
+        }
+    }
+}
+
+fn newest() -> Hints {
+    Hints {
+        newest: true,
+        ..Hints::default()
+    }
+}
+
+#[test]
+fn the_newest_versions_are_there_where_no_recovery_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, to) = (folder.path().join("a.flag"), folder.path().join("b.flag"));
+    let options = options().with_protocol(flagstone::commit::Kind::SealR);
+    let mut store = Store::open(&path, &options).expect("a store");
+    let mut pages = Contents::new();
+    for number in 0..500_u32 {
+        let tx = store.begin().expect("it begins");
+        let data = vec![number as u8; 1 + number as usize * 7];
+        store.write(tx, Lpn(number * 7 % 60), &data).expect("room");
+        store.commit(tx).expect("it commits");
+        pages.insert(number * 7 % 60, data);
+    }
+    store.close().expect("it closes");
+    let whole = fs::read(&path).expect("it can be read");
+    let mut refused = 0;
+    for number in 0..blocks_of(&path) * PAGES {
+        fs::write(&path, &whole).expect("room");
+        flip(&path, page_offset(number / PAGES, number % PAGES) + 9);
+        let opened = Store::open(&path, &OpenOptions::existing().reading());
+        if !matches!(opened, Err(StoreError::Damaged(_))) {
+            continue;
+        }
+        refused += 1;
+        let error = repair(&path, &to, &Hints::default(), true, &mut quiet()).err();
+        assert!(
+            error
+                .expect("it does not open")
+                .to_string()
+                .contains("--newest")
+        );
+        let report = repair(&path, &to, &newest(), true, &mut quiet()).expect("versions");
+        assert!(contents(&to) == pages && !report.is_whole(), "{report:?}");
+    }
+    assert!(refused > 0);
 }

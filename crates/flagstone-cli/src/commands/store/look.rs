@@ -98,7 +98,8 @@ pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn check(of: &Of) -> Result<ExitCode, Failure> {
-    let opened = Store::open(&of.store, &OpenOptions::existing().reading());
+    let reading = OpenOptions::existing().reading().uncached();
+    let opened = Store::open(&of.store, &reading);
     let mut store = match opened {
         // So damaged that it does not open is a verdict, too.
         Err(StoreError::Damaged(why)) => {
@@ -178,12 +179,19 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
         .map(|terabytes| life.medium_bytes as f64 / (terabytes * 1e12));
     let days = match (args.endurance_tb, args.days) {
         (Some(_), Some(days)) => Some(days),
-        (Some(_), None) => Some(days_of(&args.store).ok_or_else(|| {
-            Failure::Usage(format!(
-                "nothing says when {} was made: give the days with --days",
-                args.store.display()
-            ))
-        })?),
+        (Some(_), None) => {
+            let days = days_of(&args.store).filter(|_| !life.carried);
+            let why = match life.carried {
+                true => "was made anew by a compaction, which kept its counters",
+                false => "is nothing that says when it was made",
+            };
+            Some(days.ok_or_else(|| {
+                Failure::Usage(format!(
+                    "{} {why}: give the days in which that was written with --days",
+                    args.store.display()
+                ))
+            })?)
+        }
         _ => None,
     };
     // As much as is left, at the rate so far.
@@ -204,6 +212,7 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
             "unclosed_openings": life.unclosed,
             "openings_not_counted": life.since,
             "counts_all": counts_all,
+            "counts_of_older_file": life.carried,
             "endurance_used": share,
             "days": days,
             "days_left": left.filter(|left| left.is_finite()),

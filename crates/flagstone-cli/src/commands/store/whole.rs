@@ -65,6 +65,10 @@ pub(super) struct Repair {
     /// Pages of a block, where both superblocks and the marks of blocks are damaged.
     #[arg(long, value_parser = clap::value_parser!(u32).range(16..=128))]
     pages_per_block: Option<u32>,
+    /// Take the newest whole version of each page, whether or not its transaction committed: where
+    /// the recovery of the protocol finds no way.
+    #[arg(long)]
+    newest: bool,
     /// Replace the file if it is there.
     #[arg(long)]
     force: bool,
@@ -185,6 +189,7 @@ pub(super) fn repair(args: &Repair) -> Result<ExitCode, Failure> {
     let hints = tools::Hints {
         protocol: args.protocol.as_deref().map(protocol_of).transpose()?,
         pages_per_block: args.pages_per_block,
+        newest: args.newest,
     };
     let bar = progress_bar(0, "salvaging");
     let progress = &mut shown(&bar);

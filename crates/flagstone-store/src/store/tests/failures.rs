@@ -316,3 +316,20 @@ fn a_store_whose_making_fails_is_made_again() {
     assert!(outcome.opened > 100);
     assert_eq!(outcome.bad, [""; 0]);
 }
+
+#[test]
+fn an_uncached_opening_reads_what_is_on_the_medium() {
+    let (bytes, pages) = used();
+    let medium = Recorded::with(&bytes);
+    // The cache shows zeros where there are pages, and they will never be durable.
+    let from = bytes.len() as u64 / 2 / 4096 * 4096;
+    let zeros = vec![0; bytes.len() - from as usize];
+    medium.clone().write_at(from, &zeros).expect("no fault");
+    medium.lose(Landing::Nothing);
+    let reading = OpenOptions::existing().reading();
+    let open = |options: &OpenOptions| Store::on(Box::new(medium.snapshot()), options);
+    let shown = open(&reading).map(|mut store| contents(&mut store));
+    assert!(shown.is_ok_and(|shown| shown != pages));
+    let mut store = open(&reading.uncached()).expect("a store");
+    assert!(contents(&mut store) == pages);
+}

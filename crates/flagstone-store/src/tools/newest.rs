@@ -1,0 +1,103 @@
+//! The newest whole version of each page, where the recovery of a protocol finds no way: each page
+//! of the medium says which page it is, and when it was written. Whether its transaction has
+//! committed is not asked.
+
+use super::AT_ONCE;
+use super::draft::Draft;
+use super::patched::Patched;
+use crate::error::StoreError;
+use crate::flash::{DATA_BYTES, generation_in, mark, mark_page, page_generation, trailer};
+use crate::medium::Medium;
+use crate::store::{OpenOptions, Store};
+use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
+use flagstone::ftl::{Header, Kind};
+use flagstone::layout::get;
+use flagstone::units::Lpn;
+use std::collections::BTreeMap;
+
+/// The place of a version on the medium, or nothing for one that says that the page holds nothing;
+/// and when it was written.
+type Versions = BTreeMap<u32, (u64, Option<u64>)>;
+
+type Page = [u8; MEDIUM_PAGE_BYTES];
+
+fn read(medium: &Patched, place: u64, into: &mut [u8]) -> Result<(), StoreError> {
+    let read = medium.read_at(place * MEDIUM_PAGE_BYTES as u64, into);
+    read.map_err(|error| StoreError::io("reading a page", error))
+}
+
+/// Looks at all pages of the medium.
+fn versions(medium: &Patched, superblock: &Superblock) -> Result<Versions, StoreError> {
+    let mut versions = Versions::new();
+    let pages = superblock.pages_per_block;
+    let mut page: Page = [0; MEDIUM_PAGE_BYTES];
+    for block in 0..superblock.blocks {
+        let mut bytes = [0; mark::SIZE];
+        read(medium, mark_page(pages, block), &mut bytes)?;
+        let generation = generation_in(&bytes, block);
+        for number in 0..pages {
+            let place = mark_page(pages, block) + 1 + u64::from(number);
+            read(medium, place, &mut page)?;
+            if page_generation(&page, block * pages + number) != Some(generation) {
+                continue;
+            }
+            let head = Header::parse(&page[DATA_BYTES..][trailer::SPARE]);
+            let Some(head) = head.filter(|head| matches!(head.kind, Kind::Data | Kind::Trim))
+            else {
+                continue;
+            };
+            let place = (head.kind == Kind::Data).then_some(place);
+            let version = versions.entry(head.lpn.0).or_insert((head.seq, place));
+            if head.seq >= version.0 {
+                *version = (head.seq, place);
+            }
+        }
+    }
+    Ok(versions)
+}
+
+/// Makes a store of the newest versions, and compares them. Returns how many pages it has.
+pub(super) fn salvage(
+    medium: &Patched,
+    superblock: &Superblock,
+    draft: &Draft,
+    progress: super::Progress<'_>,
+) -> Result<u64, StoreError> {
+    let versions = versions(medium, superblock)?;
+    let held = versions
+        .iter()
+        .filter_map(|(&at, (_, place))| Some((Lpn(at), (*place)?)));
+    let held: Vec<(Lpn, u64)> = held.collect();
+    let all = 2 * held.len() as u64;
+    let mut options = OpenOptions::default().with_protocol(superblock.protocol);
+    options.pages_per_block = superblock.pages_per_block;
+    options.bytes = medium.bytes;
+    let mut store = Store::open(draft.path(), &options)?;
+    let (mut page, mut done): (Page, u64) = ([0; MEDIUM_PAGE_BYTES], 0);
+    let data = |page: &Page| get(&page[DATA_BYTES..], trailer::BYTES) as usize;
+    for some in held.chunks(AT_ONCE) {
+        let tx = store.begin()?;
+        for &(at, place) in some {
+            read(medium, place, &mut page)?;
+            store.write(tx, at, &page[..data(&page)])?;
+        }
+        store.commit(tx)?;
+        done += some.len() as u64;
+        progress(done, all);
+    }
+    store.close()?;
+    let mut store = Store::open(draft.path(), &OpenOptions::existing().reading())?;
+    let mut copied = vec![0; Store::PAGE_BYTES];
+    for &(at, place) in &held {
+        read(medium, place, &mut page)?;
+        let bytes = store.read(None, at, &mut copied)?;
+        if bytes.map(|bytes| &copied[..bytes]) != Some(&page[..data(&page)]) {
+            return Err(StoreError::Damaged(format!(
+                "the new store differs from what was salvaged at page {at}; try again"
+            )));
+        }
+        done += 1;
+        progress(done, all);
+    }
+    Ok(held.len() as u64)
+}
