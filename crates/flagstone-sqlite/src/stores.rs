@@ -235,7 +235,7 @@ impl Stores {
                 handle.open()?;
             }
             Err(trouble) => match trouble.kind {
-                TroubleKind::Busy | TroubleKind::NotAStore => {}
+                TroubleKind::Busy | TroubleKind::NotAStore | TroubleKind::Damaged => {}
                 _ => return Err(trouble),
             },
             Ok(()) => {}
