@@ -9,9 +9,9 @@ use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::file::{StoreFile, must_be_atomic};
 use crate::locks::{Level, Locks};
 use flagstone::commit::Kind;
+use flagstone_store::medium::identity;
 use flagstone_store::{OpenOptions, Store};
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -65,12 +65,6 @@ impl Backing for Files {
         })?;
         Ok(Box::new(StoreFile::new(store)?))
     }
-}
-
-/// What a file is, whatever its name.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let meta = std::fs::metadata(path).ok()?;
-    Some((meta.dev(), meta.ino()))
 }
 
 /// A database that is open, or waits for another process.
