@@ -37,9 +37,29 @@ pub(crate) fn page_for_reserved_bytes(name: &str, value: Option<&str>) -> Option
     value.filter(|_| is_page_size).map(|value| value == "4096")
 }
 
+/// Whether a pragma has a connection keep its locks from now on, or let them go; nothing, if it asks
+/// for neither.
+pub(crate) fn keeps_locks(name: &str, value: Option<&str>) -> Option<bool> {
+    let value = value.filter(|_| name.eq_ignore_ascii_case("locking_mode"))?;
+    let modes = ["normal", "exclusive"];
+    let mode = modes
+        .iter()
+        .position(|mode| value.eq_ignore_ascii_case(mode))?;
+    Some(mode == 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn locks_are_kept_in_exclusive_mode() {
+        assert_eq!(keeps_locks("Locking_Mode", Some("EXCLUSIVE")), Some(true));
+        assert_eq!(keeps_locks("locking_mode", Some("normal")), Some(false));
+        assert_eq!(keeps_locks("locking_mode", None), None);
+        assert_eq!(keeps_locks("locking_mode", Some("other")), None);
+        assert_eq!(keeps_locks("cache_size", Some("exclusive")), None);
+    }
 
     #[test]
     fn no_mode_is_silently_unsafe() {

@@ -11,7 +11,7 @@ use crate::locks::{Level, Locks};
 use flagstone::commit::Kind;
 use flagstone_store::medium::identity;
 use flagstone_store::{OpenOptions, Store};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -85,6 +85,9 @@ struct Inner {
     journals: Vec<u64>,
     /// Connections that read from a snapshot, because another one writes or has written since.
     snapshots: BTreeMap<u64, u64>,
+    /// Connections that keep their locks (`locking_mode=EXCLUSIVE`). They want to be alone: nobody
+    /// gets a snapshot beside them, nor they.
+    alone: BTreeSet<u64>,
 }
 
 impl Inner {
@@ -131,11 +134,13 @@ impl Inner {
         if wants == Level::Exclusive && !self.locks.writer().is_some_and(is_other) {
             let others: Vec<u64> = self.locks.others(who).collect();
             for other in others {
-                apart &= self.give_snapshot(other)?;
+                apart &= !self.alone.contains(&other) && self.give_snapshot(other)?;
             }
         }
         if has == Level::None && self.locks.is_exclusive() {
-            apart = self.give_snapshot(who)?;
+            let writer = self.locks.writer();
+            apart = !writer.is_some_and(|writer| self.alone.contains(&writer))
+                && self.give_snapshot(who)?;
         }
         let gets = self.locks.raise(who, has, wants, apart);
         if gets == Level::None {
@@ -210,6 +215,7 @@ impl Stores {
                     locks: Locks::default(),
                     journals: Vec::new(),
                     snapshots: BTreeMap::new(),
+                    alone: BTreeSet::new(),
                 }),
             });
             open.push(Arc::downgrade(&shared));
@@ -445,6 +451,16 @@ impl Handle {
         Ok(())
     }
 
+    /// Says whether this connection keeps its locks.
+    pub(crate) fn keep_locks(&self, keeps: bool) {
+        if let Ok(mut inner) = self.shared.lock() {
+            match keeps {
+                true => inner.alone.insert(self.id),
+                false => inner.alone.remove(&self.id),
+            };
+        }
+    }
+
     /// Whether somebody means to write.
     pub(crate) fn is_reserved(&self) -> Result<bool, Trouble> {
         Ok(self.shared.lock()?.locks.is_reserved())
@@ -458,6 +474,7 @@ impl Handle {
             return;
         }
         let _ = self.unlock(Level::None);
+        self.keep_locks(false);
         let stores = Arc::clone(&self.stores);
         // Nobody opens it while it is being closed.
         let open = stores.list();

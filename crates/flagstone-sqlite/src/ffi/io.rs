@@ -390,6 +390,9 @@ unsafe fn answer_pragma(
         if let Some(is_good) = pragma::page_for_reserved_bytes(&name, value.as_deref()) {
             database.reserves = is_good && !database.handle.is_read_only();
         }
+        if let Some(keeps) = pragma::keeps_locks(&name, value.as_deref()) {
+            database.handle.keep_locks(keeps);
+        }
         let can_look = hooks::can_look_at_journal(file, database);
         let last_error = database.registered.last_error();
         match pragma::answer(&name, value.as_deref(), can_look, &last_error) {

@@ -50,6 +50,65 @@ fn readers_see_what_is_committed_and_writers_take_turns() {
 }
 
 #[test]
+fn a_store_is_copied_as_it_was_while_others_commit() {
+    let stores = Stores::new();
+    let [writer, reader] = [stores.open("a.flag"), stores.open("a.flag")];
+    writer
+        .execute_batch(
+            "CREATE TABLE t (id INTEGER PRIMARY KEY, a);
+             INSERT INTO t WITH RECURSIVE n (x) AS (VALUES (1) UNION ALL
+             SELECT x + 1 FROM n WHERE x < 300) SELECT x, zeroblob(1500) FROM n",
+        )
+        .expect("a table");
+    let sum = "SELECT count(*) || ' ' || sum(length(a)) FROM t";
+    reader.execute_batch("BEGIN").expect("it begins");
+    let before = text(&reader, sum);
+    let mut copy = plain(&stores.path("copy.db"));
+    {
+        let backup = rusqlite::backup::Backup::new(&reader, &mut copy).expect("a copy begins");
+        let mut steps = 0;
+        while backup.step(7).expect("nobody waits") == rusqlite::backup::StepResult::More {
+            steps += 1;
+            writer
+                .execute_batch(
+                    "UPDATE t SET a = a || 'more' WHERE id % 3 = 0; DELETE FROM t WHERE id = 5",
+                )
+                .expect("nobody waits");
+        }
+        assert!(steps > 10, "{steps} commits while it was copied");
+    }
+    assert_eq!(text(&copy, sum), before);
+    assert_well(&copy);
+    reader.execute_batch("COMMIT").expect("it ends");
+    assert_eq!(text(&reader, sum), text(&writer, sum));
+    assert_ne!(text(&reader, sum), before);
+}
+
+#[test]
+fn who_keeps_its_locks_is_alone() {
+    let stores = Stores::new();
+    let [alone, other] = [stores.open("a.flag"), stores.open("a.flag")];
+    for db in [&alone, &other] {
+        db.busy_timeout(Duration::ZERO).expect("a setting");
+    }
+    alone
+        .execute_batch("CREATE TABLE t (a); PRAGMA locking_mode = EXCLUSIVE")
+        .expect("a table");
+    assert_eq!(text(&alone, "SELECT count(*) FROM t"), "0");
+    // It reads, and goes on to hold the lock for that: nobody else commits.
+    assert_eq!(outcome(&other, "INSERT INTO t VALUES (1)"), "busy");
+    assert_eq!(outcome(&other, "SELECT count(*) FROM t"), "0");
+    // It has written: nobody else reads.
+    assert_eq!(outcome(&alone, "INSERT INTO t VALUES (1)"), "done");
+    assert_eq!(outcome(&other, "SELECT count(*) FROM t"), "busy");
+    alone
+        .execute_batch("PRAGMA locking_mode = NORMAL; SELECT 1 FROM t")
+        .expect("it lets them go");
+    assert_eq!(outcome(&other, "INSERT INTO t VALUES (2)"), "done");
+    assert_eq!(text(&alone, "SELECT count(*) FROM t"), "2");
+}
+
+#[test]
 fn a_read_sees_one_state_whatever_is_done_to_the_database_meanwhile() {
     let stores = Stores::new();
     let writer = stores.open("a.flag");
