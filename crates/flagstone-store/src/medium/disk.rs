@@ -27,15 +27,31 @@ pub struct Disk {
 struct Ahead {
     /// The file once more; none where that cannot be.
     direct: Option<Arc<File>>,
-    /// A range that is being filled.
-    filling: Option<(u64, JoinHandle<io::Result<()>>)>,
+    filling: Option<Filling>,
+}
+
+/// A range that is being filled.
+#[derive(Debug)]
+struct Filling {
+    offset: u64,
+    thread: JoinHandle<io::Result<()>>,
+    /// The process that has the thread: one that was forked since does not.
+    process: u32,
 }
 
 impl Ahead {
     /// Ends what is being done. Returns whether it was this range, and is done.
     fn has_filled(&mut self, offset: u64) -> bool {
-        let ended = self.filling.take();
-        ended.is_some_and(|(at, thread)| matches!(thread.join(), Ok(Ok(()))) && at == offset)
+        match self.filling.take() {
+            Some(filling) if filling.process == std::process::id() => {
+                matches!(filling.thread.join(), Ok(Ok(()))) && filling.offset == offset
+            }
+            Some(foreign) => {
+                std::mem::forget(foreign.thread);
+                false
+            }
+            None => false,
+        }
     }
 }
 
@@ -257,7 +273,11 @@ impl Medium for Disk {
                 direct.write_all_at(zeros.as_slice(), offset)
             };
             let thread = std::thread::Builder::new().spawn(fill);
-            self.ahead.filling = thread.ok().map(|thread| (offset, thread));
+            self.ahead.filling = thread.ok().map(|thread| Filling {
+                offset,
+                thread,
+                process: std::process::id(),
+            });
         }
     }
 }
