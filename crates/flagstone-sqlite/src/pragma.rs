@@ -37,8 +37,8 @@ pub(crate) fn page_for_reserved_bytes(name: &str, value: Option<&str>) -> Option
     value.filter(|_| is_page_size).map(|value| value == "4096")
 }
 
-/// Whether a pragma has a connection keep its locks from now on, or let them go; nothing, if it asks
-/// for neither.
+/// Whether a pragma has a connection keep its locks from now on, or let them go; nothing, if it
+/// asks for neither.
 pub(crate) fn keeps_locks(name: &str, value: Option<&str>) -> Option<bool> {
     let value = value.filter(|_| name.eq_ignore_ascii_case("locking_mode"))?;
     let modes = ["normal", "exclusive"];

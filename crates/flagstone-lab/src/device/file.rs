@@ -293,6 +293,7 @@ impl DeviceFile {
         config.copies_stay = table.copies_stay.unwrap_or(base.copies_stay);
         config.summary_pages = table.summary_pages.unwrap_or(base.summary_pages);
         config.checksums = table.checksums.unwrap_or(base.checksums);
+        config.works_ahead = table.works_ahead.unwrap_or(base.works_ahead);
         config.paired_pages = match table.paired_pages.as_deref().map(str::parse::<PairedPages>) {
             None => base.paired_pages,
             Some(Ok(way)) => way,

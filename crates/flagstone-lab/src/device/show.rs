@@ -62,6 +62,7 @@ impl DeviceSpec {
         put("copies_stay", config.copies_stay.to_string());
         put("summary_pages", config.summary_pages.to_string());
         put("checksums", config.checksums.to_string());
+        put("works_ahead", config.works_ahead.to_string());
         put(
             "paired_pages",
             format!("{:?}", config.paired_pages.to_string()),

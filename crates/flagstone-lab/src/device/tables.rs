@@ -117,6 +117,9 @@ pub struct FtlTable {
     /// Whether each page has a checksum, of eight bytes in its spare area, so that an error which
     /// the ECC does not notice makes the page unreadable instead of wrong.
     pub checksums: Option<bool>,
+    /// Whether the collector works ahead in steps, a few pages for each that the host writes, with
+    /// protocols that allow it (`seal`, `seal-r`).
+    pub works_ahead: Option<bool>,
     /// What is done about pages that share cells: nothing (`ignored`), each wait closes the pairs
     /// that it covers (`closed`), or all blocks take lower pages only (`slc`).
     pub paired_pages: Option<String>,
