@@ -5,24 +5,10 @@
 //! anyway, and its erase follows at the begin of a later transaction. If the host is faster, blocks
 //! run short, and whole collections follow as on any other device.
 
-use super::collector::{begin, choose, finish, move_live};
+use super::moves::{begin, finish, move_live};
+use super::victims::InSteps;
 use super::{BlockState, Cause, Ftl, FtlError, Owner};
 use crate::units::{Nanos, Pbn};
-
-/// A block that is collected in steps.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct InSteps {
-    victim: Pbn,
-    /// The next page to look at.
-    next: u32,
-    /// When the copies are durable.
-    durable: Nanos,
-    /// Pages that each page of the host adds to what is owed, and those that a copy takes from it.
-    earns: u32,
-    costs: u32,
-    /// What is owed.
-    owed: u32,
-}
 
 impl Ftl {
     /// The collector works when fewer blocks than this are free: whether it works ahead or not.
@@ -69,7 +55,9 @@ fn start(ftl: &mut Ftl, owner: &dyn Owner) -> Option<InSteps> {
     if !owner.allows_steps() {
         return None;
     }
-    let victim = choose(ftl).filter(|&victim| owner.is_worth(ftl, victim))?;
+    let victim = ftl
+        .choose_victim()
+        .filter(|&victim| owner.is_worth(ftl, victim))?;
     let live = u32::from(ftl.blocks[victim.index()].live);
     begin(ftl, victim);
     Some(InSteps {

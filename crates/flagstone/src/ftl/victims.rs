@@ -4,13 +4,27 @@
 //! a victim costs the same on any size of device.
 
 use super::Ftl;
-use super::steps::InSteps;
 use crate::settings::BadSetting;
-use crate::units::Pbn;
+use crate::units::{Nanos, Pbn};
 use std::fmt;
 use std::str::FromStr;
 
 const NONE: u32 = u32::MAX;
+
+/// A block that is collected in steps.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InSteps {
+    pub(super) victim: Pbn,
+    /// The next page to look at.
+    pub(super) next: u32,
+    /// When the copies are durable.
+    pub(super) durable: Nanos,
+    /// Pages that each page of the host adds to what is owed, and those that a copy takes from it.
+    pub(super) earns: u32,
+    pub(super) costs: u32,
+    /// What is owed.
+    pub(super) owed: u32,
+}
 
 /// Candidates for collection: a doubly linked list of blocks for each number of live pages.
 #[derive(Debug, Clone)]
@@ -38,6 +52,21 @@ const ALONE: Links = Links {
 };
 
 impl Ftl {
+    /// The block to collect next.
+    pub(super) fn choose_victim(&mut self) -> Option<Pbn> {
+        self.victims.skip_empty();
+        self.config.victims.choose(&View {
+            victims: &self.victims,
+            erases: &self.erases,
+            erases_mean: self.erases_mean(),
+            dense_pages: self.dense_pages,
+        })
+    }
+
+    pub(super) fn erases_mean(&self) -> u32 {
+        (self.erases_total / u64::from(self.geometry.blocks())) as u32
+    }
+
     /// The fewest live pages of a block that can be collected, if there is one.
     pub fn fewest_live(&self) -> Option<u32> {
         self.victims.iter().next().map(|(_, live)| live)
