@@ -29,7 +29,7 @@
 mod life;
 
 pub use life::MediumStats;
-pub(crate) use life::{Notes, clear_marks, emit_mark, generation_in, page_generation};
+pub(crate) use life::{Notes, clear_marks, emit_mark, generation_in, mark_at, page_generation};
 
 use crate::medium::Medium;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
@@ -154,20 +154,24 @@ pub(crate) fn mark_page(pages_per_block: u32, block: u32) -> u64 {
 
 /// Bytes of a medium that so many blocks need.
 pub(crate) fn medium_bytes(pages_per_block: u32, blocks: u32) -> u64 {
-    let pages = HEAD_PAGES + u64::from(blocks) * (u64::from(pages_per_block) + 1);
-    pages * MEDIUM_PAGE_BYTES as u64
+    mark_page(pages_per_block, blocks) * MEDIUM_PAGE_BYTES as u64
 }
 
 /// The checksum of a page of the medium, given the bytes before it and the number of the page among
 /// those of blocks: the record `trailer` in docs/store.md.
 pub fn page_sum(bytes: &[u8], number: u32) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(bytes), &number.to_le_bytes())
+    numbered_sum(crc32c::crc32c(bytes), number)
 }
 
 /// The checksum of a page, from its data and its trailer.
 fn sum(data: &[u8], end: &[u8], at: Ppn) -> u64 {
     let sum = crc32c::crc32c_append(crc32c::crc32c(data), &end[..trailer::CRC.start]);
-    crc32c::crc32c_append(sum, &at.0.to_le_bytes()).into()
+    numbered_sum(sum, at.0).into()
+}
+
+/// The checksum of a page, given that of its bytes.
+fn numbered_sum(sum: u32, number: u32) -> u32 {
+    crc32c::crc32c_append(sum, &number.to_le_bytes())
 }
 
 impl MediumFlash {
@@ -222,11 +226,8 @@ impl MediumFlash {
     /// Whether there was never a mark of a block, not even one that is damaged now.
     fn is_untouched(&mut self, block: Pbn) -> Result<bool, FlashError> {
         let place = self.mark_of(block);
-        let mut bytes = [0; mark::SIZE];
-        let read = self
-            .medium
-            .read_at(place * MEDIUM_PAGE_BYTES as u64, &mut bytes);
-        read.map_err(|error| self.fails("reading a mark", error))?;
+        let read = mark_at(self.medium.as_ref(), place);
+        let bytes = read.map_err(|error| self.fails("reading a mark", error))?;
         Ok(bytes == [0; mark::SIZE] && !self.waiting.contains_key(&place))
     }
 

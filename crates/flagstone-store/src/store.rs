@@ -248,11 +248,20 @@ impl Store {
         at: Lpn,
         into: &mut [u8],
     ) -> Result<Option<usize>, StoreError> {
+        self.read_by(at, |device, now| device.read_into(now, tx, at, into))
+    }
+
+    /// Reads a page in one of the ways of the device. One beyond it holds nothing.
+    fn read_by(
+        &mut self,
+        at: Lpn,
+        read: impl FnOnce(&mut Device, Nanos) -> Result<(Nanos, Option<usize>), DeviceError>,
+    ) -> Result<Option<usize>, StoreError> {
         self.is_well()?;
         if at.0 >= self.device.pages() {
             return Ok(None);
         }
-        let read = self.device.read_into(self.now, tx, at, into);
+        let read = read(&mut self.device, self.now);
         let (_, bytes) = self.settle(read)?;
         Ok(bytes)
     }
@@ -290,13 +299,7 @@ impl Store {
         at: Lpn,
         into: &mut [u8],
     ) -> Result<Option<usize>, StoreError> {
-        self.is_well()?;
-        if at.0 >= self.device.pages() {
-            return Ok(None);
-        }
-        let read = self.device.read_snapshot(self.now, id, at, into);
-        let (_, bytes) = self.settle(read)?;
-        Ok(bytes)
+        self.read_by(at, |device, now| device.read_snapshot(now, id, at, into))
     }
 
     /// Commits a transaction: it is durable when this returns.

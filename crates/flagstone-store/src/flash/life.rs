@@ -105,6 +105,13 @@ impl Lifetime {
     }
 }
 
+/// What a page of the medium begins with: a mark, if it is one of those where marks lie.
+pub(crate) fn mark_at(medium: &dyn Medium, place: u64) -> io::Result<[u8; mark::SIZE]> {
+    let mut bytes = [0; mark::SIZE];
+    medium.read_at(place * MEDIUM_PAGE_BYTES as u64, &mut bytes)?;
+    Ok(bytes)
+}
+
 /// What a mark says: a generation, [`NEVER`] for zeros, [`DAMAGED`] for anything else.
 pub(crate) fn generation_in(bytes: &[u8; mark::SIZE], block: u32) -> u64 {
     let is_right = bytes[mark::MAGIC] == *MARK_MAGIC
@@ -146,11 +153,11 @@ pub(crate) fn clear_marks(
     pages_per_block: u32,
     blocks: std::ops::Range<u32>,
 ) -> io::Result<bool> {
-    let (mut old, mut wrote) = ([0; mark::SIZE], false);
+    let mut wrote = false;
     for block in blocks {
-        let offset = mark_page(pages_per_block, block) * MEDIUM_PAGE_BYTES as u64;
-        medium.read_at(offset, &mut old)?;
-        if old.iter().any(|&byte| byte != 0) {
+        let place = mark_page(pages_per_block, block);
+        if mark_at(medium, place)? != [0; mark::SIZE] {
+            let offset = place * MEDIUM_PAGE_BYTES as u64;
             medium.write_at(offset, &[0; MEDIUM_PAGE_BYTES])?;
             wrote = true;
         }
@@ -161,9 +168,7 @@ pub(crate) fn clear_marks(
 impl MediumFlash {
     /// The generation that the mark of a block gives it.
     pub(super) fn read_mark(&self, block: Pbn) -> io::Result<u64> {
-        let mut bytes = [0; mark::SIZE];
-        let offset = self.mark_of(block) * MEDIUM_PAGE_BYTES as u64;
-        self.medium.read_at(offset, &mut bytes)?;
+        let bytes = mark_at(self.medium.as_ref(), self.mark_of(block))?;
         let generation = generation_in(&bytes, block.0);
         match generation {
             DAMAGED => {

@@ -129,8 +129,8 @@ impl Disk {
 
 /// Whether an open file is the one that its path leads to.
 fn is_named(file: &File, path: &Path) -> io::Result<bool> {
-    let (open, named) = (file.metadata()?, std::fs::metadata(path));
-    Ok(named.is_ok_and(|named| (open.dev(), open.ino()) == (named.dev(), named.ino())))
+    let open = file.metadata()?;
+    Ok(identity(path) == Some((open.dev(), open.ino())))
 }
 
 /// Which file a path leads to, whatever its name: its device and number.

@@ -2,7 +2,8 @@
 
 use super::Store;
 use crate::error::StoreError;
-use crate::flash::{DAMAGED, NEVER, Notes, generation_in, geometry, mark_page, medium_bytes};
+use crate::flash::{DAMAGED, NEVER, Notes, generation_in, geometry};
+use crate::flash::{mark_at, mark_page, medium_bytes};
 use crate::medium::Medium;
 use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES};
 use flagstone::commit::{DeviceError, Kind};
@@ -104,12 +105,8 @@ pub(super) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
     if head.damaged.is_some() {
         // The one that is damaged may have been the newer one, by which the store had grown.
         for block in blocks..blocks.saturating_add((blocks / 8).max(8)) {
-            let mut mark = [0; crate::flash::mark::SIZE];
-            let read = medium.read_at(
-                mark_page(pages, block) * MEDIUM_PAGE_BYTES as u64,
-                &mut mark,
-            );
-            read.map_err(|error| StoreError::io("reading a mark", error))?;
+            let read = mark_at(medium, mark_page(pages, block));
+            let mark = read.map_err(|error| StoreError::io("reading a mark", error))?;
             if !matches!(generation_in(&mark, block), NEVER | DAMAGED) {
                 return Err(newest_is_lost());
             }
@@ -127,10 +124,9 @@ pub(super) fn doubt_blank(medium: &dyn Medium) -> Result<(), StoreError> {
     let has = has.map_err(|error| StoreError::io("asking for the length", error))?;
     // As much as a new store takes, in which there is a mark if there is any.
     let end = (has / MEDIUM_PAGE_BYTES as u64).min(mark_page(128, super::FIRST_BLOCKS));
-    let mut bytes = [0; crate::flash::mark::SIZE];
     for place in mark_page(128, 0)..end {
-        let read = medium.read_at(place * MEDIUM_PAGE_BYTES as u64, &mut bytes);
-        read.map_err(|error| StoreError::io("looking for an older store", error))?;
+        let read = mark_at(medium, place);
+        let bytes = read.map_err(|error| StoreError::io("looking for an older store", error))?;
         let block = get(&bytes, crate::flash::mark::BLOCK) as u32;
         if !matches!(generation_in(&bytes, block), NEVER | DAMAGED) {
             return Err(StoreError::NotAStore(

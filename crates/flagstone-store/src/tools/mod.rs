@@ -133,8 +133,6 @@ fn copy(
     life: Option<Lifetime>,
     progress: Progress<'_>,
 ) -> Result<Copied, StoreError> {
-    let needed = bytes_of_copy(store);
-    draft.has_room(needed)?;
     let held: Vec<Lpn> = store.held().collect();
     let (mut done, all) = (0, 2 * held.len() as u64);
     let mut step = |steps: u64| {
@@ -157,7 +155,8 @@ fn copy(
     })
 }
 
-/// Writes pages of a store into the new store of a draft. Returns those that cannot be read.
+/// Writes pages of a store into the new store of a draft, if there is room for it. Returns those
+/// that cannot be read.
 fn fill(
     store: &mut Store,
     held: &[Lpn],
@@ -169,6 +168,7 @@ fn fill(
     let mut options = OpenOptions::default().with_protocol(info.protocol);
     options.pages_per_block = info.pages_per_block;
     options.bytes = bytes_of_copy(store);
+    draft.has_room(options.bytes)?;
     let mut new = Store::open(draft.path(), &options)?;
     let (mut page, mut lost) = (vec![0; Store::PAGE_BYTES], Vec::new());
     for some in held.chunks(AT_ONCE) {

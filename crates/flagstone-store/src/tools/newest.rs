@@ -6,7 +6,7 @@ use super::AT_ONCE;
 use super::draft::Draft;
 use super::patched::Patched;
 use crate::error::StoreError;
-use crate::flash::{DATA_BYTES, generation_in, mark, mark_page, page_generation, trailer};
+use crate::flash::{DATA_BYTES, generation_in, mark_at, mark_page, page_generation, trailer};
 use crate::medium::Medium;
 use crate::store::{OpenOptions, Store};
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
@@ -32,8 +32,8 @@ fn versions(medium: &Patched, superblock: &Superblock) -> Result<Versions, Store
     let pages = superblock.pages_per_block;
     let mut page: Page = [0; MEDIUM_PAGE_BYTES];
     for block in 0..superblock.blocks {
-        let mut bytes = [0; mark::SIZE];
-        read(medium, mark_page(pages, block), &mut bytes)?;
+        let bytes = mark_at(medium, mark_page(pages, block));
+        let bytes = bytes.map_err(|error| StoreError::io("reading a page", error))?;
         let generation = generation_in(&bytes, block);
         for number in 0..pages {
             let place = mark_page(pages, block) + 1 + u64::from(number);

@@ -13,8 +13,8 @@ use super::draft::Draft;
 use super::patched::Patched;
 use super::{Progress, compare, fill, metadata, newest};
 use crate::error::StoreError;
-use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, mark, mark_page, page_generation};
-use crate::flash::{geometry, medium_bytes};
+use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, geometry, mark, mark_at, mark_page};
+use crate::flash::{medium_bytes, page_generation};
 use crate::medium::{Disk, Medium};
 use crate::store::{OpenOptions, Store};
 use crate::superblock::{Lifetime, MEDIUM_PAGE_BYTES, Superblock};
@@ -111,7 +111,6 @@ pub fn repair(
     report.torn = found.torn;
     // The marks that could not be made up for are in the report already.
     report.missing.extend(found.wrong);
-    draft.has_room(super::bytes_of_copy(&store))?;
     report.lost = fill(&mut store, &held, &draft, None, &mut step)?;
     let is_lost = |at: &Lpn| report.lost.binary_search(at).is_ok();
     let saved: Vec<Lpn> = held.into_iter().filter(|at| !is_lost(at)).collect();
@@ -136,9 +135,8 @@ fn patch(disk: Disk, hints: &Hints, report: &mut Repaired) -> Result<Patched, St
     let mut boot = superblock.boot;
     for block in 0..known.min(there) {
         let place = mark_page(pages, block);
-        let mut bytes = [0; mark::SIZE];
-        let read = disk.read_at(place * MEDIUM_PAGE_BYTES as u64, &mut bytes);
-        read.map_err(|error| StoreError::io("reading a mark", error))?;
+        let read = mark_at(&disk, place);
+        let bytes = read.map_err(|error| StoreError::io("reading a mark", error))?;
         let mut generation = generation_in(&bytes, block);
         if generation == DAMAGED {
             let found;
@@ -268,10 +266,9 @@ fn head(
 
 /// Pages of a block, by the place of the first mark of a block that is not the first.
 fn distance_of_marks(disk: &Disk, bytes: u64) -> Result<u32, StoreError> {
-    let mut page = [0; mark::SIZE];
     for place in mark_page(0, 0) + 1..bytes.div_ceil(MEDIUM_PAGE_BYTES as u64) {
-        let read = disk.read_at(place * MEDIUM_PAGE_BYTES as u64, &mut page);
-        read.map_err(|error| StoreError::io("looking for marks", error))?;
+        let read = mark_at(disk, place);
+        let page = read.map_err(|error| StoreError::io("looking for marks", error))?;
         let block = flagstone::layout::get(&page, mark::BLOCK) as u32;
         if block == 0 || matches!(generation_in(&page, block), NEVER | DAMAGED) {
             continue;
@@ -291,10 +288,8 @@ fn distance_of_marks(disk: &Disk, bytes: u64) -> Result<u32, StoreError> {
 /// Blocks up to the last one with a mark.
 fn last_mark(disk: &Disk, bytes: u64, pages_per_block: u32) -> Result<u32, StoreError> {
     for block in (0..blocks_in(bytes, pages_per_block)).rev() {
-        let mut page = [0; mark::SIZE];
-        let place = mark_page(pages_per_block, block) * MEDIUM_PAGE_BYTES as u64;
-        let read = disk.read_at(place, &mut page);
-        read.map_err(|error| StoreError::io("reading a mark", error))?;
+        let read = mark_at(disk, mark_page(pages_per_block, block));
+        let page = read.map_err(|error| StoreError::io("reading a mark", error))?;
         if !matches!(generation_in(&page, block), NEVER | DAMAGED) {
             return Ok(block + 1);
         }
