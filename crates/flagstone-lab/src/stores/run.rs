@@ -132,12 +132,10 @@ impl Readers {
             }
         }
         let mut compared = 0;
-        let mut page = vec![0; Store::PAGE_BYTES];
-        // Some end because their room is needed, and say so.
-        self.open.retain(|(id, _)| {
-            let read = store.read_snapshot(*id, Lpn(0), &mut page);
-            !matches!(read, Err(StoreError::Device(DeviceError::SnapshotEnded)))
-        });
+        // Some end because their room is needed.
+        let ftl = store.device().ftl();
+        self.open
+            .retain(|&(id, _)| ftl.snapshot_slot(id, Lpn(0)).is_some());
         for (id, then) in &self.open {
             if self.dice.random_range(0..4) == 0 {
                 compared += 1;

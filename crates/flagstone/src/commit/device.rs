@@ -452,18 +452,8 @@ impl Device {
             make_room(&mut self.ftl, self.protocol.as_mut(), now)?;
         }
         self.host.pages_read += 1;
-        match self.protocol.find(&self.ftl, tx, at) {
-            Found::Nothing => Ok((now, None)),
-            Found::Held(bytes) => {
-                into[..bytes.len()].copy_from_slice(bytes);
-                Ok((now, Some(bytes.len())))
-            }
-            Found::Flash(page) => match self.ftl.read(now, page, into, &mut [], cause) {
-                Ok(read) => Ok((read.done, Some(read.data_bytes))),
-                Err(FlashError::Uncorrectable { .. }) => Err(DeviceError::Unreadable(at)),
-                Err(other) => Err(FtlError::from(other).into()),
-            },
-        }
+        let found = self.protocol.find(&self.ftl, tx, at);
+        read_found(&mut self.ftl, (now, cause), found, at, into)
     }
 
     /// Commits a transaction. Returns when it is durable, or nothing if it waits for its group.
@@ -560,6 +550,29 @@ impl Device {
         self.live.end(tx, |at| {
             writers.remove(&at);
         });
+    }
+}
+
+/// Reads a version of a page from where it was found. Returns when it was read, and how many bytes
+/// it has.
+fn read_found(
+    ftl: &mut Ftl,
+    (now, cause): (Nanos, Cause),
+    found: Found<'_>,
+    at: Lpn,
+    into: &mut [u8],
+) -> Result<(Nanos, Option<usize>), DeviceError> {
+    match found {
+        Found::Nothing => Ok((now, None)),
+        Found::Held(bytes) => {
+            into[..bytes.len()].copy_from_slice(bytes);
+            Ok((now, Some(bytes.len())))
+        }
+        Found::Flash(page) => match ftl.read(now, page, into, &mut [], cause) {
+            Ok(read) => Ok((read.done, Some(read.data_bytes))),
+            Err(FlashError::Uncorrectable { .. }) => Err(DeviceError::Unreadable(at)),
+            Err(other) => Err(FtlError::from(other).into()),
+        },
     }
 }
 

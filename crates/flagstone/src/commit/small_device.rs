@@ -12,6 +12,12 @@ pub(super) const EVERYTHING: u64 = 1;
 /// Logical pages: most of what the device could hold.
 pub(super) const PAGES: u32 = 104;
 
+/// Numbers that look like chance.
+pub(super) fn below(dice: &mut u32, end: u32) -> u32 {
+    *dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+    (*dice >> 16) % end
+}
+
 pub(super) struct Small {
     kind: Kind,
     pub(super) options: Options,
@@ -200,8 +206,7 @@ impl Small {
     pub(super) fn churn(&mut self, pages: std::ops::Range<u32>, done: impl Fn(&Device) -> bool) {
         let mut dice = 1u32;
         for _ in 0..4_000 {
-            dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let at = (dice >> 16) % pages.len() as u32;
+            let at = below(&mut dice, pages.len() as u32);
             self.put(&[(pages.start + at, 99)]);
             if done(self.device()) {
                 return;

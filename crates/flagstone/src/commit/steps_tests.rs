@@ -2,7 +2,7 @@
 //! power cut between two steps loses nothing.
 
 use super::seal::Mistake;
-use super::small_device::{EVERYTHING, NOTHING, Small};
+use super::small_device::{EVERYTHING, NOTHING, Small, below};
 use super::{Config, Kind, Options};
 use crate::nand::{Aim, Cut, Geometry, small};
 use crate::units::TxId;
@@ -35,12 +35,6 @@ fn device(kind: Kind, planes: u32, works_ahead: bool, mistake: Option<Mistake>) 
     let mut small = Small::on(chip, config, kind, options);
     (0..PAGES).for_each(|at| small.put(&[(at, 1)]));
     small
-}
-
-/// Numbers that look like chance.
-fn below(dice: &mut u32, end: u32) -> u32 {
-    *dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-    (*dice >> 16) % end
 }
 
 /// The most pages that the collector moved for one transaction of one page, and all.

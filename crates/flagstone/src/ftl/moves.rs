@@ -23,8 +23,6 @@ pub(super) fn begin(ftl: &mut Ftl, victim: Pbn) {
 pub(super) struct Moves {
     /// The first page that was not looked at; the end of the block if nothing is live any more.
     pub(super) next: u32,
-    /// Pages that were copied or dropped.
-    pub(super) count: u32,
     /// When all copies are durable.
     pub(super) durable: Nanos,
     /// One of them cannot be read: the block is stuck.
@@ -40,13 +38,13 @@ pub(super) fn move_live(
     victim: Pbn,
     (first, most): (u32, u32),
 ) -> Result<Moves, FtlError> {
+    let mut left = most;
     let mut moves = Moves {
         next: first,
-        count: 0,
         durable: Nanos::ZERO,
         lost: false,
     };
-    while moves.next < ftl.data_pages && moves.count < most {
+    while moves.next < ftl.data_pages && left > 0 {
         if ftl.blocks[victim.index()].live == 0 {
             moves.next = ftl.data_pages;
             break;
@@ -56,7 +54,7 @@ pub(super) fn move_live(
         if !ftl.is_live(from) {
             continue;
         }
-        moves.count += 1;
+        left -= 1;
         match relocate(cause, ftl, owner, now, from)? {
             Moved::To(done) => moves.durable = moves.durable.max(done),
             Moved::Dropped => {}

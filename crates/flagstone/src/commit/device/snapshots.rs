@@ -1,10 +1,8 @@
 //! Snapshots of a device: a reader sees what was committed when it began, whatever is committed
 //! since.
 
-use super::{Device, DeviceError};
-use crate::commit::Found;
-use crate::ftl::{Cause, FtlError};
-use crate::nand::FlashError;
+use super::{Device, DeviceError, read_found};
+use crate::ftl::Cause;
 use crate::units::{Lpn, Nanos, SnapshotId};
 
 impl Device {
@@ -48,14 +46,8 @@ impl Device {
         }
         let slot = self.ftl.snapshot_slot(id, at);
         self.host.pages_read += 1;
-        match slot.ok_or(DeviceError::SnapshotEnded)?.into() {
-            Found::Flash(page) => match self.ftl.read(now, page, into, &mut [], Cause::Host) {
-                Ok(read) => Ok((read.done, Some(read.data_bytes))),
-                Err(FlashError::Uncorrectable { .. }) => Err(DeviceError::Unreadable(at)),
-                Err(other) => Err(FtlError::from(other).into()),
-            },
-            Found::Nothing | Found::Held(_) => Ok((now, None)),
-        }
+        let found = slot.ok_or(DeviceError::SnapshotEnded)?.into();
+        read_found(&mut self.ftl, (now, Cause::Host), found, at, into)
     }
 }
 

@@ -1,19 +1,13 @@
 //! What readers of snapshots see is compared with copies that a model keeps, through collections,
 //! whole and in steps, and through power cuts.
 
-use crate::commit::small_device::{EVERYTHING, Small};
+use crate::commit::small_device::{EVERYTHING, Small, below};
 use crate::commit::{Config, DeviceError, Kind, Options};
 use crate::ftl::Slot;
 use crate::nand::{Cut, Geometry, small};
 use crate::units::{Lpn, SnapshotId};
 
 const PAGES: u32 = 200;
-
-/// Numbers that look like chance.
-fn below(dice: &mut u32, end: u32) -> u32 {
-    *dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-    (*dice >> 16) % end
-}
 
 fn device(blocks: u32, works_ahead: bool) -> Small {
     let chip = small::chip(Geometry {
