@@ -26,7 +26,7 @@
 
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::ffi::Movable;
-use flagstone::commit::Kind;
+use flagstone::commit::Info;
 use flagstone::units::{Lpn, SnapshotId, TxId};
 use flagstone_store::Store;
 use std::collections::{BTreeMap, HashMap};
@@ -41,9 +41,9 @@ const TAIL: usize = CHUNK - MAIN;
 const SHARING: u64 = 63;
 /// Sizes are multiples of this: the smallest page of SQLite.
 const GRAIN: u64 = 512;
-/// Where the first page of a database has the number of the last transaction, and of the version of
-/// SQLite that made it.
-const COUNTERS: [std::ops::Range<usize>; 2] = [24..28, 92..100];
+/// All of the first chunk but where the first page of a database has the number of the last
+/// transaction (bytes 24 to 27, and 92 to 95), and of the version of SQLite that made it.
+const BUT_COUNTERS: [std::ops::Range<usize>; 3] = [0..24, 28..92, 100..CHUNK];
 /// Pages of a store end here.
 const PAGES_MAX: u64 = 1 << 30;
 /// Chunks in part written, and pages of tails, that wait for the commit. A protocol that takes each
@@ -120,14 +120,8 @@ fn chunk_bytes(chunk: u64, size: u64) -> usize {
 
 /// Whether two first chunks differ in what counts transactions at most.
 fn differ_in_counters_only(one: &[u8; CHUNK], other: &[u8; CHUNK]) -> bool {
-    let mut from = 0;
-    let ends = COUNTERS.map(|counter| (counter.start, counter.end));
-    let same = ends.into_iter().all(|(start, end)| {
-        let before = from..start;
-        from = end;
-        one[before.clone()] == other[before]
-    });
-    same && one[from..] == other[from..]
+    let mut parts = BUT_COUNTERS.into_iter();
+    parts.all(|part| one[part.clone()] == other[part])
 }
 
 /// The chunks of a range of bytes: number, offset within it, bytes.
@@ -157,12 +151,15 @@ fn read_page(
 }
 
 /// Refuses protocols under which SQLite would not be safe.
-pub(crate) fn must_be_atomic(protocol: Kind) -> Result<(), Trouble> {
-    match protocol.info().atomic {
+pub(crate) fn must_be_atomic(protocol: &Info) -> Result<(), Trouble> {
+    match protocol.atomic {
         true => Ok(()),
         false => Err(Trouble::new(
             TroubleKind::CannotOpen,
-            format!("{protocol} may leave half a transaction: use another protocol"),
+            format!(
+                "{} may leave half a transaction: use another protocol",
+                protocol.name
+            ),
         )),
     }
 }
@@ -173,8 +170,9 @@ impl StoreFile {
     /// # Errors
     /// The store cannot be read, holds something else, or has a protocol that is not atomic.
     pub fn new(store: Store) -> Result<StoreFile, Trouble> {
-        must_be_atomic(store.info().protocol)?;
-        let waiting_max = match store.info().protocol.info().rewrites {
+        let protocol = store.device().info();
+        must_be_atomic(protocol)?;
+        let waiting_max = match protocol.rewrites {
             true => WAITING_MAX,
             false => usize::MAX,
         };
@@ -331,7 +329,6 @@ impl StoreFile {
 
     fn trim_main(&mut self, chunk: u64) -> Result<(), Trouble> {
         let (tx, page) = (self.begun()?, main_page(chunk));
-        self.is_first_own |= chunk == 0;
         if self
             .store
             .read(Some(tx), page, &mut self.page[..])?

@@ -55,7 +55,7 @@ impl Backing for Files {
             })?;
         }
         // Before there is a file.
-        must_be_atomic(options.protocol)?;
+        must_be_atomic(options.protocol.info())?;
         let store = Store::open(path, &options).map_err(|error| {
             let mut trouble = Trouble::from(error);
             if trouble.kind == TroubleKind::NotAStore && path.is_dir() {

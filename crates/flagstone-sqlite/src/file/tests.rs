@@ -1,6 +1,7 @@
 //! A database file is compared with a vector of bytes, and its pages are counted.
 
 use super::*;
+use flagstone::commit::Kind;
 use flagstone_store::OpenOptions;
 use flagstone_store::medium::Recorded;
 

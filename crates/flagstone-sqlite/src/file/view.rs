@@ -3,7 +3,7 @@
 //! A reader beside a writer that commits goes on seeing its snapshot: the size of the file and its
 //! first chunk, which are kept beside it, and the pages of the store.
 
-use super::{MAIN, Seen, StoreFile, Waiting, chunks, main_page, read_page};
+use super::{Chunk, MAIN, Seen, StoreFile, Waiting, chunks, main_page, read_page};
 use crate::bytes::{Bytes, Trouble, View};
 use flagstone::commit::DeviceError;
 use flagstone::units::SnapshotId;
@@ -128,7 +128,7 @@ impl Bytes for StoreFile {
 
 impl StoreFile {
     /// The first chunk of the file as somebody sees it, if it is in memory or may be kept there.
-    fn first_of(&mut self, view: View) -> Result<Option<&super::Chunk>, Trouble> {
+    fn first_of(&mut self, view: View) -> Result<Option<&Chunk>, Trouble> {
         if let View::Snapshot(id) = view {
             return Ok(self.snapshots.get(&id).and_then(|seen| seen.first.as_ref()));
         }
