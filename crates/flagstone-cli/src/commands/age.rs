@@ -1,7 +1,7 @@
 //! `flagstone device age`: a long life on cells whose bit errors grow, with scrubbing and without.
 
 use super::device::load;
-use super::{Failure, protocols_of, say};
+use super::{Failure, protocols_of, say, with_unit};
 use flagstone::ftl::Operation;
 use flagstone_lab::life::{Life, LifeRecord};
 use std::process::ExitCode;
@@ -34,15 +34,7 @@ pub(crate) struct Age {
 /// Hours of a time like 12h, 90d or 1y.
 fn hours(text: &str) -> Result<u64, String> {
     let why = || "it must be a number and h, d or y, such as 90d, of 100 years at most".into();
-    let (number, unit) = text.split_at(text.len().saturating_sub(1));
-    let each = match unit {
-        "h" => 1,
-        "d" => 24,
-        "y" => 365 * 24,
-        _ => return Err(why()),
-    };
-    let hours = number.parse::<u64>().ok().and_then(|n| n.checked_mul(each));
-    hours
+    with_unit(text, &[("h", 1), ("d", 24), ("y", 365 * 24)])
         .filter(|hours| (1..=100 * 365 * 24).contains(hours))
         .ok_or_else(why)
 }

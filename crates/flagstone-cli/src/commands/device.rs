@@ -2,7 +2,7 @@
 //! ones for later.
 
 use super::settings::{Given, Owner};
-use super::{Failure, note, say, share};
+use super::{Failure, mebibytes, note, say, share};
 use flagstone::commit::{Kind, Options};
 use flagstone_lab::device::{DEFAULT, DeviceSpec, DeviceSpecError, presets, schema};
 use flagstone_lab::image;
@@ -107,12 +107,12 @@ fn fill(args: &Fill) -> Result<(), Failure> {
     let (device, _) = setup.filled().map_err(refused)?;
     let bytes = image::save(&output, &device, &setup.saved())?;
     note(&format!(
-        "{}: {} on {}, {:.0} % full, {:.1} MiB",
+        "{}: {} on {}, {:.0} % full, {}",
         args.out.display(),
         setup.kind,
         setup.device.name,
         args.fill * 100.0,
-        bytes as f64 / f64::from(1 << 20)
+        mebibytes(bytes)
     ));
     Ok(())
 }

@@ -26,6 +26,20 @@ pub(crate) fn unknown<S: AsRef<str>>(what: &str, name: &str, known: &[S]) -> Fai
     Failure::Usage(no_such(what, name, known))
 }
 
+/// A number followed by one of these units, times what the unit is; nothing if it is none, or too
+/// large.
+pub(crate) fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    units.iter().find_map(|(unit, each)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(*each)
+    })
+}
+
+/// Bytes, for people.
+pub(crate) fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
 /// The protocol of that name.
 pub(crate) fn protocol_of(name: &str) -> Result<Kind, Failure> {
     Kind::by_name(name).ok_or_else(|| {
@@ -78,5 +92,21 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err("it must be a number from 0 to 1".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_unit;
+
+    #[test]
+    fn a_number_with_a_unit_is_taken_whole_or_not_at_all() {
+        let units = [("", 1), ("K", 1 << 10), ("h", 3_600)];
+        for (text, number) in [("7", 7), ("2K", 2048), ("3h", 10_800)] {
+            assert_eq!(with_unit(text, &units), Some(number), "{text}");
+        }
+        for text in ["", "h", "1é", "-1h", "1 h", "1x", "18446744073709551615K"] {
+            assert_eq!(with_unit(text, &units), None, "{text}");
+        }
     }
 }

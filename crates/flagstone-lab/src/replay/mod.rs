@@ -10,8 +10,8 @@ mod record;
 mod script;
 
 pub use load::Load;
-pub(crate) use record::given;
 pub use record::{Causes, Erases, Latency, ReplayRecord, Timing, by_cause, flash_by_cause};
+pub(crate) use record::{given, memory_of};
 pub(crate) use script::page_ratio;
 pub use script::{Script, ScriptError, Transaction};
 

@@ -328,9 +328,14 @@ impl ReplayRecord {
 
 /// The most memory that this process has had, where the system tells.
 pub(super) fn peak_rss_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    memory_of("self", "VmHWM:")
+}
+
+/// Bytes that the system says of the memory of a process, in a line of its status that begins so.
+pub(crate) fn memory_of(process: &str, what: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(what))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kib * 1024)
 }
 

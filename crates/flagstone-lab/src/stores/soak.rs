@@ -12,6 +12,7 @@
 //! second.
 
 use super::kill::Verifier;
+use crate::replay::memory_of;
 use flagstone_store::{OpenOptions, Store, StoreError, tools};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -243,7 +244,7 @@ impl Soak {
         let (start, mut early, mut late) = (Instant::now(), 0, 0);
         while start.elapsed() < life {
             std::thread::sleep(EVERY.min(life.saturating_sub(start.elapsed())));
-            let Some(bytes) = memory_of(worker.id()) else {
+            let Some(bytes) = memory_of(&worker.id().to_string(), "VmRSS:") else {
                 return;
             };
             match start.elapsed() < life / 4 {
@@ -284,16 +285,6 @@ fn listen(mut from: impl Read, said: &AtomicU64, is_enough: &AtomicU64) {
     while is_enough.load(Ordering::Relaxed) == 0 && from.read_exact(&mut word).is_ok() {
         said.store(u64::from_le_bytes(word), Ordering::Relaxed);
     }
-}
-
-/// Bytes of memory that a process has (its resident set).
-fn memory_of(process: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kib * 1024)
 }
 
 /// Whether a folder has no store of an earlier soak in it.

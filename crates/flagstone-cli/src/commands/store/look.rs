@@ -1,7 +1,7 @@
 //! What a store is and holds, whether it is whole, what was written to it: nothing is changed.
 
-use super::{Of, as_json, mebibytes, open};
-use crate::commands::{Failure, note, say, unless_closed};
+use super::{Of, as_json, open};
+use crate::commands::{Failure, mebibytes, note, say, unless_closed};
 use comfy_table::{Table, presets};
 use flagstone::units::Lpn;
 use flagstone_store::{CheckReport, OpenOptions, PageFacts, Store, StoreError};
@@ -353,7 +353,7 @@ fn dump_page(store: &mut Store, at: Lpn, args: &Dump) -> Result<ExitCode, Failur
                 }
             })
             .collect();
-        let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits: Vec<String> = bytes.iter().map(|byte| hex(&[*byte])).collect();
         let (at, wide) = (number * LINE_BYTES, 3 * LINE_BYTES);
         say(&format!("{at:04x}  {:wide$} {text}", digits.join(" ")));
     }

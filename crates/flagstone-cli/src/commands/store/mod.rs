@@ -80,10 +80,6 @@ fn open(path: &Path) -> Result<Store, Failure> {
     Ok(Store::open(path, &OpenOptions::existing().reading())?)
 }
 
-fn mebibytes(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
-}
-
 /// Shows how far a work on a store is.
 fn shown(bar: &ProgressBar) -> impl FnMut(u64, u64) + '_ {
     |done, all| {

@@ -1,7 +1,6 @@
 //! A store that is used for a while, by the command itself as its own workers.
 
-use super::mebibytes;
-use crate::commands::{Failure, say};
+use crate::commands::{Failure, mebibytes, say, with_unit};
 use flagstone_lab::stores::soak::{Control, Soak as Run, is_fresh, look};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
@@ -31,14 +30,7 @@ pub(super) struct Soak {
 /// A time like 30s, 10m or 1h.
 fn duration(text: &str) -> Result<Duration, String> {
     let why = || "it must be a number and s, m or h, such as 30s, of 10s to 1000h".to_string();
-    let each = match text.bytes().last() {
-        Some(b's') => 1,
-        Some(b'm') => 60,
-        Some(b'h') => 3_600,
-        _ => return Err(why()),
-    };
-    let number: u64 = text[..text.len() - 1].parse().map_err(|_| why())?;
-    let seconds = number.checked_mul(each);
+    let seconds = with_unit(text, &[("s", 1), ("m", 60), ("h", 3_600)]);
     let seconds = seconds.filter(|seconds| (10..=3_600_000).contains(seconds));
     seconds.map(Duration::from_secs).ok_or_else(why)
 }

@@ -1,7 +1,7 @@
 //! What makes whole stores: new ones, smaller ones, copies, and what is left of damaged ones.
 
-use super::{as_json, mebibytes, open, shown};
-use crate::commands::{Failure, note, protocol_of, say};
+use super::{as_json, open, shown};
+use crate::commands::{Failure, mebibytes, note, protocol_of, say, with_unit};
 use flagstone_store::{OpenOptions, Store, tools};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
@@ -80,22 +80,16 @@ pub(super) struct Repair {
 /// Bytes of a size like 4096, 64K, 8M, 2G or 1T.
 fn size(text: &str) -> Result<u64, String> {
     let why = || "it must be a number of bytes, or one with K, M, G or T, such as 64M".to_string();
-    let (number, shift) = match text.strip_suffix(['K', 'M', 'G', 'T']) {
-        Some(number) => {
-            let unit = text.as_bytes()[text.len() - 1];
-            let shift = match unit {
-                b'K' => 10,
-                b'M' => 20,
-                b'G' => 30,
-                _ => 40,
-            };
-            (number, shift)
-        }
-        None => (text, 0),
-    };
-    let number: u64 = number.parse().map_err(|_| why())?;
-    let bytes = number.checked_mul(1 << shift);
-    bytes.filter(|&bytes| bytes < 1 << 50).ok_or_else(why)
+    let units = [
+        ("", 1),
+        ("K", 1 << 10),
+        ("M", 1 << 20),
+        ("G", 1 << 30),
+        ("T", 1 << 40),
+    ];
+    with_unit(text, &units)
+        .filter(|&bytes| bytes < 1 << 50)
+        .ok_or_else(why)
 }
 
 pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
