@@ -6,7 +6,7 @@ use super::{Mistake, listed, tail};
 use crate::ftl::{Ftl, FtlError, Mounted, Slot, verdict};
 use crate::layout::get;
 use crate::units::{Lpn, Nanos, Pbn, TxId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A version of a page that is on flash.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +33,11 @@ impl Version {
     /// Whether it counts by itself.
     fn is_alone(&self) -> bool {
         self.tx == TxId(0) || self.count == 1
+    }
+
+    /// Whether something else than itself and the summary of its block has to say that it counts.
+    fn is_undecided(&self) -> bool {
+        !self.is_alone() && self.verdict == 0
     }
 }
 
@@ -73,7 +78,8 @@ pub(super) fn read(
         Some(Mistake::TableIgnored) => 0,
         _ => bounds.as_ref().map_or(0, Bounds::unto),
     };
-    let mut versions: Vec<Version> = Vec::new();
+    let pages = blocks.len() * ftl.data_pages_per_block() as usize;
+    let mut versions: Vec<Version> = Vec::with_capacity(pages);
     let mut last_tx = match mistake {
         Some(Mistake::XidNotInTable) => TxId(0),
         _ => bounds.as_ref().map_or(TxId(0), Bounds::last_tx),
@@ -110,7 +116,7 @@ pub(super) fn read(
         last_tx = counts.fold(last_tx, |last, version| last.max(version.tx));
     }
     let current = newest(&versions, &places, logical_pages, mistake);
-    for &at in current.iter().flatten() {
+    for &at in &current {
         let version = &versions[at as usize];
         ftl.set_slot(version.lpn, version.slot);
     }
@@ -135,29 +141,38 @@ const FORGETS_XIDS: [Mistake; 3] = [
     Mistake::XidFromPages,
 ];
 
-/// The version of each logical page that counts and has the highest place, as an index.
+/// For each logical page that has one, the version that counts and has the highest place, as an
+/// index.
 fn newest(
     versions: &[Version],
     places: &Places,
     logical_pages: u32,
     mistake: Option<Mistake>,
-) -> Vec<Option<u32>> {
-    let mut current: Vec<Option<(u64, u64, u32)>> = vec![None; logical_pages as usize];
+) -> Vec<u32> {
+    const NONE: u32 = u32::MAX;
+    let inside = |version: &Version| match mistake {
+        Some(Mistake::AnyOrderInside) => 0,
+        _ => version.seq,
+    };
+    let mut current: Vec<(u64, u32)> = vec![(0, NONE); logical_pages as usize];
     for (at, version) in versions.iter().enumerate() {
         // The mapping table on flash has what counted before.
         let Some(place) = places.of(version).filter(|&place| place > places.unto) else {
             continue;
         };
-        let rank = match mistake {
-            Some(Mistake::OrderBySeq) => (version.seq, version.seq, at as u32),
-            Some(Mistake::AnyOrderInside) => (place, 0, at as u32),
-            _ => (place, version.seq, at as u32),
+        let place = match mistake {
+            Some(Mistake::OrderBySeq) => version.seq,
+            _ => place,
         };
-        let slot = &mut current[version.lpn.index()];
-        *slot = (*slot).max(Some(rank));
+        let best = &mut current[version.lpn.index()];
+        let is_newer = best.1 == NONE
+            || (place, inside(version)) >= (best.0, inside(&versions[best.1 as usize]));
+        if is_newer {
+            *best = (place, at as u32);
+        }
     }
-    let index = |(_, _, at): (u64, u64, u32)| at;
-    current.into_iter().map(|rank| rank.map(index)).collect()
+    let found = current.into_iter().map(|(_, at)| at);
+    found.filter(|&at| at != NONE).collect()
 }
 
 /// The places of committed transactions in the order of commits, by what says so.
@@ -177,13 +192,22 @@ impl Places {
         unto: u64,
         mistake: Option<Mistake>,
     ) -> Places {
+        // Most pages have a verdict: only for the transactions of the others is anything looked up.
+        let undecided = versions.iter().filter(|version| version.is_undecided());
+        let wanted: FxHashSet<TxId> = undecided.map(|version| version.tx).collect();
+        let (first, last) = (wanted.iter().min(), wanted.iter().max());
+        let is_wanted = |version: &&Version| {
+            Some(&version.tx) >= first && Some(&version.tx) <= last && wanted.contains(&version.tx)
+        };
         let mut stated = FxHashMap::default();
         let mut open: Vec<&Version> = Vec::new();
-        for version in versions.iter().filter(|version| !version.is_alone()) {
-            if let Some(cv) = version.stated() {
+        for version in versions.iter().filter(is_wanted) {
+            if let Some(cv) = version.stated().filter(|_| !version.is_alone()) {
                 stated.insert(version.tx, (cv, version.block));
             }
-            open.push(version);
+            if !version.is_alone() {
+                open.push(version);
+            }
         }
         open.retain(|version| !stated.contains_key(&version.tx));
         open.sort_unstable_by_key(|version| (version.tx, version.seq));
@@ -216,10 +240,10 @@ impl Places {
     }
 
     /// The committed transactions with a current page in a block without a verdict for it.
-    fn needed(&self, versions: &[Version], current: &[Option<u32>]) -> Evidence {
-        let is_open = |version: &Version| !version.is_alone() && version.stated().is_none();
+    fn needed(&self, versions: &[Version], current: &[u32]) -> Evidence {
+        let is_open = Version::is_undecided;
         let mut open: FxHashMap<TxId, Undecided> = FxHashMap::default();
-        for &at in current.iter().flatten() {
+        for &at in current {
             let version = &versions[at as usize];
             if is_open(version) {
                 let found = || Undecided {
