@@ -240,6 +240,15 @@ impl MediumFlash {
         Ok(self.generations[block.index()])
     }
 
+    /// The block whose mark follows a page on the medium, if it is still to be read: an opening
+    /// reads the last page of each block, and then the mark of the next.
+    fn next_mark(&self, at: Ppn) -> Option<Pbn> {
+        let next = Pbn(self.geometry.block_of(at).0 + 1);
+        let is_last = self.geometry.page_in_block(at) + 1 == self.geometry.pages_per_block;
+        let is_unknown = || self.generations.get(next.index()) == Some(&UNKNOWN);
+        (is_last && is_unknown() && !self.waiting.contains_key(&self.mark_of(next))).then_some(next)
+    }
+
     fn fails(&mut self, what: &'static str, error: io::Error) -> FlashError {
         self.is_broken = true;
         self.notes.trouble.note(what, error)
@@ -370,7 +379,7 @@ impl Flash for MediumFlash {
         let generation = self.generation(block)?;
         let place = self.place_of(at);
         let done = now;
-        let mut end = [0; trailer::SIZE];
+        let mut end = [0; trailer::SIZE + mark::SIZE];
         // A page that is read whole needs no copy of it in between.
         let is_whole = data.len() >= DATA_BYTES;
         if let Some(page) = self.waiting.get(&place) {
@@ -378,22 +387,32 @@ impl Flash for MediumFlash {
                 true => data[..DATA_BYTES].copy_from_slice(&page[..DATA_BYTES]),
                 false => self.buffer.copy_from_slice(&page[..DATA_BYTES]),
             }
-            end.copy_from_slice(&page[DATA_BYTES..]);
+            end[..trailer::SIZE].copy_from_slice(&page[DATA_BYTES..]);
         } else if generation != NEVER {
+            let next = self.next_mark(at);
             let into = match is_whole {
                 true => &mut data[..DATA_BYTES],
                 false => &mut self.buffer[..],
             };
+            let behind = match next {
+                Some(_) => &mut end[..],
+                None => &mut end[..trailer::SIZE],
+            };
             let offset = place * MEDIUM_PAGE_BYTES as u64;
-            let got = self.medium.read_split(offset, into, &mut end);
+            let got = self.medium.read_split(offset, into, behind);
             got.map_err(|error| self.fails("reading a page", error))?;
+            if let Some(next) = next {
+                let bytes = end[trailer::SIZE..].try_into().expect("it has that size");
+                self.generations[next.index()] = self.judge_mark(next, &bytes);
+            }
         }
+        let end = &end[..trailer::SIZE];
         let in_block = self.geometry.page_in_block(at) as u16;
         let bytes = match is_whole {
             true => &data[..DATA_BYTES],
             false => &self.buffer[..],
         };
-        match MediumFlash::judge(bytes, &end, at, generation) {
+        match MediumFlash::judge(bytes, end, at, generation) {
             Judged::Whole(bytes) => {
                 let filled = data.len().min(bytes);
                 if !is_whole {

@@ -169,7 +169,12 @@ impl MediumFlash {
     /// The generation that the mark of a block gives it.
     pub(super) fn read_mark(&self, block: Pbn) -> io::Result<u64> {
         let bytes = mark_at(self.medium.as_ref(), self.mark_of(block))?;
-        let generation = generation_in(&bytes, block.0);
+        Ok(self.judge_mark(block, &bytes))
+    }
+
+    /// The generation that a mark gives its block. What is wrong with the mark is noted.
+    pub(super) fn judge_mark(&self, block: Pbn, bytes: &[u8; mark::SIZE]) -> u64 {
+        let generation = generation_in(bytes, block.0);
         match generation {
             DAMAGED => {
                 self.notes.damage().marks.insert(block.0);
@@ -179,7 +184,7 @@ impl MediumFlash {
             }
             _ => {}
         }
-        Ok(generation)
+        generation
     }
 
     /// Writes the next superblock.
