@@ -8,7 +8,7 @@ use super::{
     Content, DeviceError, Found, Info, Isolation, Kind, Options, Protocol, Recovered, Taken, Way,
     Write, doubt_tx, spare_numbers,
 };
-use crate::ftl::{Cause, Config, Ftl, FtlError, Mounted, Stats};
+use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted, Stats};
 use crate::ftl::{collect, finish_steps, make_room, step, tend};
 use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, TxId};
@@ -111,16 +111,21 @@ impl Device {
         options: &Options,
         now: Nanos,
     ) -> Result<Device, DeviceError> {
-        info.suits(flash.geometry(), &config)
-            .map_err(DeviceError::Unsuitable)?;
-        let format = info.format_on(flash.geometry(), options);
-        let format = format.map_err(|error| DeviceError::Unsuitable(error.0))?;
+        let format = format(flash.as_ref(), info, &config, options)?;
         let (mut ftl, mounted) = Ftl::mount(flash, config, format, now)?;
-        let Recovered {
+        let recovered = recover(&mut ftl, mounted)?;
+        Device::with(ftl, info, recovered)
+    }
+
+    fn with(
+        ftl: Ftl,
+        info: &'static Info,
+        Recovered {
             protocol,
             last_tx,
             done,
-        } = recover(&mut ftl, mounted)?;
+        }: Recovered,
+    ) -> Result<Device, DeviceError> {
         Ok(Device {
             buffer: Vec::new(),
             ftl,
@@ -553,6 +558,19 @@ impl Device {
     }
 }
 
+/// What a protocol keeps on this flash.
+fn format(
+    flash: &dyn Flash,
+    info: &Info,
+    config: &Config,
+    options: &Options,
+) -> Result<Format, DeviceError> {
+    info.suits(flash.geometry(), config)
+        .map_err(DeviceError::Unsuitable)?;
+    let format = info.format_on(flash.geometry(), options);
+    format.map_err(|error| DeviceError::Unsuitable(error.0))
+}
+
 /// Reads a version of a page from where it was found. Returns when it was read, and how many bytes
 /// it has.
 fn read_found(
@@ -576,6 +594,7 @@ fn read_found(
     }
 }
 
+mod rest;
 mod snapshots;
 
 #[cfg(test)]

@@ -104,6 +104,8 @@ pub const LAYOUTS: &[Layout] = &[
     seal::tail::RECORD,
     seal::listed::RECORD,
     seal::bounds::bounds_blob::RECORD,
+    seal::rest::head::RECORD,
+    seal::rest::undecided::RECORD,
     records::spare::RECORD,
     records::entry_head::RECORD,
     records::restored::RECORD,
@@ -288,6 +290,17 @@ pub trait Protocol: Owner + Duplicate {
     /// returned, and nothing else: then a snapshot of the table is one of the device.
     fn allows_snapshots(&self) -> bool {
         false
+    }
+
+    /// Brings everything to flash that the tables rely on, and gives them as bytes, from which its
+    /// recovery goes on where they are in [`Mounted::rest`]: [`Ftl::rest`], and its own behind.
+    /// Nothing if it cannot.
+    ///
+    /// # Errors
+    /// The power fails.
+    fn rest(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<Vec<u8>>, FtlError> {
+        let _ = (ftl, now);
+        Ok(None)
     }
 
     /// The device has become larger: a table with an entry for each page needs more of them.

@@ -93,6 +93,31 @@ impl Small {
         small
     }
 
+    /// Starts again with nothing that was in flight, once by recovery and once from tables of the
+    /// device at rest.
+    pub(super) fn both_ways(mut self, tables: Vec<u8>) -> (Small, Result<Small, String>) {
+        self.device = None;
+        let chip = self.flash.take().pull(NOTHING, false);
+        let settings = (self.config, self.options.clone());
+        let recovered = Small::start(self.kind, settings, PowerCut::new(chip.clone()));
+        let flash = Shared::new(PowerCut::new(chip));
+        let (kind, config, now) = (self.kind, self.config, Nanos::ZERO);
+        let of_it = Box::new(flash.clone());
+        let resumed = Device::resume(of_it, kind, config, &self.options, now, tables);
+        let (device, were_of_use) = resumed.expect("there is no cut");
+        let resumed = match (device.check(), were_of_use) {
+            (Err(why), _) => Err(why),
+            (Ok(()), false) => Err("the tables were of no use".into()),
+            (Ok(()), true) => Ok(Small {
+                flash,
+                now: device.recovered_at(),
+                device: Some(device),
+                ..self
+            }),
+        };
+        (recovered.expect("there is no cut"), resumed)
+    }
+
     pub(super) fn device(&mut self) -> &mut Device {
         self.device.as_mut().expect("the power is on")
     }

@@ -52,6 +52,7 @@ mod meta;
 mod logs;
 mod mount;
 mod doubt;
+pub(crate) mod rest;
 mod grow;
 
 pub use checksum::sums;
@@ -96,6 +97,7 @@ pub const LAYOUTS: &[Layout] = &[
     sums::RECORD,
     verdict::RECORD,
     meta::root_part::RECORD,
+    rest::rest::RECORD,
 ];
 
 /// Why the FTL could not go on.

@@ -42,6 +42,8 @@ pub struct Mounted {
     pub logs: Vec<LogPage>,
     /// When all of it had been read.
     pub done: Nanos,
+    /// Instead of a scan: the tables of a device at rest, see [`Ftl::resume`].
+    pub rest: Option<Vec<u8>>,
 }
 
 /// The good blocks that roots, mapping pages and logs use: the first of each plane in turn, one of
@@ -255,6 +257,7 @@ impl Ftl {
             blob: self.meta.blob.clone(),
             logs,
             done,
+            rest: None,
         })
     }
 

@@ -78,6 +78,13 @@ impl Evidence {
         self.open.insert(tx, undecided);
     }
 
+    /// The transactions that need evidence, in the order of their identifiers.
+    pub(super) fn all(&self) -> Vec<(TxId, &Undecided)> {
+        let mut all: Vec<_> = self.open.iter().map(|(&tx, open)| (tx, open)).collect();
+        all.sort_unstable_by_key(|&(tx, _)| tx);
+        all
+    }
+
     fn note(&mut self, block: Pbn, tx: TxId) {
         self.by_block.entry(block).or_default().push(tx);
     }

@@ -51,6 +51,7 @@ pub(super) mod bounds;
 mod evidence;
 mod mistake;
 mod recovery;
+pub(super) mod rest;
 pub(super) mod seal_r;
 mod seals;
 #[cfg(test)]
@@ -212,7 +213,10 @@ fn start(
     bounds: Option<Bounds>,
 ) -> Result<Recovered, FtlError> {
     let linger = linger(info, ftl.geometry(), options)?;
-    let found = recovery::read(ftl, mounted, bounds, options.mistake)?;
+    let found = match &mounted.rest {
+        Some(tables) => rest::resume(ftl, mounted, bounds, tables)?,
+        None => recovery::read(ftl, mounted, bounds, options.mistake)?,
+    };
     let protocol = Box::new(Seal {
         live: TxTable::new(),
         evidence: found.evidence,
@@ -292,6 +296,15 @@ impl Protocol for Seal {
 
     fn allows_snapshots(&self) -> bool {
         true
+    }
+
+    /// A device whose restarts are bounded gives none.
+    fn rest(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<Vec<u8>>, FtlError> {
+        if self.bounds.is_some() {
+            return Ok(None);
+        }
+        ftl.sync(now, self.relied_until)?;
+        Ok(Some(rest::tables(ftl, self.last_tx, &self.evidence)))
     }
 
     /// Programs the page held back as the last one, publishes the versions in the same step, and

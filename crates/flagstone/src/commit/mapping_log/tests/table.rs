@@ -197,6 +197,7 @@ impl Facts {
             blob,
             logs: (60..).zip(pages).map(log).collect(),
             done: Nanos::ZERO,
+            ..Mounted::default()
         }
     }
 

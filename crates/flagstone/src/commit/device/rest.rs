@@ -1,0 +1,65 @@
+//! Devices at rest: tables that spare the next opening the reading of the blocks.
+
+use super::{Device, format};
+use crate::commit::{DeviceError, Kind, Options};
+use crate::ftl::{Config, Ftl, FtlError};
+use crate::nand::Flash;
+use crate::units::Nanos;
+
+impl Device {
+    /// Brings the device to rest: everything that its tables rely on is durable when this returns.
+    /// Gives the tables, for [`Device::resume`], if the protocol can; `seal` can. They are true
+    /// until the next transaction. Those that live now are rolled back by the next opening.
+    ///
+    /// ```
+    /// use flagstone::commit::{Device, Options};
+    /// use flagstone::ftl::Config;
+    /// use flagstone::prelude::*;
+    ///
+    /// let mut device = Device::with_defaults(Chip::default(), Kind::Seal)?;
+    /// let tx = device.begin(Nanos::ZERO)?;
+    /// device.write(Nanos::ZERO, tx, Lpn(5), b"five")?;
+    /// let now = device.commit(Nanos::ZERO, tx)?.expect("it is alone");
+    /// let tables = device.rest(now)?.expect("SEAL gives its tables");
+    ///
+    /// let (flash, config, options) = (device.into_flash(), Config::default(), Options::default());
+    /// let resumed = Device::resume(flash, Kind::Seal, config, &options, Nanos::ZERO, tables)?;
+    /// let (mut device, were_of_use) = resumed;
+    /// assert!(were_of_use);
+    /// assert_eq!(device.read(Nanos::ZERO, None, Lpn(5))?.1, Some(&b"five"[..]));
+    /// # Ok::<(), DeviceError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The power fails.
+    pub fn rest(&mut self, now: Nanos) -> Result<Option<Vec<u8>>, DeviceError> {
+        Ok(self.protocol.rest(&mut self.ftl, now)?)
+    }
+
+    /// As [`Device::open`], for a device that was brought to rest with these tables, and to whose
+    /// flash nothing was written since. If the tables turn out to be of another device, or of
+    /// another state of this one, the blocks are read. Says whether the tables were of use.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn resume(
+        flash: Box<dyn Flash>,
+        kind: Kind,
+        config: Config,
+        options: &Options,
+        now: Nanos,
+        tables: Vec<u8>,
+    ) -> Result<(Device, bool), DeviceError> {
+        let format = format(flash.as_ref(), kind.info(), &config, options)?;
+        let (mut ftl, mut mounted) = Ftl::mount(flash, config, format, now)?;
+        mounted.rest = Some(tables);
+        match kind.recover(&mut ftl, mounted, options) {
+            Ok(recovered) => Ok((Device::with(ftl, kind.info(), recovered)?, true)),
+            Err(FtlError::Foreign(_)) => {
+                let device = Device::open(ftl.into_flash(), kind, config, options, now)?;
+                Ok((device, false))
+            }
+            Err(other) => Err(other.into()),
+        }
+    }
+}
