@@ -27,6 +27,7 @@
 //! [`BOOT`]: crate::superblock::superblock::BOOT
 
 mod life;
+pub(crate) mod rest;
 
 pub use life::MediumStats;
 pub(crate) use life::{Notes, clear_marks, emit_mark, generation_in, mark_at, page_generation};

@@ -46,4 +46,5 @@ pub const LAYOUTS: &[flagstone::layout::Layout] = &[
     superblock::superblock_v1::RECORD,
     flash::mark::RECORD,
     flash::trailer::RECORD,
+    flash::rest::rested_block::RECORD,
 ];

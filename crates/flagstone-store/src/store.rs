@@ -4,14 +4,15 @@
 //! medium into errors that name it, and otherwise does what its device does.
 
 use crate::error::StoreError;
+mod create;
 mod look;
 
 pub use look::{CheckReport, PageFacts, StoreInfo};
 
+use crate::flash::rest::{Left, is_worth};
 use crate::flash::{DATA_BYTES, MediumFlash, MediumStats, Notes};
-use crate::flash::{clear_marks, geometry, medium_bytes};
 use crate::medium::{Disk, Medium};
-use crate::superblock::{Head, Lifetime, Superblock};
+use crate::superblock::{Head, Superblock};
 use flagstone::commit::{Device, DeviceError, Kind, Options};
 use flagstone::ftl::{BlockState, Config, FtlError, Slot};
 use flagstone::units::{Lpn, Nanos, Pbn, SnapshotId, TxId};
@@ -19,9 +20,6 @@ use std::path::Path;
 
 /// Blocks of a new store: the fewest with which the collector works, and a few.
 pub(crate) const FIRST_BLOCKS: u32 = 16;
-
-/// Where there is no hope any more that a protocol needs but a larger store than was asked for.
-const SUITABLE_MAX: u32 = 1024;
 
 /// How many times its bound a store may take while snapshots are open, and pages that it may take
 /// anyway: blocks with pages of theirs are not collected. Beyond that the oldest snapshots end.
@@ -113,6 +111,12 @@ pub struct Store {
     highest: u32,
     /// Pages that may hold something.
     in_service: u64,
+    /// Whether the tables of the last close spared this opening the reading of the blocks.
+    resumed: bool,
+    /// What is wrong with those tables, if that was looked at.
+    left_wrong: Option<String>,
+    /// The process that opened it: one that was forked since must not close it.
+    process: u32,
 }
 
 impl Store {
@@ -153,7 +157,7 @@ impl Store {
         }
         let mut head = match Superblock::read(medium.as_ref())? {
             Some(head) => head,
-            None => create(medium.as_mut(), options)?,
+            None => create::create(medium.as_mut(), options)?,
         };
         let is_doubtful = head.superblock.closed != Some(true) && !options.read_only;
         if is_doubtful || options.uncached {
@@ -164,17 +168,28 @@ impl Store {
         }
         let superblock = head.superblock;
         look::doubt_head(medium.as_ref(), &head)?;
-        look::expect_marks(medium.as_ref(), &head);
-        let flash = MediumFlash::new(medium, superblock, options.read_only);
+        let left = Left::read(medium.as_ref(), &superblock);
+        // An opening that is to read the medium believes nothing that it can find out.
+        let believed = match &left {
+            Ok(Some(left)) if !options.uncached => Some(left),
+            _ => None,
+        };
+        if believed.is_none() {
+            look::expect_marks(medium.as_ref(), &head);
+        }
+        let mut flash = MediumFlash::new(medium, superblock, options.read_only);
         let notes = flash.notes();
-        let device = Device::open(
-            Box::new(flash),
-            superblock.protocol,
-            config(),
-            &Options::default(),
-            Nanos::ZERO,
-        );
-        let device = device.map_err(|error| match notes.trouble.take() {
+        let (kind, defaults) = (superblock.protocol, Options::default());
+        let device = match believed {
+            Some(left) => {
+                flash.believe(left);
+                let (flash, tables) = (Box::new(flash), left.tables.clone());
+                Device::resume(flash, kind, config(), &defaults, Nanos::ZERO, tables)
+            }
+            None => Device::open(Box::new(flash), kind, config(), &defaults, Nanos::ZERO)
+                .map(|device| (device, false)),
+        };
+        let (device, resumed) = device.map_err(|error| match notes.trouble.take() {
             Some((what, error)) => StoreError::io(what, error),
             None => StoreError::Damaged(format!(
                 "the store cannot be opened: {error}: `flagstone store repair` salvages what can \
@@ -182,7 +197,15 @@ impl Store {
             )),
         })?;
         look::doubt_marks(&notes)?;
+        let left_wrong = match &left {
+            Ok(Some(left)) => device.ftl().compare_with_rest(&left.tables).err(),
+            Ok(None) => None,
+            Err(why) => Some(why.clone()),
+        };
         let mut store = Store {
+            resumed,
+            left_wrong: left_wrong.filter(|_| options.uncached),
+            process: std::process::id(),
             now: device.recovered_at(),
             fill: 1.0 / options.space,
             read_only: options.read_only,
@@ -354,13 +377,27 @@ impl Store {
     ///
     /// # Errors
     /// The medium fails. The store is then one that was not closed: what was acknowledged is there.
-    pub fn close(self) -> Result<(), StoreError> {
-        let Store { device, notes, .. } = self;
-        drop(device);
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.come_to_rest()?;
+        let notes = self.notes.clone();
+        drop(self);
         match notes.trouble.take() {
             Some((what, error)) => Err(StoreError::io(what, error)),
             None => Ok(()),
         }
+    }
+
+    /// Gives the close that follows what it leaves for the next opening.
+    fn come_to_rest(&mut self) -> Result<(), StoreError> {
+        let wrote = self.notes.stats().bytes;
+        let is_ours = self.process == std::process::id() && !std::thread::panicking();
+        let may = is_ours && !self.read_only && self.broken.is_none();
+        if may && is_worth(wrote, self.device.pages()) {
+            let tables = self.device.rest(self.now);
+            let tables = self.settle(tables)?;
+            *self.notes.tables() = tables;
+        }
+        Ok(())
     }
 
     /// What was done to the medium since the store was opened.
@@ -477,6 +514,13 @@ impl Store {
     }
 }
 
+impl Drop for Store {
+    /// Closes. What fails is noted by nobody, and the store stays one that was not closed.
+    fn drop(&mut self) {
+        let _ = self.come_to_rest();
+    }
+}
+
 /// The settings of the translation layer of a store.
 pub(crate) fn config() -> Config {
     let mut config = Config::default();
@@ -488,68 +532,6 @@ pub(crate) fn config() -> Config {
     config.thin = true;
     config.works_ahead = true;
     config
-}
-
-/// Makes a store on a blank medium.
-fn create(medium: &mut dyn Medium, options: &OpenOptions) -> Result<Head, StoreError> {
-    if !options.create || options.read_only {
-        return Err(StoreError::NotAStore(
-            "there is no store here: it is empty".into(),
-        ));
-    }
-    look::doubt_blank(medium)?;
-    let info = options.protocol.info();
-    if info.reprograms {
-        return Err(StoreError::Options(format!(
-            "{} sets flags by reprogramming pages, which a file cannot: use another protocol",
-            info.name
-        )));
-    }
-    if !(16..=128).contains(&options.pages_per_block) {
-        return Err(StoreError::Options(format!(
-            "{} pages a block: use 16 to 128",
-            options.pages_per_block
-        )));
-    }
-    let of_block =
-        medium_bytes(options.pages_per_block, 1) - medium_bytes(options.pages_per_block, 0);
-    let wanted = u32::try_from(options.bytes / of_block).unwrap_or(u32::MAX);
-    let mut blocks = wanted.max(FIRST_BLOCKS);
-    let suits = |blocks| {
-        let shape = geometry(options.pages_per_block, blocks);
-        shape.validate().map_err(|error| error.to_string())?;
-        info.suits(&shape, &config())
-    };
-    while suits(blocks).is_err() && blocks < SUITABLE_MAX {
-        blocks *= 2;
-    }
-    suits(blocks).map_err(StoreError::Options)?;
-    let bytes = medium_bytes(options.pages_per_block, blocks);
-    let reserved = medium.reserve(bytes);
-    reserved.map_err(|error| StoreError::io("reserving room for a store", error))?;
-    let mut superblock = Superblock {
-        pages_per_block: options.pages_per_block,
-        blocks,
-        boot: 0,
-        sequence: 0,
-        protocol: options.protocol,
-        closed: Some(true),
-        life: Lifetime {
-            medium_bytes: crate::superblock::MEDIUM_PAGE_BYTES as u64,
-            ..Lifetime::default()
-        },
-    };
-    let cleared = clear_marks(medium, options.pages_per_block, 0..blocks);
-    cleared.map_err(|error| StoreError::io("clearing marks of an older store", error))?;
-    // The superblock must not speak of room that a cut takes away.
-    let synced = medium.sync();
-    synced.map_err(|error| StoreError::io("making the room of a store durable", error))?;
-    let written = superblock.write(medium);
-    written.map_err(|error| StoreError::io("writing the superblock", error))?;
-    Ok(Head {
-        superblock,
-        damaged: None,
-    })
 }
 
 #[cfg(test)]

@@ -44,7 +44,8 @@ layout! {
         ERASES:   8,  "blocks that were erased";
         COMMITS:  8,  "transactions that were committed";
         CARRIED:  1,  "1: a compaction took the counters over from an older file; else 0";
-        KEPT:     31, "zeros";
+        RESTED:   4,  "pages behind the last block that the close left for the next opening; or 0";
+        KEPT:     27, "zeros";
         CRC:      4,  "CRC-32C of the bytes before";
     }
 }
@@ -107,6 +108,8 @@ pub(crate) struct Superblock {
     pub(crate) protocol: Kind,
     /// Whether the store was closed; not known of one that version 1 wrote.
     pub(crate) closed: Option<bool>,
+    /// Pages with tables behind the last block, see `flash::rest`.
+    pub(crate) rested: u32,
     pub(crate) life: Lifetime,
 }
 
@@ -148,6 +151,7 @@ impl Superblock {
         put(&mut page, superblock::ERASES, life.erases);
         put(&mut page, superblock::COMMITS, life.commits);
         put(&mut page, superblock::CARRIED, life.carried.into());
+        put(&mut page, superblock::RESTED, self.rested.into());
         let sum = crc32c::crc32c(&page[..superblock::CRC.start]);
         put(&mut page, superblock::CRC, sum.into());
         page
@@ -212,6 +216,10 @@ impl Superblock {
             sequence: get(page, superblock::SEQUENCE),
             protocol,
             closed,
+            rested: match version {
+                1 => 0,
+                _ => get(page, superblock::RESTED) as u32,
+            },
             life,
         }))
     }

@@ -58,6 +58,7 @@ pub(crate) struct Notes {
     damage: Arc<Mutex<Damage>>,
     refused: Arc<Mutex<Option<String>>>,
     before: Arc<Mutex<Lifetime>>,
+    tables: Arc<Mutex<Option<Vec<u8>>>>,
 }
 
 impl Notes {
@@ -85,6 +86,11 @@ impl Notes {
     /// Why the medium gave no more room when it was asked last.
     pub(crate) fn refused(&self) -> MutexGuard<'_, Option<String>> {
         self.refused.lock().expect("no thread panics here")
+    }
+
+    /// What the close that comes now shall leave for the next opening.
+    pub(crate) fn tables(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        self.tables.lock().expect("no thread panics here")
     }
 
     pub(crate) fn damage(&self) -> MutexGuard<'_, Damage> {
@@ -195,6 +201,9 @@ impl MediumFlash {
             stats.syncs += 1;
         });
         self.superblock.closed = Some(closed);
+        if !closed {
+            self.superblock.rested = 0;
+        }
         self.superblock.life = self.notes.life();
         let written = self.superblock.write(self.medium.as_mut());
         written.map_err(|error| self.fails("writing the superblock", error))
@@ -237,16 +246,20 @@ impl MediumFlash {
     }
 
     /// Says in the superblock that all is durable, if this opening wrote anything. What waits in
-    /// memory belongs to no transaction that was acknowledged, and is left out.
+    /// memory belongs to no transaction that was acknowledged, and is left out. Tables that were
+    /// given for it are left for the next opening.
     fn close(&mut self) -> Result<(), FlashError> {
         let is_none_of_it = self.read_only || self.is_broken || !self.counted;
         let is_ours = self.process == std::process::id();
         if is_none_of_it || !is_ours || std::thread::panicking() {
             return Ok(());
         }
+        let tables = self.notes.tables().take();
+        let rested = tables.map_or(0, |tables| self.leave_tables(&tables));
         if self.unsynced {
             self.sync_medium()?;
         }
+        self.superblock.rested = rested;
         self.write_superblock(true)
     }
 }

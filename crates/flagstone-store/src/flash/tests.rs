@@ -16,6 +16,7 @@ fn superblock() -> Superblock {
         sequence: 0,
         protocol: Kind::Seal,
         closed: Some(true),
+        rested: 0,
         life: Lifetime::default(),
     }
 }

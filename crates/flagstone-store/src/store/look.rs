@@ -28,6 +28,9 @@ pub struct StoreInfo {
     /// Whether it was closed when this opening found it: nothing if it is of a version that does
     /// not say. One that was not closed needed recovery, which the opening has carried out.
     pub closed: Option<bool>,
+    /// Whether the tables that the last close has left spared this opening the reading of the
+    /// blocks.
+    pub resumed: bool,
     /// What was done to it in its life, this opening included.
     pub life: Lifetime,
     /// Bytes of the medium that the store uses.
@@ -181,6 +184,7 @@ impl Store {
             free_blocks: ftl.free_blocks(),
             openings: superblock.boot,
             closed: superblock.closed,
+            resumed: self.resumed,
             life: self.notes.life(),
             bytes: medium_bytes(geometry.pages_per_block, geometry.blocks()),
             pages: self.held().count() as u64,
@@ -256,6 +260,12 @@ impl Store {
             report.wrong.push(format!(
                 "the {which} superblock is damaged; the other one is whole, and the next opening \
                  that writes mends it"
+            ));
+        }
+        if let Some(why) = &self.left_wrong {
+            report.wrong.push(format!(
+                "what the last close has left behind the blocks is wrong: {why}; the next opening \
+                 that writes takes it back"
             ));
         }
         let marks = self.notes.damage().marks.clone();

@@ -260,3 +260,4 @@ fn a_file_has_one_writer_or_many_readers() {
 }
 
 mod failures;
+mod resting;

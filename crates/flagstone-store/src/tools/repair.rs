@@ -234,6 +234,7 @@ fn head(
             boot: 0,
             sequence: 0,
             protocol,
+            rested: 0,
             closed: Some(false),
             life: Lifetime::default(),
         });

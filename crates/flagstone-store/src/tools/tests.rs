@@ -104,7 +104,12 @@ fn a_compaction_keeps_everything_but_room() {
     assert_eq!((last, copied.pages), (steps, pages.len() as u64));
     assert!(copied.bytes * 3 < copied.bytes_before, "{copied:?}");
     assert_eq!(copied.bytes, needed, "it took what it said");
-    assert_eq!(fs::metadata(&path).expect("it is there").len(), needed);
+    let length = fs::metadata(&path).expect("it is there").len();
+    // Behind it is what the close has left: four bytes a page.
+    assert!(
+        (needed + 1..needed + needed / 512).contains(&length),
+        "{length}"
+    );
     assert!(contents(&path) == pages);
     assert_eq!(names(&folder), ["store.flag"]);
     // The life goes on, and the copy is part of it.
@@ -199,7 +204,7 @@ fn page_offset(block: u32, page: u32) -> u64 {
 }
 
 fn is_found(path: &Path) -> Result<bool, StoreError> {
-    let mut store = Store::open(path, &OpenOptions::existing().reading())?;
+    let mut store = Store::open(path, &OpenOptions::existing().reading().uncached())?;
     Ok(!store.check()?.is_well())
 }
 
@@ -355,8 +360,9 @@ fn a_missing_end_is_damage_and_what_is_left_can_be_salvaged() {
     let whole = fs::read(&path).expect("it can be read");
     let to = folder.path().join("to.flag");
     let blocks = blocks_of(&path);
-    for cut in [1, 4096, 100_000, medium_bytes(PAGES, blocks) / 2] {
-        fs::write(&path, &whole[..whole.len() - cut as usize]).expect("room");
+    let end = medium_bytes(PAGES, blocks);
+    for cut in [1, 4096, 100_000, end / 2] {
+        fs::write(&path, &whole[..(end - cut) as usize]).expect("room");
         let error = Store::open(&path, &OpenOptions::existing()).err();
         let error = error.expect("its end is missing").to_string();
         assert!(error.contains("the end of the store is missing"), "{error}");

@@ -1,0 +1,146 @@
+//! What a close leaves for the next opening: the tables of the device at rest, behind the last
+//! block, so that the opening need not read the blocks.
+//!
+//! ```text
+//!   medium    | superblock | superblock | block 0 | ... | last block | at rest | at rest | ...
+//!   at rest   a page as all others; its generation is [`AT_REST`] and the sequence of the
+//!             superblock that says so, its number counts from 0 there
+//!   contents  | version 2 | generation 8, pages seen 2 of each block | tables of the device |
+//! ```
+//!
+//! They are left if the opening wrote several times as much ([`is_worth`]). They count while the superblock
+//! that speaks of them is the newest one: the first write of an opening takes them back. A store
+//! that grows writes over them; to a block they are blank pages. Where they are missing or wrong
+//! the blocks are read, as after a crash.
+
+use super::{DATA_BYTES, MediumFlash, medium_bytes, sum, trailer};
+use crate::medium::Medium;
+use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
+use flagstone::layout;
+use flagstone::layout::{get, put};
+use flagstone::units::Ppn;
+
+layout! {
+    /// A block, in what a close leaves for the next opening.
+    pub rested_block: 10 => {
+        GENERATION: 8, "its generation; all ones if that was not looked at";
+        SEEN:       2, "pages below this one were found or written";
+    }
+}
+
+/// Set in the generation of pages at rest, and of no block.
+const AT_REST: u64 = 1 << 63;
+
+/// What is at rest, and how. Other versions are passed over.
+const VERSION: u16 = 1;
+const VERSION_BYTES: usize = 2;
+
+/// Whether an opening that wrote so much leaves the tables of so many pages. It writes a quarter
+/// more by it at most.
+pub(crate) fn is_worth(wrote: u64, pages: u32) -> bool {
+    wrote / 16 >= u64::from(pages)
+}
+
+impl MediumFlash {
+    /// Writes tables, for the superblock that comes next. Returns how many pages they take: none if
+    /// there is no room for them.
+    pub(super) fn leave_tables(&mut self, tables: &[u8]) -> u32 {
+        let mut bytes = VERSION.to_le_bytes().to_vec();
+        for (&generation, &seen) in self.generations.iter().zip(&self.seen) {
+            let mut record = [0; rested_block::SIZE];
+            put(&mut record, rested_block::GENERATION, generation);
+            put(&mut record, rested_block::SEEN, seen.into());
+            bytes.extend(record);
+        }
+        bytes.extend_from_slice(tables);
+        let generation = AT_REST | (self.superblock.sequence + 1);
+        let pages = bytes.chunks(DATA_BYTES).zip(0..);
+        let pages: Vec<[u8; MEDIUM_PAGE_BYTES]> = pages
+            .map(|(chunk, number)| {
+                let mut page = [0; MEDIUM_PAGE_BYTES];
+                let (data, end) = page.split_at_mut(DATA_BYTES);
+                data[..chunk.len()].copy_from_slice(chunk);
+                put(end, trailer::BYTES, chunk.len() as u64);
+                put(end, trailer::GENERATION, generation);
+                let sum = sum(data, end, Ppn(number));
+                put(end, trailer::CRC, sum);
+                page
+            })
+            .collect();
+        let bytes = (pages.len() * MEDIUM_PAGE_BYTES) as u64;
+        let offset = medium_bytes(self.geometry.pages_per_block, self.geometry.blocks());
+        // No tables are an answer, and no failure.
+        if self.medium.reserve(offset + bytes).is_err()
+            || self.medium.write_at(offset, pages.as_flattened()).is_err()
+        {
+            return 0;
+        }
+        self.unsynced = true;
+        self.count(|stats| {
+            stats.writes += 1;
+            stats.bytes += bytes;
+        });
+        pages.len() as u32
+    }
+
+    /// Takes what tables say of blocks for what is on the medium.
+    pub(crate) fn believe(&mut self, left: &Left) {
+        for (block, record) in left.blocks.chunks_exact(rested_block::SIZE).enumerate() {
+            self.generations[block] = get(record, rested_block::GENERATION);
+            self.seen[block] = get(record, rested_block::SEEN) as u16;
+        }
+    }
+}
+
+/// What a close has left.
+pub(crate) struct Left {
+    /// A [`rested_block`] for each block.
+    blocks: Vec<u8>,
+    /// The tables of the device.
+    pub(crate) tables: Vec<u8>,
+}
+
+impl Left {
+    /// Reads what the last close has left, if it has left anything.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub(crate) fn read(
+        medium: &dyn Medium,
+        superblock: &Superblock,
+    ) -> Result<Option<Left>, String> {
+        if superblock.closed != Some(true) || superblock.rested == 0 {
+            return Ok(None);
+        }
+        let generation = AT_REST | superblock.sequence;
+        let offset = medium_bytes(superblock.pages_per_block, superblock.blocks);
+        let bytes = u64::from(superblock.rested) * MEDIUM_PAGE_BYTES as u64;
+        let has = medium.bytes().map_err(|error| error.to_string())?;
+        if has < offset + bytes {
+            return Err("the end of the store is missing".into());
+        }
+        let mut pages = vec![[0; MEDIUM_PAGE_BYTES]; superblock.rested as usize];
+        let read = medium.read_at(offset, pages.as_flattened_mut());
+        read.map_err(|error| error.to_string())?;
+        let mut bytes = Vec::with_capacity(pages.len() * DATA_BYTES);
+        for (page, number) in pages.iter().zip(0..) {
+            let (data, end) = page.split_at(DATA_BYTES);
+            let has = get(end, trailer::BYTES) as usize;
+            let is_it = get(end, trailer::GENERATION) == generation && has <= DATA_BYTES;
+            if !is_it || get(end, trailer::CRC) != sum(data, end, Ppn(number)) {
+                return Err(format!("page {number} of them is damaged"));
+            }
+            bytes.extend_from_slice(&data[..has]);
+        }
+        let of_blocks = VERSION_BYTES + superblock.blocks as usize * rested_block::SIZE;
+        if !bytes.starts_with(&VERSION.to_le_bytes()) {
+            return Ok(None);
+        }
+        if bytes.len() < of_blocks {
+            return Err("they end early".into());
+        }
+        let tables = bytes.split_off(of_blocks);
+        let blocks = bytes.split_off(VERSION_BYTES);
+        Ok(Some(Left { blocks, tables }))
+    }
+}

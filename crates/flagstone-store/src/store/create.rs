@@ -1,0 +1,73 @@
+//! A new store on a blank medium.
+
+use super::{FIRST_BLOCKS, OpenOptions, config, look};
+use crate::error::StoreError;
+use crate::flash::{clear_marks, geometry, medium_bytes};
+use crate::medium::Medium;
+use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
+
+/// Where there is no hope any more that a protocol needs but a larger store than was asked for.
+const SUITABLE_MAX: u32 = 1024;
+
+/// Makes a store on a blank medium.
+pub(super) fn create(medium: &mut dyn Medium, options: &OpenOptions) -> Result<Head, StoreError> {
+    if !options.create || options.read_only {
+        return Err(StoreError::NotAStore(
+            "there is no store here: it is empty".into(),
+        ));
+    }
+    look::doubt_blank(medium)?;
+    let info = options.protocol.info();
+    if info.reprograms {
+        return Err(StoreError::Options(format!(
+            "{} sets flags by reprogramming pages, which a file cannot: use another protocol",
+            info.name
+        )));
+    }
+    if !(16..=128).contains(&options.pages_per_block) {
+        return Err(StoreError::Options(format!(
+            "{} pages a block: use 16 to 128",
+            options.pages_per_block
+        )));
+    }
+    let of_block =
+        medium_bytes(options.pages_per_block, 1) - medium_bytes(options.pages_per_block, 0);
+    let wanted = u32::try_from(options.bytes / of_block).unwrap_or(u32::MAX);
+    let mut blocks = wanted.max(FIRST_BLOCKS);
+    let suits = |blocks| {
+        let shape = geometry(options.pages_per_block, blocks);
+        shape.validate().map_err(|error| error.to_string())?;
+        info.suits(&shape, &config())
+    };
+    while suits(blocks).is_err() && blocks < SUITABLE_MAX {
+        blocks *= 2;
+    }
+    suits(blocks).map_err(StoreError::Options)?;
+    let bytes = medium_bytes(options.pages_per_block, blocks);
+    let reserved = medium.reserve(bytes);
+    reserved.map_err(|error| StoreError::io("reserving room for a store", error))?;
+    let mut superblock = Superblock {
+        pages_per_block: options.pages_per_block,
+        blocks,
+        boot: 0,
+        sequence: 0,
+        protocol: options.protocol,
+        closed: Some(true),
+        rested: 0,
+        life: Lifetime {
+            medium_bytes: MEDIUM_PAGE_BYTES as u64,
+            ..Lifetime::default()
+        },
+    };
+    let cleared = clear_marks(medium, options.pages_per_block, 0..blocks);
+    cleared.map_err(|error| StoreError::io("clearing marks of an older store", error))?;
+    // The superblock must not speak of room that a cut takes away.
+    let synced = medium.sync();
+    synced.map_err(|error| StoreError::io("making the room of a store durable", error))?;
+    let written = superblock.write(medium);
+    written.map_err(|error| StoreError::io("writing the superblock", error))?;
+    Ok(Head {
+        superblock,
+        damaged: None,
+    })
+}

@@ -1,0 +1,248 @@
+//! Stores that open from what the last close has left, and those that must not.
+
+use super::*;
+
+/// A store with a history, and what its pages hold.
+struct History {
+    medium: Recorded,
+    pages: Pages,
+    dice: Dice,
+}
+
+impl History {
+    fn new(seed: u64) -> History {
+        History {
+            medium: Recorded::default(),
+            pages: Pages::new(),
+            dice: Dice(seed),
+        }
+    }
+
+    fn open(&self) -> Store {
+        Store::on(Box::new(self.medium.clone()), &small(Kind::Seal)).expect("a store")
+    }
+
+    /// A store of many pages.
+    fn large(&mut self) -> Store {
+        let mut store = self.open();
+        let tx = store.begin().expect("it begins");
+        for at in 200..1_800 {
+            store.write(tx, Lpn(at), b"filler").expect("room");
+            self.pages.insert(at, Some(b"filler".to_vec()));
+        }
+        store.commit(tx).expect("it commits");
+        store
+    }
+
+    /// Transactions, of which some roll back, and one that is live to the end.
+    fn go_on(&mut self, store: &mut Store, transactions: u32) {
+        let live = store.begin().expect("it begins");
+        store.write(live, Lpn(130), b"never").expect("room");
+        for _ in 0..transactions {
+            let (tx, after) = transaction(store, &mut self.dice, &self.pages);
+            if self.dice.below(6) == 0 {
+                store.abort(tx).expect("it rolls back");
+            } else {
+                store.commit(tx).expect("it commits");
+                self.pages = after;
+            }
+        }
+    }
+
+    /// What is on the medium now, opened for reading. Says whether it needed no recovery.
+    fn look(&self, landing: Landing, options: &OpenOptions) -> (bool, bool) {
+        let medium = Box::new(self.medium.cut(landing));
+        let mut store = Store::on(medium, options).expect("a store");
+        let is_right = contents(&mut store) == self.pages;
+        let report = store.check().expect("no fault");
+        (store.info().resumed, is_right && report.is_well())
+    }
+}
+
+fn reading() -> OpenOptions {
+    OpenOptions::existing().reading()
+}
+
+#[test]
+fn a_store_that_was_closed_opens_without_reading_its_blocks() {
+    let mut resumed = 0;
+    for seed in 1..12 {
+        let mut history = History::new(seed);
+        for round in 0..5 {
+            let mut store = history.open();
+            resumed += u32::from(store.info().resumed);
+            assert!(store.info().resumed || round == 0 || seed % 2 == 0);
+            assert!(contents(&mut store) == history.pages);
+            history.go_on(&mut store, 40);
+            if seed % 2 == 0 && round % 2 == 0 {
+                // A cut: what was left before must not count any more.
+                std::mem::forget(store);
+                history.medium = history.medium.cut(Landing::Sectors(seed));
+                assert_eq!(history.look(Landing::Nothing, &reading()), (false, true));
+                continue;
+            }
+            store.close().expect("no fault");
+            assert_eq!(history.look(Landing::Nothing, &reading()), (true, true));
+            let uncached = reading().uncached();
+            assert_eq!(history.look(Landing::Nothing, &uncached), (false, true));
+        }
+    }
+    assert!(resumed > 20, "{resumed}");
+}
+
+#[test]
+fn a_cut_in_a_close_leaves_all_or_nothing_of_it() {
+    let (mut with, mut without) = (0, 0);
+    for seed in 1..8 {
+        let mut history = History::new(seed);
+        let mut store = history.open();
+        history.go_on(&mut store, 60);
+        // All moments of the close, each with several landings.
+        let left: Arc<Mutex<Vec<Recorded>>> = Arc::default();
+        let kept = Arc::clone(&left);
+        history.medium.watch(Some(Box::new(move |medium| {
+            let landings = [
+                Landing::Nothing,
+                Landing::Everything,
+                Landing::Sectors(seed),
+                Landing::Sectors(seed + 100),
+                Landing::Pages(seed),
+                Landing::Last(1),
+            ];
+            let mut kept = kept.lock().expect("no panic");
+            kept.extend(landings.map(|landing| medium.cut(landing)));
+        })));
+        store.close().expect("no fault");
+        history.medium.watch(None);
+        for medium in left.lock().expect("no panic").drain(..) {
+            history.medium = medium;
+            let (resumed, is_right) = history.look(Landing::Everything, &reading());
+            assert!(is_right, "seed {seed}");
+            let uncached = history.look(Landing::Everything, &reading().uncached());
+            assert_eq!(uncached, (false, true), "a cut is no damage");
+            match resumed {
+                true => with += 1,
+                false => without += 1,
+            }
+        }
+    }
+    assert!(with > 10 && without > 50, "{with} and {without}");
+}
+
+#[test]
+fn what_was_left_and_is_damaged_is_noticed_and_passed_over() {
+    let mut history = History::new(3);
+    let mut store = history.large();
+    history.go_on(&mut store, 60);
+    let behind = store.info().bytes as usize;
+    store.close().expect("no fault");
+    let whole = history.medium.to_vec();
+    assert!(whole.len() > behind);
+    let looks = |bytes: Vec<u8>| {
+        let damaged = History {
+            medium: Recorded::with(&bytes),
+            pages: history.pages.clone(),
+            dice: Dice(1),
+        };
+        let normal = damaged.look(Landing::Nothing, &reading());
+        let uncached = damaged.look(Landing::Nothing, &reading().uncached());
+        (normal, uncached)
+    };
+    assert_eq!(looks(whole.clone()), ((true, true), (false, true)));
+    for at in [behind, behind + 4000, behind + 4096 + 5, whole.len() - 1] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        assert_eq!(looks(bytes), ((false, true), (false, false)), "byte {at}");
+    }
+    // It is missing, as after a copy that ended early.
+    assert_eq!(
+        looks(whole[..behind].to_vec()),
+        ((false, true), (false, false))
+    );
+    // It is that of an earlier close.
+    let mut store = history.open();
+    let mut dice = Dice(9);
+    for _ in 0..40 {
+        let (tx, after) = transaction(&mut store, &mut dice, &history.pages);
+        store.commit(tx).expect("it commits");
+        history.pages = after;
+    }
+    store.close().expect("no fault");
+    let mut bytes = history.medium.to_vec();
+    assert_eq!(bytes.len(), whole.len(), "it has not grown");
+    bytes[behind..].copy_from_slice(&whole[behind..]);
+    let medium = Recorded::with(&bytes);
+    let old = History {
+        medium,
+        pages: history.pages.clone(),
+        dice,
+    };
+    assert_eq!(old.look(Landing::Nothing, &reading()), (false, true));
+    assert_eq!(
+        old.look(Landing::Nothing, &reading().uncached()),
+        (false, false)
+    );
+}
+
+#[test]
+fn tables_that_are_believed_and_wrong_lose_data() {
+    // The control of the tests above: they would notice.
+    let mut history = History::new(5);
+    let mut store = history.open();
+    history.go_on(&mut store, 60);
+    let now = store.now;
+    let tables = store.device.rest(now).expect("no fault").expect("tables");
+    let (_, after) = {
+        let (tx, after) = transaction(&mut store, &mut Dice(77), &history.pages);
+        store.commit(tx).expect("it commits");
+        (tx, after)
+    };
+    history.pages = after;
+    // A close that leaves the tables of a moment before.
+    *store.notes.tables() = Some(tables);
+    store.read_only = true;
+    drop(store);
+    let (resumed, is_right) = history.look(Landing::Nothing, &reading());
+    assert!(resumed && !is_right);
+    let uncached = history.look(Landing::Nothing, &reading().uncached());
+    assert_eq!(uncached, (false, false), "a check compares");
+}
+
+#[test]
+fn a_store_grows_over_what_was_left() {
+    let mut history = History::new(6);
+    let mut store = history.open();
+    history.go_on(&mut store, 60);
+    store.close().expect("no fault");
+    let mut store = history.open();
+    assert!(store.info().resumed);
+    let before = store.info().blocks;
+    for first in (200..800).step_by(4) {
+        let tx = store.begin().expect("it begins");
+        for at in first..first + 4 {
+            store.write(tx, Lpn(at), &[7; 4032]).expect("room");
+            history.pages.insert(at, Some(vec![7; 4032]));
+        }
+        store.commit(tx).expect("it commits");
+    }
+    assert!(store.info().blocks > before);
+    assert_eq!(history.look(Landing::Nothing, &reading()), (false, true));
+    store.close().expect("no fault");
+    assert_eq!(history.look(Landing::Nothing, &reading()), (true, true));
+}
+
+#[test]
+fn an_opening_that_writes_little_leaves_nothing() {
+    let mut history = History::new(8);
+    let mut store = history.large();
+    history.go_on(&mut store, 60);
+    store.close().expect("no fault");
+    assert_eq!(history.look(Landing::Nothing, &reading()), (true, true));
+    let mut store = history.open();
+    let tx = store.begin().expect("it begins");
+    store.write(tx, Lpn(1), b"one").expect("room");
+    store.commit(tx).expect("it commits");
+    history.pages.insert(1, Some(b"one".to_vec()));
+    store.close().expect("no fault");
+    assert_eq!(history.look(Landing::Nothing, &reading()), (false, true));
+}
