@@ -174,9 +174,7 @@ impl Store {
             Ok(Some(left)) if !options.uncached => Some(left),
             _ => None,
         };
-        if believed.is_none() {
-            look::expect_marks(medium.as_ref(), &head);
-        }
+        let expecting = medium.expecting();
         let mut flash = MediumFlash::new(medium, superblock, options.read_only);
         let notes = flash.notes();
         let (kind, defaults) = (superblock.protocol, Options::default());
@@ -186,8 +184,16 @@ impl Store {
                 let (flash, tables) = (Box::new(flash), left.tables.clone());
                 Device::resume(flash, kind, config(), &defaults, Nanos::ZERO, tables)
             }
-            None => Device::open(Box::new(flash), kind, config(), &defaults, Nanos::ZERO)
-                .map(|device| (device, false)),
+            // To ask for reads takes as long as what is done with them: one thread each.
+            None => std::thread::scope(|scope| {
+                if let Some(expecting) = expecting {
+                    let asks = move || look::expect_marks(expecting, &superblock);
+                    // Where there is no thread to be had, one read follows the other.
+                    let _ = std::thread::Builder::new().spawn_scoped(scope, asks);
+                }
+                let opened = Device::open(Box::new(flash), kind, config(), &defaults, Nanos::ZERO);
+                opened.map(|device| (device, false))
+            }),
         };
         let (device, resumed) = device.map_err(|error| match notes.trouble.take() {
             Some((what, error)) => StoreError::io(what, error),

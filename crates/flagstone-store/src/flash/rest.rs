@@ -2,7 +2,7 @@
 //! block, so that the opening need not read the blocks.
 //!
 //! ```text
-//!   medium    | superblock | superblock | block 0 | ... | last block | at rest | at rest | ...
+//!   medium    | superblock | superblock | block 0 | ... | last block | at rest | ... |
 //!   at rest   a page as all others; its generation is [`AT_REST`] and the sequence of the
 //!             superblock that says so, its number counts from 0 there
 //!   contents  | version 2 | generation 8, pages seen 2 of each block | tables of the device |

@@ -1,6 +1,6 @@
 //! A file or a block device as a medium, with a lock that keeps other processes away.
 
-use super::Medium;
+use super::{Expecting, Medium};
 use crate::aligned::Aligned;
 use crate::error::StoreError;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
@@ -250,10 +250,13 @@ impl Medium for Disk {
         Ok(bytes as u64)
     }
 
-    fn expect(&self, offset: u64, bytes: usize) {
-        let bytes = std::num::NonZeroU64::new(bytes as u64);
-        // Advice: if the system does not take it, the reads take longer.
-        let _ = rustix::fs::fadvise(&self.file, offset, bytes, rustix::fs::Advice::WillNeed);
+    fn expecting(&self) -> Option<Expecting> {
+        let file = self.file.try_clone().ok()?;
+        Some(Box::new(move |offset, bytes| {
+            let bytes = std::num::NonZeroU64::new(bytes as u64);
+            // Advice: if the system does not take it, the reads take longer.
+            let _ = rustix::fs::fadvise(&file, offset, bytes, rustix::fs::Advice::WillNeed);
+        }))
     }
 
     /// After a sync that failed, the system keeps the pages in its cache as if they were written:

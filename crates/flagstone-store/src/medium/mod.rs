@@ -21,6 +21,9 @@ use std::io;
 /// Bytes of a sector: what a medium writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
+/// Hears of ranges that will be read soon: an offset, and bytes.
+pub type Expecting = Box<dyn Fn(u64, usize) + Send>;
+
 /// Bytes that outlive the process, or pretend to.
 pub trait Medium: Send {
     /// Reads bytes. What lies behind the end reads as zeros.
@@ -86,9 +89,10 @@ pub trait Medium: Send {
         Ok(0)
     }
 
-    /// Says that a range will be read soon, so that reads of several ranges overlap.
-    fn expect(&self, offset: u64, bytes: usize) {
-        let _ = (offset, bytes);
+    /// Somebody to whom one says, from another thread if one likes, that ranges will be read soon,
+    /// so that reads of several ranges overlap. None where that is of no use.
+    fn expecting(&self) -> Option<Expecting> {
+        None
     }
 
     /// Makes what is read from now on durable, or what is durable that which is read. A cache may

@@ -4,8 +4,8 @@ use super::Store;
 use crate::error::StoreError;
 use crate::flash::{DAMAGED, NEVER, Notes, generation_in, geometry};
 use crate::flash::{mark_at, mark_page, medium_bytes};
-use crate::medium::Medium;
-use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES};
+use crate::medium::{Expecting, Medium};
+use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::commit::{DeviceError, Kind};
 use flagstone::ftl::{BlockState, Header, Slot, header};
 use flagstone::layout::get;
@@ -144,11 +144,11 @@ pub(super) fn doubt_blank(medium: &dyn Medium) -> Result<(), StoreError> {
 
 /// Asks for what an opening reads of each block: its mark, and before that the summary of the block
 /// before.
-pub(super) fn expect_marks(medium: &dyn Medium, head: &Head) {
-    let (pages, blocks) = (head.superblock.pages_per_block, head.superblock.blocks);
+pub(super) fn expect_marks(expecting: Expecting, superblock: &Superblock) {
+    let (pages, blocks) = (superblock.pages_per_block, superblock.blocks);
     for block in 0..=blocks {
         let place = mark_page(pages, block) - 1;
-        medium.expect(place * MEDIUM_PAGE_BYTES as u64, 2 * MEDIUM_PAGE_BYTES);
+        expecting(place * MEDIUM_PAGE_BYTES as u64, 2 * MEDIUM_PAGE_BYTES);
     }
 }
 
