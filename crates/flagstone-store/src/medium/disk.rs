@@ -1,7 +1,11 @@
 //! A file or a block device as a medium, with a lock that keeps other processes away.
+//!
+//! A block device is written past the cache of the system: a sync has nothing to collect from there,
+//! and an error shows at the write that has it. It is read through the cache, which forgets what is
+//! written past it.
 
 use super::{Expecting, Medium};
-use crate::aligned::Aligned;
+use crate::aligned::{ALIGNMENT, Aligned};
 use crate::error::StoreError;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use std::fs::{File, OpenOptions};
@@ -19,13 +23,15 @@ pub struct Disk {
     ahead: Ahead,
     file: File,
     is_device: bool,
+    /// Of a block device: what is written next, aligned as a write past the cache wants it.
+    aligned: Aligned,
 }
 
 /// The work that is done ahead, by a thread that writes past the cache of the system: a sync of the
 /// file would wait for what is in the cache.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// The file once more; none where that cannot be.
+    /// The file or device once more; none where that cannot be.
     direct: Option<Arc<File>>,
     filling: Option<Filling>,
 }
@@ -106,7 +112,7 @@ impl Disk {
             }
             Ok(()) => {
                 let mut ahead = Ahead::default();
-                if !read_only && !is_device {
+                if !read_only {
                     // The file itself, whatever its name has become meanwhile.
                     let same = format!("/proc/self/fd/{}", file.as_raw_fd());
                     let direct = OpenOptions::new()
@@ -118,12 +124,25 @@ impl Disk {
                 Ok(Disk {
                     file,
                     is_device,
+                    aligned: Aligned::default(),
                     ahead,
                 })
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::in_use(path)),
             Err(error) => Err(failed(error.into())),
         }
+    }
+}
+
+impl Disk {
+    /// The way past the cache for a write to a block device, and room for its bytes; none for
+    /// files, and for what is not aligned.
+    fn past_the_cache(&mut self, offset: u64, bytes: usize) -> Option<(&File, &mut Aligned)> {
+        let is_aligned = offset.is_multiple_of(ALIGNMENT as u64) && bytes.is_multiple_of(ALIGNMENT);
+        let direct = self.ahead.direct.as_deref();
+        let direct = direct.filter(|_| self.is_device && is_aligned)?;
+        self.aligned.resize(bytes);
+        Some((direct, &mut self.aligned))
     }
 }
 
@@ -176,7 +195,13 @@ impl Medium for Disk {
     }
 
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
+        match self.past_the_cache(offset, bytes.len()) {
+            Some((direct, aligned)) => {
+                aligned.as_mut().copy_from_slice(bytes);
+                direct.write_all_at(aligned.as_slice(), offset)
+            }
+            None => self.file.write_all_at(bytes, offset),
+        }
     }
 
     fn read_split(&self, offset: u64, first: &mut [u8], second: &mut [u8]) -> io::Result<()> {
@@ -194,6 +219,16 @@ impl Medium for Disk {
     }
 
     fn write_joined(&mut self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        if let Some((direct, aligned)) = self.past_the_cache(offset, bytes) {
+            let mut rest = aligned.as_mut();
+            for part in parts {
+                let (into, behind) = rest.split_at_mut(part.len());
+                into.copy_from_slice(part);
+                rest = behind;
+            }
+            return direct.write_all_at(aligned.as_slice(), offset);
+        }
         let slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
         let mut written = match rustix::io::pwritev(&self.file, &slices, offset) {
             Ok(written) => written,
@@ -268,6 +303,9 @@ impl Medium for Disk {
     }
 
     fn prepare_ahead(&mut self, offset: u64, bytes: usize) {
+        if self.is_device {
+            return;
+        }
         if let (Some(direct), None) = (&self.ahead.direct, &self.ahead.filling) {
             let direct = Arc::clone(direct);
             let fill = move || {

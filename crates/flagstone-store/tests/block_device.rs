@@ -1,0 +1,98 @@
+//! A store on a block device: a loop device over a file. To attach one takes the rights of root, and
+//! where they are missing the test says so and looks at nothing.
+
+use flagstone::units::Lpn;
+use flagstone_store::{OpenOptions, Store, StoreError};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A loop device, which is detached when it is dropped.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn new(over: &Path) -> Option<Loop> {
+        let mut attach = Command::new("losetup");
+        let attached = attach.args(["--find", "--show"]).arg(over).output().ok()?;
+        let name = String::from_utf8(attached.stdout).ok()?;
+        let is_there = attached.status.success() && Path::new(name.trim()).exists();
+        is_there.then(|| Loop(name.trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup")
+            .arg("--detach")
+            .arg(&self.0)
+            .status();
+    }
+}
+
+/// Whether this process has the device open so that writes go past the cache.
+fn is_open_past_the_cache(device: &Path) -> bool {
+    let open = std::fs::read_dir("/proc/self/fd").expect("a process has files");
+    open.flatten().any(|entry| {
+        let is_it = std::fs::read_link(entry.path()).is_ok_and(|to| to == device);
+        let info = format!("/proc/self/fdinfo/{}", entry.file_name().display());
+        let info = std::fs::read_to_string(info).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok());
+        is_it && flags.is_some_and(|flags| flags & 0o40_000 != 0)
+    })
+}
+
+#[test]
+fn a_store_on_a_block_device_is_written_past_the_cache() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("device");
+    std::fs::write(&file, vec![0; 24 << 20]).expect("room");
+    let Some(device) = Loop::new(&file) else {
+        eprintln!("skipped: only root can attach a loop device");
+        return;
+    };
+    let mut held = vec![0; 2_000];
+    for round in 1..5_u32 {
+        let mut store = Store::open(&device.0, &OpenOptions::default()).expect("a store");
+        assert!(is_open_past_the_cache(&device.0));
+        let busy = Store::open(&device.0, &OpenOptions::existing());
+        assert!(matches!(busy, Err(StoreError::InUse { .. })));
+        for first in (0..450).step_by(3) {
+            let tx = store.begin().expect("it begins");
+            for at in (first..first + 3).map(|at| (at * 7 * round) % 2_000) {
+                let page = vec![(at + round) as u8; Store::PAGE_BYTES - at as usize];
+                store.write(tx, Lpn(at), &page).expect("room");
+                held[at as usize] = round;
+            }
+            store.commit(tx).expect("it commits");
+        }
+        assert!(store.check().expect("it can be read").is_well());
+        if round % 2 == 0 {
+            store.close().expect("no fault");
+        } else {
+            // As a process that is killed leaves it.
+            let left = std::fs::read(&device.0).expect("it can be read");
+            let copy = folder.path().join("killed");
+            std::fs::write(&copy, left).expect("room");
+            drop(store);
+            let killed = Store::open(&copy, &OpenOptions::existing()).expect("a store");
+            assert_eq!(killed.info().closed, Some(false));
+        }
+        let reading = OpenOptions::existing().reading().uncached();
+        let mut store = Store::open(&device.0, &reading).expect("a store");
+        assert!(store.check().expect("it can be read").is_well());
+        let mut page = vec![0; Store::PAGE_BYTES];
+        for (at, &round) in (0..).zip(&held) {
+            let bytes = store
+                .read(None, Lpn(at), &mut page)
+                .expect("it can be read");
+            let is = bytes.map(|bytes| (bytes, page[0]));
+            let wanted = (Store::PAGE_BYTES - at as usize, (at + round) as u8);
+            assert_eq!(is, (round > 0).then_some(wanted), "page {at}");
+        }
+    }
+    // It cannot grow, and says so.
+    let mut store = Store::open(&device.0, &OpenOptions::existing()).expect("a store");
+    let tx = store.begin().expect("it begins");
+    let full = (2_000..20_000).find_map(|at| store.write(tx, Lpn(at), b"more").err());
+    assert!(matches!(full, Some(StoreError::Full(_))), "{full:?}");
+}
