@@ -37,8 +37,9 @@ fn held() -> Vec<Option<Vec<u8>>> {
     pages
 }
 
-/// A store whose power was cut while its last transaction was being written.
-fn make() -> Result<Vec<u8>, StoreError> {
+/// A store whose power was cut while its last transaction was being written, or which was closed
+/// then.
+fn make(closed: bool) -> Result<Vec<u8>, StoreError> {
     let medium = Recorded::default();
     let mut options = OpenOptions::default();
     options.pages_per_block = 16;
@@ -51,6 +52,9 @@ fn make() -> Result<Vec<u8>, StoreError> {
         if transaction + 1 < TRANSACTIONS {
             store.commit(tx)?;
         }
+    }
+    if closed {
+        store.close()?;
     }
     Ok(medium.cut(Landing::Sectors(1)).to_vec())
 }
@@ -72,22 +76,32 @@ fn compare(store: &mut Store) {
     assert!(store.check().expect("it can be read").is_well());
 }
 
-fn golden(version: u64) -> Vec<u8> {
-    let packed = fs::read(folder(version).join("store.zst")).expect("a golden store");
+/// The name of a golden store.
+fn name(closed: bool) -> &'static str {
+    match closed {
+        true => "closed.zst",
+        false => "store.zst",
+    }
+}
+
+fn golden(version: u64, closed: bool) -> Vec<u8> {
+    let packed = fs::read(folder(version).join(name(closed))).expect("a golden store");
     zstd::stream::decode_all(&packed[..]).expect("a golden store is whole")
 }
 
 #[test]
 fn a_golden_store_is_opened_with_what_it_held_or_refused_by_its_version() {
-    let path = folder(STORE_VERSION).join("store.zst");
-    if std::env::var_os("FLAGSTONE_BLESS").is_some() && !path.exists() {
-        let bytes = make().expect("a store");
-        let packed = zstd::stream::encode_all(&bytes[..], 19).expect("a vector takes it");
-        fs::create_dir_all(folder(STORE_VERSION)).expect("it can be made");
-        fs::write(&path, packed).expect("it can be written");
+    for closed in [false, true] {
+        let path = folder(STORE_VERSION).join(name(closed));
+        if std::env::var_os("FLAGSTONE_BLESS").is_some() && !path.exists() {
+            let bytes = make(closed).expect("a store");
+            let packed = zstd::stream::encode_all(&bytes[..], 19).expect("a vector takes it");
+            fs::create_dir_all(folder(STORE_VERSION)).expect("it can be made");
+            fs::write(&path, packed).expect("it can be written");
+        }
     }
     for version in 1..=STORE_VERSION {
-        let (medium, store) = open(&golden(version));
+        let (medium, store) = open(&golden(version, false));
         let mut store = store.expect("it opens");
         compare(&mut store);
         // None of them was closed; version 1 did not say.
@@ -112,7 +126,7 @@ fn a_golden_store_is_opened_with_what_it_held_or_refused_by_its_version() {
             (Some(true), 2, true)
         );
     }
-    let mut bytes = golden(STORE_VERSION);
+    let mut bytes = golden(STORE_VERSION, false);
     // Superblocks of another version.
     for head in bytes.chunks_mut(MEDIUM_PAGE_BYTES).take(2) {
         head[8] += 1;
@@ -126,6 +140,15 @@ fn a_golden_store_is_opened_with_what_it_held_or_refused_by_its_version() {
         why.contains(&format!("has version {}", STORE_VERSION + 1)),
         "{why}"
     );
+}
+
+#[test]
+fn a_golden_store_that_was_closed_is_opened_from_the_tables_that_it_left() {
+    let (_, store) = open(&golden(STORE_VERSION, true));
+    let mut store = store.expect("it opens");
+    compare(&mut store);
+    let info = store.info();
+    assert_eq!((info.closed, info.resumed), (Some(true), true));
 }
 
 /// CRC-32C bit by bit, written down once more.

@@ -80,6 +80,7 @@ pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
         ),
     ]);
     let closed = match info.closed {
+        Some(true) if info.resumed => "yes, and left tables from which it opens at once",
         Some(true) => "yes",
         Some(false) => "no: the next opening recovers it",
         None => "not known: version 1 of the format does not say",

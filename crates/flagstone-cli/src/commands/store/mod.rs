@@ -100,6 +100,7 @@ fn as_json(info: &StoreInfo) -> serde_json::Value {
         "openings": info.openings,
         "unclosed_openings": info.life.unclosed,
         "closed": info.closed,
+        "resumed": info.resumed,
         "needs_recovery": info.closed.map(|closed| !closed),
         "memory_bytes": info.memory,
     })
