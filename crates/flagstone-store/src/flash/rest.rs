@@ -8,10 +8,10 @@
 //!   contents  | version 2 | generation 8, pages seen 2 of each block | tables of the device |
 //! ```
 //!
-//! They are left if the opening wrote several times as much ([`is_worth`]). They count while the superblock
-//! that speaks of them is the newest one: the first write of an opening takes them back. A store
-//! that grows writes over them; to a block they are blank pages. Where they are missing or wrong
-//! the blocks are read, as after a crash.
+//! They are left if the opening wrote several times as much ([`is_worth`]). They count while the
+//! superblock that speaks of them is the newest one: the first write of an opening takes them back.
+//! A store that grows writes over them; to a block they are blank pages. Where they are missing or
+//! wrong the blocks are read, as after a crash.
 
 use super::{DATA_BYTES, MediumFlash, medium_bytes, sum, trailer};
 use crate::medium::Medium;

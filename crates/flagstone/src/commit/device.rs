@@ -117,25 +117,17 @@ impl Device {
         Device::with(ftl, info, recovered)
     }
 
-    fn with(
-        ftl: Ftl,
-        info: &'static Info,
-        Recovered {
-            protocol,
-            last_tx,
-            done,
-        }: Recovered,
-    ) -> Result<Device, DeviceError> {
+    fn with(ftl: Ftl, info: &'static Info, found: Recovered) -> Result<Device, DeviceError> {
         Ok(Device {
             buffer: Vec::new(),
             ftl,
-            protocol,
+            protocol: found.protocol,
             info,
             live: LiveTable::default(),
             writers: FxHashMap::default(),
-            last_tx: doubt_tx(last_tx)?,
+            last_tx: doubt_tx(found.last_tx)?,
             host: RequestStats::default(),
-            recovered_at: done,
+            recovered_at: found.done,
         })
     }
 

@@ -534,12 +534,6 @@ impl Ftl {
         }
     }
 
-    /// Leaves out, while mounting, so many write sequences: programs that were not looked for may
-    /// have them.
-    pub fn skip_sequences(&mut self, count: u64) {
-        self.seq += count;
-    }
-
     /// Forgets trimmed pages whose absence the mapping table on flash records by itself.
     pub fn forget_trimmed(&mut self, at: Lpn) {
         if let Slot::Trimmed(page) = self.slot(at) {

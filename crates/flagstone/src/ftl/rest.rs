@@ -1,11 +1,11 @@
 //! A translation layer at rest: its tables as bytes, so that the next start need not find them out.
 //!
-//! Whoever closes a device may keep them, and gives them back when the device is opened
-//! ([`crate::commit::Device::resume`]). They are true of a flash to which nothing was written since.
-//! Nothing depends on them: without them a start reads the blocks.
+//! Whoever closes a device may keep them, and gives them back when the device is opened again. They
+//! are true of a flash to which nothing was written since. Nothing depends on them: without them a
+//! start reads the blocks.
 //!
 //! ```text
-//!   tables    | rest | entry 4 of each logical page | block 4 of each block | of the protocol ... |
+//!   tables    | rest | entry 4 of each logical page | block 4 of each block | of the protocol |
 //!   block     erases, and in the highest bit whether it was written since
 //! ```
 
