@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p flagstone-store --example open -- FILE MEBIBYTES` makes a store that
 //! holds so much, leaves a transaction open, and opens the store again a few times, after a close
-//! and as a crash leaves it. Without a number it opens the store that is in the file, for reading, a
-//! hundred times: something to profile.
+//! and as a crash leaves it. Without a number it opens the store that is in the file a hundred
+//! times, for reading: something to profile.
 
 use flagstone::units::Lpn;
 use flagstone_store::{OpenOptions, Store};

@@ -1,5 +1,5 @@
-//! A store on a block device: a loop device over a file. To attach one takes the rights of root, and
-//! where they are missing the test says so and looks at nothing.
+//! A store on a block device: a loop device over a file. To attach one takes the rights of root.
+//! Where they are missing the test says so and looks at nothing.
 
 use flagstone::units::Lpn;
 use flagstone_store::{OpenOptions, Store, StoreError};

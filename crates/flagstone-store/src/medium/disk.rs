@@ -1,7 +1,7 @@
 //! A file or a block device as a medium, with a lock that keeps other processes away.
 //!
-//! A block device is written past the cache of the system: a sync has nothing to collect from there,
-//! and an error shows at the write that has it. It is read through the cache, which forgets what is
+//! A block device is written past the cache of the system: a sync has nothing to collect there, and
+//! an error shows at the write that has it. It is read through the cache, which forgets what is
 //! written past it.
 
 use super::{Expecting, Medium};
