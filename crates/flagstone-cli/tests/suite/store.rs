@@ -179,6 +179,12 @@ fn wear_counts_what_was_written() {
         (&900_000.into(), &300.into())
     );
     assert_eq!(wear["counts_all"], true);
+    let of_a_block = |which: &str| wear["erases_of_a_block"][which].as_u64().unwrap();
+    assert!(of_a_block("least") <= of_a_block("median"), "{wear}");
+    assert!(
+        (1..=wear["erases"].as_u64().unwrap()).contains(&of_a_block("most")),
+        "{wear}"
+    );
     // A page of the medium for each write, at least.
     let written = wear["medium_bytes"].as_u64().unwrap();
     assert!((300 * 4096..900_000 * 6).contains(&written), "{wear}");

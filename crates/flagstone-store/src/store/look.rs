@@ -33,6 +33,9 @@ pub struct StoreInfo {
     pub resumed: bool,
     /// What was done to it in its life, this opening included.
     pub life: Lifetime,
+    /// How often its blocks were erased: the least, the median, the most. After a crash a block
+    /// that is not full counts as the mean of the others.
+    pub erases: [u32; 3],
     /// Bytes of the medium that the store uses.
     pub bytes: u64,
     /// Pages that hold something.
@@ -177,6 +180,10 @@ impl Store {
         let ftl = self.device.ftl();
         let geometry = self.device.geometry();
         let superblock = &self.opened.superblock;
+        let blocks = (0..geometry.blocks()).map(|block| ftl.erases_of(Pbn(block)));
+        let mut erases: Vec<u32> = blocks.collect();
+        erases.sort_unstable();
+        let (least, most) = (erases[0], erases[erases.len() - 1]);
         StoreInfo {
             protocol: superblock.protocol,
             pages_per_block: geometry.pages_per_block,
@@ -186,6 +193,7 @@ impl Store {
             closed: superblock.closed,
             resumed: self.resumed,
             life: self.notes.life(),
+            erases: [least, erases[erases.len() / 2], most],
             bytes: medium_bytes(geometry.pages_per_block, geometry.blocks()),
             pages: self.held().count() as u64,
             memory: self.device.memory().iter().map(|(_, bytes)| bytes).sum(),

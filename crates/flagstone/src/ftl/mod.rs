@@ -349,6 +349,12 @@ impl Ftl {
         self.blocks[block.index()].live.into()
     }
 
+    /// How often a block was erased, as far as that is known: after a restart its summary page says
+    /// so, and a block without one has the mean of the others.
+    pub fn erases_of(&self, block: Pbn) -> u32 {
+        self.erases[block.index()]
+    }
+
     /// The last write sequence that was given out.
     pub fn last_seq(&self) -> u64 {
         self.seq

@@ -200,6 +200,7 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
         true => ((1.0 - share) * days / share).max(0.0),
         false => f64::INFINITY,
     });
+    let [least, median, most] = info.erases;
     let counts_all = life.since == 0 && life.unclosed == 0 && info.closed == Some(true);
     if args.json {
         say(&json!({
@@ -207,6 +208,7 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
             "medium_bytes": life.medium_bytes,
             "write_amplification": life.write_amplification(),
             "erases": life.erases,
+            "erases_of_a_block": {"least": least, "median": median, "most": most},
             "commits": life.commits,
             "blocks": info.blocks,
             "openings": info.openings,
@@ -235,9 +237,8 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
     table.add_row([
         "erases".into(),
         format!(
-            "{}, {:.1} a block",
-            life.erases,
-            life.erases as f64 / f64::from(info.blocks)
+            "{}; a block {least} to {most}, half of them at most {median}",
+            life.erases
         ),
     ]);
     if let Some((share, terabytes)) = share.zip(args.endurance_tb) {
