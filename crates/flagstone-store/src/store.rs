@@ -511,7 +511,7 @@ impl Store {
                 }
                 None => StoreError::Broken(self.broken.clone().unwrap_or_default()),
             },
-            DeviceError::Ftl(FtlError::Full { live, pages }) => {
+            DeviceError::Ftl(FtlError::Full { live, pages, .. }) => {
                 let why = self.why_no_more();
                 StoreError::Full(format!("{live} of {pages} pages are in use, and {why}"))
             }

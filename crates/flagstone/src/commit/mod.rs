@@ -50,6 +50,8 @@ mod steps_tests;
 #[cfg(test)]
 mod long_lives;
 #[cfg(test)]
+mod end_of_life;
+#[cfg(test)]
 mod small_device;
 #[cfg(test)]
 mod tables;

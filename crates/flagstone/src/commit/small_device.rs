@@ -2,8 +2,8 @@
 
 use super::{Device, DeviceError, Kind, Options};
 use crate::ftl::Config;
-use crate::nand::{Aim, Cell, Chip, Cut, Geometry, PowerCut, Shared, small};
-use crate::units::{Lpn, Nanos, TxId};
+use crate::nand::{Aim, Cell, Chip, Cut, Flash, Geometry, PowerCut, Shared, small};
+use crate::units::{Lpn, Nanos, Pbn, TxId};
 
 /// Dice of a cut after which nothing, or everything, that was in flight is there.
 pub(super) const NOTHING: u64 = 6;
@@ -116,6 +116,19 @@ impl Small {
             }),
         };
         (recovered.expect("there is no cut"), resumed)
+    }
+
+    /// Starts again after a power cut. Blocks that have been erased so often fail from then on.
+    pub(super) fn wear_out(mut self, dice: u64, endurance: impl Fn(Pbn) -> u32) -> Small {
+        self.device = None;
+        let mut chip = self.flash.take().pull(dice, false);
+        for block in (0..chip.geometry().blocks()).map(Pbn) {
+            if chip.erase_counts()[block.index()] >= endurance(block) {
+                chip.wear_out(block);
+            }
+        }
+        let settings = (self.config, self.options);
+        Small::start(self.kind, settings, PowerCut::new(chip)).expect("there is no cut")
     }
 
     pub(super) fn device(&mut self) -> &mut Device {

@@ -112,6 +112,8 @@ pub enum FtlError {
         live: u64,
         /// Pages that could hold data.
         pages: u64,
+        /// Blocks that are out of service: their pages are not among these.
+        out_of_service: u32,
     },
     /// A live page cannot be read: more bit errors than the ECC corrects.
     Unreadable {
@@ -132,10 +134,23 @@ impl fmt::Display for FtlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FtlError::PowerLost => f.write_str("the power is gone"),
-            FtlError::Full { live, pages } => write!(
+            FtlError::Full {
+                live,
+                pages,
+                out_of_service: 0,
+            } => write!(
                 f,
                 "the device is full: {live} of {pages} pages are live and no block can be \
                  reclaimed; lower the fill or raise the over-provisioning"
+            ),
+            FtlError::Full {
+                live,
+                pages,
+                out_of_service,
+            } => write!(
+                f,
+                "the device is full: {out_of_service} blocks are out of service, {live} of the \
+                 other {pages} pages are live, and no block can be reclaimed; it can still be read"
             ),
             FtlError::Unreadable { at } => write!(f, "page {at} cannot be read"),
             FtlError::MetaFull => f.write_str("no block is left for mapping pages and logs"),
@@ -347,6 +362,12 @@ impl Ftl {
     /// Live pages of a block.
     pub fn live_in(&self, block: Pbn) -> u32 {
         self.blocks[block.index()].live.into()
+    }
+
+    /// Blocks that are bad from the factory or have failed since.
+    pub fn out_of_service(&self) -> u32 {
+        let bad = |block: &&Block| block.state == BlockState::Bad;
+        self.blocks.iter().filter(bad).count() as u32
     }
 
     /// How often a block was erased, as far as that is known: after a restart its summary page says

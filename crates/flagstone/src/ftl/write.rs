@@ -269,10 +269,12 @@ impl Ftl {
                 return Ok((plane, now));
             }
         }
-        let pages = u64::from(self.geometry.blocks()) * u64::from(self.data_pages);
+        let out_of_service = self.out_of_service();
+        let blocks = self.geometry.blocks() - out_of_service;
         Err(FtlError::Full {
             live: self.live_pages,
-            pages,
+            pages: u64::from(blocks) * u64::from(self.data_pages),
+            out_of_service,
         })
     }
 

@@ -1,0 +1,160 @@
+//! The end of a device, under every protocol: its blocks wear out until it takes no more writes.
+//! It says so, and everything that was acknowledged can be read, then and after each restart.
+
+use super::small_device::{EVERYTHING, NOTHING, Small};
+use super::{Config, DeviceError, Kind, Options};
+use crate::dice::Dice;
+use crate::ftl::FtlError;
+use crate::nand::{Cell, Geometry, small};
+use crate::settings::Settings;
+use crate::units::{Lpn, Pbn};
+
+const PAGES: u32 = 96;
+
+const GEOMETRY: Geometry = Geometry {
+    channels: 2,
+    packages_per_channel: 1,
+    planes_per_package: 1,
+    blocks_per_plane: 30,
+    pages_per_block: 6,
+    cell: Cell::Slc {
+        partial_programs: 2,
+    },
+    strict_order: false,
+    ..small::GEOMETRY
+};
+
+/// Erases that a block takes: not all take as many.
+fn endurance(block: Pbn) -> u32 {
+    12 + block.0 * 7 % 9
+}
+
+/// A device and what was acknowledged of it.
+struct Life {
+    kind: Kind,
+    small: Small,
+    holds: Vec<u8>,
+    dice: Dice,
+}
+
+impl Life {
+    fn new(kind: Kind) -> Life {
+        let options = Options {
+            settings: Settings::new()
+                .with("group", 1)
+                .with("zone_blocks", 8)
+                .keep_those_of(kind.info()),
+            ..Options::default()
+        };
+        let config = Config::small(PAGES, Some(3));
+        Life {
+            kind,
+            small: Small::on(small::chip(GEOMETRY), config, kind, options),
+            holds: vec![0; PAGES as usize],
+            dice: Dice(kind as u64),
+        }
+    }
+
+    /// A transaction of a few pages, which is rolled back if the device does not take it.
+    fn transaction(&mut self) -> Result<(), DeviceError> {
+        let value = self.dice.pick(250) as u8 + 1;
+        let first = self.dice.pick(PAGES - 4);
+        let pages: Vec<u32> = (first..=first + self.dice.pick(3)).collect();
+        let now = self.small.now;
+        let tx = self.small.device().begin(now)?;
+        let mut write = || -> Result<(), DeviceError> {
+            for &at in &pages {
+                self.small.try_write(tx, at, value)?;
+            }
+            self.small.try_commit(tx)
+        };
+        let outcome = write();
+        if outcome.is_ok() {
+            pages.iter().for_each(|&at| self.holds[at as usize] = value);
+            return Ok(());
+        }
+        // A device without transactions keeps what it took.
+        if self.kind == Kind::Plain {
+            for &at in &pages {
+                self.holds[at as usize] = self.small.value(at);
+            }
+        }
+        let now = self.small.now;
+        // To roll back may take a write as well: then the restart does it.
+        let _ = self.small.device().abort(now, tx);
+        outcome
+    }
+
+    fn is_whole(&mut self) -> bool {
+        self.small.values(PAGES) == self.holds
+    }
+
+    /// Lives until the device takes no more.
+    fn live_out(mut self) -> (Life, DeviceError) {
+        for round in 0..4_000 {
+            for _ in 0..40 {
+                if let Err(error) = self.transaction() {
+                    return (self, error);
+                }
+            }
+            let cut = [NOTHING, EVERYTHING][round % 2];
+            self.small = self.small.wear_out(cut, endurance);
+            assert!(self.is_whole(), "{}: round {round}", self.kind);
+        }
+        panic!("{} takes writes for ever", self.kind);
+    }
+}
+
+#[test]
+fn a_worn_out_device_says_so_and_all_that_was_acknowledged_can_be_read() {
+    for &kind in Kind::ALL {
+        let (mut life, error) = Life::new(kind).live_out();
+        let is_end = |error: &DeviceError| {
+            matches!(
+                error,
+                DeviceError::Ftl(FtlError::Full { .. } | FtlError::MetaFull)
+            )
+        };
+        assert!(is_end(&error), "{kind}: {error}");
+        assert!(life.is_whole(), "{kind}, at its end");
+        let worn = life.small.device().ftl().out_of_service();
+        assert!(worn > 2, "{kind}: {worn} blocks");
+        for cut in [NOTHING, EVERYTHING] {
+            let mut refused = 0;
+            for _ in 0..20 {
+                let outcome = life.transaction();
+                assert!(
+                    outcome.as_ref().err().is_none_or(is_end),
+                    "{kind}: {outcome:?}"
+                );
+                refused += u32::from(outcome.is_err());
+                assert!(life.is_whole(), "{kind}, after its end");
+            }
+            assert!(refused > 0, "{kind} takes writes again");
+            life.small = life.small.restart(cut);
+            assert!(life.is_whole(), "{kind}, after a restart");
+        }
+    }
+}
+
+#[test]
+fn a_page_that_is_taken_from_a_worn_out_device_is_missed() {
+    // The control: the test above looks at every page.
+    let (mut life, _) = Life::new(Kind::Seal).live_out();
+    let at = life.small.device().ftl().slot(Lpn(7)).ppn();
+    let block = life
+        .small
+        .device()
+        .geometry()
+        .block_of(at.expect("it is there"));
+    life.holds[7] ^= 1;
+    assert!(!life.is_whole(), "block {block}");
+}
+
+#[test]
+fn a_worn_out_device_says_how_many_blocks_are_out_of_service() {
+    let (_, error) = Life::new(Kind::Seal).live_out();
+    let error = error.to_string();
+    assert!(error.contains("blocks are out of service"), "{error}");
+    assert!(error.contains("can still be read"), "{error}");
+}
