@@ -24,6 +24,7 @@ pub mod steady;
 pub mod image;
 pub mod bare;
 pub mod replay;
+pub mod chart;
 pub mod closed;
 pub mod life;
 pub mod campaign;

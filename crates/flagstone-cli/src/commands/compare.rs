@@ -1,6 +1,8 @@
 //! `flagstone compare`: the same transactions on every protocol, side by side.
 
 mod checks;
+mod over;
+mod page;
 mod replayed;
 mod report;
 mod stacks;
@@ -8,16 +10,17 @@ mod standing;
 mod table;
 
 use super::settings::{Given, Owner};
-use super::{Failure, protocols_of, share};
+use super::{Failure, progress_bar, protocols_of, share};
 use flagstone::commit::{Isolation, Kind, Options};
 use flagstone::ftl::PairedPages;
 use flagstone::nand::Pairing;
 use flagstone_lab::device::{DeviceSpec, presets};
 use flagstone_lab::image;
-use flagstone_lab::replay::{ReplayRecord, Script, Setup, Source, script_of};
+use flagstone_lab::replay::{ReplayError, ReplayRecord, Script, Setup, Source, script_of};
 use flagstone_lab::trace::{Trace, file};
 use flagstone_lab::workload::{Pattern, Workload};
-use report::{Printed, report, run_all};
+use indicatif::ProgressBar;
+use report::{Outcome, Printed, report, run_all};
 use standing::Measured;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
@@ -36,7 +39,7 @@ const FILL: f64 = 0.7;
 ///
 /// Without arguments: the shipped trace, recorded from PostgreSQL, on all protocols. With --stack:
 /// on databases that stand on them.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 #[command(after_help = "--help says what each column means", after_long_help = definitions())]
 pub(crate) struct Args {
     /// The trace to replay [default: the shipped one, from the root of a clone].
@@ -91,6 +94,16 @@ pub(crate) struct Args {
     /// Requests in one transaction of the workload [default: 8].
     #[arg(long)]
     pages_per_transaction: Option<u32>,
+    /// Compare at each point of a grid of one or two settings, and say which protocol wins where:
+    /// `abort-ratio=0..0.5`, `fill=0.3..0.9:7`, `clients=1:4:16`, separated by commas. A range has
+    /// five points if it does not say how many. Settings: abort-ratio, clients, fill, gc-threshold,
+    /// load (--speedup), read-share, theta (of zipf) and transaction-pages.
+    #[arg(long, value_name = "SETTING=VALUES", value_delimiter = ',',
+          conflicts_with_all = ["stack", "image"])]
+    over: Vec<over::Axis>,
+    /// Also write a page with the comparison to this file, which needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Run the forms as printed where these differ, instead of the repaired ones.
     #[arg(long)]
     as_published: bool,
@@ -183,81 +196,139 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         pool.build_global()
             .map_err(|error| Failure::Usage(format!("--threads: {error}")))?;
     }
+    if !args.over.is_empty() {
+        return over::run(args);
+    }
     if let Some(list) = &args.host.stack {
         return stacks::run(args, list);
     }
-    let kinds = match &args.image[..] {
-        [] => protocols_of(args.protocols.as_deref().unwrap_or("all"))?,
-        images => images
-            .iter()
-            .map(|path| image::protocol(path))
-            .collect::<Result<_, _>>()
-            .map_err(|error| Failure::Usage(error.to_string()))?,
-    };
-    checks::protocols(args, &kinds)?;
-    let set = Given::parse(&args.set)?;
-    let run: Vec<Owner> = kinds.iter().map(|kind| Owner::of(kind.info())).collect();
-    set.check(&run, &Owner::protocols())?;
-    let device = device_of(args)?;
-    let seeds = Seeds::of(args);
-    let with = |kind: Kind, seed| setup(args, &set, &device, kind, seed);
-    let capacity = |kind: &Kind, device: &DeviceSpec| {
-        let setup = setup(args, &set, device, *kind, seeds.first);
-        setup.capacity()
-    };
-    for &kind in &kinds {
-        checks::values(&with(kind, seeds.first))?;
-    }
-    let smallest = || {
-        least_of(kinds.iter().map(|kind| {
-            let elsewhere = || elsewhere(args, &device, |other| capacity(kind, other).is_ok());
-            capacity(kind, &device).map_err(|error| format!("{error}{}", elsewhere()))
-        }))
-    };
-    let (input, source) = input_of(args, smallest)?;
-    let input = match input {
-        Input::Trace(trace) => {
-            let page_bytes = device.geometry.page_bytes;
-            Input::Workloads(vec![Script::from_trace(&trace, page_bytes)?])
-        }
-        input @ Input::Workloads(_) => input,
-    };
-    let images = args.image.iter().map(Some).chain(std::iter::repeat(None));
-    let subjects = kinds.iter().zip(images);
-    let subjects: Vec<Subject> = subjects
-        .map(|(&kind, image)| Subject { kind, image })
-        .collect();
-    let outcomes = run_all(&subjects, seeds, |subject, nth| {
-        let (setup, script) = (with(subject.kind, seeds.nth(nth)), input.script(nth));
-        match subject.image {
-            Some(image) => setup.run_saved(image, script, &source),
-            None => setup.run(script, &source),
-        }
-    });
-    let suits =
-        |subject: &Subject<'_>, device: &DeviceSpec| capacity(&subject.kind, device).is_ok();
-    let about = |record: &ReplayRecord| {
-        let mut lines = vec![
-            format!(
-                "{}: {} committed and {} rolled back transactions, {} page writes, {}",
-                source.name,
-                record.transactions_committed,
-                record.transactions_aborted,
-                record.host_pages_written,
-                arrivals(record.clients, record)
-            ),
-            about(&device, record.fill),
-        ];
-        lines.extend(set.about(&run));
-        lines
-    };
+    let comparison = Comparison::new(args)?;
+    let bar = progress_bar(comparison.runs(), "comparing");
+    let outcomes = comparison.run(&bar);
+    bar.finish_and_clear();
+    let suits = |subject: &Subject<'_>, device: &DeviceSpec| comparison.suits(subject.kind, device);
+    let about = |record: &ReplayRecord| comparison.about(record);
     let printed = Printed {
         columns: replayed::COLUMNS,
         structures: ReplayRecord::STRUCTURES,
         about: &about,
         reasons: replayed::reasons,
     };
-    report(args, &device, outcomes, &printed, "protocol", suits)
+    report(
+        args,
+        &comparison.device,
+        outcomes,
+        &printed,
+        "protocol",
+        suits,
+    )
+}
+
+/// What is compared: protocols, each on a device of its own, with the same transactions.
+struct Comparison<'a> {
+    args: &'a Args,
+    device: DeviceSpec,
+    set: Given,
+    owners: Vec<Owner>,
+    subjects: Vec<Subject<'a>>,
+    seeds: Seeds,
+    input: Input,
+    source: Source,
+}
+
+impl<'a> Comparison<'a> {
+    /// From the arguments: reads the trace, or draws the workload.
+    fn new(args: &'a Args) -> Result<Comparison<'a>, Failure> {
+        let kinds = match &args.image[..] {
+            [] => protocols_of(args.protocols.as_deref().unwrap_or("all"))?,
+            images => images
+                .iter()
+                .map(|path| image::protocol(path))
+                .collect::<Result<_, _>>()
+                .map_err(|error| Failure::Usage(error.to_string()))?,
+        };
+        checks::protocols(args, &kinds)?;
+        let set = Given::parse(&args.set)?;
+        let owners: Vec<Owner> = kinds.iter().map(|kind| Owner::of(kind.info())).collect();
+        set.check(&owners, &Owner::protocols())?;
+        let device = device_of(args)?;
+        let seeds = Seeds::of(args);
+        let capacity = |kind: Kind, device: &DeviceSpec| {
+            let setup = setup(args, &set, device, kind, seeds.first);
+            setup.capacity()
+        };
+        for &kind in &kinds {
+            checks::values(&setup(args, &set, &device, kind, seeds.first))?;
+        }
+        let smallest = || {
+            least_of(kinds.iter().map(|&kind| {
+                let elsewhere = || elsewhere(args, &device, |other| capacity(kind, other).is_ok());
+                capacity(kind, &device).map_err(|error| format!("{error}{}", elsewhere()))
+            }))
+        };
+        let (input, source) = input_of(args, smallest)?;
+        let input = match input {
+            Input::Trace(trace) => {
+                let page_bytes = device.geometry.page_bytes;
+                Input::Workloads(vec![Script::from_trace(&trace, page_bytes)?])
+            }
+            input @ Input::Workloads(_) => input,
+        };
+        let images = args.image.iter().map(Some).chain(std::iter::repeat(None));
+        let subjects = kinds.into_iter().zip(images);
+        Ok(Comparison {
+            args,
+            device,
+            set,
+            owners,
+            subjects: subjects
+                .map(|(kind, image)| Subject { kind, image })
+                .collect(),
+            seeds,
+            input,
+            source,
+        })
+    }
+
+    /// How many runs there are.
+    fn runs(&self) -> u64 {
+        self.subjects.len() as u64 * self.seeds.count
+    }
+
+    /// Makes them.
+    fn run(&self, bar: &ProgressBar) -> Vec<Outcome<Subject<'a>, ReplayRecord, ReplayError>> {
+        run_all(&self.subjects, self.seeds, bar, |subject, nth| {
+            let seed = self.seeds.nth(nth);
+            let setup = setup(self.args, &self.set, &self.device, subject.kind, seed);
+            let script = self.input.script(nth);
+            match subject.image {
+                Some(image) => setup.run_saved(image, script, &self.source),
+                None => setup.run(script, &self.source),
+            }
+        })
+    }
+
+    fn suits(&self, kind: Kind, device: &DeviceSpec) -> bool {
+        let setup = setup(self.args, &self.set, device, kind, self.seeds.first);
+        setup.capacity().is_ok()
+    }
+
+    /// What was compared, in lines.
+    fn about(&self, record: &ReplayRecord) -> Vec<String> {
+        let mut lines = vec![
+            format!(
+                "{}: {} committed and {} rolled back transactions, {} page writes, {}",
+                self.source.name,
+                record.transactions_committed,
+                record.transactions_aborted,
+                record.host_pages_written,
+                arrivals(record.clients, record)
+            ),
+            about(&self.device, Some(record.fill)),
+        ];
+        lines.extend(self.set.about(&self.owners));
+        lines
+    }
 }
 
 fn device_of(args: &Args) -> Result<DeviceSpec, Failure> {
@@ -396,20 +467,21 @@ fn arrivals(clients: Option<u32>, run: &impl Measured) -> String {
 }
 
 /// A device in a line.
-fn about(device: &DeviceSpec, fill: f64) -> String {
+fn about(device: &DeviceSpec, fill: Option<f64>) -> String {
     let g = &device.geometry;
     let pairs = match g.pairing {
         Pairing::None => String::new(),
         pairing => format!(" paired {pairing} and {}", device.config.paired_pages),
     };
+    let fill = fill.map_or(String::new(), |fill| {
+        format!(", {:.0} % full before it starts", fill * 100.0)
+    });
     format!(
-        "device {}: {} MiB, pages of {} bytes, {} planes, {} cells{pairs}, {:.0} % full before it \
-         starts",
+        "device {}: {} MiB, pages of {} bytes, {} planes, {} cells{pairs}{fill}",
         device.name,
         g.bytes() >> 20,
         g.page_bytes,
         g.planes(),
         g.cell,
-        fill * 100.0
     )
 }

@@ -3,12 +3,16 @@
 
 use super::standing::{Measured, Row, Standing};
 use super::table::{self, Column, Table, wrap};
-use super::{Args, Seeds, elsewhere};
-use crate::commands::{Failure, NOT_DONE, note, progress_bar, say};
+use super::{Args, Seeds, elsewhere, page};
+use crate::commands::{Failure, NOT_DONE, note, say};
+use flagstone_lab::chart::escape;
 use flagstone_lab::device::DeviceSpec;
+use flagstone_lab::output::Output;
 use flagstone_lab::replay::ReplayError;
+use indicatif::ProgressBar;
 use rayon::prelude::*;
 use std::fmt::Display;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The runs of one protocol or stack, one a seed, and how they ended.
@@ -40,12 +44,12 @@ impl Refusal for ReplayError {
 pub(super) fn run_all<K: Clone + Sync, R: Send, E: Send>(
     subjects: &[K],
     seeds: Seeds,
+    bar: &ProgressBar,
     run: impl Fn(&K, usize) -> Result<R, E> + Sync,
 ) -> Vec<Outcome<K, R, E>> {
     let nth = 0..seeds.count as usize;
     let each = |at: usize| nth.clone().map(move |nth| (at, nth));
     let all: Vec<(usize, usize)> = (0..subjects.len()).flat_map(each).collect();
-    let bar = progress_bar(all.len() as u64, "comparing");
     let mut ended: Vec<Result<R, E>> = all
         .par_iter()
         .map(|&(at, nth)| {
@@ -54,7 +58,6 @@ pub(super) fn run_all<K: Clone + Sync, R: Send, E: Send>(
             outcome
         })
         .collect();
-    bar.finish_and_clear();
     subjects
         .iter()
         .map(|of| Outcome {
@@ -104,6 +107,11 @@ pub(super) fn report<K: Display, R: Measured, E: Refusal>(
         let runs = rows.iter_mut().flat_map(|row| &mut row.runs);
         runs.for_each(R::forget_timing);
     }
+    if let Some(path) = &args.html
+        && !rows.is_empty()
+    {
+        Output::new(path, &[] as &[&Path])?.write(page_of(args, &rows, printed).as_bytes())?;
+    }
     print(args, &rows, printed);
     let none = refused.len() == all;
     refused.sort();
@@ -152,11 +160,7 @@ fn print<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) {
     table.lines().iter().for_each(|line| say(line));
     say("");
     text(&table.legend());
-    let seeds = match args.seeds {
-        Some(count) if count > 1 => format!("means over {count} seeds"),
-        _ => "exact for this seed".to_string(),
-    };
-    text(&format!("Times and rates are virtual, and {seeds}."));
+    text(&times(args));
     let verdict = standing.verdict();
     let reasons = (printed.reasons)(&standing);
     for (nth, line) in verdict.iter().chain(&reasons).enumerate() {
@@ -165,4 +169,30 @@ fn print<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) {
         }
         text(line);
     }
+}
+
+/// What the figures of a comparison are.
+fn times(args: &Args) -> String {
+    let seeds = match args.seeds {
+        Some(count) if count > 1 => format!("means over {count} seeds"),
+        _ => "exact for this seed".to_string(),
+    };
+    format!("Times and rates are virtual, and {seeds}.")
+}
+
+/// The comparison as a page.
+fn page_of<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) -> String {
+    let standing = Standing::of(rows);
+    let table = Table::new(printed.columns, &standing);
+    let first = standing.measure().unwrap_or(&rows[0]);
+    let mut body = page::paragraphs(&(printed.about)(&first.runs[0]));
+    body += &page::paragraphs(&standing.verdict());
+    body += &table.html(&standing);
+    body += &page::paragraphs(&(printed.reasons)(&standing));
+    body += &format!(
+        "<p class=\"soft\">{}</p>\n<p class=\"soft\">{}</p>\n",
+        escape(&table.legend()),
+        times(args)
+    );
+    page::whole("Flagstone: a comparison", &body)
 }

@@ -5,7 +5,7 @@ use super::standing::{Figure, Measured};
 use super::table::{Cell, Column, hundredths, millis, tenths, whole};
 use super::{Args, Failure, Input, Seeds, checks, device_of, elsewhere, input_of, least_of};
 use crate::commands::settings::{Given, Owner, once_each};
-use crate::commands::stacks_of;
+use crate::commands::{progress_bar, stacks_of};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{DeviceError, Options};
 use flagstone::ftl::{Cause, Operation};
@@ -19,7 +19,7 @@ use flagstone_lab::replay::{Latency, ReplayRecord};
 use std::process::ExitCode;
 
 /// The database above the device.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub(super) struct HostArgs {
     /// Play on databases instead of bare devices, with a buffer pool, locks and recovery; separated
     /// by commas: `wal`, `cfc-ex`, `afc-ex`, `force:PROTOCOL`, or `all`. A recorded read is a look
@@ -98,7 +98,8 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
         Input::Trace(trace) => Kept::Trace(Recording::from_trace(&trace, page_bytes)?),
         input @ Input::Workloads(_) => Kept::Scripts(input),
     };
-    let outcomes = run_all(&stacks, seeds, |&stack, nth| {
+    let bar = progress_bar(stacks.len() as u64 * seeds.count, "comparing");
+    let outcomes = run_all(&stacks, seeds, &bar, |&stack, nth| {
         let setup = closed(args, &set, &device, stack, seeds.nth(nth), &source.name);
         match &kept {
             Kept::Trace(recording) => {
@@ -108,6 +109,7 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
             Kept::Scripts(input) => setup.run(&mut Played::new(input.script(nth))),
         }
     });
+    bar.finish_and_clear();
     if let Some(warm_up) = args.host.warm_up {
         let mut ended = outcomes.iter().flat_map(Outcome::runs).peekable();
         if ended.peek().is_some() && ended.all(|run| run.committed + run.rolled_back == 0) {
@@ -136,7 +138,7 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
                 record.rolled_back,
                 super::arrivals(record.clients, record)
             ),
-            super::about(&device, record.fill),
+            super::about(&device, Some(record.fill)),
             format!("database: {} frames, {}{log}", record.frames, record.policy),
         ];
         lines.extend(set.about(&run));

@@ -152,6 +152,20 @@ impl<'a, R: Measured> Standing<'a, R> {
         self.contenders().next()
     }
 
+    /// The first, and those that are not clearly behind it: which tie with it over the seeds, or,
+    /// with one seed, are so near that another seed can change it.
+    pub(super) fn near(&self) -> Vec<&'a Row<R>> {
+        let Some(first) = self.first() else {
+            return Vec::new();
+        };
+        let is_near = |row: &&Row<R>| match self.seeds() {
+            1 => self.by.behind(row, first) <= self.by.margin(),
+            _ => self.by.overlap(first, row),
+        };
+        let others = self.contenders().skip(1).filter(is_near);
+        std::iter::once(first).chain(others).collect()
+    }
+
     /// Those that can be first, in order.
     pub(super) fn contenders(&self) -> impl Iterator<Item = &'a Row<R>> {
         self.rows.iter().copied().filter(|row| row.contends())
@@ -211,13 +225,11 @@ impl<'a, R: Measured> Standing<'a, R> {
     fn lead(&self, first: &Row<R>, next: &Row<R>) -> String {
         let (by, name) = (self.by.name(), first.name());
         let behind = |row: &Row<R>| self.by.behind(row, first);
-        let others: Vec<&Row<R>> = self.contenders().skip(1).collect();
+        let others: Vec<&str> = self.near().iter().skip(1).map(|row| row.name()).collect();
         let ahead = format!("{:.1} % before {}", behind(next) * 100.0, next.name());
         if self.seeds() > 1 {
             let seeds = self.seeds();
-            let ties = |row: &&&Row<R>| self.by.overlap(first, row);
-            let ties: Vec<&str> = others.iter().filter(ties).map(|row| row.name()).collect();
-            return match ties.is_empty() {
+            return match others.is_empty() {
                 true => format!(
                     "First by {by}: {name}, {ahead} on the mean of {seeds} seeds; their ranges do \
                      not overlap."
@@ -225,22 +237,19 @@ impl<'a, R: Measured> Standing<'a, R> {
                 false => format!(
                     "Tied for the first place by {by}, as their ranges over {seeds} seeds overlap: \
                      {}.",
-                    list(&[&[name], &ties[..]].concat())
+                    list(&[&[name], &others[..]].concat())
                 ),
             };
         }
-        let margin = self.by.margin();
-        let near = |row: &&&Row<R>| behind(row) <= margin;
-        let near: Vec<&str> = others.iter().filter(near).map(|row| row.name()).collect();
-        let percent = margin * 100.0;
-        match near.is_empty() {
+        let percent = self.by.margin() * 100.0;
+        match others.is_empty() {
             true => format!(
                 "First by {by}: {name}, {ahead}; {percent:.0} % or less could be the seed's doing."
             ),
             false => format!(
                 "First by {by} with this seed: {name}; within {percent:.0} % of it, which another \
                  seed may change: {}. --seeds 5 shows which of them tie.",
-                list(&near)
+                list(&others)
             ),
         }
     }

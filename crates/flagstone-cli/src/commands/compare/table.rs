@@ -1,7 +1,9 @@
 //! Tables of a comparison: their columns, which of them fit, and what each says; for people, for
 //! Markdown, for spreadsheets.
 
+use super::page;
 use super::standing::{Figure, Measured, Row, Standing};
+use flagstone_lab::chart::escape;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -167,6 +169,27 @@ impl<R: Measured> Table<R> {
         let said = self.columns.iter().filter(|column| !column.is_word());
         let said = said.map(|column| format!("{}: {}", column.heading, column.says));
         said.collect::<Vec<_>>().join("; ")
+    }
+
+    /// For a page: the column that rows are ranked by has bars.
+    pub(super) fn html(&self, standing: &Standing<'_, R>) -> String {
+        let heads: Vec<String> = self.columns.iter().map(|c| c.heading.into()).collect();
+        let ranked = match standing.by {
+            Figure::Rate => "tx/s",
+            Figure::Tail => "p99",
+        };
+        let figure = |row: &&Row<R>| row.mean(|run| standing.by.of(run));
+        let most = standing.rows.iter().map(figure).fold(0.0, f64::max);
+        let lines = self.cells.iter().zip(&standing.rows).map(|(cells, row)| {
+            let cells = cells.iter().zip(&heads).map(|(cell, heading)| {
+                match heading == ranked && most > 0.0 {
+                    true => page::bar(cell, figure(row) / most),
+                    false => escape(cell),
+                }
+            });
+            cells.collect::<Vec<String>>()
+        });
+        page::table(&heads, &lines.collect::<Vec<_>>())
     }
 
     /// For Markdown.

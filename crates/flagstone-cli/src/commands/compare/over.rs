@@ -1,0 +1,350 @@
+//! `flagstone compare --over`: the comparison at each point of a grid, and which protocol wins where.
+
+mod axis;
+mod page;
+
+pub(super) use axis::{Axis, Setting};
+
+use super::report::Outcome;
+use super::standing::{Figure, Measured, Row, Standing};
+use super::table::{csv, millis, whole, width, wrap};
+use super::{Args, Comparison, checks};
+use crate::commands::{Failure, NOT_DONE, note, progress_bar, say};
+use axis::set;
+use flagstone_lab::output::Output;
+use flagstone_lab::replay::ReplayRecord;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A point of the grid: where it is, and what was measured there.
+struct Point {
+    /// A value for each axis.
+    at: Vec<f64>,
+    rows: Vec<Row<ReplayRecord>>,
+}
+
+impl Point {
+    /// The protocols that win here: the first, and those that are not clearly behind it.
+    fn winners(&self) -> Vec<&str> {
+        let near = Standing::of(&self.rows).near();
+        near.iter().map(|row| row.name()).collect()
+    }
+
+    fn row(&self, protocol: &str) -> Option<&Row<ReplayRecord>> {
+        self.rows.iter().find(|row| row.name() == protocol)
+    }
+}
+
+/// All points, by the first axis and then by the second.
+struct Grid<'a> {
+    axes: &'a [Axis],
+    points: Vec<Point>,
+    by: Figure,
+    /// Protocols that were measured somewhere, in the order in which they were named.
+    protocols: Vec<String>,
+    /// What was compared, in a line.
+    about: String,
+    seeds: u64,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let axes = &args.over;
+    axis::check(args, axes)?;
+    let mut places: Vec<Vec<f64>> = vec![Vec::new()];
+    for axis in axes {
+        let longer = |place: &Vec<f64>| {
+            let each = axis.values.iter();
+            let each = each.map(|&value| [place.clone(), vec![value]].concat());
+            each.collect::<Vec<_>>()
+        };
+        places = places.iter().flat_map(longer).collect();
+    }
+    // All arguments are looked at before the first run is made.
+    let points: Vec<(Vec<f64>, Args)> = places
+        .into_iter()
+        .map(|place| (place.clone(), set(args, axes, &place)))
+        .collect();
+    for (place, args) in &points {
+        checks::options(args).map_err(|failure| of_point(axes, place, failure))?;
+    }
+    let mut grid = Grid {
+        axes,
+        points: Vec::new(),
+        by: Figure::Rate,
+        protocols: Vec::new(),
+        about: String::new(),
+        seeds: args.seeds.unwrap_or(1),
+    };
+    let (mut left_out, mut failed) = (BTreeSet::new(), false);
+    let bar = progress_bar(0, "comparing");
+    for (done, (place, args)) in points.iter().enumerate() {
+        let comparison = Comparison::new(args).map_err(|failure| of_point(axes, place, failure))?;
+        bar.set_length(comparison.runs() * points.len() as u64);
+        bar.set_position(comparison.runs() * done as u64);
+        let mut rows = Vec::new();
+        for Outcome { of, ended } in comparison.run(&bar) {
+            let name = of.to_string();
+            let ended: Result<Vec<ReplayRecord>, _> = ended.into_iter().collect();
+            match ended {
+                Ok(runs) => rows.push(Row { runs }),
+                Err(error) if error.is_refusal() => {
+                    left_out.insert(format!("left out: {error}"));
+                }
+                Err(error) => {
+                    failed = true;
+                    note(&format!("error: {name} at {}: {error}", at(axes, place)));
+                }
+            }
+            if !grid.protocols.contains(&name) {
+                grid.protocols.push(name);
+            }
+        }
+        if let Some(row) = rows.first() {
+            grid.by = Standing::of(&rows).by;
+            let fill = (!axis::names(axes, Setting::Fill)).then_some(row.runs[0].fill);
+            let device = super::about(&comparison.device, fill);
+            grid.about = format!("{}, on {device}", row.runs[0].trace);
+        }
+        grid.points.push(Point {
+            at: place.clone(),
+            rows,
+        });
+    }
+    bar.finish_and_clear();
+    left_out.iter().for_each(|why| note(why));
+    if grid.points.iter().all(|point| point.rows.is_empty()) {
+        return Err(Failure::Usage("no protocol supports what was asked".into()));
+    }
+    if let Some(path) = &args.html {
+        Output::new(path, &[] as &[&Path])?.write(page::page(&grid).as_bytes())?;
+    }
+    print(args, &mut grid);
+    Ok(match failed {
+        true => ExitCode::from(NOT_DONE),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// Where a point is, in words.
+fn at(axes: &[Axis], place: &[f64]) -> String {
+    let each = axes.iter().zip(place);
+    let each = each.map(|(axis, value)| format!("{} {value}", axis.setting.name()));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// A failure, and at which point.
+fn of_point(axes: &[Axis], place: &[f64], failure: Failure) -> Failure {
+    let with = |text: String| format!("at {}: {text}", at(axes, place));
+    match failure {
+        Failure::Usage(text) => Failure::Usage(with(text)),
+        Failure::Failed(text) => Failure::Failed(with(text)),
+    }
+}
+
+fn print(args: &Args, grid: &mut Grid<'_>) {
+    if !args.timing {
+        let rows = grid.points.iter_mut().flat_map(|point| &mut point.rows);
+        rows.flat_map(|row| &mut row.runs)
+            .for_each(Measured::forget_timing);
+    }
+    if args.json || args.csv {
+        return for_programs(args, grid);
+    }
+    let lines = match grid.axes.len() {
+        1 => grid.lines(args.markdown),
+        _ => grid.map(args.markdown),
+    };
+    if args.markdown {
+        return lines.iter().for_each(|line| say(line));
+    }
+    let text = |text: &str| wrap(text, width()).iter().for_each(|line| say(line));
+    text(&grid.about);
+    text(&grid.title());
+    say("");
+    lines.iter().for_each(|line| say(line));
+    say("");
+    text(&grid.legend());
+    text(&grid.verdict());
+}
+
+/// A record a run, with its place on the grid.
+fn for_programs(args: &Args, grid: &Grid<'_>) {
+    let of_point = |point: &Point| -> serde_json::Map<String, serde_json::Value> {
+        let each = grid.axes.iter().zip(&point.at);
+        each.map(|(axis, &value)| (axis.setting.name().to_string(), value.into()))
+            .collect()
+    };
+    if args.json {
+        for point in &grid.points {
+            for run in point.rows.iter().flat_map(|row| &row.runs) {
+                let mut value = serde_json::to_value(run).expect("records have plain fields");
+                value["over"] = of_point(point).into();
+                say(&value.to_string());
+            }
+        }
+        return;
+    }
+    let runs: Vec<&ReplayRecord> = grid
+        .points
+        .iter()
+        .flat_map(|point| point.rows.iter().flat_map(|row| &row.runs))
+        .collect();
+    let mut places = Vec::new();
+    for point in &grid.points {
+        let values: Vec<String> = point.at.iter().map(f64::to_string).collect();
+        let count = point.rows.iter().map(|row| row.runs.len()).sum();
+        places.extend(std::iter::repeat_n(values.join(","), count));
+    }
+    let names = grid.axes.iter().map(|axis| axis.setting.name());
+    let names: Vec<String> = names.map(|name| format!("over.{name}")).collect();
+    places.insert(0, names.join(","));
+    for (place, line) in places.iter().zip(csv(&runs, ReplayRecord::STRUCTURES)) {
+        say(&format!("{place},{line}"));
+    }
+}
+
+impl Grid<'_> {
+    fn figure(&self, row: &Row<ReplayRecord>) -> f64 {
+        row.mean(|run| self.by.of(run))
+    }
+
+    /// A figure as it is written, with its mark: `*` the first, `~` not clearly behind it.
+    fn cell(&self, point: &Point, protocol: &str) -> String {
+        let Some(row) = point.row(protocol).filter(|row| row.commits()) else {
+            return "-".into();
+        };
+        let figure = self.figure(row);
+        let text = match self.by {
+            Figure::Rate => whole(figure),
+            Figure::Tail => millis(figure),
+        };
+        let winners = point.winners();
+        match winners.iter().position(|&name| name == protocol) {
+            _ if row.is_saturated() => format!("{text}!"),
+            Some(0) => format!("{text}*"),
+            Some(_) => format!("{text}~"),
+            None => format!("{text} "),
+        }
+    }
+
+    /// For one axis: a line a value, a column a protocol.
+    fn lines(&self, markdown: bool) -> Vec<String> {
+        let mut head = vec![self.axes[0].setting.name().to_string()];
+        head.extend(self.protocols.iter().cloned());
+        let line = |point: &Point| {
+            let mut cells = vec![point.at[0].to_string()];
+            cells.extend(self.protocols.iter().map(|name| self.cell(point, name)));
+            cells
+        };
+        let lines: Vec<Vec<String>> = self.points.iter().map(line).collect();
+        table(head, &lines, markdown)
+    }
+
+    /// For two axes: who wins at each point.
+    fn map(&self, markdown: bool) -> Vec<String> {
+        let [down, across] = self.axes else {
+            unreachable!("a grid has one axis or two")
+        };
+        let mut head = vec![format!(
+            "{} \\ {}",
+            down.setting.name(),
+            across.setting.name()
+        )];
+        head.extend(across.values.iter().map(f64::to_string));
+        let lines = self.points.chunks(across.values.len()).map(|points| {
+            let mut cells = vec![points[0].at[0].to_string()];
+            cells.extend(points.iter().map(|point| match &point.winners()[..] {
+                [] => "-".to_string(),
+                [one] => (*one).to_string(),
+                [one, other] => format!("{one} = {other}"),
+                [one, others @ ..] => format!("{one} = {} others", others.len()),
+            }));
+            cells
+        });
+        let lines: Vec<Vec<String>> = lines.collect();
+        table(head, &lines, markdown)
+    }
+
+    fn title(&self) -> String {
+        let names: Vec<&str> = self.axes.iter().map(|axis| axis.setting.name()).collect();
+        format!("{} over {}", self.by.name(), names.join(" and "))
+    }
+
+    fn legend(&self) -> String {
+        let by = match self.seeds {
+            1 => format!(
+                "within {:.0} % of the first, which another seed may change",
+                self.by.margin() * 100.0
+            ),
+            seeds => format!("ranges over {seeds} seeds that overlap"),
+        };
+        match self.axes.len() {
+            1 => format!(
+                "*: the first; ~: tied with it ({by}); !: saturated, more arrives than ends. plain \
+                 keeps no transaction together and is never first."
+            ),
+            _ => format!(
+                "The first of each point, and how many tie with it ({by}). plain keeps no \
+                 transaction together and is never first. --json has all figures, --html draws them."
+            ),
+        }
+    }
+
+    /// At how many points each protocol wins.
+    fn counts(&self) -> Vec<(&str, usize, usize)> {
+        let mut counts: Vec<(&str, usize, usize)> = Vec::new();
+        for name in &self.protocols {
+            let of = |alone: bool| {
+                let wins = self.points.iter().map(Point::winners);
+                wins.filter(|all| all.contains(&name.as_str()) && (!alone || all.len() == 1))
+                    .count()
+            };
+            if of(false) > 0 {
+                counts.push((name, of(false), of(true)));
+            }
+        }
+        counts.sort_by_key(|&(_, wins, alone)| std::cmp::Reverse((wins, alone)));
+        counts
+    }
+
+    fn verdict(&self) -> String {
+        let all = self.points.len();
+        let each = self
+            .counts()
+            .into_iter()
+            .map(|(name, wins, alone)| match alone {
+                0 => format!("{name} at {wins}"),
+                _ => format!("{name} at {wins} (alone at {alone})"),
+            });
+        let each: Vec<String> = each.collect();
+        match each.is_empty() {
+            true => "No protocol is first anywhere.".into(),
+            false => format!("First or tied, of {all} points: {}.", each.join(", ")),
+        }
+    }
+}
+
+/// A table of text, all but the first column to the right.
+fn table(head: Vec<String>, lines: &[Vec<String>], markdown: bool) -> Vec<String> {
+    if markdown {
+        let line = |cells: &[String]| {
+            let cells: Vec<&str> = cells.iter().map(|cell| cell.trim()).collect();
+            format!("| {} |", cells.join(" | "))
+        };
+        let rule: Vec<String> = head.iter().map(|_| "---:".to_string()).collect();
+        let mut all = vec![line(&head), line(&rule)];
+        all.extend(lines.iter().map(|cells| line(cells)));
+        return all;
+    }
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
+    table.set_header(head);
+    table.add_rows(lines.iter().cloned());
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(comfy_table::CellAlignment::Right);
+    }
+    let text = table.to_string();
+    text.lines().map(|line| line.trim_end().into()).collect()
+}

@@ -1,0 +1,47 @@
+//! The page of a comparison: one file that needs nothing else.
+
+use flagstone_lab::chart::escape;
+
+const STYLE: &str = include_str!("page.css");
+
+/// A page with this title and this body.
+pub(super) fn whole(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <h1>{title}</h1>\n{body}</body>\n</html>\n",
+        title = escape(title)
+    )
+}
+
+/// Paragraphs.
+pub(super) fn paragraphs(lines: &[String]) -> String {
+    let each = lines
+        .iter()
+        .map(|line| format!("<p>{}</p>\n", escape(line)));
+    each.collect()
+}
+
+/// A table of text, of which some cells are HTML already.
+pub(super) fn table(head: &[String], lines: &[Vec<String>]) -> String {
+    let row = |tag: &str, cells: &[String]| {
+        let cells = cells.iter().map(|cell| format!("<{tag}>{cell}</{tag}>"));
+        format!("<tr>{}</tr>\n", cells.collect::<String>())
+    };
+    let head: Vec<String> = head.iter().map(|text| escape(text)).collect();
+    let lines: String = lines.iter().map(|cells| row("td", cells)).collect();
+    format!(
+        "<div class=\"wide\"><table>\n<thead>{}</thead>\n<tbody>\n{lines}</tbody>\n</table></div>\n",
+        row("th", &head)
+    )
+}
+
+/// A bar behind a figure, as long as its share of the largest.
+pub(super) fn bar(text: &str, share: f64) -> String {
+    format!(
+        "<span class=\"bar\" style=\"--share:{:.1}%\">{}</span>",
+        share.clamp(0.0, 1.0) * 100.0,
+        escape(text)
+    )
+}
