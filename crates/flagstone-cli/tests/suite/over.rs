@@ -17,7 +17,7 @@ const WORKLOAD: [&str; 7] = [
 
 fn records(args: &[&str]) -> Vec<Value> {
     let (out, _) = good(args, "");
-    let lines = out.lines().map(|line| serde_json::from_str(line));
+    let lines = out.lines().map(serde_json::from_str);
     lines.collect::<Result<_, _>>().expect("an object a line")
 }
 

@@ -1,4 +1,5 @@
-//! `flagstone compare --over`: the comparison at each point of a grid, and which protocol wins where.
+//! `flagstone compare --over`: the comparison at each point of a grid, and which protocol wins
+//! where.
 
 mod axis;
 mod page;
