@@ -203,6 +203,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return stacks::run(args, list);
     }
     let comparison = Comparison::new(args)?;
+    checks::page_sizes(comparison.sizes);
     let bar = progress_bar(comparison.runs(), "comparing");
     let outcomes = comparison.run(&bar);
     bar.finish_and_clear();
@@ -234,6 +235,8 @@ struct Comparison<'a> {
     seeds: Seeds,
     input: Input,
     source: Source,
+    /// Bytes of a page of the trace and of the device.
+    sizes: Option<(u32, u32)>,
 }
 
 impl<'a> Comparison<'a> {
@@ -267,9 +270,11 @@ impl<'a> Comparison<'a> {
             }))
         };
         let (input, source) = input_of(args, smallest)?;
+        let mut sizes = None;
         let input = match input {
             Input::Trace(trace) => {
                 let page_bytes = device.geometry.page_bytes;
+                sizes = Some((trace.page_bytes, page_bytes));
                 Input::Workloads(vec![Script::from_trace(&trace, page_bytes)?])
             }
             input @ Input::Workloads(_) => input,
@@ -287,6 +292,7 @@ impl<'a> Comparison<'a> {
             seeds,
             input,
             source,
+            sizes,
         })
     }
 
@@ -315,9 +321,15 @@ impl<'a> Comparison<'a> {
 
     /// What was compared, in lines.
     fn about(&self, record: &ReplayRecord) -> Vec<String> {
+        let script = self.input.script(0);
+        let only_read = |transaction: &&_| script.changes(transaction).is_empty();
+        let only_read = match script.transactions().iter().filter(only_read).count() {
+            0 => String::new(),
+            count => format!(" ({count} of all only read)"),
+        };
         let mut lines = vec![
             format!(
-                "{}: {} committed and {} rolled back transactions, {} page writes, {}",
+                "{}: {} committed and {} rolled back transactions{only_read}, {} page writes, {}",
                 self.source.name,
                 record.transactions_committed,
                 record.transactions_aborted,

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use flagstone_lab::output::Output;
+use flagstone_lab::trace::block::CommitAt;
 use flagstone_lab::trace::block::blkparse::Action;
 use flagstone_lab::trace::block::fio::Waits;
 use flagstone_lab::trace::block::time::TimeUnit;
@@ -120,6 +121,10 @@ struct MsrArgs {
 struct BlkparseArgs {
     #[command(flatten)]
     block: BlockArgs,
+    /// What a transaction is: each request, or what a volume writes between two flushes. Reads are
+    /// transactions of their own.
+    #[arg(long, default_value = "request", value_parser = commit_at())]
+    commit_at: CommitAt,
     /// Which event stands for a request: Q queued, D issued to the device, C completed.
     #[arg(long, default_value = "D", value_parser = PossibleValuesParser::new(["Q", "D", "C"]))]
     action: String,
@@ -129,6 +134,10 @@ struct BlkparseArgs {
 struct FioArgs {
     #[command(flatten)]
     block: BlockArgs,
+    /// What a transaction is: each request, or what is written to a file between two syncs. Reads
+    /// are transactions of their own.
+    #[arg(long, default_value = "request", value_parser = commit_at())]
+    commit_at: CommitAt,
     /// Version 2: what the number of a `wait` counts, which the file does not say: until-ms,
     /// milliseconds after the start (as fio replays it), or for-us, microseconds since the wait
     /// before (as fio's manual has it).
@@ -174,6 +183,12 @@ fn waits() -> impl TypedValueParser<Value = Waits> {
         .try_map(move |name| named(name).map(|(waits, _)| waits).ok_or("unknown"))
 }
 
+fn commit_at() -> impl TypedValueParser<Value = CommitAt> {
+    let named = |name: String| CommitAt::ALL.into_iter().find(|(_, known)| *known == name);
+    PossibleValuesParser::new(CommitAt::ALL.map(|(_, name)| name))
+        .try_map(move |name| named(name).map(|(at, _)| at).ok_or("unknown"))
+}
+
 fn page_bytes(text: &str) -> Result<u32, String> {
     let number = text.parse().map_err(|_| "not a number".to_string())?;
     block::BlockOptions::new(number)
@@ -183,8 +198,9 @@ fn page_bytes(text: &str) -> Result<u32, String> {
 }
 
 impl BlockArgs {
-    fn options(&self) -> block::BlockOptions {
+    fn options(&self, commit_at: CommitAt) -> block::BlockOptions {
         block::BlockOptions {
+            commit_at,
             page_bytes: self.page_bytes,
             max_request_bytes: self.max_request_bytes,
             any_rate: self.any_rate,
@@ -225,36 +241,47 @@ fn import(from: Import) -> Result<(), Failure> {
             block,
             time_unit,
             sector_bytes,
-        }) => import_block(&block, |input, options| {
+        }) => import_block(&block, CommitAt::Request, |input, options| {
             disksim::import(input, options, time_unit, sector_bytes)
         }),
-        Import::Msr(MsrArgs { block, time_unit }) => import_block(&block, |input, options| {
-            msr::import(input, options, time_unit)
-        }),
-        Import::Blkparse(BlkparseArgs { block, action }) => {
+        Import::Msr(MsrArgs { block, time_unit }) => {
+            import_block(&block, CommitAt::Request, |input, options| {
+                msr::import(input, options, time_unit)
+            })
+        }
+        Import::Blkparse(BlkparseArgs {
+            block,
+            commit_at,
+            action,
+        }) => {
             let action = match action.as_str() {
                 "Q" => Action::Queue,
                 "C" => Action::Complete,
                 _ => Action::Issue,
             };
-            import_block(&block, |input, options| {
+            import_block(&block, commit_at, |input, options| {
                 blkparse::import(input, options, action)
             })
         }
-        Import::Fio(FioArgs { block, waits }) => {
-            import_block(&block, |input, options| fio::import(input, options, waits))
-        }
+        Import::Fio(FioArgs {
+            block,
+            commit_at,
+            waits,
+        }) => import_block(&block, commit_at, |input, options| {
+            fio::import(input, options, waits)
+        }),
     }
 }
 
 fn import_block(
     args: &BlockArgs,
+    commit_at: CommitAt,
     importer: impl FnOnce(
         &mut Input,
         &block::BlockOptions,
     ) -> Result<(Trace, block::Report), ImportError>,
 ) -> Result<(), Failure> {
-    let options = args.options();
+    let options = args.options(commit_at);
     import_with(&args.files, |input| {
         let (trace, report) = importer(input, &options)?;
         Ok((trace, notes::of_block(&report)))

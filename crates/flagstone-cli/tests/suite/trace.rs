@@ -279,3 +279,59 @@ fn a_saved_device_serves_a_comparison_and_a_wrong_one_is_refused() {
         "{error}"
     );
 }
+
+#[test]
+fn what_lies_between_flushes_is_a_transaction_and_reads_are_told_apart() {
+    let place = Place::new("flushes");
+    let trace = place.path("f.parquet");
+    let log = "fio version 3 iolog\n0 a add\n1 a open\n2 a write 0 16384\n3 a read 0 8192\n\
+               4 a write 16384 8192\n5 a datasync\n6 a write 0 8192\n7 a datasync\n";
+    let import = [
+        "trace",
+        "import",
+        "fio",
+        "-",
+        "--page-bytes",
+        "8192",
+        "-o",
+        &trace,
+    ];
+    good(&[&import[..], &["--commit-at", "flush"]].concat(), log);
+    let info: serde_json::Value =
+        serde_json::from_str(&good(&["trace", "info", &trace, "--json"], "").0).unwrap();
+    assert_eq!(
+        (&info["transactions"], &info["read_only"]),
+        (&3.into(), &1.into())
+    );
+    let device = place.file("device.toml", super::run::TINY);
+    let compare = [
+        "compare",
+        &trace,
+        "--device",
+        &device,
+        "--protocols",
+        "seal",
+    ];
+    let (out, err) = good(&compare, "");
+    assert!(
+        out.contains("3 committed and 0 rolled back transactions (1 of all only read)"),
+        "{out}"
+    );
+    assert!(err.contains("pages of the trace have 8192 bytes"), "{err}");
+    assert!(err.contains("each becomes"), "{err}");
+    let error = bad(
+        &[
+            "trace",
+            "import",
+            "msr",
+            "-",
+            "-o",
+            &trace,
+            "--commit-at",
+            "flush",
+        ],
+        "",
+        2,
+    );
+    assert!(error.contains("unexpected argument"), "{error}");
+}

@@ -10,7 +10,9 @@
 //! ```
 //!
 //! Each request becomes a transaction of its own: an event for each page that it touches, all at
-//! the request's time, and a commit. Requests are put in the order of their times (how many were
+//! the request's time, and a commit. Where a format has flushes and [`CommitAt::Flush`] is asked
+//! for, the writes and trims of a volume between two flushes are one transaction instead, which
+//! the flush commits; reads stay transactions of their own. Requests are put in the order of their times (how many were
 //! not is reported). Pages are numbered densely by volume and address: only pages that a read or a
 //! write touches get a number, so that a trace of a large disk fits a small simulated device. A
 //! trim counts for pages that are wholly inside it and that have a number; others it could not
@@ -27,6 +29,24 @@ use std::collections::BTreeMap;
 
 use super::input::ImportError;
 
+/// What a transaction is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CommitAt {
+    /// Each request is one.
+    #[default]
+    Request,
+    /// The writes and trims of a volume between two flushes are one. A write that is flushed with
+    /// its own data (FUA) ends one as well. What follows the last flush is left out: nobody waited
+    /// until it was durable.
+    Flush,
+}
+
+impl CommitAt {
+    /// Each with its name on the command line.
+    pub const ALL: [(CommitAt, &'static str); 2] =
+        [(CommitAt::Request, "request"), (CommitAt::Flush, "flush")];
+}
+
 /// What all block importers need to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockOptions {
@@ -37,6 +57,8 @@ pub struct BlockOptions {
     /// Take any rate of requests. Otherwise one that no device serves, or that leaves it idle for
     /// more than a quarter of an hour between requests, is taken for a wrong time unit.
     pub any_rate: bool,
+    /// What a transaction is made of: formats without flushes have requests only.
+    pub commit_at: CommitAt,
 }
 
 impl BlockOptions {
@@ -46,6 +68,7 @@ impl BlockOptions {
             page_bytes,
             max_request_bytes: 64 << 20,
             any_rate: false,
+            commit_at: CommitAt::Request,
         }
     }
 
@@ -67,8 +90,10 @@ impl BlockOptions {
 /// What an import saw, and what it left out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
-    /// Requests that became transactions.
+    /// Requests that became transactions, or parts of them.
     pub requests: u64,
+    /// Flushes that ended transactions.
+    pub flushes: u64,
     /// Requests and lines that did not, by reason.
     pub skipped: BTreeMap<&'static str, u64>,
     /// Requests that came before one of an earlier time.
@@ -89,6 +114,13 @@ impl Report {
             ("importer".to_string(), importer.to_string()),
             ("times".to_string(), times.to_string()),
             ("requests".to_string(), self.requests.to_string()),
+            (
+                "transactions".to_string(),
+                match self.flushes {
+                    0 => "each request is one".to_string(),
+                    flushes => format!("what lies between two of {flushes} flushes, and each read"),
+                },
+            ),
             (
                 "pages".to_string(),
                 "numbered densely by volume and address; only those read or written".to_string(),

@@ -2,12 +2,13 @@
 //! what it is not.
 
 use super::Args;
-use crate::commands::Failure;
+use crate::commands::{Failure, note};
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
 use flagstone::settings::Settings;
 use flagstone_lab::closed::Closed;
 use flagstone_lab::replay::Setup;
+use std::cmp::Ordering;
 
 /// What does not go together whatever is compared.
 pub(super) fn options(args: &Args) -> Result<(), Failure> {
@@ -68,6 +69,21 @@ pub(super) fn options(args: &Args) -> Result<(), Failure> {
         refuse(&timing, "adds fields to --json and --csv: use one of them")?;
     }
     Ok(())
+}
+
+/// Says what becomes of pages that have another size on the device than in the trace.
+pub(super) fn page_sizes(sizes: Option<(u32, u32)>) {
+    let Some((of_trace, of_device)) = sizes else {
+        return;
+    };
+    let becomes = match of_trace.cmp(&of_device) {
+        Ordering::Equal => return,
+        Ordering::Greater => format!("each becomes {} of the device", of_trace / of_device),
+        Ordering::Less => format!("{} share one of the device", of_device / of_trace),
+    };
+    note(&format!(
+        "note: pages of the trace have {of_trace} bytes, those of the device {of_device}: {becomes}"
+    ));
 }
 
 /// What does nothing with these protocols.

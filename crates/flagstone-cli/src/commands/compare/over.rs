@@ -81,6 +81,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let bar = progress_bar(0, "comparing");
     for (done, (place, args)) in points.iter().enumerate() {
         let comparison = Comparison::new(args).map_err(|failure| of_point(axes, place, failure))?;
+        if done == 0 {
+            checks::page_sizes(comparison.sizes);
+        }
         bar.set_length(comparison.runs() * points.len() as u64);
         bar.set_position(comparison.runs() * done as u64);
         let mut rows = Vec::new();

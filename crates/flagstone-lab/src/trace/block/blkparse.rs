@@ -98,10 +98,20 @@ pub fn import(
             _ if kind.contains('D') => Op::Trim,
             _ if kind.contains('W') => Op::Write,
             _ if kind.contains('R') => Op::Read,
+            _ if kind.contains('F') => {
+                let volume = collector.volume(device);
+                collector.flush(time_ns, volume);
+                continue;
+            }
             _ => {
                 collector.skip("flushes and other requests without data");
                 continue;
             }
+        };
+        // A write that begins with a flush, and one that is flushed with its own data.
+        let (flushed_before, flushed_after) = match kind.split_once('W') {
+            Some((before, after)) => (before.contains('F'), after.contains('F')),
+            None => (false, false),
         };
         let [sector, plus, sectors, ..] = rest[..] else {
             // `blkparse` prints commands to the device itself with a length or nothing at all.
@@ -121,6 +131,9 @@ pub fn import(
             return Err(line.wrong(format!("`{sector} + {sectors}` is no range of sectors")));
         };
         let volume = collector.volume(device);
+        if flushed_before && collector.takes_flushes() {
+            collector.flush(time_ns, volume);
+        }
         collector.push(
             &line,
             Request {
@@ -131,6 +144,9 @@ pub fn import(
                 bytes,
             },
         )?;
+        if flushed_after && collector.takes_flushes() {
+            collector.flush(time_ns, volume);
+        }
     }
     if taken == 0 && events > 0 {
         return Err(ImportError::Whole(format!(

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap as HashMap;
 
 use super::time::TimeUnit;
-use super::{BlockOptions, Report};
+use super::{BlockOptions, CommitAt, Report};
 use crate::trace::check::MAX_COUNT;
 use crate::trace::input::{ImportError, Line};
 use crate::trace::{Event, Op, Relation, Trace};
@@ -31,7 +31,7 @@ pub(super) struct Request {
     pub bytes: u64,
 }
 
-/// A request in pages of its volume, `first..end`.
+/// A request in pages of its volume, `first..end`; a flush has none, and its operation is a commit.
 struct Pages {
     time_ns: u64,
     volume: u32,
@@ -110,6 +110,25 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
+    /// Whether flushes end transactions.
+    pub(super) fn takes_flushes(&self) -> bool {
+        self.options.commit_at == CommitAt::Flush
+    }
+
+    /// Takes a flush of a volume.
+    pub(super) fn flush(&mut self, time_ns: u64, volume: u32) {
+        match self.options.commit_at {
+            CommitAt::Request => self.skip("flushes and other requests without data"),
+            CommitAt::Flush => self.requests.push(Pages {
+                time_ns,
+                volume,
+                op: Op::Commit,
+                first: 0,
+                end: 0,
+            }),
+        }
+    }
+
     /// Takes the request of a line.
     pub(super) fn push(&mut self, line: &Line<'_>, request: Request) -> Result<(), ImportError> {
         let Request {
@@ -160,7 +179,7 @@ impl<'a> Collector<'a> {
         importer: &str,
         times: Times,
     ) -> Result<(Trace, Report), ImportError> {
-        if self.requests.is_empty() {
+        if self.requests.iter().all(|request| request.op == Op::Commit) {
             return Err(ImportError::Whole(format!(
                 "no request of format {importer} in the input"
             )));
@@ -175,11 +194,13 @@ impl<'a> Collector<'a> {
         let (relations, runs, pages) = self.number_pages()?;
         let (events, transactions) = self.events(&runs)?;
         if transactions == 0 {
-            return Err(ImportError::Whole(
-                "nothing but trims in the input".to_string(),
-            ));
+            return Err(ImportError::Whole(match self.options.commit_at {
+                CommitAt::Request => "nothing but trims in the input".to_string(),
+                CommitAt::Flush => "no read, and no write before a flush in the input: leave out \
+                                    --commit-at flush"
+                    .to_string(),
+            }));
         }
-        self.report.requests = u64::from(transactions);
         let times = match times {
             Times::Stated(unit) => format!("{}, as stated", unit.name()),
             Times::Known(unit) | Times::Fixed(unit) => {
@@ -270,7 +291,7 @@ impl<'a> Collector<'a> {
         let touched = self
             .requests
             .iter()
-            .filter(|request| request.op != Op::Trim);
+            .filter(|request| matches!(request.op, Op::Read | Op::Write));
         let mut touched: Vec<(u32, u64, u64)> = touched
             .map(|request| (request.volume, request.first, request.end))
             .collect();
@@ -327,32 +348,62 @@ impl<'a> Collector<'a> {
             )));
         }
         let zero_ns = self.requests.first().map_or(0, |first| first.time_ns);
-        let mut transaction = 0;
-        for request in &self.requests {
+        // What follows the last flush of its volume belongs to no transaction.
+        let mut ends: HashMap<u32, usize> = HashMap::default();
+        for (index, request) in self.requests.iter().enumerate() {
+            if request.op == Op::Commit {
+                ends.insert(request.volume, index);
+            }
+        }
+        let mut open: HashMap<u32, u32> = HashMap::default();
+        let mut transactions = 0;
+        for (index, request) in self.requests.iter().enumerate() {
             let time_ns = request.time_ns - zero_ns;
-            let before = events.len();
-            each_range(request, runs, |first, end| {
-                events.extend((first..end).map(|page| Event {
+            let mut event = |transaction, op, page| {
+                events.push(Event {
                     time_ns,
                     transaction,
-                    op: request.op,
-                    page: page as u32,
-                }));
-            });
-            if events.len() == before {
+                    op,
+                    page,
+                });
+            };
+            if request.op == Op::Commit {
+                if let Some(transaction) = open.remove(&request.volume) {
+                    event(transaction, Op::Commit, 0);
+                    self.report.flushes += 1;
+                }
+                continue;
+            }
+            let alone = self.options.commit_at == CommitAt::Request || request.op == Op::Read;
+            if !alone && ends.get(&request.volume).is_none_or(|&end| end < index) {
+                let late = "writes and trims after the last flush";
+                *self.report.skipped.entry(late).or_default() += 1;
+                continue;
+            }
+            let mut pages = 0;
+            each_range(request, runs, |first, end| pages += end - first);
+            if pages == 0 {
                 let unseen = "trims of pages that are never read or written";
                 *self.report.skipped.entry(unseen).or_default() += 1;
                 continue;
             }
-            events.push(Event {
-                time_ns,
-                transaction,
-                op: Op::Commit,
-                page: 0,
+            let known = open.get(&request.volume).copied().filter(|_| !alone);
+            let transaction = known.unwrap_or(transactions);
+            if known.is_none() {
+                transactions += 1;
+            }
+            each_range(request, runs, |first, end| {
+                (first..end).for_each(|page| event(transaction, request.op, page as u32));
             });
-            transaction += 1;
+            match alone {
+                true => event(transaction, Op::Commit, 0),
+                false => {
+                    open.insert(request.volume, transaction);
+                }
+            }
+            self.report.requests += 1;
         }
-        Ok((events, transaction))
+        Ok((events, transactions))
     }
 }
 

@@ -82,10 +82,11 @@ pub fn import(
             "write" => Op::Write,
             "trim" => Op::Trim,
             "add" | "open" | "close" => continue,
-            "sync" | "datasync" => {
+            "sync" | "datasync" if !collector.takes_flushes() => {
                 collector.skip("syncs");
                 continue;
             }
+            "sync" | "datasync" => Op::Commit,
             "wait" if timed => {
                 collector.skip("waits, which version 3 does not have");
                 continue;
@@ -125,6 +126,11 @@ pub fn import(
         let Some(time_ns) = time_ns else {
             return Err(line.wrong(format!("`{time}` is no time in microseconds")));
         };
+        if op == Op::Commit {
+            let volume = collector.volume(file);
+            collector.flush(time_ns, volume);
+            continue;
+        }
         let [offset, bytes] = *numbers else {
             let problem = format!("`{action}` needs an offset and a length in bytes, nothing more");
             collector.wrong(&line, problem)?;

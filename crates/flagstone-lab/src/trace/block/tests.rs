@@ -435,3 +435,76 @@ fn fio_lines_that_are_none_say_why() {
         "{said}"
     );
 }
+
+fn at_flushes() -> BlockOptions {
+    BlockOptions {
+        commit_at: CommitAt::Flush,
+        ..BlockOptions::new(4096)
+    }
+}
+
+#[test]
+fn writes_between_two_flushes_are_one_transaction() {
+    let text = "\
+  8,0 3 1 0.000001000 697 D W 0 + 8 [x]
+  8,0 3 2 0.000002000 697 D W 16 + 8 [x]
+  8,0 3 3 0.000003000 697 D R 0 + 8 [y]
+  8,1 3 4 0.000004000 697 D W 0 + 8 [x]
+  8,0 3 5 0.000005000 697 D FN [x]
+  8,0 3 6 0.000006000 697 D FN [x]
+  8,0 3 7 0.000007000 697 D W 8 + 8 [x]
+  8,0 3 8 0.000008000 697 D FWFS 24 + 8 [x]
+  8,1 3 9 0.000009000 697 D FN [x]
+  8,0 3 10 0.000010000 697 D W 0 + 8 [x]
+";
+    let action = blkparse::Action::Issue;
+    let imported = blkparse::import(text.as_bytes(), &at_flushes(), action);
+    let (read, write, commit) = (Op::Read, Op::Write, Op::Commit);
+    assert_eq!(
+        events(&imported),
+        [
+            (0, 0, write, 0),
+            (1, 0, write, 2),
+            (2, 1, read, 0),
+            (2, 1, commit, 0),
+            (3, 2, write, 4),
+            (4, 0, commit, 0),
+            (6, 3, write, 1),
+            (7, 3, commit, 0),
+            (7, 4, write, 3),
+            (7, 4, commit, 0),
+            (8, 2, commit, 0),
+        ]
+    );
+    assert_eq!(
+        skipped(&imported),
+        [("writes and trims after the last flush", 1)]
+    );
+    let (_, report) = imported.unwrap();
+    assert_eq!((report.requests, report.flushes), (6, 4));
+    // Without the option each request is one.
+    let (trace, report) = blkparse(text).unwrap();
+    assert_eq!((trace.transactions, report.flushes), (7, 0));
+}
+
+#[test]
+fn syncs_of_a_file_end_what_was_written_to_it() {
+    let text = "fio version 3 iolog\n0 a add\n1 a open\n2 a write 0 8192\n3 b write 0 4096\n\
+                4 a write 0 4096\n5 a datasync\n6 b sync\n7 b sync\n";
+    let imported = fio::import(text.as_bytes(), &at_flushes(), None);
+    let (write, commit) = (Op::Write, Op::Commit);
+    assert_eq!(
+        events(&imported),
+        [
+            (0, 0, write, 0),
+            (0, 0, write, 1),
+            (1, 1, write, 2),
+            (2, 0, write, 0),
+            (3, 0, commit, 0),
+            (4, 1, commit, 0),
+        ]
+    );
+    let none = "fio version 3 iolog\n2 a write 0 8192\n";
+    let said = failure(fio::import(none.as_bytes(), &at_flushes(), None));
+    assert!(said.contains("leave out --commit-at flush"), "{said}");
+}
