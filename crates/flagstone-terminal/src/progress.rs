@@ -10,18 +10,21 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Between two looks of a terminal at the time.
+const TICK: Duration = Duration::from_millis(250);
 /// Between two plain lines.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Progress by a count of what is done; a length of 0 is not known yet.
 pub fn progress_bar(length: u64, what: &str) -> ProgressBar {
-    let bar = progress("{msg:12} {bar:32} {human_pos}/{human_len} {per_sec} {eta} left");
+    let bar = progress("{msg:12} {bar:32} {human_pos}/{human_len} {elapsed} {left}");
     bar.set_length(length);
     bar.set_message(what.to_string());
     bar
 }
 
-/// Progress that looks like `template` on a terminal.
+/// Progress that looks like `template` on a terminal, where `{left}` is what is left, as soon as
+/// something is done from which that can be told.
 pub fn progress(template: &str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         let bar = plain(EVERY, Box::new(io::stderr()));
@@ -29,8 +32,21 @@ pub fn progress(template: &str) -> ProgressBar {
         return bar;
     }
     let bar = ProgressBar::no_length();
-    bar.set_style(ProgressStyle::with_template(template).expect("a constant template"));
+    let style = ProgressStyle::with_template(template).expect("a constant template");
+    bar.set_style(style.with_key("left", left));
+    // Steps may take long: the clock goes on meanwhile.
+    bar.enable_steady_tick(TICK);
     bar
+}
+
+/// How long the rest takes at the rate so far; nothing before the first step.
+fn left(state: &ProgressState, text: &mut dyn fmt::Write) {
+    let (done, elapsed) = (state.pos(), state.elapsed());
+    if let Some(all) = state.len().filter(|&all| all > 0 && done > 0) {
+        let rest = all.saturating_sub(done) as f64 / done as f64;
+        let left = FormattedDuration(elapsed.mul_f64(rest));
+        let _ = write!(text, "about {left} left");
+    }
 }
 
 /// A line at most `every` so often, and none before that.
@@ -55,10 +71,9 @@ fn so_far(state: &ProgressState, text: &mut dyn fmt::Write) {
     let of = all.map_or(String::new(), |all| format!(" of {}", HumanCount(all)));
     let so_far = FormattedDuration(elapsed);
     let _ = write!(text, "{}{of} in {so_far}", HumanCount(done));
-    if let Some(all) = all.filter(|_| done > 0) {
-        let rest = all.saturating_sub(done) as f64 / done as f64;
-        let left = FormattedDuration(elapsed.mul_f64(rest));
-        let _ = write!(text, ", about {left} left");
+    if all.is_some() && done > 0 {
+        let _ = text.write_str(", ");
+        left(state, text);
     }
 }
 
@@ -182,6 +197,18 @@ mod tests {
     fn nothing_is_promised_of_an_unknown_length() {
         let text = work(Duration::ZERO, 0);
         assert!(text.contains("counting 1,000 in "), "{text:?}");
+        assert!(!text.contains("left"), "{text:?}");
+    }
+
+    #[test]
+    fn nothing_is_promised_before_the_first_step() {
+        let written = Written::default();
+        let bar = plain(Duration::ZERO, Box::new(written.clone()));
+        bar.set_length(4_000);
+        bar.tick();
+        bar.finish_and_clear();
+        let text = written.text();
+        assert!(text.contains("0 of 4,000"), "{text:?}");
         assert!(!text.contains("left"), "{text:?}");
     }
 

@@ -301,7 +301,7 @@ fn import_with(
         Failure::Failed(format!("{name}{what}: {error}"))
     };
     let output = Output::new(&files.output, &[&files.file])?;
-    let bar = progress("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
+    let bar = progress("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec} {left}");
     bar.set_message("bytes read:");
     let mut input = Input::open(&files.file, |raw, length| watched(&bar, raw, length))
         .map_err(|error| failed(" cannot be read", &error))?;
