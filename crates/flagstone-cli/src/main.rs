@@ -28,6 +28,7 @@ enum Command {
     Trace(commands::trace::TraceArgs),
     Store(commands::store::Args),
     Man(commands::man::Args),
+    Completions(commands::completions::Args),
     /// SQLite databases in stores: import, export, bench; needs the program flagstone-sqlite.
     #[command(disable_help_flag = true)]
     Sqlite(commands::apart::Args),
@@ -41,7 +42,8 @@ Exit codes:
   2  it could not be done; standard error says why";
 
 fn main() -> ExitCode {
-    let outcome = match flagstone_terminal::arguments::<Cli>().command {
+    let outcome = match flagstone_terminal::arguments_with::<Cli>(commands::examples::with).command
+    {
         Command::Compare(args) => commands::compare::run(&args),
         Command::Break(args) => commands::break_::run(&args),
         Command::Replay(args) => commands::replay::run(&args),
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Index(args) => commands::index::run(&args),
         Command::Trace(args) => commands::trace::run(args),
         Command::Store(args) => commands::store::run(&args),
+        Command::Completions(args) => commands::completions::run(&args, Cli::command()),
         Command::Man(args) => commands::man::run(&args, Cli::command(), EXIT_CODES),
         Command::Sqlite(args) => commands::apart::run(&commands::apart::SQLITE, &args),
     };

@@ -4,7 +4,12 @@ use clap::{Arg, Command, Parser};
 
 /// What the user asked for. A mistake ends the program with what is wrong and exit code 2.
 pub fn arguments<T: Parser>() -> T {
-    let matches = with_negative_numbers(T::command()).get_matches();
+    arguments_with(|command| command)
+}
+
+/// The same, of a command that was changed: which got examples, say.
+pub fn arguments_with<T: Parser>(change: impl FnOnce(Command) -> Command) -> T {
+    let matches = with_negative_numbers(change(T::command())).get_matches();
     T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

@@ -6,7 +6,7 @@ mod arguments;
 mod failure;
 mod progress;
 
-pub use arguments::arguments;
+pub use arguments::{arguments, arguments_with};
 pub use failure::{Failure, NOT_DONE, excerpt, note, say, unless_closed};
 pub use progress::{progress, progress_bar};
 

@@ -3,7 +3,7 @@
 //! They are written on demand and are not kept in the repository, so that they cannot be out of
 //! date: `flagstone man FOLDER`, and `man -l FOLDER/flagstone-store-compact.1`.
 
-use super::Failure;
+use super::{Failure, examples};
 use clap::{Arg, Command};
 use flagstone_lab::output::{Output, make_folder};
 use std::fmt::Write;
@@ -105,6 +105,11 @@ fn page_of(command: &mut Command, name: &str, exit_codes: &str) -> String {
     }
     if !below.is_empty() {
         section("COMMANDS", below.trim_end());
+    }
+    let words = name.split_once('-').map_or("", |(_, words)| words);
+    if let Some(examples) = examples::of(&words.replace('-', " ")) {
+        let examples = examples.trim_start_matches("Examples:\n");
+        section("EXAMPLES", &format!(".nf\n{}\n.fi", roff(examples)));
     }
     let codes = exit_codes
         .trim_start_matches("Exit codes:")

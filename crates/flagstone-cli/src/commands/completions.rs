@@ -1,0 +1,21 @@
+//! Completions of all commands and options, for shells.
+
+use super::{Failure, unless_closed};
+use clap::Command;
+use clap_complete::{Shell, generate};
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+/// Print what completes commands and options in a shell.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The shell.
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &Args, mut command: Command) -> Result<ExitCode, Failure> {
+    let mut text = Vec::new();
+    generate(args.shell, &mut command, "flagstone", &mut text);
+    unless_closed(stdout().write_all(&text))?;
+    Ok(ExitCode::SUCCESS)
+}
