@@ -272,6 +272,7 @@ fn every_column_is_defined_in_help_and_in_the_document() {
         .split_once("Columns for protocols:")
         .expect("columns")
         .1;
+    let (defined, _) = defined.split_once("\nExamples:").expect("examples");
     let defined = format!(
         "```text\nColumns for protocols:{}\n```\n",
         defined.trim_end()
