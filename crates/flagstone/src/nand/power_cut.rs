@@ -12,9 +12,11 @@
 //! flight and has not landed may have begun: by the toss of a coin the pages below it cannot be
 //! read any more, although they may have been safe.
 
+mod landing;
 mod moment;
 mod paired;
 
+pub use landing::Landings;
 pub use moment::Moment;
 
 use super::chip::{Damage, SavedBlock};
@@ -57,6 +59,9 @@ pub enum Aim {
     /// that overtake. [`Cut::dice`] modulo 4 is 0: that operation alone; 1: all erases in flight;
     /// 2: some of them; 3: some of all that is in flight.
     Adverse,
+    /// The operation [`Cut::at`], of whatever kind. [`Cut::dice`] names what has landed, operation
+    /// by operation, as [`Moment::landings`] does.
+    Exact,
 }
 
 impl Aim {
@@ -245,7 +250,7 @@ impl PowerCut {
         let at = self.issued;
         self.issued += 1;
         Ok(self.cut.is_some_and(|cut| match self.aim {
-            Aim::Any | Aim::Adverse => cut.at == at,
+            Aim::Any | Aim::Adverse | Aim::Exact => cut.at == at,
             aim => cut.at <= at && (aim == kind || at - cut.at >= PATIENCE),
         }))
     }
@@ -286,6 +291,7 @@ impl PowerCut {
         }
         self.in_flight.push(op);
         if fails {
+            self.note_cut(now);
             let cut = self.cut.expect("a cut is armed");
             self.land(now, cut.dice, cut.torn);
             return Err(FlashError::PowerLost);
@@ -302,29 +308,14 @@ impl PowerCut {
         let mut bits = Dice(dice);
         let mut landed = match self.aim {
             Aim::Adverse => lands_adversely(&ops, now, &mut bits),
+            Aim::Exact => landing::named(&ops, now, dice),
             aim => lands(&ops, now, aim, &mut bits),
         };
-        for later in (0..ops.len()).rev() {
-            if !landed[later] {
-                continue;
-            }
-            for earlier in 0..later {
-                if ops[earlier].block == ops[later].block && orders(&ops[earlier], &ops[later]) {
-                    landed[earlier] = true;
-                }
-            }
-        }
-        // An operation can be torn if nothing that depends on it has landed or is undone after it.
-        let candidates: Vec<usize> = (0..ops.len())
-            .filter(|&i| {
-                !landed[i]
-                    && ops[i].issued <= now
-                    && !(i + 1..ops.len())
-                        .any(|j| ops[j].block == ops[i].block && orders(&ops[i], &ops[j]))
-            })
-            .collect();
+        landing::close(&ops, &mut landed);
+        let candidates = landing::can_be_torn(&ops, now, &landed);
         let aimed_at = || match self.aim {
             Aim::Any | Aim::Adverse => None,
+            Aim::Exact => candidates.get(landing::torn(dice) % candidates.len().max(1)),
             aim if aim.overtakes() => None,
             _ => candidates.last().filter(|&&last| last + 1 == ops.len()),
         };
@@ -532,6 +523,7 @@ impl Flash for PowerCut {
         let saved = Box::new(self.chip.save_block(block));
         let done = match self.chip.erase(now, block) {
             Err(_) if fails => {
+                self.note_cut(now);
                 self.land(now, self.cut.map_or(0, |cut| cut.dice), false);
                 return Err(FlashError::PowerLost);
             }

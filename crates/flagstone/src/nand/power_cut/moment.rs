@@ -1,5 +1,6 @@
 //! Instants at which the power could have failed. A device goes on from such an instant, and what a
-//! cut would have left is looked at on the side, as often as wanted.
+//! cut would have left is looked at on the side, as often as wanted. A cut that falls is such an
+//! instant as well, if it names what has landed itself.
 
 use super::{Aim, PowerCut, Undo};
 use crate::nand::Chip;
@@ -7,25 +8,27 @@ use crate::units::{Nanos, Pbn};
 
 /// An instant at which one collection has overtaken another: an erase is issued, while the erase of
 /// another block has yet to begin, and programs or reprograms of other blocks are in flight. If
-/// that erase lands and these do not, the two collections have happened in the other order.
+/// that erase lands and these do not, the two collections have happened in the other order. With
+/// [`Aim::Exact`], the instant at which the power fails.
 #[derive(Debug, Clone)]
 pub struct Moment {
     at: u64,
-    now: Nanos,
+    pub(super) now: Nanos,
+    aim: Aim,
     /// The device just after the operation was issued.
-    power: Box<PowerCut>,
+    pub(super) power: Box<PowerCut>,
 }
 
 impl Moment {
-    /// The operation that is issued: a cut with this [`Cut::at`](super::Cut::at) and
-    /// [`Aim::Adverse`] falls here.
+    /// The operation that is issued: a cut with this [`Cut::at`](super::Cut::at) and the aim of the
+    /// moment, [`Aim::Adverse`] or [`Aim::Exact`], falls here.
     pub fn at(&self) -> u64 {
         self.at
     }
 
     /// The chip as a restart finds it after such a cut.
     pub fn land(&self, dice: u64, torn: bool) -> Chip {
-        let mut power = PowerCut::clone(&self.power).aim(Aim::Adverse);
+        let mut power = PowerCut::clone(&self.power).aim(self.aim);
         power.land(self.now, dice, torn);
         power.into_chip()
     }
@@ -46,13 +49,32 @@ impl PowerCut {
 
     /// Called when the erase of a block has just been issued.
     pub(super) fn note_moment(&mut self, now: Nanos, block: Pbn) {
-        if self.moments.len() < self.moments_max && self.is_moment(now, block) {
-            let moments = std::mem::take(&mut self.moments);
-            let power = Box::new(self.clone());
-            self.moments = moments;
-            let at = self.issued - 1;
-            self.moments.push(Moment { at, now, power });
+        if self.moments.len() < self.moments_max
+            && self.aim != Aim::Exact
+            && self.is_moment(now, block)
+        {
+            self.note(now, Aim::Adverse);
         }
+    }
+
+    /// Called when the power fails, before anything has landed.
+    pub(super) fn note_cut(&mut self, now: Nanos) {
+        if self.moments.len() < self.moments_max && self.aim == Aim::Exact {
+            self.note(now, Aim::Exact);
+        }
+    }
+
+    fn note(&mut self, now: Nanos, aim: Aim) {
+        let moments = std::mem::take(&mut self.moments);
+        let power = Box::new(self.clone());
+        self.moments = moments;
+        let at = self.issued - 1;
+        self.moments.push(Moment {
+            at,
+            now,
+            aim,
+            power,
+        });
     }
 
     fn is_moment(&self, now: Nanos, block: Pbn) -> bool {

@@ -1,0 +1,190 @@
+//! Every landing of a cut: which of the operations in flight have landed, one by one, instead of a
+//! toss of coins.
+//!
+//! ```text
+//!   dice   | operation 0 | operation 1 | ... | which one is torn |     a bit each: it has landed
+//!          0             1                   48                 64
+//! ```
+//!
+//! The operations that had begun are numbered in the order of their issue. Beyond the 48th the
+//! bits come again.
+
+use super::{InFlight, Moment, orders};
+use crate::units::Nanos;
+
+/// Operations that have a bit of their own.
+const NAMED: u32 = 48;
+
+/// Operations of which every combination is tried; of more, a sample is.
+const TRIED: usize = 14;
+
+/// The landings of a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Landings {
+    /// The dice of a cut, and whether it is torn.
+    pub each: Vec<(u64, bool)>,
+    /// Whether these are all that there are, but for what a torn operation leaves.
+    pub whole: bool,
+}
+
+/// What the dice of a cut name.
+pub(super) fn named(ops: &[InFlight], now: Nanos, dice: u64) -> Vec<bool> {
+    let mut number = 0;
+    let lands = |op: &InFlight| {
+        let has_begun = op.issued <= now;
+        let bit = dice >> (number % NAMED) & 1;
+        number += u32::from(has_begun);
+        has_begun && bit == 1
+    };
+    ops.iter().map(lands).collect()
+}
+
+/// Which of the operations that can be torn is.
+pub(super) fn torn(dice: u64) -> usize {
+    (dice >> NAMED) as usize
+}
+
+/// Lets what has to come before something that has landed land as well.
+pub(super) fn close(ops: &[InFlight], landed: &mut [bool]) {
+    for later in (0..ops.len()).rev() {
+        if !landed[later] {
+            continue;
+        }
+        for earlier in 0..later {
+            if ops[earlier].block == ops[later].block && orders(&ops[earlier], &ops[later]) {
+                landed[earlier] = true;
+            }
+        }
+    }
+}
+
+/// An operation can be torn if nothing that depends on it has landed or is undone after it.
+pub(super) fn can_be_torn(ops: &[InFlight], now: Nanos, landed: &[bool]) -> Vec<usize> {
+    let is_followed = |i: usize| {
+        (i + 1..ops.len()).any(|j| ops[j].block == ops[i].block && orders(&ops[i], &ops[j]))
+    };
+    (0..ops.len())
+        .filter(|&i| !landed[i] && ops[i].issued <= now && !is_followed(i))
+        .collect()
+}
+
+impl Moment {
+    /// Every landing, if there are no more than so many; else so many of them, spread over all.
+    /// With `torn`, each of them also with every operation torn that can be.
+    pub fn landings(&self, most: usize, torn: bool) -> Landings {
+        let mut ops = self.power.in_flight.clone();
+        ops.retain(|op| op.waited.is_none_or(|end| end > self.now));
+        let begun = ops.iter().filter(|op| op.issued <= self.now).count();
+        let is_closed = |&dice: &u64| {
+            let landed = named(&ops, self.now, dice);
+            let mut closed = landed.clone();
+            close(&ops, &mut closed);
+            landed == closed
+        };
+        let all: Vec<u64> = match begun <= TRIED {
+            true => (0..1 << begun).filter(is_closed).collect(),
+            false => Vec::new(),
+        };
+        let whole = !all.is_empty() && all.len() <= most;
+        let chosen = match (whole, all.is_empty()) {
+            (true, _) => all,
+            (false, false) => (0..most).map(|i| all[i * all.len() / most]).collect(),
+            // Nothing, everything, and what multiples of a large odd number name.
+            (false, true) => (0..most as u64)
+                .map(|i| match i {
+                    0 => 0,
+                    1 => u64::MAX >> (u64::BITS - NAMED),
+                    _ => i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - NAMED),
+                })
+                .collect(),
+        };
+        let mut each = Vec::new();
+        for dice in chosen {
+            each.push((dice, false));
+            if torn {
+                let mut landed = named(&ops, self.now, dice);
+                close(&ops, &mut landed);
+                let count = can_be_torn(&ops, self.now, &landed).len() as u64;
+                each.extend((0..count).map(|which| (which << NAMED | dice, true)));
+            }
+        }
+        Landings { each, whole }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::nand::{Aim, Chip, Cut, Flash, FlashError, PowerCut, small};
+    use crate::units::{Nanos, Pbn, Ppn};
+
+    /// A page that is safe, one in flight in each of two blocks, and the erase of the first block.
+    fn work(power: &mut PowerCut) -> Result<(), FlashError> {
+        let page = |block: u32, at: u32| small::GEOMETRY.page(Pbn(block), at);
+        let done = power.program(Nanos::ZERO, page(2, 0), b"safe", &[])?;
+        let now = power.sync(done, done)?;
+        power.program(now, page(2, 1), b"one", &[])?;
+        power.program(now, page(3, 0), b"two", &[])?;
+        power.erase(now, Pbn(2))?;
+        power.program(now, page(3, 1), b"three", &[]).map(|_| ())
+    }
+
+    fn cut(dice: u64, torn: bool) -> PowerCut {
+        let cut = Cut { at: 4, dice, torn };
+        let power = PowerCut::new(small::chip(small::GEOMETRY));
+        let mut power = power.arm(cut).aim(Aim::Exact).keeping(1);
+        assert_eq!(work(&mut power), Err(FlashError::PowerLost));
+        power
+    }
+
+    fn contents(chip: &Chip) -> Vec<bool> {
+        let pages = [(2, 0), (2, 1), (3, 0), (3, 1)];
+        let at = |(block, page)| small::GEOMETRY.page(Pbn(block), page);
+        pages.map(|place| chip.is_programmed(at(place))).to_vec()
+    }
+
+    #[test]
+    fn every_landing_is_there_once() {
+        let power = cut(0, false);
+        let landings = power.moments()[0].landings(100, false);
+        assert!(landings.whole);
+        let mut found = Vec::new();
+        for (dice, torn) in landings.each {
+            let landed = contents(&power.moments()[0].land(dice, torn));
+            // A cut with these dice leaves the same.
+            assert_eq!(landed, contents(&cut(dice, torn).into_chip()), "{dice:x}");
+            found.push(landed);
+        }
+        // The erase takes both pages of its block, whether or not the second one had landed. So
+        // block 2 is left in three ways, and the two pages of block 3 in four.
+        assert_eq!(found.len(), 12);
+        found.sort();
+        found.dedup();
+        assert_eq!(found.len(), 12);
+    }
+
+    #[test]
+    fn each_operation_that_can_be_torn_is_torn_once() {
+        let power = cut(0, false);
+        let landings = power.moments()[0].landings(100, true).each;
+        let torn = |wanted: u64| {
+            let all = landings.iter().filter(|(_, torn)| *torn);
+            all.filter(|(dice, _)| dice & 0xffff_ffff_ffff == wanted)
+                .count()
+        };
+        // If nothing has landed: either page of block 3, or the erase. If all has: nothing.
+        assert_eq!((torn(0), torn(0b1111)), (3, 0));
+        let pages = |dice| {
+            let chip = power.moments()[0].land(dice, true);
+            let damaged = (0..small::GEOMETRY.pages()).map(|at| chip.damage(Ppn(at)).is_some());
+            damaged.collect::<Vec<bool>>()
+        };
+        assert_ne!(pages(0), pages(1 << 48));
+    }
+
+    #[test]
+    fn of_too_many_landings_a_sample_is_taken() {
+        let power = cut(0, false);
+        let some = power.moments()[0].landings(5, false);
+        assert_eq!((some.each.len(), some.whole), (5, false));
+    }
+}
