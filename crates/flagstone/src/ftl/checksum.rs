@@ -18,13 +18,12 @@
 //! | a program does nothing | when the page is read while it is live; a scan takes it for blank |
 //! | a read gives older contents of the same place | no: their sums are right |
 //!
-//! The bit [`CHECKED`] of the kind says that a page has sums. The layers above see the bit only on
-//! a page that is not as this device writes it, and a mount refuses such a page.
+//! The bit [`CHECKED`] of the kind says that a page has sums; it is one of the [`Marks`] of a page.
 
 #[cfg(doc)]
 use super::Config;
-use super::spare::CHECKED;
-use super::{Format, Ftl, Header, TAIL_BYTES_MAX, header};
+use super::spare::{CHECKED, Marks};
+use super::{Format, Ftl, TAIL_BYTES_MAX, header};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::nand::{FlashError, Read};
@@ -50,9 +49,9 @@ impl Ftl {
         data: &mut [u8],
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
-        let read = match self.config.checksums {
-            false => self.flash.read(now, at, data, spare),
-            true => self.read_checked(now, at, data, spare),
+        let read = match self.marks.is_none() {
+            true => self.flash.read(now, at, data, spare),
+            false => self.read_marked(now, at, data, spare),
         }?;
         if read.corrected >= self.scrub.bits() {
             self.wants_refresh(at, read.corrected);
@@ -61,6 +60,21 @@ impl Ftl {
     }
 
     #[cold]
+    fn read_marked(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        if self.config.checksums {
+            return self.read_checked(now, at, data, spare);
+        }
+        let read = self.flash.read(now, at, data, spare)?;
+        self.marks.toggle(spare);
+        Ok(read)
+    }
+
     fn read_checked(
         &mut self,
         now: Nanos,
@@ -77,7 +91,7 @@ impl Ftl {
             let done = read.done;
             return Err(FlashError::Uncorrectable { at, done });
         }
-        hide_mark(whole);
+        self.marks.toggle(whole);
         spare.copy_from_slice(&whole[..spare.len()]);
         Ok(read)
     }
@@ -85,9 +99,7 @@ impl Ftl {
     /// A page as [`Ftl::read_page`] gives it, without a read and unchecked.
     pub(super) fn peek_page(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let bytes = self.flash.peek(at, data, spare)?;
-        if self.config.checksums {
-            hide_mark(spare);
-        }
+        self.marks.toggle(spare);
         Some(bytes)
     }
 
@@ -99,7 +111,7 @@ impl Ftl {
         if has_none && record.iter().all(|&byte| byte == 0xff) {
             return data.is_none_or(<[u8]>::is_empty) && !self.is_live(at);
         }
-        if has_none && Header::parse(record).is_some() {
+        if has_none && Marks::is_page_without_sums(record) {
             // Written without checksums: for the mount to refuse.
             return true;
         }
@@ -118,14 +130,14 @@ impl Ftl {
         data: &[u8],
         spare: &[u8],
     ) -> Result<Nanos, FlashError> {
-        match self.config.checksums {
-            false => self.flash.program(now, at, data, spare),
-            true => self.program_with_sums(now, at, data, spare),
+        match self.marks.is_none() {
+            true => self.flash.program(now, at, data, spare),
+            false => self.program_marked(now, at, data, spare),
         }
     }
 
     #[cold]
-    fn program_with_sums(
+    fn program_marked(
         &mut self,
         now: Nanos,
         at: Ppn,
@@ -134,7 +146,10 @@ impl Ftl {
     ) -> Result<Nanos, FlashError> {
         let mut whole = [0xff; WHOLE_BYTES_MAX];
         whole[..spare.len()].copy_from_slice(spare);
-        whole[header::KIND.start] |= CHECKED;
+        self.marks.toggle(&mut whole[..spare.len()]);
+        if !self.config.checksums {
+            return self.flash.program(now, at, data, &whole[..spare.len()]);
+        }
         let whole = &mut whole[..self.record_bytes() + sums::SIZE];
         let (record, after) = whole.split_at_mut(self.record_bytes());
         let of_data = crc32fast::hash(data);
@@ -142,15 +157,6 @@ impl Ftl {
         put(after, sums::DATA, of_data.into());
         put(after, sums::SPARE, of_spare.into());
         self.flash.program(now, at, data, whole)
-    }
-}
-
-/// Takes the mark off that every page has which is not blank.
-fn hide_mark(spare: &mut [u8]) {
-    if let Some(kind) = spare.get_mut(header::KIND.start)
-        && *kind != 0xff
-    {
-        *kind ^= CHECKED;
     }
 }
 

@@ -222,6 +222,8 @@ pub struct Ftl {
     geometry: Geometry,
     addresses: Addresses,
     config: Config,
+    /// What each page says of the configuration.
+    marks: spare::Marks,
     format: Format,
     logical_pages: u32,
     /// Pages of a block that can hold data: all, or all but the summary page.
@@ -357,6 +359,12 @@ impl Ftl {
     /// What a block is used for.
     pub fn block_state(&self, block: Pbn) -> BlockState {
         self.blocks[block.index()].state
+    }
+
+    /// Whether a block can be collected.
+    pub(crate) fn is_candidate(&self, block: Pbn) -> bool {
+        let block = &self.blocks[block.index()];
+        block.state == BlockState::Full && block.pins == 0
     }
 
     /// Live pages of a block.

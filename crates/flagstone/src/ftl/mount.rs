@@ -170,6 +170,7 @@ impl Ftl {
             flash,
             addresses: Addresses::new(&geometry),
             geometry,
+            marks: super::spare::Marks::of(&config),
             config,
             format,
         };
@@ -181,8 +182,7 @@ impl Ftl {
         for block in meta {
             ftl.blocks[block.index()].state = BlockState::Meta;
         }
-        let mounted = ftl.read_meta(now)?;
-        Ok((ftl, mounted))
+        ftl.read_meta(now).map(|mounted| (ftl, mounted))
     }
 
     fn read_meta(&mut self, now: Nanos) -> Result<Mounted, FtlError> {

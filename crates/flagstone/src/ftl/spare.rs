@@ -1,6 +1,6 @@
 //! The header of every spare area. The owner's own fields follow as the *tail*.
 
-use super::{FtlError, doubt_number};
+use super::{Config, FtlError, PairedPages, doubt_number};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::Lpn;
@@ -8,9 +8,9 @@ use crate::units::Lpn;
 layout! {
     /// The head of every spare area.
     pub header: 11 => {
-        KIND: 1, "what the page is, in bit 3 whether it has checksums, and in the top three bits the version of the format; 0xff in a blank page";
+        KIND: 1, "what the page is, in bit 3 whether it has checksums, in bit 2 whether `paired_pages` is `closed`, and in the top three bits the version of the format; 0xff in a blank page";
         LPN:  4, "logical page, translation page, log, or erase count, by kind";
-        SEQ:  6, "write sequence: every program takes the next; a copy keeps its own or takes one";
+        SEQ:  6, "write sequence: every program takes the next; a copy keeps its own or takes one; its highest bit says whether `paired_pages` is `slc`";
     }
 }
 
@@ -26,6 +26,86 @@ const BLANK: u8 = 0xff >> VERSION_SHIFT;
 
 /// Set in the byte of the kind if the page has [`sums`](super::sums).
 pub(super) const CHECKED: u8 = 1 << 3;
+
+/// What each page says of the settings that decide how the device is written: bits of the byte of
+/// the kind, and of the last byte of the write sequence. The layers above see what differs from
+/// the settings of this device only, and a mount refuses such a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Marks {
+    kind: u8,
+    seq: u8,
+}
+
+/// Set in the byte of the kind if pairs are closed, and in the last byte of the sequence if blocks
+/// take lower pages only ([`PairedPages`]).
+const CLOSED: u8 = 1 << 2;
+const SLC: u8 = 1 << 7;
+
+impl Marks {
+    /// Those of a device.
+    pub(super) fn of(config: &Config) -> Marks {
+        let checked = if config.checksums { CHECKED } else { 0 };
+        let (kind, seq) = match config.paired_pages {
+            PairedPages::Ignored => (0, 0),
+            PairedPages::Closed => (CLOSED, 0),
+            PairedPages::Slc => (0, SLC),
+        };
+        Marks {
+            kind: kind | checked,
+            seq,
+        }
+    }
+
+    /// Whether pages are not marked.
+    #[inline]
+    pub(super) fn is_none(self) -> bool {
+        self == Marks::default()
+    }
+
+    /// Sets the marks in the spare area of a page, or takes them off. A blank page has none.
+    pub(super) fn toggle(self, spare: &mut [u8]) {
+        if spare
+            .get(header::KIND.start)
+            .is_none_or(|&kind| kind == 0xff)
+        {
+            return;
+        }
+        spare[header::KIND.start] ^= self.kind;
+        if let Some(last) = spare.get_mut(header::SEQ.end - 1) {
+            *last ^= self.seq;
+        }
+    }
+
+    /// Whether a spare area is that of a page without checksums, whatever its other marks are.
+    pub(super) fn is_page_without_sums(spare: &[u8]) -> bool {
+        let mut bare = [0xff; header::SIZE];
+        bare.copy_from_slice(&spare[..header::SIZE]);
+        bare[header::KIND.start] &= !CLOSED;
+        Header::parse(&bare).is_some()
+    }
+
+    /// What differs between the settings of this device and those that a page was written with.
+    fn refuse(spare: &[u8]) -> Result<(), FtlError> {
+        let (kind, seq) = (spare[header::KIND.start], spare[header::SEQ.end - 1]);
+        if kind & CHECKED != 0 {
+            return Err(FtlError::Foreign(
+                "one of the device and its settings has checksums, and the other has none: open it \
+                 with `checksums` as it was when the device was first written"
+                    .into(),
+            ));
+        }
+        let (one, other) = match (kind & CLOSED != 0, seq & SLC != 0) {
+            (false, false) => return Ok(()),
+            (true, false) => (PairedPages::Ignored, PairedPages::Closed),
+            (false, true) => (PairedPages::Ignored, PairedPages::Slc),
+            (true, true) => (PairedPages::Closed, PairedPages::Slc),
+        };
+        Err(FtlError::Foreign(format!(
+            "one of the device and its settings has `paired_pages` at `{one}`, and the other at \
+             `{other}`: open it with `paired_pages` as it was when the device was first written"
+        )))
+    }
+}
 
 /// The longest tail that an owner may ask for.
 pub const TAIL_BYTES_MAX: usize = 40;
@@ -105,12 +185,8 @@ impl Header {
                  device"
             )));
         }
-        if version == FORMAT_VERSION && spare[header::KIND.start] & CHECKED != 0 {
-            return Err(FtlError::Foreign(
-                "one of the device and its settings has checksums, and the other has none: open it \
-                 with `checksums` as it was when the device was first written"
-                    .into(),
-            ));
+        if version == FORMAT_VERSION {
+            Marks::refuse(spare)?;
         }
         let head = Header::parse(spare);
         if let Some(head) = head {

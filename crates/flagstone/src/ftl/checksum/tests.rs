@@ -1,6 +1,6 @@
 //! Each test has a control: the same without checksums.
 
-use super::super::{Cause, Config, Format, Ftl, FtlError, Kind, Stream};
+use super::super::{Cause, Config, Format, Ftl, FtlError, Header, Kind, Stream};
 use super::*;
 use crate::nand::{Chip, Contents, Flash, Shared, small};
 use crate::units::{Lpn, Pbn};

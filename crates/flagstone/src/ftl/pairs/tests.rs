@@ -234,3 +234,37 @@ fn a_way_to_deal_with_pairs_that_there_are_none_of_is_refused() {
             .contains("closed")
     );
 }
+
+#[test]
+fn a_device_is_refused_with_another_way_than_it_was_written_with() {
+    let ways = PairedPages::NAMES.map(|(_, way)| way);
+    for (written, opened) in ways.iter().flat_map(|&one| ways.map(|other| (one, other))) {
+        for has_root in [true, false] {
+            let (flash, mut ftl) = blank(Pairing::Distance3, 8, written);
+            let at = append(&mut ftl, Nanos::ZERO, 0).expect("there is room").at;
+            if has_root {
+                ftl.checkpoint(Nanos::ZERO, Vec::new())
+                    .expect("there is room");
+            }
+            drop(ftl);
+            let chip = flash.take().into_chip();
+            let power = Shared::new(PowerCut::new(chip));
+            let mounted = Ftl::mount(Box::new(power), config(opened), FORMAT, Nanos::ZERO);
+            // Without a root it is the scan that refuses it.
+            let found = mounted.and_then(|(mut ftl, _)| {
+                let block = ftl.geometry().block_of(at);
+                let mut seen = 0;
+                ftl.scan(Nanos::ZERO, &[block], |_, _, _| seen += 1)?;
+                Ok(seen)
+            });
+            match (found, written == opened) {
+                (Ok(1), true) => {}
+                (Err(FtlError::Foreign(why)), false) => {
+                    let named = [written, opened].map(|way| why.contains(&format!("`{way}`")));
+                    assert_eq!(named, [true, true], "{why}");
+                }
+                (found, _) => panic!("{written}, {opened}, {has_root}: {found:?}"),
+            }
+        }
+    }
+}
