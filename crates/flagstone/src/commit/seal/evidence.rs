@@ -168,6 +168,23 @@ impl Evidence {
         }
     }
 
+    /// Blocks in which some page needs evidence from elsewhere, or which are that evidence.
+    #[inline]
+    pub(super) fn blocks(&self) -> usize {
+        self.by_block.len()
+    }
+
+    /// Of the undecided blocks that can be collected, one of the transaction that committed first.
+    pub(super) fn oldest(&self, ftl: &Ftl) -> Option<Pbn> {
+        let collectable = |open: &Undecided| {
+            let blocks = open.blocks.iter().copied();
+            blocks.filter(|&block| ftl.is_candidate(block)).min()
+        };
+        let each = self.open.values();
+        let oldest = each.filter_map(|open| Some((open.cv, collectable(open)?)));
+        oldest.min().map(|(_, block)| block)
+    }
+
     /// The transactions that have to be listed before a block is erased, and those that a root
     /// lists already and that still need it. Each is in the order of the identifiers.
     pub(super) fn lost_with(&self, ftl: &Ftl, victim: Pbn) -> (Vec<TxId>, Vec<TxId>) {

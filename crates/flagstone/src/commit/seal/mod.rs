@@ -54,6 +54,7 @@ mod recovery;
 pub(super) mod rest;
 pub(super) mod seal_r;
 mod seals;
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -68,13 +69,12 @@ use crate::ftl::{
 };
 use crate::layout;
 use crate::layout::{get, put};
-use crate::nand::Geometry;
-use crate::settings::{BadSetting, Setting};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use bounds::Bounds;
 use evidence::Evidence;
 use rustc_hash::FxHashMap;
 use seals::Waiting;
+use settings::{LINGER, UNDECIDED};
 
 layout! {
     /// What a spare area says behind its header.
@@ -92,15 +92,6 @@ layout! {
     }
 }
 
-const PLANES: &str = "planes";
-
-const LINGER: Setting = Setting {
-    name: "linger",
-    default: PLANES,
-    what: "full blocks that may wait for their transactions before they are sealed, or planes for \
-           as many as the device has planes",
-};
-
 pub(super) const INFO: Info = Info {
     section: "docs/seal.md",
     isolation: Isolation::Serializable,
@@ -115,7 +106,7 @@ pub(super) const INFO: Info = Info {
             settings: &[("linger", "0")],
         },
     ],
-    settings: &[LINGER],
+    settings: &[LINGER, UNDECIDED],
     format: Format {
         tail_bytes: tail::SIZE,
         late_summaries: true,
@@ -126,14 +117,6 @@ pub(super) const INFO: Info = Info {
         "the last page counts the pages; the summary of a block says which of them are committed",
     )
 };
-
-/// Full blocks that may wait for their transactions.
-fn linger(info: &Info, geometry: &Geometry, options: &Options) -> Result<usize, BadSetting> {
-    match options.settings.text(info, LINGER.name) {
-        PLANES => Ok(geometry.planes() as usize),
-        _ => options.settings.number(info, LINGER.name, 0, 1 << 20),
-    }
-}
 
 /// What a live transaction has on flash, and the page that it holds back.
 #[derive(Debug, Clone, Default)]
@@ -183,6 +166,9 @@ struct Seal {
     listing: Vec<u8>,
     last_tx: TxId,
     linger: usize,
+    /// Undecided blocks beyond which the oldest is collected, and requests since that was done.
+    undecided: usize,
+    requests: u32,
     /// When the next block could be sealed; at once if that is to be found out.
     look_at: Nanos,
     /// Blocks that were waiting for their summary when that was looked at.
@@ -212,7 +198,8 @@ fn start(
     (info, options): (&Info, &Options),
     bounds: Option<Bounds>,
 ) -> Result<Recovered, FtlError> {
-    let linger = linger(info, ftl.geometry(), options)?;
+    let linger = settings::linger(info, ftl.geometry(), options)?;
+    let undecided = settings::undecided(info, ftl.geometry(), options)?;
     let found = match &mounted.rest {
         Some(tables) => rest::resume(ftl, mounted, bounds, tables)?,
         None => recovery::read(ftl, mounted, bounds, options.mistake)?,
@@ -225,6 +212,8 @@ fn start(
         listing: found.listing,
         last_tx: found.last_tx,
         linger,
+        undecided,
+        requests: 0,
         look_at: Nanos::ZERO,
         looked_at: 0,
         relied_until: Nanos::ZERO,
@@ -246,7 +235,8 @@ impl Protocol for Seal {
     }
 
     /// Seals every block that waits if the collector has no other block to take. Announces blocks
-    /// if restarts are bounded and few are left that were.
+    /// if restarts are bounded and few are left that were. Has the oldest undecided block collected
+    /// if there are too many.
     #[inline]
     fn in_the_way(
         &mut self,
@@ -263,6 +253,12 @@ impl Protocol for Seal {
             && bounds.is_short(ftl)
         {
             self.announce(ftl, now)?;
+        }
+        if round == 0 {
+            self.requests = self.requests.saturating_add(1);
+            if self.evidence.blocks() > self.undecided {
+                return Ok(self.oldest_undecided(ftl).map(Way::Collect));
+            }
         }
         Ok(None)
     }
@@ -443,6 +439,19 @@ impl Seal {
         if self.mistake != Some(unless) {
             self.relied_until = self.relied_until.max(done);
         }
+    }
+
+    /// The undecided block to collect next. Hosts fill a block with as many requests as it has
+    /// pages, and half as many are let pass between two such collections. So undecided blocks go
+    /// faster than they can come, and a host that waits for one does not wait for the next at once.
+    #[cold]
+    fn oldest_undecided(&mut self, ftl: &Ftl) -> Option<Pbn> {
+        if self.requests <= ftl.geometry().pages_per_block / 2 {
+            return None;
+        }
+        let oldest = self.evidence.oldest(ftl)?;
+        self.requests = 0;
+        Some(oldest)
     }
 
     /// A transaction has ended, whose pages are durable from then on.

@@ -19,8 +19,9 @@
 //!
 //! Departures  none: there is no paper.
 
+use super::INFO as SEAL;
 use super::bounds::Bounds;
-use super::{INFO as SEAL, LINGER};
+use super::settings::{LINGER, UNDECIDED};
 use crate::commit::{Info, Options, Recovered};
 use crate::ftl::{Format, Ftl, FtlError, Mounted};
 use crate::settings::Setting;
@@ -35,7 +36,7 @@ const CHECKPOINT: Setting = Setting {
 pub(in crate::commit) const INFO: Info = Info {
     name: "seal-r",
     idea: "as seal, with checkpoints of the mapping table, which bound what a restart reads",
-    settings: &[LINGER, CHECKPOINT],
+    settings: &[LINGER, UNDECIDED, CHECKPOINT],
     format: Format {
         persist_map: true,
         zoned: true,

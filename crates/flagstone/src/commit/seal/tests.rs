@@ -323,7 +323,7 @@ fn a_cut_at_any_operation_keeps_transactions_whole() {
 fn linger_is_a_number_or_as_many_as_planes() {
     let geometry = *seal(0, None).device().geometry();
     let of = |value: &str| {
-        super::linger(
+        super::settings::linger(
             &super::INFO,
             &geometry,
             &Options::default().with("linger", value),
@@ -336,6 +336,41 @@ fn linger_is_a_number_or_as_many_as_planes() {
             .unwrap_err()
             .to_string()
             .contains("use a number from 0")
+    );
+}
+
+/// Many transactions of two pages, each with a page that the next ones leave alone, on a device
+/// that seals its blocks at once: most of each block's pages stay undecided. The most blocks that
+/// needed evidence at a time, and the collections.
+fn undecided_of_many(kind: Kind, undecided: u32) -> (usize, u64) {
+    let options = Options::default()
+        .with("linger", 0)
+        .with("undecided", undecided);
+    let mut small = Small::new(kind, options);
+    let mut most = 0;
+    for n in 0..400u32 {
+        let tx = small.open((n % 200) as u8, &[n % PAGES]);
+        small.put(&[(FILLER, 99)]);
+        small.write(tx, (n + PAGES / 2) % PAGES, 1);
+        small.commit(tx);
+        most = most.max(memory(&mut small, "evidence"));
+    }
+    small.check();
+    let collections = small.device().stats().collections;
+    let before = small.values(PAGES);
+    let mut small = small.restart(NOTHING);
+    assert_eq!(small.values(PAGES), before, "{kind} {undecided}");
+    (most as usize, collections)
+}
+
+#[test]
+fn blocks_without_the_last_word_do_not_pile_up() {
+    let (unbounded, few) = undecided_of_many(Kind::Seal, 1 << 20);
+    let (bounded, more) = undecided_of_many(Kind::Seal, 4);
+    assert!(bounded * 2 < unbounded, "{bounded} of {unbounded} bytes");
+    assert!(
+        more > few,
+        "{more} collections, and {few} without the bound"
     );
 }
 

@@ -1,0 +1,49 @@
+//! What can be set in SEAL: how many blocks may wait, and how many may stay undecided.
+
+use crate::commit::{Info, Options};
+use crate::nand::Geometry;
+use crate::settings::{BadSetting, Setting};
+
+const PLANES: &str = "planes";
+
+pub(super) const LINGER: Setting = Setting {
+    name: "linger",
+    default: PLANES,
+    what: "full blocks that may wait for their transactions before they are sealed, or planes for \
+           as many as the device has planes",
+};
+
+pub(super) const UNDECIDED: Setting = Setting {
+    name: "undecided",
+    default: "0",
+    what: "blocks with pages that need evidence from elsewhere, beyond which the oldest such block \
+           is collected; 0 takes a 64th of the device, and at least 64",
+};
+
+/// The least number of undecided blocks that are let be, unless the setting says otherwise.
+const UNDECIDED_LEAST: u32 = 64;
+
+/// Full blocks that may wait for their transactions.
+pub(super) fn linger(
+    info: &Info,
+    geometry: &Geometry,
+    options: &Options,
+) -> Result<usize, BadSetting> {
+    match options.settings.text(info, LINGER.name) {
+        PLANES => Ok(geometry.planes() as usize),
+        _ => options.settings.number(info, LINGER.name, 0, 1 << 20),
+    }
+}
+
+/// Undecided blocks beyond which the oldest is collected.
+pub(super) fn undecided(
+    info: &Info,
+    geometry: &Geometry,
+    options: &Options,
+) -> Result<usize, BadSetting> {
+    let most = options.settings.number(info, UNDECIDED.name, 0, u32::MAX)?;
+    Ok(match most {
+        0 => (geometry.blocks() / 64).max(UNDECIDED_LEAST),
+        most => most,
+    } as usize)
+}
