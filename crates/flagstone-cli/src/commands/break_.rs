@@ -35,8 +35,9 @@ pub(crate) struct Args {
         default_value = "lighttx,wal,cfc-ex,afc-ex,force:cfc,plain"
     )]
     on: String,
-    /// Cut points a protocol, or `exhaustive` for every operation of a few small runs; with --long
-    /// cut points in all [default: 20000, with --long 10000000].
+    /// Cut points a protocol, or `exhaustive` for every operation of a few small runs, or
+    /// `landings` for every landing of every cut of 32 small runs, `landings:RUNS` for so many
+    /// (protocols); with --long cut points in all [default: 20000, with --long 10000000].
     #[arg(long)]
     cuts: Option<String>,
     /// A campaign of hours: one seed after the other on all that is named, or on protocols,
@@ -62,6 +63,9 @@ pub(crate) struct Args {
     /// fail.
     #[arg(long, value_parser = Sabotage::all().map(|(_, name)| name).collect::<Vec<_>>(), default_value = "none")]
     sabotage: String,
+    /// Let devices collect ahead of need, in steps between transactions: `seal` and `seal-r`.
+    #[arg(long, conflicts_with = "long")]
+    ahead: bool,
     /// Print one JSON object a protocol, one a line.
     #[arg(long)]
     json: bool,
@@ -79,11 +83,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let cuts = match cuts {
         "exhaustive" => Cuts::Exhaustive,
+        "landings" => Cuts::Landings(RUNS_OF_LANDINGS),
+        text if text.starts_with("landings:") => landings_of(text)?,
         text => match text.replace('_', "").parse() {
             Ok(number @ 1..) => Cuts::Sampled(number),
             _ => {
                 return Err(Failure::Usage(format!(
-                    "--cuts takes a number from 1 to {} or `exhaustive`, not `{text}`",
+                    "--cuts takes a number from 1 to {}, `exhaustive` or `landings`, not `{text}`",
                     u64::MAX
                 )));
             }
@@ -92,6 +98,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let faults = faults_of(&args.faults)?;
     if faults.paired {
         only_mlc(args, &mut subjects)?;
+    }
+    if matches!(cuts, Cuts::Landings(_)) {
+        only_landings(&subjects, faults)?;
+    }
+    if let Some(subject) = subjects.iter().find(|subject| !subject.collects_in_steps())
+        && args.ahead
+    {
+        return Err(Failure::Usage(format!(
+            "--ahead is not for {subject}, whose collections are carried out at once: name \
+             --protocol seal or seal-r"
+        )));
     }
     let sabotage = Sabotage::by_name(&args.sabotage).expect("clap has checked it");
     if let Some(subject) = subjects.iter().find(|&&subject| !sabotage.suits(subject)) {
@@ -103,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     if let Some(folder) = &args.long {
         let Cuts::Sampled(cuts) = cuts else {
-            let why = "--long takes a number of --cuts: exhaustive campaigns end by themselves";
+            let why = "--long takes a number of --cuts: other campaigns end by themselves";
             return Err(Failure::Usage(why.into()));
         };
         let each = |subject| {
@@ -131,6 +148,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 published: args.as_published,
                 cuts,
                 depth: args.depth,
+                ahead: args.ahead,
                 faults,
                 seed: args.seed,
                 sabotage,
@@ -145,6 +163,39 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 impl Args {
     fn names_nothing(&self) -> bool {
         self.protocol == "all" && self.stack.is_none() && self.index.is_none()
+    }
+}
+
+/// Runs of which every landing is tried, unless --cuts says how many.
+const RUNS_OF_LANDINGS: u64 = 32;
+
+fn landings_of(text: &str) -> Result<Cuts, Failure> {
+    let runs = text
+        .strip_prefix("landings:")
+        .map(|runs| runs.replace('_', "").parse());
+    match runs {
+        Some(Ok(runs @ 1..)) => Ok(Cuts::Landings(runs)),
+        _ => Err(Failure::Usage(format!(
+            "--cuts landings:RUNS takes a number of runs from 1 to {}, not `{text}`",
+            u64::MAX
+        ))),
+    }
+}
+
+/// Refuses what has no runs of which every landing can be tried.
+fn only_landings(subjects: &[Subject], faults: Faults) -> Result<(), Failure> {
+    if let Some(subject) = subjects.iter().find(|s| !matches!(s, Subject::Protocol(_))) {
+        return Err(Failure::Usage(format!(
+            "--cuts landings is for protocols, not for {subject}: use a number, or `exhaustive`"
+        )));
+    }
+    match faults.bits_beyond || faults.silent {
+        true => Err(Failure::Usage(
+            "--cuts landings needs restarts, and runs with lost pages have none: leave \
+             bit-errors-beyond-ecc and silent out of --faults"
+                .into(),
+        )),
+        false => Ok(()),
     }
 }
 
@@ -314,13 +365,16 @@ fn faults_of(list: &str) -> Result<Faults, Failure> {
 
 /// One campaign: prints what it found. True if something was violated.
 fn one(campaign: &Campaign, json: bool) -> bool {
-    let name = match campaign.variant {
+    let mut name = match campaign.variant {
         Some(variant) => format!("{}.{variant}", campaign.subject),
         None => campaign.subject.to_string(),
     };
+    if campaign.ahead {
+        name += ".ahead";
+    }
     let length = match campaign.cuts {
         Cuts::Sampled(cuts) => cuts,
-        Cuts::Exhaustive => 0,
+        Cuts::Exhaustive | Cuts::Landings(_) => 0,
     };
     let bar = progress_bar(length, &name);
     let start = Instant::now();
@@ -355,6 +409,12 @@ fn one(campaign: &Campaign, json: bool) -> bool {
         work.checkpoints,
         work.retired,
     ));
+    if matches!(campaign.cuts, Cuts::Landings(_)) {
+        say(&format!(
+            "  {} runs, {} operations at which the power failed, all landings of {} of them",
+            findings.runs, work.points, work.points_whole
+        ));
+    }
     if let (Some((first, what)), Some(smallest)) = (findings.violations.first(), smallest) {
         say(&format!("  first: {first}: {what}"));
         if findings.without_mistake > 0 {
@@ -390,7 +450,10 @@ fn print_json(
         "as_published": campaign.published,
         "depth": campaign.depth,
         "seed": campaign.seed,
+        "ahead": campaign.ahead,
         "cuts": work.cuts,
+        "cut_points": work.points,
+        "cut_points_whole": work.points_whole,
         "cuts_in_recovery": work.cuts_in_recovery,
         "violations": findings.violations_total,
         "violations_without_sabotage": findings.without_mistake,

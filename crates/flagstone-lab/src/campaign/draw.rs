@@ -1,7 +1,7 @@
 //! Which runs a campaign makes.
 
 use super::run_id::{BaseId, Fall, RunId};
-use super::shape::{COLLIDING, Shape};
+use super::shape::{COLLIDING, Shape, TINY};
 use super::{Campaign, Cuts};
 use flagstone::nand::{Aim, Cut};
 use rand::{RngExt, SeedableRng};
@@ -42,6 +42,7 @@ impl Campaign {
                 Box::new((0..runs).map(move |n| self.sample(n, bases)))
             }
             Cuts::Exhaustive => Box::new(self.every_operation()),
+            Cuts::Landings(runs) => Box::new((0..runs).map(|n| self.small_run(n))),
         }
     }
 
@@ -81,6 +82,21 @@ impl Campaign {
         }
     }
 
+    /// The `n`th run of which every landing is tried; it has no cuts yet.
+    fn small_run(&self, n: u64) -> RunId {
+        let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ n.wrapping_mul(0xd134_2543_de82_ef95));
+        let mut base = self.base(1);
+        base.shape = TINY + dice.random_range(0..NUMBERS);
+        base.age = dice.random_range(1..NUMBERS);
+        let Shape { clients, pages, .. } = Shape::of(base.shape, self.subject);
+        (base.clients, base.pages) = (clients, pages);
+        RunId {
+            base,
+            seed: dice.random_range(0..u64::from(u32::MAX)),
+            cuts: Vec::new(),
+        }
+    }
+
     /// The `n`th base: the plain shape first, then others by the campaign's seed; one in eight is
     /// blank.
     fn base(&self, n: u64) -> BaseId {
@@ -104,6 +120,7 @@ impl Campaign {
         BaseId {
             subject: self.subject,
             variant: self.variant,
+            ahead: self.ahead,
             published: self.published,
             sabotage: self.sabotage,
             shape,

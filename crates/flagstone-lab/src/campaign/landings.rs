@@ -24,6 +24,7 @@ pub(super) const MOMENTS: usize = 64;
 const DRAWN: u64 = 8;
 
 /// What was known at a moment.
+#[derive(Clone)]
 pub(super) struct Seen {
     pub(super) oracle: Oracle,
     /// What was acknowledged by then must be there.
@@ -31,7 +32,7 @@ pub(super) struct Seen {
 }
 
 /// The other cuts of a run.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Around {
     /// For each moment of the phase.
     seen: Vec<Seen>,

@@ -199,6 +199,7 @@ impl Plan {
             subject,
             variant,
             published: false,
+            ahead: false,
             cuts: Cuts::Sampled(cuts),
             depth: self.depth,
             faults: self.faults,

@@ -20,6 +20,7 @@ mod records;
 mod keys;
 mod bases;
 mod landings;
+mod every;
 mod run;
 mod draw;
 mod long;
@@ -37,6 +38,7 @@ pub use subject::{Below, Subject};
 pub use work::Work;
 
 use bases::{Base, Bases, Made};
+use every::every_landing;
 use rayon::prelude::*;
 use run::{execute, explore};
 use std::cell::Cell;
@@ -50,6 +52,8 @@ pub enum Cuts {
     Sampled(u64),
     /// Every operation of a small run, several outcomes each.
     Exhaustive,
+    /// Every landing of every cut of so many small runs.
+    Landings(u64),
 }
 
 /// What a campaign is to do with one protocol or stack.
@@ -65,6 +69,8 @@ pub struct Campaign {
     pub cuts: Cuts,
     /// Power cuts of one run, one after the other.
     pub depth: u32,
+    /// Whether the device collects ahead of need, in steps.
+    pub ahead: bool,
     /// What goes wrong besides.
     pub faults: Faults,
     /// Seed of everything.
@@ -94,6 +100,7 @@ pub struct Findings {
 /// Runs that are handed out together; fewer where the last ones may not be needed.
 const BATCH: usize = 512;
 const BATCH_FEW: usize = 64;
+const BATCH_LANDINGS: usize = 8;
 /// Violations that are kept.
 const KEPT: usize = 16;
 
@@ -111,14 +118,21 @@ impl Campaign {
         let mut findings = Findings::default();
         let mut ids = self.ids();
         let around = self.looks_around();
-        let few = around || self.stop_early;
-        let batch = if few { BATCH_FEW } else { BATCH };
+        let batch = match self.every_landing() {
+            Some(_) => BATCH_LANDINGS,
+            None if around || self.stop_early => BATCH_FEW,
+            None => BATCH,
+        };
         loop {
             let batch: Vec<RunId> = ids.by_ref().take(batch).collect();
             if batch.is_empty() {
                 break;
             }
-            for (work, found) in carry_out(&batch, &|id| bases.get(id), around, progress) {
+            let found = match self.every_landing() {
+                Some(depth) => cut_everywhere(&batch, depth, progress),
+                None => carry_out(&batch, &|id| bases.get(id), around, progress),
+            };
+            for (work, found) in found {
                 if self.has_enough(&findings) {
                     return findings;
                 }
@@ -137,6 +151,11 @@ impl Campaign {
             }
         }
         findings
+    }
+
+    /// How many cuts there are in a row, if every landing of them is tried.
+    fn every_landing(&self) -> Option<u32> {
+        matches!(self.cuts, Cuts::Landings(_)).then_some(self.depth.clamp(1, 3))
     }
 
     /// Whether runs look at other cuts on their way, see [`landings`].
@@ -168,6 +187,12 @@ fn carry_out<B: Deref<Target = Made>>(
         progress(found.0.cuts);
         found
     };
+    ids.par_iter().map(one).collect()
+}
+
+/// Cuts runs everywhere over the cores. What was found is in the order of the ids.
+fn cut_everywhere(ids: &[RunId], depth: u32, progress: &(dyn Fn(u64) + Sync)) -> Vec<Found> {
+    let one = |id: &RunId| every_landing(id, &Base::make(&id.base, &None), depth, progress);
     ids.par_iter().map(one).collect()
 }
 

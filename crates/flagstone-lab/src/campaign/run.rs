@@ -10,7 +10,7 @@ use super::scene::{NoStart, Scene, Stack};
 use super::work::Work;
 use super::world::{Known, Stop, Story, World};
 use super::{Found, Outcome, Subject};
-use flagstone::nand::{Chip, OpKind, Traced};
+use flagstone::nand::{Chip, Moment, OpKind, Traced};
 use flagstone::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -64,6 +64,7 @@ pub(super) fn explore(id: &RunId, base: &Made, around: bool) -> Found {
     (work, found.or_else(own))
 }
 
+#[derive(Clone)]
 pub(super) struct Run<'a> {
     id: &'a RunId,
     base: &'a Base,
@@ -77,6 +78,9 @@ pub(super) struct Run<'a> {
     story: &'a Story,
     /// Other cuts, if it looks at them.
     around: Option<Around>,
+    /// Whether it keeps the moment of a cut, whose landings are enumerated.
+    enumerates: bool,
+    moment: Option<Moment>,
 }
 
 /// What the clients do between two power cuts.
@@ -105,7 +109,33 @@ impl<'a> Run<'a> {
             failed_at: AT_LEISURE,
             story,
             around: None,
+            enumerates: false,
+            moment: None,
         }
+    }
+
+    /// A run that keeps the moments of its cuts.
+    pub(super) fn enumerating(mut self) -> Run<'a> {
+        self.enumerates = true;
+        self
+    }
+
+    /// Lets the clients work until a cut. Returns nothing if the power did not fail.
+    pub(super) fn until_cut(
+        &mut self,
+        phase: usize,
+        fall: Fall,
+        work: &mut Work,
+    ) -> Result<Option<Moment>, String> {
+        self.moment = None;
+        self.cut_phase(phase, fall, work)?;
+        Ok(self.moment.take())
+    }
+
+    /// The run after this landing of its last cut.
+    pub(super) fn landing(mut self, chip: Chip) -> Run<'a> {
+        self.chip = Some(chip);
+        self
     }
 
     /// A run after a cut that has left this chip.
@@ -128,12 +158,7 @@ impl<'a> Run<'a> {
             return self.damage_phase(work);
         }
         for (phase, &cut) in self.id.cuts.iter().enumerate() {
-            // What a recovery has made of a cut must outlive a restart, also where nothing was done
-            // in between.
-            if phase > 0 && self.dice.random_bool(RESTARTS) {
-                self.phase(usize::MAX, Until::Restart, work)?;
-            }
-            self.phase(phase, Until::Cut(cut), work)?;
+            self.cut_phase(phase, cut, work)?;
         }
         // A clean restart changes nothing.
         let mut last = [Until::Leisure, Until::Restart];
@@ -142,6 +167,15 @@ impl<'a> Run<'a> {
         }
         last.into_iter()
             .try_for_each(|until| self.phase(usize::MAX, until, work))
+    }
+
+    fn cut_phase(&mut self, phase: usize, fall: Fall, work: &mut Work) -> Result<(), String> {
+        // What a recovery has made of a cut must outlive a restart, also where nothing was done in
+        // between.
+        if phase > 0 && self.dice.random_bool(RESTARTS) {
+            self.phase(usize::MAX, Until::Restart, work)?;
+        }
+        self.phase(phase, Until::Cut(fall), work)
     }
 
     /// Starts the device, looks at it, and lets the clients work until the power fails.
@@ -158,7 +192,10 @@ impl<'a> Run<'a> {
         let plan = fault_plan(self.id, phase, &mut self.dice);
         let looks = self.around.is_some() && cut.is_some();
         let in_doubt = looks.then(|| self.known.oracle.clone());
-        let moments = if looks { MOMENTS } else { 0 };
+        let moments = match looks {
+            true => MOMENTS,
+            false => usize::from(self.enumerates),
+        };
         let chip = self.take_chip();
         let (stack, world) = (self.scene).open(chip, (cut, moments), plan, self.story);
         let mut recovering = true;
@@ -198,6 +235,7 @@ impl<'a> Run<'a> {
                     self.failed_at = self.known.now;
                 }
                 self.tell_fates(&power);
+                self.moment = power.moments().first().cloned();
                 self.chip = Some(power.into_chip());
             } else {
                 self.failed_at = AT_LEISURE;

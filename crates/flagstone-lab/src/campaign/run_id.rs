@@ -7,7 +7,8 @@
 //! |   |          |         |   |  |     |  |   |  `f` and `d` on an erase that overtakes programs or
 //! |   |          |         |   |  |     |  |   |  reprograms, a reprogram, or an erase, from there on;
 //! |   |          |         |   |  |     |  |   |  `a` is a cut that was looked at on the way, with
-//! |   |          |         |   |  |     |  |   |  dice of its own, see `Aim::Adverse`
+//! |   |          |         |   |  |     |  |   |  dice of its own, see `Aim::Adverse`; the dice of
+//! |   |          |         |   |  |     |  |   |  `l` name each operation that has landed
 //! |   |          |         |   |  |     |  |   how many cuts
 //! |   |          |         |   |  |     |  seed of what the clients do
 //! |   |          |         |   |  |     faults, a bit each
@@ -15,7 +16,7 @@
 //! |   |          |         |   base: 0 is a blank device, others are aged by that seed
 //! |   |          |         shape: 0 is the plain one, see `shape.rs`
 //! |   |          the form as printed, or the name of a sabotage
-//! |   mode
+//! |   mode; `ahead` where the device collects ahead of need
 //! protocol, stack, or index@either
 //! ```
 //!
@@ -35,6 +36,8 @@ pub struct BaseId {
     pub subject: Subject,
     /// One of its modes, or none for the default.
     pub variant: Option<&'static str>,
+    /// Whether the device collects ahead of need, in steps.
+    pub ahead: bool,
     /// The form as printed.
     pub published: bool,
     /// A lie of the flash, or a mistake above it; only for controls.
@@ -61,7 +64,7 @@ pub struct Fall {
 }
 
 /// Letters of the cuts.
-const AIMS: [(char, Aim); 7] = [
+const AIMS: [(char, Aim); 8] = [
     ('c', Aim::Any),
     ('e', Aim::Erase),
     ('r', Aim::Reprogram),
@@ -69,6 +72,7 @@ const AIMS: [(char, Aim); 7] = [
     ('f', Aim::OverFlag),
     ('d', Aim::OverErase),
     ('a', Aim::Adverse),
+    ('l', Aim::Exact),
 ];
 
 /// Everything that decides what a run does.
@@ -87,6 +91,9 @@ impl fmt::Display for BaseId {
         write!(f, "{}", self.subject)?;
         if let Some(variant) = self.variant {
             write!(f, ".{variant}")?;
+        }
+        if self.ahead {
+            write!(f, ".ahead")?;
         }
         if self.published {
             write!(f, ".published")?;
@@ -186,6 +193,7 @@ fn names(text: &str) -> Result<BaseId, String> {
     let mut id = BaseId {
         subject,
         variant: None,
+        ahead: false,
         published: false,
         sabotage: Sabotage::None,
         shape: 0,
@@ -200,6 +208,7 @@ fn names(text: &str) -> Result<BaseId, String> {
         match (mode, sabotage) {
             (Some(mode), _) => id.variant = Some(mode),
             (_, Some(sabotage)) if sabotage.suits(subject) => id.sabotage = sabotage,
+            _ if extra == "ahead" && subject.collects_in_steps() => id.ahead = true,
             _ if extra == "published" && subject.is_as_published() => id.published = true,
             _ => return Err(format!("{subject} has no mode, form or sabotage `{extra}`")),
         }
@@ -285,7 +294,7 @@ impl FromStr for RunId {
 mod tests {
     use super::*;
 
-    const WHOLE: [&str; 8] = [
+    const WHOLE: [&str; 9] = [
         "scc.published/g0/b2/w4x24/f3/s91/n2/e113-5f-t/r7-0-n",
         "cfc.page-flags.published.sync-ignored/g17/b0/w1x2/f0/s0/n1/c0-0-n",
         "force:scc/g4294967295/b4294967295/w64x64/f15/s18446744073709551615/n1/c1000000-ffffffffffffffff-t",
@@ -293,6 +302,7 @@ mod tests {
         "bptree@wal/g1/b1/w4x24/f16/s7/n1/c3-5f-n",
         "lighttx.pairs-ignored/g3/b1/w4x24/f65/s7/n1/c3-5f-n",
         "sal@plain.no-undo/g1/b1/w4x24/f0/s7/n1/c3-5f-n",
+        "seal.early.ahead.count-dropped/g200001/b1/w4x24/f1/s7/n2/l3-1000000000005-t/l0-0-n",
         "afc-ex.flag-in-flight/g100003/b1/w4x24/f0/s7/n2/d3-5f-n/a77-0-n",
     ];
 

@@ -4,7 +4,7 @@ use super::keys::{Index, Keys};
 use super::pages::Pages;
 use super::records::Records;
 use super::sabotage::{Sabotage, Sabotaged};
-use super::shape::{DatabaseShape, DeviceShape, Shape};
+use super::shape::{DatabaseShape, DeviceShape, Shape, TINY};
 use super::world::{Story, World, is_damage};
 use super::{BaseId, Below, Fall, Subject};
 use flagstone::commit::{
@@ -145,6 +145,7 @@ impl Scene {
         config.static_wear_gap = device.static_wear_gap;
         config.copies_stay = device.copies_stay;
         config.summary_pages = device.summary_pages;
+        config.works_ahead = id.ahead;
         config.checksums = id.faults.silent && id.sabotage != Sabotage::Unchecked;
         if id.faults.paired && id.sabotage != Sabotage::PairsIgnored {
             config.paired_pages = device.paired_pages;
@@ -203,7 +204,9 @@ impl Scene {
             .subject
             .protocol()
             .is_some_and(|kind| kind.info().format.zoned);
-        geometry.blocks_per_plane += device.spare_blocks + if zoned { 7 } else { 0 };
+        // The lots of SEAL are no zones: a tiny device has none to spare for them.
+        let is_tiny = id.shape >= TINY && id.subject == Subject::Protocol(Kind::SealR);
+        geometry.blocks_per_plane += device.spare_blocks + if zoned && !is_tiny { 7 } else { 0 };
         if id.faults.program_fails || id.faults.erase_fails {
             geometry.blocks_per_plane += FAILING_BLOCKS.div_ceil(geometry.planes());
         }
@@ -304,6 +307,11 @@ fn settings_of(id: &BaseId, device: &DeviceShape) -> Settings {
         return Settings::new();
     };
     let mut settings = device.settings.clone().keep_those_of(kind.info());
+    if id.ahead && (1..TINY).contains(&id.shape) {
+        // Of four devices three come to the bound on undecided blocks.
+        let most = [0, 2, 4, 8][id.shape as usize % 4];
+        settings.set("undecided", most);
+    }
     let mut modes = kind.info().modes.iter();
     if let Some(mode) = modes.find(|mode| Some(mode.name) == id.variant) {
         for (name, value) in mode.settings {

@@ -23,6 +23,10 @@
 //! Short transactions change records all over many pages, which are evicted at once: of many
 //! transactions one page is dead soon and another lives long. Under other subjects these numbers
 //! are like those before.
+//!
+//! The numbers from [`TINY`] on are for runs of which every landing is tried. Under protocols they
+//! have blocks of a few pages and hardly any room, so that a few operations fill blocks, seal them
+//! and collect them.
 
 use super::Subject;
 use flagstone::buffer::PolicyKind;
@@ -115,6 +119,8 @@ pub(super) struct Habits {
 
 /// The first number of a shape for collections that overtake each other.
 pub(super) const COLLIDING: u32 = 100_000;
+/// The first number of a tiny shape.
+pub(super) const TINY: u32 = 200_000;
 
 /// Pages of the log of a plain database.
 const LOG_PAGES: u32 = 32;
@@ -138,6 +144,9 @@ impl Shape {
             }
             if number >= COLLIDING && subject.hands_flags_on() {
                 shape.collide(dice, subject);
+            }
+            if number >= TINY && matches!(subject, Subject::Protocol(_)) {
+                shape.make_tiny(dice);
             }
         }
         shape
@@ -351,6 +360,29 @@ impl Shape {
         database.frames = 2;
         database.log_pages = Some(LOG_PAGES);
         database.max_c = dice.random_range(2..9);
+    }
+
+    fn make_tiny(&mut self, dice: &mut Pcg64Mcg) {
+        let device = &mut self.device;
+        (device.channels, device.planes_per_channel) = (1, dice.random_range(1..4));
+        device.pages_per_block = dice.random_range(4..7);
+        device.page_bytes = 128;
+        device.program = Nanos::from_micros([200, 1000][dice.random_range(0..2)]);
+        device.spare_blocks = dice.random_range(0..2);
+        device.may_fill = true;
+        device.strict_order = false;
+        device.summary_pages = true;
+        device.static_wear_gap = [Some(0), Some(1), None][dice.random_range(0..3)];
+        device.settings.set("linger", dice.random_range(0..4_u32));
+        let undecided = [0, 1, 2, 4][dice.random_range(0..4)];
+        device.settings.set("undecided", undecided);
+        self.clients = dice.random_range(2..6);
+        self.pages = dice.random_range(3..10);
+        let habits = &mut self.habits;
+        habits.writes = dice.random_range(2..6);
+        (habits.brief, habits.patient) = (0, dice.random_range(0..20));
+        habits.aborts = dice.random_range(5..40);
+        habits.at_once = [50, 80, 90][dice.random_range(0..3)];
     }
 
     fn draw_database(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {

@@ -128,6 +128,11 @@ impl Subject {
         self.protocol().is_some_and(|kind| !kind.info().reprograms)
     }
 
+    /// Whether its device can collect ahead of need, in steps: its protocol has to allow that.
+    pub fn collects_in_steps(self) -> bool {
+        matches!(self, Subject::Protocol(Kind::Seal | Kind::SealR))
+    }
+
     /// Whether there is a form as printed that differs from the repaired one.
     pub fn is_as_published(self) -> bool {
         match self {

@@ -23,6 +23,7 @@ fn campaign(name: &str, cuts: u64) -> Campaign {
         variant: None,
         published: false,
         cuts: Cuts::Sampled(cuts),
+        ahead: false,
         depth: 2,
         faults: Faults::ALL,
         seed: 3,
@@ -122,10 +123,12 @@ fn every_shape_suits_every_subject() {
         } = campaign(subject, 1);
         let colliding = (0..20).map(|n| shape::COLLIDING + n * 257);
         let colliding = colliding.take_while(|_| subject.hands_flags_on());
-        for shape in (0..40).map(|n| n * 257).chain(colliding) {
+        let tiny = (0..20).map(|n| shape::TINY + n * 257);
+        for shape in (0..40).map(|n| n * 257).chain(colliding).chain(tiny) {
             let id = BaseId {
                 subject,
                 variant: None,
+                ahead: false,
                 published: false,
                 sabotage: Sabotage::None,
                 shape,

@@ -7,7 +7,11 @@ use flagstone::ftl::{Operation, Stats};
 pub struct Work {
     /// Power cuts that fell.
     pub cuts: u64,
-    /// Of these, cuts during recovery.
+    /// Where every landing is tried: operations at which the power failed. Each landing is a cut.
+    pub points: u64,
+    /// Of these, those of which all landings were tried, and not a sample.
+    pub points_whole: u64,
+    /// Cuts during recovery.
     pub cuts_in_recovery: u64,
     /// Recoveries that were checked.
     pub recoveries: u64,
@@ -39,6 +43,8 @@ impl Work {
 impl std::ops::AddAssign for Work {
     fn add_assign(&mut self, other: Work) {
         self.cuts += other.cuts;
+        self.points += other.points;
+        self.points_whole += other.points_whole;
         self.cuts_in_recovery += other.cuts_in_recovery;
         self.recoveries += other.recoveries;
         self.steps += other.steps;

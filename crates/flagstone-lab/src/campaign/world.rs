@@ -66,6 +66,7 @@ pub(super) trait World {
 }
 
 /// What is known across power cuts, and the clock.
+#[derive(Clone)]
 pub(super) struct Known {
     pub(super) oracle: Oracle,
     pub(super) now: Nanos,

@@ -13,6 +13,7 @@ fn campaign(subject: Subject, variant: Option<&'static str>) -> Campaign {
         published: false,
         cuts: Cuts::Sampled(500),
         depth: 3,
+        ahead: false,
         faults: Faults {
             paired: true,
             ..Faults::ALL
