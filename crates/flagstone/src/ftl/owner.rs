@@ -60,7 +60,8 @@ pub trait Owner {
         Ok(now)
     }
 
-    /// A block to refresh is pinned or waits for its summary. The owner ends that if it can.
+    /// A block to refresh is pinned or waits for its summary, or is one of a log and cannot be
+    /// copied. The owner ends that if it can: a checkpoint makes a log superfluous.
     fn let_go(&mut self, ftl: &mut Ftl, now: Nanos, block: Pbn) -> Result<(), FtlError> {
         let _ = (ftl, now, block);
         Ok(())

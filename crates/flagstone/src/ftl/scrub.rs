@@ -14,8 +14,8 @@
 //!
 //! All this happens before requests, like collection, and one block a request. [`tend`] does what
 //! is due without a request, and all of it. A block that is being written is closed early. A block
-//! that the owner of the pages holds back is asked for ([`Owner::let_go`]); one that cannot be
-//! refreshed now is tried again after a pause. A block with a lost page stays as it is.
+//! that the owner of the pages holds back is asked for ([`Owner::let_go`]), and so is a block of a
+//! log that cannot be copied; one that cannot be refreshed now is tried again after a pause. A block with a lost page stays as it is.
 
 use super::collector::collect_for;
 use super::meta::{MetaState, NONE};
@@ -109,6 +109,13 @@ impl Scrubber {
         }
     }
 
+    /// Lets a block that could not be refreshed rest, although its pages were read for that.
+    fn postpone(&mut self, block: Pbn, not_before: Nanos) {
+        self.queue.retain(|&(queued, _)| queued != block);
+        self.queued[block.index()] = false;
+        self.put(block, not_before);
+    }
+
     /// The next block to refresh.
     fn take(&mut self, now: Nanos) -> Option<Pbn> {
         let place = self.queue.iter().position(|&(_, from)| from <= now)?;
@@ -122,6 +129,15 @@ impl Scrubber {
         let queued = self.queue.iter().map(|&(_, from)| from).min();
         self.due = queued.unwrap_or(NEVER).min(self.next_read);
     }
+}
+
+/// A page of the area for mapping pages and logs.
+enum MetaPage {
+    /// When it was read, its header and its bytes.
+    Holds(Nanos, Header, Vec<u8>),
+    Blank,
+    /// It cannot be read.
+    Lost,
 }
 
 /// Does what is due at `now`, without a request of the host: an idle device does so from time to
@@ -141,7 +157,7 @@ pub(super) fn step(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(
     if let Some(block) = ftl.scrub.take(now)
         && !refresh(ftl, owner, now, block)?
     {
-        ftl.scrub.put(block, now + PAUSE);
+        ftl.scrub.postpone(block, now + PAUSE);
     }
     ftl.scrub.plan();
     Ok(())
@@ -150,7 +166,14 @@ pub(super) fn step(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(
 /// Writes what a block holds anew. False if that cannot be now.
 fn refresh(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos, block: Pbn) -> Result<bool, FtlError> {
     match ftl.block_state(block) {
-        BlockState::Meta => return ftl.refresh_meta(now, block),
+        BlockState::Meta => {
+            let is_done = ftl.refresh_meta(now, block)?;
+            if !is_done && ftl.is_log(block) {
+                // There is no room for copies, or a page is lost: the owner may start its log anew.
+                owner.let_go(ftl, now, block)?;
+            }
+            return Ok(is_done || !ftl.holds_something(block));
+        }
         BlockState::Open | BlockState::Closing | BlockState::Full => {}
         // It holds nothing, or what it holds cannot be moved.
         _ => return Ok(true),
@@ -235,6 +258,11 @@ impl Ftl {
         }
     }
 
+    fn is_log(&self, block: Pbn) -> bool {
+        let place = self.meta.place(block);
+        place.is_some_and(|index| self.meta.pool[index].is_log)
+    }
+
     fn root_is_in(&self, block: Pbn) -> bool {
         let mut anchors = self.meta.root_in.iter();
         anchors.any(|&index| self.meta.anchors[index].block == block)
@@ -263,10 +291,9 @@ impl Ftl {
             }
         }
         match self.meta.pool[index].is_log {
-            true => self.copy_log_pages(now, index)?,
-            false => self.copy_map_pages(now, index)?,
+            true => self.copy_log_pages(now, index),
+            false => self.copy_map_pages(now, index).map(|()| true),
         }
-        Ok(true)
     }
 
     /// Copies the translation pages in a block that the current root names, as they are on flash.
@@ -281,7 +308,7 @@ impl Ftl {
                 continue;
             }
             // One that is lost stays where it is.
-            let Some((read, _, data)) = self.read_meta_page(now, Ppn(from))? else {
+            let MetaPage::Holds(read, _, data) = self.read_meta_page(now, Ppn(from))? else {
                 continue;
             };
             let (kind, lpn, seq) = (Kind::Map, Lpn(page as u32), self.next_seq());
@@ -305,22 +332,26 @@ impl Ftl {
     }
 
     /// Copies the log pages in a block that count. The copies keep their sequences: a restart that
-    /// finds both takes one.
-    fn copy_log_pages(&mut self, now: Nanos, index: usize) -> Result<(), FtlError> {
+    /// finds both takes one. False if a page is lost: then all stay where they are until the next
+    /// checkpoint.
+    fn copy_log_pages(&mut self, now: Nanos, index: usize) -> Result<bool, FtlError> {
         let block = self.meta.pool[index].block;
         let mut pages = Vec::new();
         for page in 0..self.geometry.pages_per_block {
             let at = self.geometry.page(block, page);
-            if let Some((read, head, data)) = self.read_meta_page(now, at)?
-                && head.kind == Kind::Log
-                && head.seq >= self.meta.log_from
-            {
-                pages.push((read, head, data));
+            match self.read_meta_page(now, at)? {
+                MetaPage::Holds(read, head, data)
+                    if head.kind == Kind::Log && head.seq >= self.meta.log_from =>
+                {
+                    pages.push((read, head, data));
+                }
+                // As a mount has it: what a cut has left behind a blank page does not count.
+                MetaPage::Blank if self.pairs.blank_ends(page) => break,
+                _ => {}
             }
         }
-        // If one is lost, all stay where they are until the next checkpoint.
         if pages.len() != self.meta.pool[index].live as usize {
-            return Ok(());
+            return Ok(false);
         }
         let mut durable = now;
         for (read, head, data) in pages {
@@ -333,24 +364,22 @@ impl Ftl {
         (entry.live, entry.state) = (0, MetaState::Free);
         // The block may not be erased before the copies are durable.
         self.meta.durable = self.meta.durable.max(now);
-        Ok(())
+        Ok(true)
     }
 
-    /// Reads a page of the area for mapping pages and logs. Returns when it was read, its header
-    /// and its bytes; nothing for a page that is blank or cannot be read.
-    fn read_meta_page(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-    ) -> Result<Option<(Nanos, Header, Vec<u8>)>, FtlError> {
+    /// Reads a page of the area for mapping pages and logs.
+    fn read_meta_page(&mut self, now: Nanos, at: Ppn) -> Result<MetaPage, FtlError> {
         let mut spare = [0xff; header::SIZE];
         let mut data = vec![0; self.geometry.page_bytes as usize];
         match self.read(now, at, &mut data, &mut spare, Cause::Scrub) {
             Ok(read) => {
                 data.truncate(read.data_bytes);
-                Ok(Header::parse(&spare).map(|head| (read.done, head, data)))
+                Ok(match Header::parse(&spare) {
+                    Some(head) => MetaPage::Holds(read.done, head, data),
+                    None => MetaPage::Blank,
+                })
             }
-            Err(FlashError::Uncorrectable { .. }) => Ok(None),
+            Err(FlashError::Uncorrectable { .. }) => Ok(MetaPage::Lost),
             Err(other) => Err(other.into()),
         }
     }

@@ -467,6 +467,17 @@ impl Owner for ShadowLog {
         }
     }
 
+    /// A block of the log that cannot be copied becomes superfluous if the log starts anew.
+    fn let_go(&mut self, ftl: &mut Ftl, now: Nanos, block: Pbn) -> Result<(), FtlError> {
+        if ftl.block_state(block) != BlockState::Meta {
+            return Ok(());
+        }
+        match self.compact(ftl, now) {
+            Ok(_) | Err(FtlError::MetaFull) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     fn before_erase(&mut self, _: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
         // Invariant 3: the commits that made pages of this block obsolete are durable by then.
         Ok(now.max(self.safe_at))

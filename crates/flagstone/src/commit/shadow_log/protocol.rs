@@ -135,6 +135,10 @@ impl<R: Rule> Owner for Shadowed<R> {
         self.log.relocated(ftl, head, from, to);
     }
 
+    fn let_go(&mut self, ftl: &mut Ftl, now: Nanos, block: Pbn) -> Result<(), FtlError> {
+        self.log.let_go(ftl, now, block)
+    }
+
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         self.log.before_erase(ftl, now, victim)
     }
