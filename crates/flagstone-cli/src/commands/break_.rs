@@ -50,7 +50,8 @@ pub(crate) struct Args {
     depth: u32,
     /// What else goes wrong, separated by commas: none, torn, program-failure, erase-failure,
     /// bit-errors, all (these), bit-errors-beyond-ecc, silent, paired (pages that share cells, on
-    /// devices that take care of them, and for what sets no flags in place).
+    /// devices that take care of them, and for what sets no flags in place), aging (bit errors that
+    /// grow, on devices that scrub, for protocols).
     #[arg(long, default_value = "torn")]
     faults: String,
     /// Seed of the campaign.
@@ -108,6 +109,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Err(Failure::Usage(format!(
             "--ahead is not for {subject}, whose collections are carried out at once: name \
              --protocol seal or seal-r"
+        )));
+    }
+    if let Some(subject) = subjects.iter().find(|s| !matches!(s, Subject::Protocol(_)))
+        && faults.aging
+    {
+        return Err(Failure::Usage(format!(
+            "--faults aging is for protocols, not for {subject}: name a --protocol"
         )));
     }
     let sabotage = Sabotage::by_name(&args.sabotage).expect("clap has checked it");

@@ -1,12 +1,14 @@
 //! Aged devices, which runs start on.
 
 use super::BaseId;
+use super::cells::cells;
 use super::oracle::Oracle;
 use super::run::caught;
 use super::sabotage::Sabotage;
 use super::scene::Scene;
 use super::world::{Known, Stop, Story};
-use flagstone::nand::{Chip, FaultPlan};
+use flagstone::nand::{Ages, Chip, FaultPlan};
+use flagstone::units::Nanos;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +19,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub(super) struct Base {
     pub(super) scene: Scene,
     pub(super) chip: Chip,
+    /// What its cells have been through.
+    pub(super) ages: Ages,
     pub(super) oracle: Oracle,
     pub(super) next_name: u64,
 }
@@ -35,6 +39,7 @@ impl Base {
     pub(super) fn make(id: &BaseId, story: &Story) -> Made {
         let blank = |scene: Scene| Base {
             chip: scene.blank(),
+            ages: cells(id, &scene.geometry),
             scene,
             oracle: Oracle::default(),
             next_name: 1,
@@ -57,17 +62,17 @@ fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
         Stop::Violation(what) => what,
         Stop::PowerLost | Stop::Damaged | Stop::Full => "the device stops by itself".into(),
     };
-    let open = |chip| {
-        let (stack, world) = scene.open(chip, (None, 0), FaultPlan::default(), story);
+    let open = |cells| {
+        let (stack, world) = scene.open(cells, (None, 0), FaultPlan::default(), story);
         (stack, world.map_err(|error| error.to_string()))
     };
     let mut dice = Pcg64Mcg::seed_from_u64(u64::from(id.age) ^ 0xba5e_0000);
     let mut known = Known::new(id, &scene.shape, Oracle::default(), 1);
     known.tell(story.clone());
-    let mut chip = scene.blank();
+    let mut now = (scene.blank(), cells(id, &scene.geometry));
     let mut steps = 0;
     while steps < STEPS {
-        let (stack, world) = open(chip);
+        let (stack, world) = open(now);
         let mut world = world?;
         known.now = world.recovered_at();
         if steps == 0 {
@@ -85,18 +90,23 @@ fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
             }
         }
         drop(world);
-        chip = stack.take().into_inner().pull(id.age.into(), false);
+        let (faulty, mut ages) = stack.take().into_parts();
+        ages.rest(Nanos::ZERO);
+        now = (faulty.into_inner().pull(id.age.into(), false), ages);
     }
     // Whatever was in doubt is settled by looking.
-    let (stack, world) = open(chip);
+    let (stack, world) = open(now);
     let mut world = world?;
+    known.now = world.recovered_at();
     let found = world.read_all(&mut known, &mut BTreeSet::new());
     known.oracle.verify(u64::MAX, &found.map_err(stopped)?)?;
     drop(world);
-    let chip = stack.take().into_inner().into_chip();
+    let (faulty, mut ages) = stack.take().into_parts();
+    ages.rest(Nanos::ZERO);
     Ok(Base {
         scene,
-        chip,
+        chip: faulty.into_inner().into_chip(),
+        ages,
         next_name: known.next_name(),
         oracle: known.oracle,
     })

@@ -25,6 +25,8 @@ pub struct Faults {
     /// Pages share cells, and a cut program destroys the pages below it, on a device that takes
     /// care of that.
     pub paired: bool,
+    /// Bit errors grow with wear, time and reads, on a device that scrubs.
+    pub aging: bool,
 }
 
 impl Faults {
@@ -37,10 +39,11 @@ impl Faults {
         bits_beyond: false,
         silent: false,
         paired: false,
+        aging: false,
     };
 
     /// The names that commands use, with what they switch on.
-    pub const NAMES: [(&'static str, Faults); 8] = {
+    pub const NAMES: [(&'static str, Faults); 9] = {
         let none = Faults {
             torn: false,
             program_fails: false,
@@ -49,6 +52,7 @@ impl Faults {
             bits_beyond: false,
             silent: false,
             paired: false,
+            aging: false,
         };
         [
             ("none", none),
@@ -95,6 +99,13 @@ impl Faults {
                     ..none
                 },
             ),
+            (
+                "aging",
+                Faults {
+                    aging: true,
+                    ..none
+                },
+            ),
         ]
     };
 
@@ -109,12 +120,12 @@ impl Faults {
     }
 
     /// All bits that there are.
-    pub(super) const BITS_MAX: u8 = 127;
+    pub(super) const BITS_MAX: u8 = 255;
 
     /// Both.
     #[must_use]
     pub fn and(self, other: Faults) -> Faults {
-        Faults::from_bits(self.bits() | other.bits()).expect("bits of faults")
+        Faults::from_bits(self.bits() | other.bits())
     }
 
     /// A bit for each.
@@ -126,10 +137,11 @@ impl Faults {
             | u8::from(self.bits_beyond) << 4
             | u8::from(self.silent) << 5
             | u8::from(self.paired) << 6
+            | u8::from(self.aging) << 7
     }
 
-    pub(super) fn from_bits(bits: u8) -> Option<Faults> {
-        (bits <= Faults::BITS_MAX).then_some(Faults {
+    pub(super) fn from_bits(bits: u8) -> Faults {
+        Faults {
             torn: bits & 1 != 0,
             program_fails: bits & 2 != 0,
             erase_fails: bits & 4 != 0,
@@ -137,7 +149,8 @@ impl Faults {
             bits_beyond: bits & 16 != 0,
             silent: bits & 32 != 0,
             paired: bits & 64 != 0,
-        })
+            aging: bits & 128 != 0,
+        }
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Around {
 impl Around {
     /// Notes what is known at the moments that have come since it was called last.
     pub(super) fn see(&mut self, stack: &Stack, oracle: &Oracle, failed_at: Nanos) {
-        let moments = stack.look(|faulty| faulty.inner().moments().len());
+        let moments = stack.look(|aging| aging.inner().inner().moments().len());
         let oracle = oracle.clone();
         self.seen.resize_with(moments, || Seen {
             oracle: oracle.clone(),

@@ -19,6 +19,7 @@ mod pages;
 mod records;
 mod keys;
 mod bases;
+mod cells;
 mod landings;
 mod every;
 mod run;

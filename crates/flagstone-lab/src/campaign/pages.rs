@@ -31,6 +31,11 @@ pub(super) struct Pages {
 impl World for Pages {
     fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         known.pass_time(dice);
+        if known.pass_days(dice) {
+            self.collect_groups(known)?;
+            let tended = self.device.tend(known.now);
+            tended.map_err(|error| stop(known, error))?;
+        }
         self.collect_groups(known)?;
         known.oracle.settle(known.now.0);
         let action = dice.random_range(0..100);

@@ -2,6 +2,7 @@
 //! each.
 
 use super::bases::{Base, Made};
+use super::cells;
 use super::faults::fault_plan;
 use super::landings::{Around, MOMENTS, Seen};
 use super::oracle::Oracle;
@@ -10,7 +11,7 @@ use super::scene::{NoStart, Scene, Stack};
 use super::work::Work;
 use super::world::{Known, Stop, Story, World};
 use super::{Found, Outcome, Subject};
-use flagstone::nand::{Chip, Moment, OpKind, Traced};
+use flagstone::nand::{Ages, Chip, Moment, OpKind, Traced};
 use flagstone::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -71,8 +72,9 @@ pub(super) struct Run<'a> {
     scene: &'a Scene,
     known: Known,
     dice: Pcg64Mcg,
-    /// The flash while the power is off.
+    /// The flash while the power is off, and what its cells have been through.
     chip: Option<Chip>,
+    ages: Ages,
     /// When the power failed last: what was acknowledged by then must be there.
     failed_at: Nanos,
     story: &'a Story,
@@ -106,6 +108,7 @@ impl<'a> Run<'a> {
             known,
             dice: Pcg64Mcg::seed_from_u64(id.seed),
             chip: Some(base.chip.clone()),
+            ages: base.ages.clone(),
             failed_at: AT_LEISURE,
             story,
             around: None,
@@ -196,8 +199,8 @@ impl<'a> Run<'a> {
             true => MOMENTS,
             false => usize::from(self.enumerates),
         };
-        let chip = self.take_chip();
-        let (stack, world) = (self.scene).open(chip, (cut, moments), plan, self.story);
+        let cells = self.take_cells();
+        let (stack, world) = (self.scene).open(cells, (cut, moments), plan, self.story);
         let mut recovering = true;
         let outcome = match world {
             Ok(mut world) => {
@@ -213,7 +216,9 @@ impl<'a> Run<'a> {
             Err(error) => Err(Stop::Violation(format!("recovery fails: {error}"))),
         };
         self.see(&stack, in_doubt.as_ref());
-        let power = stack.take().into_inner();
+        let (faulty, ages) = stack.take().into_parts();
+        let power = faulty.into_inner();
+        self.ages = ages;
         work.operations += power.issued();
         let ended = outcome.as_ref().err().filter(|stop| **stop == Stop::Full);
         work.full += std::mem::take(&mut self.known.full) + u64::from(ended.is_some());
@@ -249,9 +254,15 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn take_chip(&mut self) -> Chip {
+    /// The flash, after the time for which it was switched off.
+    fn take_cells(&mut self) -> (Chip, Ages) {
         let chip = self.chip.take();
-        chip.expect("a phase puts it back, or the run is over")
+        let mut ages = std::mem::replace(&mut self.ages, Ages::still());
+        if self.id.base.faults.aging {
+            ages.rest(cells::off(&mut self.dice));
+        }
+        let chip = chip.expect("a phase puts it back, or the run is over");
+        (chip, ages)
     }
 
     /// Notes what is known at other cuts: during a recovery what was in doubt before it.
@@ -310,9 +321,8 @@ impl<'a> Run<'a> {
     /// pool holds is not looked at. So has an index that cannot be started anew from its pages.
     fn damage_phase(&mut self, work: &mut Work) -> Result<(), String> {
         let plan = fault_plan(self.id, 0, &mut self.dice);
-        let (stack, world) = self
-            .scene
-            .open(self.take_chip(), (None, 0), plan, self.story);
+        let cells = self.take_cells();
+        let (stack, world) = self.scene.open(cells, (None, 0), plan, self.story);
         let outcome = match world {
             Ok(mut world) => {
                 let outcome = (0..STEPS_OF_DAMAGE).try_for_each(|_| {

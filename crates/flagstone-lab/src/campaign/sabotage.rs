@@ -2,11 +2,11 @@
 //! such device every protocol must fail, or the campaign would not notice the fault that the lie is
 //! about.
 
+use super::scene::Stack as Stacked;
 use super::{Below, Subject};
 use flagstone::commit::{Kind, Mistake};
 use flagstone::host::{self, Stack};
 use flagstone::index::sal::Flaw;
-use flagstone::nand::{Faulty, PowerCut, Shared};
 use flagstone::nand::{Flash, FlashError, Geometry, Read};
 use flagstone::units::{Nanos, Pbn, Ppn};
 
@@ -32,6 +32,8 @@ pub enum Sabotage {
     Unchecked,
     /// The flash is honest, and the device does nothing about pages that share cells.
     PairsIgnored,
+    /// The flash is honest, and the device refreshes nothing.
+    Unscrubbed,
     /// The flash is honest, and the index, which recovers itself, makes a mistake.
     Index(Flaw),
     /// The flash is honest, and CFC_ex makes a mistake.
@@ -50,7 +52,7 @@ impl Sabotage {
     }
 
     /// Those that leave out no rule of SEAL.
-    const OTHERS: [(Sabotage, &'static str); 25] = [
+    const OTHERS: [(Sabotage, &'static str); 26] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
         (Sabotage::EccIgnored, "ecc-ignored"),
@@ -60,6 +62,7 @@ impl Sabotage {
         (Sabotage::BitErrorsSilent, "bit-errors-silent"),
         (Sabotage::Unchecked, "unchecked"),
         (Sabotage::PairsIgnored, "pairs-ignored"),
+        (Sabotage::Unscrubbed, "unscrubbed"),
         (Sabotage::Index(Flaw::FlushNotLogged), "flush-not-logged"),
         (Sabotage::Index(Flaw::MergeNotLogged), "merge-not-logged"),
         (Sabotage::Index(Flaw::EndIgnored), "end-ignored"),
@@ -160,19 +163,19 @@ impl Sabotage {
 
 /// A flash that lies.
 pub(super) struct Sabotaged {
-    inner: Shared<Faulty<PowerCut>>,
+    inner: Stacked,
     how: Sabotage,
 }
 
 impl Sabotaged {
-    pub(super) fn new(inner: Shared<Faulty<PowerCut>>, how: Sabotage) -> Self {
+    pub(super) fn new(inner: Stacked, how: Sabotage) -> Self {
         Sabotaged { inner, how }
     }
 
     fn looks_blank(&self, block: Pbn) -> bool {
         let geometry = *self.inner.geometry();
-        self.inner.look(|faulty| {
-            let chip = faulty.inner().chip();
+        self.inner.look(|aging| {
+            let chip = aging.inner().inner().chip();
             (0..geometry.pages_per_block).all(|page| {
                 let at = geometry.page(block, page);
                 !chip.is_programmed(at) && chip.peek_spare(at).iter().all(|&b| b == 0xff)
@@ -196,8 +199,8 @@ impl Flash for Sabotaged {
         let read = self.inner.read(now, at, data, spare);
         match (self.how, read) {
             (Sabotage::EccIgnored, Err(FlashError::Uncorrectable { done, .. })) => {
-                self.inner.look(|faulty| {
-                    let chip = faulty.inner().chip();
+                self.inner.look(|aging| {
+                    let chip = aging.inner().inner().chip();
                     spare.copy_from_slice(&chip.peek_spare(at)[..spare.len()]);
                 });
                 Ok(Read {

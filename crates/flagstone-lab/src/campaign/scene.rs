@@ -1,5 +1,6 @@
 //! The small device that a campaign breaks, and the stack on it.
 
+use super::cells::SCRUB;
 use super::keys::{Index, Keys};
 use super::pages::Pages;
 use super::records::Records;
@@ -16,13 +17,15 @@ use flagstone::index::sal::Transactions;
 use flagstone::index::{
     DeviceStore, HostStore, IndexError, IndexKind, Recoverable, Settings, Store, StoreError,
 };
-use flagstone::nand::{Cell, Chip, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer};
+use flagstone::nand::{
+    Ages, Aging, Cell, Chip, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer,
+};
 use flagstone::units::Nanos;
 use std::rc::Rc;
 use thiserror::Error;
 
 /// The stack of middleware around the chip.
-pub(super) type Stack = Shared<Faulty<PowerCut>>;
+pub(super) type Stack = Shared<Aging<Faulty<PowerCut>>>;
 
 /// Why a device did not start.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -146,6 +149,7 @@ impl Scene {
         config.copies_stay = device.copies_stay;
         config.summary_pages = device.summary_pages;
         config.works_ahead = id.ahead;
+        config.scrub = (id.faults.aging && id.sabotage != Sabotage::Unscrubbed).then_some(SCRUB);
         config.checksums = id.faults.silent && id.sabotage != Sabotage::Unchecked;
         if id.faults.paired && id.sabotage != Sabotage::PairsIgnored {
             config.paired_pages = device.paired_pages;
@@ -207,6 +211,13 @@ impl Scene {
         // The lots of SEAL are no zones: a tiny device has none to spare for them.
         let is_tiny = id.shape >= TINY && id.subject == Subject::Protocol(Kind::SealR);
         geometry.blocks_per_plane += device.spare_blocks + if zoned && !is_tiny { 7 } else { 0 };
+        if id.faults.aging {
+            // A refresh takes blocks while clients have filled the others.
+            geometry.blocks_per_plane += 2;
+            if !matches!(id.subject, Subject::Protocol(_)) {
+                return Err(format!("{} does not scrub in campaigns", id.subject));
+            }
+        }
         if id.faults.program_fails || id.faults.erase_fails {
             geometry.blocks_per_plane += FAILING_BLOCKS.div_ceil(geometry.planes());
         }
@@ -243,7 +254,7 @@ impl Scene {
     /// Puts the middleware around a chip, which keeps so many moments, and starts the device on it.
     pub(super) fn open(
         &self,
-        chip: Chip,
+        (chip, ages): (Chip, Ages),
         (cut, moments): (Option<Fall>, usize),
         plan: FaultPlan,
         story: &Story,
@@ -255,7 +266,7 @@ impl Scene {
         if let Some(Fall { cut, aim }) = cut {
             power = power.arm(cut).aim(aim);
         }
-        let stack = Shared::new(Faulty::new(power, plan));
+        let stack = Shared::new(Aging::new(Faulty::new(power, plan), ages));
         let flash = Sabotaged::new(stack.clone(), self.sabotage);
         let flash: Box<dyn flagstone::nand::Flash> = match story {
             Some(story) => Box::new(Tracer::new(flash, Rc::clone(story))),

@@ -2,6 +2,7 @@
 //! seed, and what is known of what they may see.
 
 use super::BaseId;
+use super::cells;
 use super::oracle::{Contents, Oracle, Place, show};
 use super::shape::{Habits, Shape};
 use super::work::Work;
@@ -77,6 +78,8 @@ pub(super) struct Known {
     pub(super) habits: Habits,
     /// Pages lost to bit errors are reported, not wrong.
     pub(super) damage_allowed: bool,
+    /// Whether days pass now and then.
+    pub(super) ages: bool,
     /// The device may be full.
     pub(super) may_fill: bool,
     /// The log may be too short for a transaction.
@@ -96,6 +99,7 @@ impl Known {
             pages: id.pages,
             habits: shape.habits,
             damage_allowed: false,
+            ages: id.faults.aging,
             may_fill: shape.device.may_fill,
             least_log: shape.database.log_pages.is_none(),
             full: 0,
@@ -128,6 +132,13 @@ impl Known {
                 error: None,
             });
         }
+    }
+
+    /// Days pass now and then, where cells age. True if they have: the device is to be tended.
+    pub(super) fn pass_days(&mut self, dice: &mut Pcg64Mcg) -> bool {
+        let away = if self.ages { cells::away(dice) } else { None };
+        self.now += away.unwrap_or(Nanos::ZERO);
+        away.is_some()
     }
 
     /// Time passes, or does not: a little, or enough for everything in flight to end.

@@ -1,5 +1,6 @@
 //! The lab's tests that need a whole device.
 
+mod aging;
 mod campaign;
 mod fuzzing;
 mod golden;

@@ -95,7 +95,8 @@ impl Growth {
 /// What the cells of a device have been through. It outlives power cuts.
 #[derive(Debug, Clone)]
 pub struct Ages {
-    growth: Growth,
+    /// How errors grow; nothing if they do not.
+    growth: Option<Growth>,
     seed: u64,
     /// Time before the device was last switched on.
     before: Nanos,
@@ -114,7 +115,7 @@ impl Ages {
     pub fn new(geometry: &Geometry, growth: Growth, seed: u64) -> Ages {
         let (pages, blocks) = (geometry.pages() as usize, geometry.blocks() as usize);
         Ages {
-            growth,
+            growth: Some(growth),
             seed,
             before: Nanos::ZERO,
             now: Nanos::ZERO,
@@ -124,23 +125,41 @@ impl Ages {
         }
     }
 
+    /// Those of cells on which no bit errors grow.
+    pub fn still() -> Ages {
+        Ages {
+            growth: None,
+            seed: 0,
+            before: Nanos::ZERO,
+            now: Nanos::ZERO,
+            programmed: Vec::new(),
+            reads_before: Vec::new(),
+            reads: Vec::new(),
+        }
+    }
+
     /// The device is switched off for so long.
     pub fn rest(&mut self, span: Nanos) {
         self.before = self.before + self.now + span;
         self.now = Nanos::ZERO;
     }
 
-    /// Bit errors that a read of a programmed page would meet now.
-    fn bits(&self, chip: &Chip, at: Ppn) -> u16 {
+    /// Bit errors that a read of a programmed page would meet now, and the most that the ECC
+    /// corrects.
+    fn bits(&self, chip: &Chip, at: Ppn) -> (u16, u16) {
+        let Some(growth) = &self.growth else {
+            return (0, u16::MAX);
+        };
         let geometry = chip.geometry();
         let block = geometry.block_of(at);
         let erases = chip.erase_counts()[block.index()];
         let age = (self.before + self.now).since(self.programmed[at.index()]);
         let reads = self.reads[block.index()].saturating_sub(self.reads_before[at.index()]);
-        let rate = self.growth.rate(block, erases, age, reads);
+        let rate = growth.rate(block, erases, age, reads);
         let mean = rate * f64::from(8 * (geometry.page_bytes + geometry.spare_bytes));
         let place = u64::from(at.0) << 32 | u64::from(erases);
-        poisson(mean, quantile(self.seed, place), self.growth.ecc_bits)
+        let bits = poisson(mean, quantile(self.seed, place), growth.ecc_bits);
+        (bits, growth.ecc_bits)
     }
 }
 
@@ -263,14 +282,18 @@ impl<F: Flash + AsMut<Chip> + AsRef<Chip>> Flash for Aging<F> {
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
         self.pass(now);
+        if self.ages.growth.is_none() {
+            return self.inner.read(now, at, data, spare);
+        }
         let block = self.inner.geometry().block_of(at);
         let reads = &mut self.ages.reads[block.index()];
         *reads = reads.saturating_add(1);
         let mut read = self.inner.read(now, at, data, spare)?;
         let chip: &Chip = self.inner.as_ref();
         if chip.is_programmed(at) {
-            read.corrected = self.ages.bits(chip, at);
-            if read.corrected > self.ages.growth.ecc_bits {
+            let (bits, most) = self.ages.bits(chip, at);
+            read.corrected = read.corrected.max(bits);
+            if bits > most {
                 let done = read.done;
                 return Err(FlashError::Uncorrectable { at, done });
             }
@@ -286,9 +309,11 @@ impl<F: Flash + AsMut<Chip> + AsRef<Chip>> Flash for Aging<F> {
         spare: &[u8],
     ) -> Result<Nanos, FlashError> {
         self.pass(now);
-        let block = self.inner.geometry().block_of(at);
-        self.ages.programmed[at.index()] = self.ages.before + now;
-        self.ages.reads_before[at.index()] = self.ages.reads[block.index()];
+        if self.ages.growth.is_some() {
+            let block = self.inner.geometry().block_of(at);
+            self.ages.programmed[at.index()] = self.ages.before + now;
+            self.ages.reads_before[at.index()] = self.ages.reads[block.index()];
+        }
         self.inner.program(now, at, data, spare)
     }
 
@@ -306,7 +331,9 @@ impl<F: Flash + AsMut<Chip> + AsRef<Chip>> Flash for Aging<F> {
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
         self.pass(now);
         let done = self.inner.erase(now, block)?;
-        self.ages.reads[block.index()] = 0;
+        if let Some(reads) = self.ages.reads.get_mut(block.index()) {
+            *reads = 0;
+        }
         Ok(done)
     }
 
@@ -321,7 +348,11 @@ impl<F: Flash + AsMut<Chip> + AsRef<Chip>> Flash for Aging<F> {
 
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let chip: &Chip = self.inner.as_ref();
-        if chip.is_programmed(at) && self.ages.bits(chip, at) > self.ages.growth.ecc_bits {
+        let (bits, most) = match chip.is_programmed(at) {
+            true => self.ages.bits(chip, at),
+            false => (0, 0),
+        };
+        if bits > most {
             return None;
         }
         self.inner.peek(at, data, spare)

@@ -168,6 +168,18 @@ impl<F: Flash + AsMut<Chip>> Faulty<F> {
     }
 }
 
+impl<F: AsMut<Chip>> AsMut<Chip> for Faulty<F> {
+    fn as_mut(&mut self) -> &mut Chip {
+        self.inner.as_mut()
+    }
+}
+
+impl<F: AsRef<Chip>> AsRef<Chip> for Faulty<F> {
+    fn as_ref(&self) -> &Chip {
+        self.inner.as_ref()
+    }
+}
+
 impl<F: Flash + AsMut<Chip>> Flash for Faulty<F> {
     fn geometry(&self) -> &Geometry {
         self.inner.geometry()
