@@ -35,6 +35,8 @@ pub struct RunId {
     pub protocol: Kind,
     /// How the medium lies.
     pub lie: Lie,
+    /// Whether the store is written to before the run until it collects.
+    pub filled: bool,
     /// Cuts in a row, at most.
     pub depth: u32,
     /// Seed of everything else.
@@ -46,6 +48,9 @@ impl fmt::Display for RunId {
         write!(f, "store.{}", self.protocol)?;
         if self.lie != Lie::None {
             write!(f, ".{}", self.lie.name())?;
+        }
+        if self.filled {
+            write!(f, ".filled")?;
         }
         write!(f, "/n{}/s{}", self.depth, self.seed)
     }
@@ -65,15 +70,18 @@ impl FromStr for RunId {
             return Err(wrong());
         };
         let names: Vec<&str> = subject.split('.').collect();
-        let (protocol, lie) = match names.as_slice() {
-            ["store", protocol] => (*protocol, "none"),
-            ["store", protocol, lie] => (*protocol, *lie),
+        let (protocol, lie, filled) = match names.as_slice() {
+            ["store", protocol] => (*protocol, "none", false),
+            ["store", protocol, "filled"] => (*protocol, "none", true),
+            ["store", protocol, lie] => (*protocol, *lie, false),
+            ["store", protocol, lie, "filled"] => (*protocol, *lie, true),
             _ => return Err(wrong()),
         };
         let number = |part: &str, letter| part.strip_prefix(letter)?.parse::<u64>().ok();
         let run = RunId {
             protocol: Kind::by_name(protocol).ok_or_else(wrong)?,
             lie: Lie::by_name(lie).ok_or_else(wrong)?,
+            filled,
             depth: u32::try_from(number(depth, 'n').ok_or_else(wrong)?).map_err(|_| wrong())?,
             seed: number(seed, 's').ok_or_else(wrong)?,
         };
@@ -119,6 +127,13 @@ pub struct Findings {
     pub violations: Vec<(RunId, String)>,
 }
 
+/// Whether a store with the protocol keeps the size that it was made with. It is large for what the
+/// clients of a run write, and collects nothing unless it is filled before.
+fn keeps_its_size(protocol: Kind) -> bool {
+    let format = protocol.info().format;
+    format.persist_map || format.logs > 0
+}
+
 /// Whether a store can have the protocol, and keeps transactions with it.
 pub fn suits(protocol: Kind) -> bool {
     protocol.info().atomic && !protocol.info().reprograms
@@ -133,6 +148,7 @@ impl Campaign {
             let ids = (first..first + BATCH).map(|number| RunId {
                 protocol: self.protocol,
                 lie: self.lie,
+                filled: keeps_its_size(self.protocol) && number % 4 != 0,
                 depth: self.depth.max(1),
                 seed: self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) & (u64::MAX >> 16),
             });

@@ -11,6 +11,12 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::sync::{Arc, Mutex};
 
+/// Writes of a transaction that fills a store, and how many there are at most. Where their pages
+/// lie is drawn with dice of their own.
+const FILL_WRITES: u32 = 16;
+const FILL_MAX: u32 = 4_000;
+const FILL: u64 = 0xf111 << 40;
+
 /// Cuts of one run, at most: those of stores that were cut before multiply.
 const CUTS_MAX: u64 = 300;
 
@@ -96,8 +102,12 @@ pub(super) fn carry_out(id: &RunId) -> Tally {
         tally: Tally::default(),
     };
     let rounds = dice.random_range(10..80);
-    let model = Model::default();
-    let went_on = run.go_on(Recorded::default(), model, rounds, id.depth, &mut dice);
+    let medium = Recorded::default();
+    let filled = match id.filled {
+        true => run.fill(&medium),
+        false => Ok(Model::default()),
+    };
+    let went_on = filled.and_then(|model| run.go_on(medium, model, rounds, id.depth, &mut dice));
     if let Err(what) = went_on {
         run.violated(what);
     }
@@ -170,6 +180,39 @@ impl Run {
     fn violated(&mut self, what: String) {
         self.tally.violations += 1;
         self.tally.first.get_or_insert(what);
+    }
+
+    /// Writes to a store until it collects, with dice of its own.
+    fn fill(&mut self, medium: &Recorded) -> Result<Model, String> {
+        let mut dice = Pcg64Mcg::seed_from_u64(self.id.seed ^ FILL);
+        let mut model = Model::default();
+        let opened = self.open(medium);
+        let mut store = opened.map_err(|error| format!("it does not open: {error}"))?;
+        let failed = |error| format!("while it is filled: {error}");
+        for _ in 0..FILL_MAX {
+            if store.device().stats().collections > 0 {
+                break;
+            }
+            let tx = store.begin().map_err(failed)?;
+            let mut writes = Writes::new();
+            for _ in 0..FILL_WRITES {
+                let at = dice.random_range(0..self.shape.pages);
+                // Under some protocols a transaction writes a page once.
+                if writes.contains_key(&at) {
+                    continue;
+                }
+                self.tag += 1;
+                match store.write(tx, Lpn(at), &bytes_of(self.tag)) {
+                    Ok(()) => _ = writes.insert(at, Some(self.tag)),
+                    Err(StoreError::Full(_)) => break,
+                    Err(error) => return Err(failed(error)),
+                }
+            }
+            store.commit(tx).map_err(failed)?;
+            model = model.with(&writes);
+        }
+        store.close().map_err(failed)?;
+        Ok(model)
     }
 
     /// Opens a store and uses it, with cuts on the way. The error is a violation that ends it.

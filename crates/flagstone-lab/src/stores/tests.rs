@@ -22,6 +22,7 @@ fn cuts_lose_nothing_under_any_protocol_that_a_store_can_have() {
         let findings = campaign(protocol, Lie::None, 300);
         assert_eq!(findings.violations, [], "{protocol}");
         assert!(findings.tally.cuts_again > 50, "{findings:?}");
+        assert!(findings.tally.collections > 10, "{protocol}: {findings:?}");
     }
     assert!(protocols > 6);
 }
@@ -52,12 +53,18 @@ fn a_run_id_is_whole_or_refused() {
     let id = RunId {
         protocol: Kind::Seal,
         lie: Lie::None,
+        filled: false,
         depth: 3,
         seed: 17,
     };
     assert_eq!(id.to_string(), "store.seal/n3/s17");
+    let filled = RunId { filled: true, ..id };
+    assert_eq!(filled.to_string(), "store.seal.filled/n3/s17");
+    assert_eq!(filled.to_string().parse(), Ok(filled));
     for text in [
         "",
+        "store.seal.filled.filled/n3/s1",
+        "store.seal.filled.syncs/n3/s1",
         "seal",
         "store.seal",
         "store.seal/n3",
