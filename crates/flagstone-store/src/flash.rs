@@ -570,4 +570,6 @@ impl Flash for MediumFlash {
 }
 
 #[cfg(test)]
+mod same_state;
+#[cfg(test)]
 mod tests;
