@@ -261,7 +261,7 @@ fn both(id: RunId) -> Option<[State; 3]> {
         };
         let open = |medium: &Recorded| {
             let found = Superblock::read(medium).expect("it can be read");
-            let head = found.map_or_else(|| superblock.clone(), |head| head.superblock);
+            let head = found.map_or_else(|| superblock, |head| head.superblock);
             MediumFlash::new(Box::new(medium.clone()), head, false)
         };
         let mut flash = open(&medium);
