@@ -100,9 +100,15 @@ impl Marks {
             (false, true) => (PairedPages::Ignored, PairedPages::Slc),
             (true, true) => (PairedPages::Closed, PairedPages::Slc),
         };
+        // A sequence that has outgrown its range looks like the mark.
+        let beyond = match other {
+            PairedPages::Slc => "; or it has a write sequence that no device comes to",
+            _ => "",
+        };
         Err(FtlError::Foreign(format!(
             "one of the device and its settings has `paired_pages` at `{one}`, and the other at \
-             `{other}`: open it with `paired_pages` as it was when the device was first written"
+             `{other}`: open it with `paired_pages` as it was when the device was first \
+             written{beyond}"
         )))
     }
 }

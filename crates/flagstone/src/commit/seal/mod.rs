@@ -441,19 +441,6 @@ impl Seal {
         }
     }
 
-    /// The undecided block to collect next. Hosts fill a block with as many requests as it has
-    /// pages, and half as many are let pass between two such collections. So undecided blocks go
-    /// faster than they can come, and a host that waits for one does not wait for the next at once.
-    #[cold]
-    fn oldest_undecided(&mut self, ftl: &Ftl) -> Option<Pbn> {
-        if self.requests <= ftl.geometry().pages_per_block / 2 {
-            return None;
-        }
-        let oldest = self.evidence.oldest(ftl)?;
-        self.requests = 0;
-        Some(oldest)
-    }
-
     /// A transaction has ended, whose pages are durable from then on.
     #[inline]
     fn end(&mut self, mut active: Box<Active>, durable: Nanos) {

@@ -2,7 +2,8 @@
 //!
 //! A block is sealed when the transactions with pages in it have ended and are durable. If more
 //! blocks wait than the setting `linger` allows, those that have waited longest are sealed early:
-//! their summaries leave open what is not known yet.
+//! their summaries leave open what is not known yet. Blocks with pages that are left open are
+//! collected if there are too many.
 
 use super::{Mistake, Seal, tail};
 use crate::ftl::{Ftl, FtlError};
@@ -101,5 +102,18 @@ impl Seal {
             }
         }
         Ok(())
+    }
+
+    /// The undecided block to collect next. Hosts fill a block with as many requests as it has
+    /// pages, and half as many are let pass between two such collections. So undecided blocks go
+    /// faster than they can come, and a host that waits for one does not wait for the next at once.
+    #[cold]
+    pub(super) fn oldest_undecided(&mut self, ftl: &Ftl) -> Option<Pbn> {
+        if self.requests <= ftl.geometry().pages_per_block / 2 {
+            return None;
+        }
+        let oldest = self.evidence.oldest(ftl)?;
+        self.requests = 0;
+        Some(oldest)
     }
 }
