@@ -1,5 +1,5 @@
-//! Power cuts on cells whose bit errors grow: nothing is lost where the device scrubs, and something
-//! is where it does not.
+//! Power cuts on cells whose bit errors grow: nothing is lost where the device scrubs, and
+//! something is where it does not.
 
 use flagstone::commit::Kind;
 use flagstone_lab::campaign::{Campaign, Cuts, Faults, RunId, Sabotage, Subject, replay};
@@ -40,9 +40,9 @@ fn every_protocol_that_scrubs_survives_cuts_while_its_data_fade_and_none_does_ot
     }
 }
 
-/// Runs that lost pages before these were mended: a block of a log with pages behind a blank one was
-/// read for its refresh again and again, and never copied; and a log that filled its area had no
-/// room for copies.
+/// Runs that lost pages before these were mended: a block of a log with pages behind a blank one
+/// was read for its refresh again and again, and never copied; and a log that filled its area had
+/// no room for copies.
 #[test]
 fn logs_are_refreshed_whatever_a_cut_has_left_and_however_full_their_area_is() {
     for run in [
