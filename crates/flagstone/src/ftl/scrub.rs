@@ -15,8 +15,8 @@
 //! All this happens before requests, like collection, and one block a request. [`tend`] does what
 //! is due without a request, and all of it. A block that is being written is closed early. A block
 //! that the owner of the pages holds back is asked for ([`Owner::let_go`]), and so is a block of a
-//! log that cannot be copied. One that cannot be refreshed now is tried again after a pause. A block
-//! with a lost page stays as it is.
+//! log that cannot be copied. One that cannot be refreshed now is tried again after a pause. A
+//! block with a lost page stays as it is.
 
 use super::collector::collect_for;
 use super::meta::{MetaState, NONE};
