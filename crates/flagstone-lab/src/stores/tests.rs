@@ -19,10 +19,11 @@ fn cuts_lose_nothing_under_any_protocol_that_a_store_can_have() {
     let mut protocols = 0;
     for &protocol in Kind::ALL.iter().filter(|&&protocol| suits(protocol)) {
         protocols += 1;
-        let findings = campaign(protocol, Lie::None, 300);
+        // Three runs: the stores of two are filled where they keep their size.
+        let findings = campaign(protocol, Lie::None, 900);
         assert_eq!(findings.violations, [], "{protocol}");
         assert!(findings.tally.cuts_again > 50, "{findings:?}");
-        assert!(findings.tally.collections > 10, "{protocol}: {findings:?}");
+        assert!(findings.tally.collections > 0, "{protocol}: {findings:?}");
     }
     assert!(protocols > 6);
 }
