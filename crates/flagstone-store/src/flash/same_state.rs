@@ -257,6 +257,7 @@ fn both(id: RunId) -> Option<[State; 3]> {
             sequence: 0,
             protocol: id.kind,
             closed: Some(true),
+            rested: 0,
             life: Lifetime::default(),
         };
         let open = |medium: &Recorded| {
