@@ -54,6 +54,7 @@ mod recovery;
 pub(super) mod rest;
 pub(super) mod seal_r;
 mod seals;
+mod show;
 #[cfg(test)]
 mod tests;
 
@@ -61,20 +62,20 @@ pub use mistake::Mistake;
 
 use super::active::{HeldBack, TxTable, Writes};
 use super::{
-    Found, Info, Isolation, Mode, Options, Protocol, Recovered, Taken, Way, Write, table_bytes,
+    Found, Info, Isolation, Mode, Options, Protocol, Recovered, Table, Taken, Way, Write,
+    table_bytes,
 };
 use crate::ftl::{
     Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written, header,
 };
 use crate::layout;
 use crate::layout::{get, put};
-use crate::nand::Geometry;
-use crate::settings::{BadSetting, Setting};
+use crate::settings::Setting;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use bounds::Bounds;
 use evidence::Evidence;
 use rustc_hash::FxHashMap;
-use seals::Waiting;
+use seals::{Waiting, linger};
 
 layout! {
     /// What a spare area says behind its header.
@@ -116,6 +117,8 @@ pub(super) const INFO: Info = Info {
         },
     ],
     settings: &[LINGER],
+    tail: &[tail::RECORD],
+    recovery: show::RECOVERY,
     format: Format {
         tail_bytes: tail::SIZE,
         late_summaries: true,
@@ -126,14 +129,6 @@ pub(super) const INFO: Info = Info {
         "the last page counts the pages; the summary of a block says which of them are committed",
     )
 };
-
-/// Full blocks that may wait for their transactions.
-fn linger(info: &Info, geometry: &Geometry, options: &Options) -> Result<usize, BadSetting> {
-    match options.settings.text(info, LINGER.name) {
-        PLANES => Ok(geometry.planes() as usize),
-        _ => options.settings.number(info, LINGER.name, 0, 1 << 20),
-    }
-}
 
 /// What a live transaction has on flash, and the page that it holds back.
 #[derive(Debug, Clone, Default)]
@@ -215,7 +210,7 @@ fn start(
     let linger = linger(info, ftl.geometry(), options)?;
     let found = match &mounted.rest {
         Some(tables) => rest::resume(ftl, mounted, bounds, tables)?,
-        None => recovery::read(ftl, mounted, bounds, options.mistake)?,
+        None => recovery::read(ftl, mounted, bounds, (options.mistake, options.tells))?,
     };
     let protocol = Box::new(Seal {
         live: TxTable::new(),
@@ -236,6 +231,7 @@ fn start(
         protocol,
         last_tx: found.last_tx,
         done: found.done,
+        rulings: found.rulings,
     })
 }
 
@@ -346,6 +342,10 @@ impl Protocol for Seal {
             self.seal_due(ftl, now)?;
         }
         Ok(now)
+    }
+
+    fn tables(&self, ftl: &Ftl) -> Vec<Table> {
+        show::tables(self, ftl)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {

@@ -4,9 +4,12 @@
 //! blocks wait than the setting `linger` allows, those that have waited longest are sealed early:
 //! their summaries leave open what is not known yet.
 
-use super::{Mistake, Seal, tail};
+use super::{LINGER, Mistake, PLANES, Seal, tail};
+use crate::commit::{Info, Options};
 use crate::ftl::{Ftl, FtlError};
 use crate::layout::get;
+use crate::nand::Geometry;
+use crate::settings::BadSetting;
 use crate::units::{Nanos, Pbn, TxId};
 
 /// What a block without a summary waits for.
@@ -16,6 +19,18 @@ pub(super) struct Waiting {
     pub(super) live: u32,
     /// When those that ended with pages in it are durable.
     pub(super) ready_at: Nanos,
+}
+
+/// Full blocks that may wait for their transactions.
+pub(super) fn linger(
+    info: &Info,
+    geometry: &Geometry,
+    options: &Options,
+) -> Result<usize, BadSetting> {
+    match options.settings.text(info, LINGER.name) {
+        PLANES => Ok(geometry.planes() as usize),
+        _ => options.settings.number(info, LINGER.name, 0, 1 << 20),
+    }
 }
 
 impl Seal {
