@@ -255,14 +255,20 @@ impl Scene {
         let stack = Shared::new(Faulty::new(power, plan));
         let flash = Sabotaged::new(stack.clone(), self.sabotage);
         let flash: Box<dyn flagstone::nand::Flash> = match story {
-            Some(story) => Box::new(Tracer::new(flash, Rc::clone(story))),
+            Some(story) => Box::new(Tracer::new(flash, Rc::clone(&story.operations))),
             None => Box::new(flash),
         };
-        (stack, self.world(flash))
+        (stack, self.world(flash, story.is_some()))
     }
 
-    fn world(&self, flash: Box<dyn flagstone::nand::Flash>) -> Result<Box<dyn World>, NoStart> {
-        let (config, options) = (self.config, &self.options);
+    fn world(
+        &self,
+        flash: Box<dyn flagstone::nand::Flash>,
+        tells: bool,
+    ) -> Result<Box<dyn World>, NoStart> {
+        let mut options = self.options.clone();
+        options.tells = tells;
+        let (config, options) = (self.config, &options);
         let device = |flash, kind| Device::open(flash, kind, config, options, Nanos::ZERO);
         let host = |flash, on| Host::open(flash, on, config, options, &self.host, Nanos::ZERO);
         Ok(match self.subject {
