@@ -45,7 +45,8 @@ impl Told<'_> {
         let mut pane = teller.pane(&self.run_id, self.tale, self.ending());
         let about = self.about();
         if !about.is_empty() && !self.whole {
-            condense(&mut pane, &about, self.geometry.pages_per_block);
+            let is_about = concerns(&pane, &about, self.geometry.pages_per_block);
+            condense(&mut pane, &is_about);
         }
         Story {
             title: self.run_id.clone(),
@@ -179,9 +180,9 @@ fn numbers_after<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = u64> 
     })
 }
 
-/// Leaves out what has nothing to do with some transactions: a step is kept if it is of one of them,
-/// touches a place where a page of theirs lay or that such a page names, or is the power's.
-fn condense(pane: &mut Pane, about: &BTreeSet<String>, pages_per_block: u32) {
+/// Which steps have to do with some transactions: those of one of them, and those that touch a place
+/// where a page of theirs lay or that such a page names.
+fn concerns(pane: &Pane, about: &BTreeSet<String>, pages_per_block: u32) -> Vec<bool> {
     let is_of = |step: &Step| step.who.as_ref().is_some_and(|who| about.contains(who));
     let mut places: BTreeSet<u32> = BTreeSet::new();
     for change in pane.steps.iter().flat_map(|step| &step.changes) {
@@ -214,15 +215,24 @@ fn condense(pane: &mut Pane, about: &BTreeSet<String>, pages_per_block: u32) {
         is_program && step.pages.iter().any(|at| places.contains(at))
             || step.changes.iter().any(erases)
     };
+    pane.steps
+        .iter()
+        .map(|step| is_of(step) || touches(step))
+        .collect()
+}
+
+/// Leaves steps out that have nothing to do with what is told. What the power and the restart as a
+/// whole do is always told, and what a step changes is kept.
+pub(super) fn condense(pane: &mut Pane, is_about: &[bool]) {
     let mut kept: Vec<Step> = Vec::new();
-    for step in std::mem::take(&mut pane.steps) {
-        let keeps = step.lane == Lane::Power || is_of(&step) || touches(&step);
-        if keeps
-            || step
-                .changes
-                .iter()
-                .any(|change| matches!(change, Change::All(_)))
-        {
+    for (step, is_about) in std::mem::take(&mut pane.steps).into_iter().zip(is_about) {
+        let is_general = match step.lane {
+            Lane::Power => true,
+            Lane::Restart => step.ruled.is_none(),
+            Lane::Host => step.who.is_none(),
+            Lane::Plane(_) | Lane::Wait => false,
+        };
+        if *is_about || is_general {
             kept.push(step);
             continue;
         }

@@ -73,6 +73,17 @@ fn story(what: What) -> Result<Story, String> {
     } else {
         panes[0].name = what.name().into();
     }
+    if let Some(about) = example.about() {
+        let about: BTreeSet<String> = about.map(|name| format!("T{name}")).collect();
+        for pane in &mut panes {
+            let is_about = |step: &Step| {
+                let of = step.who.iter().chain(&step.by);
+                step.lane == Lane::Restart || of.into_iter().any(|who| about.contains(who))
+            };
+            let is_about: Vec<bool> = pane.steps.iter().map(is_about).collect();
+            counterexample::condense(pane, &is_about);
+        }
+    }
     let geometry = &subject.geometry;
     Ok(Story {
         title: what.name().into(),

@@ -44,8 +44,13 @@ const stepAt = story.panes.map((pane) => {
 // Transactions of the story have colours, in the order in which they come.
 const owners = [];
 for (const pane of story.panes)
-  for (const step of pane.steps) if (step.who && !owners.includes(step.who)) owners.push(step.who);
+  for (const step of pane.steps)
+    if (step.who && step.lane === "host" && !owners.includes(step.who)) owners.push(step.who);
 const colour = (owner) => (owners.includes(owner) ? `var(--o${owners.indexOf(owner) % 8})` : null);
+
+// States of blocks, as the device has them.
+const blockWords = { meta: "roots, mapping pages, logs", open: "being written", zone: "set aside to be written next", full: "full",
+  free: "free", waits: "full, waits for its summary", victim: "being collected", bad: "out of service", stuck: "kept, since a page cannot be read" };
 
 let at = 0;
 let chosen = 0;
@@ -107,6 +112,7 @@ function build(pane, index) {
     const row = make("div", "plane");
     row.append(make("span", "", "plane " + plane));
     const grid = make("div", "blocks");
+    grid.style.maxWidth = perPlane * 4.4 + "rem";
     for (let b = plane * perPlane; b < (plane + 1) * perPlane; b++) {
       const block = make("div", "block");
       const label = make("span");
@@ -260,7 +266,7 @@ function showPane(pane, view, index) {
       }
       if (isVersion && tables && !live.has(page) && !state.fresh.has(page)) name += " dead";
     }
-    if (state.ruled.has(page)) name += state.ruled.get(page) ? " counts" : " not";
+    if (state.ruled.has(page) && it && colour(it.owner)) name += state.ruled.get(page) ? " counts" : " not";
     if (on.has(page)) name += step.changes || step.ruled ? " on" : " seen";
     else if (view.selected === page) name += " seen";
     cell.className = name;
@@ -272,7 +278,8 @@ function showPane(pane, view, index) {
     const word = tables ? tables.blocks[b] : "";
     const erased = (step.changes || []).some((change) => change.erase === b) ? " victim" : "";
     block.className = "block " + word + erased;
-    label.textContent = b + (word === "free" || word === "full" || !word ? "" : " " + word);
+    label.textContent = b;
+    block.title = `block ${b}: ${blockWords[word] || word}`;
   });
   view.legend.textContent = "";
   const there = new Set(state.pages.filter(Boolean).map((page) => page.owner));
@@ -281,6 +288,12 @@ function showPane(pane, view, index) {
     const sample = make("i");
     sample.style.background = colour(owner);
     entry.prepend(sample);
+    view.legend.append(entry);
+  }
+  const states = new Set(tables ? tables.blocks : []);
+  for (const word of ["meta", "open", "zone", "waits"].filter((word) => states.has(word))) {
+    const entry = make("span", "", blockWords[word]);
+    entry.prepend(make("i", "block " + word));
     view.legend.append(entry);
   }
   view.side.textContent = "";

@@ -177,10 +177,10 @@ fn play(
     };
     for (place, &act) in acts.iter().enumerate() {
         if Some(place) == last {
-            after = machine.collections();
+            after = collections(&machine, &flash);
         }
         if place == begins {
-            before = Some(machine.collections());
+            before = Some(collections(&machine, &flash));
             if let Some(tale) = tale {
                 tale.mark(Mark::Begins);
                 tale.mark(Mark::Shows(Box::new(machine.shown())));
@@ -257,6 +257,18 @@ fn play(
         issued,
         collected,
     })
+}
+
+/// Pages that the collector has copied, and data blocks that were erased after they were written.
+fn collections(machine: &Machine, flash: &Shared<PowerCut>) -> [u64; 2] {
+    let again = flash.look(|power| {
+        let counts = (0..).zip(power.chip().erase_counts());
+        let of_data = counts.filter(|(block, _)| machine.has_data(*block));
+        of_data
+            .map(|(_, &erases)| u64::from(erases.saturating_sub(1)))
+            .sum()
+    });
+    [machine.copies(), again]
 }
 
 /// Starts the device again, reads every page, and says what is wrong with them.
@@ -411,6 +423,20 @@ impl Example {
     /// The first transaction of the example.
     pub(super) fn first(&self) -> u64 {
         u64::from(self.plot.earlier) + 2
+    }
+
+    /// The transactions that the story is about, if there are others between: the first three, and
+    /// the last ones before the cut.
+    pub(super) fn about(&self) -> Option<impl Iterator<Item = u64> + use<>> {
+        let (acts, _) = self.plot.acts();
+        let begun = acts[..=self.fall.act.min(acts.len() - 1)].iter();
+        let names = begun.filter_map(|act| match act {
+            Act::Begin(name) => Some(*name),
+            _ => None,
+        });
+        let (first, last) = (self.first(), names.max().unwrap_or(0));
+        let about = (first..first + 3).chain(last.saturating_sub(2)..=last + 1);
+        (self.plot.between > 3).then_some(about)
     }
 
     /// Plays it in a form, and tells it.

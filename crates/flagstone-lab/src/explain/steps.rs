@@ -34,6 +34,10 @@ struct Making<'a> {
     first: u64,
     /// Reads in a row.
     reads: Vec<u32>,
+    /// The transaction whose request the device works on.
+    acting: Option<String>,
+    /// The page whose program the power cut: it may have landed.
+    doomed: Option<(Ppn, Kept)>,
 }
 
 impl Teller {
@@ -49,6 +53,8 @@ impl Teller {
             coming: Vec::new(),
             first: 0,
             reads: Vec::new(),
+            acting: None,
+            doomed: None,
         };
         for event in tale.events() {
             match event {
@@ -56,7 +62,9 @@ impl Teller {
                 Event::Mark(mark) => making.mark(mark),
             }
         }
-        making.flush_reads();
+        making.part += 1;
+        let text = "What is found then is held against what must be there".to_string();
+        making.step(Lane::Restart, None, text);
         if making.start.is_empty() {
             making.start = vec![None; self.geometry.pages() as usize];
         }
@@ -87,6 +95,7 @@ fn blank(part: u32, lane: Lane, text: String) -> Step {
         text,
         more: Vec::new(),
         changes: Vec::new(),
+        by: None,
         folded: None,
         pages: Vec::new(),
         ruled: None,
@@ -107,6 +116,7 @@ impl Making<'_> {
     fn push(&mut self, lane: Lane, now: Option<Nanos>, text: String) -> &mut Step {
         let mut step = blank(self.part, lane, text);
         step.at = now.and_then(micros);
+        step.by.clone_from(&self.acting);
         self.steps.push(step);
         self.steps.last_mut().expect("just pushed")
     }
@@ -140,6 +150,7 @@ impl Making<'_> {
                 self.acknowledge(now);
                 self.part += 1;
                 let who = who.map(|who| self.names.name(who));
+                self.acting.clone_from(&who);
                 let lane = if who.is_some() {
                     Lane::Host
                 } else {
@@ -155,14 +166,35 @@ impl Making<'_> {
             Mark::Cut { now, fates } => self.cut(now, &fates),
             Mark::Image(pages) => {
                 self.flush_reads();
+                let destroyed = self.destroyed(&pages);
                 self.flash = pages;
+                self.doomed = None;
                 let image = self.image();
                 if let Some(last) = self.steps.last_mut() {
+                    last.more.extend(destroyed);
                     last.changes.push(Change::All(image));
                 }
             }
             Mark::Ruled(rulings) => self.ruled(&rulings),
         }
+    }
+
+    /// Pages that were on flash and cannot be read any more, although no operation on them was cut.
+    fn destroyed(&self, after: &[Option<Kept>]) -> Vec<String> {
+        let told = self.steps.last().map_or(&[][..], |step| &step.more);
+        let mut all = Vec::new();
+        for (at, (old, new)) in (0..).map(Ppn).zip(self.flash.iter().zip(after)) {
+            let is_whole = old.as_ref().is_some_and(|kept| !kept.torn);
+            let is_torn = new.as_ref().is_some_and(|kept| kept.torn);
+            let place = format!("(p{at})");
+            if is_whole && is_torn && !told.iter().any(|line| line.contains(&place)) {
+                all.push(format!(
+                    "{} can no longer be read: it shares cells with a page whose program was cut",
+                    self.subject(at)
+                ));
+            }
+        }
+        all
     }
 
     fn image(&self) -> Vec<Option<Page>> {
@@ -215,7 +247,9 @@ impl Making<'_> {
 
     /// A page with its owner.
     fn subject(&self, at: Ppn) -> String {
-        let Some(kept) = &self.flash[at.index()] else {
+        let doomed = self.doomed.as_ref().filter(|(page, _)| *page == at);
+        let kept = doomed.map(|(_, kept)| kept);
+        let Some(kept) = kept.or(self.flash[at.index()].as_ref()) else {
             return format!("p{at}");
         };
         let owner = self.teller.reader.owner(kept, &self.names);
@@ -259,7 +293,9 @@ impl Making<'_> {
                 let owner = self.teller.reader.owner(&kept, &self.names);
                 let who = owner.map(|name| self.names.name(name));
                 let page = self.teller.reader.page(&kept, &self.names);
-                if !lost {
+                if lost {
+                    self.doomed = Some((*at, kept));
+                } else {
                     self.flash[at.index()] = Some(kept);
                 }
                 let step = self.step(lane, Some(now), format!("{text}{failed}"));

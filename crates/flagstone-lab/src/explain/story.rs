@@ -76,6 +76,9 @@ pub struct Step {
     /// What it changes on flash, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
+    /// In whose request it happened.
+    #[serde(skip)]
+    pub by: Option<String>,
     /// How many steps it stands for that are left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folded: Option<u32>,

@@ -5,10 +5,10 @@ use flagstone::commit::{
     Device, DeviceError, Field, Kind, MergedPage, Options, Pending, RecordDevice, RecordKind,
     RecordOptions, Row, Ruling, Table,
 };
-use flagstone::ftl::{Cause, Config, Ftl, FtlError, Operation};
+use flagstone::ftl::{BlockState, Cause, Config, Ftl, FtlError, Operation};
 use flagstone::nand::{Cell, Chip, Flash, Geometry, Pairing, Timing};
 use flagstone::page::Page;
-use flagstone::units::{Lpn, Nanos, TxId};
+use flagstone::units::{Lpn, Nanos, Pbn, TxId};
 use std::collections::{BTreeMap, BTreeSet};
 
 const TIMING: Timing = Timing {
@@ -254,10 +254,14 @@ impl Machine {
         }
     }
 
-    /// Pages that the collector has copied, and blocks that it has erased.
-    pub(super) fn collections(&self) -> [u64; 2] {
-        let stats = self.ftl().stats();
-        [Operation::Program, Operation::Erase].map(|operation| stats.count(operation, Cause::Gc))
+    /// Pages that the collector has copied.
+    pub(super) fn copies(&self) -> u64 {
+        self.ftl().stats().count(Operation::Program, Cause::Gc)
+    }
+
+    /// Whether a block is for data pages.
+    pub(super) fn has_data(&self, block: u32) -> bool {
+        self.ftl().block_state(Pbn(block)) != BlockState::Meta
     }
 
     pub(super) fn begin(&mut self, now: Nanos, name: u64) -> Result<Nanos, Refused> {

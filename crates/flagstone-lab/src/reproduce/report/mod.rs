@@ -4,6 +4,7 @@
 mod chart;
 mod page;
 mod sentence;
+mod strip;
 
 use super::verdict::Judgement;
 use super::{Catalogue, Judged, Measured, Results};

@@ -444,6 +444,7 @@ impl MappingLog {
                     "group {number}: parts that are there: {found} of {of};{called} called durable"
                 );
                 let pages = entries.iter().filter_map(|entry| entry.slot.ppn());
+                let counts = counts || row == "@C";
                 rulings.say(row, Some(group.tx), pages.collect(), counts, because);
             }
             if counts {

@@ -187,6 +187,8 @@ pub(super) fn read_version(
 
 /// The transactions with records pending in a page of these bytes, and the records' slots.
 pub(super) fn entries_of(spare: &[u8], data: &[u8]) -> Vec<(TxId, Vec<SlotNo>)> {
+    // A chip may keep more bytes of a spare area than the device uses.
+    let spare = &spare[..spare.len().min(header::SIZE + spare::SIZE)];
     let version = Version::parse(spare, data.to_vec());
     let entries = version.map_or(Vec::new(), |version| version.list.entries);
     let entry = |entry: Entry| (entry.tx, entry.slots.into_vec());
