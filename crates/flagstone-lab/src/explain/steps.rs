@@ -431,7 +431,7 @@ impl Making<'_> {
     /// together.
     fn ruled(&mut self, rulings: &[Ruling]) {
         self.part += 1;
-        let mut groups: BTreeMap<(bool, u64, &str, bool), (Vec<u32>, Vec<&str>)> = BTreeMap::new();
+        let mut groups: BTreeMap<Alike<'_>, (Vec<u32>, Vec<&str>)> = BTreeMap::new();
         for ruling in rulings {
             let of_page = |at: &Ppn| {
                 let kept = self.flash[at.index()].as_ref()?;
@@ -476,6 +476,10 @@ impl Making<'_> {
         }
     }
 }
+
+/// What decisions that are told together have in common: whether they are told one by one, the name
+/// of the transaction then, the row, and whether the pages count.
+type Alike<'a> = (bool, u64, &'a str, bool);
 
 fn kind_word(head: &Header) -> &'static str {
     use flagstone::ftl::Kind;

@@ -13,14 +13,21 @@ fn all() -> Vec<(&'static str, Story)> {
 fn lacks(story: &Story) -> Vec<&'static str> {
     let steps = &story.panes[0].steps;
     let says = |what: &str| steps.iter().any(|step| step.text.contains(what));
-    let erases = |step: &Step| step.changes.iter().any(|change| matches!(change, Change::Erase(_)));
+    let erases = |step: &Step| {
+        step.changes
+            .iter()
+            .any(|change| matches!(change, Change::Erase(_)))
+    };
     let mut lacks = Vec::new();
     let mut need = |holds: bool, what| {
         if !holds {
             lacks.push(what);
         }
     };
-    let begun = steps.iter().filter(|step| step.text.ends_with(" begins")).count();
+    let begun = steps
+        .iter()
+        .filter(|step| step.text.ends_with(" begins"))
+        .count();
     need(begun >= 3, "three transactions");
     need(says("is rolled back"), "a transaction that is rolled back");
     need(says("is acknowledged"), "a commit");
@@ -51,7 +58,9 @@ fn every_protocol_has_an_example_with_all_its_parts() {
 fn a_story_without_a_part_is_noticed() {
     let mut story = explain("seal").unwrap().unwrap();
     let is_cut = |step: &Step| step.text.contains("The power fails");
-    story.panes[0].steps.retain(|step| !is_cut(step) && step.ruled.is_none());
+    story.panes[0]
+        .steps
+        .retain(|step| !is_cut(step) && step.ruled.is_none());
     assert_eq!(lacks(&story), ["a power cut", "a ruling"]);
 }
 
@@ -68,7 +77,10 @@ fn printed_forms_lose_data_at_the_same_cut() {
         if let [repaired, published] = story.panes.as_slice() {
             assert!(repaired.ending.good && !published.ending.good, "{name}");
             assert!(!published.ending.why.is_empty(), "{name}: nothing says why");
-            assert!(published.ending.pages.iter().any(|(.., right)| !right), "{name}");
+            assert!(
+                published.ending.pages.iter().any(|(.., right)| !right),
+                "{name}"
+            );
         }
     }
 }
@@ -114,7 +126,10 @@ fn the_printed_scc_loses_by_its_first_departure() {
     let published = &story.panes[1];
     assert!(published.ending.why[1].starts_with("D1. "));
     // The transaction that was rolled back counts, since its link found what it names.
-    let rolled_back = published.steps.iter().find(|step| step.text.contains("is rolled back"));
+    let rolled_back = published
+        .steps
+        .iter()
+        .find(|step| step.text.contains("is rolled back"));
     let who = rolled_back.and_then(|step| step.who.clone());
     let ruled = |pane: &Pane| {
         let of = |step: &&Step| step.ruled.is_some() && step.who == who;
@@ -126,12 +141,17 @@ fn the_printed_scc_loses_by_its_first_departure() {
 
 #[test]
 fn equal_calls_give_equal_pages_that_fetch_nothing() {
-    let (one, two) = (explain("seal").unwrap().unwrap(), explain("seal").unwrap().unwrap());
+    let (one, two) = (
+        explain("seal").unwrap().unwrap(),
+        explain("seal").unwrap().unwrap(),
+    );
     let page = page(&one);
     assert_eq!(page, super::page(&two));
     for word in ["http://", "https://", "src=", "@import", "url("] {
         // A name space is no address that is fetched, and an arrow is named within the page.
-        let page = page.replace("http://www.w3.org/2000/svg", "").replace("url(#", "");
+        let page = page
+            .replace("http://www.w3.org/2000/svg", "")
+            .replace("url(#", "");
         assert!(!page.contains(word), "{word}");
     }
     assert!(!page.contains("{{"), "a place that nothing was put into");

@@ -189,7 +189,10 @@ impl Zones {
                     "full since the slide",
                     list(self.full[self.older..].to_vec()),
                 ),
-                row("full of copies", list(self.copies.clone())),
+                row(
+                    "full, of copies or found by the restart",
+                    list(self.copies.clone()),
+                ),
                 row("last TxVer", self.version.to_string()),
             ],
         }
