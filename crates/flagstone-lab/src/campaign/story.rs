@@ -1,5 +1,5 @@
-//! A run told: operation by operation, with what was asked of the device in between, what the restarts
-//! decided, and the verdict.
+//! A run told: operation by operation, with what was asked of the device in between, what the
+//! restarts decided, and the verdict.
 
 use super::Below;
 use super::bases::Base;

@@ -180,8 +180,8 @@ fn numbers_after<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = u64> 
     })
 }
 
-/// Which steps have to do with some transactions: those of one of them, and those that touch a place
-/// where a page of theirs lay or that such a page names.
+/// Which steps have to do with some transactions: those of one of them, and those that touch a
+/// place where a page of theirs lay or that such a page names.
 fn concerns(pane: &Pane, about: &BTreeSet<String>, pages_per_block: u32) -> Vec<bool> {
     let is_of = |step: &Step| step.who.as_ref().is_some_and(|who| about.contains(who));
     let mut places: BTreeSet<u32> = BTreeSet::new();

@@ -1,10 +1,10 @@
 //! Protocols and counterexamples, step by step: what was asked of a device, each flash operation,
-//! the pages with their spare areas, the tables in memory, and by which row of the recovery table a
-//! restart decided about each transaction.
+//! the pages with their spare areas, the tables in memory, and by which row of the recovery table
+//! a restart decided about each transaction.
 //!
 //! A `tale` is written down while the real code runs: `script` plays the example of `flagstone
-//! explain`, a campaign the run of `flagstone replay`. From a tale comes a [`Story`], which is data.
-//! Its [`page`] draws it, and its [`text`] tells it in a terminal.
+//! explain`, a campaign the run of `flagstone replay`. From a tale comes a [`Story`], which is
+//! data. Its [`page`] draws it, and its [`text`] tells it in a terminal.
 
 mod cells;
 mod counterexample;

@@ -1,6 +1,6 @@
 //! The example: a few transactions on a small device, a collection, a power cut and the restart.
-//! The same acts are played on each protocol, and on its printed form; where the power fails is looked
-//! for, so that the cut shows what the protocol is about.
+//! The same acts are played on each protocol, and on its printed form; where the power fails is
+//! looked for, so that the cut shows what the protocol is about.
 
 use super::subject::{Form, Machine, Subject};
 use super::tale::{Mark, Shown, Tale, image};

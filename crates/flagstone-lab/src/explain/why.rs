@@ -31,7 +31,8 @@ pub(crate) fn published(protocol: &str) -> Vec<String> {
     all
 }
 
-/// The departures that a list like `D1 to D4` names. A protocol may take those of another one.
+/// The departures that a list names by their numbers, one by one or from one to another. A protocol
+/// may take those of another one.
 fn departures(protocol: &str, list: &str) -> Vec<String> {
     let of = match protocol {
         "mhl-m" => "aw",

@@ -1,6 +1,7 @@
 //! What a device can show of itself, for pages and stories that explain a protocol: the fields of
 //! a spare area by name, its tables in memory, and what a restart decided by which row of the
-//! recovery table. Nothing here decides anything, and nothing of it is gathered unless somebody asks.
+//! recovery table. Nothing here decides anything, and nothing of it is gathered unless somebody
+//! asks.
 
 use super::Info;
 use super::active::Writes;
