@@ -31,11 +31,14 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let names = explain::names();
-    let story = explain::explain(&args.protocol);
-    let story = story.ok_or_else(|| unknown("protocol", &args.protocol, &names))?;
+    if !names.contains(&args.protocol.as_str()) {
+        return Err(unknown("protocol", &args.protocol, &names));
+    }
+    let output = args.html.as_deref().map(page).transpose()?;
+    let story = explain::explain(&args.protocol).expect("it was looked up");
     let story = story.map_err(Failure::Failed)?;
-    match &args.html {
-        Some(path) => write(&story, path)?,
+    match &output {
+        Some(output) => write(&story, output)?,
         None if args.json => {
             say(&serde_json::to_string(&story).expect("a story is plain data"));
         }
@@ -44,10 +47,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The file of a page, which is found out to work before there is a story to lose.
+pub(super) fn page(path: &Path) -> Result<Output, Failure> {
+    Ok(Output::new(path, &[])?)
+}
+
 /// Writes the page of a story.
-pub(super) fn write(story: &Story, path: &Path) -> Result<(), Failure> {
-    let output = Output::new(path, &[])?;
+pub(super) fn write(story: &Story, output: &Output) -> Result<(), Failure> {
     output.write(explain::page(story).as_bytes())?;
-    note(&format!("{}: open it in a browser", path.display()));
+    note(&format!(
+        "{}: open it in a browser",
+        output.path().display()
+    ));
     Ok(())
 }

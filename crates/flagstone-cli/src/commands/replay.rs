@@ -41,9 +41,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         reads: !args.no_reads,
         everything: args.everything,
     };
+    let output = args.html.as_deref().map(explain::page).transpose()?;
     let (story, violated) = tell(&id, detail);
-    match &args.html {
-        Some(path) => explain::write(&story, path)?,
+    match &output {
+        Some(output) => explain::write(&story, output)?,
         None => text(&story).lines().for_each(say),
     }
     Ok(ExitCode::from(u8::from(violated)))

@@ -71,7 +71,13 @@ function stateOf(pane, upTo) {
       if (change.pages) for (const at of Object.keys(change.pages)) state.fresh.add(+at);
     }
     if (step.tables) state.tables = step.tables;
-    if (step.lane === "power") state.ruled.clear();
+    if (step.lane === "power") {
+      // What was in memory is gone.
+      state.ruled.clear();
+      state.tables = null;
+      state.isOff = true;
+    }
+    if (step.tables) state.isOff = false;
     if (step.ruled) for (const page of step.pages || []) state.ruled.set(page, step.ruled[1]);
     if (step.tables) state.fresh = new Set();
   }
@@ -311,6 +317,7 @@ function showPane(pane, view, index) {
       view.side.append(box(table.name, content));
     }
   }
+  if (state.isOff) view.side.append(box("tables in memory", make("p", "none", "Gone with the power. The restart builds them from the flash.")));
   const pages = allLinks ? [...state.pages.keys()].filter((page) => state.pages[page] && colour(state.pages[page].owner)) : [];
   if (view.selected !== null) pages.push(view.selected);
   view.draw = () => drawLinks(view, state, new Set(pages));
