@@ -97,7 +97,8 @@ const PAGE_BYTES_MAX: u32 = 1024;
 /// Blocks that program and erase failures may take in a run.
 const FAILING_BLOCKS: u32 = 6;
 
-const TIMING: Timing = Timing {
+/// How long the operations of a small device take.
+pub(crate) const TIMING: Timing = Timing {
     read: Nanos::from_micros(25),
     program: Nanos::from_micros(200),
     reprogram: Nanos::from_micros(200),

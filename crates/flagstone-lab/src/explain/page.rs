@@ -1,6 +1,7 @@
 //! The page of a story: one file that needs nothing else. What it shows is the story, as JSON.
 
 use super::story::Story;
+use crate::reproduce::report::escape;
 use serde::Serialize;
 
 /// The whole page.
@@ -20,13 +21,6 @@ pub fn page(story: &Story) -> String {
 fn data(story: &impl Serialize) -> String {
     let text = serde_json::to_string(story).expect("a story is plain data");
     text.replace("</", "<\\/").replace("<!--", "<\\u0021--")
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

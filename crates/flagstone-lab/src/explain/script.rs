@@ -397,24 +397,18 @@ impl Example {
     /// form does not. Else one where the last transaction is cut in two and does not count.
     pub(super) fn find(subject: &Subject) -> Result<Example, String> {
         let plots = plots(subject)?;
-        if subject.has_published() {
+        for published_loses in [true, false] {
+            if published_loses && !subject.has_published() {
+                continue;
+            }
             for &plot in &plots {
-                if let Some(fall) = try_falls(subject, plot, true)? {
+                if let Some(fall) = try_falls(subject, plot, published_loses)? {
                     return Ok(Example {
                         plot,
                         fall,
-                        published_loses: true,
+                        published_loses,
                     });
                 }
-            }
-        }
-        for &plot in &plots {
-            if let Some(fall) = try_falls(subject, plot, false)? {
-                return Ok(Example {
-                    plot,
-                    fall,
-                    published_loses: false,
-                });
             }
         }
         Err("no cut of the example shows anything".into())

@@ -1,23 +1,16 @@
 //! What is explained: a protocol under logical pages, or one under records, on the smallest device
 //! that suits it.
 
+use crate::campaign::TIMING;
 use flagstone::commit::{
     Device, DeviceError, Field, Kind, MergedPage, Options, Pending, RecordDevice, RecordKind,
     RecordOptions, Row, Ruling, Table,
 };
 use flagstone::ftl::{BlockState, Cause, Config, Ftl, FtlError, Operation};
-use flagstone::nand::{Cell, Chip, Flash, Geometry, Pairing, Timing};
+use flagstone::nand::{Cell, Chip, Flash, Geometry, Pairing};
 use flagstone::page::Page;
 use flagstone::units::{Lpn, Nanos, Pbn, TxId};
 use std::collections::{BTreeMap, BTreeSet};
-
-const TIMING: Timing = Timing {
-    read: Nanos::from_micros(25),
-    program: Nanos::from_micros(200),
-    reprogram: Nanos::from_micros(200),
-    erase: Nanos::from_micros(1500),
-    transfer_ps_per_byte: 0,
-};
 
 /// A form of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

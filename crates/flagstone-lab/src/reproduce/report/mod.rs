@@ -173,7 +173,7 @@ fn csv(measured: &Measured) -> String {
 }
 
 /// Text for HTML.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -9,7 +9,8 @@ use super::chart::{self, Places};
 use super::strip;
 use super::{escape, sentence, summary};
 
-fn class(verdict: Verdict) -> &'static str {
+/// The class of a verdict in the style sheet.
+pub(super) fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "holds",
         Verdict::Direction => "direction",

@@ -4,6 +4,7 @@
 use super::super::verdict::{Part, Verdict};
 use super::super::{Judged, Results};
 use super::escape;
+use super::page::class;
 use std::fmt::Write;
 
 /// Deviations beyond this are drawn at the edge, with an arrow.
@@ -15,15 +16,6 @@ const HALF: f64 = 140.0;
 const ROW: f64 = 22.0;
 /// Room below for the scale.
 const FOOT: f64 = 26.0;
-
-fn class(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Holds => "holds",
-        Verdict::Direction => "direction",
-        Verdict::Differs => "differs",
-        Verdict::NotMeasured => "none",
-    }
-}
 
 /// A mark for a deviation: a shape a verdict, so that colour is not needed to tell them apart.
 fn mark(svg: &mut String, deviation: f64, y: f64, verdict: Verdict, title: &str) {
