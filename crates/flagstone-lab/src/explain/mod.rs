@@ -4,7 +4,7 @@
 //!
 //! A `tale` is written down while the real code runs: `script` plays the example of `flagstone
 //! explain`, a campaign the run of `flagstone replay`. From a tale comes a [`Story`], which is
-//! data. Its [`page`] draws it, and its [`text`] tells it in a terminal.
+//! data. Its [`page()`] draws it, and its [`text()`] tells it in a terminal.
 
 mod cells;
 mod counterexample;
@@ -78,7 +78,8 @@ fn story(what: What) -> Result<Story, String> {
         for pane in &mut panes {
             let is_about = |step: &Step| {
                 let of = step.who.iter().chain(&step.by);
-                step.lane == Lane::Restart || of.into_iter().any(|who| about.contains(who))
+                let is_of_all = step.lane == Lane::Restart && step.who.is_none();
+                is_of_all || of.into_iter().any(|who| about.contains(who))
             };
             let is_about: Vec<bool> = pane.steps.iter().map(is_about).collect();
             counterexample::condense(pane, &is_about);

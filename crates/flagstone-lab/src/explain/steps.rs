@@ -448,7 +448,9 @@ impl Making<'_> {
             );
             let (pages, because) = groups.entry(key).or_default();
             pages.extend(ruling.pages.iter().map(|at| at.0));
-            because.push(&ruling.because);
+            if !because.contains(&ruling.because.as_str()) {
+                because.push(&ruling.because);
+            }
         }
         for ((is_told, who, row, counts), (pages, because)) in groups {
             let verdict = if counts { "counts" } else { "does not count" };
