@@ -265,7 +265,8 @@ function showPane(pane, view, index) {
       name += " " + (isVersion || it.kind === "torn" ? it.kind : "meta");
       const own = colour(it.owner);
       text = it.label + (own ? "·" + it.owner : "");
-      if (it.flag) text += it.flag === "TRUE" ? "✓" : it.flag === "FALSE" ? "✗" : "?";
+      // In front, since a narrow cell has no room for the end.
+      if (it.flag) text = (it.flag === "TRUE" ? "✓" : it.flag === "FALSE" ? "✗" : "?") + text;
       if (own) {
         name += " own";
         cell.style.background = own;
