@@ -19,6 +19,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Compare(Box<commands::compare::Args>),
+    Explain(commands::explain::Args),
     Break(commands::break_::Args),
     Replay(commands::replay::Args),
     Reproduce(commands::reproduce::Args),
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
     let outcome = match flagstone_terminal::arguments_with::<Cli>(commands::examples::with).command
     {
         Command::Compare(args) => commands::compare::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
         Command::Break(args) => commands::break_::run(&args),
         Command::Replay(args) => commands::replay::run(&args),
         Command::Reproduce(args) => commands::reproduce::run(&args),

@@ -27,6 +27,7 @@ pub mod replay;
 pub mod chart;
 pub mod closed;
 pub mod life;
+pub mod explain;
 pub mod campaign;
 pub mod stores;
 pub mod indexing;

@@ -46,6 +46,17 @@ pub(crate) fn prove<F: Debug, V: Debug + PartialEq>(
     }
 }
 
+/// Holds the rows that code names against a table: it names the row that is about the facts.
+pub(crate) fn prove_rows<F: Debug, V>(
+    table: &[Case<F, V>],
+    all: &[F],
+    mut named: impl FnMut(&F) -> &'static str,
+) {
+    for facts in all {
+        assert_eq!(named(facts), look_up(table, facts).0, "{facts:?}");
+    }
+}
+
 /// The rows in which code with a mistake differs from a table. A control: there must be some, or
 /// the table proves nothing.
 pub(crate) fn rows_that_differ<F: Debug, V: Debug + PartialEq>(
@@ -84,6 +95,17 @@ mod tests {
     fn a_table_is_proved_by_code_that_agrees_with_it() {
         prove(&SIGN, &[-1, 0, 1], |n| *n >= 0);
         assert_eq!(rows_that_differ(&SIGN, &[-1, 0, 1], |n| *n > 0), ["@B"]);
+    }
+
+    #[test]
+    fn the_row_that_code_names_is_the_one_of_the_table() {
+        prove_rows(&SIGN, &[-1, 0, 1], |n| if *n < 0 { "@A" } else { "@B" });
+    }
+
+    #[test]
+    #[should_panic(expected = "0")]
+    fn another_row_is_noticed() {
+        prove_rows(&SIGN, &[-1, 0, 1], |n| if *n < 1 { "@A" } else { "@B" });
     }
 
     #[test]

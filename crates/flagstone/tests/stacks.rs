@@ -151,9 +151,14 @@ fn a_refusal_says_why() {
 
 #[test]
 fn messages_of_a_device_that_cannot_go_on_have_its_numbers() {
-    let (live, pages) = (311, 317);
+    let full = |out_of_service| FtlError::Full {
+        live: 311,
+        pages: 317,
+        out_of_service,
+    };
     for (error, why) in [
-        (FtlError::Full { live, pages }, "311 of 317 pages are live"),
+        (full(0), "311 of 317 pages are live"),
+        (full(3), "3 blocks are out of service"),
         (
             FtlError::Unreadable { at: Ppn(77) },
             "page 77 cannot be read",

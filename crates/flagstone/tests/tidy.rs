@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/codes.rs"]
 mod codes;
+#[path = "tidy/rows.rs"]
+mod rows;
 
 /// Lines of one source file.
 const LINES_MAX: usize = 600;

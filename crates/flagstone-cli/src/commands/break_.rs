@@ -5,8 +5,10 @@ use flagstone::commit::Kind;
 use flagstone::host::{HostError, Stack};
 use flagstone::index::IndexKind;
 use flagstone_lab::campaign::{
-    Below, CHUNK_CUTS, Campaign, Cuts, Faults, Findings, Plan, Sabotage, Subject, Tally, tell,
+    Below, CHUNK_CUTS, Campaign, Cuts, Detail, Faults, Findings, Plan, Sabotage, Subject, Tally,
+    tell,
 };
+use flagstone_lab::explain::text;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -264,7 +266,7 @@ fn print_record(record: &Tally, json: bool) {
         return say(&json!(record).to_string());
     }
     say(&format!(
-        "{:26} {:>9} cuts ({} in recovery)  {:>6} violations",
+        "{:26} {:>9} cuts ({} of them during a restart)  {:>6} runs violated",
         record.subject, record.cuts, record.cuts_in_recovery, record.violations
     ));
     for violation in record.first.iter().filter(|_| record.subject != "all") {
@@ -405,12 +407,14 @@ fn one(campaign: &Campaign, json: bool) -> bool {
         return violated;
     }
     let work = &findings.work;
+    // A run can be violated before its cut falls, so there may be more such runs than cuts.
     say(&format!(
-        "{name:20} {:>9} cuts ({} in recovery)  {:>6} violations  {:>8.0} cuts/s  \
-         {} recoveries checked, {} collections, {} checkpoints, {} blocks retired",
+        "{name:20} {:>9} cuts ({} of them during a restart)  {:>6} of {} runs violated  \
+         {:>8.0} cuts/s  {} recoveries checked, {} collections, {} checkpoints, {} blocks retired",
         work.cuts,
         work.cuts_in_recovery,
         findings.violations_total,
+        findings.runs,
         work.cuts as f64 / seconds,
         work.recoveries,
         work.collections,
@@ -434,8 +438,8 @@ fn one(campaign: &Campaign, json: bool) -> bool {
         }
         say(&format!("  smallest found: {smallest}"));
         say("  its story, see `flagstone replay` for the reads as well:\n");
-        let (story, _) = tell(&smallest, false);
-        for line in story.lines() {
+        let (story, _) = tell(&smallest, Detail::default());
+        for line in text(&story).lines() {
             say(&format!("    {line}"));
         }
         say("");

@@ -7,6 +7,7 @@ pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod device;
 pub(crate) mod examples;
+pub(crate) mod explain;
 pub(crate) mod index;
 pub(crate) mod man;
 pub(crate) mod protocols;

@@ -303,7 +303,7 @@ impl Keys {
         known.oracle.ask(client.name, client.writes.clone());
         match self.index.commit(known.now, client.tx) {
             Ok(done) => {
-                known.note(|| format!("#{} is acknowledged at {done}", client.name));
+                known.note_done(client.name, done);
                 known.oracle.acknowledge(client.name, done.0);
                 // The next request may come before this one is answered, but does not.
                 known.now = done;

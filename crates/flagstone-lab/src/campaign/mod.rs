@@ -32,9 +32,11 @@ mod tests;
 
 pub use faults::Faults;
 pub use long::{CHUNK_CUTS, LongError, Plan, Tally, Violation};
+pub(crate) use oracle::{name_of, payload};
 pub use run_id::{BaseId, Fall, RunId, RunIdError};
 pub use sabotage::Sabotage;
-pub use story::tell;
+pub(crate) use scene::TIMING;
+pub use story::{Detail, tell};
 pub use subject::{Below, Subject};
 pub use work::Work;
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) type Contents = Option<Payload>;
 
 /// The bytes of one write; no two writes have the same.
-pub(super) type Payload = [u8; 12];
+pub(crate) type Payload = [u8; 12];
 
 /// Where something is written: a logical page, or a record of one.
 pub(super) type Place = u32;
@@ -153,12 +153,20 @@ impl Oracle {
 }
 
 /// The bytes that transaction `name` writes to a page the `nth` time.
-pub(super) fn payload(name: u64, page: Place, nth: u16) -> Payload {
+pub(crate) fn payload(name: u64, page: Place, nth: u16) -> Payload {
     let mut bytes = [0; 12];
     bytes[..6].copy_from_slice(&name.to_le_bytes()[..6]);
     bytes[6..10].copy_from_slice(&page.to_le_bytes());
     bytes[10..].copy_from_slice(&nth.to_le_bytes());
     bytes
+}
+
+/// The transaction that wrote these bytes, if they are such a write.
+pub(crate) fn name_of(bytes: &[u8]) -> Option<u64> {
+    let payload: &Payload = bytes.try_into().ok()?;
+    let mut name = [0; 8];
+    name[..6].copy_from_slice(&payload[..6]);
+    Some(u64::from_le_bytes(name))
 }
 
 /// Contents in words: which transaction wrote them.

@@ -4,6 +4,7 @@
 use super::oracle::{Contents, Place, payload, show};
 use super::work::Work;
 use super::world::{Done, Intent, Known, Stop, World, is_full, show_bytes};
+use crate::explain::Shown;
 use flagstone::commit::{Device, DeviceError, Isolation};
 use flagstone::ftl::FtlError;
 use flagstone::units::{Lpn, Nanos, TxId};
@@ -30,30 +31,9 @@ pub(super) struct Pages {
 
 impl World for Pages {
     fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
-        known.pass_time(dice);
-        if known.pass_days(dice) {
-            self.collect_groups(known)?;
-            let tended = self.device.tend(known.now);
-            tended.map_err(|error| stop(known, error))?;
-        }
-        self.collect_groups(known)?;
-        known.oracle.settle(known.now.0);
-        let action = dice.random_range(0..100);
-        if self.clients.is_empty() || (action < 12 && self.clients.len() < known.clients) {
-            return self.begin(known, dice);
-        }
-        let which = dice.random_range(0..self.clients.len());
-        let Intent { writes, aborts, .. } = self.clients[which].intent;
-        let page = known.some_page(dice);
-        match action {
-            97.. => self.abort(known, which),
-            _ if writes == 0 && aborts => self.abort(known, which),
-            _ if writes == 0 => self.commit(known, which),
-            ..74 => self.write(known, which, page, false),
-            74..80 => self.write(known, which, page, true),
-            80..93 => self.read(known, Some(which), page),
-            _ => self.read(known, None, page),
-        }
+        let done = self.act(known, dice);
+        known.show(|| Shown::of(self.device.ftl(), self.device.tables()));
+        done
     }
 
     fn read_all(
@@ -100,6 +80,11 @@ impl World for Pages {
         self.device.recovered_at()
     }
 
+    fn introduce(&self, known: &Known) {
+        known.note_rulings(self.device.rulings());
+        known.show(|| Shown::of(self.device.ftl(), self.device.tables()));
+    }
+
     fn check(&mut self) -> Result<(), String> {
         self.device.check()
     }
@@ -118,11 +103,39 @@ impl Pages {
         }
     }
 
+    /// One step of some client.
+    fn act(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
+        known.pass_time(dice);
+        if known.pass_days(dice) {
+            self.collect_groups(known)?;
+            let tended = self.device.tend(known.now);
+            tended.map_err(|error| stop(known, error))?;
+        }
+        self.collect_groups(known)?;
+        known.oracle.settle(known.now.0);
+        let action = dice.random_range(0..100);
+        if self.clients.is_empty() || (action < 12 && self.clients.len() < known.clients) {
+            return self.begin(known, dice);
+        }
+        let which = dice.random_range(0..self.clients.len());
+        let Intent { writes, aborts, .. } = self.clients[which].intent;
+        let page = known.some_page(dice);
+        match action {
+            97.. => self.abort(known, which),
+            _ if writes == 0 && aborts => self.abort(known, which),
+            _ if writes == 0 => self.commit(known, which),
+            ..74 => self.write(known, which, page, false),
+            74..80 => self.write(known, which, page, true),
+            80..93 => self.read(known, Some(which), page),
+            _ => self.read(known, None, page),
+        }
+    }
+
     fn begin(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         match self.device.begin(known.now) {
             Ok(tx) => {
                 let name = known.name();
-                known.note(|| format!("#{name} begins as {tx}"));
+                known.note_begin(name, tx);
                 self.clients.push(Client {
                     name,
                     tx,
@@ -219,7 +232,7 @@ impl Pages {
         known.oracle.ask(name, self.clients[which].writes.clone());
         match self.device.commit(known.now, tx) {
             Ok(Some(done)) => {
-                known.note(|| format!("#{name} is acknowledged at {done}"));
+                known.note_done(name, done);
                 known.oracle.acknowledge(name, done.0);
             }
             Ok(None) => {
@@ -264,7 +277,7 @@ impl Pages {
                 .waiting
                 .remove(&tx)
                 .ok_or_else(|| Stop::Violation(format!("{tx} is acknowledged, did not wait")))?;
-            known.note(|| format!("#{name} is acknowledged at {at}"));
+            known.note_done(name, at);
             known.oracle.acknowledge(name, at.0);
         }
         Ok(())

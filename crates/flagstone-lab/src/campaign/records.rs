@@ -249,7 +249,7 @@ impl Records {
             .begin(known.now)
             .map_err(|error| stop(known, error))?;
         let name = known.name();
-        known.note(|| format!("#{name} begins as {tx}"));
+        known.note_begin(name, tx);
         self.clients.push(Client {
             name,
             tx,
@@ -318,7 +318,7 @@ impl Records {
                 {
                     Step::Done((), done) => {
                         self.clients.swap_remove(which);
-                        known.note(|| format!("#{name} is acknowledged at {done}"));
+                        known.note_done(name, done);
                         known.oracle.acknowledge(name, done.0);
                     }
                     Step::Waits => {
@@ -381,7 +381,7 @@ impl Records {
             let name = self.committing.remove(&tx);
             let name = name.ok_or_else(|| Stop::Violation(format!("{tx} did not ask")))?;
             self.clients.retain(|client| client.tx != tx);
-            known.note(|| format!("#{name} is acknowledged at {at}"));
+            known.note_done(name, at);
             known.oracle.acknowledge(name, at.0);
         }
         for tx in self.host.woken() {

@@ -11,7 +11,8 @@ use super::scene::{NoStart, Scene, Stack};
 use super::work::Work;
 use super::world::{Known, Stop, Story, World};
 use super::{Found, Outcome, Subject};
-use flagstone::nand::{Ages, Chip, Moment, OpKind, Traced};
+use crate::explain::{Mark, image};
+use flagstone::nand::{Ages, Chip, Moment};
 use flagstone::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -184,9 +185,9 @@ impl<'a> Run<'a> {
     /// Starts the device, looks at it, and lets the clients work until the power fails.
     fn phase(&mut self, phase: usize, until: Until, work: &mut Work) -> Result<(), String> {
         self.known.note(|| match until {
-            Until::Cut(_) => format!("--- power on, until cut {} ---", phase + 1),
-            Until::Leisure => "--- power on ---".into(),
-            Until::Restart => "--- power on, and off at once ---".into(),
+            Until::Cut(_) => format!("The power is on, until cut {}", phase + 1),
+            Until::Leisure => "The power is on".into(),
+            Until::Restart => "The power is on, and off at once".into(),
         });
         let cut = match until {
             Until::Cut(fall) => Some(fall),
@@ -205,6 +206,7 @@ impl<'a> Run<'a> {
         let outcome = match world {
             Ok(mut world) => {
                 let world = world.as_mut();
+                world.introduce(&self.known);
                 let outcome = self.looked_at(world, work);
                 recovering = outcome == Err(Stop::PowerLost);
                 self.see(&stack, in_doubt.as_ref());
@@ -239,7 +241,7 @@ impl<'a> Run<'a> {
                 if !recovering {
                     self.failed_at = self.known.now;
                 }
-                self.tell_fates(&power);
+                self.tell_cut(&power);
                 self.moment = power.moments().first().cloned();
                 self.chip = Some(power.into_chip());
             } else {
@@ -371,21 +373,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn tell_fates(&self, power: &flagstone::nand::PowerCut) {
+    /// Tells what the cut has left of what was in flight, and what is on flash.
+    fn tell_cut(&self, power: &flagstone::nand::PowerCut) {
         if let Some(story) = self.story {
-            for fate in power.fates() {
-                let what = match (fate.landed, fate.torn) {
-                    (true, _) => "landed",
-                    (false, true) => "is torn",
-                    (false, false) => "did not happen",
-                };
-                let kind = OpKind::Note(format!("power cut: {} {what}", fate.what));
-                story.borrow_mut().push(Traced {
-                    now: self.known.now,
-                    kind,
-                    error: None,
-                });
-            }
+            let (now, fates) = (self.known.now, power.fates().to_vec());
+            story.mark(Mark::Cut { now, fates });
+            story.mark(Mark::Image(image(power.chip())));
         }
     }
 }

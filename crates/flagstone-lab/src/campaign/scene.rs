@@ -100,7 +100,8 @@ const PAGE_BYTES_MAX: u32 = 1024;
 /// Blocks that program and erase failures may take in a run.
 const FAILING_BLOCKS: u32 = 6;
 
-const TIMING: Timing = Timing {
+/// How long the operations of a small device take.
+pub(crate) const TIMING: Timing = Timing {
     read: Nanos::from_micros(25),
     program: Nanos::from_micros(200),
     reprogram: Nanos::from_micros(200),
@@ -269,14 +270,20 @@ impl Scene {
         let stack = Shared::new(Aging::new(Faulty::new(power, plan), ages));
         let flash = Sabotaged::new(stack.clone(), self.sabotage);
         let flash: Box<dyn flagstone::nand::Flash> = match story {
-            Some(story) => Box::new(Tracer::new(flash, Rc::clone(story))),
+            Some(story) => Box::new(Tracer::new(flash, Rc::clone(&story.operations))),
             None => Box::new(flash),
         };
-        (stack, self.world(flash))
+        (stack, self.world(flash, story.is_some()))
     }
 
-    fn world(&self, flash: Box<dyn flagstone::nand::Flash>) -> Result<Box<dyn World>, NoStart> {
-        let (config, options) = (self.config, &self.options);
+    fn world(
+        &self,
+        flash: Box<dyn flagstone::nand::Flash>,
+        tells: bool,
+    ) -> Result<Box<dyn World>, NoStart> {
+        let mut options = self.options.clone();
+        options.tells = tells;
+        let (config, options) = (self.config, &options);
         let device = |flash, kind| Device::open(flash, kind, config, options, Nanos::ZERO);
         let host = |flash, on| Host::open(flash, on, config, options, &self.host, Nanos::ZERO);
         Ok(match self.subject {

@@ -1,100 +1,64 @@
-//! A run told operation by operation, in flash words.
+//! A run told: operation by operation, with what was asked of the device in between, what the
+//! restarts decided, and the verdict.
 
+use super::Below;
 use super::bases::Base;
 use super::run::execute;
 use super::run_id::RunId;
+use super::sabotage::Sabotage;
 use super::scene::Scene;
-use flagstone::ftl::{Header, Kind as PageKind, header};
-use flagstone::nand::{OpKind, Traced};
-use std::cell::RefCell;
-use std::fmt::Write;
-use std::rc::Rc;
+use crate::explain::{Mark, Story, Tale, Told, What, image};
+use flagstone::commit::{Kind, RecordKind};
+use flagstone::host::Stack;
 
-/// Repeats a run and tells it: one line an operation, notes of the host in between, the verdict
-/// last. The flag says whether the run ended in a violation. Where one was met while the device was
-/// aged, that is told.
-pub fn tell(id: &RunId, with_reads: bool) -> (String, bool) {
-    let story = Rc::new(RefCell::new(Vec::new()));
-    let telling = Some(Rc::clone(&story));
+/// What a story has in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Detail {
+    /// Reads of pages.
+    pub reads: bool,
+    /// Also what has nothing to do with the violation.
+    pub everything: bool,
+}
+
+/// Repeats a run and tells it. The flag says whether the run ended in a violation. Where one was
+/// met while the device was aged, that is told.
+pub fn tell(id: &RunId, detail: Detail) -> (Story, bool) {
+    let tale = Tale::default();
+    let telling = Some(tale.clone());
     let mut base = Base::make(&id.base, &None);
     if base.is_err() {
         base = Base::make(&id.base, &telling);
     }
-    let pages_per_block = match &base {
-        Ok(base) => base.scene.geometry.pages_per_block,
-        Err(_) => Scene::new(&id.base).map_or(1, |scene| scene.geometry.pages_per_block),
-    };
-    let (_, result) = execute(id, &base, &telling);
-    let mut text = String::new();
-    for entry in story.borrow().iter() {
-        if let Some(line) = line(entry, pages_per_block, with_reads) {
-            text.push_str(&line);
-            text.push('\n');
-        }
+    if let Ok(base) = &base {
+        tale.mark(Mark::Image(image(&base.chip)));
+        tale.mark(Mark::Begins);
     }
+    let (_, result) = execute(id, &base, &telling);
+    let geometry = match &base {
+        Ok(base) => base.scene.geometry,
+        Err(_) => Scene::new(&id.base).map_or_else(|_| Default::default(), |scene| scene.geometry),
+    };
     let violated = result.is_err();
-    let verdict = result.map_or_else(|what| format!("VIOLATED: {what}"), |()| "holds".into());
-    let _ = writeln!(text, "{verdict}");
-    (text, violated)
+    let told = Told {
+        run_id: id.to_string(),
+        what: what(id),
+        geometry,
+        tale: &tale,
+        violation: result.err(),
+        published: id.base.published,
+        sabotage: (id.base.sabotage != Sabotage::None).then(|| id.base.sabotage.name()),
+        with_reads: detail.reads,
+        whole: detail.everything,
+    };
+    (told.story(), violated)
 }
 
-fn line(entry: &Traced, pages_per_block: u32, with_reads: bool) -> Option<String> {
-    let micros = entry.now.0 as f64 / 1000.0;
-    let time = if entry.now.0 >= u64::MAX / 4 {
-        "       end".into()
-    } else {
-        format!("{micros:>7.0} us")
-    };
-    let place = |at: u32| {
-        format!(
-            "p{at:04} b{:02}.{}",
-            at / pages_per_block,
-            at % pages_per_block
-        )
-    };
-    let what = match &entry.kind {
-        OpKind::Note(text) => return Some(format!("{time}  {text}")),
-        OpKind::Read { .. } if !with_reads => return None,
-        OpKind::Read { at } => format!("read      {}", place(at.0)),
-        OpKind::Program { at, spare } => {
-            format!("program   {}  {}", place(at.0), describe(spare))
-        }
-        OpKind::Reprogram { at, offset, bytes } => {
-            format!(
-                "reprogram {}  spare byte {offset} := {bytes:02x?}",
-                place(at.0)
-            )
-        }
-        OpKind::Erase { block } => format!("erase     b{:02}", block.0),
-        OpKind::Sync { until } => format!("wait      until {} us", until.0 / 1000),
-    };
-    let error = entry
-        .error
-        .map_or_else(String::new, |error| format!("  -> {error}"));
-    Some(format!("{time}    {what}{error}"))
-}
-
-fn describe(spare: &[u8]) -> String {
-    let Some(head) = Header::parse(spare) else {
-        return "blank".into();
-    };
-    let tail: String = spare[header::SIZE..]
-        .iter()
-        .fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        });
-    let name = match head.kind {
-        PageKind::Data => format!("lpn={}", head.lpn),
-        PageKind::Trim => format!("lpn={} trimmed", head.lpn),
-        PageKind::Summary => "summary".into(),
-        PageKind::Map => format!("mapping page {}", head.lpn),
-        PageKind::Root => format!("root part {}", head.lpn),
-        PageKind::Log => format!("log {}", head.lpn),
-    };
-    if tail.is_empty() {
-        format!("{name} seq={}", head.seq)
-    } else {
-        format!("{name} seq={} tail={tail}", head.seq)
+/// What writes the spare areas.
+fn what(id: &RunId) -> What {
+    match id.base.subject.below() {
+        Below::Protocol(kind) | Below::Stack(Stack::Force(kind)) => What::Pages(kind),
+        Below::Stack(Stack::Wal) => What::Pages(Kind::Plain),
+        Below::Stack(Stack::CfcEx) => What::Records(RecordKind::CfcEx),
+        Below::Stack(Stack::AfcEx) => What::Records(RecordKind::AfcEx),
     }
 }

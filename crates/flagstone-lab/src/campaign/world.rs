@@ -6,18 +6,16 @@ use super::cells;
 use super::oracle::{Contents, Oracle, Place, show};
 use super::shape::{Habits, Shape};
 use super::work::Work;
-use flagstone::commit::DeviceError;
+use crate::explain::{Mark, Shown, Tale};
+use flagstone::commit::{DeviceError, Ruling};
 use flagstone::ftl::FtlError;
-use flagstone::nand::{OpKind, Traced};
-use flagstone::units::Nanos;
+use flagstone::units::{Nanos, TxId};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 /// A story that is being told, if one is.
-pub(super) type Story = Option<Rc<RefCell<Vec<Traced>>>>;
+pub(super) type Story = Option<Tale>;
 
 /// Why a run stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +56,11 @@ pub(super) trait World {
 
     /// When recovery was over.
     fn recovered_at(&self) -> Nanos;
+
+    /// Tells what the restart has decided, and what the tables hold then.
+    fn introduce(&self, known: &Known) {
+        let _ = known;
+    }
 
     /// Whether the books agree.
     fn check(&mut self) -> Result<(), String>;
@@ -125,12 +128,49 @@ impl Known {
 
     pub(super) fn note(&self, text: impl FnOnce() -> String) {
         if let Some(story) = &self.story {
-            let kind = OpKind::Note(text());
-            story.borrow_mut().push(Traced {
-                now: self.now,
-                kind,
-                error: None,
+            let text = text();
+            // What is said of a transaction begins with its name.
+            let name = text
+                .strip_prefix('#')
+                .and_then(|text| text.split(' ').next());
+            story.say(self.now, name.and_then(|name| name.parse().ok()), text);
+        }
+    }
+
+    /// A transaction has begun under an identifier of the device.
+    pub(super) fn note_begin(&self, name: u64, tx: TxId) {
+        if let Some(story) = &self.story {
+            story.mark(Mark::Called {
+                who: name,
+                tx: tx.0,
             });
+        }
+        self.note(|| format!("#{name} begins as {tx}"));
+    }
+
+    /// The commit of a transaction is durable at an instant, and its client is told then.
+    pub(super) fn note_done(&self, name: u64, done: Nanos) {
+        if let Some(story) = &self.story {
+            story.mark(Mark::Said {
+                now: self.now,
+                who: Some(name),
+                text: format!("#{name} is acknowledged"),
+                done: Some(done),
+            });
+        }
+    }
+
+    /// What a device shows of itself.
+    pub(super) fn show(&self, shown: impl FnOnce() -> Shown) {
+        if let Some(story) = &self.story {
+            story.mark(Mark::Shows(Box::new(shown())));
+        }
+    }
+
+    /// What a restart has decided.
+    pub(super) fn note_rulings(&self, rulings: &[Ruling]) {
+        if let Some(story) = &self.story {
+            story.mark(Mark::Ruled(rulings.to_vec()));
         }
     }
 
@@ -220,7 +260,10 @@ pub(super) fn show_bytes(bytes: Option<&[u8]>) -> String {
         None => "nothing".into(),
         Some(bytes) => match bytes.try_into() {
             Ok(payload) => show(&Some(payload)),
-            Err(_) => format!("{} foreign bytes", bytes.len()),
+            Err(_) => format!(
+                "{} bytes that no transaction of this run has written",
+                bytes.len()
+            ),
         },
     }
 }

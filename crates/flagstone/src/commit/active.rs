@@ -182,6 +182,11 @@ impl HeldBack {
         self.bytes.extend_from_slice(write.content.bytes());
     }
 
+    /// The page that is held back, if one is.
+    pub(super) fn lpn(&self) -> Option<Lpn> {
+        self.page.map(|(lpn, ..)| lpn)
+    }
+
     /// Whether a page is held back.
     #[inline]
     pub(super) fn is_some(&self) -> bool {

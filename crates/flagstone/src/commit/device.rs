@@ -5,8 +5,8 @@
 
 use super::live::LiveTable;
 use super::{
-    Content, DeviceError, Found, Info, Isolation, Kind, Options, Protocol, Recovered, Taken, Way,
-    Write, doubt_tx, spare_numbers,
+    Content, DeviceError, Found, Info, Isolation, Kind, Options, Protocol, Recovered, Ruling,
+    Taken, Way, Write, doubt_tx, spare_numbers,
 };
 use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted, Stats};
 use crate::ftl::{collect, finish_steps, make_room, step, tend};
@@ -60,6 +60,7 @@ pub struct Device {
     last_tx: TxId,
     host: RequestStats,
     recovered_at: Nanos,
+    rulings: Vec<Ruling>,
     buffer: Vec<u8>,
 }
 
@@ -128,6 +129,7 @@ impl Device {
             last_tx: doubt_tx(found.last_tx)?,
             host: RequestStats::default(),
             recovered_at: found.done,
+            rulings: found.rulings,
         })
     }
 
@@ -538,6 +540,7 @@ impl Device {
             last_tx: self.last_tx,
             host: self.host,
             recovered_at: self.recovered_at,
+            rulings: self.rulings.clone(),
             buffer: Vec::new(),
         }
     }
@@ -586,6 +589,7 @@ fn read_found(
     }
 }
 
+mod looking;
 mod rest;
 mod snapshots;
 

@@ -1,7 +1,9 @@
 //! The description of a commit protocol.
 
+use super::show::Row;
 use super::{Isolation, Mode, Options, heads, mapping_log};
 use crate::ftl::{Config, Format, Ftl};
+use crate::layout::Layout;
 use crate::nand::Geometry;
 use crate::settings::{BadSetting, Setting, configurable};
 
@@ -40,6 +42,15 @@ pub struct Info {
     pub settings: &'static [Setting],
     /// The format that it needs of the FTL. Its `logs` may be [`LOG_PER_HEAD`].
     pub format: Format,
+    /// Its part of a spare area: records one behind the other, after the header of the FTL.
+    pub tail: &'static [Layout],
+    /// A page of its log, if it has one: the head, whose last field counts the entries, and an
+    /// entry.
+    pub log: &'static [Layout],
+    /// The rows of its recovery table.
+    pub recovery: &'static [Row],
+    /// What a commit flag says, for protocols that have one.
+    pub flag: Option<fn(u8) -> &'static str>,
 }
 
 impl Info {
@@ -60,6 +71,10 @@ impl Info {
             modes: &[],
             settings: &[],
             format: Format::NONE,
+            tail: &[],
+            log: &[],
+            recovery: &[],
+            flag: None,
         }
     }
 

@@ -40,6 +40,7 @@ pub(crate) mod fuzz;
 mod info;
 mod live;
 mod options;
+mod show;
 
 // What several families share.
 mod active;
@@ -78,6 +79,7 @@ pub use options::{Mode, Options};
 pub(crate) use records::{Flaws, room_beside};
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
 pub use seal::Mistake;
+pub use show::{Field, Row, Ruling, Table, mapping};
 
 use crate::ftl::{
     Cause, Config, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot, doubt_number,
@@ -366,6 +368,12 @@ pub trait Protocol: Owner + Duplicate {
     /// Bytes of each structure in memory, mapping and block tables apart.
     fn memory(&self) -> Vec<(&'static str, u64)>;
 
+    /// Its tables in memory, for people; none if it has nothing to show.
+    fn tables(&self, ftl: &Ftl) -> Vec<Table> {
+        let _ = ftl;
+        Vec::new()
+    }
+
     /// Checks the protocol's invariants, in tests and campaigns.
     ///
     /// # Errors
@@ -398,6 +406,8 @@ pub struct Recovered {
     pub last_tx: TxId,
     /// When recovery was over.
     pub done: Nanos,
+    /// What it decided and why, if [`Options::tells`].
+    pub rulings: Vec<Ruling>,
 }
 
 impl Recovered {
@@ -407,6 +417,7 @@ impl Recovered {
             protocol,
             last_tx,
             done,
+            rulings: Vec::new(),
         }
     }
 }

@@ -24,6 +24,9 @@ pub struct Options {
     pub settings: Settings,
     /// A rule of SEAL that is left out: only for controls.
     pub mistake: Option<Mistake>,
+    /// Whether a restart tells what it decided and why: see
+    /// [`Device::rulings`](super::Device::rulings).
+    pub tells: bool,
 }
 
 impl Options {

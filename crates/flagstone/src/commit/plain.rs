@@ -14,6 +14,7 @@
 //!
 //! Departures  none.
 
+use super::show::{Rulings, row};
 use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Write};
 use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -32,6 +33,21 @@ pub(super) const INFO: Info = Info {
     modes: &[],
     settings: &[],
     format: Format::NONE,
+    tail: &[],
+    log: &[],
+    recovery: &[
+        row(
+            "newest",
+            "the highest sequence of its logical page",
+            "counts",
+        ),
+        row(
+            "older",
+            "another version has a higher sequence",
+            "does not count",
+        ),
+    ],
+    flag: None,
 };
 
 #[derive(Clone)]
@@ -42,11 +58,20 @@ struct Plain {
     live: Vec<(TxId, Nanos)>,
 }
 
-pub(super) fn recover(ftl: &mut Ftl, mounted: Mounted, _: &Options) -> Result<Recovered, FtlError> {
+pub(super) fn recover(
+    ftl: &mut Ftl,
+    mounted: Mounted,
+    options: &Options,
+) -> Result<Recovered, FtlError> {
+    let mut rulings = Rulings::new(options.tells);
+    let mut versions: Vec<(Ppn, Lpn, u64)> = Vec::new();
     let mut newest: Vec<u64> = vec![0; ftl.logical_pages() as usize];
     let mut found: Vec<(Lpn, Slot)> = Vec::new();
     let blocks = ftl.data_blocks();
     let done = ftl.scan(mounted.done, &blocks, |at: Ppn, head: Header, _: &[u8]| {
+        if rulings.listens() {
+            versions.push((at, head.lpn, head.seq));
+        }
         if let Some(seq) = newest.get_mut(head.lpn.index())
             && head.seq > *seq
         {
@@ -56,6 +81,12 @@ pub(super) fn recover(ftl: &mut Ftl, mounted: Mounted, _: &Options) -> Result<Re
     })?;
     for (lpn, slot) in found {
         ftl.set_slot(lpn, slot);
+    }
+    for (at, lpn, seq) in versions {
+        let counts = ftl.slot(lpn).ppn() == Some(at);
+        let because = format!("logical page {lpn}, sequence {seq}");
+        let row = if counts { "newest" } else { "older" };
+        rulings.say(row, None, vec![at], counts, because);
     }
     ftl.revive_mapped()?;
     ftl.finish_mount();
@@ -67,6 +98,7 @@ pub(super) fn recover(ftl: &mut Ftl, mounted: Mounted, _: &Options) -> Result<Re
         protocol,
         last_tx: TxId(0),
         done,
+        rulings: rulings.into_list(),
     })
 }
 

@@ -13,12 +13,14 @@ pub enum OpKind {
         /// The page.
         at: Ppn,
     },
-    /// A program, with the spare area that went into it.
+    /// A program, with the bytes that went into the page.
     Program {
         /// The page.
         at: Ppn,
         /// Its spare area.
         spare: Vec<u8>,
+        /// Its data, as far as the caller gave any.
+        data: Vec<u8>,
     },
     /// Bits of a spare area cleared.
     Reprogram {
@@ -107,6 +109,7 @@ impl<F: Flash> Flash for Tracer<F> {
             OpKind::Program {
                 at,
                 spare: spare.to_vec(),
+                data: data.to_vec(),
             },
             result.err(),
         );

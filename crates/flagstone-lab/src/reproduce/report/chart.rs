@@ -17,8 +17,21 @@ const HEIGHT: f64 = 330.0;
 /// Characters of a label that an axis has room for.
 const LABEL_MAX: usize = 60;
 
-/// From the name of a series to its colour.
-pub(super) type Colours<'a> = &'a dyn Fn(&str) -> &'static str;
+/// Shapes of the points of the series, in their order, with the sign that a legend has. There are
+/// fewer than colours, so that two series have the same shape and the same colour after 72.
+const MARKERS: [(MarkerShape, &str); 8] = [
+    (MarkerShape::Circle, "●"),
+    (MarkerShape::Square, "■"),
+    (MarkerShape::Triangle, "▲"),
+    (MarkerShape::Diamond, "◆"),
+    (MarkerShape::Cross, "✕"),
+    (MarkerShape::TriangleDown, "▼"),
+    (MarkerShape::Plus, "✚"),
+    (MarkerShape::Star, "★"),
+];
+
+/// From the name of a series to its place among the series of its paper.
+pub(super) type Places<'a> = &'a dyn Fn(&str) -> usize;
 
 /// Stand for the page's own colours until the text is done.
 const INK: &str = "#010101";
@@ -29,15 +42,20 @@ pub(super) fn colour(series: usize) -> &'static str {
     COLOURS[series % COLOURS.len()]
 }
 
+/// The sign of the points of the series in this place.
+pub(super) fn sign(series: usize) -> &'static str {
+    MARKERS[series % MARKERS.len()].1
+}
+
 /// The chart. Nothing if there is nothing to draw.
-pub(super) fn svg(figure: &Measured, colour: Colours<'_>) -> Option<String> {
+pub(super) fn svg(figure: &Measured, place: Places<'_>) -> Option<String> {
     let measured = |(_, points): &(String, Vec<_>)| points.iter().any(has_value);
     if !figure.data.series.iter().any(measured) {
         return None;
     }
     let plots = match figure.spec.chart {
-        Chart::Bars => vec![bars(figure, colour)],
-        Chart::Lines => lines(figure, colour),
+        Chart::Bars => vec![bars(figure, place)],
+        Chart::Lines => lines(figure, place),
     };
     let mut theme = Theme::light();
     theme.background = "none".into();
@@ -93,9 +111,13 @@ fn has_value(point: &super::super::measure::Point) -> bool {
     point.y.is_some()
 }
 
-fn lines(figure: &Measured, colour: Colours<'_>) -> Vec<Plot> {
+fn lines(figure: &Measured, place: Places<'_>) -> Vec<Plot> {
     let mut plots: Vec<Plot> = Vec::new();
-    for (name, points) in &figure.data.series {
+    let count = figure.data.series.len();
+    for (index, (name, points)) in figure.data.series.iter().enumerate() {
+        let colour = colour(place(name));
+        // Where series lie on each other, the points of the earlier ones look out from behind.
+        let behind = (count - 1 - index).min(6) as f64;
         let known = points.iter().filter_map(|point| Some((point.x, point.y?)));
         // A logarithm has no nought.
         let known = known.filter(|(_, y)| !figure.spec.log || *y > 0.0);
@@ -105,19 +127,20 @@ fn lines(figure: &Measured, colour: Colours<'_>) -> Vec<Plot> {
         }
         let line = LinePlot::new()
             .with_data(known.clone())
-            .with_color(colour(name))
-            .with_stroke_width(2.0);
+            .with_color(colour)
+            .with_stroke_width(1.4 + 0.5 * behind);
         plots.push(line.into());
         let dots = ScatterPlot::new()
             .with_data(known)
-            .with_color(colour(name))
-            .with_size(3.0);
+            .with_color(colour)
+            .with_marker(MARKERS[place(name) % MARKERS.len()].0)
+            .with_size(3.4 + 0.7 * behind);
         plots.push(dots.into());
     }
     plots
 }
 
-fn bars(figure: &Measured, colour: Colours<'_>) -> Plot {
+fn bars(figure: &Measured, place: Places<'_>) -> Plot {
     let mut names: Vec<&str> = Vec::new();
     for point in figure.data.series.iter().flat_map(|(_, points)| points) {
         if !names.contains(&point.name.as_str()) {
@@ -128,7 +151,10 @@ fn bars(figure: &Measured, colour: Colours<'_>) -> Plot {
         let series = figure.data.series.iter();
         let group = series.map(|(series, points)| {
             let point = points.iter().find(|point| point.name == name);
-            (point.and_then(|p| p.y).unwrap_or(0.0), colour(series))
+            (
+                point.and_then(|p| p.y).unwrap_or(0.0),
+                colour(place(series)),
+            )
         });
         plot.with_group(name, group.collect::<Vec<_>>())
     });

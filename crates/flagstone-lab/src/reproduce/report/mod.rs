@@ -4,6 +4,7 @@
 mod chart;
 mod page;
 mod sentence;
+mod strip;
 
 use super::verdict::Judgement;
 use super::{Catalogue, Judged, Measured, Results};
@@ -172,7 +173,7 @@ fn csv(measured: &Measured) -> String {
 }
 
 /// Text for HTML.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
@@ -212,9 +213,10 @@ mod tests {
     fn the_page_needs_nothing_but_itself() {
         let (catalogue, results) = results();
         let page = page::page(&catalogue, &results);
-        assert!(
-            page.matches("<svg").count() == 2 && page.contains("data-verdict=\"not measured\"")
-        );
+        // Two charts, and a strip of published values beside each and for the whole report.
+        assert_eq!(page.matches("<svg viewBox").count(), 2);
+        assert_eq!(page.matches("<svg class=\"strip\"").count(), 3);
+        assert!(page.contains("data-verdict=\"not measured\""));
         for judged in &results.claims {
             assert!(page.contains(&judged.claim.id), "{}", judged.claim.id);
         }

@@ -2,13 +2,15 @@
 //! nothing else.
 
 use super::super::claims::Claim;
-use super::super::figures::Experiment;
+use super::super::figures::{Chart, Experiment};
 use super::super::verdict::{Verdict, number};
 use super::super::{Catalogue, Judged, Measured, Results};
-use super::chart::{self, Colours};
+use super::chart::{self, Places};
+use super::strip;
 use super::{escape, sentence, summary};
 
-fn class(verdict: Verdict) -> &'static str {
+/// The class of a verdict in the style sheet.
+pub(super) fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "holds",
         Verdict::Direction => "direction",
@@ -30,6 +32,7 @@ pub(super) fn page(catalogue: &Catalogue, results: &Results) -> String {
         env!("CARGO_PKG_VERSION"),
     );
     body += &counts(results);
+    body += &strip::of_report(results);
     body += &filters(results);
     body += &claims_table(
         results.claims.iter().collect::<Vec<_>>().as_slice(),
@@ -176,26 +179,25 @@ fn paper(experiment: &Experiment, figures: &[&Measured], results: &Results) -> S
     if !experiment.notes.is_empty() {
         let item = |note: &String| format!("<li>{}</li>\n", escape(note));
         let items: String = experiment.notes.iter().map(item).collect();
-        text += &format!("<p>One setting for the whole paper:</p>\n<ul>\n{items}</ul>\n");
+        text += &format!(
+            "<details><summary>One setting for the whole paper</summary>\n<ul>\n{items}</ul></details>\n"
+        );
     }
-    // A series has one colour in all figures of a paper.
+    // A series has one colour and one shape in all figures of a paper.
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in figures.iter().flat_map(|measured| &measured.data.series) {
         if !names.contains(&name.as_str()) {
             names.push(name);
         }
     }
-    let colour = |name: &str| {
-        let place = names.iter().position(|known| *known == name);
-        chart::colour(place.unwrap_or(0))
-    };
+    let place = |name: &str| names.iter().position(|known| *known == name).unwrap_or(0);
     for measured in figures {
-        text += &figure(measured, results, &colour);
+        text += &figure(measured, results, &place);
     }
     text
 }
 
-fn figure(measured: &Measured, results: &Results, colour: Colours<'_>) -> String {
+fn figure(measured: &Measured, results: &Results, place: Places<'_>) -> String {
     let spec = &measured.spec;
     let mut text = format!(
         "<section id=\"f-{}-{}\"><h3>{}: {}</h3>\n<p>{}</p>\n",
@@ -205,26 +207,33 @@ fn figure(measured: &Measured, results: &Results, colour: Colours<'_>) -> String
         escape(&spec.title),
         escape(&sentence::sentence(measured)),
     );
-    if let Some(svg) = chart::svg(measured, colour) {
+    let own = |judged: &&Judged| {
+        judged.claim.paper() == measured.paper && judged.claim.figures().contains(&spec.id.as_str())
+    };
+    let claims: Vec<&Judged> = results.claims.iter().filter(own).collect();
+    if let Some(svg) = chart::svg(measured, place) {
+        let has_points = spec.chart == Chart::Lines;
         let chip = |(name, _): &(String, Vec<_>)| {
-            let colour = colour(name);
-            format!(
-                "<span><i style=\"background:{colour}\"></i>{}</span> ",
-                escape(name)
-            )
+            let colour = chart::colour(place(name));
+            let sample = match has_points {
+                true => format!(
+                    "<b style=\"color:{colour}\">{}</b>",
+                    chart::sign(place(name))
+                ),
+                false => format!("<i style=\"background:{colour}\"></i>"),
+            };
+            format!("<span>{sample} {}</span> ", escape(name))
         };
         let mut chips: String = measured.data.series.iter().map(chip).collect();
         let label = &spec.x.label;
         if chart::fitting(label) != *label {
             chips += &format!("<br><small>Below: {}.</small>", escape(label));
         }
-        text +=
-            &format!("<figure>{svg}\n<figcaption class=\"legend\">{chips}</figcaption></figure>\n");
+        text += &format!(
+            "<figure>{svg}\n<figcaption class=\"legend\">{chips}</figcaption>{}</figure>\n",
+            strip::of_figure(&claims)
+        );
     }
-    let own = |judged: &&Judged| {
-        judged.claim.paper() == measured.paper && judged.claim.figures().contains(&spec.id.as_str())
-    };
-    let claims: Vec<&Judged> = results.claims.iter().filter(own).collect();
     if !claims.is_empty() {
         let id = format!("c-{}-{}", measured.paper, spec.id);
         text += "<details><summary>Published beside measured</summary>\n";

@@ -17,7 +17,8 @@ mod recovery;
 pub(super) mod zones;
 
 use super::active::{HeldBack, TxTable, Writes};
-use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Way, Write};
+use super::show::{LIVE, Rulings, live_row, places, row};
+use super::{Found, Info, Isolation, Options, Protocol, Recovered, Table, Taken, Way, Write};
 use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::layout;
 use crate::layout::put;
@@ -48,6 +49,39 @@ const INFO: Info = Info {
     isolation: Isolation::Serializable,
     rewrites: true,
     settings: &[ZONE_BLOCKS],
+    tail: &[count_record::RECORD],
+    recovery: &[
+        row(
+            "@A",
+            "no page of the transaction in the zones has a TxCnt",
+            "not committed",
+        ),
+        row(
+            "@B",
+            "TxCnt is not the number of its pages that are there",
+            "not committed",
+        ),
+        row(
+            "@C",
+            "TxCnt is that number, TxVer is above ckptVer",
+            "redone, by TxVer",
+        ),
+        row(
+            "@D",
+            "TxCnt is that number, TxVer is not above ckptVer",
+            "in the mapping table",
+        ),
+        row(
+            "@E",
+            "a page of no transaction, TxVer is above ckptVer",
+            "redone, by TxVer",
+        ),
+        row(
+            "@F",
+            "a page of no transaction, TxVer is not above ckptVer",
+            "in the mapping table",
+        ),
+    ],
     format: Format {
         tail_bytes: count_record::SIZE,
         persist_map: true,
@@ -154,7 +188,9 @@ fn recover<R: Rule>(
     let size = options
         .settings
         .number(info, ZONE_BLOCKS.name, 0, u32::MAX)?;
-    let (zones, done) = recovery::bring_up_to_date(ftl, mounted, size, as_published)?;
+    let mut rulings = Rulings::new(options.tells);
+    let found = recovery::bring_up_to_date(ftl, mounted, size, as_published, &mut rulings)?;
+    let (zones, done) = found;
     Ok(Recovered {
         last_tx: zones.last_tx,
         protocol: Box::new(Counted {
@@ -163,6 +199,7 @@ fn recover<R: Rule>(
             rule,
         }),
         done,
+        rulings: rulings.into_list(),
     })
 }
 
@@ -321,6 +358,19 @@ impl<R: Rule> Protocol for Counted<R> {
         ];
         all.extend(self.rule.memory());
         all
+    }
+
+    fn tables(&self, _: &Ftl) -> Vec<Table> {
+        let live = self.active.iter().map(|(tx, active)| {
+            let head = active
+                .head
+                .map_or("live".into(), |head| format!("live, head {head}"));
+            live_row(tx, &head, places(&active.writes), active.held.lpn())
+        });
+        vec![
+            Table::sorted("active_tx_table", LIVE, live.collect()),
+            self.zones.table(),
+        ]
     }
 
     /// Checks the zones, and that every version of a live transaction lies in them.

@@ -2,6 +2,7 @@
 
 use super::zones::Zones;
 use super::{count_record, widen};
+use crate::commit::show::Rulings;
 use crate::ftl::{Ftl, FtlError, Mounted, Slot};
 use crate::layout::get;
 use crate::units::{Lpn, Nanos, TxId};
@@ -27,6 +28,7 @@ pub(super) fn bring_up_to_date(
     mounted: &Mounted,
     zone_blocks: u32,
     (trust_all, any_order): (bool, bool),
+    rulings: &mut Rulings,
 ) -> Result<(Zones, Nanos), FtlError> {
     let (mut zones, last) = Zones::mount(ftl, mounted, zone_blocks)?;
     let logical_pages = ftl.logical_pages();
@@ -63,6 +65,9 @@ pub(super) fn bring_up_to_date(
             zones.last_tx = zones.last_tx.max(tx);
         }
     }
+    if rulings.listens() {
+        tell(rulings, seen.clone(), last.version);
+    }
     let groups = redo(seen, last.version, (trust_all, any_order));
     for (at, slot) in groups.into_iter().flat_map(|group| group.pages) {
         ftl.set_slot(at, slot);
@@ -82,41 +87,78 @@ struct Group {
 }
 
 /// What the mapping table of a checkpoint lacks, in the order of the commits.
-fn redo(seen: Vec<Seen>, checkpoint: u64, (trust_all, any_order): (bool, bool)) -> Vec<Group> {
-    let mut groups = committed(seen, any_order);
-    groups.retain(|group| trust_all || group.version > checkpoint);
-    groups.sort_by_key(|group| group.version);
-    groups
-}
-
-/// Groups pages by transaction and keeps those transactions all of whose pages are there.
-fn committed(mut seen: Vec<Seen>, any_order: bool) -> Vec<Group> {
+fn redo(mut seen: Vec<Seen>, checkpoint: u64, (trust_all, any_order): (bool, bool)) -> Vec<Group> {
     if any_order {
         seen.sort_by_key(|page| page.tx);
     } else {
         seen.sort_by_key(|page| (page.tx, page.seq));
     }
-    let alone = seen.iter().filter(|page| page.tx == 0).map(|page| Group {
-        version: page.version,
-        pages: vec![(page.lpn, page.slot)],
-    });
-    let together = seen
-        .chunk_by(|a, b| a.tx == b.tx)
-        .filter(|pages| pages[0].tx != 0)
-        .filter_map(|pages| {
-            let last = pages.iter().find(|page| page.count > 0)?;
-            (last.count as usize == pages.len()).then(|| Group {
-                version: last.version,
-                pages: pages.iter().map(|page| (page.lpn, page.slot)).collect(),
-            })
-        });
-    alone.chain(together).collect()
+    let redone = grouped(&seen).filter(|pages| is_redone(row(pages, checkpoint), trust_all));
+    let counting = |pages: &[Seen]| {
+        *pages
+            .iter()
+            .find(|page| page.count > 0)
+            .unwrap_or(&pages[0])
+    };
+    let group = |pages: &[Seen]| Group {
+        version: counting(pages).version,
+        pages: pages.iter().map(|page| (page.lpn, page.slot)).collect(),
+    };
+    let mut groups: Vec<Group> = redone.map(group).collect();
+    groups.sort_by_key(|group| group.version);
+    groups
+}
+
+/// Pages that are in the order of their transactions: each transaction, and each page of none.
+fn grouped(seen: &[Seen]) -> impl Iterator<Item = &[Seen]> {
+    seen.chunk_by(|a, b| a.tx == b.tx && a.tx != 0)
+}
+
+/// The row of the recovery table for the pages of a transaction, or for one of none.
+fn row(pages: &[Seen], checkpoint: u64) -> &'static str {
+    if pages[0].tx == 0 {
+        return if pages[0].version > checkpoint {
+            "@E"
+        } else {
+            "@F"
+        };
+    }
+    match pages.iter().find(|page| page.count > 0) {
+        None => "@A",
+        Some(last) if last.count as usize != pages.len() => "@B",
+        Some(last) if last.version > checkpoint => "@C",
+        Some(_) => "@D",
+    }
+}
+
+/// Whether a row redoes its pages. As published, those of the mapping table as well.
+fn is_redone(row: &str, trust_all: bool) -> bool {
+    matches!(row, "@C" | "@E") || trust_all && matches!(row, "@D" | "@F")
+}
+
+/// Tells what is decided about each transaction, and each page of none.
+fn tell(rulings: &mut Rulings, mut seen: Vec<Seen>, checkpoint: u64) {
+    seen.sort_by_key(|page| (page.tx, page.seq));
+    for pages in grouped(&seen) {
+        let (row, there) = (row(pages, checkpoint), pages.len());
+        let because = match pages.iter().find(|page| page.count > 0) {
+            Some(last) => format!(
+                "pages that are there: {there}, TxCnt {}, TxVer {}; ckptVer {checkpoint}",
+                last.count, last.version
+            ),
+            None => format!("pages that are there: {there}, none with a TxCnt"),
+        };
+        let tx = (pages[0].tx != 0).then_some(TxId(pages[0].tx.into()));
+        let at = pages.iter().filter_map(|page| page.slot.ppn()).collect();
+        // What the mapping table contains counts, too.
+        rulings.say(row, tx, at, !matches!(row, "@A" | "@B"), because);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases::{Case, prove, rows_that_differ};
+    use crate::cases::{Case, prove, prove_rows, rows_that_differ};
     use crate::units::Ppn;
 
     /// Pages of a transaction that are in the zones, or one page of none.
@@ -187,6 +229,22 @@ mod tests {
             all
         }
 
+        /// The row that the pages of transaction 7, or the page of none, are told to be.
+        fn row(&self) -> &'static str {
+            let page = |at: u32| Seen {
+                tx: 7 * u32::from(self.has_tx),
+                seq: u64::from(at),
+                count: if at == self.counts { self.count } else { 0 },
+                version: if at == self.counts { self.version } else { 0 },
+                lpn: Lpn(at),
+                slot: Slot::Page(Ppn(at)),
+            };
+            let seen: Vec<Seen> = (0..self.pages).map(page).collect();
+            let mut rulings = Rulings::new(true);
+            tell(&mut rulings, seen, 17);
+            rulings.into_list()[0].row
+        }
+
         /// Whether the pages are redone, beside those of transaction 8, which always are.
         fn is_redone(&self, as_published: (bool, bool)) -> bool {
             let page = |tx, at: u32, (count, version)| Seen {
@@ -218,6 +276,7 @@ mod tests {
         prove(&TABLE, &Facts::all(), |facts| {
             facts.is_redone((false, false))
         });
+        prove_rows(&TABLE, &Facts::all(), Facts::row);
     }
 
     #[test]

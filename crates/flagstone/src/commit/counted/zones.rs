@@ -19,7 +19,7 @@
 //! what began before a transaction did cannot hold a page of it. It keeps a block for one slide, so
 //! that a log head that rests does not keep all that was written since.
 
-use crate::commit::table_bytes;
+use crate::commit::{Table, table_bytes};
 use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Stream, doubt_number};
 use crate::layout;
 use crate::layout::{get, put};
@@ -165,6 +165,37 @@ impl Zones {
             last.unavailable.retain(in_service);
         }
         Ok((zones, last))
+    }
+
+    /// The zones, for people.
+    pub(super) fn table(&self) -> Table {
+        let list = |blocks: Vec<Pbn>| {
+            let blocks: Vec<String> = blocks.iter().map(|block| format!("b{block}")).collect();
+            blocks.join(" ")
+        };
+        let open = self.open.iter().map(|open| open.block);
+        let open = open.filter(|&block| block != NOWHERE).collect();
+        let row = |what: &str, blocks| vec![what.to_string(), blocks];
+        Table {
+            name: "zones",
+            columns: &["zone", "blocks"],
+            rows: vec![
+                row("being written", list(open)),
+                row(
+                    "full, kept by a slide",
+                    list(self.full[..self.older].to_vec()),
+                ),
+                row(
+                    "full since the slide",
+                    list(self.full[self.older..].to_vec()),
+                ),
+                row(
+                    "full, of copies or found by the restart",
+                    list(self.copies.clone()),
+                ),
+                row("last TxVer", self.version.to_string()),
+            ],
+        }
     }
 
     /// Keeps the blocks that recovery found written from being collected before the next slide.

@@ -31,7 +31,8 @@ pub(super) mod scc;
 #[cfg(test)]
 mod tests;
 
-use super::{Found, Held, Info, Isolation, Protocol, Taken, Way, Write, table_bytes};
+use super::show::LIVE;
+use super::{Found, Held, Info, Isolation, Protocol, Table, Taken, Way, Write, table_bytes};
 use crate::ftl::{
     BlockState, Format, Ftl, FtlError, Header, Owner, Slot, Stream, Written, spare_number,
 };
@@ -370,6 +371,25 @@ impl<R: Rule> Protocol for Cyclic<R> {
             }
         }
         all
+    }
+
+    fn tables(&self, _: &Ftl) -> Vec<Table> {
+        let left = self.tables.leftovers.iter().map(|(&at, leftover)| {
+            let pages = R::concerns(leftover, self.tables.as_published);
+            let pages = pages
+                .into_iter()
+                .flatten()
+                .map(|page| format!("page {page}"));
+            vec![format!("p{at}"), pages.collect::<Vec<_>>().join(", ")]
+        });
+        vec![
+            Table::sorted("active_tx_table", LIVE, self.tables.rings.rows()),
+            Table {
+                name: "uncommitted_pages",
+                columns: &["uncommitted, on flash", "concerns the next version of"],
+                rows: left.collect(),
+            },
+        ]
     }
 
     fn check(&self, ftl: &Ftl) -> Result<(), String> {

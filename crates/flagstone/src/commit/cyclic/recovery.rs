@@ -2,6 +2,7 @@
 //! mapping table at what counts. What a link says is the protocol's.
 
 use super::{Cyclic, Rule, Tables, Version, link};
+use crate::commit::show::Rulings;
 use crate::commit::{Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Header, Mounted, Slot, doubt_number};
 use crate::layout::get;
@@ -33,6 +34,14 @@ pub(super) trait Versions {
     /// The number of the version of a page that counts, and where it is, given whether the newest
     /// one is committed. Number 0 is none.
     fn counting(&self, page: Lpn, is_committed: bool) -> (u32, Slot);
+
+    /// The newest version of a page, where it is, the version that it names, and the highest number
+    /// of that version's page. Nothing if no version of the page is on flash.
+    fn newest(&self, page: Lpn) -> Option<(Seen, u32)>;
+
+    /// The row of the recovery table that decides about the newest version of a page, given whether
+    /// its path of links is a ring.
+    fn row(&self, page: Lpn, is_ring: bool) -> &'static str;
 }
 
 /// What one link says of the version that carries it.
@@ -81,6 +90,37 @@ pub(super) fn judge(pages: u32, link: impl Fn(Lpn) -> Verdict) -> Vec<bool> {
         .collect()
 }
 
+/// Tells what was decided about the newest version of each page.
+fn tell<V: Versions>(rulings: &mut Rulings, found: &V, is_committed: &[bool]) {
+    if !rulings.listens() {
+        return;
+    }
+    for page in (0..is_committed.len() as u32).map(Lpn) {
+        let Some((newest, highest)) = found.newest(page) else {
+            continue;
+        };
+        // Follows links as `judge` does; a path that ends nowhere is a ring.
+        let (mut at, mut steps) = (page, 0);
+        while let Verdict::AsNewestOf(next) = found.verdict(at) {
+            at = next;
+            steps += 1;
+            if steps > is_committed.len() {
+                break;
+            }
+        }
+        let is_ring = steps > is_committed.len();
+        let (version, next) = (newest.version, newest.next);
+        let because = format!(
+            "version {} of page {page} names version {} of page {}; the highest of page {} on flash \
+             is {highest}",
+            version.number, next.number, next.page, next.page
+        );
+        let pages = newest.slot.ppn().into_iter().collect();
+        let row = found.row(page, is_ring);
+        rulings.say(row, None, pages, is_committed[page.index()], because);
+    }
+}
+
 pub(super) fn recover<R: Rule>(
     ftl: &mut Ftl,
     mounted: Mounted,
@@ -107,6 +147,8 @@ pub(super) fn recover<R: Rule>(
     })?;
     doubt_number("version", found.sort().into(), 32)?;
     let is_committed = judge(logical_pages, |at| found.verdict(at));
+    let mut rulings = Rulings::new(options.tells);
+    tell(&mut rulings, &found, &is_committed);
     let counting = (0..logical_pages).map(Lpn).map(|page| {
         let (number, slot) = found.counting(page, is_committed[page.index()]);
         ftl.set_slot(page, slot);
@@ -126,6 +168,7 @@ pub(super) fn recover<R: Rule>(
         protocol: Box::new(protocol),
         last_tx: TxId(0),
         done,
+        rulings: rulings.into_list(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! The rings of live transactions as far as they go: the active transaction table of SCC and BPCC.
 
 use super::Version;
+use crate::commit::show::live_row;
 use crate::commit::{Found, Held, Write, table_bytes};
 use crate::ftl::{Ftl, Slot, Written};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
@@ -139,6 +140,20 @@ impl Rings {
             }
             _ => false,
         }
+    }
+
+    /// The rings, for people.
+    pub(super) fn rows(&self) -> Vec<Vec<String>> {
+        let row = |(&tx, ring): (&TxId, &Ring)| {
+            let version = |lpn: &Lpn| {
+                let shadow = &self.shadows[lpn];
+                format!("{lpn}.{} → p{}", shadow.number, shadow.ppn())
+            };
+            let versions: Vec<String> = ring.written.iter().map(version).collect();
+            let held = ring.held.as_ref().map(|(version, _)| version.page);
+            live_row(tx, "live", versions.join(", "), held)
+        };
+        self.rings.iter().map(row).collect()
     }
 
     /// Bytes of the tables and of the pages kept back.

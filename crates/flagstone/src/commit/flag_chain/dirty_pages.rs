@@ -1,7 +1,7 @@
 //! The dirty page table ([FlagCommit] §3.1): where the last committed version is of each page that
 //! a transaction in progress has written. The mapping table holds the new version meanwhile.
 
-use crate::commit::{Found, table_bytes};
+use crate::commit::{Found, Table, table_bytes};
 use crate::ftl::{Ftl, Slot};
 use crate::units::{Lpn, Ppn, TxId};
 use rustc_hash::FxHashMap;
@@ -70,6 +70,25 @@ impl DirtyPages {
             }
             _ => false,
         }
+    }
+
+    /// The table, for people.
+    pub(super) fn table(&self, ftl: &Ftl) -> Table {
+        let row = |(lpn, row): (&Lpn, &Row)| {
+            let place = |slot: Slot| slot.ppn().map_or("none".into(), |at| format!("p{at}"));
+            let (last, new) = (place(row.last), place(ftl.slot(*lpn)));
+            vec![format!("page {lpn}"), row.tx.to_string(), new, last]
+        };
+        Table::sorted(
+            "dirty_page_table",
+            &[
+                "dirty page",
+                "transaction",
+                "its version",
+                "last committed version",
+            ],
+            self.rows.iter().map(row).collect(),
+        )
     }
 
     /// Bytes of the table.

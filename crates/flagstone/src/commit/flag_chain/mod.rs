@@ -79,6 +79,7 @@ const INFO: Info = Info {
         },
     ],
     settings: &[BLOCK_FLAGS],
+    tail: &[spare::RECORD],
     format: Format {
         tail_bytes: spare::SIZE,
         flag_bytes: FLAG_BYTES,

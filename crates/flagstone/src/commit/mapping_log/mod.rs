@@ -29,6 +29,7 @@ mod protocol;
 mod tests;
 
 use super::active::{Version, Writes};
+use super::show::{Row, Rulings, row};
 use crate::ftl::{Ftl, FtlError, LogPage, Mounted, Slot, Stream, doubt_number};
 use crate::layout;
 use crate::layout::{get, put};
@@ -64,6 +65,26 @@ layout! {
         LOGS:  4, "logs of the device";
     }
 }
+
+/// The recovery table of both protocols.
+const RECOVERY: &[Row] = &[
+    row(
+        "@A",
+        "all parts are there, and it is called durable or all of its pages are there",
+        "applied, by its number",
+    ),
+    row("@B", "a part is missing or cannot be read", "absent"),
+    row(
+        "@C",
+        "a part was written before the checkpoint",
+        "in the mapping table",
+    ),
+    row(
+        "@D",
+        "it is not called durable, and a page is not there",
+        "absent",
+    ),
+];
 
 /// Pages are programmed without a log page or a checkpoint between them so many times at the most,
 /// so that no write sequence is given out twice by two starts of a device.
@@ -356,6 +377,7 @@ impl MappingLog {
         mounted: &Mounted,
         logs: u32,
         trusting: bool,
+        rulings: &mut Rulings,
     ) -> Result<(MappingLog, Nanos), FtlError> {
         let table = ftl.logical_pages().div_ceil(ftl.geometry().page_bytes / 4);
         let mut log = MappingLog {
@@ -389,7 +411,7 @@ impl MappingLog {
             }
         }
         let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
-        let mut stated = log.group;
+        let (mut stated, in_table) = (log.group, log.group);
         for page in &mounted.logs {
             let limits = (ftl.logical_pages(), ftl.geometry().pages());
             let durable = Group::add(&mut groups, limits, page)?;
@@ -399,7 +421,8 @@ impl MappingLog {
         for (number, group) in groups {
             log.group = log.group.max(number);
             log.last_tx = log.last_tx.max(group.tx);
-            let mut counts = group.parts.len() == group.of;
+            let (found, of) = (group.parts.len(), group.of);
+            let mut counts = found == of;
             let entries: Vec<Version> = group.parts.into_values().flatten().collect();
             if counts && number > stated && !trusting {
                 for entry in &entries {
@@ -408,6 +431,21 @@ impl MappingLog {
                     done = done.max(read);
                     counts &= head.is_some_and(|h| (h.lpn, h.seq) == (entry.lpn, entry.seq));
                 }
+            }
+            if rulings.listens() {
+                let row = match (counts, found == of) {
+                    (true, _) => "@A",
+                    (false, true) => "@D",
+                    (false, false) if number <= in_table => "@C",
+                    (false, false) => "@B",
+                };
+                let called = if number <= stated { "" } else { " not" };
+                let because = format!(
+                    "group {number}: parts that are there: {found} of {of};{called} called durable"
+                );
+                let pages = entries.iter().filter_map(|entry| entry.slot.ppn());
+                let counts = counts || row == "@C";
+                rulings.say(row, Some(group.tx), pages.collect(), counts, because);
             }
             if counts {
                 for entry in entries {

@@ -3,9 +3,10 @@
 
 use super::MappingLog;
 use crate::commit::active::{TxTable, Version, Writes};
+use crate::commit::show::{LIVE, Rulings, live_row, places};
 use crate::commit::{
-    Content, Found, Info, Isolation, LOG_HEADS, LOG_PER_HEAD, Options, Protocol, Recovered, Taken,
-    Write,
+    Content, Found, Info, Isolation, LOG_HEADS, LOG_PER_HEAD, Options, Protocol, Recovered, Table,
+    Taken, Write,
 };
 use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -16,6 +17,8 @@ pub(super) const INFO: Info = Info {
     rewrites: true,
     as_published: true,
     settings: &[LOG_HEADS],
+    log: &[super::group_head::RECORD, super::group_entry::RECORD],
+    recovery: super::RECOVERY,
     format: Format {
         persist_map: true,
         logs: LOG_PER_HEAD,
@@ -71,7 +74,8 @@ pub(super) fn recover<R: Rule>(
     (logs, rule): (u32, R),
 ) -> Result<Recovered, FtlError> {
     let trusting = options.as_published; // D4
-    let (log, done) = MappingLog::replay(ftl, mounted, logs, trusting)?;
+    let mut rulings = Rulings::new(options.tells);
+    let (log, done) = MappingLog::replay(ftl, mounted, logs, trusting, &mut rulings)?;
     Ok(Recovered {
         last_tx: log.last_tx(),
         protocol: Box::new(Logged {
@@ -82,6 +86,7 @@ pub(super) fn recover<R: Rule>(
             rule,
         }),
         done,
+        rulings: rulings.into_list(),
     })
 }
 
@@ -156,6 +161,16 @@ impl<R: Rule> Protocol for Logged<R> {
         ];
         all.extend(own);
         all
+    }
+
+    fn tables(&self, _: &Ftl) -> Vec<Table> {
+        let live = self.active.iter().map(|(tx, active)| {
+            let log = active
+                .log
+                .map_or("live".into(), |log| format!("live, log {log}"));
+            live_row(tx, &log, places(&active.writes), None)
+        });
+        vec![Table::sorted("active_tx_table", LIVE, live.collect())]
     }
 
     fn check(&self, ftl: &Ftl) -> Result<(), String> {

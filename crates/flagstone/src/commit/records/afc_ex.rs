@@ -26,6 +26,7 @@ pub(super) const INFO: RecordInfo = RecordInfo {
     idea: "records of several transactions share a page; a transaction's first flag commits it",
     paper: "FlagCommit",
     section: "4",
+    flag: |flag| if is_true(flag) { "TRUE" } else { "FALSE" },
 };
 
 /// The first entry of a transaction, until it commits; and copies of entries of aborted ones.

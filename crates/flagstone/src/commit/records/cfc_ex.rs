@@ -30,6 +30,7 @@ pub(super) const INFO: RecordInfo = RecordInfo {
     idea: "records of several transactions share a page; a transaction's TRUE flag commits it",
     paper: "FlagCommit",
     section: "4",
+    flag: |flag| if is_true(flag) { "TRUE" } else { "FALSE" },
 };
 
 const FALSE: u8 = 0xff;

@@ -7,11 +7,11 @@ use super::merge::merge;
 use super::recover::{Recovered, Torn, recover};
 use super::versions::Version;
 use super::{ENTRIES_MAX, Flaws, Live, Pending, RecordInfo, RecordKind, RecordOptions};
-use crate::commit::{DeviceError, RequestStats};
-use crate::ftl::{BlockState, Cause, Config, Ftl, FtlError, Stats, collect, make_room, move_page};
+use crate::commit::{DeviceError, RequestStats, Ruling};
+use crate::ftl::{Cause, Config, Ftl, FtlError, Stats, make_room};
 use crate::nand::{Flash, Geometry};
 use crate::page::{self, SlotNo};
-use crate::units::{Lpn, Nanos, Pbn, TxId};
+use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeSet;
 
 /// A page as [`RecordDevice::read`] finds it. Its buffers can be used again.
@@ -70,16 +70,17 @@ pub(crate) fn room_beside(page_bytes: usize, entries: usize, slots: usize) -> us
 /// # Ok::<(), DeviceError>(())
 /// ```
 pub struct RecordDevice {
-    ftl: Ftl,
-    records: Records,
+    pub(super) ftl: Ftl,
+    pub(super) records: Records,
     kind: RecordKind,
-    flaws: Flaws,
+    pub(super) flaws: Flaws,
     max_c: u8,
     last_tx: TxId,
     /// Until [`RecordDevice::resolve`]: the flags that cuts have torn.
     unresolved: Option<Torn>,
     host: RequestStats,
     recovered_at: Nanos,
+    pub(super) rulings: Vec<Ruling>,
 }
 
 impl RecordDevice {
@@ -114,7 +115,8 @@ impl RecordDevice {
             torn,
             last_tx,
             done,
-        } = recover(&mut ftl, mounted, kind, flaws)?;
+            rulings,
+        } = recover(&mut ftl, mounted, kind, flaws, options.tells)?;
         Ok(RecordDevice {
             ftl,
             records,
@@ -125,6 +127,7 @@ impl RecordDevice {
             unresolved: Some(torn),
             host: RequestStats::default(),
             recovered_at: done,
+            rulings,
         })
     }
 
@@ -280,55 +283,13 @@ impl RecordDevice {
         let in_doubt: Vec<TxId> = self.in_doubt().collect();
         for tx in in_doubt {
             if committed.contains(&tx) {
+                self.log_says_committed(tx);
                 done = done.max(self.end_committed(now, tx)?);
             } else {
                 self.end_aborted(tx);
             }
         }
         self.mend(done, torn)
-    }
-
-    /// Makes torn flags disappear (D8): live pages with one are copied, and the copies have the
-    /// flags that their transactions should have; then the blocks with such pages are erased. Until
-    /// that is over, the collector keeps off all blocks with entries of these transactions. Returns
-    /// when it is durable.
-    fn mend(&mut self, now: Nanos, torn: Torn) -> Result<Nanos, DeviceError> {
-        let Torn { pages, blocks } = torn;
-        if self.flaws.keep_torn {
-            return Ok(now);
-        }
-        let (ftl, records) = (&mut self.ftl, &mut self.records);
-        for &block in &blocks {
-            ftl.pin(block);
-        }
-        let mut copied = now;
-        for &page in &pages {
-            if ftl.is_live(page) {
-                make_room(ftl, records, now)?;
-            }
-            // What was collected to make room may have merged it away.
-            if ftl.is_live(page) {
-                // A page that cannot be read stays as it is, and so does its block.
-                copied = copied.max(move_page(ftl, records, now, page)?.unwrap_or_default());
-            }
-        }
-        let now = ftl.sync(now, copied)?;
-        let flags: BTreeSet<Pbn> = pages
-            .iter()
-            .map(|&page| ftl.geometry().block_of(page))
-            .collect();
-        let mut erased = now;
-        for &block in &flags {
-            make_room(ftl, records, now)?;
-            ftl.unpin(block);
-            if ftl.block_state(block) == BlockState::Full {
-                erased = erased.max(collect(ftl, records, now, block)?);
-            }
-        }
-        for &block in blocks.difference(&flags) {
-            ftl.unpin(block);
-        }
-        Ok(ftl.sync(now, erased)?)
     }
 
     fn ready(&self) -> Result<(), DeviceError> {
@@ -537,8 +498,8 @@ impl RecordDevice {
     pub(super) fn collect(&mut self, now: Nanos, at: crate::units::Ppn) -> Result<(), DeviceError> {
         let block = self.ftl.geometry().block_of(at);
         self.ftl.end_block(block);
-        if self.ftl.block_state(block) == BlockState::Full {
-            collect(&mut self.ftl, &mut self.records, now, block)?;
+        if self.ftl.block_state(block) == crate::ftl::BlockState::Full {
+            crate::ftl::collect(&mut self.ftl, &mut self.records, now, block)?;
         }
         Ok(())
     }

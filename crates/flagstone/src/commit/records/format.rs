@@ -185,6 +185,16 @@ pub(super) fn read_version(
     Ok((Version::parse(&spare[..record], image), read.done))
 }
 
+/// The transactions with records pending in a page of these bytes, and the records' slots.
+pub(super) fn entries_of(spare: &[u8], data: &[u8]) -> Vec<(TxId, Vec<SlotNo>)> {
+    // A chip may keep more bytes of a spare area than the device uses.
+    let spare = &spare[..spare.len().min(header::SIZE + spare::SIZE)];
+    let version = Version::parse(spare, data.to_vec());
+    let entries = version.map_or(Vec::new(), |version| version.list.entries);
+    let entry = |entry: Entry| (entry.tx, entry.slots.into_vec());
+    entries.into_iter().map(entry).collect()
+}
+
 /// The entries of a page as they are on flash, without a read. Returns `None` where the device
 /// cannot tell. `image` is room for a page.
 pub(super) fn peek_entries(ftl: &Ftl, at: Ppn, image: &mut [u8]) -> Option<Vec<Owned>> {

@@ -76,6 +76,8 @@ mod cfc_ex;
 mod collect;
 mod device;
 mod format;
+mod looking;
+mod mend;
 mod merge;
 mod recover;
 #[cfg(test)]
@@ -88,7 +90,8 @@ pub(super) use format::{entry_head, is_list, read_tail, restored, spare};
 
 use self::book::Owned;
 use self::versions::Versions;
-use crate::ftl::{Format, Ftl, FtlError, Written};
+use super::show::{Field, Row, fields_of, row};
+use crate::ftl::{Format, Ftl, FtlError, Written, header};
 use crate::page::SlotNo;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::fmt;
@@ -104,7 +107,7 @@ pub enum RecordKind {
 }
 
 /// A description of a record-level protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct RecordInfo {
     /// The name in commands, results and file names.
@@ -115,6 +118,57 @@ pub struct RecordInfo {
     pub paper: &'static str,
     /// The section of the paper.
     pub section: &'static str,
+    /// What a commit flag says.
+    pub flag: fn(u8) -> &'static str,
+}
+
+/// The recovery table of both protocols.
+const RECOVERY: &[Row] = &[
+    row(
+        "@A",
+        "the flags of the transaction say committed",
+        "committed",
+    ),
+    row(
+        "@B",
+        "they do not, and the host's log says committed",
+        "committed: its flags are set",
+    ),
+    row("@C", "neither does", "aborted"),
+];
+
+impl RecordInfo {
+    /// The rows of the recovery table.
+    pub const fn recovery(&self) -> &'static [Row] {
+        RECOVERY
+    }
+
+    /// The fields of a spare area behind the header of the FTL.
+    pub fn tail_fields(&self, spare: &[u8]) -> Vec<Field> {
+        let mut fields = fields_of(
+            &[spare::RECORD],
+            spare.get(header::SIZE..).unwrap_or_default(),
+        );
+        // As many flags as the device has entries, and a field for each.
+        fields.retain(|field| field.name != "FLAGS");
+        let flags = spare.get(header::SIZE + spare::FLAGS.start..);
+        let names = [
+            "FLAG 0", "FLAG 1", "FLAG 2", "FLAG 3", "FLAG 4", "FLAG 5", "FLAG 6", "FLAG 7",
+        ];
+        let entries = fields.iter().find(|field| field.name == "ENTRIES");
+        let entries = entries.map_or(0, |field| field.value as usize);
+        let flags = flags.unwrap_or_default().iter().zip(names).take(entries);
+        let meaning = "commit flag of an entry, reprogrammed in place";
+        let flag = |(&flag, name): (&u8, _)| Field::new(name, meaning, flag.into(), 1);
+        fields.extend(flags.map(flag));
+        fields
+    }
+
+    /// The entries behind the image of a page with this spare area: each transaction, and the slots
+    /// of its records.
+    pub fn entries(&self, spare: &[u8], data: &[u8]) -> Vec<(TxId, Vec<SlotNo>)> {
+        format::entries_of(spare, data)
+    }
 }
 
 impl RecordKind {
@@ -145,6 +199,9 @@ pub struct RecordOptions {
     pub max_c: u8,
     /// Build the protocol as printed, without the repairs that its departures list.
     pub as_published: bool,
+    /// Whether a restart tells what it decided and why
+    /// ([`RecordDevice::rulings`](RecordDevice::rulings)).
+    pub tells: bool,
 }
 
 impl Default for RecordOptions {
@@ -153,6 +210,7 @@ impl Default for RecordOptions {
         RecordOptions {
             max_c: 2,
             as_published: false,
+            tells: false,
         }
     }
 }

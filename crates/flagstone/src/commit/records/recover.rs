@@ -6,6 +6,8 @@ use super::collect::Records;
 use super::format::{List, Tail, read_version};
 use super::versions::{Held, Version, Versions};
 use super::{Flaws, Live, Member, RecordKind, afc_ex::AfcEx, cfc_ex::CfcEx};
+use crate::commit::Ruling;
+use crate::commit::show::Rulings;
 use crate::ftl::{Cause, Ftl, FtlError, Mounted, Slot};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
@@ -36,6 +38,8 @@ pub(super) struct Recovered {
     pub(super) torn: Torn,
     pub(super) last_tx: TxId,
     pub(super) done: Nanos,
+    /// Those that no flag decides are said to be aborted until the host's log is known.
+    pub(super) rulings: Vec<Ruling>,
 }
 
 pub(super) fn recover(
@@ -43,7 +47,9 @@ pub(super) fn recover(
     mounted: Mounted,
     kind: RecordKind,
     flaws: Flaws,
+    tells: bool,
 ) -> Result<Recovered, FtlError> {
+    let mut rulings = Rulings::new(tells);
     let mut pages: Vec<Page> = Vec::new();
     let mut with_entries = Vec::new();
     let (blocks, logical) = (ftl.data_blocks(), ftl.logical_pages());
@@ -101,7 +107,23 @@ pub(super) fn recover(
             torn.blocks.extend(blocks.map(block_of));
         }
         records.verdicts.found(tx, &members);
-        if !records.verdicts.is_committed(&flags) {
+        let counts = records.verdicts.is_committed(&flags);
+        if rulings.listens() {
+            let pages = members.iter().map(|owned| owned.member.at).collect();
+            let flags: Vec<String> = flags
+                .iter()
+                .map(|&flag| (kind.info().flag)(flag).into())
+                .collect();
+            let because = format!("flags that are there: {}", flags.join(", "));
+            rulings.say(
+                if counts { "@A" } else { "@C" },
+                Some(tx),
+                pages,
+                counts,
+                because,
+            );
+        }
+        if !counts {
             let in_doubt = Live {
                 lpns: Vec::new(),
                 in_doubt: true,
@@ -116,6 +138,7 @@ pub(super) fn recover(
         torn,
         last_tx,
         done,
+        rulings: rulings.into_list(),
     })
 }
 

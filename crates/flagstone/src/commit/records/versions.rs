@@ -58,6 +58,11 @@ impl Versions {
         self.lists.get(&at).map(Vec::as_slice)
     }
 
+    /// All lists, in no order.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Lpn, &[Version])> {
+        self.lists.iter().map(|(&lpn, list)| (lpn, list.as_slice()))
+    }
+
     /// When what became dead or committed in a block so far is durable: it is not copied as
     /// committed before, nor erased.
     pub(super) fn safe_at(&self, block: Pbn) -> Nanos {

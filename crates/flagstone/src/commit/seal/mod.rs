@@ -55,6 +55,7 @@ pub(super) mod rest;
 pub(super) mod seal_r;
 mod seals;
 mod settings;
+mod show;
 #[cfg(test)]
 mod tests;
 
@@ -62,7 +63,8 @@ pub use mistake::Mistake;
 
 use super::active::{HeldBack, TxTable, Writes};
 use super::{
-    Found, Info, Isolation, Mode, Options, Protocol, Recovered, Taken, Way, Write, table_bytes,
+    Found, Info, Isolation, Mode, Options, Protocol, Recovered, Table, Taken, Way, Write,
+    table_bytes,
 };
 use crate::ftl::{
     Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written, header,
@@ -107,6 +109,8 @@ pub(super) const INFO: Info = Info {
         },
     ],
     settings: &[LINGER, UNDECIDED],
+    tail: &[tail::RECORD],
+    recovery: show::RECOVERY,
     format: Format {
         tail_bytes: tail::SIZE,
         late_summaries: true,
@@ -202,7 +206,7 @@ fn start(
     let undecided = settings::undecided(info, ftl.geometry(), options)?;
     let found = match &mounted.rest {
         Some(tables) => rest::resume(ftl, mounted, bounds, tables)?,
-        None => recovery::read(ftl, mounted, bounds, options.mistake)?,
+        None => recovery::read(ftl, mounted, bounds, (options.mistake, options.tells))?,
     };
     let protocol = Box::new(Seal {
         live: TxTable::new(),
@@ -225,6 +229,7 @@ fn start(
         protocol,
         last_tx: found.last_tx,
         done: found.done,
+        rulings: found.rulings,
     })
 }
 
@@ -342,6 +347,10 @@ impl Protocol for Seal {
             self.seal_due(ftl, now)?;
         }
         Ok(now)
+    }
+
+    fn tables(&self, ftl: &Ftl) -> Vec<Table> {
+        show::tables(self, ftl)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {

@@ -3,6 +3,8 @@
 use super::bounds::Bounds;
 use super::evidence::{Evidence, Undecided, Witness};
 use super::{Mistake, listed, tail};
+use crate::commit::Ruling;
+use crate::commit::show::Rulings;
 use crate::ftl::{Ftl, FtlError, Mounted, Slot, verdict};
 use crate::layout::get;
 use crate::units::{Lpn, Nanos, Pbn, TxId};
@@ -49,6 +51,7 @@ pub(super) struct Recovery {
     pub(super) listing: Vec<u8>,
     pub(super) last_tx: TxId,
     pub(super) done: Nanos,
+    pub(super) rulings: Vec<Ruling>,
 }
 
 /// Reads a mounted device and ends the mount.
@@ -56,7 +59,7 @@ pub(super) fn read(
     ftl: &mut Ftl,
     mounted: &Mounted,
     bounds: Option<Bounds>,
-    mistake: Option<Mistake>,
+    (mistake, tells): (Option<Mistake>, bool),
 ) -> Result<Recovery, FtlError> {
     let lists = bounds.as_ref().map_or(0, Bounds::bytes);
     let lists = mounted.blob.get(lists..).unwrap_or_default();
@@ -115,6 +118,10 @@ pub(super) fn read(
             .filter(|version| places.of(version).is_some());
         last_tx = counts.fold(last_tx, |last, version| last.max(version.tx));
     }
+    let mut rulings = Rulings::new(tells);
+    if rulings.listens() {
+        places.tell(&mut rulings, &versions);
+    }
     let current = newest(&versions, &places, logical_pages, mistake);
     for &at in &current {
         let version = &versions[at as usize];
@@ -132,6 +139,7 @@ pub(super) fn read(
         listing: lists.to_vec(),
         last_tx,
         done: done.max(looked),
+        rulings: rulings.into_list(),
     })
 }
 
@@ -224,19 +232,59 @@ impl Places {
         }
     }
 
-    /// The place of a version; nothing if it does not count. A row of the recovery table a line.
+    /// The place of a version; nothing if it does not count.
     fn of(&self, version: &Version) -> Option<u64> {
+        self.ruled(version).1
+    }
+
+    /// The row of the recovery table that decides about a version, and its place.
+    fn ruled(&self, version: &Version) -> (&'static str, Option<u64>) {
         if let Some(cv) = version.stated().filter(|_| !version.is_alone()) {
-            return Some(cv); // @A
+            return ("@A", Some(cv));
         }
         if version.is_alone() {
-            return Some(version.seq); // @B
+            return ("@B", Some(version.seq));
         }
-        let listed = self.roster.get(&version.tx).copied(); // @C
-        let stated = self.stated.get(&version.tx).map(|&(cv, _)| cv); // @D
-        let stated = stated.filter(|_| self.mistake != Some(Mistake::WitnessIgnored));
-        let counted = self.counted.get(&version.tx).copied(); // @E
-        listed.or(stated).or(counted) // @F
+        if let Some(&cv) = self.roster.get(&version.tx) {
+            return ("@C", Some(cv));
+        }
+        let stated = self.stated.get(&version.tx).map(|&(cv, _)| cv);
+        if let Some(cv) = stated.filter(|_| self.mistake != Some(Mistake::WitnessIgnored)) {
+            return ("@D", Some(cv));
+        }
+        match self.counted.get(&version.tx) {
+            Some(&cv) => ("@E", Some(cv)),
+            None => ("@F", None),
+        }
+    }
+
+    /// Tells what is decided about each version.
+    fn tell(&self, rulings: &mut Rulings, versions: &[Version]) {
+        for version in versions {
+            let (row, place) = self.ruled(version);
+            let tx = (version.tx != TxId(0)).then_some(version.tx);
+            let place = match place {
+                Some(place) if place <= self.unto => {
+                    format!("place {place}, which the mapping table on flash has")
+                }
+                Some(place) => format!("place {place}"),
+                None => {
+                    let of_tx = versions.iter().filter(|other| other.tx == version.tx);
+                    let mut there: Vec<u64> = of_tx.clone().map(|other| other.seq).collect();
+                    there.sort_unstable();
+                    there.dedup();
+                    let count = of_tx.map(|other| other.count).max().unwrap_or(0);
+                    let says = match count {
+                        0 => "the last one is not".to_string(),
+                        count => format!("the last one says {count}"),
+                    };
+                    format!("pages of it that are there: {}; {says}", there.len())
+                }
+            };
+            let because = format!("logical page {}, {place}", version.lpn);
+            let at = version.slot.ppn().into_iter().collect();
+            rulings.say(row, tx, at, self.of(version).is_some(), because);
+        }
     }
 
     /// The committed transactions with a current page in a block without a verdict for it.
@@ -295,7 +343,7 @@ fn whole(pages: &[&Version], mistake: Option<Mistake>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases::{Case, prove, rows_that_differ};
+    use crate::cases::{Case, prove, prove_rows, rows_that_differ};
     use crate::units::Ppn;
 
     /// What is on flash about transaction 7 and one page of it.
@@ -360,6 +408,10 @@ mod tests {
         }
 
         fn place(&self, mistake: Option<Mistake>) -> Option<u64> {
+            self.ruled(mistake).1
+        }
+
+        fn ruled(&self, mistake: Option<Mistake>) -> (&'static str, Option<u64>) {
             let tx = TxId(if self.has_tx { 7 } else { 0 });
             let page = |seq, count, verdict, block| Version {
                 tx,
@@ -393,7 +445,7 @@ mod tests {
                 .then_some((TxId(7), CV))
                 .into_iter()
                 .collect();
-            Places::new(&versions, roster, 0, mistake).of(&versions[0])
+            Places::new(&versions, roster, 0, mistake).ruled(&versions[0])
         }
     }
 
@@ -443,6 +495,7 @@ mod tests {
     #[test]
     fn every_row_of_the_recovery_table() {
         prove(&TABLE, &Facts::all(), |facts| facts.place(None));
+        prove_rows(&TABLE, &Facts::all(), |facts| facts.ruled(None).0);
     }
 
     #[test]

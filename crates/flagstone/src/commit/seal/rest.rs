@@ -81,6 +81,8 @@ pub(super) fn resume(
         listing: mounted.blob.clone(),
         last_tx,
         done: mounted.done,
+        // Nothing is decided: the tables are taken as they were.
+        rulings: Vec::new(),
     })
 }
 

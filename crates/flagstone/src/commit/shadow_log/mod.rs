@@ -27,7 +27,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use super::{Found, Info, Isolation, Taken, Write, table_bytes};
+use super::show::{LIVE, Rulings, arrow, live_row, row};
+use super::{Found, Info, Isolation, Table, Taken, Write, table_bytes};
 use crate::ftl::{
     BlockState, Format, Ftl, FtlError, Header, Kind as PageKind, Mounted, Owner, Slot, Stream,
     Written, collect,
@@ -56,6 +57,21 @@ pub(super) const INFO: Info = Info {
     isolation: Isolation::NoPageConflict,
     rewrites: true,
     as_published: true,
+    tail: &[tail::RECORD],
+    log: &[record::log_page::RECORD, record::log_record::RECORD],
+    recovery: &[
+        row(
+            "@A",
+            "no record says that its transaction has committed, and the root does not either",
+            "not committed",
+        ),
+        row(
+            "@B",
+            "committed, and the highest committed sequence of its page",
+            "current",
+        ),
+        row("@C", "committed, and any other", "obsolete, or a copy"),
+    ],
     format: Format {
         tail_bytes: tail::SIZE,
         logs: 1,
@@ -171,6 +187,7 @@ impl ShadowLog {
         ftl: &mut Ftl,
         mounted: Mounted,
         as_published: bool,
+        rulings: &mut Rulings,
     ) -> Result<(ShadowLog, Nanos), FtlError> {
         let mark = Watermark::parse(&mounted.blob)?;
         let mut last_tx = TxId(mark.last);
@@ -193,12 +210,16 @@ impl ShadowLog {
         };
         let geometry = *ftl.geometry();
         let mut found: Vec<(Lpn, Slot)> = Vec::new();
+        let mut told: Vec<(TxId, Lpn, Ppn, bool)> = Vec::new();
         let mut links = as_published.then(|| printed::Links::new(&geometry));
         let blocks = ftl.data_blocks();
         let mut done = ftl.scan(mounted.done, &blocks, |at, head: Header, bytes: &[u8]| {
             let (tx, link) = parse_tail(bytes);
             this.last_tx = this.last_tx.max(tx);
             let verdict = versions.judge(tx, &head);
+            if rulings.listens() {
+                told.push((tx, head.lpn, at, verdict == Verdict::Aborted));
+            }
             if verdict == Verdict::Aborted {
                 this.aborted.add(tx, geometry.block_of(at));
             }
@@ -216,6 +237,16 @@ impl ShadowLog {
         }
         for (lpn, slot) in found {
             ftl.set_slot(lpn, slot);
+        }
+        for (tx, lpn, at, is_aborted) in told {
+            let counts = ftl.slot(lpn).ppn() == Some(at);
+            let (row, why) = match (is_aborted, counts) {
+                (true, _) => ("@A", "nothing says that its transaction has committed"),
+                (false, true) => ("@B", "committed, the newest of its logical page"),
+                (false, false) => ("@C", "committed, and a newer one or a first copy is there"),
+            };
+            let because = format!("logical page {lpn}: {why}");
+            rulings.say(row, Some(tx), vec![at], counts, because);
         }
         ftl.revive_mapped()?;
         ftl.finish_mount();
@@ -352,6 +383,30 @@ impl ShadowLog {
             all.push(("bitmaps", printed.bitmap_bytes()));
         }
         all
+    }
+
+    /// The tables, for people.
+    pub(super) fn tables(&self) -> Vec<Table> {
+        let live = self.live.keys().map(|&tx| {
+            let mut rows: Vec<(Lpn, Ppn)> = self
+                .x_map
+                .iter()
+                .filter(|(_, row)| row.tx == tx)
+                .map(|(&lpn, row)| (lpn, row.at))
+                .collect();
+            rows.sort_unstable();
+            let rows: Vec<String> = rows.iter().map(|&(lpn, at)| arrow(lpn, at)).collect();
+            live_row(tx, "live", rows.join(", "), None)
+        });
+        let aborted = self.aborted.ids().map(|tx| vec![tx.to_string()]);
+        vec![
+            Table::sorted("transaction_table", LIVE, live.collect()),
+            Table::sorted(
+                "aborted_table",
+                &["aborted, pages on flash"],
+                aborted.collect(),
+            ),
+        ]
     }
 
     /// Checks that rows belong to live transactions and live pages, that nothing else is live, and

@@ -1,7 +1,8 @@
 //! Shadow pages and their log as a protocol, all but the moment at which a log page is written.
 
 use super::ShadowLog;
-use crate::commit::{Found, Options, Protocol, Recovered, Taken, Write};
+use crate::commit::show::Rulings;
+use crate::commit::{Found, Options, Protocol, Recovered, Table, Taken, Write};
 use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
@@ -61,11 +62,13 @@ pub(super) fn recover<R: Rule>(
     options: &Options,
     rule: R,
 ) -> Result<Recovered, FtlError> {
-    let (log, done) = ShadowLog::recover(ftl, mounted, options.as_published)?;
+    let mut rulings = Rulings::new(options.tells);
+    let (log, done) = ShadowLog::recover(ftl, mounted, options.as_published, &mut rulings)?;
     Ok(Recovered {
         last_tx: log.last_tx,
         protocol: Box::new(Shadowed { log, rule }),
         done,
+        rulings: rulings.into_list(),
     })
 }
 
@@ -118,6 +121,10 @@ impl<R: Rule> Protocol for Shadowed<R> {
         let mut all = self.log.memory();
         all.extend(self.rule.memory());
         all
+    }
+
+    fn tables(&self, _: &Ftl) -> Vec<Table> {
+        self.log.tables()
     }
 
     fn check(&self, ftl: &Ftl) -> Result<(), String> {

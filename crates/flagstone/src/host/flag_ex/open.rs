@@ -70,7 +70,7 @@ pub(in crate::host) fn record_options(
     let max_c = Chosen::of(kind, settings)?.max_c;
     Ok(RecordOptions {
         max_c,
-        as_published: false,
+        ..RecordOptions::default()
     })
 }
 
@@ -88,6 +88,7 @@ pub(in crate::host) fn open(
     let records = RecordOptions {
         max_c: chosen.max_c,
         as_published: options.as_published,
+        tells: options.tells,
     };
     let has = |flaw| config.sabotage == Some(flaw);
     let flaws = Flaws {

@@ -44,6 +44,7 @@ mod recovery;
 mod tests;
 
 use super::{Rule, Tables, Version};
+use crate::commit::show::row;
 use crate::commit::{Info, Options, Recovered, table_bytes};
 use crate::ftl::{Format, Ftl, FtlError, Mounted};
 use crate::layout;
@@ -64,6 +65,34 @@ pub(in crate::commit) const INFO: Info = Info {
     name: "bpcc",
     idea: "pages name each other in a ring; a back pointer passes over uncommitted versions",
     section: "back pointer cyclic commit",
+    tail: &[super::link::RECORD, back::RECORD],
+    recovery: &[
+        row(
+            "@A",
+            "a newer version of the named page points back past the named one",
+            "uncommitted",
+        ),
+        row(
+            "@B",
+            "the highest version of the page it names is older, or there is none",
+            "uncommitted: the ring is open",
+        ),
+        row(
+            "@C",
+            "the highest version of the page it names is newer",
+            "committed",
+        ),
+        row(
+            "@D",
+            "it is the named one, and the walk has been there",
+            "committed: the ring is closed",
+        ),
+        row(
+            "@E",
+            "it is the named one, and the walk has not been there",
+            "as that version",
+        ),
+    ],
     format: Format {
         tail_bytes: super::link::SIZE + back::SIZE,
         ..super::INFO.format

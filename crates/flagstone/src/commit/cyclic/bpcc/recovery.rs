@@ -126,17 +126,17 @@ impl Versions for SeenVersions {
     }
 
     fn verdict(&self, page: Lpn) -> Verdict {
-        let Some(newest) = self.newest(page) else {
+        let Some(newest) = self.last(page) else {
             return Verdict::Uncommitted;
         };
         let named = newest.next;
-        let highest = self.newest(named.page).map_or(0, |r| r.version.number);
+        let highest = self.last(named.page).map_or(0, |r| r.version.number);
         link(named, highest, self.is_straddled(named))
     }
 
     /// The newest version if that is committed, else the one that its back pointer names.
     fn counting(&self, page: Lpn, is_committed: bool) -> (u32, Slot) {
-        let newest = self.newest(page);
+        let newest = self.last(page);
         let number = newest.map(|newest| match is_committed {
             true => newest.version.number,
             false => newest.back,
@@ -146,6 +146,33 @@ impl Versions for SeenVersions {
         counts.map_or((0, Slot::Empty), |record| {
             (record.version.number, record.slot)
         })
+    }
+
+    fn newest(&self, page: Lpn) -> Option<(Seen, u32)> {
+        let &SeenVersion {
+            version,
+            slot,
+            next,
+            ..
+        } = self.last(page)?;
+        let highest = self.last(next.page).map_or(0, |r| r.version.number);
+        let seen = Seen {
+            version,
+            slot,
+            next,
+        };
+        Some((seen, highest))
+    }
+
+    fn row(&self, page: Lpn, is_ring: bool) -> &'static str {
+        let newest = self.last(page);
+        match self.verdict(page) {
+            Verdict::Uncommitted if newest.is_some_and(|r| self.is_straddled(r.next)) => "@A",
+            Verdict::Uncommitted => "@B",
+            Verdict::Committed => "@C",
+            Verdict::AsNewestOf(_) if is_ring => "@D",
+            Verdict::AsNewestOf(_) => "@E",
+        }
     }
 }
 
@@ -158,7 +185,7 @@ impl SeenVersions {
         &self.all[self.begin[page.index()] as usize..end as usize]
     }
 
-    fn newest(&self, page: Lpn) -> Option<&SeenVersion> {
+    fn last(&self, page: Lpn) -> Option<&SeenVersion> {
         self.of(page).last()
     }
 

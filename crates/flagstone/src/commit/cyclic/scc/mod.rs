@@ -39,6 +39,7 @@
 mod tests;
 
 use super::{Rule, Seen, Tables, Verdict, Version, Versions};
+use crate::commit::show::row;
 use crate::commit::{Info, Options, Recovered, Way};
 use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Slot};
 use crate::units::{Lpn, Ppn};
@@ -47,6 +48,29 @@ pub(in crate::commit) const INFO: Info = Info {
     name: "scc",
     idea: "pages name each other in a ring; uncommitted ones are erased before the next version",
     section: "simple cyclic commit",
+    tail: &[super::link::RECORD],
+    recovery: &[
+        row(
+            "@A",
+            "the highest version of the page it names is older, or there is none",
+            "uncommitted: the ring is open",
+        ),
+        row(
+            "@B",
+            "the highest version of the page it names is newer",
+            "committed",
+        ),
+        row(
+            "@C",
+            "it is the named one, and the walk has been there",
+            "committed: the ring is closed",
+        ),
+        row(
+            "@D",
+            "it is the named one, and the walk has not been there",
+            "as that version",
+        ),
+    ],
     ..super::INFO
 };
 
@@ -219,6 +243,27 @@ impl Versions for NewestOfAll {
 
     fn counting(&self, page: Lpn, is_committed: bool) -> (u32, Slot) {
         self.pages[page.index()].counting(is_committed)
+    }
+
+    fn newest(&self, page: Lpn) -> Option<(Seen, u32)> {
+        let newest = &self.pages[page.index()];
+        let number = newest.number;
+        let named = self.pages.get(newest.next.page.index());
+        let seen = Seen {
+            version: Version { page, number },
+            slot: newest.slot,
+            next: newest.next,
+        };
+        (number > 0).then(|| (seen, named.map_or(0, |named| named.number)))
+    }
+
+    fn row(&self, page: Lpn, is_ring: bool) -> &'static str {
+        match self.verdict(page) {
+            Verdict::Uncommitted => "@A",
+            Verdict::Committed => "@B",
+            Verdict::AsNewestOf(_) if is_ring => "@C",
+            Verdict::AsNewestOf(_) => "@D",
+        }
     }
 }
 

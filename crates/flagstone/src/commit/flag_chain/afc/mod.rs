@@ -63,7 +63,8 @@ mod recover;
 mod tests;
 
 use super::{Link, Tables, Tail, read_shadow, spare};
-use crate::commit::{Found, Info, Protocol, Taken, Write, table_bytes};
+use crate::commit::show::{LIVE, live_row, row};
+use crate::commit::{Found, Info, Protocol, Table, Taken, Write, table_bytes};
 use crate::ftl::{Cause, Ftl, FtlError, Slot, Stream};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 use rustc_hash::FxHashMap;
@@ -74,6 +75,15 @@ pub(in crate::commit) const INFO: Info = Info {
     name: "afc",
     idea: "pages are linked backwards; the first is FALSE until a reprogram commits them all",
     section: "3.2, 3.4",
+    recovery: &[
+        row("@A", "no page of the part is FALSE", "committed"),
+        row(
+            "@B",
+            "some page of the part is FALSE",
+            "uncommitted: in progress, or aborted",
+        ),
+    ],
+    flag: Some(|flag| if is_true(flag) { "TRUE" } else { "FALSE" }),
     ..super::INFO
 };
 
@@ -300,6 +310,25 @@ impl Protocol for Afc {
             self.table.insert(tx, TxRow::Aborted(open.chain));
         }
         Ok(now)
+    }
+
+    fn tables(&self, ftl: &Ftl) -> Vec<Table> {
+        let rows = self.table.iter().map(|(&tx, row)| {
+            let (state, chain) = match row {
+                TxRow::InProgress(open) => ("in progress", &open.chain),
+                TxRow::Aborted(chain) => ("aborted", chain),
+            };
+            let unit = |unit: &Unit| {
+                let flag = if unit.is_false { "FALSE" } else { "TRUE" };
+                format!("p{} {flag}", unit.page.at)
+            };
+            let units: Vec<String> = chain.units.iter().map(unit).collect();
+            live_row(tx, state, units.join(", "), None)
+        });
+        vec![
+            Table::sorted("transaction_table", LIVE, rows.collect()),
+            self.tables.dirty.table(ftl),
+        ]
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {

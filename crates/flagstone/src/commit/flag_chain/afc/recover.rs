@@ -3,6 +3,7 @@
 
 use super::{Afc, Chain, FALSE_AT_FIRST, TxRow, Unit, collect::Collector, is_true};
 use crate::commit::flag_chain::{self, NO_UNIT, Scanned, Tables, Units};
+use crate::commit::show::Rulings;
 use crate::commit::{Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Mounted};
 use crate::units::{Ppn, TxId};
@@ -31,6 +32,10 @@ pub(in crate::commit) fn recover(
     let units = found.units(ftl, tables.block_flags, |page| replaces[page].is_some());
     let mut parts = Parts::new(&units);
     let kept = parts.judge(&found, &units, &mut is_false, &replaces);
+    let mut rulings = Rulings::new(options.tells);
+    if rulings.listens() {
+        parts.tell(&mut rulings, &found, &units, &is_false);
+    }
     let counts = |page: usize| parts.counts(&units, replaces[page].unwrap_or(page));
     found.map_newest(ftl, counts)?;
 
@@ -63,6 +68,7 @@ pub(in crate::commit) fn recover(
         protocol: Box::new(protocol),
         last_tx: found.last_tx,
         done: found.done,
+        rulings: rulings.into_list(),
     })
 }
 
@@ -146,6 +152,26 @@ impl Parts {
     fn counts(&self, units: &Units, page: usize) -> bool {
         let unit = units.of_page[page];
         unit == NO_UNIT || !self.is_false[self.of_unit[unit as usize] as usize]
+    }
+
+    /// Tells what was decided about each part.
+    fn tell(&self, rulings: &mut Rulings, found: &Scanned, units: &Units, is_false: &[bool]) {
+        let mut pages: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (page, &unit) in units.of_page.iter().enumerate() {
+            if unit != NO_UNIT {
+                let part = self.of_unit[unit as usize];
+                pages.entry(part).or_default().push(page);
+            }
+        }
+        for pages in pages.values() {
+            let counts = self.counts(units, pages[0]);
+            let no = pages.iter().filter(|&&page| is_false[page]).count();
+            let because = format!("FALSE pages: {no} of {}", pages.len());
+            let row = if counts { "@A" } else { "@B" };
+            let xid = found.pages[pages[0]].tail.xid;
+            let at = pages.iter().map(|&page| found.pages[page].at).collect();
+            rulings.say(row, Some(xid), at, counts, because);
+        }
     }
 
     /// What does not count, by transaction. Their pages were never moved, so versions order units

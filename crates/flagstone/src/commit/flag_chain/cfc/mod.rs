@@ -59,7 +59,8 @@ mod tests;
 
 use super::{Link, Shadow, Tables, Tail, read_shadow, spare};
 use crate::commit::active::Spare;
-use crate::commit::{Found, Held, Info, Protocol, Taken, Write, table_bytes};
+use crate::commit::show::{LIVE, live_row, row};
+use crate::commit::{Found, Held, Info, Protocol, Table, Taken, Write, table_bytes};
 use crate::ftl::{Cause, Ftl, FtlError, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -70,6 +71,24 @@ pub(in crate::commit) const INFO: Info = Info {
     name: "cfc",
     idea: "pages are linked backwards; a flag reprogrammed on the last one commits them",
     section: "3.1, 3.4",
+    recovery: &[
+        row(
+            "@A",
+            "none of the heads of the transaction is TRUE",
+            "aborted: never flagged",
+        ),
+        row(
+            "@B",
+            "all heads are TRUE",
+            "committed, with every page they lead to",
+        ),
+        row(
+            "@C",
+            "some are TRUE, some FALSE",
+            "aborted: the cut fell between two flags",
+        ),
+    ],
+    flag: Some(|flag| if is_true(flag) { "TRUE" } else { "FALSE" }),
     ..super::INFO
 };
 
@@ -209,6 +228,23 @@ impl Protocol for Cfc {
         open.clear();
         self.emptied.give(open);
         Ok(now)
+    }
+
+    fn tables(&self, ftl: &Ftl) -> Vec<Table> {
+        let rows = self.table.iter().map(|(&tx, row)| match &row.state {
+            State::InProgress(open) => {
+                let heads = open.heads.iter().map(|head| format!("p{}", head.at));
+                let heads = heads.collect::<Vec<_>>().join(" ");
+                let state = format!("in progress, heads: {heads}");
+                let held = open.held.as_ref().map(|held| held.lpn);
+                live_row(tx, &state, format!("{} on flash", row.pages), held)
+            }
+            State::Aborted(_) => live_row(tx, "aborted", format!("{} on flash", row.pages), None),
+        });
+        vec![
+            Table::sorted("transaction_table", LIVE, rows.collect()),
+            self.tables.dirty.table(ftl),
+        ]
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {

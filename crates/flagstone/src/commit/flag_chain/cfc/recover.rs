@@ -4,6 +4,7 @@
 use super::{Cfc, FALSE, Mixed, State, TxRow, collect::Collector, is_true};
 use crate::commit::active::Spare;
 use crate::commit::flag_chain::{self, Shadow, Tables, Units, is_before};
+use crate::commit::show::Rulings;
 use crate::commit::{Options, Recovered};
 use crate::ftl::{Ftl, FtlError, Mounted};
 use crate::units::{Ppn, TxId};
@@ -22,6 +23,14 @@ impl Verdict {
     /// Whether the transaction is committed: @A and @C have a FALSE head.
     fn is_committed(&self) -> bool {
         self.not.is_none()
+    }
+
+    fn row(&self) -> &'static str {
+        match (self.trues.is_empty(), self.is_committed()) {
+            (_, true) => "@B",
+            (true, false) => "@A",
+            (false, false) => "@C",
+        }
     }
 }
 
@@ -44,6 +53,23 @@ pub(in crate::commit) fn recover(
             flagged.push((head, shadow.tail.xid));
         } else {
             verdict.not = Some(shadow.at);
+        }
+    }
+    let mut rulings = Rulings::new(options.tells);
+    if rulings.listens() {
+        for (&xid, verdict) in &verdicts {
+            let pages = found.pages.iter().filter(|page| page.tail.xid == xid);
+            let pages = pages.map(|page| page.at).collect();
+            let (trues, not) = (verdict.trues.len(), verdict.not.map(|at| format!("p{at}")));
+            let not = not.unwrap_or_else(|| "none".into());
+            let because = format!("heads that are TRUE: {trues}; one that is FALSE: {not}");
+            rulings.say(
+                verdict.row(),
+                Some(xid),
+                pages,
+                verdict.is_committed(),
+                because,
+            );
         }
     }
     flagged.retain(|(_, xid)| verdicts[xid].is_committed());
@@ -113,6 +139,7 @@ pub(in crate::commit) fn recover(
         protocol: Box::new(protocol),
         last_tx: found.last_tx,
         done: found.done,
+        rulings: rulings.into_list(),
     })
 }
 

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
+use crate::commit::show::Rulings;
 use crate::ftl::{Config, Header, Kind as PageKind, header};
 use crate::nand::{Cell, Flash, Geometry, small};
 
@@ -203,7 +204,13 @@ impl Facts {
 
     fn verdict(&self, trusting: bool) -> Verdict {
         let mut ftl = self.device();
-        let replayed = MappingLog::replay(&mut ftl, &self.mounted(), 1, trusting);
+        let replayed = MappingLog::replay(
+            &mut ftl,
+            &self.mounted(),
+            1,
+            trusting,
+            &mut Rulings::default(),
+        );
         replayed.expect("the log is sound");
         let found = [0, 1].map(|page| ftl.slot(Lpn(page)));
         match found {

@@ -55,6 +55,7 @@ impl Bench {
         let options = RecordOptions {
             max_c,
             as_published: false,
+            ..RecordOptions::default()
         };
         let power = PowerCut::new(chip);
         let mut bench = Bench {

@@ -335,6 +335,7 @@ impl Failing {
         let options = RecordOptions {
             max_c: 3,
             as_published: false,
+            ..RecordOptions::default()
         };
         let device = RecordDevice::open(flash, kind, Bench::config(), &options, Nanos::ZERO);
         let mut device = device.expect("it opens");

@@ -1,0 +1,63 @@
+//! `flagstone explain`: a protocol step by step, as text or as a page.
+
+use super::{Failure, note, say, unknown};
+use flagstone_lab::explain::{self, Story};
+use flagstone_lab::output::Output;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Show how a protocol works, step by step: a few transactions, a collection, a power cut, the
+/// restart.
+///
+/// Beside it is the same cut on the protocol as it was published, where that loses data.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The protocol: one of `flagstone protocols`, or cfc-ex or afc-ex.
+    #[arg(value_name = "PROTOCOL")]
+    protocol: String,
+    /// Write a page to play, step and scrub through, which needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print the steps as one JSON object.
+    #[arg(long, conflicts_with = "html")]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  flagstone explain seal                     the story as text
+  flagstone explain scc --html scc.html      a page: open it in a browser";
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let names = explain::names();
+    if !names.contains(&args.protocol.as_str()) {
+        return Err(unknown("protocol", &args.protocol, &names));
+    }
+    let output = args.html.as_deref().map(page).transpose()?;
+    let story = explain::explain(&args.protocol).expect("it was looked up");
+    let story = story.map_err(Failure::Failed)?;
+    match &output {
+        Some(output) => write(&story, output)?,
+        None if args.json => {
+            say(&serde_json::to_string(&story).expect("a story is plain data"));
+        }
+        None => explain::text(&story).lines().for_each(say),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The file of a page, which is found out to work before there is a story to lose.
+pub(super) fn page(path: &Path) -> Result<Output, Failure> {
+    Ok(Output::new(path, &[])?)
+}
+
+/// Writes the page of a story.
+pub(super) fn write(story: &Story, output: &Output) -> Result<(), Failure> {
+    output.write(explain::page(story).as_bytes())?;
+    note(&format!(
+        "{}: open it in a browser",
+        output.path().display()
+    ));
+    Ok(())
+}

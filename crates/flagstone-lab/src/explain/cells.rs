@@ -1,0 +1,218 @@
+//! Pages of the flash in words: whose they are, and what their spare areas and log pages say, field
+//! by field as `layout!` has declared them.
+
+use super::story::Page;
+use super::subject::What;
+use super::tale::Kept;
+use crate::campaign::name_of;
+use flagstone::commit::Field;
+use flagstone::ftl::{Header, Kind, VERDICT_BYTES, header, verdict};
+use flagstone::layout::get;
+use std::collections::BTreeMap;
+
+/// How transactions are called.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Names {
+    /// In front of the name: `T` or `#`.
+    pub(super) sign: &'static str,
+    /// Names by the identifiers of the device, where these are others.
+    pub(super) by_tx: BTreeMap<u64, u64>,
+}
+
+impl Names {
+    pub(super) fn name(&self, name: u64) -> String {
+        format!("{}{name}", self.sign)
+    }
+
+    /// A transaction by the device's identifier.
+    pub(super) fn tx(&self, tx: u64) -> String {
+        match self.by_tx.get(&tx) {
+            Some(&name) if self.sign != "T" => format!("T{tx} ({})", self.name(name)),
+            _ => format!("T{tx}"),
+        }
+    }
+
+    /// The name that goes with an identifier of the device.
+    pub(super) fn of_tx(&self, tx: u64) -> Option<u64> {
+        match self.sign {
+            "T" => Some(tx),
+            _ => self.by_tx.get(&tx).copied(),
+        }
+    }
+}
+
+/// Reads the pages of a protocol.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reader {
+    pub(super) what: What,
+    pub(super) pages_per_block: u32,
+}
+
+impl Reader {
+    /// The name of the transaction that wrote a page.
+    pub(super) fn owner(&self, kept: &Kept, names: &Names) -> Option<u64> {
+        let head = Header::parse(&kept.spare)?;
+        if !head.is_version() {
+            return None;
+        }
+        if let What::Records(kind) = self.what {
+            let entries = kind.info().entries(&kept.spare, &kept.data);
+            if let Some((tx, _)) = entries.first() {
+                return names.of_tx(tx.0);
+            }
+            let page = flagstone::page::Page::parse(&kept.data).ok();
+            return page.and_then(|page| page.get(0).and_then(name_of));
+        }
+        let fields = self.what.tail_fields(&kept.spare);
+        let is_tx = |field: &&Field| matches!(field.name, "XID" | "TXID") && field.value > 0;
+        let named = fields.iter().find(is_tx);
+        name_of(&kept.data).or_else(|| names.of_tx(named?.value))
+    }
+
+    /// A page in words.
+    pub(super) fn page(&self, kept: &Kept, names: &Names) -> Page {
+        if kept.torn {
+            return Page {
+                kind: "torn",
+                label: "torn".into(),
+                ..Page::default()
+            };
+        }
+        let Some(head) = Header::parse(&kept.spare) else {
+            return Page {
+                kind: "unknown",
+                label: "?".into(),
+                ..Page::default()
+            };
+        };
+        let (kind, label, what) = match head.kind {
+            Kind::Data => ("data", head.lpn.to_string(), "data"),
+            Kind::Trim => ("trim", format!("{}∅", head.lpn), "trimmed page"),
+            Kind::Summary => ("summary", "sum".into(), "summary of the block"),
+            Kind::Map => ("map", "map".into(), "part of the mapping table"),
+            Kind::Root => ("root", "root".into(), "part of a root"),
+            Kind::Log => ("log", "log".into(), "page of the log"),
+        };
+        let lpn = match head.kind {
+            Kind::Data | Kind::Trim => format!("page {}", head.lpn),
+            _ => head.lpn.to_string(),
+        };
+        let mut page = Page {
+            kind,
+            label,
+            owner: self.owner(kept, names).map(|name| names.name(name)),
+            spare: vec![
+                ("KIND", what.into()),
+                ("LPN", lpn),
+                ("SEQ", head.seq.to_string()),
+            ],
+            ..Page::default()
+        };
+        if head.is_version() {
+            let fields = self.what.tail_fields(&kept.spare);
+            self.tail(&mut page, head.lpn.0.into(), &fields, names);
+        }
+        match (self.what, head.kind) {
+            (What::Pages(kind), Kind::Log) => {
+                let (head, entries) = kind.info().log_fields(&kept.data);
+                page.data.push(self.line(&head, names));
+                page.data
+                    .extend(entries.iter().map(|fields| self.line(fields, names)));
+            }
+            (What::Pages(kind), Kind::Summary) if kind.info().format.late_summaries => {
+                page.data = self.verdicts(kind.info().format.tail_bytes, &kept.data);
+            }
+            (What::Records(kind), Kind::Data) => {
+                for (tx, slots) in kind.info().entries(&kept.spare, &kept.data) {
+                    let slots: Vec<String> = slots.iter().map(u16::to_string).collect();
+                    let tx = names.tx(tx.0);
+                    page.data
+                        .push(format!("entry of {tx}: records {}", slots.join(", ")));
+                }
+            }
+            _ => {}
+        }
+        page
+    }
+
+    /// What the fields behind the header say.
+    fn tail(&self, page: &mut Page, lpn: u64, fields: &[Field], names: &Names) {
+        let value = |name: &str| {
+            let field = fields.iter().find(|field| field.name == name);
+            field.map(|field| field.value)
+        };
+        for field in fields {
+            page.spare.push((field.name, self.words(field, names)));
+            if field.name == "LINK" && !field.is_blank() {
+                page.links.push(field.value as u32);
+            }
+            if field.name.starts_with("FLAG") {
+                let says = self.what.flag(field.value as u8);
+                page.flag = match (page.flag, says) {
+                    (Some(one), Some(other)) if one != other => Some("mixed"),
+                    _ => says,
+                };
+            }
+        }
+        page.version = value("NUMBER").map(|number| (lpn, number));
+        page.next = value("NEXT_PAGE").zip(value("NEXT_NUMBER"));
+    }
+
+    /// A field in words.
+    fn words(&self, field: &Field, names: &Names) -> String {
+        let value = field.value;
+        match field.name {
+            "XID" | "TXID" if value == 0 => "none".into(),
+            "XID" | "TXID" | "TX" => names.tx(value),
+            "LINK" | "PPN" if field.is_blank() => "none".into(),
+            "LINK" | "PPN" => format!("p{value}"),
+            "LINK_SEQ" if field.is_blank() => "none".into(),
+            "NEXT_PAGE" | "LPN" => format!("page {value}"),
+            "STATUS" => if value == 1 { "committed" } else { "aborted" }.into(),
+            name if name.starts_with("FLAG") && name != "FLAGS" || name == "BORN" => {
+                match self.what.flag(value as u8) {
+                    Some(says) => format!("{says} ({value:02x})"),
+                    None => format!("{value:02x}"),
+                }
+            }
+            _ => value.to_string(),
+        }
+    }
+
+    /// Fields in one line.
+    fn line(&self, fields: &[Field], names: &Names) -> String {
+        let one = |field: &Field| format!("{} {}", field.name, self.words(field, names));
+        fields.iter().map(one).collect::<Vec<_>>().join(" · ")
+    }
+
+    /// What a summary page that came late says of the pages of its block.
+    fn verdicts(&self, tail_bytes: usize, data: &[u8]) -> Vec<String> {
+        let (pages, stride) = (self.pages_per_block as usize - 1, header::SIZE + tail_bytes);
+        let verdicts = data.get(pages * stride..).unwrap_or_default();
+        let each = verdicts.chunks_exact(VERDICT_BYTES).take(pages).enumerate();
+        each.map(|(page, bytes)| match get(bytes, verdict::VERDICT) {
+            0 => format!("page {page} of the block: nothing known"),
+            ahead => {
+                let seq = Header::parse(&data[page * stride..]).map_or(0, |head| head.seq);
+                format!(
+                    "page {page} of the block: committed, place {}",
+                    seq + ahead - 1
+                )
+            }
+        })
+        .collect()
+    }
+
+    /// What the fields mean, by name.
+    pub(super) fn meanings(&self) -> BTreeMap<&'static str, &'static str> {
+        let own = self.what.tail_fields(&[0; 64]);
+        let mut all: BTreeMap<&str, &str> = own
+            .iter()
+            .map(|field| (field.name, field.meaning))
+            .collect();
+        for &(name, _, _, meaning) in header::RECORD.fields {
+            all.insert(name, meaning);
+        }
+        all
+    }
+}

@@ -1,0 +1,553 @@
+//! The example: a few transactions on a small device, a collection, a power cut and the restart.
+//! The same acts are played on each protocol, and on its printed form; where the power fails is
+//! looked for, so that the cut shows what the protocol is about.
+
+use super::subject::{Form, Machine, Subject};
+use super::tale::{Mark, Shown, Tale, image};
+use crate::campaign::{name_of, payload};
+use flagstone::nand::{Chip, Cut, Flash, PowerCut, Shared, Tracer};
+use flagstone::units::Nanos;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Logical pages of the device.
+pub(super) const PAGES: u32 = 56;
+/// Pages that a transaction writes before the example begins, and such transactions at the most.
+const EARLIER_PAGES: u32 = 7;
+const EARLIER_MAX: u32 = 60;
+/// Falls of the dice that are tried for a cut: which operations in flight have landed.
+const DICE: u64 = 24;
+
+/// Something that a client asks for. Transactions are numbered in the order of their beginnings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    Begin(u64),
+    Write(u64, u32),
+    Commit(u64),
+    Abort(u64),
+    /// Time passes until everything is durable.
+    Rest,
+}
+
+/// In which order the parts of the example come, and how much is between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Plot {
+    /// Transactions before the example begins, which leave the device as full as it gets.
+    earlier: u32,
+    /// Small ones between the transaction that is rolled back and the last.
+    between: u32,
+    /// What the last transaction writes.
+    last: Last,
+}
+
+/// What the last transaction of the example writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// Pages of its own.
+    Own,
+    /// Pages of the one that is rolled back.
+    Over,
+    /// So many pages that the collector works meanwhile.
+    Long,
+}
+
+/// Where the power fails: as this operation of the act is issued, and what has landed then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fall {
+    act: usize,
+    nth: u64,
+    dice: u64,
+}
+
+/// What a restart left of the example.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Each logical page: what may be there (a second one if a commit was in doubt), and what is.
+    pub(super) pages: Vec<Place>,
+    /// Why it is wrong, if it is.
+    pub(super) wrong: Option<String>,
+    /// The last transaction that wrote each page, whatever became of it.
+    written: Vec<u64>,
+    /// Whether the cut left a part of the last transaction, which does not count then.
+    is_cut_in_two: bool,
+}
+
+/// A logical page after the restart; names of transactions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) page: u32,
+    pub(super) before: Option<u64>,
+    pub(super) doubted: Option<u64>,
+    pub(super) found: Option<u64>,
+    pub(super) right: bool,
+}
+
+impl Plot {
+    /// The acts, and where the example begins among them.
+    fn acts(self) -> (Vec<Act>, usize) {
+        let mut acts = Vec::new();
+        let mut next = 0;
+        let mut whole = |acts: &mut Vec<Act>, pages: &[u32], aborts: bool| {
+            next += 1;
+            acts.push(Act::Begin(next));
+            acts.extend(pages.iter().map(|&page| Act::Write(next, page)));
+            acts.push(if aborts {
+                Act::Abort(next)
+            } else {
+                Act::Commit(next)
+            });
+            acts.push(Act::Rest);
+        };
+        let all: Vec<u32> = (0..PAGES).collect();
+        whole(&mut acts, &all, false);
+        // Every page in turn, in an order that leaves old and new ones in all blocks.
+        let mut at = 0;
+        for _ in 0..self.earlier {
+            let pages = (0..EARLIER_PAGES).map(|i| (at + i) * 23 % PAGES);
+            whole(&mut acts, &pages.collect::<Vec<_>>(), false);
+            at += EARLIER_PAGES;
+        }
+        let begins = acts.len();
+        whole(&mut acts, &[0, 1], false);
+        whole(&mut acts, &[0, 2], true);
+        whole(&mut acts, &[2], false);
+        for round in 0..self.between {
+            whole(&mut acts, &[6 + round % 3, 3 + round % 2], false);
+        }
+        let last: &[u32] = match self.last {
+            Last::Own => &[1, 4, 5],
+            Last::Over => &[2, 0, 4],
+            Last::Long => &[1, 4, 5, 11, 12, 13, 14, 15, 16, 17, 18, 19],
+        };
+        whole(&mut acts, last, false);
+        // Another client works while the commit of the last one is in flight.
+        acts.pop();
+        whole(&mut acts, &[9, 10], false);
+        acts.pop();
+        (acts, begins)
+    }
+}
+
+/// How a play ended.
+pub(super) struct Played {
+    pub(super) chip: Chip,
+    /// What is known of each transaction: its writes, and when its commit was durable, if it asked.
+    asked: Vec<(u64, BTreeMap<u32, u64>, Option<Nanos>)>,
+    /// The last transaction that wrote each page.
+    written: Vec<u64>,
+    failed_at: Option<Nanos>,
+    /// Operations issued before each act.
+    issued: Vec<u64>,
+    /// Whether the collector copied a page in the example, and whether it erased a block.
+    collected: [bool; 2],
+}
+
+/// Plays the acts on a blank device. Nothing is told if `tale` is none.
+fn play(
+    subject: &Subject,
+    form: Form,
+    (acts, begins): (&[Act], usize),
+    cut: Option<Cut>,
+    tale: Option<&Tale>,
+) -> Result<Played, String> {
+    let mut power = PowerCut::new(subject.blank()).telling();
+    if let Some(cut) = cut {
+        power = power.arm(cut);
+    }
+    let flash = Shared::new(power);
+    let below: Box<dyn Flash> = match tale {
+        Some(tale) => Box::new(Tracer::new(flash.clone(), Rc::clone(&tale.operations))),
+        None => Box::new(flash.clone()),
+    };
+    let mut machine = Machine::start(subject, form, below).map_err(|error| error.to_string())?;
+    let mut now = machine.recovered_at();
+    let mut live: BTreeMap<u64, BTreeMap<u32, u64>> = BTreeMap::new();
+    let mut asked: Vec<(u64, BTreeMap<u32, u64>, Option<Nanos>)> = Vec::new();
+    let mut issued = Vec::new();
+    let mut written = vec![0; PAGES as usize];
+    let (mut failed_at, mut latest, mut before, mut after) = (None, now, None, [0; 2]);
+    // The collection must be over before the last transaction but one, which is cut, begins.
+    let begun = acts.iter().enumerate().rev();
+    let mut begun = begun.filter(|(_, act)| matches!(act, Act::Begin(_)));
+    let last = begun.nth(1).map(|(place, _)| place);
+    let say = |now, who, text: String| {
+        if let Some(tale) = tale {
+            tale.say(now, Some(who), text);
+        }
+    };
+    for (place, &act) in acts.iter().enumerate() {
+        if Some(place) == last {
+            after = collections(&machine, &flash);
+        }
+        if place == begins {
+            before = Some(collections(&machine, &flash));
+            if let Some(tale) = tale {
+                tale.mark(Mark::Begins);
+                tale.mark(Mark::Shows(Box::new(machine.shown())));
+            }
+        }
+        issued.push(flash.look(PowerCut::issued));
+        let outcome = match act {
+            Act::Rest => {
+                now = latest + Nanos::from_micros(2_000);
+                continue;
+            }
+            Act::Begin(name) => {
+                live.insert(name, BTreeMap::new());
+                say(now, name, format!("T{name} begins"));
+                machine.begin(now, name)
+            }
+            Act::Write(name, page) => {
+                let writes = live.get_mut(&name).expect("it has begun");
+                writes.insert(page, name);
+                written[page as usize] = name;
+                say(now, name, format!("T{name} writes page {page}"));
+                let bytes = payload(name, page, 0);
+                machine.write(now, name, page, &bytes)
+            }
+            Act::Commit(name) => {
+                let writes = live.remove(&name).expect("it has begun");
+                asked.push((name, writes, None));
+                say(now, name, format!("T{name} asks to commit"));
+                let done = machine.commit(now, name);
+                if let Ok(done) = done {
+                    asked.last_mut().expect("just pushed").2 = Some(done);
+                    if let Some(tale) = tale {
+                        tale.mark(Mark::Said {
+                            now: done,
+                            who: Some(name),
+                            text: format!("T{name} is committed: its commit is acknowledged"),
+                            done: Some(done),
+                        });
+                    }
+                }
+                done
+            }
+            Act::Abort(name) => {
+                live.remove(&name);
+                say(now, name, format!("T{name} is rolled back"));
+                machine.abort(now, name)
+            }
+        };
+        match outcome {
+            Ok(done) => latest = latest.max(done),
+            Err(error) if error.is_power_lost() => {
+                failed_at = Some(now);
+                break;
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+        if let Some(tale) = tale {
+            tale.mark(Mark::Shows(Box::new(machine.shown())));
+        }
+    }
+    let collected = before.map_or([false; 2], |before| [0, 1].map(|i| after[i] > before[i]));
+    drop(machine);
+    let power = flash.take();
+    if let (Some(tale), Some(now)) = (tale, failed_at) {
+        let fates = power.fates().to_vec();
+        tale.mark(Mark::Cut { now, fates });
+        tale.mark(Mark::Image(image(power.chip())));
+    }
+    Ok(Played {
+        chip: power.into_chip(),
+        asked,
+        written,
+        failed_at,
+        issued,
+        collected,
+    })
+}
+
+/// Pages that the collector has copied, and data blocks that were erased after they were written.
+fn collections(machine: &Machine, flash: &Shared<PowerCut>) -> [u64; 2] {
+    let again = flash.look(|power| {
+        let counts = (0..).zip(power.chip().erase_counts());
+        let of_data = counts.filter(|(block, _)| machine.has_data(*block));
+        of_data
+            .map(|(_, &erases)| u64::from(erases.saturating_sub(1)))
+            .sum()
+    });
+    [machine.copies(), again]
+}
+
+/// Starts the device again, reads every page, and says what is wrong with them.
+fn restart(
+    subject: &Subject,
+    form: Form,
+    played: Played,
+    tale: Option<&Tale>,
+) -> Result<Seen, String> {
+    let Played {
+        chip,
+        asked,
+        written,
+        failed_at,
+        ..
+    } = played;
+    let on_flash: Vec<u64> = image(&chip)
+        .into_iter()
+        .filter_map(|kept| name_of(&kept?.data))
+        .collect();
+    let flash: Box<dyn Flash> = match tale {
+        Some(tale) => {
+            tale.say(
+                Nanos::ZERO,
+                None,
+                "The power is back. The device starts from its flash alone",
+            );
+            Box::new(Tracer::new(chip, Rc::clone(&tale.operations)))
+        }
+        None => Box::new(chip),
+    };
+    let committed = |done: &Option<Nanos>| match (done, failed_at) {
+        (Some(done), Some(failed)) => *done <= failed,
+        (done, None) => done.is_some(),
+        (None, Some(_)) => false,
+    };
+    let mut machine = Machine::start(subject, form, flash).map_err(|error| error.to_string())?;
+    if let Some(tale) = tale {
+        tale.mark(Mark::Ruled(machine.rulings()));
+        tale.mark(Mark::Shows(Box::new(machine.shown())));
+    }
+    let mut before: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut doubted: Vec<(u64, BTreeMap<u32, u64>)> = Vec::new();
+    for (name, writes, done) in asked {
+        if committed(&done) {
+            before.extend(writes);
+        } else {
+            doubted.push((name, writes));
+        }
+    }
+    let mut found: BTreeMap<u32, u64> = BTreeMap::new();
+    for page in 0..PAGES {
+        let read = machine.read(page).map_err(|error| error.to_string())?;
+        found.extend(read.map(|name| (page, name)));
+    }
+    // A transaction in doubt counts if any of its pages shows it; then all of them have to.
+    let shows =
+        |writes: &BTreeMap<u32, u64>| writes.iter().any(|(at, name)| found.get(at) == Some(name));
+    let mut right = before.clone();
+    let mut is_cut_in_two = false;
+    for (name, writes) in &doubted {
+        if shows(writes) {
+            right.extend(writes.clone());
+        } else if writes.len() > 2 {
+            let there = on_flash.iter().filter(|there| *there == name).count();
+            is_cut_in_two |= (1..writes.len()).contains(&there);
+        }
+    }
+    let doubt = |page: u32| {
+        let mut of_page = doubted
+            .iter()
+            .rev()
+            .filter_map(|(_, writes)| writes.get(&page));
+        of_page.next().copied()
+    };
+    let pages: Vec<Place> = (0..PAGES)
+        .map(|page| Place {
+            page,
+            before: before.get(&page).copied(),
+            doubted: doubt(page),
+            found: found.get(&page).copied(),
+            right: right.get(&page) == found.get(&page),
+        })
+        .collect();
+    let wrong: Vec<String> = pages
+        .iter()
+        .filter(|place| !place.right)
+        .map(|place| {
+            let name =
+                |name: Option<&u64>| name.map_or("nothing".into(), |name| format!("T{name}"));
+            let (found, right) = (name(found.get(&place.page)), name(right.get(&place.page)));
+            format!(
+                "page {} is what {found} wrote, not what {right} wrote",
+                place.page
+            )
+        })
+        .collect();
+    Ok(Seen {
+        wrong: (!wrong.is_empty()).then(|| wrong.join("; ")),
+        pages,
+        written,
+        is_cut_in_two,
+    })
+}
+
+impl Seen {
+    /// Logical pages that transactions from this one on have written.
+    pub(super) fn touched(&self, first: u64) -> impl Iterator<Item = u32> {
+        let (written, places) = (&self.written, self.pages.iter());
+        let is_touched = move |place: &&Place| written[place.page as usize] >= first;
+        places.filter(is_touched).map(|place| place.page)
+    }
+}
+
+/// A plot and a cut of it.
+#[derive(Debug, Clone)]
+pub(super) struct Example {
+    plot: Plot,
+    fall: Fall,
+    /// Whether the printed form loses data at this cut.
+    pub(super) published_loses: bool,
+}
+
+impl Example {
+    /// Looks for an example. With a printed form that loses data: one where it does, and the other
+    /// form does not. Else one where the last transaction is cut in two and does not count.
+    pub(super) fn find(subject: &Subject) -> Result<Example, String> {
+        let plots = plots(subject)?;
+        for published_loses in [true, false] {
+            if published_loses && !subject.has_published() {
+                continue;
+            }
+            for &plot in &plots {
+                if let Some(fall) = try_falls(subject, plot, published_loses)? {
+                    return Ok(Example {
+                        plot,
+                        fall,
+                        published_loses,
+                    });
+                }
+            }
+        }
+        Err("no cut of the example shows anything".into())
+    }
+
+    /// The first transaction of the example.
+    pub(super) fn first(&self) -> u64 {
+        u64::from(self.plot.earlier) + 2
+    }
+
+    /// The transactions that the story is about, if there are others between: the first three, and
+    /// the last ones before the cut.
+    pub(super) fn about(&self) -> Option<impl Iterator<Item = u64> + use<>> {
+        let (acts, _) = self.plot.acts();
+        let begun = acts[..=self.fall.act.min(acts.len() - 1)].iter();
+        let names = begun.filter_map(|act| match act {
+            Act::Begin(name) => Some(*name),
+            _ => None,
+        });
+        let (first, last) = (self.first(), names.max().unwrap_or(0));
+        let about = (first..first + 3).chain(last.saturating_sub(2)..=last + 1);
+        (self.plot.between > 3).then_some(about)
+    }
+
+    /// Plays it in a form, and tells it.
+    pub(super) fn tell(&self, subject: &Subject, form: Form) -> Result<(Tale, Seen), String> {
+        let (acts, begins) = self.plot.acts();
+        let acts = (&acts[..], begins);
+        let cut = cut_of(&play(subject, form, acts, None, None)?.issued, self.fall);
+        let tale = Tale::default();
+        let played = play(subject, form, acts, Some(cut), Some(&tale))?;
+        let ending = restart(subject, form, played, Some(&tale))?;
+        Ok((tale, ending))
+    }
+}
+
+/// The plots that are tried, those first that are easier to follow. In each a collection copies a
+/// page, or erases a block at least.
+fn plots(subject: &Subject) -> Result<Vec<Plot>, String> {
+    let mut plots = Vec::new();
+    let orders = [
+        (Last::Own, 0),
+        (Last::Over, 0),
+        (Last::Own, 3),
+        (Last::Over, 3),
+        (Last::Long, 0),
+        (Last::Long, 8),
+        (Last::Over, 24),
+    ];
+    for copies in [true, false] {
+        for (last, between) in orders {
+            for earlier in 0..EARLIER_MAX {
+                let plot = Plot {
+                    earlier,
+                    between,
+                    last,
+                };
+                let (acts, begins) = plot.acts();
+                let played = play(subject, Form::Default, (&acts, begins), None, None)?;
+                let [copied, erased] = played.collected;
+                if if copies { copied } else { erased } {
+                    plots.push(plot);
+                    break;
+                }
+            }
+        }
+    }
+    Ok(plots)
+}
+
+fn cut_of(issued: &[u64], fall: Fall) -> Cut {
+    Cut {
+        at: issued.get(fall.act).copied().unwrap_or(u64::MAX / 2) + fall.nth,
+        dice: fall.dice,
+        torn: false,
+    }
+}
+
+/// A cut of the plot after its three transactions began. If `published`, one at which the printed
+/// form loses data and the other does not.
+fn try_falls(subject: &Subject, plot: Plot, published: bool) -> Result<Option<Fall>, String> {
+    let (acts, begins) = plot.acts();
+    let of_last = acts.iter().rposition(|act| matches!(act, Act::Rest));
+    let first = if published {
+        begins
+    } else {
+        of_last.unwrap_or(0)
+    };
+    let acts = (&acts[..], begins);
+    let form = if published {
+        Form::Published
+    } else {
+        Form::Default
+    };
+    let issued = play(subject, form, acts, None, None)?.issued;
+    for act in (first..acts.0.len()).rev() {
+        let end = issued.get(act + 1).copied().unwrap_or(issued[act] + 8);
+        for nth in 0..end - issued[act] {
+            for dice in 0..DICE {
+                let fall = Fall { act, nth, dice };
+                let cut = cut_of(&issued, fall);
+                let played = play(subject, form, acts, Some(cut), None)?;
+                if played.failed_at.is_none() {
+                    continue;
+                }
+                let Ok(ending) = restart(subject, form, played, None) else {
+                    continue;
+                };
+                let shows = match published {
+                    true => ending.wrong.is_some() && holds(subject, plot, fall)?,
+                    false => match subject.is_atomic() {
+                        true => ending.is_cut_in_two && ending.wrong.is_none(),
+                        false => ending.wrong.is_some(),
+                    },
+                };
+                if shows {
+                    return Ok(Some(fall));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the form without the mistakes of the printed one loses nothing at a cut.
+fn holds(subject: &Subject, plot: Plot, fall: Fall) -> Result<bool, String> {
+    let (acts, begins) = plot.acts();
+    let acts = (&acts[..], begins);
+    let issued = play(subject, Form::Default, acts, None, None)?.issued;
+    let cut = cut_of(&issued, fall);
+    let played = play(subject, Form::Default, acts, Some(cut), None)?;
+    let failed = played.failed_at.is_some();
+    let ending = restart(subject, Form::Default, played, None)?;
+    Ok(failed && ending.wrong.is_none())
+}
+
+/// The tables of a machine, for the tale.
+impl Machine {
+    fn shown(&self) -> Shown {
+        Shown::of(self.ftl(), self.tables())
+    }
+}

@@ -1,0 +1,510 @@
+//! From a tale to the steps of a pane: who does what, in which order, and what it changes on flash.
+
+use super::cells::{Names, Reader};
+use super::story::{Change, Ending, Lane, Page, Pane, Step, Table, Tables};
+use super::tale::{Event, Kept, Mark, Shown, Tale};
+use flagstone::commit::Ruling;
+use flagstone::ftl::{BlockState, Header};
+use flagstone::nand::{Fate, FlashError, Geometry, OpKind, Traced};
+use flagstone::units::{Nanos, Ppn};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Turns tales into panes.
+pub(super) struct Teller {
+    pub(super) reader: Reader,
+    pub(super) names: Names,
+    pub(super) geometry: Geometry,
+    /// Logical pages whose place in the mapping table is shown; all if there are none.
+    pub(super) pages: BTreeSet<u32>,
+    /// Reads of single pages are shown.
+    pub(super) with_reads: bool,
+}
+
+/// A pane that is being made.
+struct Making<'a> {
+    teller: &'a Teller,
+    names: Names,
+    flash: Vec<Option<Kept>>,
+    start: Vec<Option<Page>>,
+    steps: Vec<Step>,
+    part: u32,
+    /// Acknowledgements that are still to come: when, whose, and the text.
+    coming: Vec<(Nanos, u64, String)>,
+    /// Transactions from this one on are told one by one.
+    first: u64,
+    /// Reads in a row.
+    reads: Vec<u32>,
+    /// The transaction whose request the device works on.
+    acting: Option<String>,
+    /// The page whose program the power cut: it may have landed.
+    doomed: Option<(Ppn, Kept)>,
+}
+
+impl Teller {
+    /// The pane of a tale.
+    pub(super) fn pane(&self, name: &str, tale: &Tale, ending: Ending) -> Pane {
+        let mut making = Making {
+            teller: self,
+            names: self.names.clone(),
+            flash: vec![None; self.geometry.pages() as usize],
+            start: Vec::new(),
+            steps: Vec::new(),
+            part: 0,
+            coming: Vec::new(),
+            first: 0,
+            reads: Vec::new(),
+            acting: None,
+            doomed: None,
+        };
+        for event in tale.events() {
+            match event {
+                Event::Operation(operation) => making.operation(&operation),
+                Event::Mark(mark) => making.mark(mark),
+            }
+        }
+        making.part += 1;
+        let text = "What is found then is held against what must be there".to_string();
+        making.step(Lane::Restart, None, text);
+        if making.start.is_empty() {
+            making.start = vec![None; self.geometry.pages() as usize];
+        }
+        Pane {
+            name: name.into(),
+            start: making.start,
+            steps: making.steps,
+            ending,
+        }
+    }
+
+    /// A physical page in words: its block and its place there.
+    pub(super) fn place(&self, at: Ppn) -> String {
+        let block = self.geometry.block_of(at);
+        format!(
+            "p{at} (block {block}, page {})",
+            self.geometry.page_in_block(at)
+        )
+    }
+}
+
+fn blank(part: u32, lane: Lane, text: String) -> Step {
+    Step {
+        part,
+        at: None,
+        lane,
+        who: None,
+        text,
+        more: Vec::new(),
+        changes: Vec::new(),
+        by: None,
+        folded: None,
+        pages: Vec::new(),
+        ruled: None,
+        tables: None,
+    }
+}
+
+fn micros(now: Nanos) -> Option<u64> {
+    (now.0 < u64::MAX / 4).then_some(now.0 / 1_000)
+}
+
+impl Making<'_> {
+    fn step(&mut self, lane: Lane, now: Option<Nanos>, text: String) -> &mut Step {
+        self.flush_reads();
+        self.push(lane, now, text)
+    }
+
+    fn push(&mut self, lane: Lane, now: Option<Nanos>, text: String) -> &mut Step {
+        let mut step = blank(self.part, lane, text);
+        step.at = now.and_then(micros);
+        step.by.clone_from(&self.acting);
+        self.steps.push(step);
+        self.steps.last_mut().expect("just pushed")
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        match mark {
+            Mark::Begins => {
+                self.flush_reads();
+                self.steps.clear();
+                self.coming.clear();
+                self.start = self.image();
+                self.part = 1;
+                let owners = self.flash.iter().flatten();
+                let owners = owners.filter_map(|kept| self.teller.reader.owner(kept, &self.names));
+                self.first = owners.max().unwrap_or(0) + 1;
+                let before = self.names.name(self.first - 1);
+                let text =
+                    format!("The device is full of pages that others wrote before: up to {before}");
+                self.step(Lane::Host, None, text);
+            }
+            Mark::Called { who, tx } => {
+                self.names.by_tx.insert(tx, who);
+            }
+            Mark::Said {
+                who: Some(who),
+                text,
+                done: Some(done),
+                ..
+            } => self.coming.push((done, who, text)),
+            Mark::Said { now, who, text, .. } => {
+                self.acknowledge(now);
+                self.part += 1;
+                let who = who.map(|who| self.names.name(who));
+                self.acting.clone_from(&who);
+                let lane = if who.is_some() {
+                    Lane::Host
+                } else {
+                    Lane::Power
+                };
+                if who.is_none() {
+                    // What was not told before the power failed never is.
+                    self.coming.clear();
+                }
+                self.step(lane, Some(now), text).who = who;
+            }
+            Mark::Shows(shown) => self.shows(*shown),
+            Mark::Cut { now, fates } => self.cut(now, &fates),
+            Mark::Image(pages) => {
+                self.flush_reads();
+                let destroyed = self.destroyed(&pages);
+                self.flash = pages;
+                self.doomed = None;
+                let image = self.image();
+                if let Some(last) = self.steps.last_mut() {
+                    last.more.extend(destroyed);
+                    last.changes.push(Change::All(image));
+                }
+            }
+            Mark::Ruled(rulings) => self.ruled(&rulings),
+        }
+    }
+
+    /// Pages that were on flash and cannot be read any more, although no operation on them was cut.
+    fn destroyed(&self, after: &[Option<Kept>]) -> Vec<String> {
+        let told = self.steps.last().map_or(&[][..], |step| &step.more);
+        let mut all = Vec::new();
+        for (at, (old, new)) in (0..).map(Ppn).zip(self.flash.iter().zip(after)) {
+            let is_whole = old.as_ref().is_some_and(|kept| !kept.torn);
+            let is_torn = new.as_ref().is_some_and(|kept| kept.torn);
+            let place = format!("(p{at})");
+            if is_whole && is_torn && !told.iter().any(|line| line.contains(&place)) {
+                all.push(format!(
+                    "{} can no longer be read: it shares cells with a page whose program was cut",
+                    self.subject(at)
+                ));
+            }
+        }
+        all
+    }
+
+    fn image(&self) -> Vec<Option<Page>> {
+        let page = |kept: &Option<Kept>| {
+            let kept = kept.as_ref()?;
+            Some(self.teller.reader.page(kept, &self.names))
+        };
+        self.flash.iter().map(page).collect()
+    }
+
+    /// Tells the acknowledgements that have come by now.
+    fn acknowledge(&mut self, now: Nanos) {
+        let (come, coming) = std::mem::take(&mut self.coming)
+            .into_iter()
+            .partition(|&(done, ..)| done <= now);
+        self.coming = coming;
+        for (done, who, text) in come {
+            let who = self.names.name(who);
+            self.step(Lane::Host, Some(done), text).who = Some(who);
+        }
+    }
+
+    fn shows(&mut self, shown: Shown) {
+        self.flush_reads();
+        let teller = self.teller;
+        let is_shown = |lpn: u32| teller.pages.is_empty() || teller.pages.contains(&lpn);
+        let mapping = shown.mapping.iter().map(|(lpn, at)| (lpn.0, at.0));
+        let tables = Tables {
+            mapping: mapping.filter(|&(lpn, _)| is_shown(lpn)).collect(),
+            live: shown.live.iter().map(|at| at.0).collect(),
+            blocks: shown
+                .blocks
+                .iter()
+                .map(|&state| state_word(state))
+                .collect(),
+            own: shown
+                .tables
+                .into_iter()
+                .map(|table| Table {
+                    name: table.name.replace('_', " "),
+                    columns: table.columns.to_vec(),
+                    rows: table.rows,
+                })
+                .collect(),
+        };
+        if let Some(last) = self.steps.last_mut() {
+            last.tables = Some(tables);
+        }
+    }
+
+    /// A page with its owner.
+    fn subject(&self, at: Ppn) -> String {
+        let doomed = self.doomed.as_ref().filter(|(page, _)| *page == at);
+        let kept = doomed.map(|(_, kept)| kept);
+        let Some(kept) = kept.or(self.flash[at.index()].as_ref()) else {
+            return format!("p{at}");
+        };
+        let owner = self.teller.reader.owner(kept, &self.names);
+        let owner = owner.map_or(String::new(), |name| {
+            format!(" of {}", self.names.name(name))
+        });
+        match Header::parse(&kept.spare) {
+            Some(head) if head.is_version() => format!("page {}{owner} (p{at})", head.lpn),
+            Some(head) => format!("{} page (p{at})", kind_word(&head)),
+            None => format!("p{at}"),
+        }
+    }
+
+    fn operation(&mut self, traced: &Traced) {
+        let Traced { now, kind, error } = traced;
+        let (now, lost) = (*now, *error == Some(FlashError::PowerLost));
+        let plane = |at: Ppn| {
+            let geometry = &self.teller.geometry;
+            Lane::Plane(geometry.plane_of(geometry.block_of(at)))
+        };
+        let failed = match error {
+            Some(FlashError::PowerLost) => "; here the power fails",
+            Some(_) => "; it fails",
+            None => "",
+        };
+        match kind {
+            OpKind::Note(_) => {}
+            OpKind::Read { at } => {
+                if self.teller.with_reads {
+                    self.reads.push(at.0);
+                }
+            }
+            OpKind::Program { at, spare, data } => {
+                let kept = Kept {
+                    spare: spare.clone(),
+                    data: data.clone(),
+                    torn: false,
+                };
+                let lane = plane(*at);
+                let text = self.program(*at, &kept);
+                let owner = self.teller.reader.owner(&kept, &self.names);
+                let who = owner.map(|name| self.names.name(name));
+                let page = self.teller.reader.page(&kept, &self.names);
+                if lost {
+                    self.doomed = Some((*at, kept));
+                } else {
+                    self.flash[at.index()] = Some(kept);
+                }
+                let step = self.step(lane, Some(now), format!("{text}{failed}"));
+                step.who = who;
+                step.pages = vec![at.0];
+                if !lost {
+                    step.changes.push(Change::Pages([(at.0, page)].into()));
+                }
+            }
+            OpKind::Reprogram { at, offset, bytes } => {
+                let lane = plane(*at);
+                let subject = self.subject(*at);
+                let mut says = "";
+                let mut change = None;
+                if !lost && let Some(kept) = &mut self.flash[at.index()] {
+                    let end = offset + bytes.len();
+                    if kept.spare.len() < end {
+                        kept.spare.resize(end, 0xff);
+                    }
+                    for (old, new) in kept.spare[*offset..end].iter_mut().zip(bytes) {
+                        *old &= new;
+                    }
+                    let page = self.teller.reader.page(kept, &self.names);
+                    change = Some(Change::Pages([(at.0, page)].into()));
+                }
+                if let Some(&flag) = bytes.first() {
+                    says = self.teller.reader.what.flag(flag).unwrap_or_default();
+                }
+                let text = format!("reprogram: the flag of {subject} becomes {says}{failed}");
+                let step = self.step(lane, Some(now), text);
+                step.pages = vec![at.0];
+                step.changes.extend(change);
+            }
+            OpKind::Erase { block } => {
+                let geometry = self.teller.geometry;
+                let first = geometry.page(*block, 0);
+                let pages = first.index()..first.index() + geometry.pages_per_block as usize;
+                if self.flash[pages.clone()].iter().all(Option::is_none) && !lost {
+                    return;
+                }
+                if !lost {
+                    self.flash[pages].fill(None);
+                }
+                let lane = plane(first);
+                let step = self.step(lane, Some(now), format!("erase block {block}{failed}"));
+                if !lost {
+                    step.changes.push(Change::Erase(block.0));
+                }
+            }
+            OpKind::Sync { until } => {
+                if *until > now
+                    && let Some(until) = micros(*until)
+                {
+                    let text = format!("the device waits for what is in flight, until {until} µs");
+                    self.step(Lane::Wait, Some(now), text);
+                }
+            }
+        }
+    }
+
+    /// A program in words. One of contents that lie elsewhere already is a copy.
+    fn program(&self, at: Ppn, kept: &Kept) -> String {
+        let place = self.teller.place(at);
+        let Some(head) = Header::parse(&kept.spare) else {
+            return format!("program {place}");
+        };
+        if !head.is_version() {
+            return format!("program a {} page at {place}", kind_word(&head));
+        }
+        let owner = self.teller.reader.owner(kept, &self.names);
+        let owner = owner.map_or(String::new(), |name| {
+            format!(" of {}", self.names.name(name))
+        });
+        let is_original = |other: &Option<Kept>| {
+            other.as_ref().is_some_and(|other| {
+                let head_of_other = Header::parse(&other.spare);
+                !kept.data.is_empty()
+                    && other.data == kept.data
+                    && head_of_other.is_some_and(|other| other.lpn == head.lpn)
+            })
+        };
+        match self.flash.iter().position(is_original) {
+            Some(from) => format!("copy page {}{owner} from p{from} to {place}", head.lpn),
+            None => format!("program page {}{owner} at {place}", head.lpn),
+        }
+    }
+
+    /// Reads in a row are one step.
+    fn flush_reads(&mut self) {
+        let reads = std::mem::take(&mut self.reads);
+        if reads.is_empty() {
+            return;
+        }
+        let some: Vec<String> = reads.iter().take(12).map(|at| format!("p{at}")).collect();
+        let more = if reads.len() > 12 { ", …" } else { "" };
+        let s = if reads.len() == 1 { "" } else { "s" };
+        let text = format!("read {} page{s}: {}{more}", reads.len(), some.join(", "));
+        self.push(Lane::Wait, None, text).pages = reads;
+    }
+
+    fn cut(&mut self, now: Nanos, fates: &[Fate]) {
+        self.acknowledge(now);
+        self.part += 1;
+        let mut more: Vec<String> = Vec::new();
+        for (_, who, _) in std::mem::take(&mut self.coming) {
+            let who = self.names.name(who);
+            more.push(format!(
+                "{who} asked to commit, and was not told that it has: either is right"
+            ));
+        }
+        let in_words = |fate: &Fate| {
+            let what = match (fate.landed, fate.torn) {
+                (true, _) => "has landed",
+                (false, true) => "is torn",
+                (false, false) => "did not happen",
+            };
+            let (verb, place) = fate.what.split_once(' ').unwrap_or((&fate.what, ""));
+            let at = place.strip_prefix('p').and_then(|at| at.parse().ok());
+            match at {
+                Some(at) => format!("{verb} of {} {what}", self.subject(Ppn(at))),
+                None => format!("{verb} of {} {what}", place.replace('b', "block ")),
+            }
+        };
+        more.extend(fates.iter().map(in_words));
+        if fates.is_empty() {
+            more.push("nothing was in flight".into());
+        }
+        let step = self.step(Lane::Power, Some(now), "The power fails".into());
+        step.more = more;
+    }
+
+    /// Decisions of a restart: those about transactions of the story one by one, the others
+    /// together.
+    fn ruled(&mut self, rulings: &[Ruling]) {
+        self.part += 1;
+        let mut groups: BTreeMap<Alike<'_>, (Vec<u32>, Vec<&str>)> = BTreeMap::new();
+        for ruling in rulings {
+            let of_page = |at: &Ppn| {
+                let kept = self.flash[at.index()].as_ref()?;
+                self.teller.reader.owner(kept, &self.names)
+            };
+            let by_tx = ruling.tx.and_then(|tx| self.names.of_tx(tx.0));
+            let who = ruling.pages.iter().find_map(of_page).or(by_tx).unwrap_or(0);
+            let is_told = who >= self.first && who > 0;
+            let key = (
+                is_told,
+                if is_told { who } else { 0 },
+                ruling.row,
+                ruling.counts,
+            );
+            let (pages, because) = groups.entry(key).or_default();
+            pages.extend(ruling.pages.iter().map(|at| at.0));
+            if !because.contains(&ruling.because.as_str()) {
+                because.push(&ruling.because);
+            }
+        }
+        for ((is_told, who, row, counts), (pages, because)) in groups {
+            let verdict = if counts { "counts" } else { "does not count" };
+            let n = pages.len();
+            let s = if n == 1 { "" } else { "s" };
+            let (text, more) = match is_told {
+                true => (
+                    format!(
+                        "{row}: what {} wrote {verdict} ({n} page{s})",
+                        self.names.name(who)
+                    ),
+                    because.iter().map(|text| text.to_string()).collect(),
+                ),
+                false => (
+                    format!("{row}: {n} page{s} of earlier transactions: {verdict}"),
+                    Vec::new(),
+                ),
+            };
+            let name = is_told.then(|| self.names.name(who));
+            let step = self.step(Lane::Restart, None, text);
+            step.more = more;
+            step.who = name;
+            step.pages = pages;
+            step.ruled = Some((row, counts));
+        }
+    }
+}
+
+/// What decisions that are told together have in common: whether they are told one by one, the name
+/// of the transaction then, the row, and whether the pages count.
+type Alike<'a> = (bool, u64, &'a str, bool);
+
+fn kind_word(head: &Header) -> &'static str {
+    use flagstone::ftl::Kind;
+    match head.kind {
+        Kind::Data | Kind::Trim => "data",
+        Kind::Summary => "summary",
+        Kind::Map => "mapping",
+        Kind::Root => "root",
+        Kind::Log => "log",
+    }
+}
+
+fn state_word(state: BlockState) -> &'static str {
+    match state {
+        BlockState::Free => "free",
+        BlockState::Zone => "zone",
+        BlockState::Open => "open",
+        BlockState::Closing => "waits",
+        BlockState::Full => "full",
+        BlockState::Victim => "victim",
+        BlockState::Stuck => "stuck",
+        BlockState::Bad => "bad",
+        BlockState::Meta => "meta",
+        _ => "other",
+    }
+}

@@ -1,0 +1,131 @@
+//! What is written down while a device runs: its flash operations, and between them what was asked
+//! of it, what its tables held, and what a restart decided. Nothing here is drawn yet.
+
+use flagstone::commit::{Ruling, Table, mapping};
+use flagstone::ftl::{BlockState, Ftl};
+use flagstone::nand::{Chip, Fate, Flash, OpKind, Traced};
+use flagstone::units::{Lpn, Nanos, Pbn, Ppn};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// A tale that several parts write: the tracer of the flash, and whoever drives the device.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tale {
+    /// The flash operations, which a [`Tracer`](flagstone::nand::Tracer) writes.
+    pub(crate) operations: Rc<RefCell<Vec<Traced>>>,
+    marks: Rc<RefCell<Vec<(usize, Mark)>>>,
+}
+
+/// Something between two flash operations.
+#[derive(Debug, Clone)]
+pub(crate) enum Mark {
+    /// What was asked of the device, or happened to it. `who` is a transaction, by the name that
+    /// its payloads have. `done` is when its commit is durable, in an acknowledgement.
+    Said {
+        now: Nanos,
+        who: Option<u64>,
+        text: String,
+        done: Option<Nanos>,
+    },
+    /// The transaction of this name has that identifier on the device.
+    Called { who: u64, tx: u64 },
+    /// What is told begins here; before it the device was filled.
+    Begins,
+    /// The tables from here on.
+    Shows(Box<Shown>),
+    /// The power failed; with what became of each operation in flight.
+    Cut { now: Nanos, fates: Vec<Fate> },
+    /// The flash as it is now, page by page.
+    Image(Vec<Option<Kept>>),
+    /// What a restart decided.
+    Ruled(Vec<Ruling>),
+}
+
+/// A page on flash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) spare: Vec<u8>,
+    pub(crate) data: Vec<u8>,
+    /// Cut in the middle: it cannot be read, or looks blank and would not hold a program.
+    pub(crate) torn: bool,
+}
+
+/// Tables of a device at an instant.
+#[derive(Debug, Clone)]
+pub(crate) struct Shown {
+    pub(crate) mapping: Vec<(Lpn, Ppn)>,
+    pub(crate) live: Vec<Ppn>,
+    pub(crate) blocks: Vec<BlockState>,
+    pub(crate) tables: Vec<Table>,
+}
+
+impl Shown {
+    pub(crate) fn of(ftl: &Ftl, tables: Vec<Table>) -> Shown {
+        let geometry = ftl.geometry();
+        let pages = (0..geometry.pages()).map(Ppn);
+        Shown {
+            mapping: mapping(ftl),
+            live: pages.filter(|&at| ftl.is_live(at)).collect(),
+            blocks: (0..geometry.blocks())
+                .map(|block| ftl.block_state(Pbn(block)))
+                .collect(),
+            tables,
+        }
+    }
+}
+
+/// All pages of a chip.
+pub(crate) fn image(chip: &Chip) -> Vec<Option<Kept>> {
+    let geometry = *chip.geometry();
+    let page = |at: Ppn| {
+        let spare = chip.peek_spare(at).to_vec();
+        let torn = chip.damage(at).is_some();
+        let mut data = vec![0; geometry.page_bytes as usize];
+        let bytes = chip.peek(at, &mut data, &mut []).unwrap_or(0);
+        data.truncate(bytes);
+        let blank = spare.iter().all(|&byte| byte == 0xff) && !torn;
+        (!blank).then_some(Kept { spare, data, torn })
+    };
+    (0..geometry.pages()).map(Ppn).map(page).collect()
+}
+
+/// The tale in its order.
+pub(crate) enum Event {
+    Operation(Traced),
+    Mark(Mark),
+}
+
+impl Tale {
+    pub(crate) fn mark(&self, mark: Mark) {
+        let at = self.operations.borrow().len();
+        self.marks.borrow_mut().push((at, mark));
+    }
+
+    /// What was said of a transaction, or of the device.
+    pub(crate) fn say(&self, now: Nanos, who: Option<u64>, text: impl Into<String>) {
+        self.mark(Mark::Said {
+            now,
+            who,
+            text: text.into(),
+            done: None,
+        });
+    }
+
+    /// All of it, in order.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        let operations = self.operations.borrow();
+        let marks = self.marks.borrow();
+        let mut marks = marks.iter().peekable();
+        let mut all = Vec::new();
+        for (at, operation) in operations.iter().enumerate() {
+            while let Some((_, mark)) = marks.next_if(|(before, _)| *before <= at) {
+                all.push(Event::Mark(mark.clone()));
+            }
+            if !matches!(operation.kind, OpKind::Note(_)) {
+                all.push(Event::Operation(operation.clone()));
+            }
+        }
+        all.extend(marks.map(|(_, mark)| Event::Mark(mark.clone())));
+        all
+    }
+}

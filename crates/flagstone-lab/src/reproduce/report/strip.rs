@@ -1,0 +1,161 @@
+//! Published figures beside measured ones, as pictures: a strip for each figure of a paper, and one
+//! for the whole report. The middle of a strip is what is published.
+
+use super::super::verdict::{Part, Verdict};
+use super::super::{Judged, Results};
+use super::escape;
+use super::page::class;
+use std::fmt::Write;
+
+/// Deviations beyond this are drawn at the edge, with an arrow.
+const SPAN: f64 = 0.5;
+const WIDTH: f64 = 560.0;
+/// Where the middle of the scale is, and half of its length.
+const MIDDLE: f64 = 400.0;
+const HALF: f64 = 140.0;
+const ROW: f64 = 22.0;
+/// Room below for the scale.
+const FOOT: f64 = 26.0;
+
+/// A mark for a deviation: a shape a verdict, so that colour is not needed to tell them apart.
+fn mark(svg: &mut String, deviation: f64, y: f64, verdict: Verdict, title: &str) {
+    let x = MIDDLE + deviation.clamp(-SPAN, SPAN) / SPAN * HALF;
+    let class = class(verdict);
+    let shape = match (verdict, deviation.abs() > SPAN) {
+        (_, true) => {
+            let tip = if deviation > 0.0 { 9.0 } else { -9.0 };
+            format!("<path d=\"M{x} {}l{tip} 5l{} 5z\"/>", y - 5.0, -tip)
+        }
+        (Verdict::Holds, _) => format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"4.5\"/>"),
+        (Verdict::Differs, _) => {
+            format!("<path d=\"M{x} {}l5 5l-5 5l-5 -5z\"/>", y - 5.0)
+        }
+        _ => format!("<path d=\"M{x} {}l5 9h-10z\"/>", y - 5.0),
+    };
+    let title = escape(title);
+    let _ = write!(
+        svg,
+        "<g class=\"{class} mark\"><title>{title}</title>{shape}</g>"
+    );
+}
+
+/// The scale below a strip of so many rows, and the line of what is published.
+fn scale(svg: &mut String, rows: usize) {
+    let bottom = rows as f64 * ROW;
+    for percent in [-50, -25, 0, 25, 50] {
+        let x = MIDDLE + f64::from(percent) / 100.0 / SPAN * HALF;
+        let class = if percent == 0 { "published" } else { "grid" };
+        let word = match percent {
+            0 => "published".to_string(),
+            percent => format!("{percent:+} %"),
+        };
+        let _ = write!(
+            svg,
+            "<line class=\"{class}\" x1=\"{x}\" x2=\"{x}\" y1=\"0\" y2=\"{bottom}\"/>\
+             <text x=\"{x}\" y=\"{}\" text-anchor=\"middle\">{word}</text>",
+            bottom + 16.0
+        );
+    }
+}
+
+fn start(rows: usize, label: &str) -> String {
+    let height = rows as f64 * ROW + FOOT;
+    let label = escape(label);
+    format!(
+        "<svg class=\"strip\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{label}\">"
+    )
+}
+
+fn name(svg: &mut String, row: usize, text: &str) {
+    let y = row as f64 * ROW + ROW / 2.0 + 4.0;
+    let short: String = text.chars().take(36).collect();
+    let _ = write!(svg, "<text x=\"0\" y=\"{y}\">{}</text>", escape(&short));
+}
+
+/// The published values of the claims of a figure, and what was measured. Nothing if no claim has a
+/// number.
+pub(super) fn of_figure(claims: &[&Judged]) -> String {
+    let parts: Vec<&Part> = claims
+        .iter()
+        .flat_map(|judged| &judged.judgement.parts)
+        .filter(|part| part.deviation.is_some())
+        .collect();
+    if parts.is_empty() {
+        return String::new();
+    }
+    let mut svg = start(parts.len(), "published values and measured ones");
+    scale(&mut svg, parts.len());
+    for (row, part) in parts.iter().enumerate() {
+        name(&mut svg, row, &format!("{}: {}", part.what, part.published));
+        let deviation = part.deviation.unwrap_or_default();
+        let title = format!(
+            "{}: published {}, measured {}, {:+.1} %",
+            part.what,
+            part.published,
+            part.measured,
+            100.0 * deviation
+        );
+        let y = row as f64 * ROW + ROW / 2.0;
+        mark(&mut svg, deviation, y, part.verdict, &title);
+    }
+    format!("{svg}</svg>\n")
+}
+
+/// All claims with numbers, a row a paper.
+pub(super) fn of_report(results: &Results) -> String {
+    let mut papers: Vec<&str> = Vec::new();
+    for judged in &results.claims {
+        let has_number = |part: &Part| part.deviation.is_some();
+        let paper = judged.claim.paper();
+        if judged.judgement.parts.iter().any(has_number) && !papers.contains(&paper) {
+            papers.push(paper);
+        }
+    }
+    if papers.is_empty() {
+        return String::new();
+    }
+    let mut svg = start(
+        papers.len(),
+        "how far measured figures are from published ones",
+    );
+    scale(&mut svg, papers.len());
+    for (row, paper) in papers.iter().enumerate() {
+        name(&mut svg, row, paper);
+        let of_paper = results
+            .claims
+            .iter()
+            .filter(|judged| judged.claim.paper() == *paper);
+        for judged in of_paper {
+            for part in &judged.judgement.parts {
+                let Some(deviation) = part.deviation else {
+                    continue;
+                };
+                let title = format!("{}: {:+.1} %", judged.claim.id, 100.0 * deviation);
+                let y = row as f64 * ROW + ROW / 2.0;
+                mark(&mut svg, deviation, y, part.verdict, &title);
+            }
+        }
+    }
+    format!(
+        "<figure>{svg}</svg>\n<figcaption class=\"legend\">Each mark is a published figure, and where it \
+         is how far the measured one lies from it: <span class=\"holds\">● holds</span> \
+         <span class=\"direction\">▲ its direction holds</span> \
+         <span class=\"differs\">◆ differs</span></figcaption></figure>\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_beyond_the_scale_is_an_arrow_at_its_edge() {
+        let mut near = String::new();
+        mark(&mut near, 0.1, 11.0, Verdict::Holds, "near");
+        assert!(near.contains("<circle cx=\"428\""), "{near}");
+        let mut far = String::new();
+        mark(&mut far, 3.0, 11.0, Verdict::Differs, "a < b");
+        assert!(far.contains("M540 ") && far.contains("a &lt; b"), "{far}");
+        assert!(!far.contains("circle"));
+    }
+}

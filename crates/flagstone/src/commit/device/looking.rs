@@ -1,0 +1,18 @@
+//! What a device shows of itself: its protocol's tables, and what its restart decided.
+
+use super::Device;
+use crate::commit::{Ruling, Table};
+
+impl Device {
+    /// What the restart decided and by which row of the recovery table, if the options say that it
+    /// tells ([`Options::tells`](crate::commit::Options::tells)).
+    pub fn rulings(&self) -> &[Ruling] {
+        &self.rulings
+    }
+
+    /// The tables of the protocol in memory. The mapping table is the FTL's:
+    /// [`mapping`](crate::commit::mapping).
+    pub fn tables(&self) -> Vec<Table> {
+        self.protocol.tables(&self.ftl)
+    }
+}

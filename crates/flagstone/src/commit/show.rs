@@ -1,0 +1,227 @@
+//! What a device can show of itself, for pages and stories that explain a protocol: the fields of
+//! a spare area by name, its tables in memory, and what a restart decided by which row of the
+//! recovery table. Nothing here decides anything, and nothing of it is gathered unless somebody
+//! asks.
+
+use super::Info;
+use super::active::Writes;
+use crate::ftl::{Ftl, header};
+use crate::layout::{Layout, get};
+use crate::units::{Lpn, Ppn, TxId};
+
+/// A row of the recovery table in the header of a protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Its code, a letter behind an `@`. The control has rows without a code, by a word.
+    pub code: &'static str,
+    /// The facts that it is about.
+    pub facts: &'static str,
+    /// What follows from them.
+    pub verdict: &'static str,
+}
+
+/// A row of a recovery table.
+pub(super) const fn row(code: &'static str, facts: &'static str, verdict: &'static str) -> Row {
+    Row {
+        code,
+        facts,
+        verdict,
+    }
+}
+
+/// What a restart decided, and by which row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ruling {
+    /// The code of the row.
+    pub row: &'static str,
+    /// The transaction, where the flash names it.
+    pub tx: Option<TxId>,
+    /// The pages that it is about, in ascending order.
+    pub pages: Vec<Ppn>,
+    /// Whether they count.
+    pub counts: bool,
+    /// The facts that were found, in words.
+    pub because: String,
+}
+
+/// Rulings of a restart, if somebody listens.
+#[derive(Debug, Default)]
+pub(super) struct Rulings(Option<Vec<Ruling>>);
+
+impl Rulings {
+    /// For [`Options::tells`](super::Options::tells).
+    pub(super) fn new(tells: bool) -> Rulings {
+        Rulings(tells.then(Vec::new))
+    }
+
+    /// Whether somebody listens.
+    pub(super) fn listens(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Notes a ruling: row, transaction, pages, whether they count, and why.
+    pub(super) fn say(
+        &mut self,
+        row: &'static str,
+        tx: Option<TxId>,
+        mut pages: Vec<Ppn>,
+        counts: bool,
+        because: String,
+    ) {
+        if let Some(all) = &mut self.0 {
+            pages.sort_unstable();
+            all.push(Ruling {
+                row,
+                tx,
+                pages,
+                counts,
+                because,
+            });
+        }
+    }
+
+    /// What was said, in the order of the transactions and then of the pages.
+    pub(super) fn into_list(self) -> Vec<Ruling> {
+        let mut all = self.0.unwrap_or_default();
+        all.sort_by(|a, b| (a.tx, &a.pages).cmp(&(b.tx, &b.pages)));
+        all
+    }
+}
+
+/// A field of a record on flash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Field {
+    /// Its name, as docs/format.md has it.
+    pub name: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    /// Its bytes as a number, the first one lowest.
+    pub value: u64,
+    /// How many bytes it has.
+    pub bytes: usize,
+}
+
+impl Field {
+    pub(super) fn new(
+        name: &'static str,
+        meaning: &'static str,
+        value: u64,
+        bytes: usize,
+    ) -> Field {
+        Field {
+            name,
+            meaning,
+            value,
+            bytes,
+        }
+    }
+
+    /// Whether all bits are set: no page, or nothing written yet.
+    pub fn is_blank(&self) -> bool {
+        self.bytes < 8 && self.value == (1 << (8 * self.bytes)) - 1 || self.value == u64::MAX
+    }
+}
+
+/// The fields of the records of one layout behind the other, as far as the bytes reach.
+pub(super) fn fields_of(layouts: &[Layout], bytes: &[u8]) -> Vec<Field> {
+    let mut start = 0;
+    let mut all = Vec::new();
+    for layout in layouts {
+        for &(name, offset, size, meaning) in layout.fields {
+            let place = start + offset..start + offset + size;
+            if place.end <= bytes.len() {
+                all.push(Field {
+                    name,
+                    meaning,
+                    value: get(bytes, place),
+                    bytes: size,
+                });
+            }
+        }
+        start += layout.size;
+    }
+    all
+}
+
+impl Info {
+    /// The fields that the protocol has in a spare area behind the header of the FTL.
+    pub fn tail_fields(&self, spare: &[u8]) -> Vec<Field> {
+        fields_of(self.tail, spare.get(header::SIZE..).unwrap_or_default())
+    }
+
+    /// The fields of a log page: its head, and then its entries.
+    pub fn log_fields(&self, data: &[u8]) -> (Vec<Field>, Vec<Vec<Field>>) {
+        let [head, entry] = self.log else {
+            return (Vec::new(), Vec::new());
+        };
+        let fields = fields_of(&[*head], data);
+        // The last field of the head of any log page counts the entries.
+        let count = fields.last().map_or(0, |field| field.value as usize);
+        let rest = data.get(head.size..).unwrap_or_default();
+        let entries = rest.chunks_exact(entry.size).take(count);
+        let entries = entries.map(|bytes| fields_of(&[*entry], bytes));
+        (fields, entries.collect())
+    }
+}
+
+/// A table of a protocol in memory, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Table {
+    /// Its name, that of [`Protocol::memory`](super::Protocol::memory) where it is there.
+    pub name: &'static str,
+    /// What each column has.
+    pub columns: &'static [&'static str],
+    /// The rows, in an order that does not change from run to run.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table whose rows are put in order.
+    pub fn sorted(
+        name: &'static str,
+        columns: &'static [&'static str],
+        mut rows: Vec<Vec<String>>,
+    ) -> Table {
+        rows.sort_by(|a, b| (a[0].len(), a).cmp(&(b[0].len(), b)));
+        Table {
+            name,
+            columns,
+            rows,
+        }
+    }
+}
+
+/// Columns of a table of live transactions.
+pub(super) const LIVE: &[&str] = &["transaction", "state", "its versions", "held back"];
+
+/// A row of such a table.
+pub(super) fn live_row(tx: TxId, state: &str, versions: String, held: Option<Lpn>) -> Vec<String> {
+    let held = held.map_or(String::new(), |lpn| format!("page {lpn}"));
+    vec![tx.to_string(), state.into(), versions, held]
+}
+
+/// The versions of a live transaction: logical page and place.
+pub(super) fn places(writes: &Writes) -> String {
+    let entries = writes.entries().iter();
+    let place = entries.map(|entry| match entry.slot.ppn() {
+        Some(at) => arrow(entry.lpn, at),
+        None => format!("{} → nothing", entry.lpn),
+    });
+    place.collect::<Vec<_>>().join(", ")
+}
+
+/// A logical page and where a version of it is.
+pub(super) fn arrow(lpn: Lpn, at: Ppn) -> String {
+    format!("{lpn} → p{at}")
+}
+
+/// Logical pages that are written, with the places that the mapping table has for them.
+pub fn mapping(ftl: &Ftl) -> Vec<(Lpn, Ppn)> {
+    let pages = (0..ftl.logical_pages()).map(Lpn);
+    pages
+        .filter_map(|lpn| Some((lpn, ftl.slot(lpn).ppn()?)))
+        .collect()
+}
