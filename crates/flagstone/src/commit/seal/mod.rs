@@ -259,13 +259,11 @@ impl Protocol for Seal {
         {
             self.announce(ftl, now)?;
         }
-        if round == 0 {
-            self.requests = self.requests.saturating_add(1);
-            if self.evidence.blocks() > self.undecided {
-                return Ok(self.oldest_undecided(ftl).map(Way::Collect));
-            }
+        self.requests = self.requests.saturating_add(u32::from(round == 0));
+        match round == 0 && self.evidence.blocks() > self.undecided {
+            true => Ok(self.oldest_undecided(ftl).map(Way::Collect)),
+            false => Ok(None),
         }
-        Ok(None)
     }
 
     /// Programs the page held back, if there is one, and holds this one back instead.
