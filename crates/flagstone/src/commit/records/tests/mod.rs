@@ -20,7 +20,7 @@ const PAGES: u32 = 60;
 struct Bench {
     kind: RecordKind,
     options: RecordOptions,
-    flaws: Flaws,
+    mistake: Option<Mistake>,
     flash: Shared<PowerCut>,
     device: Option<RecordDevice>,
     now: Nanos,
@@ -47,11 +47,11 @@ impl Bench {
         })
     }
 
-    fn new(kind: RecordKind, max_c: u8, flaws: Flaws) -> Bench {
-        Bench::on(Bench::chip(max_c), kind, max_c, flaws)
+    fn new(kind: RecordKind, max_c: u8, mistake: Option<Mistake>) -> Bench {
+        Bench::on(Bench::chip(max_c), kind, max_c, mistake)
     }
 
-    fn on(chip: Chip, kind: RecordKind, max_c: u8, flaws: Flaws) -> Bench {
+    fn on(chip: Chip, kind: RecordKind, max_c: u8, mistake: Option<Mistake>) -> Bench {
         let options = RecordOptions {
             max_c,
             as_published: false,
@@ -61,7 +61,7 @@ impl Bench {
         let mut bench = Bench {
             kind,
             options,
-            flaws,
+            mistake,
             flash: Shared::new(power),
             device: None,
             now: Nanos::ZERO,
@@ -82,7 +82,7 @@ impl Bench {
             self.kind,
             config,
             &self.options,
-            self.flaws,
+            self.mistake.into(),
             Nanos::ZERO,
         )?;
         self.now = device.recovered_at();
