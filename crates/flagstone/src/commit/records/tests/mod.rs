@@ -93,17 +93,7 @@ impl Bench {
     /// Starts again after the power has failed or fails now; it will fail with `cut` then.
     fn restart(&mut self, dice: u64, cut: Option<Cut>) -> Result<(), DeviceError> {
         self.device = None;
-        let flash = std::mem::replace(&mut self.flash, Shared::new(PowerCut::new(Bench::chip(1))));
-        let power = flash.take();
-        let chip = match power.is_off() {
-            true => power.into_chip(),
-            false => power.pull(dice, dice & 8 != 0),
-        };
-        let mut power = PowerCut::new(chip);
-        if let Some(cut) = cut {
-            power = power.arm(cut);
-        }
-        self.flash = Shared::new(power);
+        small::restart(&mut self.flash, dice, dice & 8 != 0, cut);
         self.open()
     }
 

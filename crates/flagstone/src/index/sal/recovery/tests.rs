@@ -130,17 +130,8 @@ fn judge(db: &mut Transactions, mut now: Nanos, oracle: &mut Oracle) -> Result<N
     Ok(now)
 }
 
-fn switch_on(flash: Shared<PowerCut>, cut: Option<Cut>) -> Shared<PowerCut> {
-    let power = flash.take();
-    let chip = match power.is_off() {
-        true => power.into_chip(),
-        false => power.pull(6, false),
-    };
-    let power = PowerCut::new(chip);
-    Shared::new(match cut {
-        Some(cut) => power.arm(cut),
-        None => power,
-    })
+fn switch_on(flash: &mut Shared<PowerCut>, cut: Option<Cut>) {
+    small::restart(flash, 6, false, cut);
 }
 
 /// What restarts did, and updates rolled back in the buffer and beneath.
@@ -157,7 +148,7 @@ struct Seen {
 
 /// Cuts the power again and again under one history.
 fn campaign(seed: u64, cuts: u64, mistake: Option<Mistake>, seen: &mut Seen) -> Result<(), String> {
-    let mut flash = Shared::new(PowerCut::new(small::chip(small::GEOMETRY)));
+    let mut flash = small::flash();
     let mut dice = Dice(seed);
     let mut oracle = Oracle::default();
     for i in 0..cuts {
@@ -168,7 +159,7 @@ fn campaign(seed: u64, cuts: u64, mistake: Option<Mistake>, seen: &mut Seen) -> 
             dice: dice.next(),
             torn: dice.below(2) == 0,
         };
-        flash = switch_on(flash, Some(cut));
+        switch_on(&mut flash, Some(cut));
         let ran = match open(&flash, mistake) {
             Ok((mut db, now)) => {
                 let ran = play(&mut db, now, &mut dice, &mut oracle, 40);
@@ -186,7 +177,7 @@ fn campaign(seed: u64, cuts: u64, mistake: Option<Mistake>, seen: &mut Seen) -> 
             Err(error) if is_power_loss(&error) => seen.cuts += 1,
             Err(error) => return Err(say(error)),
         }
-        flash = switch_on(flash, None);
+        switch_on(&mut flash, None);
         let (mut db, now) = open(&flash, mistake).map_err(say)?;
         let restart = db.restarted();
         seen.open_flushes += restart.open_flushes;
@@ -235,7 +226,7 @@ fn mistakes_are_found() {
 
 #[test]
 fn keys_of_another_transaction_are_refused() {
-    let flash = Shared::new(PowerCut::new(small::chip(small::GEOMETRY)));
+    let flash = small::flash();
     let (mut db, now) = open(&flash, None).expect("a blank device");
     let (one, other) = (db.begin(), db.begin());
     let now = db.change(now, one, 5, Some(7)).expect("free");
@@ -256,7 +247,7 @@ fn keys_of_another_transaction_are_refused() {
 /// R3.
 #[test]
 fn an_older_change_in_the_buffer_comes_back() {
-    let flash = Shared::new(PowerCut::new(small::chip(small::GEOMETRY)));
+    let flash = small::flash();
     let (mut db, now) = open(&flash, None).expect("a blank device");
     let one = db.begin();
     let now = db.change(now, one, 5, Some(7)).expect("free");
@@ -272,7 +263,7 @@ fn an_older_change_in_the_buffer_comes_back() {
 /// round many times; then the power goes, and each restart that would roll it back is cut as well.
 /// Returns how many updates it had.
 fn one_stays_while_others_commit(mistake: Option<Mistake>) -> Result<u64, String> {
-    let mut flash = Shared::new(PowerCut::new(small::chip(small::GEOMETRY)));
+    let mut flash = small::flash();
     let say = |error: IndexError| error.to_string();
     let (mut db, mut now) = open(&flash, mistake).map_err(say)?;
     let mut oracle = Oracle::default();
@@ -303,20 +294,14 @@ fn one_stays_while_others_commit(mistake: Option<Mistake>) -> Result<u64, String
     drop(db);
     for at in 0..40 {
         let (dice, torn) = (at * 77, false);
-        flash = switch_on(
-            flash,
-            Some(Cut {
-                at: at * 3,
-                dice,
-                torn,
-            }),
-        );
+        let at = at * 3;
+        switch_on(&mut flash, Some(Cut { at, dice, torn }));
         match open(&flash, mistake) {
             Err(error) if !is_power_loss(&error) => return Err(say(error)),
             _ => {}
         }
     }
-    flash = switch_on(flash, None);
+    switch_on(&mut flash, None);
     let (mut db, now) = open(&flash, mistake).map_err(say)?;
     judge(&mut db, now, &mut oracle)?;
     Ok(updates)
