@@ -274,10 +274,7 @@ impl World<'_> {
         let (power, ages) = cells.into_parts();
         self.record.cuts += u64::from(power.is_off());
         let dice = self.dice.random();
-        match power.is_off() {
-            true => (power.into_chip(), ages),
-            false => (power.pull(dice, false), ages),
-        }
+        (power.pull(dice, false), ages)
     }
 
     /// Adds what was counted since the power came on.

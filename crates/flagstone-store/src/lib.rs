@@ -28,6 +28,8 @@ mod aligned;
 mod error;
 mod file;
 mod flash;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod medium;
 mod store;
 mod superblock;

@@ -541,4 +541,4 @@ pub(crate) fn config() -> Config {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -157,7 +157,7 @@ impl Superblock {
         page
     }
 
-    /// What a page says; nothing if it is no superblock.
+    /// What a page says; nothing if it is no superblock, or counts more than any store comes to.
     pub(crate) fn parse(page: &[u8]) -> Result<Option<Superblock>, StoreError> {
         if page[superblock::MAGIC] != *MAGIC {
             return Ok(None);
@@ -209,7 +209,7 @@ impl Superblock {
                 (Some(get(page, superblock::CLOSED) == 1), life)
             }
         };
-        Ok(Some(Superblock {
+        let parsed = Superblock {
             pages_per_block: get(page, superblock::PAGES) as u32,
             blocks: get(page, superblock::BLOCKS) as u32,
             boot,
@@ -221,7 +221,24 @@ impl Superblock {
                 _ => get(page, superblock::RESTED) as u32,
             },
             life,
-        }))
+        };
+        Ok(Some(parsed).filter(Superblock::can_be_counted_on))
+    }
+
+    /// Whether what is counted is in the lower half of its range: no store comes to more, and from
+    /// there it can be counted on.
+    fn can_be_counted_on(&self) -> bool {
+        let life = &self.life;
+        let openings = [self.boot, life.since, life.unclosed];
+        let others = [
+            self.sequence,
+            life.user_bytes,
+            life.medium_bytes,
+            life.erases,
+            life.commits,
+        ];
+        openings.iter().all(|&number| number >> 31 == 0)
+            && others.iter().all(|&number| number >> 63 == 0)
     }
 
     /// Reads both and says which one counts; nothing if the medium is blank.
@@ -264,5 +281,53 @@ impl Superblock {
         self.sequence += 1;
         medium.write_at(Superblock::place(self.sequence), &self.emit())?;
         medium.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(change: impl Fn(&mut Superblock)) -> Result<Option<Superblock>, StoreError> {
+        let mut superblock = Superblock {
+            pages_per_block: 16,
+            blocks: 16,
+            boot: 1,
+            sequence: 2,
+            protocol: Kind::Seal,
+            closed: Some(true),
+            rested: 0,
+            life: Lifetime::default(),
+        };
+        change(&mut superblock);
+        Superblock::parse(&superblock.emit())
+    }
+
+    /// Such a superblock was believed. The first write counted the opening, which overflowed.
+    #[test]
+    fn numbers_that_no_store_comes_to_are_no_superblock() {
+        let highest: [fn(&mut Superblock); 5] = [
+            |it| it.boot = (1 << 31) - 1,
+            |it| it.life.unclosed = (1 << 31) - 1,
+            |it| it.sequence = (1 << 63) - 1,
+            |it| it.life.medium_bytes = (1 << 63) - 1,
+            |it| it.life.commits = (1 << 63) - 1,
+        ];
+        for change in highest {
+            assert!(with(change).expect("it is no other version").is_some());
+        }
+        let beyond: [fn(&mut Superblock); 8] = [
+            |it| it.boot = 1 << 31,
+            |it| it.life.since = 1 << 31,
+            |it| it.life.unclosed = u32::MAX,
+            |it| it.sequence = 1 << 63,
+            |it| it.life.user_bytes = u64::MAX,
+            |it| it.life.medium_bytes = 1 << 63,
+            |it| it.life.erases = 1 << 63,
+            |it| it.life.commits = 1 << 63,
+        ];
+        for change in beyond {
+            assert_eq!(with(change).expect("it is no other version"), None);
+        }
     }
 }

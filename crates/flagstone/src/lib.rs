@@ -64,6 +64,7 @@ mod dice;
 pub mod units;
 pub mod layout;
 pub mod settings;
+pub mod mistakes;
 pub mod nand;
 pub mod ftl;
 pub mod page;

@@ -16,7 +16,7 @@ use flagstone::ftl::PairedPages;
 use flagstone::nand::Pairing;
 use flagstone_lab::device::{DeviceSpec, presets};
 use flagstone_lab::image;
-use flagstone_lab::replay::{ReplayError, ReplayRecord, Script, Setup, Source, script_of};
+use flagstone_lab::replay::{ReplayError, ReplayRecord, Script, Setup, Source, Terms, script_of};
 use flagstone_lab::trace::{Trace, file};
 use flagstone_lab::workload::{Pattern, Workload};
 use indicatif::ProgressBar;
@@ -368,13 +368,12 @@ fn setup(args: &Args, set: &Given, device: &DeviceSpec, kind: Kind, seed: u64) -
         options,
         device: device.clone(),
         isolation: args.isolation.as_ref().and_then(by_name),
-        clients: args.clients.unwrap_or(CLIENTS),
-        speedup: args.speedup,
-        abort_ratio: args.abort_ratio,
-        fill: args.fill.unwrap_or(FILL),
-        overwrite: true,
-        recorded_aborts: true,
-        seed,
+        terms: Terms {
+            clients: args.clients.unwrap_or(CLIENTS),
+            speedup: args.speedup,
+            abort_ratio: args.abort_ratio,
+            ..Terms::on_filled(args.fill.unwrap_or(FILL), seed)
+        },
     }
 }
 

@@ -7,7 +7,7 @@ use flagstone::commit::{Kind, Options};
 use flagstone_lab::device::{DEFAULT, DeviceSpec, DeviceSpecError, presets, schema};
 use flagstone_lab::image;
 use flagstone_lab::output::Output;
-use flagstone_lab::replay::Setup;
+use flagstone_lab::replay::{Setup, Terms};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -84,13 +84,7 @@ fn fill(args: &Fill) -> Result<(), Failure> {
         options,
         device: load(&args.device)?,
         isolation: None,
-        clients: 1,
-        speedup: None,
-        abort_ratio: 0.0,
-        recorded_aborts: true,
-        fill: args.fill,
-        overwrite: true,
-        seed: args.seed,
+        terms: Terms::on_filled(args.fill, args.seed),
     };
     let refused = |error: flagstone_lab::replay::ReplayError| match error.is_refusal() {
         true => Failure::Usage(error.to_string()),

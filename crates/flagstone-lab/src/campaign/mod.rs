@@ -213,7 +213,7 @@ pub fn replay(id: &RunId) -> Outcome {
 
 /// Carries out `run` with panics of the stack under test, which are findings, kept from being
 /// printed as they happen. Other threads are not touched.
-fn quietly<T>(run: impl FnOnce() -> T) -> T {
+pub(crate) fn quietly<T>(run: impl FnOnce() -> T) -> T {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let loud = std::panic::take_hook();

@@ -6,7 +6,8 @@ use super::scene::Stack as Stacked;
 use super::{Below, Subject};
 use flagstone::commit::{Kind, Mistake};
 use flagstone::host::{self, Stack};
-use flagstone::index::sal::Flaw;
+use flagstone::index::sal;
+use flagstone::mistakes::Mistaken;
 use flagstone::nand::{Flash, FlashError, Geometry, Read};
 use flagstone::units::{Nanos, Pbn, Ppn};
 
@@ -35,11 +36,11 @@ pub enum Sabotage {
     /// The flash is honest, and the device refreshes nothing.
     Unscrubbed,
     /// The flash is honest, and the index, which recovers itself, makes a mistake.
-    Index(Flaw),
+    Index(sal::Mistake),
     /// The flash is honest, and CFC_ex makes a mistake.
-    CfcEx(host::Sabotage),
+    CfcEx(host::Mistake),
     /// The flash is honest, and CFC_ex and AFC_ex make a mistake.
-    Records(host::Sabotage),
+    Records(host::Mistake),
     /// The flash is honest, and SEAL leaves a rule out.
     Seal(Mistake),
 }
@@ -63,32 +64,44 @@ impl Sabotage {
         (Sabotage::Unchecked, "unchecked"),
         (Sabotage::PairsIgnored, "pairs-ignored"),
         (Sabotage::Unscrubbed, "unscrubbed"),
-        (Sabotage::Index(Flaw::FlushNotLogged), "flush-not-logged"),
-        (Sabotage::Index(Flaw::MergeNotLogged), "merge-not-logged"),
-        (Sabotage::Index(Flaw::EndIgnored), "end-ignored"),
-        (Sabotage::Index(Flaw::CommitNotForced), "commit-not-forced"),
-        (Sabotage::Index(Flaw::NoUndo), "no-undo"),
-        (Sabotage::Index(Flaw::UndoNotLogged), "undo-not-logged"),
+        (
+            Sabotage::Index(sal::Mistake::FlushNotLogged),
+            "flush-not-logged",
+        ),
+        (
+            Sabotage::Index(sal::Mistake::MergeNotLogged),
+            "merge-not-logged",
+        ),
+        (Sabotage::Index(sal::Mistake::EndIgnored), "end-ignored"),
+        (
+            Sabotage::Index(sal::Mistake::CommitNotForced),
+            "commit-not-forced",
+        ),
+        (Sabotage::Index(sal::Mistake::NoUndo), "no-undo"),
+        (
+            Sabotage::Index(sal::Mistake::UndoNotLogged),
+            "undo-not-logged",
+        ),
         // Without R1 to R5 of `flagstone::index::sal::recovery`.
-        (Sabotage::Index(Flaw::PagesFirst), "pages-first"),
-        (Sabotage::Index(Flaw::CoversAll), "covers-all"),
-        (Sabotage::Index(Flaw::RemovedAlone), "removed-alone"),
-        (Sabotage::Index(Flaw::UndoneFirst), "undone-first"),
-        (Sabotage::Index(Flaw::NotCarried), "not-carried"),
+        (Sabotage::Index(sal::Mistake::PagesFirst), "pages-first"),
+        (Sabotage::Index(sal::Mistake::CoversAll), "covers-all"),
+        (Sabotage::Index(sal::Mistake::RemovedAlone), "removed-alone"),
+        (Sabotage::Index(sal::Mistake::UndoneFirst), "undone-first"),
+        (Sabotage::Index(sal::Mistake::NotCarried), "not-carried"),
         // Without D12 of `flagstone::commit::records`.
-        (Sabotage::CfcEx(host::Sabotage::FlagLost), "flag-lost"),
-        (Sabotage::CfcEx(host::Sabotage::OneDeath), "one-death"),
+        (Sabotage::CfcEx(host::Mistake::FlagLost), "flag-lost"),
+        (Sabotage::CfcEx(host::Mistake::OneDeath), "one-death"),
         // Without D13 and D8 of `flagstone::commit::records`.
         (
-            Sabotage::Records(host::Sabotage::FlagInFlight),
+            Sabotage::Records(host::Mistake::FlagInFlight),
             "flag-in-flight",
         ),
         (
-            Sabotage::Records(host::Sabotage::TornFlagStays),
+            Sabotage::Records(host::Mistake::TornFlagStays),
             "torn-flag-stays",
         ),
         (
-            Sabotage::Records(host::Sabotage::NewestCommit),
+            Sabotage::Records(host::Mistake::NewestCommit),
             "newest-commit",
         ),
     ];
@@ -137,27 +150,30 @@ impl Sabotage {
     }
 
     /// The mistake of the database.
-    pub(super) fn of_host(self) -> Option<host::Sabotage> {
-        match self {
+    pub(super) fn of_host(self) -> Mistaken<host::Mistake> {
+        let made = match self {
             Sabotage::CfcEx(mistake) | Sabotage::Records(mistake) => Some(mistake),
             _ => None,
-        }
+        };
+        made.into()
     }
 
     /// The rule that SEAL leaves out.
-    pub(super) fn of_protocol(self) -> Option<Mistake> {
-        match self {
+    pub(super) fn of_protocol(self) -> Mistaken<Mistake> {
+        let made = match self {
             Sabotage::Seal(mistake) => Some(mistake),
             _ => None,
-        }
+        };
+        made.into()
     }
 
     /// The mistake of an index that recovers itself.
-    pub(super) fn flaw(self) -> Flaw {
-        match self {
-            Sabotage::Index(flaw) => flaw,
-            _ => Flaw::None,
-        }
+    pub(super) fn of_index(self) -> Mistaken<sal::Mistake> {
+        let made = match self {
+            Sabotage::Index(mistake) => Some(mistake),
+            _ => None,
+        };
+        made.into()
     }
 }
 

@@ -305,8 +305,8 @@ impl Scene {
                 let settings = self.settings(index);
                 if self.subject.recovers_itself() {
                     let (log, every) = (INDEX_LOG_PAGES, INDEX_CHECKPOINT_EVERY);
-                    let flaw = self.sabotage.flaw();
-                    let opened = Transactions::with(store, &settings, log, every, now, flaw);
+                    let mistake = self.sabotage.of_index();
+                    let opened = Transactions::with(store, &settings, log, every, now, mistake);
                     let (index, now) = opened?;
                     return Ok(Box::new(Keys::new(Index::Own(Box::new(index)), now)));
                 }
@@ -353,7 +353,7 @@ fn host(id: &BaseId, shape: &Shape) -> HostConfig {
     let mut host = HostConfig::default();
     host.frames = frames;
     host.policy = policy;
-    host.sabotage = id.sabotage.of_host();
+    host.mistake = id.sabotage.of_host();
     if matches!(id.subject, Subject::Index(..)) {
         // A transaction changes as many pages as the index likes. Where pages are to be lost, they
         // have to be read.

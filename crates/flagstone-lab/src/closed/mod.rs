@@ -29,7 +29,7 @@ pub use recorded::{Recorded, Recording};
 pub use source::{Played, Source};
 
 use crate::device::{DeviceSpec, chip_of, power_off};
-use crate::replay::{Erases, ReplayError, Setup};
+use crate::replay::{Erases, ReplayError, Setup, Terms};
 use flagstone::commit::{Options, RecordDevice, RecordKind, RecordOptions};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{Granularity, Host, HostConfig, HostError, Stack, Step};
@@ -121,13 +121,10 @@ impl Closed {
             options: self.options.clone(),
             device: self.device.clone(),
             isolation: None,
-            clients: 1,
-            speedup: None,
-            abort_ratio: 0.0,
-            fill: self.fill,
-            overwrite: self.overwrite,
-            recorded_aborts: true,
-            seed: self.plan.seed,
+            terms: Terms {
+                overwrite: self.overwrite,
+                ..Terms::on_filled(self.fill, self.plan.seed)
+            },
         }
     }
 

@@ -8,12 +8,14 @@ mod driver;
 mod load;
 mod record;
 mod script;
+mod terms;
 
 pub use load::Load;
 pub use record::{Causes, Erases, Latency, ReplayRecord, Timing, by_cause, flash_by_cause};
 pub(crate) use record::{given, memory_of};
 pub(crate) use script::page_ratio;
 pub use script::{Script, ScriptError, Transaction};
+pub use terms::Terms;
 
 use crate::device::{DeviceSpec, chip_of, power_off};
 use crate::image::{self, ImageError};
@@ -40,20 +42,8 @@ pub struct Setup {
     pub device: DeviceSpec,
     /// How far transactions overlap; nothing takes the loosest level that the protocol supports.
     pub isolation: Option<Isolation>,
-    /// Clients of a closed loop.
-    pub clients: u32,
-    /// Open loop: transactions arrive at their recorded times, divided by this.
-    pub speedup: Option<f64>,
-    /// Share of the transactions that are rolled back although they were not in the recording.
-    pub abort_ratio: f64,
-    /// Whether transactions that were rolled back in the recording are rolled back here as well.
-    pub recorded_aborts: bool,
-    /// Share of the logical pages that hold something before the run starts.
-    pub fill: f64,
-    /// Whether these are then overwritten at random, until the collector works all the time.
-    pub overwrite: bool,
-    /// Seed of the fill and of the extra aborts.
-    pub seed: u64,
+    /// The rest, as experiment files have it as well.
+    pub terms: Terms,
 }
 
 /// Why a run could not be made.
@@ -207,7 +197,7 @@ impl Setup {
     /// What decides how [`Setup::filled`] fills a device, in a word: where it is the same, so is
     /// the device.
     pub fn filled_by(&self) -> String {
-        let fill = (self.fill, self.overwrite, self.seed);
+        let fill = (self.terms.fill, self.terms.overwrite, self.terms.seed);
         format!("{:?}", (self.kind, &self.options, &self.device, fill))
     }
 
@@ -222,9 +212,9 @@ impl Setup {
     /// What is to be written to a device of so many logical pages, of whatever kind.
     pub(crate) fn order<D>(&self, pages: u32, ftl: fn(&D) -> &Ftl) -> Order<D> {
         Order {
-            pages: (f64::from(pages) * self.fill.clamp(0.0, 1.0)) as u32,
-            overwrite: self.overwrite,
-            seed: self.seed,
+            pages: (f64::from(pages) * self.terms.fill.clamp(0.0, 1.0)) as u32,
+            overwrite: self.terms.overwrite,
+            seed: self.terms.seed,
             ftl,
         }
     }
@@ -277,10 +267,8 @@ impl Setup {
         )?;
         let pages = (0..device.pages()).map(|at| device.ftl().slot(Lpn(at)).ppn());
         let fill = pages.flatten().count() as f64 / f64::from(device.pages());
-        let found = Setup {
-            fill,
-            ..self.clone()
-        };
+        let mut found = self.clone();
+        found.terms.fill = fill;
         let start = device.recovered_at();
         found.run_on(device, start, wall, script, source)
     }
@@ -305,7 +293,7 @@ impl Setup {
         let isolation = self.isolation()?;
         let aborted = self.aborts(script);
         // A device that was only filled has had time to prepare the blocks that are left.
-        let start = match self.overwrite {
+        let start = match self.terms.overwrite {
             true => filled,
             false => device
                 .erase_ahead(filled)
@@ -317,8 +305,8 @@ impl Setup {
         let how = Play {
             script,
             isolation,
-            clients: self.clients.max(1),
-            speedup: self.speedup,
+            clients: self.terms.clients.max(1),
+            speedup: self.terms.speedup,
             aborted: &aborted,
         };
         let timings = play(&mut device, how, start).map_err(|source| self.failed(source))?;
@@ -355,10 +343,10 @@ impl Setup {
 
     /// Which transactions are rolled back: those of the recording, and more by the seed.
     fn aborts(&self, script: &Script) -> Vec<bool> {
-        let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ 0xab07);
-        let ratio = self.abort_ratio.clamp(0.0, 1.0);
+        let mut dice = Pcg64Mcg::seed_from_u64(self.terms.seed ^ 0xab07);
+        let ratio = self.terms.abort_ratio.clamp(0.0, 1.0);
         let toss = |transaction: &Transaction| {
-            (transaction.aborted && self.recorded_aborts) | dice.random_bool(ratio)
+            (transaction.aborted && self.terms.recorded_aborts) | dice.random_bool(ratio)
         };
         script.transactions().iter().map(toss).collect()
     }

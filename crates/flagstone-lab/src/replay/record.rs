@@ -255,7 +255,7 @@ impl ReplayRecord {
         let mapping = stats.count(Operation::Program, Cause::Mapping)
             + stats.count(Operation::Program, Cause::Log);
         let virtual_ns = timings.end.since(start).0;
-        let load = setup.speedup.map(|_| timings.load());
+        let load = setup.terms.speedup.map(|_| timings.load());
         ReplayRecord {
             protocol: setup.kind.info().name,
             as_published: setup.options.as_published,
@@ -264,12 +264,12 @@ impl ReplayRecord {
             trace: source.name.clone(),
             trace_sha256: source.sha256.clone(),
             isolation: isolation.name(),
-            abort_ratio: setup.abort_ratio,
-            fill: setup.fill,
+            abort_ratio: setup.terms.abort_ratio,
+            fill: setup.terms.fill,
             gc_threshold: setup.device.config.gc_threshold,
-            clients: setup.speedup.is_none().then_some(setup.clients),
-            speedup: setup.speedup,
-            seed: setup.seed,
+            clients: setup.terms.speedup.is_none().then_some(setup.terms.clients),
+            speedup: setup.terms.speedup,
+            seed: setup.terms.seed,
             transactions_committed: host.committed,
             transactions_aborted: host.aborted,
             virtual_ns,

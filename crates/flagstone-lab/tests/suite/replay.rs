@@ -4,7 +4,7 @@ use flagstone::commit::{Isolation, Kind, Options};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::nand::Cell;
 use flagstone_lab::device::DeviceSpec;
-use flagstone_lab::replay::{ReplayRecord, Setup, Source, by_cause, script_of};
+use flagstone_lab::replay::{ReplayRecord, Setup, Source, Terms, by_cause, script_of};
 use flagstone_lab::workload::{Pattern, Workload};
 use std::collections::BTreeSet;
 
@@ -17,13 +17,11 @@ fn setup(kind: Kind) -> Setup {
         options: Options::default(),
         device,
         isolation: None,
-        clients: 6,
-        speedup: None,
-        abort_ratio: 0.1,
-        fill: 0.9,
-        overwrite: true,
-        recorded_aborts: true,
-        seed: 3,
+        terms: Terms {
+            clients: 6,
+            abort_ratio: 0.1,
+            ..Terms::on_filled(0.9, 3)
+        },
     }
 }
 
@@ -100,10 +98,9 @@ fn every_structure_in_memory_has_a_name_that_is_known() {
 #[test]
 fn an_open_loop_measures_from_the_arrival() {
     let open = |speedup| {
-        run(&Setup {
-            speedup: Some(speedup),
-            ..setup(Kind::LightTx)
-        })
+        let mut setup = setup(Kind::LightTx);
+        setup.terms.speedup = Some(speedup);
+        run(&setup)
     };
     // 2,400 transactions in 2.4 ms are more than the device can take; in 24 s they are not.
     let (rushed, calm) = (open(1.0), open(0.0001));
@@ -118,10 +115,9 @@ fn an_open_loop_measures_from_the_arrival() {
 #[test]
 fn a_client_waits_for_isolation_too() {
     for &kind in Kind::ALL {
-        let record = run(&Setup {
-            abort_ratio: 0.0,
-            ..setup(kind)
-        });
+        let mut setup = setup(kind);
+        setup.terms.abort_ratio = 0.0;
+        let record = run(&setup);
         // Six clients have something to wait for all the time, whatever keeps them from beginning.
         let waiting = record.throughput_tps * record.response_ns.mean / 1e9;
         assert!((5.9..=6.0).contains(&waiting), "{kind}: {waiting}");
@@ -212,10 +208,13 @@ fn a_rollback_waits_for_what_it_programmed_under_barriers() {
     let rolled_back = |isolation| {
         let mut setup = Setup {
             isolation: Some(isolation),
-            abort_ratio: 1.0,
-            overwrite: false,
-            fill: 0.0,
             ..setup(Kind::LightTx)
+        };
+        setup.terms = Terms {
+            clients: setup.terms.clients,
+            abort_ratio: 1.0,
+            seed: setup.terms.seed,
+            ..Terms::default()
         };
         setup.device.timing.transfer_ps_per_byte = 0;
         run(&setup)

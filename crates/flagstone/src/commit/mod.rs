@@ -76,8 +76,8 @@ pub use info::{Info, LOG_PER_HEAD};
 pub(crate) use options::LOG_HEADS;
 use options::{HEADS_MAX, heads};
 pub use options::{Mode, Options};
-pub(crate) use records::{Flaws, room_beside};
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
+pub(crate) use records::{Mistake as RecordMistake, room_beside};
 pub use seal::Mistake;
 pub use show::{Field, Row, Ruling, Table, mapping};
 

@@ -1,6 +1,7 @@
 //! What a user chooses about a commit protocol: its settings by name, and modes of campaigns.
 
 use super::{Info, Mistake};
+use crate::mistakes::Mistaken;
 use crate::nand::Geometry;
 use crate::settings::{BadSetting, Setting, Settings};
 
@@ -23,7 +24,7 @@ pub struct Options {
     /// Settings that the protocol declares ([`Info::settings`]).
     pub settings: Settings,
     /// A rule of SEAL that is left out: only for controls.
-    pub mistake: Option<Mistake>,
+    pub mistake: Mistaken<Mistake>,
     /// Whether a restart tells what it decided and why: see
     /// [`Device::rulings`](super::Device::rulings).
     pub tells: bool,

@@ -80,12 +80,7 @@ impl Small {
     /// Starts again after a power cut: the one that was armed, or one between two operations.
     pub(super) fn restart(mut self, dice: u64) -> Small {
         self.device = None;
-        let power = self.flash.take();
-        let chip = match power.is_off() {
-            true => power.into_chip(),
-            false => power.pull(dice, false),
-        };
-        let power = PowerCut::new(chip);
+        let power = PowerCut::new(self.flash.take().pull(dice, false));
         let small =
             Small::start(self.kind, (self.config, self.options), power).expect("there is no cut");
         let operations = small.flash.look(PowerCut::issued);

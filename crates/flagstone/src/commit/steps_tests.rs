@@ -29,7 +29,7 @@ fn device(kind: Kind, planes: u32, works_ahead: bool, mistake: Option<Mistake>) 
         ..Config::small(PAGES, None)
     };
     let options = Options {
-        mistake,
+        mistake: mistake.into(),
         ..Options::default()
     };
     let mut small = Small::on(chip, config, kind, options);

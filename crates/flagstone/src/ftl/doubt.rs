@@ -83,6 +83,23 @@ impl Ftl {
         }
     }
 
+    /// Whether a page can be a version of the logical page that its spare area names. A restart may
+    /// know it from the summary of its block alone, so what it says of itself is doubted when it is
+    /// read: a live page that another logical page is mapped to lies.
+    pub(crate) fn believes(&self, at: Ppn, lpn: Lpn) -> bool {
+        let is_mapped = |lpn: Lpn| self.slot(lpn).ppn() == Some(at);
+        if lpn.0 >= self.logical_pages {
+            return false;
+        }
+        // What was written since the restart says what it was told to. Only live versions that are
+        // not mapped take a search: a restart leaves few.
+        let is_found = self.blocks[self.addresses.block_of(at).index()].stale;
+        is_mapped(lpn)
+            || !is_found
+            || !self.is_live(at)
+            || !(0..self.logical_pages).map(Lpn).any(is_mapped)
+    }
+
     /// Says, while mounting, that every page that the mapping table names is live.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use super::{BlockState, Cause, Fate, Ftl, FtlError, Header, Owner, PairedPages, 
 use super::{TAIL_BYTES_MAX, header};
 use crate::layout::get;
 use crate::nand::FlashError;
-use crate::units::{Nanos, Pbn};
+use crate::units::{Nanos, Pbn, Ppn};
 
 /// Takes a block from the candidates: it is being collected.
 pub(super) fn begin(ftl: &mut Ftl, victim: Pbn) {
@@ -102,7 +102,7 @@ pub(super) fn finish(
 /// for one after the other would be a third of the collector's work; here the waits overlap.
 pub(super) fn fetch_slots(ftl: &Ftl, victim: Pbn) {
     let first = ftl.geometry.page(victim, 0).0;
-    let pages = (first..first + ftl.data_pages).map(crate::units::Ppn);
+    let pages = (first..first + ftl.data_pages).map(Ppn);
     let mut live = pages.filter(|&page| ftl.is_live(page));
     loop {
         let (mut lpns, mut count) = ([0; 64], 0);
@@ -127,7 +127,7 @@ pub(crate) fn move_page(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
     now: Nanos,
-    from: crate::units::Ppn,
+    from: Ppn,
 ) -> Result<Option<Nanos>, FtlError> {
     Ok(match relocate(Cause::Gc, ftl, owner, now, from)? {
         Moved::To(done) => Some(done),
@@ -147,7 +147,7 @@ fn relocate(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
     now: Nanos,
-    from: crate::units::Ppn,
+    from: Ppn,
 ) -> Result<Moved, FtlError> {
     let record = ftl.record_bytes();
     let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
@@ -165,9 +165,9 @@ fn relocate(
         ftl.flash.copy_back(false);
         ftl.stats.inside += 1;
     }
-    let moved = match read {
-        Ok(read) => {
-            let head = Header::parse(&spare).expect("a live page holds a version");
+    let head = Header::parse(&spare).filter(|head| ftl.believes(from, head.lpn));
+    let moved = match (read, head) {
+        (Ok(read), Some(head)) => {
             let tail = &mut spare[header::SIZE..record];
             let fate = owner.relocate(ftl, from, &head, tail);
             if fate == Fate::Drop {
@@ -195,8 +195,8 @@ fn relocate(
                 })
             }
         }
-        Err(FlashError::Uncorrectable { .. }) => Ok(Moved::Lost),
-        Err(other) => Err(other.into()),
+        (Ok(_), None) | (Err(FlashError::Uncorrectable { .. }), _) => Ok(Moved::Lost),
+        (Err(other), _) => Err(other.into()),
     };
     ftl.page_buffer = data;
     if matches!(moved, Ok(Moved::To(_) | Moved::Dropped)) {

@@ -57,7 +57,8 @@ pub fn spare(bytes: &[u8]) -> bool {
 }
 
 /// A whole device: the first byte chooses a stack, and what follows is damage, [`EDIT`] bytes each,
-/// to a device of that stack with a history ([`sample`]). It is opened and read.
+/// to a device of that stack with a history ([`sample`]). It is opened, read and written; so much
+/// that all blocks are collected, if the highest bit of the first byte is set.
 pub fn flash(bytes: &[u8]) -> bool {
     open_damaged(bytes).is_ok()
 }
@@ -72,12 +73,15 @@ fn open_damaged(bytes: &[u8]) -> Result<sample::Records, String> {
             .collect()
     });
     let (&which, edits) = bytes.split_first().ok_or("it names no stack")?;
-    let (stack, whole) = &all[usize::from(which) % all.len()];
+    let (stack, whole) = &all[usize::from(which & 0x7f) % all.len()];
     let mut contents = whole.clone();
     for edit in edits.chunks_exact(EDIT) {
         damage(&mut contents, edit);
     }
-    sample::open(*stack, contents)
+    match which & 0x80 {
+        0 => sample::open(*stack, contents),
+        _ => sample::open_and_write(*stack, contents, sample::MANY_ROUNDS),
+    }
 }
 
 /// Bytes of one piece of damage: what is done, a page (2), a place in it (2), and a value.

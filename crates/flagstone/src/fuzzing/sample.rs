@@ -128,8 +128,8 @@ pub fn contents(stack: Stack) -> Contents {
 }
 
 /// Writes to the device and commits, as far as it goes.
-fn go_on(host: &mut Host, mut now: Nanos) -> Result<(), HostError> {
-    for round in 0..4 {
+fn go_on(host: &mut Host, mut now: Nanos, rounds: u32) -> Result<(), HostError> {
+    for round in 0..rounds {
         let tx = host.begin(now)?;
         for ((page, slot), bytes) in writes(round) {
             let page = Lpn(page);
@@ -181,6 +181,17 @@ fn commit(host: &mut Host, now: Nanos, tx: TxId) -> Nanos {
 /// # Errors
 /// Says why the device cannot be opened, read or written.
 pub fn open(stack: Stack, contents: Contents) -> Result<Records, String> {
+    open_and_write(stack, contents, 4)
+}
+
+/// So many rounds that all blocks which are found are collected.
+pub const MANY_ROUNDS: u32 = 120;
+
+/// As [`open`], with so many rounds of writes.
+///
+/// # Errors
+/// Says why the device cannot be opened, read or written.
+pub fn open_and_write(stack: Stack, contents: Contents, rounds: u32) -> Result<Records, String> {
     let chip = Chip::with_contents(geometry(stack), TIMING, contents)?;
     let options = Options::default();
     let opened = Host::open(
@@ -206,6 +217,6 @@ pub fn open(stack: Stack, contents: Contents) -> Result<Records, String> {
             records.insert((page, slot), bytes.clone());
         }
     }
-    go_on(&mut host, now).map_err(|error| error.to_string())?;
+    go_on(&mut host, now, rounds).map_err(|error| error.to_string())?;
     Ok(records)
 }

@@ -2,7 +2,8 @@
 
 use super::{HostError, flag_ex, force, log, wal};
 use crate::buffer::PolicyKind;
-use crate::commit::{Kind, RecordKind, RecordOptions};
+use crate::commit::{Kind, RecordKind, RecordMistake, RecordOptions};
+use crate::mistakes::Mistaken;
 use crate::settings::{BadSetting, Setting, Settings, configurable};
 use crate::units::Lpn;
 use std::fmt;
@@ -141,15 +142,14 @@ pub struct HostConfig {
     /// Whether pages of live transactions may be written out. By default they may be if the
     /// protocol takes a page more than once in a transaction.
     pub steal: Option<bool>,
-    /// A mistake on purpose, for tests that must fail.
-    #[doc(hidden)]
-    pub sabotage: Option<Sabotage>,
+    /// A mistake made on purpose: only for controls.
+    pub mistake: Mistaken<Mistake>,
 }
 
-/// Mistakes that a power-cut campaign must find.
-#[doc(hidden)]
+/// Mistakes of a database that tests and campaigns make on purpose: each control must find a
+/// violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sabotage {
+pub enum Mistake {
     /// A page is written before the log records of its changes are durable.
     PageBeforeLog,
     /// A commit is acknowledged before it is durable.
@@ -181,6 +181,19 @@ pub enum Sabotage {
     NewestCommit,
 }
 
+impl Mistake {
+    /// What the device does wrong for it, if it is the device's.
+    pub(super) fn of_device(self) -> Option<RecordMistake> {
+        match self {
+            Mistake::FlagLost => Some(RecordMistake::FlagsLost),
+            Mistake::OneDeath => Some(RecordMistake::OneDeath),
+            Mistake::FlagInFlight => Some(RecordMistake::IssuedIsSafe),
+            Mistake::TornFlagStays => Some(RecordMistake::TornFlagStays),
+            _ => None,
+        }
+    }
+}
+
 impl Default for HostConfig {
     fn default() -> Self {
         HostConfig {
@@ -193,7 +206,7 @@ impl Default for HostConfig {
             log_pages: 1024,
             kept: Vec::new(),
             steal: None,
-            sabotage: None,
+            mistake: Mistaken::default(),
         }
     }
 }

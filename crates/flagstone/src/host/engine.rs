@@ -2,7 +2,7 @@
 //! has the device, and knows when each step is done.
 
 use super::below::Below;
-use super::config::Sabotage;
+use super::config::Mistake;
 use super::frame::Frame;
 use super::locks::Resource;
 use super::log::{Log, LogRecord, LogStats, Lsn, Tape};
@@ -89,8 +89,8 @@ impl Engine {
         self.checkpoint(done, older_than)
     }
 
-    fn has(&self, sabotage: Sabotage) -> bool {
-        self.memory.config.sabotage == Some(sabotage)
+    fn has(&self, mistake: Mistake) -> bool {
+        self.memory.config.mistake.is(mistake)
     }
 
     /// Brings a page into the pool. Returns when it is there; nothing if no frame can be emptied.
@@ -314,7 +314,7 @@ impl Engine {
             done = self.force(done, lsn)?;
         }
         if let Some(on_device) = self.manager.on_device(tx) {
-            let from = match self.has(Sabotage::FlagsBeforeLog) {
+            let from = match self.has(Mistake::FlagsBeforeLog) {
                 true => start,
                 false => done,
             };
@@ -325,7 +325,7 @@ impl Engine {
                 done = committed;
             }
         }
-        if self.has(Sabotage::EarlyAcknowledgement) {
+        if self.has(Mistake::EarlyAcknowledgement) {
             done = now;
         }
         self.manager.committed(&mut self.memory, tx, done);
@@ -337,7 +337,7 @@ impl Engine {
         let Some(to) = self.manager.group() else {
             return Ok(());
         };
-        let done = match self.has(Sabotage::EarlyAcknowledgement) {
+        let done = match self.has(Mistake::EarlyAcknowledgement) {
             true => now,
             false => self.force(now, to)?,
         };
@@ -446,7 +446,7 @@ impl Engine {
             ready = ready.max(self.clean(now, at)?);
         }
         // The changes that a checkpoint leaves out must be durable.
-        let start = match self.has(Sabotage::EarlyCheckpoint) {
+        let start = match self.has(Mistake::EarlyCheckpoint) {
             true => now,
             false => self.device.wait_for_pages(ready)?,
         };

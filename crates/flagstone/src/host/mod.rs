@@ -69,9 +69,7 @@ mod small_host;
 #[cfg(test)]
 mod tests;
 
-#[doc(hidden)]
-pub use config::Sabotage;
-pub use config::{Granularity, HostConfig, ManagerInfo, Stack};
+pub use config::{Granularity, HostConfig, ManagerInfo, Mistake, Stack};
 pub use error::HostError;
 pub use locks::LockStats;
 pub use log::LogStats;

@@ -117,8 +117,7 @@ impl SmallHost {
     /// The power will fail with `cut`, counted from now, and what is in flight now has landed.
     pub(super) fn arm(&mut self, cut: Cut) {
         self.host = None;
-        let chip = self.take().pull(1, false);
-        self.flash = Shared::new(PowerCut::new(chip).arm(cut));
+        small::restart(&mut self.flash, 1, false, Some(cut));
         // The cut may fall into this restart, which writes.
         while let Err(error) = self.open() {
             assert!(is_power_loss(&error), "{error}");
@@ -127,23 +126,9 @@ impl SmallHost {
         }
     }
 
-    fn take(&mut self) -> PowerCut {
-        let blank = Shared::new(PowerCut::new(chip(self.stack)));
-        std::mem::replace(&mut self.flash, blank).take()
-    }
-
     fn again(&mut self, cut: Option<Cut>) {
         self.host = None;
-        let power = self.take();
-        let chip = match power.is_off() {
-            true => power.into_chip(),
-            false => power.pull(6, false),
-        };
-        let power = PowerCut::new(chip);
-        self.flash = Shared::new(match cut {
-            Some(cut) => power.arm(cut),
-            None => power,
-        });
+        small::restart(&mut self.flash, 6, false, cut);
     }
 
     /// Starts again after a power cut, or cuts the power now. If `cut` falls into the restart, that

@@ -1,6 +1,6 @@
 //! Every stack beside a model: interleaved clients, power cuts, and controls that must fail.
 
-use super::config::Sabotage;
+use super::config::Mistake;
 use super::rig::Rig;
 use super::small_host::{SmallHost, config, rid, variants};
 use super::{HostConfig, Stack, Step, Why};
@@ -96,26 +96,23 @@ fn what_was_acknowledged_survives_a_power_cut_and_nothing_survives_in_part() {
 #[test]
 fn mistakes_are_found() {
     let mistakes = [
-        (Stack::Wal, Some(Sabotage::PageBeforeLog)),
-        (Stack::Wal, Some(Sabotage::EarlyAcknowledgement)),
-        (Stack::Wal, Some(Sabotage::NoUndo)),
-        (Stack::Wal, Some(Sabotage::UndoCompensation)),
-        (
-            Stack::Force(Kind::Cfc),
-            Some(Sabotage::EarlyAcknowledgement),
-        ),
+        (Stack::Wal, Some(Mistake::PageBeforeLog)),
+        (Stack::Wal, Some(Mistake::EarlyAcknowledgement)),
+        (Stack::Wal, Some(Mistake::NoUndo)),
+        (Stack::Wal, Some(Mistake::UndoCompensation)),
+        (Stack::Force(Kind::Cfc), Some(Mistake::EarlyAcknowledgement)),
         (Stack::Force(Kind::Plain), None),
     ];
-    let mistakes = mistakes.map(|(stack, sabotage)| (stack, sabotage, 0));
-    let early = Some(Sabotage::EarlyAcknowledgement);
+    let mistakes = mistakes.map(|(stack, mistake)| (stack, mistake, 0));
+    let early = Some(Mistake::EarlyAcknowledgement);
     let grouped = [(Stack::Wal, early, 700)];
-    for (stack, sabotage, group_wait) in mistakes.into_iter().chain(grouped) {
+    for (stack, mistake, group_wait) in mistakes.into_iter().chain(grouped) {
         let config = HostConfig {
-            sabotage,
+            mistake: mistake.into(),
             ..config().with("group_wait_us", group_wait)
         };
         let found = (0..20).any(|seed| !cuts(stack, &config, seed..seed + 1, 3).is_empty());
-        assert!(found, "{stack} with {sabotage:?} passes");
+        assert!(found, "{stack} with {mistake:?} passes");
     }
 }
 

@@ -1,6 +1,6 @@
 //! For tests: a chip that is soon full.
 
-use super::{Cell, Chip, Geometry, Pairing, Timing};
+use super::{Cell, Chip, Cut, Geometry, Pairing, PowerCut, Shared, Timing};
 use crate::units::Nanos;
 
 /// What tests change what they need of.
@@ -31,4 +31,22 @@ pub(crate) const TIMING: Timing = Timing {
 /// A blank chip that keeps all spare bytes.
 pub(crate) fn chip(geometry: Geometry) -> Chip {
     Chip::new(geometry, TIMING, geometry.spare_bytes as usize)
+}
+
+/// A blank chip of these tests whose power can fail.
+pub(crate) fn flash() -> Shared<PowerCut> {
+    Shared::new(PowerCut::new(chip(GEOMETRY)))
+}
+
+/// The power of a device fails now, if it has not, and comes on again. With `cut` it will fail once
+/// more. What ran on the device is gone.
+pub(crate) fn restart(flash: &mut Shared<PowerCut>, dice: u64, torn: bool, cut: Option<Cut>) {
+    let chip = std::mem::replace(flash, self::flash())
+        .take()
+        .pull(dice, torn);
+    let power = PowerCut::new(chip);
+    *flash = Shared::new(match cut {
+        Some(cut) => power.arm(cut),
+        None => power,
+    });
 }

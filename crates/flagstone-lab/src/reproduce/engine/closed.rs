@@ -1,7 +1,8 @@
 //! The engine that drives clients over a database: settings, and what is measured.
 
-use super::replay::{by_name, device_of};
-use super::{Library, Outcome, RunError, named};
+use super::named::{self, fields_of, known, take};
+use super::replay::{by_name, device_of, shares};
+use super::{Library, Outcome, RunError};
 use crate::closed::{Closed, ClosedRecord, Past, Plan, Span};
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Sizes};
@@ -74,7 +75,7 @@ pub struct ClosedRun {
     #[serde(default = "one_seed")]
     seed: u64,
     /// Settings of the recovery manager, of the protocol below it and of the policy, by name.
-    #[serde(flatten)]
+    #[serde(flatten, skip_deserializing)]
     named: Table,
 }
 
@@ -107,34 +108,13 @@ fn one_seed() -> u64 {
 }
 
 impl ClosedRun {
-    pub(super) const KEYS: [&str; 22] = [
-        "stack",
-        "device",
-        "clients",
-        "warehouses",
-        "hot_fill",
-        "versions",
-        "reads_first",
-        "insert_targets",
-        "locks",
-        "sizes",
-        "frames",
-        "policy",
-        "steal",
-        "log_pages",
-        "back_off_ms",
-        "abort_ratio",
-        "fill",
-        "overwrite",
-        "history_pages",
-        "warm_up",
-        "transactions",
-        "seed",
-    ];
-
-    pub(super) fn parse(table: Table) -> Result<ClosedRun, RunError> {
-        let parsed = table.try_into::<ClosedRun>();
-        let mut run = parsed.map_err(|error| RunError::parsing(error.message()))?;
+    pub(super) fn parse(mut table: Table) -> Result<ClosedRun, RunError> {
+        known(
+            &table,
+            &[fields_of::<ClosedRun>(), &named::names()].concat(),
+        )?;
+        let mut run = take::<ClosedRun>(&mut table)?;
+        run.named = table;
         let setup = run.setup()?;
         run.sizes()?;
         // What a stack does not look at makes no difference between runs.
@@ -166,14 +146,7 @@ impl ClosedRun {
             .iter()
             .map(|kind| (*kind, kind.info().name))
             .collect();
-        for (key, share) in [("abort_ratio", self.abort_ratio), ("fill", self.fill)] {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(RunError::of(
-                    key,
-                    format!("{key} is {share}, it must be from 0 to 1"),
-                ));
-            }
-        }
+        shares(self.abort_ratio, self.fill)?;
         let locks = [
             (None, "stack"),
             (Some(Granularity::Page), "pages"),

@@ -94,31 +94,9 @@ fn one_seed() -> u64 {
 const RATIOS: [f64; 8] = [0.5, 1.0, 2.0, 2.5, 4.0, 6.0, 8.0, 10.0];
 
 impl IndexRun {
-    pub(super) const KEYS: [&str; 19] = [
-        "index",
-        "set",
-        "workload",
-        "keys",
-        "records",
-        "operations",
-        "scale",
-        "search_shares",
-        "localities",
-        "sizes",
-        "scattered",
-        "warm_up",
-        "load_order",
-        "flush",
-        "load",
-        "store",
-        "device",
-        "protocol",
-        "seed",
-    ];
-
-    pub(super) fn parse(table: Table) -> Result<IndexRun, RunError> {
-        let parsed = table.try_into::<IndexRun>();
-        let run = parsed.map_err(|error| RunError::parsing(error.message()))?;
+    pub(super) fn parse(mut table: Table) -> Result<IndexRun, RunError> {
+        named::known(&table, named::fields_of::<IndexRun>())?;
+        let run = named::take::<IndexRun>(&mut table)?;
         run.bench()?;
         Ok(run)
     }

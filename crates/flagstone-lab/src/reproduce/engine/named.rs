@@ -1,12 +1,72 @@
-//! Settings by name in an experiment file: whatever a protocol, a recovery manager or an eviction
-//! policy declares is a key beside those of the engine.
+//! The keys of an experiment file: those of an engine, which are the fields of its settings, and
+//! beside them whatever a protocol, a recovery manager or an eviction policy declares.
 
 use super::RunError;
+use crate::nearest::no_such;
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
 use flagstone::settings::{Configurable, Settings};
+use serde::de::value::Error;
+use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
+use serde::forward_to_deserialize_any;
 use toml::{Table, Value};
+
+/// The fields of a type, as a file names them: a knob of an engine is declared once, as a field.
+pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
+    /// Hears for which fields a type asks, and has none.
+    struct Asked(Option<&'static [&'static str]>);
+
+    impl<'de> Deserializer<'de> for &mut Asked {
+        type Error = Error;
+
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
+            Err(Error::custom("only fields are asked for"))
+        }
+
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            fields: &'static [&'static str],
+            visitor: V,
+        ) -> Result<V::Value, Error> {
+            self.0 = Some(fields);
+            self.deserialize_any(visitor)
+        }
+
+        forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+            option unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier
+            ignored_any
+        }
+    }
+
+    let mut asked = Asked(None);
+    let _ = T::deserialize(&mut asked);
+    asked.0.expect("settings are a struct")
+}
+
+/// Whether a table has no keys but these.
+///
+/// # Errors
+/// Names one that it has.
+pub(super) fn known(table: &Table, keys: &[&str]) -> Result<(), RunError> {
+    match table.keys().find(|key| !keys.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => Err(RunError::of(key, no_such("setting", key, keys))),
+    }
+}
+
+/// Takes what has the names of a type's fields out of a table, and reads it.
+///
+/// # Errors
+/// A field that is missing, or a value that it cannot have.
+pub(super) fn take<T: DeserializeOwned>(table: &mut Table) -> Result<T, RunError> {
+    let names = fields_of::<T>().iter();
+    let own: Table = names.filter_map(|&name| table.remove_entry(name)).collect();
+    let read = own.try_into::<T>();
+    read.map_err(|error| RunError::parsing(error.message()))
+}
 
 /// The names of all that are declared.
 pub(super) fn names() -> Vec<&'static str> {
@@ -81,6 +141,26 @@ mod tests {
                 .get("max_c")
                 .is_none()
         );
+    }
+
+    #[test]
+    fn the_keys_of_an_engine_are_the_fields_of_its_settings() {
+        for (engine, key, known) in [
+            ("replay", "abort_ration", "abort_ratio"),
+            ("replay", "transaction", "transactions"),
+            ("closed", "warehouse", "warehouses"),
+            ("index", "localitys", "localities"),
+        ] {
+            let text = format!("engine = \"{engine}\"\n{key} = 1\n");
+            let unknown = Settings(toml::from_str(&text).expect("a table")).run();
+            let unknown = unknown.expect_err("there is no such key");
+            assert_eq!(unknown.key.as_deref(), Some(key));
+            let advice = format!("did you mean `{known}`?");
+            assert!(unknown.why.contains(&advice), "{unknown}");
+        }
+        // What is kept by name is no key itself.
+        let named = closed("wal", "named = 1").expect_err("it is no setting");
+        assert_eq!(named.key.as_deref(), Some("named"));
     }
 
     #[test]

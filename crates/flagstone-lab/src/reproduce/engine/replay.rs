@@ -1,9 +1,10 @@
 //! The engine that plays recorded transactions on a device: settings, and what is measured.
 
-use super::{Library, Outcome, RunError, named};
+use super::named::{self, fields_of, known, take};
+use super::{Library, Outcome, RunError};
 use crate::device::DeviceSpec;
 use crate::nearest::no_such;
-use crate::replay::{ReplayError, ReplayRecord, Setup, Source};
+use crate::replay::{ReplayError, ReplayRecord, Setup, Source, Terms};
 use flagstone::commit::{Device, Isolation, Kind, Options};
 use flagstone::settings::Configurable;
 use flagstone::units::Nanos;
@@ -26,35 +27,12 @@ pub struct ReplayRun {
     transactions: Option<u32>,
     /// How far transactions overlap; the protocol's loosest if left out or `loosest`.
     isolation: Option<String>,
-    /// Open loop: the recording's times are divided by this.
-    speedup: Option<f64>,
-    /// Clients of a closed loop.
-    #[serde(default = "one")]
-    clients: u32,
-    /// Share of transactions that are rolled back.
-    #[serde(default)]
-    abort_ratio: f64,
-    /// Whether transactions that were rolled back in the recording are rolled back here as well.
-    #[serde(default)]
-    recorded_aborts: bool,
-    /// Share of the logical pages that are written in order before the run starts.
-    fill: f64,
-    /// Whether they are then overwritten at random until the collector works all the time.
-    overwrite: bool,
-    /// Seed of the fill and of the aborts.
-    #[serde(default = "one_seed")]
-    seed: u64,
+    /// How it is carried out.
+    #[serde(flatten, skip_deserializing)]
+    terms: Terms,
     /// Settings of the protocol, by name.
-    #[serde(flatten)]
+    #[serde(flatten, skip_deserializing)]
     named: Table,
-}
-
-fn one() -> u32 {
-    1
-}
-
-fn one_seed() -> u64 {
-    1
 }
 
 pub(super) fn by_name<T: Copy>(key: &str, name: &str, all: &[(T, &str)]) -> Result<T, RunError> {
@@ -63,6 +41,17 @@ pub(super) fn by_name<T: Copy>(key: &str, name: &str, all: &[(T, &str)]) -> Resu
     }
     let names: Vec<&str> = all.iter().map(|(_, name)| *name).collect();
     Err(RunError::of(name, no_such(key, name, &names)))
+}
+
+/// Whether these two are shares.
+pub(super) fn shares(abort_ratio: f64, fill: f64) -> Result<(), RunError> {
+    for (key, share) in [("abort_ratio", abort_ratio), ("fill", fill)] {
+        if !(0.0..=1.0).contains(&share) {
+            let why = format!("{key} is {share}, it must be from 0 to 1");
+            return Err(RunError::of(key, why));
+        }
+    }
+    Ok(())
 }
 
 /// The device that a table describes.
@@ -75,24 +64,12 @@ pub(super) fn device_of(table: &Table) -> Result<DeviceSpec, RunError> {
 }
 
 impl ReplayRun {
-    pub(super) const KEYS: [&str; 12] = [
-        "protocol",
-        "device",
-        "trace",
-        "transactions",
-        "isolation",
-        "speedup",
-        "clients",
-        "abort_ratio",
-        "recorded_aborts",
-        "fill",
-        "overwrite",
-        "seed",
-    ];
-
-    pub(super) fn parse(table: Table) -> Result<ReplayRun, RunError> {
-        let parsed = table.try_into::<ReplayRun>();
-        let mut run = parsed.map_err(|error| RunError::parsing(error.message()))?;
+    pub(super) fn parse(mut table: Table) -> Result<ReplayRun, RunError> {
+        let own = [fields_of::<ReplayRun>(), fields_of::<Terms>()].concat();
+        known(&table, &[&own[..], &named::names()].concat())?;
+        let mut run = take::<ReplayRun>(&mut table)?;
+        run.terms = take(&mut table)?;
+        run.named = table;
         run.setup()?;
         // What a protocol does not look at makes no difference between runs.
         let info = run.kind()?.info();
@@ -115,18 +92,10 @@ impl ReplayRun {
                 Some(by_name("isolation", name, &all)?)
             }
         };
-        for (key, share) in [("abort_ratio", self.abort_ratio), ("fill", self.fill)] {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(RunError::of(
-                    key,
-                    format!("{key} is {share}, it must be from 0 to 1"),
-                ));
-            }
-        }
-        if self
-            .speedup
-            .is_some_and(|factor| !factor.is_finite() || factor <= 0.0)
-        {
+        let terms = self.terms;
+        shares(terms.abort_ratio, terms.fill)?;
+        let is_no_factor = |factor: f64| !factor.is_finite() || factor <= 0.0;
+        if terms.speedup.is_some_and(is_no_factor) {
             return Err(RunError::of("speedup", "speedup must be above 0"));
         }
         let kind = self.kind()?;
@@ -137,13 +106,7 @@ impl ReplayRun {
             options,
             device,
             isolation,
-            clients: self.clients,
-            speedup: self.speedup,
-            abort_ratio: self.abort_ratio,
-            recorded_aborts: self.recorded_aborts,
-            fill: self.fill,
-            overwrite: self.overwrite,
-            seed: self.seed,
+            terms,
         })
     }
 
@@ -162,7 +125,7 @@ impl ReplayRun {
         format!(
             "{}, {isolation}, {:.0} % aborts",
             self.protocol,
-            self.abort_ratio * 100.0
+            self.terms.abort_ratio * 100.0
         )
     }
 

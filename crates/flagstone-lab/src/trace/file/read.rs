@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use parquet::basic::Compression;
@@ -13,6 +14,7 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
 use super::{FileError, Problem, RelationEntry, VERSION, key};
+use crate::campaign::quietly;
 use crate::inputs;
 use crate::trace::check::MAX_COUNT;
 use crate::trace::{Event, Op, Relation, Trace};
@@ -40,9 +42,17 @@ fn read_or(path: &Path) -> Result<Trace, Problem> {
     let mut trace = Trace::default();
     let declared = head(reader.metadata(), &mut trace)?;
     let columns = Columns::find(reader.metadata())?;
-    for group in 0..reader.num_row_groups() {
-        columns.read(&*reader.get_row_group(group)?, &mut trace.events)?;
-    }
+    // The reader of Parquet files panics at some damage: where a page names a dictionary that the
+    // file does not have, for one.
+    let groups = AssertUnwindSafe(|| {
+        let mut groups = 0..reader.num_row_groups();
+        groups.try_for_each(|group| {
+            let group = reader.get_row_group(group)?;
+            columns.read(&*group, &mut trace.events)
+        })
+    });
+    let damaged = |_| Problem::Damaged("its pages cannot be decoded".to_string());
+    quietly(|| catch_unwind(groups)).map_err(damaged)??;
     let largest = |of: fn(&Event) -> u32| trace.events.iter().map(of).max().map_or(0, |n| n + 1);
     trace.pages = declared
         .pages

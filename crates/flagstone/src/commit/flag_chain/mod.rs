@@ -178,8 +178,8 @@ impl Shadow {
     }
 }
 
-/// Reads the spare area of one page: nothing if it is blank, of another kind, or cannot be read.
-/// Also says when the read was over.
+/// Reads the spare area of one page: nothing if it is blank, of another kind, cannot be read, or
+/// cannot be believed. Also says when the read was over.
 pub(super) fn read_shadow(
     ftl: &mut Ftl,
     now: Nanos,
@@ -191,6 +191,7 @@ pub(super) fn read_shadow(
     match ftl.read(now, at, &mut [], &mut spare[..record], cause) {
         Ok(read) => {
             let head = Header::parse(&spare).filter(Header::is_version);
+            let head = head.filter(|head| ftl.believes(at, head.lpn));
             let shadow = head.map(|head| Shadow::parse(at, &head, &spare[header::SIZE..record]));
             Ok((shadow, read.done))
         }
@@ -208,12 +209,13 @@ pub(super) fn follow(
     trusted: bool,
     cause: Cause,
 ) -> Result<(Option<Shadow>, Nanos), FtlError> {
-    let block = ftl.geometry().block_of(link.at);
-    let written = matches!(
-        ftl.block_state(block),
-        BlockState::Open | BlockState::Full | BlockState::Victim | BlockState::Stuck
-    );
-    if !written {
+    // A link that was found on flash may name a page that there is not.
+    let is_written = link.at.0 < ftl.geometry().pages()
+        && matches!(
+            ftl.block_state(ftl.geometry().block_of(link.at)),
+            BlockState::Open | BlockState::Full | BlockState::Victim | BlockState::Stuck
+        );
+    if !is_written {
         return Ok((None, now));
     }
     let (target, done) = read_shadow(ftl, now, link.at, cause)?;

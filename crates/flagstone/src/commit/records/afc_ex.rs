@@ -17,7 +17,7 @@
 
 use super::book::{self, Owned, Owners};
 use super::versions::Versions;
-use super::{Flaws, Member, RecordInfo, Verdicts};
+use super::{Member, Mistake, RecordInfo, Rules, Verdicts};
 use crate::ftl::{Cause, Ftl, FtlError, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 
@@ -64,14 +64,14 @@ fn flag_of_copy(row: Option<&TxRow>) -> u8 {
 
 #[derive(Debug)]
 pub(super) struct AfcEx {
-    flaws: Flaws,
+    rules: Rules,
     owners: Owners<State>,
 }
 
 impl AfcEx {
-    pub(super) fn new(ftl: &Ftl, flaws: Flaws) -> AfcEx {
+    pub(super) fn new(ftl: &Ftl, rules: Rules) -> AfcEx {
         AfcEx {
-            flaws,
+            rules,
             owners: Owners::new(ftl),
         }
     }
@@ -95,7 +95,7 @@ impl Verdicts for AfcEx {
 
     fn earliest(&self, tx: TxId) -> Nanos {
         match self.owners.table.get(&tx) {
-            Some(row) if !self.flaws.no_barrier => row.state.begun,
+            Some(row) if !self.rules.broken_by(Mistake::NoBarrier) => row.state.begun,
             _ => Nanos::ZERO,
         }
     }
@@ -115,7 +115,7 @@ impl Verdicts for AfcEx {
         let Some(row) = self.owners.table.remove(&tx) else {
             return Ok(now);
         };
-        let barrier = match self.flaws.no_barrier {
+        let barrier = match self.rules.broken_by(Mistake::NoBarrier) {
             true => now,
             false => ftl.sync(now, row.written)?,
         };
@@ -167,7 +167,7 @@ impl Verdicts for AfcEx {
         let mut done = now;
         for tx in self.owners.book.txs_in(victim) {
             let row = self.owners.table.get_mut(&tx).expect("it is in the book");
-            if !row.state.aborted || self.flaws.lose_flags {
+            if !row.state.aborted || self.rules.broken_by(Mistake::FlagsLost) {
                 continue;
             }
             let left = row.members.iter().copied();
@@ -184,7 +184,7 @@ impl Verdicts for AfcEx {
                 }
                 None => row.state.erased,
             };
-            if !self.flaws.issued_is_safe || candidate.is_some() && !says_so {
+            if !self.rules.broken_by(Mistake::IssuedIsSafe) || candidate.is_some() && !says_so {
                 done = done.max(safe);
             }
         }
@@ -226,7 +226,7 @@ impl Verdicts for AfcEx {
                 .members
                 .iter()
                 .map(|&member| self.owners.book.flag(member));
-            if self.flaws == Flaws::default() && flags.all(|flag| flag == TRUE) {
+            if self.rules.hold() && flags.all(|flag| flag == TRUE) {
                 return Err(format!("{tx} is not committed and no flag of it says so"));
             }
         }

@@ -21,7 +21,7 @@
 
 use super::book::{self, Deadlines, Owned, Owners};
 use super::versions::Versions;
-use super::{Flaws, Member, RecordInfo, Verdicts};
+use super::{Member, Mistake, RecordInfo, Rules, Verdicts};
 use crate::ftl::{Cause, Ftl, FtlError, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 
@@ -61,16 +61,16 @@ fn flag_of_copy(row: Option<&TxRow>) -> u8 {
 
 #[derive(Debug)]
 pub(super) struct CfcEx {
-    flaws: Flaws,
+    rules: Rules,
     owners: Owners<State>,
     /// When the flags of forgotten transactions are durable that have entries in a block.
     kept: Deadlines,
 }
 
 impl CfcEx {
-    pub(super) fn new(ftl: &Ftl, flaws: Flaws) -> CfcEx {
+    pub(super) fn new(ftl: &Ftl, rules: Rules) -> CfcEx {
         CfcEx {
-            flaws,
+            rules,
             owners: Owners::new(ftl),
             kept: Deadlines::default(),
         }
@@ -87,7 +87,7 @@ impl CfcEx {
             let row = self.owners.table.remove(&tx).expect("looked up above");
             for member in row.members {
                 self.owners.book.remove(member);
-                if !self.flaws.issued_is_safe {
+                if !self.rules.broken_by(Mistake::IssuedIsSafe) {
                     self.kept
                         .note(self.owners.book.block_of(member.at), row.written);
                 }
@@ -118,7 +118,8 @@ impl CfcEx {
         let is_open = |member: &&Member| book.flag(**member) == FALSE;
         let heir = outside.iter().filter(is_live).find(is_open).copied();
         let one_is_dead = || outside.iter().any(|member| !is_live(&member));
-        let lost = self.flaws.lose_flags || (self.flaws.one_death && one_is_dead());
+        let lost = self.rules.broken_by(Mistake::FlagsLost)
+            || (self.rules.broken_by(Mistake::OneDeath) && one_is_dead());
         match heir {
             Some(heir) if !lost => {
                 let start = ftl.sync(now, row.written)?;
@@ -126,11 +127,11 @@ impl CfcEx {
                 row.written = row.written.max(done);
                 Ok(done)
             }
-            _ if self.flaws.trust_deaths => Ok(now),
+            _ if self.rules.broken_by(Mistake::DeathsTrusted) => Ok(now),
             // D12: nobody asks, once what made its versions dead is durable, also those whose erase
             // is in flight (D13).
             _ => {
-                let erased = match self.flaws.issued_is_safe {
+                let erased = match self.rules.broken_by(Mistake::IssuedIsSafe) {
                     true => now,
                     false => now.max(row.written),
                 };
@@ -170,7 +171,7 @@ impl Verdicts for CfcEx {
         let Some(row) = self.owners.table.get_mut(&tx) else {
             return Ok(now);
         };
-        let barrier = match self.flaws.no_barrier {
+        let barrier = match self.rules.broken_by(Mistake::NoBarrier) {
             true => now,
             false => ftl.sync(now, row.written)?,
         };
@@ -238,7 +239,7 @@ impl Verdicts for CfcEx {
             // Until then a cut brings the entries back, live and with the flags that they had.
             let row = self.owners.table.get_mut(&tx);
             let committed = row.filter(|row| row.state == State::Committed);
-            if let Some(row) = committed.filter(|_| !self.flaws.issued_is_safe) {
+            if let Some(row) = committed.filter(|_| !self.rules.broken_by(Mistake::IssuedIsSafe)) {
                 row.written = row.written.max(safe_at);
             }
             self.forget_if_over(tx);
@@ -273,7 +274,7 @@ impl Verdicts for CfcEx {
                 }
                 _ => flags().any(|flag| flag == TRUE),
             };
-            if row.members.is_empty() || (wrong && self.flaws == Flaws::default()) {
+            if row.members.is_empty() || (wrong && self.rules.hold()) {
                 let state = row.state;
                 return Err(format!("{tx} is {state:?} and its flags do not say so"));
             }

@@ -6,9 +6,10 @@ use super::format::list_bytes;
 use super::merge::merge;
 use super::recover::{Recovered, Torn, recover};
 use super::versions::Version;
-use super::{ENTRIES_MAX, Flaws, Live, Pending, RecordInfo, RecordKind, RecordOptions};
+use super::{ENTRIES_MAX, Live, Mistake, Pending, RecordInfo, RecordKind, RecordOptions, Rules};
 use crate::commit::{DeviceError, RequestStats, Ruling};
 use crate::ftl::{Cause, Config, Ftl, FtlError, Stats, make_room};
+use crate::mistakes::Mistaken;
 use crate::nand::{Flash, Geometry};
 use crate::page::{self, SlotNo};
 use crate::units::{Lpn, Nanos, TxId};
@@ -73,7 +74,7 @@ pub struct RecordDevice {
     pub(super) ftl: Ftl,
     pub(super) records: Records,
     kind: RecordKind,
-    pub(super) flaws: Flaws,
+    pub(super) rules: Rules,
     max_c: u8,
     last_tx: TxId,
     /// Until [`RecordDevice::resolve`]: the flags that cuts have torn.
@@ -96,7 +97,7 @@ impl RecordDevice {
         options: &RecordOptions,
         now: Nanos,
     ) -> Result<RecordDevice, DeviceError> {
-        RecordDevice::start(flash, kind, config, options, Flaws::of(options), now)
+        RecordDevice::start(flash, kind, config, options, Mistaken::default(), now)
     }
 
     pub(crate) fn start(
@@ -104,11 +105,15 @@ impl RecordDevice {
         kind: RecordKind,
         config: Config,
         options: &RecordOptions,
-        flaws: Flaws,
+        mistake: Mistaken<Mistake>,
         now: Nanos,
     ) -> Result<RecordDevice, DeviceError> {
         RecordDevice::suits(kind, flash.geometry(), &config, options)
             .map_err(DeviceError::Unsuitable)?;
+        let rules = Rules {
+            as_published: options.as_published,
+            mistake,
+        };
         let (mut ftl, mounted) = Ftl::mount(flash, config, options.format(), now)?;
         let Recovered {
             records,
@@ -116,12 +121,12 @@ impl RecordDevice {
             last_tx,
             done,
             rulings,
-        } = recover(&mut ftl, mounted, kind, flaws, options.tells)?;
+        } = recover(&mut ftl, mounted, kind, rules, options.tells)?;
         Ok(RecordDevice {
             ftl,
             records,
             kind,
-            flaws,
+            rules,
             max_c: options.max_c,
             last_tx: doubt_tx(last_tx)?,
             unresolved: Some(torn),

@@ -1,7 +1,7 @@
 //! After a restart of a record-level device: flags that a cut has torn disappear.
 
-use super::RecordDevice;
 use super::recover::Torn;
+use super::{Mistake, RecordDevice};
 use crate::commit::DeviceError;
 use crate::ftl::{BlockState, collect, make_room, move_page};
 use crate::units::{Nanos, Pbn};
@@ -14,7 +14,7 @@ impl RecordDevice {
     /// when it is durable.
     pub(super) fn mend(&mut self, now: Nanos, torn: Torn) -> Result<Nanos, DeviceError> {
         let Torn { pages, blocks } = torn;
-        if self.flaws.keep_torn {
+        if self.rules.broken_by(Mistake::TornFlagStays) {
             return Ok(now);
         }
         let (ftl, records) = (&mut self.ftl, &mut self.records);

@@ -92,6 +92,7 @@ use self::book::Owned;
 use self::versions::Versions;
 use super::show::{Field, Row, fields_of, row};
 use crate::ftl::{Format, Ftl, FtlError, Written, header};
+use crate::mistakes::Mistaken;
 use crate::page::SlotNo;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::fmt;
@@ -238,33 +239,43 @@ pub struct Pending {
     pub slots: Vec<SlotNo>,
 }
 
-/// Steps that are left out, for what is printed and for tests that must fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Flaws {
+/// Mistakes of a device of records that tests and campaigns make on purpose: each control must find
+/// a violation. The printed form makes some of them, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mistake {
     /// D4: only pending records of a version count.
-    pub(crate) pending_only: bool,
+    PendingOnly,
     /// Flags are set before the pages are durable.
-    pub(crate) no_barrier: bool,
+    NoBarrier,
     /// The collector does not hand on the flags of what it erases.
-    pub(crate) lose_flags: bool,
+    FlagsLost,
     /// D12: CFC_ex takes a version for dead before what made it so is durable.
-    pub(crate) trust_deaths: bool,
+    DeathsTrusted,
     /// D12: CFC_ex takes all versions of a transaction for dead once one is.
-    pub(crate) one_death: bool,
+    OneDeath,
     /// D13: what a verdict needs in a block is taken for durable once it was issued.
-    pub(crate) issued_is_safe: bool,
+    IssuedIsSafe,
     /// D8: torn flags stay where they are.
-    pub(crate) keep_torn: bool,
+    TornFlagStays,
 }
 
-impl Flaws {
-    /// Those of the protocol as printed, if that is wanted.
-    pub(crate) fn of(options: &RecordOptions) -> Flaws {
-        Flaws {
-            pending_only: options.as_published,
-            no_barrier: options.as_published,
-            ..Flaws::default()
-        }
+/// Which rules hold: all of them, but for those that the printed form or a mistake leaves out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Rules {
+    as_published: bool,
+    mistake: Mistaken<Mistake>,
+}
+
+impl Rules {
+    /// Whether a mistake is made.
+    fn broken_by(self, mistake: Mistake) -> bool {
+        let is_printed = matches!(mistake, Mistake::PendingOnly | Mistake::NoBarrier);
+        self.as_published && is_printed || self.mistake.is(mistake)
+    }
+
+    /// Whether none is.
+    fn hold(self) -> bool {
+        self == Rules::default()
     }
 }
 

@@ -5,7 +5,7 @@ use super::book::Owned;
 use super::collect::Records;
 use super::format::{List, Tail, read_version};
 use super::versions::{Held, Version, Versions};
-use super::{Flaws, Live, Member, RecordKind, afc_ex::AfcEx, cfc_ex::CfcEx};
+use super::{Live, Member, RecordKind, Rules, afc_ex::AfcEx, cfc_ex::CfcEx};
 use crate::commit::Ruling;
 use crate::commit::show::Rulings;
 use crate::ftl::{Cause, Ftl, FtlError, Mounted, Slot};
@@ -46,7 +46,7 @@ pub(super) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
     kind: RecordKind,
-    flaws: Flaws,
+    rules: Rules,
     tells: bool,
 ) -> Result<Recovered, FtlError> {
     let mut rulings = Rulings::new(tells);
@@ -87,13 +87,13 @@ pub(super) fn recover(
         live: BTreeMap::new(),
         versions: Versions::default(),
         verdicts: match kind {
-            RecordKind::CfcEx => Box::new(CfcEx::new(ftl, flaws)),
-            RecordKind::AfcEx => Box::new(AfcEx::new(ftl, flaws)),
+            RecordKind::CfcEx => Box::new(CfcEx::new(ftl, rules)),
+            RecordKind::AfcEx => Box::new(AfcEx::new(ftl, rules)),
         },
         left: Nanos::ZERO,
         merged: 0,
     };
-    records.versions.flaws = flaws;
+    records.versions.rules = rules;
     let mut torn = Torn::default();
     for (tx, members) in found {
         let flags: Vec<u8> = members.iter().map(|owned| owned.flag).collect();

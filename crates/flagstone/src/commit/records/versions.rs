@@ -5,7 +5,7 @@
 //! looked for in the one before it, and so on. A record that is not pending in a version is
 //! committed there, also where it is absent.
 
-use super::Flaws;
+use super::{Mistake, Rules};
 use crate::commit::table_bytes;
 use crate::ftl::{Ftl, Slot};
 use crate::page::SlotNo;
@@ -47,7 +47,7 @@ impl Version {
 #[derive(Debug, Default)]
 pub(super) struct Versions {
     lists: FxHashMap<Lpn, Vec<Version>>,
-    pub(super) flaws: Flaws,
+    pub(super) rules: Rules,
     /// Blocks with versions that became dead or committed, and when that is durable.
     safe_at: FxHashMap<Pbn, Nanos>,
 }
@@ -158,7 +158,7 @@ impl Versions {
         let mut open: Vec<(SlotNo, TxId)> = newest
             .flat_map(|held| held.slots.iter().map(|&slot| (slot, held.tx)))
             .collect();
-        let pending_only = self.flaws.pending_only;
+        let pending_only = self.rules.broken_by(Mistake::PendingOnly);
         let mut first = true;
         list.retain(|version| {
             if std::mem::take(&mut first) {

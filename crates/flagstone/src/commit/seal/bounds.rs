@@ -162,7 +162,7 @@ impl Seal {
         let bounds = self.bounds.as_mut().expect("restarts are bounded");
         let is_checkpoint = bounds.blocks.len() + bounds.lot as usize > bounds.most;
         let mut now = now.max(bounds.ready);
-        if is_checkpoint && self.mistake != Some(Mistake::TableEarly) {
+        if is_checkpoint && !self.mistake.is(Mistake::TableEarly) {
             // The table must not name what may yet be lost.
             now = ftl.sync(now, self.relied_until)?;
         }
@@ -171,13 +171,13 @@ impl Seal {
             (bounds.unto, bounds.settled) = (ftl.last_seq(), now);
             bounds.blocks = ftl.zone_blocks();
             bounds.blocks.extend(ftl.closing().map(|(block, _)| block));
-            if self.mistake != Some(Mistake::LiveNotRead) {
+            if !self.mistake.is(Mistake::LiveNotRead) {
                 let live = self.live.iter().flat_map(|(_, active)| active.places(ftl));
                 bounds.blocks.extend(live);
             }
             self.evidence = Evidence::default();
             self.listing.clear();
-        } else if self.mistake != Some(Mistake::NotAnnounced) {
+        } else if !self.mistake.is(Mistake::NotAnnounced) {
             bounds.blocks.extend(added);
         }
         bounds.blocks.sort_unstable();

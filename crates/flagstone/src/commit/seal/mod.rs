@@ -71,6 +71,7 @@ use crate::ftl::{
 };
 use crate::layout;
 use crate::layout::{get, put};
+use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use bounds::Bounds;
 use evidence::Evidence;
@@ -184,7 +185,7 @@ struct Seal {
     now: Nanos,
     /// The page that is being copied: its transaction, if it still belongs to one.
     copied: Option<TxId>,
-    mistake: Option<Mistake>,
+    mistake: Mistaken<Mistake>,
 }
 
 pub(super) fn recover(
@@ -318,9 +319,9 @@ impl Protocol for Seal {
         let active = self.live.take(tx).expect("it has written");
         active.writes.publish(ftl);
         active.drop_own(ftl);
-        let wait_for = match self.mistake {
-            Some(Mistake::LastPageWaited) => last.done,
-            _ => active.writes.done,
+        let wait_for = match self.mistake.is(Mistake::LastPageWaited) {
+            true => last.done,
+            false => active.writes.done,
         };
         let durable = ftl.sync(now, wait_for)?;
         self.rely_on(Mistake::CommitsNotWaited, durable);
@@ -335,7 +336,7 @@ impl Protocol for Seal {
 
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
         if let Some(mut active) = self.live.take(tx) {
-            if self.mistake == Some(Mistake::AbortPrograms) {
+            if self.mistake.is(Mistake::AbortPrograms) {
                 let count = active.pages() as u32 + 1;
                 program(ftl, now, (tx, &mut active), count, &mut self.waiting)?;
             }
@@ -443,7 +444,7 @@ impl Seal {
     /// The tables rely on what is done at an instant, unless it is a mistake not to wait for it.
     #[inline]
     fn rely_on(&mut self, unless: Mistake, done: Nanos) {
-        if self.mistake != Some(unless) {
+        if !self.mistake.is(unless) {
             self.relied_until = self.relied_until.max(done);
         }
     }
@@ -482,18 +483,18 @@ impl Owner for Seal {
     /// belongs to no transaction, and counts by itself.
     fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Fate {
         let tx = TxId(get(tail, tail::XID));
-        let is_awaited = self.evidence.is_awaited(tx, self.now)
-            && self.mistake != Some(Mistake::AwaitedResolved);
+        let is_awaited =
+            self.evidence.is_awaited(tx, self.now) && !self.mistake.is(Mistake::AwaitedResolved);
         self.copied = (self.live.get(tx).is_some() || is_awaited).then_some(tx);
-        let is_resolved = self.mistake == Some(Mistake::LiveResolved) && !is_awaited;
+        let is_resolved = self.mistake.is(Mistake::LiveResolved) && !is_awaited;
         if self.copied.is_some() && !is_resolved {
             return Fate::Copy;
         }
         put(tail, tail::XID, 0);
         put(tail, tail::COUNT, 1);
-        match self.mistake {
-            Some(Mistake::CopyKeepsSeq) => Fate::Copy,
-            _ => Fate::Renew,
+        match self.mistake.is(Mistake::CopyKeepsSeq) {
+            true => Fate::Copy,
+            false => Fate::Renew,
         }
     }
 
@@ -524,19 +525,21 @@ impl Owner for Seal {
     /// Rule T, then rule E.
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let (mut lists, mut kept) = self.evidence.lost_with(ftl, victim);
-        match self.mistake {
-            Some(Mistake::EvidenceDropped) => lists.clear(),
-            Some(Mistake::WitnessDropped) => lists.retain(|&tx| self.evidence.is_counted(tx)),
-            Some(Mistake::CountDropped) => lists.retain(|&tx| !self.evidence.is_counted(tx)),
-            Some(Mistake::ListForgets) => kept.clear(),
-            _ => {}
+        if self.mistake.is(Mistake::EvidenceDropped) {
+            lists.clear();
+        } else if self.mistake.is(Mistake::WitnessDropped) {
+            lists.retain(|&tx| self.evidence.is_counted(tx));
+        } else if self.mistake.is(Mistake::CountDropped) {
+            lists.retain(|&tx| !self.evidence.is_counted(tx));
+        } else if self.mistake.is(Mistake::ListForgets) {
+            kept.clear();
         }
         if lists.is_empty() {
             return ftl.sync(now, self.relied_until);
         }
-        let durable = match self.mistake {
-            Some(Mistake::ListEarly) => now,
-            _ => ftl.sync(now, self.relied_until)?,
+        let durable = match self.mistake.is(Mistake::ListEarly) {
+            true => now,
+            false => ftl.sync(now, self.relied_until)?,
         };
         kept.extend(&lists);
         self.listing = self.evidence.listing(kept);
@@ -544,9 +547,9 @@ impl Owner for Seal {
         self.evidence.list(&lists);
         // Another collection at this instant may rely on what this root lists.
         self.rely_on(Mistake::RootNotWaited, listed);
-        match self.mistake {
-            Some(Mistake::RootNotWaited) => Ok(durable),
-            _ => ftl.sync(listed, self.relied_until),
+        match self.mistake.is(Mistake::RootNotWaited) {
+            true => Ok(durable),
+            false => ftl.sync(listed, self.relied_until),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::commit::Ruling;
 use crate::commit::show::Rulings;
 use crate::ftl::{Ftl, FtlError, Mounted, Slot, verdict};
 use crate::layout::get;
+use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos, Pbn, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -59,7 +60,7 @@ pub(super) fn read(
     ftl: &mut Ftl,
     mounted: &Mounted,
     bounds: Option<Bounds>,
-    (mistake, tells): (Option<Mistake>, bool),
+    (mistake, tells): (Mistaken<Mistake>, bool),
 ) -> Result<Recovery, FtlError> {
     let lists = bounds.as_ref().map_or(0, Bounds::bytes);
     let lists = mounted.blob.get(lists..).unwrap_or_default();
@@ -77,20 +78,20 @@ pub(super) fn read(
         Some(bounds) => bounds.written(ftl, mounted.done)?,
         None => (ftl.data_blocks(), mounted.done),
     };
-    let unto = match mistake {
-        Some(Mistake::TableIgnored) => 0,
-        _ => bounds.as_ref().map_or(0, Bounds::unto),
+    let unto = match mistake.is(Mistake::TableIgnored) {
+        true => 0,
+        false => bounds.as_ref().map_or(0, Bounds::unto),
     };
     let pages = blocks.len() * ftl.data_pages_per_block() as usize;
     let mut versions: Vec<Version> = Vec::with_capacity(pages);
-    let mut last_tx = match mistake {
-        Some(Mistake::XidNotInTable) => TxId(0),
-        _ => bounds.as_ref().map_or(TxId(0), Bounds::last_tx),
+    let mut last_tx = match mistake.is(Mistake::XidNotInTable) {
+        true => TxId(0),
+        false => bounds.as_ref().map_or(TxId(0), Bounds::last_tx),
     };
     let done = ftl.scan(mounted.done, &blocks, |at, head, bytes| {
         let (record, verdict) = bytes.split_at(tail::SIZE);
         let tx = TxId(get(record, tail::XID));
-        if mistake != Some(Mistake::XidReused) && mistake != Some(Mistake::XidFromCommits) {
+        if !mistake.is(Mistake::XidReused) && !mistake.is(Mistake::XidFromCommits) {
             last_tx = last_tx.max(tx);
         }
         if head.lpn.0 < logical_pages {
@@ -105,14 +106,14 @@ pub(super) fn read(
             });
         }
     })?;
-    if mistake.is_none_or(|mistake| !FORGETS_XIDS.contains(&mistake)) {
+    if !FORGETS_XIDS.iter().any(|&forgets| mistake.is(forgets)) {
         last_tx = roster.keys().copied().fold(last_tx, TxId::max);
     }
-    if mistake == Some(Mistake::ListIgnored) {
+    if mistake.is(Mistake::ListIgnored) {
         roster.clear();
     }
     let places = Places::new(&versions, roster, unto, mistake);
-    if mistake == Some(Mistake::XidFromCommits) {
+    if mistake.is(Mistake::XidFromCommits) {
         let counts = versions
             .iter()
             .filter(|version| places.of(version).is_some());
@@ -129,9 +130,9 @@ pub(super) fn read(
     }
     ftl.revive_mapped()?;
     ftl.finish_mount();
-    let evidence = match mistake {
-        Some(Mistake::TableForgotten) => Evidence::default(),
-        _ => places.needed(&versions, &current),
+    let evidence = match mistake.is(Mistake::TableForgotten) {
+        true => Evidence::default(),
+        false => places.needed(&versions, &current),
     };
     Ok(Recovery {
         evidence,
@@ -155,12 +156,12 @@ fn newest(
     versions: &[Version],
     places: &Places,
     logical_pages: u32,
-    mistake: Option<Mistake>,
+    mistake: Mistaken<Mistake>,
 ) -> Vec<u32> {
     const NONE: u32 = u32::MAX;
-    let inside = |version: &Version| match mistake {
-        Some(Mistake::AnyOrderInside) => 0,
-        _ => version.seq,
+    let inside = |version: &Version| match mistake.is(Mistake::AnyOrderInside) {
+        true => 0,
+        false => version.seq,
     };
     let mut current: Vec<(u64, u32)> = vec![(0, NONE); logical_pages as usize];
     for (at, version) in versions.iter().enumerate() {
@@ -168,9 +169,9 @@ fn newest(
         let Some(place) = places.of(version).filter(|&place| place > places.unto) else {
             continue;
         };
-        let place = match mistake {
-            Some(Mistake::OrderBySeq) => version.seq,
-            _ => place,
+        let place = match mistake.is(Mistake::OrderBySeq) {
+            true => version.seq,
+            false => place,
         };
         let best = &mut current[version.lpn.index()];
         let is_newer = best.1 == NONE
@@ -190,7 +191,7 @@ struct Places {
     counted: FxHashMap<TxId, u64>,
     /// The mapping table on flash has all commits up to this place.
     unto: u64,
-    mistake: Option<Mistake>,
+    mistake: Mistaken<Mistake>,
 }
 
 impl Places {
@@ -198,7 +199,7 @@ impl Places {
         versions: &[Version],
         roster: FxHashMap<TxId, u64>,
         unto: u64,
-        mistake: Option<Mistake>,
+        mistake: Mistaken<Mistake>,
     ) -> Places {
         // Most pages have a verdict: only for the transactions of the others is anything looked up.
         let undecided = versions.iter().filter(|version| version.is_undecided());
@@ -249,7 +250,7 @@ impl Places {
             return ("@C", Some(cv));
         }
         let stated = self.stated.get(&version.tx).map(|&(cv, _)| cv);
-        if let Some(cv) = stated.filter(|_| self.mistake != Some(Mistake::WitnessIgnored)) {
+        if let Some(cv) = stated.filter(|_| !self.mistake.is(Mistake::WitnessIgnored)) {
             return ("@D", Some(cv));
         }
         match self.counted.get(&version.tx) {
@@ -326,18 +327,18 @@ impl Places {
 
 /// The place of a transaction all of whose pages are there, by the order of their sequences. Copies
 /// have one sequence.
-fn whole(pages: &[&Version], mistake: Option<Mistake>) -> Option<u64> {
+fn whole(pages: &[&Version], mistake: Mistaken<Mistake>) -> Option<u64> {
     let last = pages.iter().find(|page| page.count > 0);
-    if mistake == Some(Mistake::NotCounted) {
+    if mistake.is(Mistake::NotCounted) {
         return Some(last.unwrap_or(&pages[0]).seq);
     }
     let last = last?;
-    let different = match mistake {
-        Some(Mistake::CopiesCounted) => pages.len(),
-        _ => pages.chunk_by(|a, b| a.seq == b.seq).count(),
+    let different = match mistake.is(Mistake::CopiesCounted) {
+        true => pages.len(),
+        false => pages.chunk_by(|a, b| a.seq == b.seq).count(),
     };
     let is_whole = different == last.count as usize;
-    (is_whole || mistake == Some(Mistake::LastPageCommits)).then_some(last.seq)
+    (is_whole || mistake.is(Mistake::LastPageCommits)).then_some(last.seq)
 }
 
 #[cfg(test)]
@@ -445,7 +446,7 @@ mod tests {
                 .then_some((TxId(7), CV))
                 .into_iter()
                 .collect();
-            Places::new(&versions, roster, 0, mistake).ruled(&versions[0])
+            Places::new(&versions, roster, 0, mistake.into()).ruled(&versions[0])
         }
     }
 

@@ -73,23 +73,27 @@ impl Seal {
         now: Nanos,
         (block, done): (Pbn, Nanos),
     ) -> Result<(), FtlError> {
-        let now = match self.mistake {
-            Some(Mistake::SummaryFirst) => now,
-            _ => ftl.sync(now, done)?,
+        let now = match self.mistake.is(Mistake::SummaryFirst) {
+            true => now,
+            false => ftl.sync(now, done)?,
         };
         let (evidence, live, mistake) = (&self.evidence, &self.live, self.mistake);
         let mut said = Vec::new();
         let sealed = ftl.summarise(now, block, |head, tail| {
             let tx = TxId(get(tail, tail::XID));
-            let cv = match mistake {
-                Some(Mistake::VerdictEarly) => evidence.place(tx, Nanos(u64::MAX)),
-                Some(Mistake::LiveSealed) if live.get(tx).is_some() => Some(head.seq),
-                _ => evidence.place(tx, now),
+            let is_sealed = mistake.is(Mistake::LiveSealed) && live.get(tx).is_some();
+            let durable_at = match mistake.is(Mistake::VerdictEarly) {
+                true => Nanos(u64::MAX),
+                false => now,
+            };
+            let cv = match is_sealed {
+                true => Some(head.seq),
+                false => evidence.place(tx, durable_at),
             };
             // A transaction so long that the difference does not fit stays undecided.
             let says = cv.and_then(|cv| u32::try_from(cv - head.seq + 1).ok());
             let is_new = |said: &Vec<TxId>| !said.contains(&tx);
-            if (says.is_some() || mistake == Some(Mistake::EarlyIsFinal)) && is_new(&said) {
+            if (says.is_some() || mistake.is(Mistake::EarlyIsFinal)) && is_new(&said) {
                 said.push(tx);
             }
             says.unwrap_or(0)

@@ -19,7 +19,7 @@ fn seal(linger: u32, mistake: Option<Mistake>) -> Small {
 /// The same, of either form.
 fn seal_as(kind: Kind, linger: u32, mistake: Option<Mistake>) -> Small {
     let options = Options {
-        mistake,
+        mistake: mistake.into(),
         ..Options::default().with("linger", linger)
     };
     Small::new(kind, options)

@@ -63,7 +63,7 @@ mod tests;
 pub(super) use open::{AFC_EX, CFC_EX, log_pages_min, open, record_options};
 
 use super::below::As;
-use super::config::Sabotage;
+use super::config::Mistake;
 use super::frame::{Frame, Mark};
 use super::locks::{Mode, Resource};
 use super::log::{Log, LogRecord, Lsn, Tape, What};
@@ -73,6 +73,7 @@ use super::manager::{
 use super::wal::{common, room_of};
 use super::{HostError, Rid, wait_for};
 use crate::commit::{MergedPage, Pending, room_beside};
+use crate::mistakes::Mistaken;
 use crate::page::{Page, SlotNo};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
@@ -111,7 +112,7 @@ struct FlagEx {
     ahead: u64,
     max_c: u8,
     page_bytes: usize,
-    sabotage: Option<Sabotage>,
+    mistake: Mistaken<Mistake>,
     /// Records of the page that was read last that are older than its image, and their LSNs.
     restored: Vec<(SlotNo, Lsn)>,
     bytes: Vec<u8>,
@@ -132,7 +133,7 @@ impl FlagEx {
     fn new(
         log: Log,
         (buffer, max_c): (usize, u8),
-        sabotage: Option<Sabotage>,
+        mistake: Mistaken<Mistake>,
         page_bytes: usize,
     ) -> FlagEx {
         FlagEx {
@@ -143,7 +144,7 @@ impl FlagEx {
             not_before: FxHashMap::default(),
             max_c,
             page_bytes,
-            sabotage,
+            mistake,
             restored: Vec::new(),
             bytes: Vec::new(),
         }
@@ -345,7 +346,7 @@ impl Manager for FlagEx {
         known.pages.insert(rid.page);
         let fresh = frame.marks.fresh.remove(&rid.slot);
         if let std::collections::btree_map::Entry::Vacant(place) = known.before.entry(rid) {
-            let forget = self.sabotage == Some(Sabotage::NoBeforeImage);
+            let forget = self.mistake.is(Mistake::NoBeforeImage);
             place.insert(Before {
                 value: old.map(Box::from),
                 fresh: fresh.filter(|_| !forget),
@@ -396,9 +397,9 @@ impl Manager for FlagEx {
         for page in known.pages {
             // What an earlier commit has in it may take longer: flags are not in the order of logs.
             let ready = self.not_before.entry(page).or_default();
-            *ready = match self.sabotage {
-                Some(Sabotage::NewestCommit) => done,
-                _ => done.max(*ready),
+            *ready = match self.mistake.is(Mistake::NewestCommit) {
+                true => done,
+                false => done.max(*ready),
             };
             let Some(frame) = memory.pool.peek_mut(page) else {
                 continue;
@@ -480,7 +481,7 @@ impl Manager for FlagEx {
     }
 
     fn restarted(&mut self, _: &Memory) -> Result<Lsn, HostError> {
-        if self.sabotage != Some(Sabotage::NoGap) {
+        if !self.mistake.is(Mistake::NoGap) {
             self.log.skip(self.ahead);
         }
         Ok(Lsn::MAX)

@@ -3,11 +3,11 @@
 
 use super::super::HostError;
 use super::super::below::Below;
-use super::super::config::{HostConfig, ManagerInfo, Sabotage};
+use super::super::config::{HostConfig, ManagerInfo, Mistake};
 use super::super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, Log, LogSettings, Place};
 use super::super::manager::Opened;
 use super::{FlagEx, checkpoint};
-use crate::commit::{Flaws, Options, RecordDevice, RecordKind, RecordOptions};
+use crate::commit::{Options, RecordDevice, RecordKind, RecordOptions};
 use crate::ftl::Config;
 use crate::nand::Flash;
 use crate::settings::{BadSetting, Setting, Settings};
@@ -90,15 +90,8 @@ pub(in crate::host) fn open(
         as_published: options.as_published,
         tells: options.tells,
     };
-    let has = |flaw| config.sabotage == Some(flaw);
-    let flaws = Flaws {
-        lose_flags: has(Sabotage::FlagLost),
-        one_death: has(Sabotage::OneDeath),
-        issued_is_safe: has(Sabotage::FlagInFlight),
-        keep_torn: has(Sabotage::TornFlagStays),
-        ..Flaws::of(&records)
-    };
-    let device = RecordDevice::start(flash, kind, device, &records, flaws, now)?;
+    let mistake = config.mistake.and_then(Mistake::of_device);
+    let device = RecordDevice::start(flash, kind, device, &records, mistake, now)?;
     let (last_tx, opened) = (device.last_tx(), device.recovered_at());
     let buffer = chosen.log.buffer_bytes;
     let needed = checkpoint::pages_min(buffer as u64, page_bytes);
@@ -107,7 +100,7 @@ pub(in crate::host) fn open(
     let place = Place::of(log, device.pages(), page_bytes, (needed, what))?;
     let mut device = Below::records(device);
     let (log, tape) = Log::open(&mut device, opened, place)?;
-    let flag_ex = FlagEx::new(log, (buffer, chosen.max_c), config.sabotage, page_bytes);
+    let flag_ex = FlagEx::new(log, (buffer, chosen.max_c), config.mistake, page_bytes);
     Ok(Opened {
         device,
         manager: Box::new(flag_ex),

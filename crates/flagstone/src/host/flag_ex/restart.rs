@@ -4,7 +4,7 @@
 //! Redo goes page by page, not along the log: a page is complete before it can be written out, so
 //! that its LSN is true of all its records also where the power fails again.
 
-use super::super::config::Sabotage;
+use super::super::config::Mistake;
 use super::super::log::{LogRecord, Lsn, Tape};
 use super::super::manager::{Memory, Redo};
 use super::super::wal::redo;
@@ -41,7 +41,7 @@ impl FlagEx {
         for (lsn, entry) in changes {
             let copy = older.get(&entry.slot).copied().unwrap_or(newest);
             // R5: a copy on flash that is newer stays.
-            if lsn > copy || self.sabotage == Some(Sabotage::RedoAll) {
+            if lsn > copy || self.mistake.is(Mistake::RedoAll) {
                 // Slots may be of different ages here, so that the page is larger in between than
                 // it ever was.
                 redo(&mut frame.page, &entry, lsn, LARGER, &mut self.bytes)?;

@@ -1,7 +1,7 @@
 //! CFC_ex and AFC_ex: random histories with power cuts, and titled scenarios, cut everywhere.
 
 use super::super::below::Below;
-use super::super::config::{Sabotage, Stack};
+use super::super::config::{Mistake, Stack};
 use super::super::frame::{Frame, Marks};
 use super::super::log::{Log, Place};
 use super::super::manager::{Manager, Memory};
@@ -10,8 +10,9 @@ use super::super::small_host::{SmallHost, Value, chip, config, device, is_power_
 use super::super::tests::cuts;
 use super::super::{HostConfig, HostError, Rid, Step, Why};
 use super::{FlagEx, Tx, record_options};
-use crate::commit::{Flaws, RecordDevice, RecordKind};
+use crate::commit::{RecordDevice, RecordKind};
 use crate::ftl::Operation;
+use crate::mistakes::Mistaken;
 use crate::nand::{Cut, small};
 use crate::page::Page;
 use crate::units::{Lpn, Nanos, TxId};
@@ -60,19 +61,19 @@ fn histories_under_cuts_keep_what_was_acknowledged() {
 #[test]
 fn mistakes_are_found() {
     for stack in stacks() {
-        for sabotage in [
-            Sabotage::EarlyAcknowledgement,
-            Sabotage::FlagsBeforeLog,
-            Sabotage::NoBeforeImage,
-            Sabotage::RedoAll,
-            Sabotage::EarlyCheckpoint,
+        for mistake in [
+            Mistake::EarlyAcknowledgement,
+            Mistake::FlagsBeforeLog,
+            Mistake::NoBeforeImage,
+            Mistake::RedoAll,
+            Mistake::EarlyCheckpoint,
         ] {
             // AFC_ex sets one flag a commit: the cut would have to fall on just that.
-            if (stack, sabotage) == (Stack::AfcEx, Sabotage::EarlyCheckpoint) {
+            if (stack, mistake) == (Stack::AfcEx, Mistake::EarlyCheckpoint) {
                 continue;
             }
             let config = HostConfig {
-                sabotage: Some(sabotage),
+                mistake: Some(mistake).into(),
                 ..config()
             };
             // A client may see it before a restart does.
@@ -80,7 +81,7 @@ fn mistakes_are_found() {
                 let run = || cuts(stack, &config, seed..seed + 1, 3);
                 !matches!(std::panic::catch_unwind(run), Ok(none) if none.is_empty())
             };
-            assert!((0..40).any(fails), "{stack} with {sabotage:?} passes");
+            assert!((0..40).any(fails), "{stack} with {mistake:?} passes");
         }
     }
 }
@@ -323,9 +324,9 @@ fn a_record_stays_pending_when_its_page_goes_out_again() {
 /// A flag of an earlier commit may be set later than the log of a later commit is durable.
 #[test]
 fn a_page_waits_for_all_commits_that_are_in_it_not_for_the_last_one() {
-    for sabotage in [None, Some(Sabotage::NewestCommit)] {
+    for mistake in [None, Some(Mistake::NewestCommit)] {
         let config = HostConfig {
-            sabotage,
+            mistake: mistake.into(),
             ..config()
         };
         let mut flag_ex = blank(&config);
@@ -347,7 +348,7 @@ fn a_page_waits_for_all_commits_that_are_in_it_not_for_the_last_one() {
             marks: Marks::default(),
         };
         let written = flag_ex.write_back(Nanos(100), Lpn(0), &frame);
-        assert_eq!(written.not_before == Nanos(900), sabotage.is_none());
+        assert_eq!(written.not_before == Nanos(900), mistake.is_none());
     }
 }
 
@@ -358,8 +359,8 @@ fn blank(config: &HostConfig) -> FlagEx {
     let flash = Box::new(chip(Stack::CfcEx));
     let kind = RecordKind::CfcEx;
     let options = record_options(kind, &config.settings).expect("settings of this manager");
-    let flaws = Flaws::default();
-    let device = RecordDevice::start(flash, kind, device(), &options, flaws, Nanos::ZERO);
+    let mistake = Mistaken::default();
+    let device = RecordDevice::start(flash, kind, device(), &options, mistake, Nanos::ZERO);
     let place = Place {
         first: Lpn(1),
         pages: 9,
@@ -370,15 +371,15 @@ fn blank(config: &HostConfig) -> FlagEx {
     let mut below = Below::records(device.expect("a blank device"));
     let log = Log::open(&mut below, Nanos::ZERO, place);
     let log = log.expect("a blank log").0;
-    FlagEx::new(log, (600, options.max_c), config.sabotage, PAGE_BYTES)
+    FlagEx::new(log, (600, options.max_c), config.mistake, PAGE_BYTES)
 }
 
 #[test]
 fn d2_lsns_that_a_cut_took_back_are_not_used_again() {
     for stack in stacks() {
-        for sabotage in [None, Some(Sabotage::NoGap)] {
+        for mistake in [None, Some(Mistake::NoGap)] {
             let config = HostConfig {
-                sabotage,
+                mistake: mistake.into(),
                 ..config()
             };
             let mut small = SmallHost::new(stack, config);
@@ -389,7 +390,7 @@ fn d2_lsns_that_a_cut_took_back_are_not_used_again() {
             let story = play(&mut small, &[Write(1, 0, 0, 2), Commit(1)]);
             small.restart(None);
             let is_right = small.contents() == story.right(&[1]);
-            assert_eq!(is_right, sabotage.is_none(), "{stack}");
+            assert_eq!(is_right, mistake.is_none(), "{stack}");
         }
     }
 }

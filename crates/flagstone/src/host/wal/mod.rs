@@ -38,7 +38,7 @@ mod tests;
 pub(super) use checkpoint::log_pages_min;
 
 use super::below::{As, Below};
-use super::config::{HostConfig, ManagerInfo, Sabotage};
+use super::config::{HostConfig, ManagerInfo, Mistake};
 use super::frame::Frame;
 use super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, LogSettings};
 use super::log::{Log, LogRecord, Lsn, Place, Tape, What};
@@ -47,6 +47,7 @@ use super::{HostError, Rid};
 use crate::commit::{Device, Kind, Options};
 use crate::ftl::Config;
 use crate::layout::Layout;
+use crate::mistakes::Mistaken;
 use crate::nand::Flash;
 use crate::page::{Page, record_head};
 use crate::settings::{BadSetting, Setting, Settings};
@@ -112,7 +113,7 @@ struct Wal {
     reserved_log: u64,
     group: Group,
     frames: usize,
-    sabotage: Option<Sabotage>,
+    mistake: Mistaken<Mistake>,
     /// The bytes of a record as they will be.
     bytes: Vec<u8>,
 }
@@ -143,7 +144,7 @@ pub(super) fn open(
         reserved_log: 0,
         group: Group::new(chosen.group_wait),
         frames: config.frames,
-        sabotage: config.sabotage,
+        mistake: config.mistake,
         bytes: Vec::new(),
     };
     Ok(Opened {
@@ -282,7 +283,7 @@ impl Manager for Wal {
     }
 
     fn write_back(&mut self, _: Nanos, _: Lpn, frame: &Frame) -> WriteBack {
-        let unlogged = self.sabotage == Some(Sabotage::PageBeforeLog);
+        let unlogged = self.mistake.is(Mistake::PageBeforeLog);
         WriteBack {
             not_before: Nanos::ZERO,
             log_to: (!unlogged).then(|| frame.page.lsn() + 1),

@@ -14,7 +14,7 @@
 //! Undo writes compensation records, which later restarts redo. One names the next change to undo,
 //! so that nothing is undone twice however often the power fails.
 
-use super::super::config::Sabotage;
+use super::super::config::Mistake;
 use super::super::log::{LogRecord, Lsn, Tape, What};
 use super::super::manager::Redo;
 use super::checkpoint::{dirty_page, live_tx};
@@ -83,7 +83,7 @@ impl Wal {
         &mut self,
         tape: &'t Tape,
     ) -> Result<Option<LogRecord<'t>>, HostError> {
-        if self.sabotage == Some(Sabotage::NoUndo) {
+        if self.mistake.is(Mistake::NoUndo) {
             return Ok(None);
         }
         loop {
@@ -94,7 +94,7 @@ impl Wal {
             let damaged = HostError::LogDamaged(self.log.page_of_lsn(known.last));
             let entry = tape.entry(known.last).ok_or(damaged)?;
             known.last = entry.prev;
-            let again = self.sabotage == Some(Sabotage::UndoCompensation);
+            let again = self.mistake.is(Mistake::UndoCompensation);
             if entry.what.is_change() && (!entry.compensates || again) {
                 return Ok(Some(entry));
             }

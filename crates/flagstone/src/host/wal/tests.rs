@@ -1,6 +1,6 @@
 //! ARIES' corner cases, one by one.
 
-use super::super::config::Sabotage;
+use super::super::config::Mistake;
 use super::super::log::PAGE_HEAD_BYTES;
 use super::super::small_host::{SmallHost, Value, config, rid};
 use super::super::{Host, HostConfig, HostError, Stack, Step, Why};
@@ -100,7 +100,7 @@ fn a_compensation_record_is_never_undone() {
     // The control undoes them, and finds its loser's values again.
     let config = HostConfig {
         frames: 3,
-        sabotage: Some(Sabotage::UndoCompensation),
+        mistake: Some(Mistake::UndoCompensation).into(),
         ..config()
     };
     let mut wrong = false;

@@ -9,8 +9,8 @@ use crate::units::Pbn;
 /// A committed transaction of two pages: the one with the flag is dead, the other one is about to
 /// be written anew. There are so many other writes between the pages and after both. Also says
 /// where the flag is.
-fn one_dead_page(flaws: Flaws, others: [u64; 2], cut: Option<Cut>) -> (Bench, Pbn) {
-    let mut bench = Bench::new(RecordKind::CfcEx, 3, flaws);
+fn one_dead_page(mistake: Option<Mistake>, others: [u64; 2], cut: Option<Cut>) -> (Bench, Pbn) {
+    let mut bench = Bench::new(RecordKind::CfcEx, 3, mistake);
     bench.resolve(&[]);
     bench.restart(2, cut).expect("it opens");
     bench.resolve(&[]);
@@ -52,10 +52,10 @@ fn supersede(bench: &mut Bench) {
 
 /// How many cuts there are while the block with the flag is collected and the other page is in
 /// flight, and how many of them lose a committed record.
-fn losses(flaws: Flaws) -> (usize, usize) {
+fn losses(mistake: Option<Mistake>) -> (usize, usize) {
     let (mut cuts, mut lost) = (0, 0);
     for others in (0..12).flat_map(|between| (0..80).map(move |after| [between, after])) {
-        let (mut bench, flagged) = one_dead_page(flaws, others, None);
+        let (mut bench, flagged) = one_dead_page(mistake, others, None);
         let issued = bench.flash.look(PowerCut::issued);
         let is_there = |bench: &mut Bench| {
             let state = bench.device().ftl().block_state(flagged);
@@ -70,7 +70,7 @@ fn losses(flaws: Flaws) -> (usize, usize) {
             for dice in 0..12 {
                 let torn = false;
                 let cut = Cut { at, dice, torn };
-                let (mut bench, _) = one_dead_page(flaws, others, Some(cut));
+                let (mut bench, _) = one_dead_page(mistake, others, Some(cut));
                 supersede(&mut bench);
                 bench.restart(2, None).expect("there is no cut");
                 bench.resolve(&[]);
@@ -84,14 +84,9 @@ fn losses(flaws: Flaws) -> (usize, usize) {
 
 #[test]
 fn d12_the_last_flag_goes_after_what_superseded_the_other_pages_is_durable() {
-    let right = Flaws::default();
-    let (cuts, lost) = losses(right);
+    let (cuts, lost) = losses(None);
     assert!(cuts > 500 && lost == 0, "{lost} of {cuts} cuts");
-    let trust_deaths = true;
-    let (_, lost) = losses(Flaws {
-        trust_deaths,
-        ..right
-    });
+    let (_, lost) = losses(Some(Mistake::DeathsTrusted));
     assert!(
         lost > 0,
         "a version that is believed dead too early does no harm"
@@ -102,7 +97,7 @@ fn d12_the_last_flag_goes_after_what_superseded_the_other_pages_is_durable() {
 fn d12_a_flag_is_handed_on_to_a_live_page_and_to_no_other() {
     let handed_on = |superseded: bool| {
         let flags = |others| {
-            let (mut bench, _) = one_dead_page(Flaws::default(), [others, 0], None);
+            let (mut bench, _) = one_dead_page(None, [others, 0], None);
             if superseded {
                 bench.write(0, 5, &[9], &[]);
             }
@@ -119,7 +114,7 @@ fn d12_a_flag_is_handed_on_to_a_live_page_and_to_no_other() {
 #[test]
 fn d11_a_table_that_differs_from_flash_is_noticed() {
     for kind in RecordKind::ALL {
-        let mut bench = Bench::new(kind, 3, Flaws::default());
+        let mut bench = Bench::new(kind, 3, None);
         bench.resolve(&[]);
         let tx = bench.begin();
         bench.write(0, 1, &[1], &[(tx, &[0])]);

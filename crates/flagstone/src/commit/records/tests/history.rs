@@ -68,8 +68,13 @@ struct World {
 type Wrong = String;
 
 impl World {
-    fn new(kind: RecordKind, (max_c, planes): (u8, u32), flaws: Flaws, seed: u64) -> World {
-        let mut bench = Bench::on(Bench::chip_of(max_c, planes), kind, max_c, flaws);
+    fn new(
+        kind: RecordKind,
+        (max_c, planes): (u8, u32),
+        mistake: Option<Mistake>,
+        seed: u64,
+    ) -> World {
+        let mut bench = Bench::on(Bench::chip_of(max_c, planes), kind, max_c, mistake);
         bench.resolve(&[]);
         for page in 0..PAGES {
             bench.write(page, 0, &[], &[]);
@@ -450,8 +455,14 @@ struct Run {
 }
 
 /// Lives of a device, each ended by a cut.
-fn run(kind: RecordKind, (max_c, planes): (u8, u32), flaws: Flaws, seed: u64, lives: u64) -> Run {
-    let mut world = World::new(kind, (max_c, planes), flaws, seed);
+fn run(
+    kind: RecordKind,
+    (max_c, planes): (u8, u32),
+    mistake: Option<Mistake>,
+    seed: u64,
+    lives: u64,
+) -> Run {
+    let mut world = World::new(kind, (max_c, planes), mistake, seed);
     let (mut merged, mut collections) = (0, 0);
     let mut outcome = Ok(());
     for _ in 0..lives {
@@ -477,7 +488,7 @@ fn histories_under_cuts_keep_what_has_committed() {
         for seed in 0..SEEDS {
             let max_c = 1 + seed as u8 % 4;
             let planes = 2 << (seed % 3);
-            let run = run(kind, (max_c, planes), Flaws::default(), seed, 60);
+            let run = run(kind, (max_c, planes), None, seed, 60);
             if let Err(wrong) = run.outcome {
                 panic!("{kind}, max_c {max_c}, {planes} planes, seed {seed}: {wrong}");
             }
@@ -493,9 +504,9 @@ fn histories_under_cuts_keep_what_has_committed() {
 const SEEDS: u64 = 40;
 
 /// How many of some seeds end in a loss.
-fn losses(kind: RecordKind, flaws: Flaws) -> usize {
+fn losses(kind: RecordKind, mistake: Option<Mistake>) -> usize {
     let lost = |&seed: &u64| {
-        let run = || run(kind, (2, 2 << (seed % 3)), flaws, seed, 60).outcome;
+        let run = || run(kind, (2, 2 << (seed % 3)), mistake, seed, 60).outcome;
         let caught = std::panic::catch_unwind(run);
         !matches!(caught, Ok(Ok(())))
     };
@@ -504,27 +515,10 @@ fn losses(kind: RecordKind, flaws: Flaws) -> usize {
 
 #[test]
 fn steps_that_are_left_out_are_noticed() {
-    let none = Flaws::default();
-    let pending_only = Flaws {
-        pending_only: true,
-        ..none
-    };
-    let no_barrier = Flaws {
-        no_barrier: true,
-        ..none
-    };
-    let lose_flags = Flaws {
-        lose_flags: true,
-        ..none
-    };
-    for flaws in [pending_only, no_barrier, lose_flags] {
+    for mistake in [Mistake::PendingOnly, Mistake::NoBarrier, Mistake::FlagsLost] {
         for kind in RecordKind::ALL {
-            assert!(losses(kind, flaws) > 0, "{kind}, {flaws:?}");
+            assert!(losses(kind, Some(mistake)) > 0, "{kind}, {mistake:?}");
         }
     }
-    let one_death = Flaws {
-        one_death: true,
-        ..none
-    };
-    assert!(losses(RecordKind::CfcEx, one_death) > 0);
+    assert!(losses(RecordKind::CfcEx, Some(Mistake::OneDeath)) > 0);
 }

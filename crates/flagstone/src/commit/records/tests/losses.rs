@@ -7,11 +7,11 @@ use super::*;
 /// rolled back. Another changes the first and is about to commit. The power fails with `cut`.
 fn about_to_commit(
     kind: RecordKind,
-    flaws: Flaws,
+    mistake: Option<Mistake>,
     records: u16,
     cut: Option<Cut>,
 ) -> (Bench, TxId) {
-    let mut bench = Bench::new(kind, 3, flaws);
+    let mut bench = Bench::new(kind, 3, mistake);
     bench.resolve(&[]);
     bench.write(0, 1, &vec![1; records.into()], &[]);
     bench.restart(2, cut).expect("it opens");
@@ -26,8 +26,8 @@ fn about_to_commit(
 
 /// Tears the flag of the commit in many ways. Its log is there at the first restart and gone at the
 /// second. Says after how many of these the commit was lost.
-fn torn_losses(kind: RecordKind, flaws: Flaws, records: u16) -> usize {
-    let (bench, _) = about_to_commit(kind, flaws, records, None);
+fn torn_losses(kind: RecordKind, mistake: Option<Mistake>, records: u16) -> usize {
+    let (bench, _) = about_to_commit(kind, mistake, records, None);
     let at = bench.flash.look(PowerCut::issued);
     let mut right = vec![1; records.into()];
     right[0] = 2;
@@ -35,7 +35,7 @@ fn torn_losses(kind: RecordKind, flaws: Flaws, records: u16) -> usize {
     for dice in 0..64 {
         let torn = true;
         let cut = Some(Cut { at, dice, torn });
-        let (mut bench, kept) = about_to_commit(kind, flaws, records, cut);
+        let (mut bench, kept) = about_to_commit(kind, mistake, records, cut);
         let now = bench.now;
         assert!(bench.device().commit(now, kept).is_err(), "no cut");
         let mut found = |log: &[TxId]| {
@@ -58,13 +58,10 @@ fn torn_losses(kind: RecordKind, flaws: Flaws, records: u16) -> usize {
 fn d8_torn_flags_go_also_where_a_merged_page_would_be_too_large() {
     for kind in RecordKind::ALL {
         for records in [2, 8, 18, 20, 24] {
-            let lost = torn_losses(kind, Flaws::default(), records);
+            let lost = torn_losses(kind, None, records);
             assert_eq!(lost, 0, "{kind}, {records} records");
-            let keep_torn = Flaws {
-                keep_torn: true,
-                ..Flaws::default()
-            };
-            assert!(torn_losses(kind, keep_torn, records) > 0, "{kind}");
+            let lost = torn_losses(kind, Some(Mistake::TornFlagStays), records);
+            assert!(lost > 0, "{kind}: the mistake does no harm");
         }
     }
 }
@@ -76,11 +73,11 @@ type Scene = fn(&mut Bench) -> (Vec<Ppn>, Vec<u8>);
 
 /// Plays a scene on a device of four planes whose power fails with `cut`, up to the collections.
 fn played(
-    (kind, flaws): (RecordKind, Flaws),
+    (kind, mistake): (RecordKind, Option<Mistake>),
     scene: Scene,
     cut: Option<Cut>,
 ) -> (Bench, Vec<Ppn>, Vec<u8>) {
-    let mut bench = Bench::on(Bench::chip_of(3, 4), kind, 3, flaws);
+    let mut bench = Bench::on(Bench::chip_of(3, 4), kind, 3, mistake);
     bench.resolve(&[]);
     bench.restart(2, cut).expect("it opens");
     bench.resolve(&[]);
@@ -98,14 +95,14 @@ fn collect_all(bench: &mut Bench, victims: &[Ppn]) {
 
 /// Cuts the power a little after the collections of a scene have begun, with many outcomes of what
 /// is in flight. Says how many of them are followed by something that is wrong.
-fn scene_losses(kind: RecordKind, flaws: Flaws, scene: Scene) -> usize {
-    let (mut bench, victims, right) = played((kind, flaws), scene, None);
+fn scene_losses(kind: RecordKind, mistake: Option<Mistake>, scene: Scene) -> usize {
+    let (mut bench, victims, right) = played((kind, mistake), scene, None);
     collect_all(&mut bench, &victims);
     let at = bench.flash.look(PowerCut::issued);
     let lost = |&dice: &u64| {
         let torn = dice % 2 == 0;
         let cut = Some(Cut { at, dice, torn });
-        let (mut bench, victims, _) = played((kind, flaws), scene, cut);
+        let (mut bench, victims, _) = played((kind, mistake), scene, cut);
         collect_all(&mut bench, &victims);
         let soon = bench.now + Nanos::from_micros(400);
         let written = bench.device().write(soon, Lpn(30), &[], &[]);
@@ -119,12 +116,8 @@ fn scene_losses(kind: RecordKind, flaws: Flaws, scene: Scene) -> usize {
 }
 
 fn holds_and_is_noticed(kind: RecordKind, scene: Scene) {
-    assert_eq!(scene_losses(kind, Flaws::default(), scene), 0, "{kind}");
-    let issued_is_safe = Flaws {
-        issued_is_safe: true,
-        ..Flaws::default()
-    };
-    let lost = scene_losses(kind, issued_is_safe, scene);
+    assert_eq!(scene_losses(kind, None, scene), 0, "{kind}");
+    let lost = scene_losses(kind, Some(Mistake::IssuedIsSafe), scene);
     assert!(lost > 0, "{kind}: the mistake does no harm");
 }
 

@@ -20,7 +20,7 @@ const PAGES: u32 = 60;
 struct Bench {
     kind: RecordKind,
     options: RecordOptions,
-    flaws: Flaws,
+    mistake: Option<Mistake>,
     flash: Shared<PowerCut>,
     device: Option<RecordDevice>,
     now: Nanos,
@@ -47,11 +47,11 @@ impl Bench {
         })
     }
 
-    fn new(kind: RecordKind, max_c: u8, flaws: Flaws) -> Bench {
-        Bench::on(Bench::chip(max_c), kind, max_c, flaws)
+    fn new(kind: RecordKind, max_c: u8, mistake: Option<Mistake>) -> Bench {
+        Bench::on(Bench::chip(max_c), kind, max_c, mistake)
     }
 
-    fn on(chip: Chip, kind: RecordKind, max_c: u8, flaws: Flaws) -> Bench {
+    fn on(chip: Chip, kind: RecordKind, max_c: u8, mistake: Option<Mistake>) -> Bench {
         let options = RecordOptions {
             max_c,
             as_published: false,
@@ -61,7 +61,7 @@ impl Bench {
         let mut bench = Bench {
             kind,
             options,
-            flaws,
+            mistake,
             flash: Shared::new(power),
             device: None,
             now: Nanos::ZERO,
@@ -82,7 +82,7 @@ impl Bench {
             self.kind,
             config,
             &self.options,
-            self.flaws,
+            self.mistake.into(),
             Nanos::ZERO,
         )?;
         self.now = device.recovered_at();
@@ -93,17 +93,7 @@ impl Bench {
     /// Starts again after the power has failed or fails now; it will fail with `cut` then.
     fn restart(&mut self, dice: u64, cut: Option<Cut>) -> Result<(), DeviceError> {
         self.device = None;
-        let flash = std::mem::replace(&mut self.flash, Shared::new(PowerCut::new(Bench::chip(1))));
-        let power = flash.take();
-        let chip = match power.is_off() {
-            true => power.into_chip(),
-            false => power.pull(dice, dice & 8 != 0),
-        };
-        let mut power = PowerCut::new(chip);
-        if let Some(cut) = cut {
-            power = power.arm(cut);
-        }
-        self.flash = Shared::new(power);
+        small::restart(&mut self.flash, dice, dice & 8 != 0, cut);
         self.open()
     }
 

@@ -5,7 +5,7 @@ use crate::ftl::{Cause, Operation};
 use crate::nand::{Fault, FaultPlan, Faulty, Flash};
 
 fn bench(kind: RecordKind) -> Bench {
-    let mut bench = Bench::new(kind, 3, Flaws::default());
+    let mut bench = Bench::new(kind, 3, None);
     bench.resolve(&[]);
     bench
 }

@@ -75,7 +75,7 @@ impl Facts {
     }
 
     fn counts(&self) -> Counts {
-        let mut bench = Bench::new(self.kind, 2, Flaws::default());
+        let mut bench = Bench::new(self.kind, 2, None);
         bench.resolve(&[]);
         bench.write(0, 1, &[1], &[]);
         bench.write(1, 1, &[1], &[]);
@@ -100,9 +100,9 @@ impl Bench {
     /// Restarts the device with other flags in the first entries of these pages.
     fn set_flags(&mut self, flags: impl Iterator<Item = (Ppn, u8)>) {
         self.device = None;
-        let blank = Shared::new(PowerCut::new(Bench::chip(1)));
-        let power = std::mem::replace(&mut self.flash, blank).take();
-        let chip = power.pull(2, false);
+        let chip = std::mem::replace(&mut self.flash, small::flash())
+            .take()
+            .pull(2, false);
         let (geometry, mut contents) = (*chip.geometry(), chip.contents());
         for (at, flag) in flags {
             let first = at.index() * contents.spare_kept + header::SIZE + spare::FLAGS.start;

@@ -21,7 +21,7 @@
 //!                 long would keep the log from its end, and a restart from undoing it.
 
 mod below;
-mod flaw;
+mod mistake;
 mod log;
 mod restart;
 #[cfg(test)]
@@ -32,10 +32,11 @@ use super::{Sal, start};
 use crate::index::bucket::hash;
 use crate::index::{Index, IndexError, Key, Settings, Store, StoreError, Value};
 use crate::layout;
+use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos};
 use below::{Behind, Below};
-pub use flaw::Flaw;
 use log::{Logged, Lsn, Ring, SalRecord, Update};
+pub use mistake::Mistake;
 use restart::redo_pages;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -98,7 +99,7 @@ pub struct Transactions {
     /// Whether a restart is repeating history.
     redoing: bool,
     restart: Restart,
-    flaw: Flaw,
+    mistake: Mistaken<Mistake>,
     /// The error after which all requests are refused.
     failed: Option<IndexError>,
 }
@@ -116,11 +117,11 @@ impl Transactions {
         checkpoint_every: u64,
         now: Nanos,
     ) -> Result<(Transactions, Nanos), IndexError> {
-        let flaw = Flaw::None;
-        Transactions::with(store, settings, log_pages, checkpoint_every, now, flaw)
+        let mistake = Mistaken::default();
+        Transactions::with(store, settings, log_pages, checkpoint_every, now, mistake)
     }
 
-    /// As [`Transactions::open`], with a mistake.
+    /// As [`Transactions::open`], with a mistake made on purpose.
     ///
     /// # Errors
     /// As there.
@@ -130,13 +131,13 @@ impl Transactions {
         log_pages: u32,
         checkpoint_every: u64,
         now: Nanos,
-        flaw: Flaw,
+        mistake: Mistaken<Mistake>,
     ) -> Result<(Transactions, Nanos), IndexError> {
         let (ring, found, mut now) = Ring::open(store.as_mut(), u64::from(log_pages), now)?;
         let skip = 1 + log_pages;
         let mut restart = Restart::default();
         if let Some(found) = &found {
-            now = redo_pages(store.as_mut(), skip, found, flaw, &mut restart, now)?;
+            now = redo_pages(store.as_mut(), skip, found, mistake, &mut restart, now)?;
         }
         let waiting = BTreeMap::new();
         let below = Rc::new(RefCell::new(Below {
@@ -161,7 +162,7 @@ impl Transactions {
             rolled: (0, 0),
             redoing: false,
             restart,
-            flaw,
+            mistake,
             failed: None,
         };
         let now = match found {
@@ -203,9 +204,9 @@ impl Transactions {
         sets.sort_unstable();
         sets.dedup();
         now = self.index.settle(now)?;
-        let covers = match self.flaw {
-            Flaw::CoversAll => self.ring.end() - 1,
-            _ => covers,
+        let covers = match self.mistake.is(Mistake::CoversAll) {
+            true => self.ring.end() - 1,
+            false => covers,
         };
         self.flushes += 1;
         let tx = self.flushes;
@@ -218,11 +219,8 @@ impl Transactions {
             }
         }
         let merged = std::mem::replace(&mut self.merged, self.index.counts.full);
-        let unlogged = match self.flaw {
-            Flaw::FlushNotLogged => true,
-            Flaw::MergeNotLogged => merged != self.merged,
-            _ => false,
-        };
+        let unlogged = self.mistake.is(Mistake::FlushNotLogged)
+            || self.mistake.is(Mistake::MergeNotLogged) && merged != self.merged;
         if !unlogged {
             self.ring.append(&record(Logged::BeginFlush(sets, covers)));
             for (&at, page) in &self.below.borrow().waiting {
@@ -230,7 +228,7 @@ impl Transactions {
             }
             self.ring.append(&record(Logged::EndFlush));
         }
-        if self.flaw == Flaw::PagesFirst {
+        if self.mistake.is(Mistake::PagesFirst) {
             now = self.carry_out(now)?;
             return self.force(now);
         }
@@ -274,7 +272,7 @@ impl Transactions {
         let covers = self.ring.end() - 1;
         now = self.index.flush(now)?;
         now = self.bracket(now, covers)?;
-        if self.flaw == Flaw::NotCarried {
+        if self.mistake.is(Mistake::NotCarried) {
             return self.checkpoint(now);
         }
         let behind = self.ring.end();
@@ -375,7 +373,7 @@ impl Transactions {
         new: Option<Value>,
     ) -> Result<Nanos, IndexError> {
         let is_filled = self.ring.is_filled_by(self.undo.len() + 1);
-        if is_filled && self.flaw != Flaw::NotCarried {
+        if is_filled && !self.mistake.is(Mistake::NotCarried) {
             let why = "transactions in progress take a quarter of the log";
             return Err(StoreError::Restart(why.into()).into());
         }
@@ -478,9 +476,9 @@ impl Transactions {
         let (_, prev) = self.live[&tx.0];
         let (tx, entry) = (tx.0, Logged::Commit);
         self.ring.append(&SalRecord { tx, prev, entry });
-        let now = match self.flaw {
-            Flaw::CommitNotForced => now,
-            _ => self.force(now)?,
+        let now = match self.mistake.is(Mistake::CommitNotForced) {
+            true => now,
+            false => self.force(now)?,
         };
         self.forget(tx);
         Ok(now)
@@ -535,14 +533,14 @@ impl Transactions {
             true => Logged::RollLogBuffer(undone),
             false => Logged::RollFlushedSet(undone),
         };
-        let lsn = match self.flaw {
-            Flaw::UndoNotLogged => self.ring.end() - 1,
-            _ => self.ring.append(&SalRecord { tx, prev, entry }),
+        let lsn = match self.mistake.is(Mistake::UndoNotLogged) {
+            true => self.ring.end() - 1,
+            false => self.ring.append(&SalRecord { tx, prev, entry }),
         };
         if let Some(live) = self.live.get_mut(&tx) {
             live.1 = prev;
         }
-        if in_buffer && (!update.buffered || self.flaw == Flaw::RemovedAlone) {
+        if in_buffer && (!update.buffered || self.mistake.is(Mistake::RemovedAlone)) {
             self.rolled.0 += 1;
             let (groups, logs) = (&self.index.groups, &mut self.index.logs);
             logs.remove(set, &|set| groups.has_region(set), update.key);

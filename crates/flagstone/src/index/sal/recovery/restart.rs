@@ -2,9 +2,10 @@
 //! [SAL] §3.6.
 
 use super::log::{LocatedRecords, Logged, Lsn, SalRecord};
-use super::{Flaw, Restart, SalTx, Transactions, raise};
+use super::{Mistake, Restart, SalTx, Transactions, raise};
 use crate::index::bucket::hash;
 use crate::index::{Index, IndexError, Store};
+use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
 
@@ -52,7 +53,7 @@ impl Transactions {
                 self.undo.insert(*lsn, record.clone());
                 self.locks.insert(update.key, record.tx);
             }
-            if self.ring.has_grown_since(kept) && self.flaw != Flaw::NotCarried {
+            if self.ring.has_grown_since(kept) && !self.mistake.is(Mistake::NotCarried) {
                 now = self.keep_what_is_redone(now, *lsn)?;
                 kept = self.ring.end();
             }
@@ -61,17 +62,17 @@ impl Transactions {
         // nothing of it stays in the buffer, and the flush is of the sets of both.
         self.redoing = false;
         let covers = self.ring.end() - 1;
-        if self.flaw != Flaw::UndoneFirst {
+        if !self.mistake.is(Mistake::UndoneFirst) {
             now = self.index.flush(now)?;
             self.index.drained.extend(self.dirty.keys());
             now = self.bracket(now, covers)?;
-            if self.flaw != Flaw::NotCarried {
+            if !self.mistake.is(Mistake::NotCarried) {
                 let behind = self.ring.end();
                 now = self.carry(now, behind)?;
             }
         }
         self.restart.losers = self.live.len() as u64;
-        if self.flaw == Flaw::NoUndo {
+        if self.mistake.is(Mistake::NoUndo) {
             self.live.clear();
         }
         let losers: Vec<u64> = self.live.keys().copied().collect();
@@ -125,7 +126,7 @@ impl Transactions {
                 }
                 Logged::BeginFlush(sets, covers) => {
                     self.flushes = tx;
-                    if is_closed(found, lsn) || self.flaw == Flaw::EndIgnored {
+                    if is_closed(found, lsn) || self.mistake.is(Mistake::EndIgnored) {
                         for &set in sets {
                             raise(&mut self.dirty, set, covers + 1);
                         }
@@ -153,7 +154,7 @@ pub(super) fn redo_pages(
     store: &mut dyn Store,
     skip: u32,
     found: &LocatedRecords,
-    flaw: Flaw,
+    mistake: Mistaken<Mistake>,
     restart: &mut Restart,
     now: Nanos,
 ) -> Result<Nanos, IndexError> {
@@ -164,7 +165,7 @@ pub(super) fn redo_pages(
             Logged::BeginFlush(..) => {
                 closed = is_closed(found, *lsn);
                 restart.open_flushes += u64::from(!closed);
-                closed |= flaw == Flaw::EndIgnored;
+                closed |= mistake.is(Mistake::EndIgnored);
             }
             Logged::Page(at, page) if closed => {
                 pages.insert(Lpn(at.0 + skip), page);

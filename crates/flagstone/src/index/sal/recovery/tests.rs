@@ -1,7 +1,7 @@
 //! Power cuts under transactions of SAL-hashing, over a device that promises nothing but single
 //! pages; and controls that must fail.
 
-use super::{Flaw, SalTx, Transactions};
+use super::{Mistake, SalTx, Transactions};
 use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
 use crate::ftl::Config;
@@ -31,9 +31,19 @@ fn settings() -> Settings {
     IndexKind::Sal.info().tiny().with("memory", 4096)
 }
 
-fn open(flash: &Shared<PowerCut>, flaw: Flaw) -> Result<(Transactions, Nanos), IndexError> {
+fn open(
+    flash: &Shared<PowerCut>,
+    mistake: Option<Mistake>,
+) -> Result<(Transactions, Nanos), IndexError> {
     let store = store(flash)?;
-    Transactions::with(store, &settings(), LOG_PAGES, 5, Nanos::ZERO, flaw)
+    Transactions::with(
+        store,
+        &settings(),
+        LOG_PAGES,
+        5,
+        Nanos::ZERO,
+        mistake.into(),
+    )
 }
 
 fn is_power_loss(error: &IndexError) -> bool {
@@ -120,17 +130,8 @@ fn judge(db: &mut Transactions, mut now: Nanos, oracle: &mut Oracle) -> Result<N
     Ok(now)
 }
 
-fn switch_on(flash: Shared<PowerCut>, cut: Option<Cut>) -> Shared<PowerCut> {
-    let power = flash.take();
-    let chip = match power.is_off() {
-        true => power.into_chip(),
-        false => power.pull(6, false),
-    };
-    let power = PowerCut::new(chip);
-    Shared::new(match cut {
-        Some(cut) => power.arm(cut),
-        None => power,
-    })
+fn switch_on(flash: &mut Shared<PowerCut>, cut: Option<Cut>) {
+    small::restart(flash, 6, false, cut);
 }
 
 /// What restarts did, and updates rolled back in the buffer and beneath.
@@ -146,8 +147,8 @@ struct Seen {
 }
 
 /// Cuts the power again and again under one history.
-fn campaign(seed: u64, cuts: u64, flaw: Flaw, seen: &mut Seen) -> Result<(), String> {
-    let mut flash = Shared::new(PowerCut::new(small::chip(small::GEOMETRY)));
+fn campaign(seed: u64, cuts: u64, mistake: Option<Mistake>, seen: &mut Seen) -> Result<(), String> {
+    let mut flash = small::flash();
     let mut dice = Dice(seed);
     let mut oracle = Oracle::default();
     for i in 0..cuts {
@@ -158,8 +159,8 @@ fn campaign(seed: u64, cuts: u64, flaw: Flaw, seen: &mut Seen) -> Result<(), Str
             dice: dice.next(),
             torn: dice.below(2) == 0,
         };
-        flash = switch_on(flash, Some(cut));
-        let ran = match open(&flash, flaw) {
+        switch_on(&mut flash, Some(cut));
+        let ran = match open(&flash, mistake) {
             Ok((mut db, now)) => {
                 let ran = play(&mut db, now, &mut dice, &mut oracle, 40);
                 let rolled = db.rolled_back();
@@ -176,8 +177,8 @@ fn campaign(seed: u64, cuts: u64, flaw: Flaw, seen: &mut Seen) -> Result<(), Str
             Err(error) if is_power_loss(&error) => seen.cuts += 1,
             Err(error) => return Err(say(error)),
         }
-        flash = switch_on(flash, None);
-        let (mut db, now) = open(&flash, flaw).map_err(say)?;
+        switch_on(&mut flash, None);
+        let (mut db, now) = open(&flash, mistake).map_err(say)?;
         let restart = db.restarted();
         seen.open_flushes += restart.open_flushes;
         seen.pages += restart.pages;
@@ -193,7 +194,7 @@ fn campaign(seed: u64, cuts: u64, flaw: Flaw, seen: &mut Seen) -> Result<(), Str
 fn transactions_survive_power_cuts() {
     let mut seen = Seen::default();
     for seed in 0..30 {
-        assert_eq!(campaign(seed, 50, Flaw::None, &mut seen), Ok(()));
+        assert_eq!(campaign(seed, 50, None, &mut seen), Ok(()));
     }
     assert!(seen.cuts > 400 && seen.cut_restarts > 10, "{seen:?}");
     assert!(seen.open_flushes > 5 && seen.pages > 100, "{seen:?}");
@@ -203,30 +204,30 @@ fn transactions_survive_power_cuts() {
 
 #[test]
 fn mistakes_are_found() {
-    let flaws = [
-        Flaw::FlushNotLogged,
-        Flaw::EndIgnored,
-        Flaw::CommitNotForced,
-        Flaw::NoUndo,
-        Flaw::UndoNotLogged,
+    let mistakes = [
+        Mistake::FlushNotLogged,
+        Mistake::EndIgnored,
+        Mistake::CommitNotForced,
+        Mistake::NoUndo,
+        Mistake::UndoNotLogged,
         // What the departures R1 to R4 are for.
-        Flaw::PagesFirst,
-        Flaw::CoversAll,
-        Flaw::RemovedAlone,
-        Flaw::UndoneFirst,
+        Mistake::PagesFirst,
+        Mistake::CoversAll,
+        Mistake::RemovedAlone,
+        Mistake::UndoneFirst,
     ];
-    for flaw in flaws {
+    for mistake in mistakes {
         let found = std::panic::catch_unwind(|| {
-            (0..100).any(|seed| campaign(seed, 50, flaw, &mut Seen::default()).is_err())
+            (0..100).any(|seed| campaign(seed, 50, Some(mistake), &mut Seen::default()).is_err())
         });
-        assert!(found.unwrap_or(true), "{flaw:?} passes");
+        assert!(found.unwrap_or(true), "{mistake:?} passes");
     }
 }
 
 #[test]
 fn keys_of_another_transaction_are_refused() {
-    let flash = Shared::new(PowerCut::new(small::chip(small::GEOMETRY)));
-    let (mut db, now) = open(&flash, Flaw::None).expect("a blank device");
+    let flash = small::flash();
+    let (mut db, now) = open(&flash, None).expect("a blank device");
     let (one, other) = (db.begin(), db.begin());
     let now = db.change(now, one, 5, Some(7)).expect("free");
     for refused in [
@@ -246,8 +247,8 @@ fn keys_of_another_transaction_are_refused() {
 /// R3.
 #[test]
 fn an_older_change_in_the_buffer_comes_back() {
-    let flash = Shared::new(PowerCut::new(small::chip(small::GEOMETRY)));
-    let (mut db, now) = open(&flash, Flaw::None).expect("a blank device");
+    let flash = small::flash();
+    let (mut db, now) = open(&flash, None).expect("a blank device");
     let one = db.begin();
     let now = db.change(now, one, 5, Some(7)).expect("free");
     let now = db.commit(now, one).expect("commit");
@@ -261,10 +262,10 @@ fn an_older_change_in_the_buffer_comes_back() {
 /// A transaction that changes all that it may lives while others commit, until the log has come
 /// round many times; then the power goes, and each restart that would roll it back is cut as well.
 /// Returns how many updates it had.
-fn one_stays_while_others_commit(flaw: Flaw) -> Result<u64, String> {
-    let mut flash = Shared::new(PowerCut::new(small::chip(small::GEOMETRY)));
+fn one_stays_while_others_commit(mistake: Option<Mistake>) -> Result<u64, String> {
+    let mut flash = small::flash();
     let say = |error: IndexError| error.to_string();
-    let (mut db, mut now) = open(&flash, flaw).map_err(say)?;
+    let (mut db, mut now) = open(&flash, mistake).map_err(say)?;
     let mut oracle = Oracle::default();
     let long = db.begin();
     let mut updates = 0;
@@ -293,21 +294,15 @@ fn one_stays_while_others_commit(flaw: Flaw) -> Result<u64, String> {
     drop(db);
     for at in 0..40 {
         let (dice, torn) = (at * 77, false);
-        flash = switch_on(
-            flash,
-            Some(Cut {
-                at: at * 3,
-                dice,
-                torn,
-            }),
-        );
-        match open(&flash, flaw) {
+        let at = at * 3;
+        switch_on(&mut flash, Some(Cut { at, dice, torn }));
+        match open(&flash, mistake) {
             Err(error) if !is_power_loss(&error) => return Err(say(error)),
             _ => {}
         }
     }
-    flash = switch_on(flash, None);
-    let (mut db, now) = open(&flash, flaw).map_err(say)?;
+    switch_on(&mut flash, None);
+    let (mut db, now) = open(&flash, mistake).map_err(say)?;
     judge(&mut db, now, &mut oracle)?;
     Ok(updates)
 }
@@ -315,9 +310,9 @@ fn one_stays_while_others_commit(flaw: Flaw) -> Result<u64, String> {
 /// R5.
 #[test]
 fn a_transaction_that_stays_does_not_keep_the_log_from_coming_round() {
-    let updates = one_stays_while_others_commit(Flaw::None).expect("it holds");
+    let updates = one_stays_while_others_commit(None).expect("it holds");
     assert!(updates > 80, "{updates} updates");
-    let error = one_stays_while_others_commit(Flaw::NotCarried).expect_err("the control");
+    let error = one_stays_while_others_commit(Some(Mistake::NotCarried)).expect_err("the control");
     assert!(
         error.contains("more than the 120 pages of the log"),
         "{error}"

@@ -1,10 +1,9 @@
-//! Mistakes that a test can ask for. A campaign must find each of them.
+//! Mistakes of SAL-hashing's recovery that tests and campaigns make on purpose: each control must
+//! find a violation.
 
-/// What it does wrong on purpose, for controls that must fail.
+/// A rule that is left out, or a step that is done wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flaw {
-    /// Nothing.
-    None,
+pub enum Mistake {
     /// A flush writes its pages to their places without logging them.
     FlushNotLogged,
     /// A flush in which a full log region is merged does so.

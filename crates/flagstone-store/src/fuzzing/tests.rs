@@ -1,0 +1,138 @@
+//! The fuzz targets on seeded damage: valid inputs with a few bytes changed, and bytes without any
+//! sense. What they must not do is panic; that some inputs are taken and some are not shows that
+//! the damage is neither too small nor too large.
+
+use super::*;
+use crate::store::tests::Dice;
+use std::collections::BTreeSet;
+
+/// Changes some bytes.
+fn mutate(dice: &mut Dice, valid: &[u8]) -> Vec<u8> {
+    let mut bytes = valid.to_vec();
+    for _ in 0..=dice.below(3) {
+        let at = dice.below(bytes.len() as u64) as usize;
+        match dice.below(3) {
+            0 => bytes[at] ^= 1 << dice.below(8),
+            1 => bytes[at] = dice.below(256) as u8,
+            _ => bytes[at] = [0, 0xff, 0x7f, 0x80][dice.below(4) as usize],
+        }
+    }
+    bytes
+}
+
+/// Runs a target on damage to valid inputs, which it takes, and on noise.
+fn run(target: fn(&[u8]) -> bool, valid: &[Vec<u8>], rounds: u32) {
+    let mut dice = Dice(17);
+    let (mut taken, mut refused) = (0, 0);
+    for valid in valid {
+        assert!(target(valid), "{valid:x?} is valid");
+        for round in 0..rounds {
+            let bytes = match round % 8 {
+                0 => (0..dice.below(300))
+                    .map(|_| dice.below(256) as u8)
+                    .collect(),
+                _ => mutate(&mut dice, valid),
+            };
+            match target(&bytes) {
+                true => taken += 1,
+                false => refused += 1,
+            }
+        }
+    }
+    assert!(
+        taken > 50 && refused > 50,
+        "{taken} taken, {refused} refused"
+    );
+}
+
+/// The pages of the medium of a store with a history, with their numbers.
+fn medium_pages() -> Vec<(usize, Vec<u8>)> {
+    let contents = contents(Kind::Seal, false);
+    let pages = contents.chunks_exact(MEDIUM_PAGE_BYTES);
+    (0..).zip(pages.map(<[u8]>::to_vec)).collect()
+}
+
+#[test]
+fn superblocks() {
+    let pages = medium_pages();
+    let head = |first: &[u8], second: &[u8]| {
+        [&first[..superblock::SIZE], &second[..superblock::SIZE]].concat()
+    };
+    let (first, second) = (&pages[0].1, &pages[1].1);
+    let mut old = vec![0; superblock::SIZE];
+    old[..superblock_v1::CRC.start].copy_from_slice(&second[..superblock_v1::CRC.start]);
+    old[superblock_v1::SHAPE].fill(0);
+    put(&mut old, superblock::VERSION, 1);
+    seal_superblock(&mut old);
+    let blank = [0; superblock::SIZE];
+    let valid = [
+        head(first, second),
+        head(&blank, second),
+        head(&old, &blank),
+    ];
+    run(super::head, &valid, 4_000);
+}
+
+#[test]
+fn marks_and_pages() {
+    let mut valid = Vec::new();
+    let pages = medium_pages();
+    let blocks = get(&pages[1].1, superblock::BLOCKS) as u32;
+    for (at, bytes) in pages
+        .into_iter()
+        .filter(|(_, page)| page.iter().any(|&b| b != 0))
+    {
+        let (number, end) = match Part::of(at, blocks) {
+            Part::Mark => ((at as u32 - 2) / (PAGES_PER_BLOCK + 1), 20),
+            Part::Page(number) if valid.len() < 4 => (number, MEDIUM_PAGE_BYTES),
+            _ => continue,
+        };
+        valid.push([&number.to_le_bytes()[..], &bytes[..end]].concat());
+    }
+    assert!(valid.len() > 6, "{} inputs", valid.len());
+    run(super::page, &valid, 400);
+}
+
+#[test]
+fn a_store_that_was_closed_has_left_something() {
+    let contents = contents(Kind::Seal, true);
+    let head = Superblock::read(&Memory::with(contents));
+    let head = head.expect("it is a store").expect("it is one");
+    assert!(head.superblock.closed == Some(true) && head.superblock.rested > 0);
+}
+
+#[test]
+fn whole_stores() {
+    let mut dice = Dice(5);
+    let (mut taken, mut refused, mut messages) = (0, 0, BTreeSet::new());
+    for (which, protocol) in (0..).zip(protocols().chain(protocols())) {
+        let found = open_damaged(&[which]);
+        assert_eq!(found.expect("it is whole"), pages(protocol), "{protocol}");
+        for _ in 0..120 {
+            let mut bytes = vec![which];
+            for _ in 0..=dice.below(3) {
+                let byte = |dice: &mut Dice| dice.below(256) as u8;
+                bytes.extend((1..EDIT).map(|_| byte(&mut dice)));
+                // Numbers are at their ends more often than between them.
+                let ends = [0, 0xff, 0x7f, 0x80, 1];
+                let end = ends.get(dice.below(9) as usize).copied();
+                bytes.push(end.unwrap_or_else(|| byte(&mut dice)));
+            }
+            match open_damaged(&bytes) {
+                Ok(_) => taken += 1,
+                Err(error) => {
+                    refused += 1;
+                    let text = error.to_string();
+                    assert!(!text.is_empty());
+                    let words: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
+                    messages.insert(words);
+                }
+            }
+        }
+    }
+    assert!(
+        taken > 50 && refused > 50,
+        "{taken} taken, {refused} refused"
+    );
+    assert!(messages.len() > 8, "{messages:#?}");
+}

@@ -1,0 +1,123 @@
+//! Mistakes made on purpose, which tests and campaigns must find, and which no shipped build has.
+//!
+//! A campaign that finds nothing is worth as much as its controls: code that leaves out a rule must
+//! be caught. Each family that has such mistakes lists them in an enum (`Mistake`) in its folder. A
+//! rule asks `mistaken.is(Mistake::X)` at its place.
+//!
+//! Without the feature `mistakes` of this crate a [`Mistaken`] holds nothing, nobody can make one
+//! that holds something, and `is` is the constant `false`, so that the compiler drops the code of
+//! the mistake. The lab asks for the feature, and this crate's own tests have it. Stores and SQLite
+//! on them are built without.
+
+use std::fmt;
+
+/// The mistake that is made on purpose, if this build has mistakes and one is wanted.
+///
+/// ```
+/// use flagstone::commit::Mistake;
+/// use flagstone::mistakes::Mistaken;
+///
+/// let right = Mistaken::default();
+/// assert!(!right.is(Mistake::EvidenceDropped));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Mistaken<M>(held::Held<M>);
+
+/// Whether this build can make mistakes at all.
+pub const COMPILED: bool = cfg!(any(test, feature = "mistakes"));
+
+#[cfg(any(test, feature = "mistakes"))]
+mod held {
+    pub(super) type Held<M> = Option<M>;
+
+    #[inline]
+    pub(super) fn hold<M>(made: Option<M>) -> Held<M> {
+        made
+    }
+
+    #[inline]
+    pub(super) fn made<M>(held: Held<M>) -> Option<M> {
+        held
+    }
+}
+
+#[cfg(not(any(test, feature = "mistakes")))]
+mod held {
+    pub(super) type Held<M> = std::marker::PhantomData<M>;
+
+    #[inline]
+    pub(super) fn hold<M>(_: Option<M>) -> Held<M> {
+        std::marker::PhantomData
+    }
+
+    #[inline]
+    pub(super) fn made<M>(_: Held<M>) -> Option<M> {
+        None
+    }
+}
+
+impl<M: Copy + Eq> Mistaken<M> {
+    /// Whether this mistake is made.
+    #[inline]
+    pub fn is(self, mistake: M) -> bool {
+        COMPILED && held::made(self.0) == Some(mistake)
+    }
+
+    /// The mistake that a part further down makes for this one.
+    pub(crate) fn and_then<N>(self, of: impl FnOnce(M) -> Option<N>) -> Mistaken<N> {
+        Mistaken(held::hold(held::made(self.0).and_then(of)))
+    }
+}
+
+#[cfg(any(test, feature = "mistakes"))]
+impl<M> From<Option<M>> for Mistaken<M> {
+    fn from(made: Option<M>) -> Mistaken<M> {
+        Mistaken(held::hold(made))
+    }
+}
+
+impl<M> Default for Mistaken<M> {
+    /// None.
+    #[inline]
+    fn default() -> Self {
+        Mistaken(held::hold(None))
+    }
+}
+
+impl<M: Copy + fmt::Debug> fmt::Debug for Mistaken<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        held::made(self.0).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_mistake_is_itself_and_no_other() {
+        let made = Mistaken::from(Some(3));
+        assert!(made.is(3) && !made.is(4));
+        assert!(!Mistaken::default().is(3));
+    }
+
+    #[test]
+    fn a_part_further_down_makes_what_it_is_told() {
+        let asked = Cell::new(0);
+        let twice = |mistake: i32| {
+            asked.set(asked.get() + 1);
+            (mistake == 3).then_some(6)
+        };
+        assert!(Mistaken::from(Some(3)).and_then(twice).is(6));
+        assert_eq!(Mistaken::from(Some(4)).and_then(twice), Mistaken::default());
+        assert_eq!(Mistaken::default().and_then(twice), Mistaken::default());
+        assert_eq!(asked.get(), 2);
+    }
+
+    #[test]
+    fn it_is_shown_as_an_option() {
+        assert_eq!(format!("{:?}", Mistaken::from(Some(3))), "Some(3)");
+        assert_eq!(format!("{:?}", Mistaken::<i32>::default()), "None");
+    }
+}

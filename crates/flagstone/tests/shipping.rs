@@ -1,0 +1,67 @@
+//! Mistakes made on purpose are in no build that ships: without the feature `mistakes` they take no
+//! room, and neither stores nor SQLite on them ask for the feature.
+//!
+//! Cargo builds the library once for all crates of one command, with the features that any of them
+//! asks for. So `cargo test` builds it with the feature, for the lab, and
+//! `cargo test -p flagstone --test shipping` without. `.ci/run` does both, and asks Cargo for the
+//! features of the crates that ship.
+
+use flagstone::commit::{self, Options};
+use flagstone::host::{self, HostConfig};
+use flagstone::index::sal;
+use flagstone::mistakes::{COMPILED, Mistaken};
+use std::fs;
+use std::path::Path;
+
+/// Bytes that the mistake of each family takes where it is kept.
+fn bytes() -> [usize; 3] {
+    [
+        size_of::<Mistaken<commit::Mistake>>(),
+        size_of::<Mistaken<host::Mistake>>(),
+        size_of::<Mistaken<sal::Mistake>>(),
+    ]
+}
+
+#[test]
+fn mistakes_take_room_where_they_are_asked_for_and_nowhere_else() {
+    assert_eq!(COMPILED, cfg!(feature = "mistakes"));
+    for bytes in bytes() {
+        assert_eq!(bytes > 0, COMPILED, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn by_default_none_is_made() {
+    for (mistake, name) in commit::Mistake::ALL {
+        assert!(!Options::default().mistake.is(mistake), "{name}");
+    }
+    let host = HostConfig::default().mistake;
+    assert!(!host.is(host::Mistake::NoUndo));
+}
+
+/// Lines of one table of a crate's manifest.
+fn table(krate: &str, header: &str) -> Vec<String> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let manifest = crates.join(krate).join("Cargo.toml");
+    let text = fs::read_to_string(&manifest).expect("a manifest");
+    let lines = text.lines().skip_while(|line| *line != header).skip(1);
+    let lines = lines.take_while(|line| !line.starts_with('['));
+    let lines = lines.filter(|line| !line.starts_with('#') && !line.is_empty());
+    lines.map(str::to_string).collect()
+}
+
+#[test]
+fn what_ships_asks_for_no_mistakes() {
+    assert_eq!(table("flagstone", "[features]"), ["mistakes = []"]);
+    let asks = |krate: &str| {
+        let dependencies = table(krate, "[dependencies]");
+        assert!(!dependencies.is_empty(), "{krate} has none");
+        let mut lines = dependencies.iter();
+        lines.any(|line| line.contains("mistakes") || line.starts_with("flagstone-lab"))
+    };
+    for krate in ["flagstone-store", "flagstone-sqlite"] {
+        assert!(!asks(krate), "{krate}");
+    }
+    // The controls: the lab asks, and so does whoever depends on the lab.
+    assert!(asks("flagstone-lab") && asks("flagstone-cli"));
+}
