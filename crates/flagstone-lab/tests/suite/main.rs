@@ -7,6 +7,7 @@ mod golden;
 mod golden_store;
 mod replay;
 mod image;
+mod landings;
 mod life;
 mod paired;
 mod write_amplification;

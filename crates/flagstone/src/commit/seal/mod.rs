@@ -48,6 +48,7 @@
 //! Departures  none: there is no paper.
 
 pub(super) mod bounds;
+mod check;
 mod evidence;
 mod mistake;
 mod recovery;
@@ -66,9 +67,7 @@ use super::{
     Found, Info, Isolation, Mode, Options, Protocol, Recovered, Table, Taken, Way, Write,
     table_bytes,
 };
-use crate::ftl::{
-    Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written, header,
-};
+use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::mistakes::Mistaken;
@@ -569,35 +568,6 @@ impl Owner for Seal {
         self.waiting.remove(&victim);
         for active in self.live.iter_mut() {
             active.blocks.retain(|&block| block != victim);
-        }
-    }
-}
-
-impl Seal {
-    /// Checks that a mapped page counts by itself, or by the summary of its block, or that its
-    /// transaction is known to need evidence for the block.
-    fn check_mapped(&self, ftl: &Ftl, at: Ppn) -> Result<(), String> {
-        let mut spare = [0xff; header::SIZE + tail::SIZE];
-        if ftl.peek(at, &mut [], &mut spare).is_none() {
-            return Ok(());
-        }
-        let bytes = &spare[header::SIZE..];
-        let (tx, count) = (TxId(get(bytes, tail::XID)), get(bytes, tail::COUNT));
-        let block = ftl.geometry().block_of(at);
-        if tx == TxId(0) || count == 1 || self.evidence.is_undecided(tx, block) {
-            return Ok(());
-        }
-        let seq = get(&spare, header::SEQ);
-        if self
-            .bounds
-            .as_ref()
-            .is_some_and(|bounds| seq <= bounds.unto())
-        {
-            return Ok(());
-        }
-        match ftl.peek_verdict(at) {
-            0 => Err(format!("nothing says that page {at} of {tx} counts")),
-            _ => Ok(()),
         }
     }
 }
