@@ -21,7 +21,8 @@ async function check() {
   fits("at first");
   if (page.getElementById("scrub")) await story(view, page, fits);
   else if (page.getElementById("filter")) report(view, page, fits);
-  else expect(false, "it is neither a story nor a report");
+  else if (page.body.className === "comparison") comparison(page);
+  else expect(false, "it is no story, no report and no comparison");
   for (const details of page.querySelectorAll("details")) details.open = true;
   fits("with all parts open");
   for (const control of page.querySelectorAll("button, input, select"))
@@ -30,6 +31,16 @@ async function check() {
   for (const complaint of view.complaints) expect(false, complaint);
   const fetched = view.performance.getEntriesByType("resource").map((entry) => entry.name);
   expect(fetched.length === 0, "it fetches " + fetched.join(", "));
+}
+
+// A comparison has figures in a table, and bars, lines or a map of winners.
+function comparison(page) {
+  const rows = page.querySelectorAll("tbody tr");
+  expect(rows.length > 1, "there are no rows to compare");
+  for (const row of rows)
+    expect(row.children.length === page.querySelector("thead tr").children.length || row.closest("details"),
+      "a row has more cells than headings, or fewer");
+  expect(page.querySelector("svg path, svg polyline, svg line, .map .win, .map .tie, .bar"), "nothing is drawn");
 }
 
 async function story(view, page, fits) {

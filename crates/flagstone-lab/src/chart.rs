@@ -1,5 +1,5 @@
-//! Charts of lines as SVG text, for pages of results: in the colours of the page, and with shapes
-//! that tell series apart without them.
+//! Charts as SVG text, for pages of results: in the colours of the page, and with shapes that tell
+//! series apart without them.
 
 use kuva::plot::LegendPosition;
 use kuva::prelude::*;
@@ -45,61 +45,109 @@ pub fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// A line for each series, in the order of their places; `x` and `y` name the axes.
-pub fn lines(title: &str, (x, y): (&str, &str), series: &[Vec<(f64, f64)>]) -> Option<String> {
-    let mut plots: Vec<Plot> = Vec::new();
-    for (place, points) in series.iter().enumerate() {
-        if points.is_empty() {
-            continue;
-        }
-        // Where series lie on each other, the points of the earlier ones look out from behind.
-        let behind = (series.len() - 1 - place).min(6) as f64;
-        let line = LinePlot::new()
-            .with_data(points.clone())
-            .with_color(colour(place))
-            .with_stroke_width(1.4 + 0.3 * behind);
-        plots.push(line.into());
-        let dots = ScatterPlot::new()
-            .with_data(points.clone())
-            .with_color(colour(place))
-            .with_marker(MARKERS[place % MARKERS.len()].0)
-            .with_size(3.4 + 0.7 * behind);
-        plots.push(dots.into());
-    }
-    let most = series
-        .iter()
-        .flatten()
-        .map(|point| point.1)
-        .fold(0.0, f64::max);
-    if plots.is_empty() || most <= 0.0 {
-        return None;
-    }
+/// The shape of the points of the series in this place.
+pub(crate) fn marker(series: usize) -> MarkerShape {
+    MARKERS[series % MARKERS.len()].0
+}
+
+/// How the figures of a chart are laid out along its height.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Height {
+    /// As they are.
+    AsTheyAre,
+    /// From nought to a little above this one, so that the highest point is a whole point.
+    UpTo(f64),
+    /// By their logarithm.
+    Logarithm,
+}
+
+/// What is around the plots of a chart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Frame<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) x: &'a str,
+    pub(crate) y: &'a str,
+    pub(crate) size: (u32, u32),
+    pub(crate) height: Height,
+}
+
+/// The points of a series with a line through them. Where series lie on each other, those with more
+/// of them `above` look out from behind.
+pub(crate) fn series(points: Vec<(f64, f64)>, place: usize, above: usize) -> [Plot; 2] {
+    let behind = above.min(6) as f64;
+    let line = LinePlot::new()
+        .with_data(points.clone())
+        .with_color(colour(place))
+        .with_stroke_width(1.4 + 0.5 * behind);
+    let dots = ScatterPlot::new()
+        .with_data(points)
+        .with_color(colour(place))
+        .with_marker(marker(place))
+        .with_size(3.4 + 0.7 * behind);
+    [line.into(), dots.into()]
+}
+
+/// Plots in a frame.
+pub(crate) fn draw(plots: Vec<Plot>, frame: &Frame<'_>) -> Option<String> {
     let mut theme = Theme::light();
     theme.background = "none".into();
     theme.axis_color = INK.into();
     theme.tick_color = INK.into();
     theme.text_color = INK.into();
     theme.grid_color = GRID.into();
-    let layout = Layout::auto_from_plots(&plots)
-        .with_x_label(x)
-        .with_y_label(y)
+    let (width, height) = frame.size;
+    let mut layout = Layout::auto_from_plots(&plots)
+        .with_x_label(frame.x)
+        .with_y_label(frame.y)
         .with_theme(theme)
-        .with_width(760.0)
-        .with_height(420.0)
+        .with_width(width.into())
+        .with_height(height.into())
         .with_tick_size(13)
         .with_label_size(14)
-        .with_legend_position(LegendPosition::OutsideRightTop)
-        .with_y_axis_min(0.0)
-        .with_y_axis_max(most * 1.04);
+        .with_legend_position(LegendPosition::OutsideRightTop);
+    layout = match frame.height {
+        Height::AsTheyAre => layout,
+        Height::Logarithm => layout.with_log_y(),
+        Height::UpTo(most) => {
+            let layout = layout.with_y_axis_min(0.0);
+            match most > 0.0 {
+                true => layout.with_y_axis_max(most * 1.04),
+                false => layout,
+            }
+        }
+    };
     let text = kuva::render_to_svg(plots, layout);
+    let start = format!(
+        "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\"",
+        escape(frame.title)
+    );
     // Inside a page an SVG needs no name space, and its size is the page's matter.
     let head = text.find(" font-family")?;
-    let start = format!(
-        "<svg viewBox=\"0 0 760 420\" role=\"img\" aria-label=\"{}\"",
-        escape(title)
-    );
     let body = text[head..].replace(INK, "currentColor");
     Some(start + &body.replace(GRID, "var(--grid)"))
+}
+
+/// A line for each series, in the order of their places; `x` and `y` name the axes.
+pub fn lines(title: &str, (x, y): (&str, &str), all: &[Vec<(f64, f64)>]) -> Option<String> {
+    let most = all.iter().flatten().map(|point| point.1);
+    let most = most.fold(0.0, f64::max);
+    if most <= 0.0 {
+        return None;
+    }
+    let told = all
+        .iter()
+        .enumerate()
+        .filter(|(_, points)| !points.is_empty());
+    let plots =
+        told.flat_map(|(place, points)| series(points.clone(), place, all.len() - 1 - place));
+    let frame = Frame {
+        title,
+        x,
+        y,
+        size: (760, 420),
+        height: Height::UpTo(most),
+    };
+    draw(plots.collect(), &frame)
 }
 
 #[cfg(test)]

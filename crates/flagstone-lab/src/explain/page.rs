@@ -1,7 +1,7 @@
 //! The page of a story: one file that needs nothing else. What it shows is the story, as JSON.
 
 use super::story::Story;
-use crate::reproduce::report::escape;
+use crate::chart::escape;
 use serde::Serialize;
 
 /// The whole page.

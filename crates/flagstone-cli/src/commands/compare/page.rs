@@ -8,8 +8,10 @@ const STYLE: &str = include_str!("page.css");
 pub(super) fn whole(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
+         'unsafe-inline'; script-src 'unsafe-inline'\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body class=\"comparison\">\n\
          <h1>{title}</h1>\n{body}</body>\n</html>\n",
         title = escape(title)
     )

@@ -172,14 +172,6 @@ fn csv(measured: &Measured) -> String {
     text
 }
 
-/// Text for HTML.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,9 +5,10 @@ use super::super::claims::Claim;
 use super::super::figures::{Chart, Experiment};
 use super::super::verdict::{Verdict, number};
 use super::super::{Catalogue, Judged, Measured, Results};
-use super::chart::{self, Places};
+use super::chart::{Places, fitting, svg};
 use super::strip;
-use super::{escape, sentence, summary};
+use super::{sentence, summary};
+use crate::chart::{colour, escape, sign};
 
 /// The class of a verdict in the style sheet.
 pub(super) fn class(verdict: Verdict) -> &'static str {
@@ -211,22 +212,19 @@ fn figure(measured: &Measured, results: &Results, place: Places<'_>) -> String {
         judged.claim.paper() == measured.paper && judged.claim.figures().contains(&spec.id.as_str())
     };
     let claims: Vec<&Judged> = results.claims.iter().filter(own).collect();
-    if let Some(svg) = chart::svg(measured, place) {
+    if let Some(svg) = svg(measured, place) {
         let has_points = spec.chart == Chart::Lines;
         let chip = |(name, _): &(String, Vec<_>)| {
-            let colour = chart::colour(place(name));
+            let of_it = colour(place(name));
             let sample = match has_points {
-                true => format!(
-                    "<b style=\"color:{colour}\">{}</b>",
-                    chart::sign(place(name))
-                ),
-                false => format!("<i style=\"background:{colour}\"></i>"),
+                true => format!("<b style=\"color:{of_it}\">{}</b>", sign(place(name))),
+                false => format!("<i style=\"background:{of_it}\"></i>"),
             };
             format!("<span>{sample} {}</span> ", escape(name))
         };
         let mut chips: String = measured.data.series.iter().map(chip).collect();
         let label = &spec.x.label;
-        if chart::fitting(label) != *label {
+        if fitting(label) != *label {
             chips += &format!("<br><small>Below: {}.</small>", escape(label));
         }
         text += &format!(

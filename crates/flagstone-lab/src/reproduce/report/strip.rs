@@ -3,8 +3,8 @@
 
 use super::super::verdict::{Part, Verdict};
 use super::super::{Judged, Results};
-use super::escape;
 use super::page::class;
+use crate::chart::escape;
 use std::fmt::Write;
 
 /// Deviations beyond this are drawn at the edge, with an arrow.
