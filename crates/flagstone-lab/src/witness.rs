@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use flagstone::commit::{Kind, Options};
     use flagstone::ftl::Config;
-    use flagstone::nand::{Chip, Cut, Flash, Geometry, PowerCut, Shared};
+    use flagstone::nand::{Chip, Cut, Flash, Geometry, PowerCut, Shared, Timing};
 
     const WITNESS: Witness = Witness {
         seed: 7,
@@ -214,13 +214,14 @@ mod tests {
     /// What cuts at various operations leave behind; the first violation.
     fn cut(kind: Kind) -> Option<Violation> {
         for dice in 0..40 {
-            let chip = Chip::new(Geometry {
+            let geometry = Geometry {
                 blocks_per_plane: 24,
                 pages_per_block: 8,
                 ..Geometry::default()
-            });
+            };
+            let chip = Chip::new(geometry, Timing::default(), 64);
             let (at, torn) = (500 + dice * 7, false);
-            let cut = PowerCut::new(chip.expect("a valid shape")).arm(Cut { at, dice, torn });
+            let cut = PowerCut::new(chip).arm(Cut { at, dice, torn });
             let flash = Shared::new(cut);
             let mut device = open(kind, Box::new(flash.clone()));
             let mut acknowledged = 0;
