@@ -103,7 +103,7 @@ pub(super) fn ecc_stats(device: &File) -> io::Result<EccStats> {
     Ok(unsafe { ioctl(device, Getter::<ECCGETSTATS, EccStats>::new()) }?)
 }
 
-/// `ioctl`, where the return value of the call says something. The kernel's `Setter` drops it.
+/// `ioctl`, where the return value of the call says something. `Setter` drops it.
 struct Asked<const OPCODE: Opcode>(i64);
 
 // SAFETY: both calls for which it is used read a 64-bit offset and write nothing.

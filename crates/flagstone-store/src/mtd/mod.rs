@@ -351,7 +351,10 @@ fn shape(
     pairing: Pairing,
 ) -> Result<(MtdInfo, Geometry), StoreError> {
     let unsuited = |why: String| StoreError::Options(format!("{}: {why}", path.display()));
-    if raw.write_bytes == 0 || raw.erase_bytes == 0 || raw.erase_bytes % raw.write_bytes != 0 {
+    if raw.write_bytes == 0
+        || raw.erase_bytes == 0
+        || !raw.erase_bytes.is_multiple_of(raw.write_bytes)
+    {
         return Err(unsuited(format!(
             "it has blocks of {} bytes and pages of {}, which cannot be",
             raw.erase_bytes, raw.write_bytes
