@@ -12,9 +12,6 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::fmt;
 
-/// Every so many commits follow a transaction that is rolled back.
-const ROLLED_BACK: u64 = 5;
-
 /// What is written, but for how often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Witness {
@@ -24,6 +21,9 @@ pub struct Witness {
     pub pages_per_commit: u32,
     /// Pages from 1 to this one are written.
     pub span: u32,
+    /// A transaction that is rolled back precedes each commit whose number is a multiple of this;
+    /// 0 for none. It changes nothing of what a device has to hold.
+    pub roll_back_every: u64,
 }
 
 /// What a device holds and should not, or the other way around.
@@ -108,7 +108,7 @@ impl Witness {
             Err(violation) => return Ok(Err(violation)),
         };
         for n in last + 1..=last.saturating_add(commits) {
-            if n % ROLLED_BACK == 0 {
+            if self.roll_back_every > 0 && n.is_multiple_of(self.roll_back_every) {
                 let tx = device.begin(now)?;
                 // Of a commit that never comes.
                 for page in self.pages_of(!n) {
@@ -203,6 +203,8 @@ mod tests {
         seed: 7,
         pages_per_commit: 6,
         span: 200,
+        // A protocol without transactions has to be found out by the cuts alone.
+        roll_back_every: 0,
     };
 
     fn open(kind: Kind, flash: Box<dyn Flash>) -> Device {
@@ -212,7 +214,7 @@ mod tests {
     }
 
     /// What cuts at various operations leave behind; the first violation.
-    fn cut(kind: Kind) -> Option<Violation> {
+    fn cut(kind: Kind, witness: Witness) -> Option<Violation> {
         for dice in 0..40 {
             let geometry = Geometry {
                 blocks_per_plane: 24,
@@ -225,11 +227,11 @@ mod tests {
             let flash = Shared::new(cut);
             let mut device = open(kind, Box::new(flash.clone()));
             let mut acknowledged = 0;
-            let loaded = WITNESS.load(&mut device, 500, &mut |n| acknowledged = n);
+            let loaded = witness.load(&mut device, 500, &mut |n| acknowledged = n);
             assert!(loaded.is_err(), "the cut comes");
             drop(device);
             let mut device = open(kind, Box::new(flash.take().into_chip()));
-            let verified = WITNESS.verify(&mut device, acknowledged, &mut |_| {});
+            let verified = witness.verify(&mut device, acknowledged, &mut |_| {});
             if let Err(found) = verified.expect("no cut") {
                 return Some(found);
             }
@@ -239,8 +241,13 @@ mod tests {
 
     #[test]
     fn a_transactional_device_keeps_its_history_and_one_without_does_not() {
-        assert_eq!(cut(Kind::Seal), None);
-        let torn = cut(Kind::Plain).expect("plain writes pages one by one");
+        let roll_back_every = 5;
+        let rolls_back = Witness {
+            roll_back_every,
+            ..WITNESS
+        };
+        assert_eq!(cut(Kind::Seal, rolls_back), None);
+        let torn = cut(Kind::Plain, WITNESS).expect("plain writes pages one by one");
         assert!(torn.0.contains("was the last to write"), "{torn}");
     }
 }

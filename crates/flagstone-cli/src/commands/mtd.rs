@@ -101,6 +101,10 @@ struct Load {
     /// Commits to make.
     #[arg(long, default_value_t = 1000)]
     commits: u64,
+    /// Before each commit whose number is a multiple of this, a transaction is rolled back; 0 for
+    /// none.
+    #[arg(long, default_value_t = 5)]
+    roll_back_every: u64,
     /// Print the number of each commit when it is durable, a line `acknowledged N`.
     #[arg(long, conflicts_with = "json")]
     acknowledge: bool,
@@ -188,7 +192,7 @@ impl On {
 }
 
 impl History {
-    fn witness(&self, device: &Device) -> Result<Witness, Failure> {
+    fn witness(&self, device: &Device, roll_back_every: u64) -> Result<Witness, Failure> {
         if self.span >= device.pages() {
             return Err(Failure::Usage(format!(
                 "--span {}: the device has {} pages, so it is {} at most",
@@ -201,6 +205,7 @@ impl History {
             seed: self.seed,
             pages_per_commit: self.pages,
             span: self.span,
+            roll_back_every,
         })
     }
 }
@@ -336,7 +341,7 @@ fn check(on: &On) -> Result<ExitCode, Failure> {
 
 fn load(args: &Load) -> Result<ExitCode, Failure> {
     let mut opened = args.on.open()?;
-    let witness = args.history.witness(&opened.device)?;
+    let witness = args.history.witness(&opened.device, args.roll_back_every)?;
     let bar = match args.acknowledge {
         true => indicatif::ProgressBar::hidden(),
         false => progress_bar(args.commits, "committing"),
@@ -382,7 +387,7 @@ fn load(args: &Load) -> Result<ExitCode, Failure> {
 
 fn verify(args: &Verify) -> Result<ExitCode, Failure> {
     let mut opened = args.on.open()?;
-    let witness = args.history.witness(&opened.device)?;
+    let witness = args.history.witness(&opened.device, 0)?;
     let books = opened.device.check();
     let bar = progress_bar(u64::from(witness.span) + 1, "verifying");
     let progress = &mut |pages| bar.inc(pages);
