@@ -28,6 +28,7 @@ enum Command {
     Index(commands::index::Args),
     Trace(commands::trace::TraceArgs),
     Store(commands::store::Args),
+    Mtd(commands::mtd::Args),
     Man(commands::man::Args),
     Completions(commands::completions::Args),
     /// SQLite databases in stores: import, export, bench; needs the program flagstone-sqlite.
@@ -39,7 +40,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  it is done, and all is well
   1  it is done, and the verdict is bad: break and replay found a violation,
-     store check found damage, store repair lost something
+     store check found damage, store repair lost something,
+     mtd check or mtd verify found something wrong
   2  it could not be done; standard error says why";
 
 fn main() -> ExitCode {
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => commands::trace::run(args),
         Command::Store(args) => commands::store::run(&args),
         Command::Completions(args) => commands::completions::run(&args, Cli::command()),
+        Command::Mtd(args) => commands::mtd::run(&args),
         Command::Man(args) => commands::man::run(&args, Cli::command(), EXIT_CODES),
         Command::Sqlite(args) => commands::apart::run(&commands::apart::SQLITE, &args),
     };

@@ -6,7 +6,8 @@
 //! keeps that state in a file; [`bare`] is the loop that the FTL is held against. [`replay`] plays
 //! transactions and counts what they cost; [`closed`] drives clients over a whole database; a
 //! [`life`] takes a year on cells that age; a [`campaign`] cuts the power under them, and
-//! [`stores`] under stores on a medium; [`indexing`] runs indexes under workloads of keys.
+//! [`stores`] under stores on a medium; a [`witness`] tells what a machine that lost its power had
+//! committed; [`indexing`] runs indexes under workloads of keys.
 //! [`reproduce`] holds what the papers publish against runs of the same experiments. An [`output`]
 //! is a file that a result goes to, whole or not at all. A [`stopwatch`] tells what our own code
 //! takes.
@@ -30,6 +31,7 @@ pub mod life;
 pub mod explain;
 pub mod campaign;
 pub mod stores;
+pub mod witness;
 pub mod indexing;
 pub mod reproduce;
 #[doc(hidden)]

@@ -22,7 +22,7 @@
 //! assert_eq!(&page[..5], b"seven");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod aligned;
 mod error;
@@ -31,6 +31,7 @@ mod flash;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod medium;
+pub mod mtd;
 mod store;
 mod superblock;
 pub mod tools;
@@ -49,4 +50,5 @@ pub const LAYOUTS: &[flagstone::layout::Layout] = &[
     flash::mark::RECORD,
     flash::trailer::RECORD,
     flash::rest::rested_block::RECORD,
+    mtd::page_end::RECORD,
 ];

@@ -10,6 +10,7 @@ pub(crate) mod examples;
 pub(crate) mod explain;
 pub(crate) mod index;
 pub(crate) mod man;
+pub(crate) mod mtd;
 pub(crate) mod protocols;
 pub(crate) mod replay;
 pub(crate) mod reproduce;

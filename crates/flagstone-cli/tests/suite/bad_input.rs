@@ -49,3 +49,14 @@ fn a_sabotage_of_something_else_is_refused() {
         assert!(refused.contains(name), "{refused}");
     }
 }
+
+#[test]
+fn what_is_no_raw_nand_is_refused_with_what_to_name() {
+    for action in ["info", "create", "check", "load", "verify"] {
+        let refused = bad(&["mtd", action, "/dev/null"], "", 2);
+        let says = refused.contains("/dev/null: this is no MTD device");
+        assert!(says && refused.contains("/dev/mtd0"), "{refused}");
+    }
+    let absent = bad(&["mtd", "info", "/dev/mtd-that-is-not"], "", 2);
+    assert!(absent.contains("/dev/mtd-that-is-not"), "{absent}");
+}

@@ -1,0 +1,422 @@
+//! `flagstone mtd`: transactions on raw NAND, through an MTD device of Linux.
+
+use super::{Failure, mebibytes, note, progress_bar, protocol_of, say};
+use flagstone::commit::{Device, DeviceError, Options};
+use flagstone::ftl::{Config, PairedPages, Scrub};
+use flagstone::nand::{Flash, Pairing};
+use flagstone::units::{Lpn, Nanos};
+use flagstone_lab::witness::Witness;
+use flagstone_store::mtd::{Mtd, MtdNotes, MtdStats};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Transactions on raw NAND: an MTD device such as /dev/mtd0, which only root may open.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Print the shape of an MTD device, its ECC and its bad blocks. Reads no page.
+    Info(Of),
+    /// Erase every good block, so that a first use finds a blank device. Blocks whose erase fails
+    /// are marked as bad on the chip.
+    Create(Create),
+    /// Recover what a device holds, read every page and compare the books; writes nothing. Exit
+    /// code 1 if something is wrong.
+    Check(On),
+    /// Commit transactions whose contents follow from a seed and their numbers, after those that
+    /// are there.
+    Load(Load),
+    /// Hold a device against the transactions of `load`: a whole number of them, and nothing else;
+    /// writes nothing. Exit code 1 if something is wrong.
+    Verify(Verify),
+}
+
+#[derive(Debug, clap::Args)]
+struct Of {
+    /// The MTD device.
+    device: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Create {
+    #[command(flatten)]
+    of: Of,
+    /// Erase the device even if it is not blank. All that is on it is lost.
+    #[arg(long)]
+    force: bool,
+}
+
+/// How a device is opened: as it was first written.
+#[derive(Debug, clap::Args)]
+struct On {
+    #[command(flatten)]
+    of: Of,
+    /// The commit protocol.
+    #[arg(long, default_value = "seal")]
+    protocol: String,
+    /// Share of the pages that cannot be addressed.
+    #[arg(long, default_value_t = 0.15, value_parser = super::share)]
+    over_provision: f64,
+    /// Which pages of a block share cells, by the data sheet of the chip: none, distance-3,
+    /// distance-6 or tlc.
+    #[arg(long, default_value = "none")]
+    pairing: Pairing,
+    /// What is done about pages that share cells: ignored, closed or slc.
+    #[arg(long, default_value = "ignored")]
+    paired_pages: PairedPages,
+    /// Write a block anew after a read in which the ECC corrected so many bits of a page.
+    #[arg(long)]
+    scrub: Option<u16>,
+}
+
+/// What `load` wrote.
+#[derive(Debug, clap::Args)]
+struct History {
+    /// The seed of what is written.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Pages of a commit, beside the one that counts commits.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pages: u32,
+    /// Pages that are written, the first one apart.
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    span: u32,
+}
+
+#[derive(Debug, clap::Args)]
+struct Load {
+    #[command(flatten)]
+    on: On,
+    #[command(flatten)]
+    history: History,
+    /// Commits to make.
+    #[arg(long, default_value_t = 1000)]
+    commits: u64,
+    /// Before each commit whose number is a multiple of this, a transaction is rolled back; 0 for
+    /// none.
+    #[arg(long, default_value_t = 5)]
+    roll_back_every: u64,
+    /// Print the number of each commit when it is durable, a line `acknowledged N`.
+    #[arg(long, conflicts_with = "json")]
+    acknowledge: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Verify {
+    #[command(flatten)]
+    on: On,
+    #[command(flatten)]
+    history: History,
+    /// Commits that must be there: the last number that `load --acknowledge` printed.
+    #[arg(long, default_value_t = 0)]
+    acknowledged: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    match &args.action {
+        Action::Info(of) => info(of),
+        Action::Create(args) => create(args),
+        Action::Check(on) => check(on),
+        Action::Load(args) => load(args),
+        Action::Verify(args) => verify(args),
+    }
+}
+
+/// A device, and what is noted of the flash below it.
+struct Opened {
+    device: Device,
+    notes: MtdNotes,
+    recovery_ms: u128,
+    recovery: MtdStats,
+}
+
+impl Opened {
+    /// A failure of the device, said as the system said it where it was the system.
+    fn failure(&self, error: DeviceError) -> Failure {
+        match self.notes.trouble() {
+            Some(why) => Failure::Failed(why),
+            None => error.into(),
+        }
+    }
+}
+
+impl On {
+    fn open(&self) -> Result<Opened, Failure> {
+        let kind = protocol_of(&self.protocol)?;
+        let mtd = Mtd::open(&self.of.device, self.pairing)?;
+        let notes = mtd.notes();
+        let mut config = Config::default();
+        config.over_provision = self.over_provision;
+        config.checksums = true;
+        config.paired_pages = self.paired_pages;
+        config.scrub = self.scrub.map(|bits| Scrub {
+            bits,
+            // The time of a device on MTD counts operations; it cannot say when a year is over.
+            patrol: Nanos::ZERO,
+        });
+        let begun = Instant::now();
+        let opened = Device::open(
+            Box::new(mtd),
+            kind,
+            config,
+            &Options::default(),
+            Nanos::ZERO,
+        );
+        let device = match (opened, notes.trouble()) {
+            (Ok(device), _) => device,
+            (Err(_), Some(why)) => return Err(Failure::Failed(why)),
+            (Err(error), None) => {
+                let failure = Failure::Failed(format!("{}: {error}", self.of.device.display()));
+                return Err(failure.tip(
+                    "a device is opened as it was first written: by the same \
+                    protocol and settings; `flagstone mtd create` begins anew",
+                ));
+            }
+        };
+        Ok(Opened {
+            recovery_ms: begun.elapsed().as_millis(),
+            recovery: notes.stats(),
+            device,
+            notes,
+        })
+    }
+}
+
+impl History {
+    fn witness(&self, device: &Device, roll_back_every: u64) -> Result<Witness, Failure> {
+        if self.span >= device.pages() {
+            return Err(Failure::Usage(format!(
+                "--span {}: the device has {} pages, so it is {} at most",
+                self.span,
+                device.pages(),
+                device.pages() - 1
+            )));
+        }
+        Ok(Witness {
+            seed: self.seed,
+            pages_per_commit: self.pages,
+            span: self.span,
+            roll_back_every,
+        })
+    }
+}
+
+fn info(of: &Of) -> Result<ExitCode, Failure> {
+    let mtd = Mtd::open(&of.device, Pairing::None)?;
+    let (info, geometry) = (mtd.info(), mtd.geometry());
+    let bad: Vec<u32> = info.bad.iter().map(|block| block.0).collect();
+    if of.json {
+        say(&json!({
+            "blocks": info.blocks,
+            "pages_per_block": info.pages_per_block,
+            "page_bytes": info.page_bytes,
+            "data_bytes": geometry.page_bytes,
+            "oob_bytes": info.oob_bytes,
+            "oob_free": info.oob_free,
+            "ecc_strength": info.ecc_strength,
+            "ecc_step_bytes": info.ecc_step_bytes,
+            "mlc": info.is_mlc,
+            "bad": bad,
+        })
+        .to_string());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let known = |number: Option<u32>| number.map_or("unknown".into(), |number| number.to_string());
+    say(&format!(
+        "{}: {} blocks of {} pages of {} bytes, {}\n\
+         of a page: {} bytes of data; {} out-of-band, {} of them free\n\
+         ECC: corrects {} bits of {} bytes\n\
+         bad blocks: {}",
+        of.device.display(),
+        info.blocks,
+        info.pages_per_block,
+        info.page_bytes,
+        mebibytes(u64::from(info.page_bytes) * u64::from(geometry.pages())),
+        geometry.page_bytes,
+        info.oob_bytes,
+        known(info.oob_free),
+        known(info.ecc_strength),
+        known(info.ecc_step_bytes),
+        match bad.is_empty() {
+            true => "none".into(),
+            false => format!("{bad:?}"),
+        }
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn create(args: &Create) -> Result<ExitCode, Failure> {
+    let of = &args.of;
+    let mut mtd = Mtd::open(&of.device, Pairing::None)?;
+    if !args.force {
+        let bar = progress_bar(mtd.geometry().pages().into(), "looking");
+        let blank = mtd.is_blank(&mut |pages| bar.inc(pages));
+        bar.finish_and_clear();
+        if !blank? {
+            let failure = Failure::Usage(format!("{}: it is not blank", of.device.display()));
+            return Err(failure.tip("--force erases it; all that is on it is lost"));
+        }
+    }
+    let bar = progress_bar(mtd.geometry().blocks().into(), "erasing");
+    let failed = mtd.wipe(&mut |blocks| bar.inc(blocks));
+    bar.finish_and_clear();
+    let failed = failed?;
+    let (blocks, bad) = (mtd.info().blocks, mtd.info().bad.len());
+    let marked: Vec<u32> = failed.iter().map(|block| block.0).collect();
+    say(&match of.json {
+        true => json!({"blocks": blocks, "bad": bad, "marked": marked}).to_string(),
+        false => format!(
+            "{}: {} of {blocks} blocks are blank; {bad} are bad, {} of them marked just now",
+            of.device.display(),
+            blocks - bad as u32,
+            marked.len()
+        ),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(on: &On) -> Result<ExitCode, Failure> {
+    let mut opened = on.open()?;
+    let books = opened.device.check();
+    let bar = progress_bar(opened.device.pages().into(), "checking");
+    let mut page = vec![0; opened.device.geometry().page_bytes as usize];
+    let (mut held, mut lost) = (0u64, Vec::new());
+    for at in 0..opened.device.pages() {
+        bar.inc(1);
+        let now = opened.device.recovered_at();
+        match opened.device.read_into(now, None, Lpn(at), &mut page) {
+            Ok((_, bytes)) => held += u64::from(bytes.is_some()),
+            Err(DeviceError::Unreadable(at)) => lost.push(at.0),
+            Err(error) => return Err(opened.failure(error)),
+        }
+    }
+    bar.finish_and_clear();
+    let stats = opened.notes.stats();
+    let is_well = books.is_ok() && lost.is_empty();
+    if on.of.json {
+        say(&json!({
+            "ok": is_well,
+            "pages": held,
+            "unreadable": lost,
+            "wrong": books.as_ref().err(),
+            "recovery_ms": opened.recovery_ms,
+            "recovery_reads": opened.recovery.reads,
+            "corrected_bits": stats.corrected,
+            "uncorrectable_reads": stats.uncorrectable,
+            "programs": stats.programs,
+        })
+        .to_string());
+    } else {
+        for at in &lost {
+            note(&format!("page {at} cannot be read"));
+        }
+        if let Err(why) = &books {
+            note(&format!("wrong: {why}"));
+        }
+        say(&format!(
+            "{}: {held} pages, {} of them unreadable; recovered by {} reads; the ECC corrected {} \
+             bits and could not correct {} pages",
+            if is_well {
+                "all is well"
+            } else {
+                "something is wrong"
+            },
+            lost.len(),
+            opened.recovery.reads,
+            stats.corrected,
+            stats.uncorrectable
+        ));
+    }
+    Ok(ExitCode::from(u8::from(!is_well)))
+}
+
+fn load(args: &Load) -> Result<ExitCode, Failure> {
+    let mut opened = args.on.open()?;
+    let witness = args.history.witness(&opened.device, args.roll_back_every)?;
+    let bar = match args.acknowledge {
+        true => indicatif::ProgressBar::hidden(),
+        false => progress_bar(args.commits, "committing"),
+    };
+    let begun = Instant::now();
+    let loaded = witness.load(&mut opened.device, args.commits, &mut |n| {
+        bar.inc(1);
+        if args.acknowledge {
+            say(&format!("acknowledged {n}"));
+        }
+    });
+    let seconds = begun.elapsed().as_secs_f64();
+    bar.finish_and_clear();
+    let last = match loaded {
+        Ok(Ok(last)) => last,
+        Ok(Err(violation)) => return Err(Failure::Failed(violation.to_string())),
+        Err(error) => return Err(opened.failure(error)),
+    };
+    let stats = opened.notes.stats();
+    let rate = args.commits as f64 / seconds;
+    say(&match args.on.of.json {
+        true => json!({
+            "commits": args.commits,
+            "last": last,
+            "seconds": seconds,
+            "commits_per_second": rate,
+            "programs": stats.programs,
+            "erases": stats.erases,
+            "reads": stats.reads,
+            "failed_programs": stats.failed_programs,
+            "failed_erases": stats.failed_erases,
+            "corrected_bits": stats.corrected,
+            "uncorrectable_reads": stats.uncorrectable,
+        })
+        .to_string(),
+        false => format!(
+            "{} commits, the last is {last}: {rate:.0} a second; {} programs, {} erases",
+            args.commits, stats.programs, stats.erases
+        ),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(args: &Verify) -> Result<ExitCode, Failure> {
+    let mut opened = args.on.open()?;
+    let witness = args.history.witness(&opened.device, 0)?;
+    let books = opened.device.check();
+    let bar = progress_bar(u64::from(witness.span) + 1, "verifying");
+    let progress = &mut |pages| bar.inc(pages);
+    let verified = witness.verify(&mut opened.device, args.acknowledged, progress);
+    bar.finish_and_clear();
+    let verdict = match verified {
+        Err(error) => return Err(opened.failure(error)),
+        Ok(Err(violation)) => Err(violation.to_string()),
+        Ok(Ok(commits)) => books.map(|()| commits),
+    };
+    let stats = opened.notes.stats();
+    say(&match (&verdict, args.on.of.json) {
+        (verdict, true) => json!({
+            "ok": verdict.is_ok(),
+            "commits": verdict.as_ref().ok(),
+            "wrong": verdict.as_ref().err(),
+            "acknowledged": args.acknowledged,
+            "recovery_ms": opened.recovery_ms,
+            "recovery_reads": opened.recovery.reads,
+            "recovery_uncorrectable": opened.recovery.uncorrectable,
+            "corrected_bits": stats.corrected,
+        })
+        .to_string(),
+        (Ok(commits), false) => format!(
+            "all is well: {commits} commits, {} were acknowledged; recovered by {} reads, of which \
+             {} were uncorrectable",
+            args.acknowledged, opened.recovery.reads, opened.recovery.uncorrectable
+        ),
+        (Err(why), false) => format!("wrong: {why}"),
+    });
+    Ok(ExitCode::from(u8::from(verdict.is_err())))
+}

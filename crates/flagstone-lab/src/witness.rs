@@ -1,0 +1,253 @@
+//! A history on a device that is known from its seed alone: what a machine that lost its power had
+//! committed can be told afterwards, without notes of its own.
+//!
+//! Commit `n` writes a few pages that are drawn from the seed and `n`, and `n` itself into page 0.
+//! After a restart, page 0 says how many commits there were, and replaying the draws says what each
+//! page has to hold. Between commits, transactions write to the same pages and are rolled back:
+//! nothing of them may ever be read.
+
+use flagstone::commit::{Device, DeviceError};
+use flagstone::units::{Lpn, Nanos};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::fmt;
+
+/// What is written, but for how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Witness {
+    /// The seed of all draws.
+    pub seed: u64,
+    /// Pages that a commit writes beside page 0.
+    pub pages_per_commit: u32,
+    /// Pages from 1 to this one are written.
+    pub span: u32,
+    /// A transaction that is rolled back precedes each commit whose number is a multiple of this;
+    /// 0 for none. It changes nothing of what a device has to hold.
+    pub roll_back_every: u64,
+}
+
+/// What a device holds and should not, or the other way around.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation(pub String);
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Witness {
+    /// The pages of commit `n`, without page 0.
+    fn pages_of(&self, n: u64) -> Vec<u32> {
+        let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut pages: Vec<u32> = (0..self.pages_per_commit)
+            .map(|_| dice.random_range(1..=self.span))
+            .collect();
+        pages.sort_unstable();
+        pages.dedup();
+        pages
+    }
+
+    /// What commit `n` writes into a page: `n`, the page, and bytes drawn from both.
+    fn bytes_of(&self, n: u64, page: u32, page_bytes: u32) -> Vec<u8> {
+        let mark = n.rotate_left(32) ^ u64::from(page);
+        let mut dice =
+            Pcg64Mcg::seed_from_u64(self.seed ^ mark.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        // Page 0 begins with the settings, so that it is not held against others.
+        let head = [self.seed, n, self.span.into(), self.pages_per_commit.into()];
+        let mut bytes: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let longest = page_bytes as usize;
+        let len = dice.random_range(bytes.len()..=longest);
+        while bytes.len() < len {
+            bytes.extend_from_slice(&dice.random::<u64>().to_le_bytes());
+        }
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// How many commits a device says that there were, by its page 0.
+    fn count(
+        &self,
+        device: &mut Device,
+        now: Nanos,
+    ) -> Result<Result<u64, Violation>, DeviceError> {
+        let page_bytes = device.geometry().page_bytes;
+        let bytes = match device.read(now, None, Lpn(0)) {
+            Ok((_, Some(bytes))) => bytes,
+            Ok((_, None)) => return Ok(Ok(0)),
+            Err(DeviceError::Unreadable(_)) => return violation("page 0 cannot be read"),
+            Err(error) => return Err(error),
+        };
+        let Some(word) = bytes.get(8..16).and_then(|word| word.try_into().ok()) else {
+            return violation("page 0 is none of this history");
+        };
+        let n = u64::from_le_bytes(word);
+        match bytes == self.bytes_of(n, 0, page_bytes) {
+            true => Ok(Ok(n)),
+            false => violation(
+                "page 0 is none of this history: use the seed, the span and the pages of the load",
+            ),
+        }
+    }
+
+    /// Goes on after the last commit for so many more, and calls `acknowledge` with the number of
+    /// each when it is durable. Returns the number of the last one.
+    ///
+    /// # Errors
+    /// The device holds another history, refuses, or cannot go on.
+    pub fn load(
+        &self,
+        device: &mut Device,
+        commits: u64,
+        acknowledge: &mut dyn FnMut(u64),
+    ) -> Result<Result<u64, Violation>, DeviceError> {
+        let mut now = device.recovered_at();
+        let page_bytes = device.geometry().page_bytes;
+        let last = match self.count(device, now)? {
+            Ok(last) => last,
+            Err(violation) => return Ok(Err(violation)),
+        };
+        for n in last + 1..=last.saturating_add(commits) {
+            if self.roll_back_every > 0 && n.is_multiple_of(self.roll_back_every) {
+                let tx = device.begin(now)?;
+                // Of a commit that never comes.
+                for page in self.pages_of(!n) {
+                    let bytes = self.bytes_of(!n, page, page_bytes);
+                    now = device.write(now, tx, Lpn(page), &bytes)?.next.max(now);
+                }
+                now = device.abort(now, tx)?.max(now);
+            }
+            let tx = device.begin(now)?;
+            for page in [0].into_iter().chain(self.pages_of(n)) {
+                let bytes = self.bytes_of(n, page, page_bytes);
+                now = device.write(now, tx, Lpn(page), &bytes)?.next.max(now);
+            }
+            now = match device.commit(now, tx)? {
+                Some(done) => done.max(now),
+                None => {
+                    let flushed = device.acknowledged(now, true)?;
+                    flushed.iter().fold(now, |now, &(_, done)| now.max(done))
+                }
+            };
+            acknowledge(n);
+        }
+        Ok(Ok(last.saturating_add(commits)))
+    }
+
+    /// Holds a device against the history: it has to hold a whole number of commits, at least
+    /// `acknowledged` of them, and nothing else. Returns how many.
+    ///
+    /// # Errors
+    /// The device cannot go on. What it holds wrongly is a violation.
+    pub fn verify(
+        &self,
+        device: &mut Device,
+        acknowledged: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Result<u64, Violation>, DeviceError> {
+        let now = device.recovered_at();
+        let page_bytes = device.geometry().page_bytes;
+        let n = match self.count(device, now)? {
+            Ok(n) => n,
+            Err(violation) => return Ok(Err(violation)),
+        };
+        if n < acknowledged {
+            return violation(format!(
+                "{acknowledged} commits were acknowledged, and {n} are there"
+            ));
+        }
+        let mut writer = vec![0; self.span as usize + 1];
+        for n in 1..=n {
+            writer[0] = n;
+            for page in self.pages_of(n) {
+                writer[page as usize] = n;
+            }
+        }
+        for page in 0..=self.span {
+            progress(1);
+            let found = match device.read(now, None, Lpn(page)) {
+                Ok((_, found)) => found,
+                Err(DeviceError::Unreadable(_)) => {
+                    return violation(format!("page {page} cannot be read"));
+                }
+                Err(error) => return Err(error),
+            };
+            let by = writer[page as usize];
+            let wanted = (by > 0).then(|| self.bytes_of(by, page, page_bytes));
+            if found != wanted.as_deref() {
+                let has = found.and_then(|bytes| bytes.get(8..16)?.try_into().ok());
+                let has = has.map_or("nothing of a commit".to_string(), |word| {
+                    format!("what {} wrote", u64::from_le_bytes(word))
+                });
+                return violation(format!(
+                    "of {n} commits, {by} was the last to write page {page}, which holds {has}"
+                ));
+            }
+        }
+        Ok(Ok(n))
+    }
+}
+
+fn violation<T>(what: impl Into<String>) -> Result<Result<T, Violation>, DeviceError> {
+    Ok(Err(Violation(what.into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flagstone::commit::{Kind, Options};
+    use flagstone::ftl::Config;
+    use flagstone::nand::{Chip, Cut, Flash, Geometry, PowerCut, Shared, Timing};
+
+    const WITNESS: Witness = Witness {
+        seed: 7,
+        pages_per_commit: 6,
+        span: 200,
+        // A protocol without transactions has to be found out by the cuts alone.
+        roll_back_every: 0,
+    };
+
+    fn open(kind: Kind, flash: Box<dyn Flash>) -> Device {
+        let mut config = Config::default();
+        config.over_provision = 0.4;
+        Device::open(flash, kind, config, &Options::default(), Nanos::ZERO).expect("it suits")
+    }
+
+    /// What cuts at various operations leave behind; the first violation.
+    fn cut(kind: Kind, witness: Witness) -> Option<Violation> {
+        for dice in 0..40 {
+            let geometry = Geometry {
+                blocks_per_plane: 24,
+                pages_per_block: 8,
+                ..Geometry::default()
+            };
+            let chip = Chip::new(geometry, Timing::default(), 64);
+            let (at, torn) = (500 + dice * 7, false);
+            let cut = PowerCut::new(chip).arm(Cut { at, dice, torn });
+            let flash = Shared::new(cut);
+            let mut device = open(kind, Box::new(flash.clone()));
+            let mut acknowledged = 0;
+            let loaded = witness.load(&mut device, 500, &mut |n| acknowledged = n);
+            assert!(loaded.is_err(), "the cut comes");
+            drop(device);
+            let mut device = open(kind, Box::new(flash.take().into_chip()));
+            let verified = witness.verify(&mut device, acknowledged, &mut |_| {});
+            if let Err(found) = verified.expect("no cut") {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn a_transactional_device_keeps_its_history_and_one_without_does_not() {
+        let roll_back_every = 5;
+        let rolls_back = Witness {
+            roll_back_every,
+            ..WITNESS
+        };
+        assert_eq!(cut(Kind::Seal, rolls_back), None);
+        let torn = cut(Kind::Plain, WITNESS).expect("plain writes pages one by one");
+        assert!(torn.0.contains("was the last to write"), "{torn}");
+    }
+}
