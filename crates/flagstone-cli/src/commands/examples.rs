@@ -42,6 +42,19 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "explain",
+        &[
+            (
+                "explain scc",
+                "an example on a protocol, and its printed form, told here",
+            ),
+            (
+                "explain seal --html seal.html",
+                "on a page to play and step through",
+            ),
+        ],
+    ),
+    (
         "replay",
         &[(
             "replay scc.published/g0/b0/w1x2/f1/s3514/n1/c0-86-n",
@@ -218,6 +231,32 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             "store soak /var/tmp/soak --for 1h",
             "all at once, for an hour",
         )],
+    ),
+    (
+        "mtd info",
+        &[(
+            "mtd info /dev/mtd0",
+            "its shape, its ECC and its bad blocks",
+        )],
+    ),
+    (
+        "mtd create",
+        &[("mtd create /dev/mtd0", "erases a blank device")],
+    ),
+    (
+        "mtd check",
+        &[(
+            "mtd check /dev/mtd0",
+            "reads everything; exit code 1 if it is damaged",
+        )],
+    ),
+    (
+        "mtd load",
+        &[("mtd load /dev/mtd0", "transactions that verify knows")],
+    ),
+    (
+        "mtd verify",
+        &[("mtd verify /dev/mtd0", "after a power cut, say")],
     ),
     (
         "completions",
