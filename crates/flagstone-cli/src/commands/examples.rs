@@ -212,6 +212,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     (
+        "store bench",
+        &[(
+            "store bench /var/tmp --pages 1,8",
+            "commits of one page and of eight",
+        )],
+    ),
+    (
         "store break",
         &[(
             "store break --cuts 100000",

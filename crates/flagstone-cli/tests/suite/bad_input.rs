@@ -22,7 +22,7 @@ fn numbers_that_cannot_be_are_refused_and_not_tried() {
     }
     let cuts = |cuts| bad(&["break", "--protocol", "cfc", "--cuts", cuts], "", 2);
     assert!(cuts("0").contains("a number from 1 to"));
-    assert!(cuts("many").contains("or `exhaustive`, not `many`"));
+    assert!(cuts("many").contains("`exhaustive` or `landings`, not `many`"));
     let uniform = ["compare", "--workload", "uniform"];
     let compare = |more: &[&str]| bad(&[&uniform[..], more].concat(), "", 2);
     assert!(compare(&["--requests", "0"]).contains("0 is not in 1.."));

@@ -353,3 +353,49 @@ fn each_tool_has_a_manual_page_with_the_texts_of_its_help() {
     let main = fs::read_to_string(format!("{folder}/flagstone.1")).unwrap();
     assert!(main.contains("flagstone\\-store\\fR(1)"), "{main}");
 }
+
+#[test]
+fn bench_measures_a_store_beside_the_floor_and_leaves_nothing() {
+    let place = Place::new("store-bench");
+    let folder = place.path("here");
+    let args = [
+        "store",
+        "bench",
+        &folder,
+        "--commits",
+        "100",
+        "--megabytes",
+        "8",
+    ];
+    let (out, _) = good(&[&args[..], &["--pages", "1,8", "--json"]].concat(), "");
+    let rows: Vec<serde_json::Value> = out
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an object a line"))
+        .collect();
+    let of = |row: usize, field: &str| rows[row][field].as_f64().expect("a number");
+    assert_eq!(
+        (of(0, "pages_a_commit"), of(1, "pages_a_commit")),
+        (1.0, 8.0)
+    );
+    // What does not depend on the machine: a sync a commit, and the pages with what they need. A
+    // store that grows writes zeros to blocks before their first use.
+    for (row, pages) in [(0, 1.0), (1, 8.0)] {
+        assert!((1.0..1.5).contains(&of(row, "syncs_a_commit")), "{out}");
+        let pages_written = of(row, "bytes_a_commit") / 4096.0;
+        assert!((pages..8.0 * pages).contains(&pages_written), "{out}");
+        assert!(rows[row]["store"]["per_s"].as_f64() > Some(0.0), "{out}");
+    }
+    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 0);
+    let (table, _) = good(&[&args[..], &["--pages", "2"]].concat(), "");
+    assert!(
+        table.contains("floor = 1") && table.lines().count() == 2,
+        "{table}"
+    );
+    std::fs::write(format!("{folder}/bench.flag"), "mine").expect("room");
+    let error = bad(&args, "", 2);
+    assert!(error.contains("is there already"), "{error}");
+    assert_eq!(
+        std::fs::read(format!("{folder}/bench.flag")).expect("a file"),
+        b"mine"
+    );
+}

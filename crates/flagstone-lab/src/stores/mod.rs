@@ -10,6 +10,7 @@
 //! Where a campaign finds nothing, it must find the [`Lie`]s.
 
 pub mod kill;
+pub mod bench;
 mod lie;
 mod model;
 mod run;

@@ -52,7 +52,7 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-fn table() -> Table {
+pub(super) fn table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table

@@ -1,6 +1,7 @@
 //! `flagstone store`: what a store is and holds, what one does to whole stores, and what tests
 //! them.
 
+mod bench;
 mod cuts;
 mod look;
 mod soak;
@@ -9,6 +10,7 @@ mod whole;
 use super::Failure;
 use flagstone_store::{OpenOptions, Store, StoreInfo};
 use indicatif::ProgressBar;
+use look::table;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -40,6 +42,8 @@ enum Action {
     /// Salvage what can be read of a damaged store into a new one, and list what is lost. The
     /// damaged store is not changed. Exit code 1 if something is lost.
     Repair(whole::Repair),
+    /// Measure commits on a file system, beside a bare write and sync of as many bytes.
+    Bench(bench::Bench),
     /// Cut the power under stores in memory, at writes and syncs of their medium, and look whether
     /// anything was lost. Exit code 1 if so.
     Break(cuts::Break),
@@ -70,6 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Action::Compact(args) => whole::compact(args),
         Action::Backup(args) => whole::backup(args),
         Action::Repair(args) => whole::repair(args),
+        Action::Bench(args) => bench::bench(args),
         Action::Break(args) => cuts::break_stores(args),
         Action::Kill(args) => cuts::kill_workers(args),
         Action::Soak(args) => soak::soak(args),

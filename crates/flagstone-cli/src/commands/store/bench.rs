@@ -1,0 +1,131 @@
+//! How fast a store commits here, as a table.
+
+use super::table;
+use crate::commands::{Failure, mebibytes, note, progress_bar, protocol_of, say};
+use flagstone_lab::stores::bench::{Bench as Run, Measured, Times};
+use flagstone_store::OpenOptions;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Bench {
+    /// A folder on the file system to measure. Two files are made in it, and removed.
+    folder: PathBuf,
+    /// Pages of a commit, separated by commas: a row of the table each.
+    #[arg(long, value_name = "PAGES", value_delimiter = ',', default_values_t = [1, 2, 8, 32],
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pages: Vec<u32>,
+    /// Commits that are measured, after half as many that are not.
+    #[arg(long, default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    commits: u32,
+    /// Mebibytes that the store holds.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
+    megabytes: u32,
+    /// The commit protocol.
+    #[arg(long, default_value = "seal")]
+    protocol: String,
+    /// Seed of the pages that are written and read.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object a row, one a line.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
+    let pages = args.megabytes * 256;
+    let mut options = OpenOptions::default().with_protocol(protocol_of(&args.protocol)?);
+    // Protocols whose stores do not grow get room for what they hold, and half as much again.
+    if options.protocol != OpenOptions::default().protocol {
+        options.bytes = u64::from(args.megabytes) << 20;
+        options.bytes += options.bytes / 2;
+    }
+    let all = u64::from(args.commits + args.commits / 2) * args.pages.len() as u64;
+    let bar = progress_bar(all, "committing");
+    let mut measured = Vec::new();
+    for &pages_a_commit in &args.pages {
+        let run = Run {
+            folder: args.folder.clone(),
+            options: options.clone(),
+            pages,
+            pages_a_commit,
+            commits: args.commits,
+            seed: args.seed,
+        };
+        measured.push((pages_a_commit, run.run(&mut |made| bar.inc(made))?));
+    }
+    bar.finish_and_clear();
+    if args.json {
+        for (pages, measured) in &measured {
+            say(&as_json(*pages, measured).to_string());
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut shown = table();
+    shown.set_header([
+        "pages",
+        "commits/s",
+        "floor = 1",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "KiB",
+        "syncs",
+        "read us",
+        "size",
+        "open ms",
+    ]);
+    for (pages, of) in &measured {
+        shown.add_row([
+            pages.to_string(),
+            format!("{:.0}", of.store.rate()),
+            format!("{:.2}", of.store.rate() / of.floor.rate()),
+            micros(&of.store, 0.5),
+            micros(&of.store, 0.99),
+            micros(&of.store, 0.999),
+            format!("{:.1}", of.bytes_a_commit / 1024.0),
+            format!("{:.2}", of.syncs_a_commit),
+            micros(&of.reads, 0.5),
+            mebibytes(of.bytes),
+            format!("{:.1}", of.opened.as_secs_f64() * 1e3),
+        ]);
+    }
+    say(&shown.trim_fmt());
+    note(
+        "floor: the same bytes as one write and a sync, in turns with the store. Times are of this \
+         machine; ratios carry over",
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn micros(times: &Times, share: f64) -> String {
+    format!("{:.0}", us(times.at(share)))
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn as_json(pages: u32, of: &Measured) -> Value {
+    let times = |times: &Times| {
+        json!({
+            "per_s": times.rate(),
+            "p50_us": us(times.at(0.5)),
+            "p99_us": us(times.at(0.99)),
+            "p999_us": us(times.at(0.999)),
+            "max_us": us(times.at(1.0)),
+        })
+    };
+    json!({
+        "pages_a_commit": pages,
+        "store": times(&of.store),
+        "floor": times(&of.floor),
+        "reads": times(&of.reads),
+        "bytes_a_commit": of.bytes_a_commit,
+        "syncs_a_commit": of.syncs_a_commit,
+        "bytes": of.bytes,
+        "open_us": us(of.opened),
+    })
+}

@@ -1,0 +1,229 @@
+//! How fast a store commits on a file system, beside the floor: the same bytes as one write to a
+//! file that is there already, and a sync. Both are measured in turns of a few hundred commits, so
+//! that what the machine does meanwhile meets both.
+
+use flagstone::units::Lpn;
+use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, Store, StoreError};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Commits of a turn.
+const TURN: u32 = 200;
+/// Bytes of the file that the floor writes to.
+const FLOOR_BYTES: usize = 16 << 20;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct Bench {
+    /// A folder on the file system to measure.
+    pub folder: PathBuf,
+    /// How the store is made.
+    pub options: OpenOptions,
+    /// Pages that the store holds.
+    pub pages: u32,
+    /// Pages of a commit.
+    pub pages_a_commit: u32,
+    /// Commits that are measured, after half as many that are not.
+    pub commits: u32,
+    /// Seed of the pages.
+    pub seed: u64,
+}
+
+/// How long commits took.
+#[derive(Debug, Clone, Default)]
+pub struct Times(Vec<Duration>);
+
+impl Times {
+    /// Commits a second.
+    pub fn rate(&self) -> f64 {
+        self.0.len() as f64 / self.0.iter().sum::<Duration>().as_secs_f64()
+    }
+
+    /// The time that this share of the commits does not exceed.
+    pub fn at(&self, share: f64) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let at = (sorted.len().saturating_sub(1) as f64 * share) as usize;
+        sorted.get(at).copied().unwrap_or_default()
+    }
+}
+
+/// What was measured. Times are those of the machine.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// Commits of the store.
+    pub store: Times,
+    /// The floor.
+    pub floor: Times,
+    /// Reads of a page each, at random.
+    pub reads: Times,
+    /// Bytes that the store wrote to its medium, a commit.
+    pub bytes_a_commit: f64,
+    /// Syncs, a commit.
+    pub syncs_a_commit: f64,
+    /// Bytes of the store in the end.
+    pub bytes: u64,
+    /// How long it took to open it again, after its close.
+    pub opened: Duration,
+}
+
+/// Removes its files when it is dropped.
+struct Files(PathBuf);
+
+impl Files {
+    fn store(&self) -> PathBuf {
+        self.0.join("bench.flag")
+    }
+
+    fn floor(&self) -> PathBuf {
+        self.0.join("bench.floor")
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // What is left is in the way of nobody but the next bench, which says so.
+        let _ = fs::remove_file(self.store());
+        let _ = fs::remove_file(self.floor());
+    }
+}
+
+impl Bench {
+    /// Measures. `progress` hears of the commits that were made.
+    ///
+    /// # Errors
+    /// There are files of another bench in the folder, or the system refuses.
+    pub fn run(&self, progress: &mut dyn FnMut(u64)) -> Result<Measured, StoreError> {
+        fs::create_dir_all(&self.folder).map_err(|error| io("making the folder", error))?;
+        let files = Files(self.folder.clone());
+        if let Some(there) = [files.store(), files.floor()]
+            .iter()
+            .find(|path| path.exists())
+        {
+            let there = there.display().to_string();
+            std::mem::forget(files);
+            return Err(StoreError::Options(format!(
+                "{there} is there already: name another folder, or remove it"
+            )));
+        }
+        let mut dice = Pcg64Mcg::seed_from_u64(self.seed);
+        let mut store = Store::open(&files.store(), &self.options)?;
+        fill(&mut store, self.pages)?;
+        let floor = self.floor(&files.floor())?;
+        let (mut of_store, mut of_floor) = (Times::default(), Times::default());
+        let mut before = store.medium_stats();
+        let warm_up = self.commits / 2;
+        let mut made = 0;
+        while made < warm_up + self.commits {
+            if made >= warm_up && of_store.0.is_empty() {
+                before = store.medium_stats();
+            }
+            let end = match made < warm_up {
+                true => warm_up,
+                false => warm_up + self.commits,
+            };
+            let turn = TURN.min(end - made);
+            for _ in 0..turn {
+                let took = self.commit(&mut store, &mut dice)?;
+                if made >= warm_up {
+                    of_store.0.push(took);
+                }
+            }
+            for _ in 0..turn {
+                let took = self.floor_commit(&floor, &mut dice)?;
+                if made >= warm_up {
+                    of_floor.0.push(took);
+                }
+            }
+            made += turn;
+            progress(turn.into());
+        }
+        let after = store.medium_stats();
+        let reads = self.reads(&mut store, &mut dice)?;
+        let bytes = store.info().bytes;
+        store.close()?;
+        let start = Instant::now();
+        let store = Store::open(&files.store(), &OpenOptions::existing())?;
+        let opened = start.elapsed();
+        drop(store);
+        let each = |count: u64| count as f64 / f64::from(self.commits);
+        Ok(Measured {
+            store: of_store,
+            floor: of_floor,
+            reads,
+            bytes_a_commit: each(after.bytes - before.bytes),
+            syncs_a_commit: each(after.syncs - before.syncs),
+            bytes,
+            opened,
+        })
+    }
+
+    fn commit(&self, store: &mut Store, dice: &mut Pcg64Mcg) -> Result<Duration, StoreError> {
+        let mut page = [7; Store::PAGE_BYTES];
+        let start = Instant::now();
+        let tx = store.begin()?;
+        for _ in 0..self.pages_a_commit {
+            page[..8].copy_from_slice(&dice.random::<u64>().to_le_bytes());
+            store.write(tx, Lpn(dice.random_range(0..self.pages)), &page)?;
+        }
+        store.commit(tx)?;
+        Ok(start.elapsed())
+    }
+
+    fn reads(&self, store: &mut Store, dice: &mut Pcg64Mcg) -> Result<Times, StoreError> {
+        let mut page = [0; Store::PAGE_BYTES];
+        let mut times = Times::default();
+        for _ in 0..self.commits {
+            let at = Lpn(dice.random_range(0..self.pages));
+            let start = Instant::now();
+            store.read(None, at, &mut page)?;
+            times.0.push(start.elapsed());
+        }
+        Ok(times)
+    }
+
+    /// A file that is written and durable, so that a sync has its bytes alone to wait for.
+    fn floor(&self, path: &Path) -> Result<File, StoreError> {
+        let make = || {
+            let file = File::create_new(path)?;
+            file.write_all_at(&vec![0; FLOOR_BYTES], 0)?;
+            file.sync_all()?;
+            Ok(file)
+        };
+        make().map_err(|error| io("making the file of the floor", error))
+    }
+
+    fn floor_commit(&self, file: &File, dice: &mut Pcg64Mcg) -> Result<Duration, StoreError> {
+        let bytes = vec![dice.random::<u8>(); self.pages_a_commit as usize * MEDIUM_PAGE_BYTES];
+        let last = (FLOOR_BYTES - bytes.len()) / MEDIUM_PAGE_BYTES;
+        let at = dice.random_range(0..=last) * MEDIUM_PAGE_BYTES;
+        let start = Instant::now();
+        let written = file
+            .write_all_at(&bytes, at as u64)
+            .and_then(|()| file.sync_data());
+        written.map_err(|error| io("writing the floor", error))?;
+        Ok(start.elapsed())
+    }
+}
+
+fn io(what: &str, error: std::io::Error) -> StoreError {
+    let what = what.to_string();
+    StoreError::Io { what, error }
+}
+
+/// Fills a store with pages.
+fn fill(store: &mut Store, pages: u32) -> Result<(), StoreError> {
+    let page = [7; Store::PAGE_BYTES];
+    for first in (0..pages).step_by(1_000) {
+        let tx = store.begin()?;
+        for at in first..pages.min(first + 1_000) {
+            store.write(tx, Lpn(at), &page)?;
+        }
+        store.commit(tx)?;
+    }
+    Ok(())
+}
