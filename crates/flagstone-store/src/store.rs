@@ -169,6 +169,8 @@ impl Store {
         let superblock = head.superblock;
         look::doubt_head(medium.as_ref(), &head)?;
         let left = Left::read(medium.as_ref(), &superblock);
+        let what = "reading what the last close has left";
+        let left = left.map_err(|error| StoreError::io(what, error))?;
         // An opening that is to read the medium believes nothing that it can find out.
         let believed = match &left {
             Ok(Some(left)) if !options.uncached => Some(left),

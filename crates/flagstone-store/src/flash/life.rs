@@ -255,7 +255,10 @@ impl MediumFlash {
             return Ok(());
         }
         let tables = self.notes.tables().take();
-        let rested = tables.map_or(0, |tables| self.leave_tables(&tables));
+        let rested = match tables {
+            Some(tables) => self.leave_tables(&tables)?,
+            None => 0,
+        };
         if self.unsynced {
             self.sync_medium()?;
         }

@@ -18,7 +18,9 @@ use crate::medium::Medium;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::layout;
 use flagstone::layout::{get, put};
+use flagstone::nand::FlashError;
 use flagstone::units::Ppn;
+use std::io;
 
 layout! {
     /// A block, in what a close leaves for the next opening.
@@ -44,7 +46,7 @@ pub(crate) fn is_worth(wrote: u64, pages: u32) -> bool {
 impl MediumFlash {
     /// Writes tables, for the superblock that comes next. Returns how many pages they take: none if
     /// there is no room for them.
-    pub(super) fn leave_tables(&mut self, tables: &[u8]) -> u32 {
+    pub(super) fn leave_tables(&mut self, tables: &[u8]) -> Result<u32, FlashError> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for (&generation, &seen) in self.generations.iter().zip(&self.seen) {
             let mut record = [0; rested_block::SIZE];
@@ -69,18 +71,18 @@ impl MediumFlash {
             .collect();
         let bytes = (pages.len() * MEDIUM_PAGE_BYTES) as u64;
         let offset = medium_bytes(self.geometry.pages_per_block, self.geometry.blocks());
-        // No tables are an answer, and no failure.
-        if self.medium.reserve(offset + bytes).is_err()
-            || self.medium.write_at(offset, pages.as_flattened()).is_err()
-        {
-            return 0;
+        // No room for them is an answer, and no failure.
+        if self.medium.reserve(offset + bytes).is_err() {
+            return Ok(0);
         }
         self.unsynced = true;
+        let written = self.medium.write_at(offset, pages.as_flattened());
+        written.map_err(|error| self.fails("writing what a close leaves", error))?;
         self.count(|stats| {
             stats.writes += 1;
             stats.bytes += bytes;
         });
-        pages.len() as u32
+        Ok(pages.len() as u32)
     }
 
     /// Takes what tables say of blocks for what is on the medium.
@@ -104,24 +106,29 @@ impl Left {
     /// Reads what the last close has left, if it has left anything.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// The medium fails; within, what is wrong with what is there.
     pub(crate) fn read(
         medium: &dyn Medium,
         superblock: &Superblock,
-    ) -> Result<Option<Left>, String> {
+    ) -> io::Result<Result<Option<Left>, String>> {
         if superblock.closed != Some(true) || superblock.rested == 0 {
-            return Ok(None);
+            return Ok(Ok(None));
         }
-        let generation = AT_REST | superblock.sequence;
         let offset = medium_bytes(superblock.pages_per_block, superblock.blocks);
         let bytes = u64::from(superblock.rested) * MEDIUM_PAGE_BYTES as u64;
-        let has = medium.bytes().map_err(|error| error.to_string())?;
-        if has < offset + bytes {
-            return Err("the end of the store is missing".into());
+        if medium.bytes()? < offset + bytes {
+            return Ok(Err("the end of the store is missing".into()));
         }
         let mut pages = vec![[0; MEDIUM_PAGE_BYTES]; superblock.rested as usize];
-        let read = medium.read_at(offset, pages.as_flattened_mut());
-        read.map_err(|error| error.to_string())?;
+        medium.read_at(offset, pages.as_flattened_mut())?;
+        Ok(Left::parse(&pages, superblock))
+    }
+
+    fn parse(
+        pages: &[[u8; MEDIUM_PAGE_BYTES]],
+        superblock: &Superblock,
+    ) -> Result<Option<Left>, String> {
+        let generation = AT_REST | superblock.sequence;
         let mut bytes = Vec::with_capacity(pages.len() * DATA_BYTES);
         for (page, number) in pages.iter().zip(0..) {
             let (data, end) = page.split_at(DATA_BYTES);
