@@ -128,8 +128,6 @@ pub(crate) struct MediumFlash {
     /// Whether anything was written since the last sync.
     unsynced: bool,
     notes: Notes,
-    /// The process that opened it: one that was forked since must not close it.
-    process: u32,
 }
 
 /// The shape of a store of so many blocks.
@@ -170,6 +168,14 @@ fn sum(data: &[u8], end: &[u8], at: Ppn) -> u64 {
     numbered_sum(sum, at.0).into()
 }
 
+/// Writes what ends a page with so many bytes of data: the spare area is there already.
+fn end_page(data: &[u8], end: &mut [u8], bytes: usize, generation: u64, at: Ppn) {
+    put(end, trailer::BYTES, bytes as u64);
+    put(end, trailer::GENERATION, generation);
+    let sum = sum(data, end, at);
+    put(end, trailer::CRC, sum);
+}
+
 /// The checksum of a page, given that of its bytes.
 fn numbered_sum(sum: u32, number: u32) -> u32 {
     crc32c::crc32c_append(sum, &number.to_le_bytes())
@@ -199,7 +205,6 @@ impl MediumFlash {
             durable: Nanos::ZERO,
             unsynced: false,
             notes: Notes::new(superblock.life),
-            process: std::process::id(),
             superblock,
         }
     }
@@ -464,10 +469,7 @@ impl Flash for MediumFlash {
         bytes[data.len()..].fill(0);
         end[trailer::SPARE].fill(0xff);
         end[..spare.len()].copy_from_slice(spare);
-        put(end, trailer::BYTES, data.len() as u64);
-        put(end, trailer::GENERATION, generation);
-        let sum = sum(bytes, end, at);
-        put(end, trailer::CRC, sum);
+        end_page(bytes, end, data.len(), generation, at);
         self.seen[block.index()] = in_block + 1;
         let done = self.tick(now);
         self.keep(self.place_of(at), page)?;

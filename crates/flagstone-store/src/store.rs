@@ -115,8 +115,6 @@ pub struct Store {
     resumed: bool,
     /// What is wrong with those tables, if that was looked at.
     left_wrong: Option<String>,
-    /// The process that opened it: one that was forked since must not close it.
-    process: u32,
 }
 
 impl Store {
@@ -171,10 +169,11 @@ impl Store {
         let left = Left::read(medium.as_ref(), &superblock);
         let what = "reading what the last close has left";
         let left = left.map_err(|error| StoreError::io(what, error))?;
-        // An opening that is to read the medium believes nothing that it can find out.
-        let believed = match &left {
-            Ok(Some(left)) if !options.uncached => Some(left),
-            _ => None,
+        // An opening that is to read the medium believes nothing that it can find out, and compares.
+        let (believed, compared) = match left {
+            Ok(left) if !options.uncached => (left, Ok(None)),
+            Err(_) if !options.uncached => (None, Ok(None)),
+            left => (None, left),
         };
         let expecting = medium.expecting();
         let mut flash = MediumFlash::new(medium, superblock, options.read_only);
@@ -182,8 +181,8 @@ impl Store {
         let (kind, defaults) = (superblock.protocol, Options::default());
         let device = match believed {
             Some(left) => {
-                flash.believe(left);
-                let (flash, tables) = (Box::new(flash), left.tables.clone());
+                flash.believe(&left);
+                let (flash, tables) = (Box::new(flash), left.tables);
                 Device::resume(flash, kind, config(), &defaults, Nanos::ZERO, tables)
             }
             // To ask for reads takes as long as what is done with them: one thread each.
@@ -205,15 +204,14 @@ impl Store {
             )),
         })?;
         look::doubt_marks(&notes)?;
-        let left_wrong = match &left {
+        let left_wrong = match compared {
             Ok(Some(left)) => device.ftl().compare_with_rest(&left.tables).err(),
             Ok(None) => None,
-            Err(why) => Some(why.clone()),
+            Err(why) => Some(why),
         };
         let mut store = Store {
             resumed,
-            left_wrong: left_wrong.filter(|_| options.uncached),
-            process: std::process::id(),
+            left_wrong,
             now: device.recovered_at(),
             fill: 1.0 / options.space,
             read_only: options.read_only,
@@ -398,8 +396,7 @@ impl Store {
     /// Gives the close that follows what it leaves for the next opening.
     fn come_to_rest(&mut self) -> Result<(), StoreError> {
         let wrote = self.notes.stats().bytes;
-        let is_ours = self.process == std::process::id() && !std::thread::panicking();
-        let may = is_ours && !self.read_only && self.broken.is_none();
+        let may = self.notes.may_close() && !self.read_only && self.broken.is_none();
         if may && is_worth(wrote, self.device.pages()) {
             let tables = self.device.rest(self.now);
             let tables = self.settle(tables)?;

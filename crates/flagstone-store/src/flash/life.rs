@@ -59,14 +59,23 @@ pub(crate) struct Notes {
     refused: Arc<Mutex<Option<String>>>,
     before: Arc<Mutex<Lifetime>>,
     tables: Arc<Mutex<Option<Vec<u8>>>>,
+    /// The process that opened the store.
+    pub(super) process: u32,
 }
 
 impl Notes {
     pub(super) fn new(before: Lifetime) -> Notes {
         Notes {
             before: Arc::new(Mutex::new(before)),
+            process: std::process::id(),
             ..Notes::default()
         }
+    }
+
+    /// Whether whoever lets go of the store may close it: not a process that was forked since it
+    /// was opened, and not one that panics.
+    pub(crate) fn may_close(&self) -> bool {
+        self.process == std::process::id() && !std::thread::panicking()
     }
 
     /// What was counted before this opening.
@@ -250,8 +259,7 @@ impl MediumFlash {
     /// given for it are left for the next opening.
     fn close(&mut self) -> Result<(), FlashError> {
         let is_none_of_it = self.read_only || self.is_broken || !self.counted;
-        let is_ours = self.process == std::process::id();
-        if is_none_of_it || !is_ours || std::thread::panicking() {
+        if is_none_of_it || !self.notes.may_close() {
             return Ok(());
         }
         let tables = self.notes.tables().take();

@@ -13,7 +13,7 @@
 //! A store that grows writes over them; to a block they are blank pages. Where they are missing or
 //! wrong the blocks are read, as after a crash.
 
-use super::{DATA_BYTES, MediumFlash, medium_bytes, sum, trailer};
+use super::{DATA_BYTES, Judged, MediumFlash, end_page, medium_bytes};
 use crate::medium::Medium;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::layout;
@@ -62,10 +62,7 @@ impl MediumFlash {
                 let mut page = [0; MEDIUM_PAGE_BYTES];
                 let (data, end) = page.split_at_mut(DATA_BYTES);
                 data[..chunk.len()].copy_from_slice(chunk);
-                put(end, trailer::BYTES, chunk.len() as u64);
-                put(end, trailer::GENERATION, generation);
-                let sum = sum(data, end, Ppn(number));
-                put(end, trailer::CRC, sum);
+                end_page(data, end, chunk.len(), generation, Ppn(number));
                 page
             })
             .collect();
@@ -132,12 +129,12 @@ impl Left {
         let mut bytes = Vec::with_capacity(pages.len() * DATA_BYTES);
         for (page, number) in pages.iter().zip(0..) {
             let (data, end) = page.split_at(DATA_BYTES);
-            let has = get(end, trailer::BYTES) as usize;
-            let is_it = get(end, trailer::GENERATION) == generation && has <= DATA_BYTES;
-            if !is_it || get(end, trailer::CRC) != sum(data, end, Ppn(number)) {
-                return Err(format!("page {number} of them is damaged"));
+            match MediumFlash::judge(data, end, Ppn(number), generation) {
+                Judged::Whole(has) => bytes.extend_from_slice(&data[..has]),
+                Judged::Blank | Judged::Wrong => {
+                    return Err(format!("page {number} of them is damaged"));
+                }
             }
-            bytes.extend_from_slice(&data[..has]);
         }
         let of_blocks = VERSION_BYTES + superblock.blocks as usize * rested_block::SIZE;
         if !bytes.starts_with(&VERSION.to_le_bytes()) {

@@ -167,7 +167,7 @@ fn a_close_is_durable_and_a_forked_process_does_not_close() {
         flash.write_out().expect("it is written");
         assert_eq!(is_closed(&medium), Some(false));
         let before = medium.operations();
-        flash.process += u32::from(is_forked);
+        flash.notes.process += u32::from(is_forked);
         drop(flash);
         // A sync of what was not, the superblock and a sync.
         let closing = if is_forked { 0 } else { 3 };

@@ -195,13 +195,7 @@ impl Medium for Disk {
     }
 
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        match self.past_the_cache(offset, bytes.len()) {
-            Some((direct, aligned)) => {
-                aligned.as_mut().copy_from_slice(bytes);
-                direct.write_all_at(aligned.as_slice(), offset)
-            }
-            None => self.file.write_all_at(bytes, offset),
-        }
+        self.write_joined(offset, &[bytes])
     }
 
     fn read_split(&self, offset: u64, first: &mut [u8], second: &mut [u8]) -> io::Result<()> {
