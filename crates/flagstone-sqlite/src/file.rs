@@ -28,13 +28,13 @@ use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::ffi::Movable;
 use flagstone::commit::Info;
 use flagstone::units::{Lpn, SnapshotId, TxId};
-use flagstone_store::Store;
+use flagstone_store::PageStore;
 use std::collections::{BTreeMap, HashMap};
 
 /// Bytes of a chunk.
 const CHUNK: usize = 4096;
 /// Bytes of it in its main page.
-const MAIN: usize = Store::PAGE_BYTES;
+const MAIN: usize = PageStore::PAGE_BYTES;
 /// The others.
 const TAIL: usize = CHUNK - MAIN;
 /// Chunks that share a page of tails.
@@ -139,7 +139,7 @@ fn chunks(at: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> {
 /// Reads a page of a store as somebody sees it, who may have a transaction. Returns how many bytes
 /// there are.
 fn read_page(
-    store: &mut Store,
+    store: &mut PageStore,
     (view, tx): (View, Option<TxId>),
     page: Lpn,
     into: &mut [u8],
@@ -169,7 +169,7 @@ impl StoreFile {
     ///
     /// # Errors
     /// The store cannot be read, holds something else, or has a protocol that is not atomic.
-    pub fn new(store: Store) -> Result<StoreFile, Trouble> {
+    pub fn new(store: PageStore) -> Result<StoreFile, Trouble> {
         let protocol = store.device().info();
         must_be_atomic(protocol)?;
         let waiting_max = match protocol.rewrites {
@@ -209,12 +209,12 @@ impl StoreFile {
     }
 
     /// The store below.
-    pub fn store(&self) -> &Store {
+    pub fn store(&self) -> &PageStore {
         &self.store
     }
 
     /// The store below, by itself.
-    pub fn into_store(mut self) -> Store {
+    pub fn into_store(mut self) -> PageStore {
         self.abort();
         self.store.0
     }

@@ -10,7 +10,7 @@ use crate::file::{StoreFile, must_be_atomic};
 use crate::locks::{Level, Locks};
 use flagstone::commit::Kind;
 use flagstone_store::medium::identity;
-use flagstone_store::{OpenOptions, Store};
+use flagstone_store::{OpenOptions, PageStore};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,7 @@ impl Backing for Files {
         }
         // Before there is a file.
         must_be_atomic(options.protocol.info())?;
-        let store = Store::open(path, &options).map_err(|error| {
+        let store = PageStore::open(path, &options).map_err(|error| {
             let mut trouble = Trouble::from(error);
             if trouble.kind == TroubleKind::NotAStore && path.is_dir() {
                 trouble.kind = TroubleKind::CannotOpen;

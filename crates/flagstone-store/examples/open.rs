@@ -6,7 +6,7 @@
 //! times, for reading: something to profile.
 
 use flagstone::units::Lpn;
-use flagstone_store::{OpenOptions, Store};
+use flagstone_store::{OpenOptions, PageStore};
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -16,14 +16,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path: PathBuf = args.next().ok_or("name a file")?.into();
     let Some(mebibytes) = args.next() else {
         for _ in 0..100 {
-            Store::open(&path, &OpenOptions::existing().reading())?;
+            PageStore::open(&path, &OpenOptions::existing().reading())?;
         }
         return Ok(());
     };
     let mebibytes: u32 = mebibytes.parse()?;
     let pages = mebibytes * 256;
-    let mut store = Store::open(&path, &OpenOptions::default())?;
-    let page = vec![7; Store::PAGE_BYTES];
+    let mut store = PageStore::open(&path, &OpenOptions::default())?;
+    let page = vec![7; PageStore::PAGE_BYTES];
     for first in (0..pages).step_by(2_000) {
         let tx = store.begin()?;
         for at in first..pages.min(first + 2_000) {
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for path in [&path, &crashed] {
         for _ in 0..5 {
             let start = Instant::now();
-            let store = Store::open(path, &OpenOptions::existing())?;
+            let store = PageStore::open(path, &OpenOptions::existing())?;
             let took = start.elapsed();
             let info = store.info();
             println!(

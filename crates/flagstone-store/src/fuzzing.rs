@@ -12,7 +12,7 @@ use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, page_generation, pa
 use crate::flash::{mark, trailer};
 use crate::medium::{Memory, Recorded};
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock, superblock, superblock_v1};
-use crate::{OpenOptions, Store, StoreError};
+use crate::{OpenOptions, PageStore, StoreError};
 use flagstone::commit::Kind;
 use flagstone::layout::{get, put};
 use flagstone::units::Lpn;
@@ -252,7 +252,7 @@ fn aborts(protocol: Kind, round: u32) -> bool {
 }
 
 /// Plays a round, up to its end.
-fn play(store: &mut Store, round: u32, aborts: bool) -> Result<(), StoreError> {
+fn play(store: &mut PageStore, round: u32, aborts: bool) -> Result<(), StoreError> {
     let tx = store.begin()?;
     for (at, bytes) in writes(round) {
         match bytes {
@@ -273,7 +273,7 @@ fn contents(protocol: Kind, closed: bool) -> Vec<u8> {
         pages_per_block: PAGES_PER_BLOCK,
         ..OpenOptions::default().with_protocol(protocol)
     };
-    let opened = Store::on(Box::new(medium.clone()), &options);
+    let opened = PageStore::on(Box::new(medium.clone()), &options);
     let mut store = opened.expect("the medium is blank");
     for round in 0..ROUNDS {
         play(&mut store, round, aborts(protocol, round)).expect("there is room");
@@ -303,11 +303,11 @@ fn pages(protocol: Kind) -> Pages {
 
 /// Opens a store, checks and reads it, and goes on with it. Gives what it held.
 fn use_store(contents: Vec<u8>) -> Result<Pages, StoreError> {
-    let opened = Store::on(Box::new(Memory::with(contents)), &OpenOptions::existing());
+    let opened = PageStore::on(Box::new(Memory::with(contents)), &OpenOptions::existing());
     let mut store = opened?;
     store.info();
     store.check()?;
-    let (mut pages, mut page) = (Pages::new(), vec![0; Store::PAGE_BYTES]);
+    let (mut pages, mut page) = (Pages::new(), vec![0; PageStore::PAGE_BYTES]);
     for at in store.held().collect::<Vec<_>>() {
         store.facts(at);
         if let Ok(Some(bytes)) = store.read(None, at, &mut page) {

@@ -2,22 +2,22 @@
 //!
 //! What the library forbids itself lives here: files, threads, the clock.
 //!
-//! A [`Store`] keeps pages in a file and commits them in transactions:
+//! A [`PageStore`] keeps pages in a file and commits them in transactions:
 //!
 //! ```
 //! use flagstone::units::Lpn;
-//! use flagstone_store::{OpenOptions, Store};
+//! use flagstone_store::{OpenOptions, PageStore};
 //!
 //! let folder = tempfile::tempdir()?;
 //! let path = folder.path().join("pages.flag");
-//! let mut store = Store::open(&path, &OpenOptions::default())?;
+//! let mut store = PageStore::open(&path, &OpenOptions::default())?;
 //! let tx = store.begin()?;
 //! store.write(tx, Lpn(7), b"seven")?;
 //! store.commit(tx)?;
 //! drop(store);
 //!
-//! let mut store = Store::open(&path, &OpenOptions::existing())?;
-//! let mut page = vec![0; Store::PAGE_BYTES];
+//! let mut store = PageStore::open(&path, &OpenOptions::existing())?;
+//! let mut page = vec![0; PageStore::PAGE_BYTES];
 //! assert_eq!(store.read(None, Lpn(7), &mut page)?, Some(5));
 //! assert_eq!(&page[..5], b"seven");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -32,7 +32,7 @@ mod flash;
 pub mod fuzzing;
 pub mod medium;
 pub mod mtd;
-mod store;
+mod pages;
 mod superblock;
 pub mod tools;
 mod workers;
@@ -40,7 +40,7 @@ mod workers;
 pub use error::StoreError;
 pub use file::{FileOptions, FileStore, OpenError};
 pub use flash::{MediumStats, page_sum};
-pub use store::{CheckReport, OpenOptions, PageFacts, Store, StoreInfo};
+pub use pages::{CheckReport, OpenOptions, PageFacts, PageStore, StoreInfo};
 pub use superblock::{Lifetime, MEDIUM_PAGE_BYTES, STORE_VERSION};
 
 /// Records that a store has beyond those of its device.

@@ -2,7 +2,7 @@
 //! Where they are missing the test says so and looks at nothing.
 
 use flagstone::units::Lpn;
-use flagstone_store::{OpenOptions, Store, StoreError};
+use flagstone_store::{OpenOptions, PageStore, StoreError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -52,14 +52,14 @@ fn a_store_on_a_block_device_is_written_past_the_cache() {
     };
     let mut held = vec![0; 2_000];
     for round in 1..5_u32 {
-        let mut store = Store::open(&device.0, &OpenOptions::default()).expect("a store");
+        let mut store = PageStore::open(&device.0, &OpenOptions::default()).expect("a store");
         assert!(is_open_past_the_cache(&device.0));
-        let busy = Store::open(&device.0, &OpenOptions::existing());
+        let busy = PageStore::open(&device.0, &OpenOptions::existing());
         assert!(matches!(busy, Err(StoreError::InUse { .. })));
         for first in (0..450).step_by(3) {
             let tx = store.begin().expect("it begins");
             for at in (first..first + 3).map(|at| (at * 7 * round) % 2_000) {
-                let page = vec![(at + round) as u8; Store::PAGE_BYTES - at as usize];
+                let page = vec![(at + round) as u8; PageStore::PAGE_BYTES - at as usize];
                 store.write(tx, Lpn(at), &page).expect("room");
                 held[at as usize] = round;
             }
@@ -74,24 +74,24 @@ fn a_store_on_a_block_device_is_written_past_the_cache() {
             let copy = folder.path().join("killed");
             std::fs::write(&copy, left).expect("room");
             drop(store);
-            let killed = Store::open(&copy, &OpenOptions::existing()).expect("a store");
+            let killed = PageStore::open(&copy, &OpenOptions::existing()).expect("a store");
             assert_eq!(killed.info().closed, Some(false));
         }
         let reading = OpenOptions::existing().reading().uncached();
-        let mut store = Store::open(&device.0, &reading).expect("a store");
+        let mut store = PageStore::open(&device.0, &reading).expect("a store");
         assert!(store.check().expect("it can be read").is_well());
-        let mut page = vec![0; Store::PAGE_BYTES];
+        let mut page = vec![0; PageStore::PAGE_BYTES];
         for (at, &round) in (0..).zip(&held) {
             let bytes = store
                 .read(None, Lpn(at), &mut page)
                 .expect("it can be read");
             let is = bytes.map(|bytes| (bytes, page[0]));
-            let wanted = (Store::PAGE_BYTES - at as usize, (at + round) as u8);
+            let wanted = (PageStore::PAGE_BYTES - at as usize, (at + round) as u8);
             assert_eq!(is, (round > 0).then_some(wanted), "page {at}");
         }
     }
     // It cannot grow, and says so.
-    let mut store = Store::open(&device.0, &OpenOptions::existing()).expect("a store");
+    let mut store = PageStore::open(&device.0, &OpenOptions::existing()).expect("a store");
     let tx = store.begin().expect("it begins");
     let full = (2_000..20_000).find_map(|at| store.write(tx, Lpn(at), b"more").err());
     assert!(matches!(full, Some(StoreError::Full(_))), "{full:?}");

@@ -2,7 +2,7 @@
 //! root, and where they are missing the test says so and looks at nothing.
 
 use flagstone::units::Lpn;
-use flagstone_store::{OpenOptions, Store, StoreError};
+use flagstone_store::{OpenOptions, PageStore, StoreError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,11 +25,11 @@ impl Drop for Mounted {
 }
 
 /// Commits one page a transaction from `first` on, until there is no room; says how far it came.
-fn fill(store: &mut Store, first: u32) -> (u32, StoreError) {
+fn fill(store: &mut PageStore, first: u32) -> (u32, StoreError) {
     let mut at = first;
     loop {
         let tx = store.begin().expect("it begins");
-        let page = vec![(at % 251) as u8; Store::PAGE_BYTES];
+        let page = vec![(at % 251) as u8; PageStore::PAGE_BYTES];
         let outcome = store.write(tx, Lpn(at), &page);
         if let Err(error) = outcome.and_then(|()| store.commit(tx)) {
             store.abort(tx).expect("it can be rolled back");
@@ -49,27 +49,27 @@ fn a_full_disk_is_a_clear_error_and_the_store_goes_on_when_there_is_room() {
     let path = mounted.0.join("store.flag");
     let ballast = mounted.0.join("ballast");
     std::fs::write(&ballast, vec![1; 8 << 20]).expect("room");
-    let mut store = Store::open(&path, &OpenOptions::default()).expect("a store");
+    let mut store = PageStore::open(&path, &OpenOptions::default()).expect("a store");
     let (first, error) = fill(&mut store, 0);
     assert!(matches!(error, StoreError::Full(_)), "{error}");
     assert!(error.to_string().contains("No space left"), "{error}");
     let (again, _) = fill(&mut store, first);
     assert_eq!(again, first, "there is no room, and it is found");
     // What is there can be read, also by another opening.
-    let whole = |store: &mut Store, pages: u32| {
+    let whole = |store: &mut PageStore, pages: u32| {
         assert!(store.check().expect("it can be read").is_well());
-        let mut page = vec![0; Store::PAGE_BYTES];
+        let mut page = vec![0; PageStore::PAGE_BYTES];
         for at in 0..pages {
             let bytes = store.read(None, Lpn(at), &mut page).expect("a page");
             assert_eq!(
                 (bytes, page[9]),
-                (Some(Store::PAGE_BYTES), (at % 251) as u8)
+                (Some(PageStore::PAGE_BYTES), (at % 251) as u8)
             );
         }
     };
     whole(&mut store, first);
     store.close().expect("to close takes no room");
-    let mut store = Store::open(&path, &OpenOptions::existing()).expect("the store");
+    let mut store = PageStore::open(&path, &OpenOptions::existing()).expect("the store");
     assert_eq!(store.info().closed, Some(true));
     whole(&mut store, first);
     std::fs::remove_file(ballast).expect("it can be removed");
@@ -78,7 +78,7 @@ fn a_full_disk_is_a_clear_error_and_the_store_goes_on_when_there_is_room() {
     whole(&mut store, further);
     drop(store);
     // A new store finds no room at all.
-    let refused = Store::open(&mounted.0.join("other.flag"), &OpenOptions::default());
+    let refused = PageStore::open(&mounted.0.join("other.flag"), &OpenOptions::default());
     let error = refused.err().expect("there is no room").to_string();
     assert!(
         error.contains("reserving room") && error.contains("No space left"),

@@ -14,11 +14,11 @@ fn json(args: &[&str]) -> Value {
 /// A store in which a process has committed, and was killed or has closed it.
 fn used(place: &Place, name: &str, closed: bool) -> String {
     use flagstone::units::Lpn;
-    use flagstone_store::{OpenOptions, Store};
+    use flagstone_store::{OpenOptions, PageStore};
     let path = place.path(name);
     let mut options = OpenOptions::default();
     options.pages_per_block = 16;
-    let mut store = Store::open(path.as_ref(), &options).unwrap();
+    let mut store = PageStore::open(path.as_ref(), &options).unwrap();
     for number in 0..300u32 {
         let tx = store.begin().unwrap();
         store

@@ -3,7 +3,7 @@
 //! that what the machine does meanwhile meets both.
 
 use flagstone::units::Lpn;
-use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, Store, StoreError};
+use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, PageStore, StoreError};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::fs::{self, File};
@@ -111,7 +111,7 @@ impl Bench {
             )));
         }
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed);
-        let mut store = Store::open(&files.store(), &self.options)?;
+        let mut store = PageStore::open(&files.store(), &self.options)?;
         fill(&mut store, self.pages)?;
         let floor = self.floor(&files.floor())?;
         let (mut of_store, mut of_floor) = (Times::default(), Times::default());
@@ -147,7 +147,7 @@ impl Bench {
         let bytes = store.info().bytes;
         store.close()?;
         let start = Instant::now();
-        let store = Store::open(&files.store(), &OpenOptions::existing())?;
+        let store = PageStore::open(&files.store(), &OpenOptions::existing())?;
         let opened = start.elapsed();
         drop(store);
         let each = |count: u64| count as f64 / f64::from(self.commits);
@@ -162,8 +162,8 @@ impl Bench {
         })
     }
 
-    fn commit(&self, store: &mut Store, dice: &mut Pcg64Mcg) -> Result<Duration, StoreError> {
-        let mut page = [7; Store::PAGE_BYTES];
+    fn commit(&self, store: &mut PageStore, dice: &mut Pcg64Mcg) -> Result<Duration, StoreError> {
+        let mut page = [7; PageStore::PAGE_BYTES];
         let start = Instant::now();
         let tx = store.begin()?;
         for _ in 0..self.pages_a_commit {
@@ -174,8 +174,8 @@ impl Bench {
         Ok(start.elapsed())
     }
 
-    fn reads(&self, store: &mut Store, dice: &mut Pcg64Mcg) -> Result<Times, StoreError> {
-        let mut page = [0; Store::PAGE_BYTES];
+    fn reads(&self, store: &mut PageStore, dice: &mut Pcg64Mcg) -> Result<Times, StoreError> {
+        let mut page = [0; PageStore::PAGE_BYTES];
         let mut times = Times::default();
         for _ in 0..self.commits {
             let at = Lpn(dice.random_range(0..self.pages));
@@ -216,8 +216,8 @@ fn io(what: &str, error: std::io::Error) -> StoreError {
 }
 
 /// Fills a store with pages.
-fn fill(store: &mut Store, pages: u32) -> Result<(), StoreError> {
-    let page = [7; Store::PAGE_BYTES];
+fn fill(store: &mut PageStore, pages: u32) -> Result<(), StoreError> {
+    let page = [7; PageStore::PAGE_BYTES];
     for first in (0..pages).step_by(1_000) {
         let tx = store.begin()?;
         for at in first..pages.min(first + 1_000) {

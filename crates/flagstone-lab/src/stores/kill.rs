@@ -6,7 +6,7 @@
 //! not, that is locks, files that are made, and openings after all of it.
 
 use flagstone::units::Lpn;
-use flagstone_store::{OpenOptions, Store, StoreError};
+use flagstone_store::{OpenOptions, PageStore, StoreError};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::io::{self, Read, Write};
@@ -24,7 +24,7 @@ fn writes(number: u64) -> impl Iterator<Item = Lpn> {
     (0..count).map(move |_| Lpn(1 + dice.random_range(0..PAGES)))
 }
 
-fn number_in(store: &mut Store, page: &mut [u8], at: Lpn) -> Result<u64, StoreError> {
+fn number_in(store: &mut PageStore, page: &mut [u8], at: Lpn) -> Result<u64, StoreError> {
     let bytes = store.read(None, at, page)?.unwrap_or(0);
     let word = page[..bytes]
         .first_chunk()
@@ -51,8 +51,8 @@ const LEAK_BYTES: usize = 1 << 18;
 pub fn work(path: &Path, mistakes: Mistakes) -> Result<(), StoreError> {
     let Mistakes { early, leaks } = mistakes;
     let mut kept = Vec::new();
-    let mut store = Store::open(path, &OpenOptions::default())?;
-    let mut page = vec![0; Store::PAGE_BYTES];
+    let mut store = PageStore::open(path, &OpenOptions::default())?;
+    let mut page = vec![0; PageStore::PAGE_BYTES];
     let mut number = number_in(&mut store, &mut page, Lpn(0))?;
     let mut out = io::stdout();
     loop {
@@ -138,8 +138,8 @@ impl Verifier {
         if !path.exists() && said == 0 {
             return Ok(Ok(()));
         }
-        let mut store = Store::open(path, &OpenOptions::default())?;
-        let mut page = vec![0; Store::PAGE_BYTES];
+        let mut store = PageStore::open(path, &OpenOptions::default())?;
+        let mut page = vec![0; PageStore::PAGE_BYTES];
         let found = number_in(&mut store, &mut page, Lpn(0))?;
         if found < said || found < self.last {
             let least = said.max(self.last);

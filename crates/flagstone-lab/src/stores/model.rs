@@ -2,7 +2,7 @@
 
 use flagstone::commit::DeviceError;
 use flagstone::units::Lpn;
-use flagstone_store::{Store, StoreError};
+use flagstone_store::{PageStore, StoreError};
 use std::collections::BTreeMap;
 
 /// The number of a write, of which its bytes follow.
@@ -20,7 +20,7 @@ pub(super) struct Model {
 /// The bytes of a write.
 pub(super) fn bytes_of(tag: Tag) -> Vec<u8> {
     let word = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let len = 16 + (word >> 32) as usize % (Store::PAGE_BYTES - 15);
+    let len = 16 + (word >> 32) as usize % (PageStore::PAGE_BYTES - 15);
     let mut bytes = vec![word as u8; len];
     bytes[..8].copy_from_slice(&tag.to_le_bytes());
     let end = bytes.len() - 8;
@@ -42,7 +42,7 @@ impl Model {
     }
 
     /// Holds a store against it. The error says what differs first.
-    pub(super) fn compare(&self, store: &mut Store, pages: u32) -> Result<(), String> {
+    pub(super) fn compare(&self, store: &mut PageStore, pages: u32) -> Result<(), String> {
         self.compare_by(pages, |at, page| store.read(None, at, page))
     }
 
@@ -52,7 +52,7 @@ impl Model {
         pages: u32,
         mut read: impl FnMut(Lpn, &mut [u8]) -> Result<Option<usize>, StoreError>,
     ) -> Result<(), String> {
-        let mut page = vec![0; Store::PAGE_BYTES];
+        let mut page = vec![0; PageStore::PAGE_BYTES];
         for at in 0..pages {
             let found = match read(Lpn(at), &mut page) {
                 Ok(bytes) => bytes.map(|bytes| &page[..bytes]),

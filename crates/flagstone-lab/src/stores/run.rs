@@ -6,7 +6,7 @@ use super::model::{Model, Writes, bytes_of};
 use flagstone::commit::DeviceError;
 use flagstone::units::{Lpn, SnapshotId, TxId};
 use flagstone_store::medium::{Landing, Recorded};
-use flagstone_store::{OpenOptions, Store, StoreError};
+use flagstone_store::{OpenOptions, PageStore, StoreError};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::sync::{Arc, Mutex};
@@ -129,7 +129,7 @@ struct Readers {
 
 impl Readers {
     /// One takes a snapshot, ends, or reads.
-    fn step(&mut self, store: &mut Store, model: &Model, pages: u32) -> Result<u64, String> {
+    fn step(&mut self, store: &mut PageStore, model: &Model, pages: u32) -> Result<u64, String> {
         if !self.open.is_empty() && self.dice.random_range(0..8) == 0 {
             let at = self.dice.random_range(0..self.open.len());
             store.end_snapshot(self.open.swap_remove(at).0);
@@ -172,9 +172,9 @@ impl Run {
         options
     }
 
-    fn open(&self, medium: &Recorded) -> Result<Store, StoreError> {
+    fn open(&self, medium: &Recorded) -> Result<PageStore, StoreError> {
         let lying = Lying::new(medium.clone(), self.id.lie, self.shape.pages_per_block);
-        Store::on(Box::new(lying), &self.options())
+        PageStore::on(Box::new(lying), &self.options())
     }
 
     fn violated(&mut self, what: String) {
@@ -316,7 +316,7 @@ impl Run {
     /// One client writes a page, or several that it has left.
     fn write(
         &mut self,
-        store: &mut Store,
+        store: &mut PageStore,
         client: &mut Client,
         dice: &mut Pcg64Mcg,
     ) -> Result<(), String> {
@@ -426,7 +426,7 @@ impl<'a> Right<'a> {
     }
 
     /// A store that says that it was closed has counted all that was committed.
-    fn counted(&self, store: &Store) -> Result<(), String> {
+    fn counted(&self, store: &PageStore) -> Result<(), String> {
         let info = store.info();
         match info.closed == Some(true) && info.life.commits < self.commits {
             true => Err(format!(

@@ -13,7 +13,7 @@
 
 use super::kill::Verifier;
 use crate::replay::memory_of;
-use flagstone_store::{OpenOptions, Store, StoreError, tools};
+use flagstone_store::{OpenOptions, PageStore, StoreError, tools};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::io::{self, Read};
@@ -295,8 +295,8 @@ pub fn is_fresh(folder: &Path) -> bool {
 /// Opens the store of a soak and says what it is.
 ///
 /// # Errors
-/// As [`Store::open`].
+/// As [`PageStore::open`].
 pub fn look(folder: &Path) -> Result<flagstone_store::StoreInfo, StoreError> {
     let path = folder.join("soak.flag");
-    Ok(Store::open(&path, &OpenOptions::existing().reading())?.info())
+    Ok(PageStore::open(&path, &OpenOptions::existing().reading())?.info())
 }

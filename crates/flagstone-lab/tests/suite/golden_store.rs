@@ -5,7 +5,7 @@
 
 use flagstone::units::Lpn;
 use flagstone_store::medium::{Landing, Recorded};
-use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, STORE_VERSION, Store, StoreError};
+use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, PageStore, STORE_VERSION, StoreError};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ fn folder(version: u64) -> PathBuf {
 fn writes(transaction: u32) -> impl Iterator<Item = (Lpn, Vec<u8>)> {
     (0..=transaction % 5).map(move |step| {
         let at = (transaction * 7 + step * 11) % PAGES;
-        let len = 1 + (transaction * 97 + step * 1_009) as usize % Store::PAGE_BYTES;
+        let len = 1 + (transaction * 97 + step * 1_009) as usize % PageStore::PAGE_BYTES;
         (Lpn(at), vec![(transaction + step) as u8; len])
     })
 }
@@ -43,7 +43,7 @@ fn make(closed: bool) -> Result<Vec<u8>, StoreError> {
     let medium = Recorded::default();
     let mut options = OpenOptions::default();
     options.pages_per_block = 16;
-    let mut store = Store::on(Box::new(medium.clone()), &options)?;
+    let mut store = PageStore::on(Box::new(medium.clone()), &options)?;
     for transaction in 0..TRANSACTIONS {
         let tx = store.begin()?;
         for (at, bytes) in writes(transaction) {
@@ -59,15 +59,15 @@ fn make(closed: bool) -> Result<Vec<u8>, StoreError> {
     Ok(medium.cut(Landing::Sectors(1)).to_vec())
 }
 
-fn open(bytes: &[u8]) -> (Recorded, Result<Store, StoreError>) {
+fn open(bytes: &[u8]) -> (Recorded, Result<PageStore, StoreError>) {
     let medium = Recorded::with(bytes);
-    let store = Store::on(Box::new(medium.clone()), &OpenOptions::existing());
+    let store = PageStore::on(Box::new(medium.clone()), &OpenOptions::existing());
     (medium, store)
 }
 
 /// Holds a store against what it has to hold.
-fn compare(store: &mut Store) {
-    let mut page = vec![0; Store::PAGE_BYTES];
+fn compare(store: &mut PageStore) {
+    let mut page = vec![0; PageStore::PAGE_BYTES];
     for (at, wanted) in held().into_iter().enumerate() {
         let found = store.read(None, Lpn(at as u32), &mut page);
         let found = found.expect("it can be read").map(|len| &page[..len]);

@@ -1,27 +1,27 @@
 //! A store that goes from thread to thread.
 
-use flagstone_store::Store;
+use flagstone_store::PageStore;
 use std::ops::{Deref, DerefMut};
 
 /// A store that is owned as a whole, so that it may go to another thread.
-pub(crate) struct Movable(pub(crate) Store);
+pub(crate) struct Movable(pub(crate) PageStore);
 
-// SAFETY: a `Store` is not `Send` only because its device holds its flash and its protocol behind
-// traits that other implementations share across handles (`Rc`). Those of a store do not: its flash
-// is its own, over a `Medium`, which is `Send`; the protocols keep plain tables. Nothing that a
-// store lends outlives the borrow. Connections reach it under a mutex only.
+// SAFETY: a `PageStore` is not `Send` only because its device holds its flash and its protocol
+// behind traits that other implementations share across handles (`Rc`). Those of a store do not:
+// its flash is its own, over a `Medium`, which is `Send`; the protocols keep plain tables. Nothing
+// that a store lends outlives the borrow. Connections reach it under a mutex only.
 unsafe impl Send for Movable {}
 
 impl Deref for Movable {
-    type Target = Store;
+    type Target = PageStore;
 
-    fn deref(&self) -> &Store {
+    fn deref(&self) -> &PageStore {
         &self.0
     }
 }
 
 impl DerefMut for Movable {
-    fn deref_mut(&mut self) -> &mut Store {
+    fn deref_mut(&mut self) -> &mut PageStore {
         &mut self.0
     }
 }

@@ -22,7 +22,7 @@ fn open(medium: &Recorded, protocol: Kind) -> StoreFile {
     let mut options = OpenOptions::default();
     options.pages_per_block = 16;
     options.protocol = protocol;
-    let store = Store::on(Box::new(medium.clone()), &options).expect("a store");
+    let store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
     StoreFile::new(store).expect("a file")
 }
 
@@ -239,7 +239,8 @@ fn a_first_page_that_only_counts_transactions_is_not_written() {
 #[test]
 fn a_store_of_something_else_is_not_a_database() {
     let medium = Recorded::default();
-    let mut store = Store::on(Box::new(medium.clone()), &OpenOptions::default()).expect("a store");
+    let mut store =
+        PageStore::on(Box::new(medium.clone()), &OpenOptions::default()).expect("a store");
     let tx = store.begin().expect("it begins");
     store.write(tx, Lpn(3), b"something else").expect("room");
     store.commit(tx).expect("room");

@@ -344,7 +344,7 @@ fn a_store_that_another_opened_is_busy_until_it_is_closed() {
         .execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)")
         .expect("a table");
     // As another process would: the library locks the file, not the name.
-    let other = flagstone_store::Store::open(
+    let other = flagstone_store::PageStore::open(
         &stores.path("a.flag"),
         &flagstone_store::OpenOptions::existing(),
     )

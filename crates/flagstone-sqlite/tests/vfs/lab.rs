@@ -4,7 +4,7 @@
 use flagstone::commit::Kind;
 use flagstone_sqlite::{Backing, Bytes, How, StoreFile, Trouble, TroubleKind, View};
 use flagstone_store::medium::{Medium, Recorded};
-use flagstone_store::{OpenOptions, Store};
+use flagstone_store::{OpenOptions, PageStore};
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::io;
@@ -37,7 +37,7 @@ impl Backing for Lab {
             Place::Plain(medium) => return Ok(Box::new(Plain::new(medium))),
         };
         options.protocol = kind;
-        Ok(Box::new(StoreFile::new(Store::on(medium, &options)?)?))
+        Ok(Box::new(StoreFile::new(PageStore::on(medium, &options)?)?))
     }
 }
 

@@ -356,7 +356,7 @@ fn protocols_by_name() {
     // One that was made by somebody else.
     let mut options = flagstone_store::OpenOptions::default();
     options.protocol = flagstone::commit::Kind::Plain;
-    drop(flagstone_store::Store::open(&stores.path("plain.flag"), &options).expect("a store"));
+    drop(flagstone_store::PageStore::open(&stores.path("plain.flag"), &options).expect("a store"));
     Connection::open(stores.uri("plain.flag", "")).expect_err("it is not atomic");
 }
 

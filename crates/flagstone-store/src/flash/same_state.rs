@@ -7,7 +7,7 @@
 
 use super::*;
 use crate::medium::Recorded;
-use crate::store::config;
+use crate::pages::config;
 use crate::superblock::Lifetime;
 use flagstone::commit::{Device, DeviceError, Kind, Options};
 use flagstone::ftl::{BlockState, FtlError};

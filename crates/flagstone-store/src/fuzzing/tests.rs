@@ -3,7 +3,7 @@
 //! the damage is neither too small nor too large.
 
 use super::*;
-use crate::store::tests::Dice;
+use crate::pages::tests::Dice;
 use std::collections::BTreeSet;
 
 /// Changes some bytes.

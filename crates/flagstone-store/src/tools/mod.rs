@@ -13,7 +13,7 @@ pub use repair::{Hints, Repaired, repair};
 
 use crate::error::StoreError;
 use crate::flash::{geometry, medium_bytes};
-use crate::store::{OpenOptions, Store};
+use crate::pages::{OpenOptions, PageStore};
 use crate::superblock::Lifetime;
 use draft::Draft;
 use flagstone::commit::DeviceError;
@@ -53,7 +53,7 @@ pub fn backup(
     replaces: bool,
     progress: Progress<'_>,
 ) -> Result<Copied, StoreError> {
-    let mut store = Store::open(from, &OpenOptions::existing().reading())?;
+    let mut store = PageStore::open(from, &OpenOptions::existing().reading())?;
     let draft = Draft::new(to, Some(from), replaces)?;
     copy(&mut store, draft, &metadata(from)?, None, progress)
 }
@@ -69,7 +69,7 @@ pub fn compact(path: &Path, progress: Progress<'_>) -> Result<Copied, StoreError
     let io = |error| StoreError::io(format!("opening {}", named.display()), error);
     // The file is replaced and not a link to it.
     let path = &path.canonicalize().map_err(io)?;
-    let mut store = Store::open(path, &OpenOptions::existing())?;
+    let mut store = PageStore::open(path, &OpenOptions::existing())?;
     let meta = metadata(path)?;
     let refuse = |why: &str| Err(StoreError::Options(format!("{}: {why}", named.display())));
     if !meta.is_file() {
@@ -87,7 +87,7 @@ pub fn compact(path: &Path, progress: Progress<'_>) -> Result<Copied, StoreError
 }
 
 /// Bytes that the copy of a store takes, that is, what `compact` and `backup` need.
-pub fn bytes_of_copy(store: &Store) -> u64 {
+pub fn bytes_of_copy(store: &PageStore) -> u64 {
     let (info, ftl) = (store.info(), store.device().ftl());
     let blocks = match ftl.can_grow() {
         true => {
@@ -96,14 +96,14 @@ pub fn bytes_of_copy(store: &Store) -> u64 {
             let meta = (0..info.blocks).filter(is_meta).count() as u64;
             // With those that are open or wait for their summary, it does not grow meanwhile.
             let spare = u64::from(ftl.gc_threshold_blocks()) + meta + 5;
-            let least = (full + spare).max(crate::store::FIRST_BLOCKS.into());
+            let least = (full + spare).max(crate::pages::FIRST_BLOCKS.into());
             let least = u32::try_from(least).unwrap_or(u32::MAX);
             // A store has as many blocks as the number of its highest page needs.
             let top = store.highest().map_or(0, |at| at.0 + 1);
             let reaches = |blocks: u32| {
                 let shape = geometry(info.pages_per_block, blocks);
                 let format = &info.protocol.info().format;
-                Ftl::capacity(&shape, &crate::store::config(), format).is_ok_and(|has| has >= top)
+                Ftl::capacity(&shape, &crate::pages::config(), format).is_ok_and(|has| has >= top)
             };
             let (mut low, mut high) = (least, least.max(info.blocks));
             while low < high {
@@ -127,7 +127,7 @@ fn metadata(path: &Path) -> Result<Metadata, StoreError> {
 
 /// Copies a whole store into a draft, holds the two against each other, and names it.
 fn copy(
-    store: &mut Store,
+    store: &mut PageStore,
     draft: Draft,
     like: &Metadata,
     life: Option<Lifetime>,
@@ -158,7 +158,7 @@ fn copy(
 /// Writes pages of a store into the new store of a draft, if there is room for it. Returns those
 /// that cannot be read.
 fn fill(
-    store: &mut Store,
+    store: &mut PageStore,
     held: &[Lpn],
     draft: &Draft,
     life: Option<Lifetime>,
@@ -169,8 +169,8 @@ fn fill(
     options.pages_per_block = info.pages_per_block;
     options.bytes = bytes_of_copy(store);
     draft.has_room(options.bytes)?;
-    let mut new = Store::open(draft.path(), &options)?;
-    let (mut page, mut lost) = (vec![0; Store::PAGE_BYTES], Vec::new());
+    let mut new = PageStore::open(draft.path(), &options)?;
+    let (mut page, mut lost) = (vec![0; PageStore::PAGE_BYTES], Vec::new());
     for some in held.chunks(AT_ONCE) {
         let tx = new.begin()?;
         for &at in some {
@@ -194,20 +194,23 @@ fn fill(
 /// Opens the new store of a draft and holds it against these pages of the old one. Returns the
 /// bytes that it has.
 fn compare(
-    store: &mut Store,
+    store: &mut PageStore,
     held: &[Lpn],
     draft: &Draft,
     step: &mut dyn FnMut(u64),
 ) -> Result<u64, StoreError> {
     // What was written is compared as it is on the medium.
     let reading = OpenOptions::existing().reading().uncached();
-    let mut new = Store::open(draft.path(), &reading)?;
+    let mut new = PageStore::open(draft.path(), &reading)?;
     let wrong = |what: String| {
         StoreError::Damaged(format!(
             "the copy differs from the store: {what}; try again"
         ))
     };
-    let (mut old_page, mut new_page) = (vec![0; Store::PAGE_BYTES], vec![0; Store::PAGE_BYTES]);
+    let (mut old_page, mut new_page) = (
+        vec![0; PageStore::PAGE_BYTES],
+        vec![0; PageStore::PAGE_BYTES],
+    );
     for &at in held {
         let old = store.read(None, at, &mut old_page)?;
         let copied = new.read(None, at, &mut new_page)?;

@@ -8,7 +8,7 @@ use super::patched::Patched;
 use crate::error::StoreError;
 use crate::flash::{DATA_BYTES, generation_in, mark_at, mark_page, page_generation, trailer};
 use crate::medium::Medium;
-use crate::store::{OpenOptions, Store};
+use crate::pages::{OpenOptions, PageStore};
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::ftl::{Header, Kind};
 use flagstone::layout::get;
@@ -72,7 +72,7 @@ pub(super) fn salvage(
     let mut options = OpenOptions::default().with_protocol(superblock.protocol);
     options.pages_per_block = superblock.pages_per_block;
     options.bytes = medium.bytes;
-    let mut store = Store::open(draft.path(), &options)?;
+    let mut store = PageStore::open(draft.path(), &options)?;
     let (mut page, mut done): (Page, u64) = ([0; MEDIUM_PAGE_BYTES], 0);
     let data = |page: &Page| get(&page[DATA_BYTES..], trailer::BYTES) as usize;
     for some in held.chunks(AT_ONCE) {
@@ -86,8 +86,8 @@ pub(super) fn salvage(
         progress(done, all);
     }
     store.close()?;
-    let mut store = Store::open(draft.path(), &OpenOptions::existing().reading())?;
-    let mut copied = vec![0; Store::PAGE_BYTES];
+    let mut store = PageStore::open(draft.path(), &OpenOptions::existing().reading())?;
+    let mut copied = vec![0; PageStore::PAGE_BYTES];
     for &(at, place) in &held {
         read(medium, place, &mut page)?;
         let bytes = store.read(None, at, &mut copied)?;

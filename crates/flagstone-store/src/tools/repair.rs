@@ -16,7 +16,7 @@ use crate::error::StoreError;
 use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, geometry, mark, mark_at, mark_page};
 use crate::flash::{medium_bytes, page_generation};
 use crate::medium::{Disk, Medium};
-use crate::store::{OpenOptions, Store};
+use crate::pages::{OpenOptions, PageStore};
 use crate::superblock::{Lifetime, MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::commit::Kind;
 use flagstone::units::Lpn;
@@ -91,7 +91,7 @@ pub fn repair(
         return Ok(report);
     }
     let reading = OpenOptions::existing().reading();
-    let mut store = match Store::on(Box::new(patched), &reading) {
+    let mut store = match PageStore::on(Box::new(patched), &reading) {
         Err(StoreError::Damaged(_)) => {
             return Err(StoreError::Damaged(format!(
                 "{}: what the protocol needs to recover the store is damaged; `--newest` salvages \

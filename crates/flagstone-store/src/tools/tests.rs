@@ -22,7 +22,7 @@ fn options() -> OpenOptions {
 
 /// A store in which pages were written several times, and what it holds.
 fn used(path: &Path, transactions: u32) -> Contents {
-    let mut store = Store::open(path, &options()).expect("a store");
+    let mut store = PageStore::open(path, &options()).expect("a store");
     let mut pages = Contents::new();
     for number in 0..transactions {
         let tx = store.begin().expect("it begins");
@@ -39,9 +39,9 @@ fn used(path: &Path, transactions: u32) -> Contents {
 }
 
 fn contents(path: &Path) -> Contents {
-    let mut store = Store::open(path, &OpenOptions::existing().reading()).expect("a store");
+    let mut store = PageStore::open(path, &OpenOptions::existing().reading()).expect("a store");
     assert!(store.check().expect("it can be read").is_well());
-    let mut page = vec![0; Store::PAGE_BYTES];
+    let mut page = vec![0; PageStore::PAGE_BYTES];
     let held: Vec<Lpn> = store.held().collect();
     let mut read = |at: Lpn| {
         let bytes = store.read(None, at, &mut page).expect("a page");
@@ -75,7 +75,7 @@ fn names(folder: &TempDir) -> Vec<String> {
 #[test]
 fn a_compaction_keeps_everything_but_room() {
     let (folder, path, mut pages) = place();
-    let mut store = Store::open(&path, &OpenOptions::existing()).expect("the store");
+    let mut store = PageStore::open(&path, &OpenOptions::existing()).expect("the store");
     let tx = store.begin().expect("it begins");
     for at in 300..3_000 {
         store.write(tx, Lpn(at), &[1; 4000]).expect("room");
@@ -92,7 +92,7 @@ fn a_compaction_keeps_everything_but_room() {
     store.close().expect("it closes");
     pages.extend((300..400).map(|at| (at, vec![1; 4000])));
     let needed = {
-        let store = Store::open(&path, &OpenOptions::existing().reading()).expect("a store");
+        let store = PageStore::open(&path, &OpenOptions::existing().reading()).expect("a store");
         bytes_of_copy(&store)
     };
     let (mut last, mut steps) = (0, 0);
@@ -113,7 +113,7 @@ fn a_compaction_keeps_everything_but_room() {
     assert!(contents(&path) == pages);
     assert_eq!(names(&folder), ["store.flag"]);
     // The life goes on, and the copy is part of it.
-    let store = Store::open(&path, &OpenOptions::existing()).expect("the store");
+    let store = PageStore::open(&path, &OpenOptions::existing()).expect("the store");
     let life = store.info().life;
     assert_eq!(
         (life.user_bytes, life.commits),
@@ -142,7 +142,7 @@ fn what_cannot_be_compacted_is_as_it_was() {
     assert_eq!(names(&folder), ["other.flag", "store.flag"]);
     let fixed = folder.path().join("fixed.flag");
     let options = options().with_protocol(flagstone::commit::Kind::LightTx);
-    drop(Store::open(&fixed, &options).expect("a store"));
+    drop(PageStore::open(&fixed, &options).expect("a store"));
     let error = compact(&fixed, &mut quiet()).expect_err("it has its size");
     assert!(error.to_string().contains("keep their size"), "{error}");
 }
@@ -167,11 +167,11 @@ fn a_backup_is_a_store_and_replaces_nothing_unasked() {
         );
     }
     // Neither a store that somebody writes to, nor over one.
-    let open = Store::open(&path, &OpenOptions::existing()).expect("the store");
+    let open = PageStore::open(&path, &OpenOptions::existing()).expect("the store");
     let error = backup(&path, &to, true, &mut quiet()).expect_err("it is in use");
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
     drop(open);
-    let open = Store::open(&to, &OpenOptions::existing()).expect("the store");
+    let open = PageStore::open(&to, &OpenOptions::existing()).expect("the store");
     let error = backup(&path, &to, true, &mut quiet()).expect_err("it is in use");
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
     drop(open);
@@ -204,7 +204,7 @@ fn page_offset(block: u32, page: u32) -> u64 {
 }
 
 fn is_found(path: &Path) -> Result<bool, StoreError> {
-    let mut store = Store::open(path, &OpenOptions::existing().reading().uncached())?;
+    let mut store = PageStore::open(path, &OpenOptions::existing().reading().uncached())?;
     Ok(!store.check()?.is_well())
 }
 
@@ -254,7 +254,7 @@ fn every_damaged_page_is_found_and_all_others_are_salvaged() {
 }
 
 fn blocks_of(path: &Path) -> u32 {
-    let store = Store::open(path, &OpenOptions::existing().reading()).expect("a store");
+    let store = PageStore::open(path, &OpenOptions::existing().reading()).expect("a store");
     store.info().blocks
 }
 
@@ -323,7 +323,7 @@ fn a_superblock_or_both_can_be_damaged() {
         }
     }
     flip(&path, 5);
-    let refused = Store::open(&path, &OpenOptions::existing());
+    let refused = PageStore::open(&path, &OpenOptions::existing());
     assert!(matches!(refused, Err(StoreError::NotAStore(_))));
     let error = repair(&path, &to, &Hints::default(), true, &mut quiet());
     let error = error.expect_err("the protocol is not known").to_string();
@@ -341,7 +341,7 @@ fn a_superblock_or_both_can_be_damaged() {
     let file = Files::new().write(true).open(&path).expect("it is there");
     file.write_all_at(&[0; 8192], 0).expect("room");
     let zeroed = fs::read(&path).expect("it can be read");
-    let refused = Store::open(&path, &OpenOptions::default()).err();
+    let refused = PageStore::open(&path, &OpenOptions::default()).err();
     let error = refused.expect("it is no blank file").to_string();
     assert!(error.contains("store repair"), "{error}");
     assert!(fs::read(&path).expect("it can be read") == zeroed);
@@ -363,7 +363,7 @@ fn a_missing_end_is_damage_and_what_is_left_can_be_salvaged() {
     let end = medium_bytes(PAGES, blocks);
     for cut in [1, 4096, 100_000, end / 2] {
         fs::write(&path, &whole[..(end - cut) as usize]).expect("room");
-        let error = Store::open(&path, &OpenOptions::existing()).err();
+        let error = PageStore::open(&path, &OpenOptions::existing()).err();
         let error = error.expect("its end is missing").to_string();
         assert!(error.contains("the end of the store is missing"), "{error}");
         let report = repair(&path, &to, &Hints::default(), true, &mut quiet());
@@ -412,7 +412,7 @@ fn no_damage_makes_an_opening_a_check_or_a_repair_panic() {
         let cut = below(bytes.len());
         bytes.truncate(if below(8) == 0 { cut } else { bytes.len() });
         let medium = crate::medium::Memory::with(bytes.clone());
-        match Store::on(Box::new(medium), &OpenOptions::existing()) {
+        match PageStore::on(Box::new(medium), &OpenOptions::existing()) {
             Ok(mut store) => {
                 opened += 1;
                 let _ = store.check();
@@ -452,7 +452,7 @@ fn stores_of_all_protocols_are_salvaged() {
         let _ = fs::remove_file(&path);
         let mut options = options().with_protocol(protocol);
         options.bytes = 6 << 20;
-        let mut store = Store::open(&path, &options).expect("a store");
+        let mut store = PageStore::open(&path, &options).expect("a store");
         let mut pages = Contents::new();
         for number in 0..400_u32 {
             let tx = store.begin().expect("it begins");
@@ -509,7 +509,7 @@ fn the_newest_versions_are_there_where_no_recovery_is() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, to) = (folder.path().join("a.flag"), folder.path().join("b.flag"));
     let options = options().with_protocol(flagstone::commit::Kind::SealR);
-    let mut store = Store::open(&path, &options).expect("a store");
+    let mut store = PageStore::open(&path, &options).expect("a store");
     let mut pages = Contents::new();
     for number in 0..500_u32 {
         let tx = store.begin().expect("it begins");
@@ -524,7 +524,7 @@ fn the_newest_versions_are_there_where_no_recovery_is() {
     for number in 0..blocks_of(&path) * PAGES {
         fs::write(&path, &whole).expect("room");
         flip(&path, page_offset(number / PAGES, number % PAGES) + 9);
-        let opened = Store::open(&path, &OpenOptions::existing().reading());
+        let opened = PageStore::open(&path, &OpenOptions::existing().reading());
         if !matches!(opened, Err(StoreError::Damaged(_))) {
             continue;
         }

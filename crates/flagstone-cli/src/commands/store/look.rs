@@ -4,7 +4,7 @@ use super::{Of, as_json, open};
 use crate::commands::{Failure, mebibytes, note, say, unless_closed};
 use comfy_table::{Table, presets};
 use flagstone::units::Lpn;
-use flagstone_store::{CheckReport, OpenOptions, PageFacts, Store, StoreError};
+use flagstone_store::{CheckReport, OpenOptions, PageFacts, PageStore, StoreError};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::io::Write;
@@ -65,7 +65,7 @@ pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = table();
-    let held = info.pages * Store::PAGE_BYTES as u64;
+    let held = info.pages * PageStore::PAGE_BYTES as u64;
     table.add_row(["protocol".into(), info.protocol.info().name.to_string()]);
     table.add_row([
         "pages".into(),
@@ -100,7 +100,7 @@ pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
 
 pub(super) fn check(of: &Of) -> Result<ExitCode, Failure> {
     let reading = OpenOptions::existing().reading().uncached();
-    let opened = Store::open(&of.store, &reading);
+    let opened = PageStore::open(&of.store, &reading);
     let mut store = match opened {
         // So damaged that it does not open is a verdict, too.
         Err(StoreError::Damaged(why)) => {
@@ -323,8 +323,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn dump_page(store: &mut Store, at: Lpn, args: &Dump) -> Result<ExitCode, Failure> {
-    let mut page = vec![0; Store::PAGE_BYTES];
+fn dump_page(store: &mut PageStore, at: Lpn, args: &Dump) -> Result<ExitCode, Failure> {
+    let mut page = vec![0; PageStore::PAGE_BYTES];
     let facts = store.facts(at);
     let Some((facts, bytes)) = facts.zip(store.read(None, at, &mut page)?) else {
         return Err(Failure::Failed(format!(

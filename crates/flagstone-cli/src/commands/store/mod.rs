@@ -8,7 +8,7 @@ mod soak;
 mod whole;
 
 use super::Failure;
-use flagstone_store::{OpenOptions, Store, StoreInfo};
+use flagstone_store::{OpenOptions, PageStore, StoreInfo};
 use indicatif::ProgressBar;
 use look::table;
 use serde_json::json;
@@ -81,8 +81,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
-fn open(path: &Path) -> Result<Store, Failure> {
-    Ok(Store::open(path, &OpenOptions::existing().reading())?)
+fn open(path: &Path) -> Result<PageStore, Failure> {
+    Ok(PageStore::open(path, &OpenOptions::existing().reading())?)
 }
 
 /// Shows how far a work on a store is.
@@ -97,7 +97,7 @@ fn as_json(info: &StoreInfo) -> serde_json::Value {
     json!({
         "protocol": info.protocol.info().name,
         "pages": info.pages,
-        "page_bytes": Store::PAGE_BYTES,
+        "page_bytes": PageStore::PAGE_BYTES,
         "bytes": info.bytes,
         "blocks": info.blocks,
         "free_blocks": info.free_blocks,

@@ -2,7 +2,7 @@
 
 use super::{as_json, open, shown};
 use crate::commands::{Failure, mebibytes, note, protocol_of, say, with_unit};
-use flagstone_store::{OpenOptions, Store, tools};
+use flagstone_store::{OpenOptions, PageStore, tools};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::path::PathBuf;
@@ -105,7 +105,7 @@ pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
     let mut options = OpenOptions::default().with_protocol(protocol_of(&args.protocol)?);
     options.pages_per_block = args.pages_per_block;
     options.bytes = args.size;
-    let made = Store::open(&args.store, &options).and_then(|store| {
+    let made = PageStore::open(&args.store, &options).and_then(|store| {
         let info = store.info();
         store.close().map(|()| info)
     });

@@ -1,6 +1,6 @@
 //! What a store is and holds, whether it is whole, and what an opening must not believe.
 
-use super::Store;
+use super::PageStore;
 use crate::error::StoreError;
 use crate::flash::{DAMAGED, NEVER, Notes, generation_in, geometry};
 use crate::flash::{mark_at, mark_page, medium_bytes};
@@ -174,7 +174,7 @@ fn newest_is_lost() -> StoreError {
     )
 }
 
-impl Store {
+impl PageStore {
     /// What the store is and holds.
     pub fn info(&self) -> StoreInfo {
         let ftl = self.device.ftl();
@@ -208,7 +208,7 @@ impl Store {
         };
         let geometry = self.device.geometry();
         let mut spare = vec![0; geometry.spare_bytes as usize];
-        let bytes = ftl.peek(place, &mut [0; Store::PAGE_BYTES], &mut spare);
+        let bytes = ftl.peek(place, &mut [0; PageStore::PAGE_BYTES], &mut spare);
         if bytes.is_none() {
             spare.clear();
         }
@@ -255,10 +255,11 @@ impl Store {
         self.check_with(&mut |_| ())
     }
 
-    /// As [`Store::check`]; `progress` hears of the pages that were read since it was called last.
+    /// As [`PageStore::check`]; `progress` hears of the pages that were read since it was called
+    /// last.
     ///
     /// # Errors
-    /// As [`Store::check`].
+    /// As [`PageStore::check`].
     pub fn check_with(&mut self, progress: &mut dyn FnMut(u64)) -> Result<CheckReport, StoreError> {
         self.is_well()?;
         let mut report = CheckReport::default();
@@ -282,7 +283,7 @@ impl Store {
                 "the mark of block {block} is damaged: none of its pages can be read"
             ));
         }
-        let mut page = vec![0; Store::PAGE_BYTES];
+        let mut page = vec![0; PageStore::PAGE_BYTES];
         for at in self.held().collect::<Vec<_>>() {
             report.pages += 1;
             match self.read(None, at, &mut page) {

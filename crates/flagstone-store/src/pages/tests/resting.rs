@@ -18,12 +18,12 @@ impl History {
         }
     }
 
-    fn open(&self) -> Store {
-        Store::on(Box::new(self.medium.clone()), &small(Kind::Seal)).expect("a store")
+    fn open(&self) -> PageStore {
+        PageStore::on(Box::new(self.medium.clone()), &small(Kind::Seal)).expect("a store")
     }
 
     /// A store of many pages.
-    fn large(&mut self) -> Store {
+    fn large(&mut self) -> PageStore {
         let mut store = self.open();
         let tx = store.begin().expect("it begins");
         for at in 200..1_800 {
@@ -35,7 +35,7 @@ impl History {
     }
 
     /// Transactions, of which some roll back, and one that is live to the end.
-    fn go_on(&mut self, store: &mut Store, transactions: u32) {
+    fn go_on(&mut self, store: &mut PageStore, transactions: u32) {
         let live = store.begin().expect("it begins");
         store.write(live, Lpn(130), b"never").expect("room");
         for _ in 0..transactions {
@@ -52,7 +52,7 @@ impl History {
     /// What is on the medium now, opened for reading. Says whether it needed no recovery.
     fn look(&self, landing: Landing, options: &OpenOptions) -> (bool, bool) {
         let medium = Box::new(self.medium.cut(landing));
-        let mut store = Store::on(medium, options).expect("a store");
+        let mut store = PageStore::on(medium, options).expect("a store");
         let is_right = contents(&mut store) == self.pages;
         let report = store.check().expect("no fault");
         (store.info().resumed, is_right && report.is_well())

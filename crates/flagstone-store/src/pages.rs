@@ -1,7 +1,7 @@
 //! A transactional store of pages on a medium: the device of the simulations, where it keeps data.
 //!
-//! A [`Store`] is a [`Device`] over a [`MediumFlash`]. It grows as it fills, turns failures of the
-//! medium into errors that name it, and otherwise does what its device does.
+//! A [`PageStore`] is a [`Device`] over a [`MediumFlash`]. It grows as it fills, turns failures of
+//! the medium into errors that name it, and otherwise does what its device does.
 
 use crate::error::StoreError;
 mod create;
@@ -98,7 +98,7 @@ impl OpenOptions {
 }
 
 /// A store of pages with transactions.
-pub struct Store {
+pub struct PageStore {
     device: Device,
     now: Nanos,
     /// The share of the device that may hold something before it grows.
@@ -117,7 +117,7 @@ pub struct Store {
     left_wrong: Option<String>,
 }
 
-impl Store {
+impl PageStore {
     /// Bytes of a page.
     pub const PAGE_BYTES: usize = DATA_BYTES;
 
@@ -127,10 +127,10 @@ impl Store {
     /// # Errors
     /// There is none and none is to be made, something else is there, somebody has it open, or the
     /// system refuses.
-    pub fn open(path: &Path, options: &OpenOptions) -> Result<Store, StoreError> {
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<PageStore, StoreError> {
         let is_new = !path.exists();
         let disk = Disk::open(path, options.create, options.read_only)?;
-        let opened = Store::on(Box::new(disk), options);
+        let opened = PageStore::on(Box::new(disk), options);
         let opened = opened.map_err(|error| error.at(path));
         if is_new && opened.is_ok() {
             let folder = path.parent().filter(|folder| *folder != Path::new(""));
@@ -145,8 +145,8 @@ impl Store {
     /// Opens a store on a medium.
     ///
     /// # Errors
-    /// As [`Store::open`].
-    pub fn on(mut medium: Box<dyn Medium>, options: &OpenOptions) -> Result<Store, StoreError> {
+    /// As [`PageStore::open`].
+    pub fn on(mut medium: Box<dyn Medium>, options: &OpenOptions) -> Result<PageStore, StoreError> {
         if !(options.space >= 1.1 && options.space <= 100.0) {
             return Err(StoreError::Options(format!(
                 "the bound of the store is {} times what it holds: use 1.1 to 100",
@@ -169,7 +169,8 @@ impl Store {
         let left = Left::read(medium.as_ref(), &superblock);
         let what = "reading what the last close has left";
         let left = left.map_err(|error| StoreError::io(what, error))?;
-        // An opening that is to read the medium believes nothing that it can find out, and compares.
+        // An opening that is to read the medium believes nothing that it can find out, and
+        // compares.
         let (believed, compared) = match left {
             Ok(left) if !options.uncached => (left, Ok(None)),
             Err(_) if !options.uncached => (None, Ok(None)),
@@ -209,7 +210,7 @@ impl Store {
             Ok(None) => None,
             Err(why) => Some(why),
         };
-        let mut store = Store {
+        let mut store = PageStore {
             resumed,
             left_wrong,
             now: device.recovered_at(),
@@ -237,7 +238,7 @@ impl Store {
         self.settle(begun)
     }
 
-    /// Writes a page in a transaction; at most [`Store::PAGE_BYTES`].
+    /// Writes a page in a transaction; at most [`PageStore::PAGE_BYTES`].
     ///
     /// # Errors
     /// The request is wrong, the store is full, or the medium fails.
@@ -255,7 +256,7 @@ impl Store {
     /// Says in a transaction that a page holds nothing any more.
     ///
     /// # Errors
-    /// As [`Store::write`].
+    /// As [`PageStore::write`].
     pub fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
         self.may_write()?;
         self.make_room(at)?;
@@ -296,9 +297,9 @@ impl Store {
     }
 
     /// Takes a snapshot of what is committed, for a reader that goes on seeing that. It copies
-    /// nothing; pages that are replaced meanwhile keep their room until [`Store::end_snapshot`]. A
-    /// store may take twice its bound ([`OpenOptions::space`]) so, or 16 MiB; then the oldest
-    /// snapshots end.
+    /// nothing; pages that are replaced meanwhile keep their room until
+    /// [`PageStore::end_snapshot`]. A store may take twice its bound ([`OpenOptions::space`]) so,
+    /// or 16 MiB; then the oldest snapshots end.
     ///
     /// # Errors
     /// The protocol cannot give snapshots: `seal` can.
@@ -318,7 +319,7 @@ impl Store {
         self.device.ftl().is_current(id)
     }
 
-    /// Reads a page of a snapshot as [`Store::read`] does.
+    /// Reads a page of a snapshot as [`PageStore::read`] does.
     ///
     /// # Errors
     /// The snapshot has ended, the page was lost, or the medium fails.
@@ -519,7 +520,7 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Drop for PageStore {
     /// Closes. What fails is noted by nobody, and the store stays one that was not closed.
     fn drop(&mut self) {
         let _ = self.come_to_rest();

@@ -38,7 +38,7 @@ impl Known {
 /// error is that of the call that failed, with the state after the transaction if that was the
 /// commit.
 fn step(
-    store: &mut Store,
+    store: &mut PageStore,
     dice: &mut Dice,
     range: u64,
     pages: &Pages,
@@ -70,7 +70,7 @@ fn history(medium: &Failing, before: &Pages, steps: u32) -> (Known, Option<Store
         acknowledged: before.clone(),
         doubtful: None,
     };
-    let mut store = match Store::on(Box::new(medium.clone()), &small(Kind::Seal)) {
+    let mut store = match PageStore::on(Box::new(medium.clone()), &small(Kind::Seal)) {
         Ok(store) => store,
         Err(error) => return (known, Some(error)),
     };
@@ -91,7 +91,7 @@ fn history(medium: &Failing, before: &Pages, steps: u32) -> (Known, Option<Store
 }
 
 /// A store that failed says so without asking its medium again.
-fn says_so_again_at_once(store: &mut Store, medium: &Failing, error: &StoreError) {
+fn says_so_again_at_once(store: &mut PageStore, medium: &Failing, error: &StoreError) {
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
     let calls = medium.calls().len();
     for _ in 0..3 {
@@ -99,7 +99,7 @@ fn says_so_again_at_once(store: &mut Store, medium: &Failing, error: &StoreError
             panic!("it goes on after: {error}");
         };
         assert!(error.to_string().contains(&why), "{why}: {error}");
-        let read = store.read(None, Lpn(0), &mut [0; Store::PAGE_BYTES]);
+        let read = store.read(None, Lpn(0), &mut [0; PageStore::PAGE_BYTES]);
         assert!(matches!(read, Err(StoreError::Broken(_))));
     }
     assert_eq!(medium.calls().len(), calls, "it asks the medium again");
@@ -130,12 +130,12 @@ impl Medium for Stale {
     }
 }
 
-fn open(medium: &Recorded, is_stale: bool) -> Result<Store, StoreError> {
+fn open(medium: &Recorded, is_stale: bool) -> Result<PageStore, StoreError> {
     let on: Box<dyn Medium> = match is_stale {
         true => Box::new(Stale(medium.clone())),
         false => Box::new(medium.clone()),
     };
-    Store::on(on, &small(Kind::Seal))
+    PageStore::on(on, &small(Kind::Seal))
 }
 
 /// What is there of a store, if it is whole.
@@ -201,7 +201,7 @@ fn look(medium: &Recorded, known: &Known, seed: u64, is_stale: bool, outcome: &m
 /// A store with some contents, as it was closed.
 fn used() -> (Vec<u8>, Pages) {
     let medium = Recorded::default();
-    let mut store = Store::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
+    let mut store = PageStore::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
     let (mut dice, mut pages) = (Dice(2), Pages::new());
     for _ in 0..30 {
         pages = step(&mut store, &mut dice, 60, &pages).expect("no fault");
@@ -333,7 +333,7 @@ fn an_uncached_opening_reads_what_is_on_the_medium() {
     medium.clone().write_at(from, &zeros).expect("no fault");
     medium.lose(Landing::Nothing);
     let reading = OpenOptions::existing().reading();
-    let open = |options: &OpenOptions| Store::on(Box::new(medium.snapshot()), options);
+    let open = |options: &OpenOptions| PageStore::on(Box::new(medium.snapshot()), options);
     let shown = open(&reading).map(|mut store| contents(&mut store));
     assert!(shown.is_ok_and(|shown| shown != pages));
     let mut store = open(&reading.uncached()).expect("a store");

@@ -29,8 +29,8 @@ impl Dice {
 /// What the pages hold; nothing for one that cannot be read.
 type Pages = BTreeMap<u32, Option<Vec<u8>>>;
 
-fn contents(store: &mut Store) -> Pages {
-    let mut page = vec![0; Store::PAGE_BYTES];
+fn contents(store: &mut PageStore) -> Pages {
+    let mut page = vec![0; PageStore::PAGE_BYTES];
     let held: Vec<Lpn> = store.held().collect();
     let read = |at: Lpn| match store.read(None, at, &mut page) {
         Ok(bytes) => {
@@ -44,7 +44,7 @@ fn contents(store: &mut Store) -> Pages {
 }
 
 /// A transaction of a few pages, drawn, and what the store holds after it.
-fn transaction(store: &mut Store, dice: &mut Dice, pages: &Pages) -> (TxId, Pages) {
+fn transaction(store: &mut PageStore, dice: &mut Dice, pages: &Pages) -> (TxId, Pages) {
     let mut after = pages.clone();
     let tx = store.begin().expect("it begins");
     for _ in 0..=dice.below(4) {
@@ -66,7 +66,7 @@ fn transaction(store: &mut Store, dice: &mut Dice, pages: &Pages) -> (TxId, Page
 /// after the transaction in doubt.
 fn cut(protocol: Kind, transactions: usize, lies: bool) -> (u64, u64) {
     let medium = Recorded::default();
-    let mut store = Store::on(Box::new(medium.clone()), &small(protocol)).expect("a store");
+    let mut store = PageStore::on(Box::new(medium.clone()), &small(protocol)).expect("a store");
     if lies {
         medium.lie();
     }
@@ -88,7 +88,7 @@ fn cut(protocol: Kind, transactions: usize, lies: bool) -> (u64, u64) {
             ] {
                 cuts += 1;
                 let left = medium.cut(landing);
-                let is_right = match Store::on(Box::new(left), &small(protocol)) {
+                let is_right = match PageStore::on(Box::new(left), &small(protocol)) {
                     Ok(mut store) => {
                         let found = contents(&mut store);
                         let report = store.check().expect("it can be read");
@@ -141,10 +141,10 @@ fn a_medium_that_does_not_mean_its_syncs_loses_transactions() {
 #[test]
 fn a_store_grows_and_what_it_holds_bounds_it() {
     let medium = Memory::default();
-    let mut store = Store::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
+    let mut store = PageStore::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
     let first = store.info().blocks;
     let mut dice = Dice(3);
-    let mut page = vec![1; Store::PAGE_BYTES];
+    let mut page = vec![1; PageStore::PAGE_BYTES];
     for round in 0..6_000u32 {
         let tx = store.begin().expect("it begins");
         let at = match round < 2_000 {
@@ -164,7 +164,7 @@ fn a_store_grows_and_what_it_holds_bounds_it() {
     drop(store);
     for protocol in [Kind::Scc, Kind::Bpcc] {
         let medium = Box::new(Memory::default());
-        let mut store = Store::on(medium, &small(protocol)).expect("a store");
+        let mut store = PageStore::on(medium, &small(protocol)).expect("a store");
         for at in 0..3_000 {
             let tx = store.begin().expect("it begins");
             store.write(tx, Lpn(at), &page).expect("room");
@@ -174,7 +174,7 @@ fn a_store_grows_and_what_it_holds_bounds_it() {
     }
     // One transaction that is larger than the store.
     let medium = Memory::default();
-    let mut store = Store::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
+    let mut store = PageStore::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
     let tx = store.begin().expect("it begins");
     for at in 0..20_000 {
         store.write(tx, Lpn(at), &page).expect("room");
@@ -187,13 +187,14 @@ fn a_store_grows_and_what_it_holds_bounds_it() {
 #[test]
 fn a_medium_that_fails_is_named_and_what_was_acknowledged_is_there() {
     let medium = Recorded::default();
-    let mut store = Store::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
+    let mut store = PageStore::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
     let (mut dice, pages) = (Dice(11), Pages::new());
     let (tx, after) = transaction(&mut store, &mut dice, &pages);
     store.commit(tx).expect("it commits");
     for later in 0..6 {
         let medium = medium.snapshot();
-        let mut store = Store::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
+        let mut store =
+            PageStore::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
         medium.fail_at(Some(medium.operations() + later));
         let mut failure = None;
         for _ in 0..20 {
@@ -212,7 +213,7 @@ fn a_medium_that_fails_is_named_and_what_was_acknowledged_is_there() {
         assert!(matches!(store.begin(), Err(StoreError::Broken(_))));
         medium.fail_at(None);
         drop(store);
-        let mut store = Store::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
+        let mut store = PageStore::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
         assert!(store.check().expect("it can be read").is_well());
     }
 }
@@ -220,16 +221,16 @@ fn a_medium_that_fails_is_named_and_what_was_acknowledged_is_there() {
 #[test]
 fn what_is_no_store_is_refused_and_left_as_it_is() {
     let mut bytes = vec![9; 20_000];
-    let refused = Store::on(
+    let refused = PageStore::on(
         Box::new(Memory::with(bytes.clone())),
         &OpenOptions::default(),
     );
     assert!(matches!(refused, Err(StoreError::NotAStore(_))));
     bytes.fill(0);
-    let refused = Store::on(Box::new(Memory::with(bytes)), &OpenOptions::existing());
+    let refused = PageStore::on(Box::new(Memory::with(bytes)), &OpenOptions::existing());
     assert!(matches!(refused, Err(StoreError::NotAStore(_))));
     let odd = OpenOptions::default().with_protocol(Kind::Cfc);
-    let refused = Store::on(Box::new(Memory::default()), &odd);
+    let refused = PageStore::on(Box::new(Memory::default()), &odd);
     assert!(matches!(refused, Err(StoreError::Options(_))));
 }
 
@@ -237,23 +238,23 @@ fn what_is_no_store_is_refused_and_left_as_it_is() {
 fn a_file_has_one_writer_or_many_readers() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store.flag");
-    let missing = Store::open(&path, &OpenOptions::existing());
+    let missing = PageStore::open(&path, &OpenOptions::existing());
     assert!(matches!(missing, Err(StoreError::Io { .. })));
-    let mut store = Store::open(&path, &OpenOptions::default()).expect("a store");
+    let mut store = PageStore::open(&path, &OpenOptions::default()).expect("a store");
     let tx = store.begin().expect("it begins");
     store.write(tx, Lpn(3), b"three").expect("room");
     store.commit(tx).expect("it commits");
     for options in [OpenOptions::existing(), OpenOptions::existing().reading()] {
-        let Err(StoreError::InUse { pid, .. }) = Store::open(&path, &options) else {
+        let Err(StoreError::InUse { pid, .. }) = PageStore::open(&path, &options) else {
             panic!("it is opened twice");
         };
         assert_eq!(pid, Some(std::process::id()));
     }
     drop(store);
     let reading = OpenOptions::existing().reading();
-    let mut one = Store::open(&path, &reading).expect("a reader");
-    let mut two = Store::open(&path, &reading).expect("another");
-    let mut page = vec![0; Store::PAGE_BYTES];
+    let mut one = PageStore::open(&path, &reading).expect("a reader");
+    let mut two = PageStore::open(&path, &reading).expect("another");
+    let mut page = vec![0; PageStore::PAGE_BYTES];
     assert!(matches!(one.read(None, Lpn(3), &mut page), Ok(Some(5))));
     assert!(matches!(two.read(None, Lpn(3), &mut page), Ok(Some(5))));
     assert!(matches!(one.begin(), Err(StoreError::ReadOnly)));
