@@ -33,6 +33,7 @@ pub mod fuzzing;
 pub mod medium;
 pub mod mtd;
 mod pages;
+mod shared;
 mod superblock;
 pub mod tools;
 mod workers;
@@ -41,6 +42,7 @@ pub use error::StoreError;
 pub use file::{FileOptions, FileStore, OpenError};
 pub use flash::{MediumStats, page_sum};
 pub use pages::{CheckReport, OpenOptions, PageFacts, PageStore, StoreInfo};
+pub use shared::{Changes, PageBytes, PageSnapshot, SharedPages, Ticket, Turn};
 pub use superblock::{Lifetime, MEDIUM_PAGE_BYTES, STORE_VERSION};
 
 /// Records that a store has beyond those of its device.
