@@ -1,17 +1,18 @@
 //! `flagstone break`: power-cut campaigns.
 
-use super::{Failure, progress_bar, protocols_of, say};
+use super::{Failure, device, note, progress_bar, protocols_of, say};
 use flagstone::commit::Kind;
 use flagstone::host::{HostError, Stack};
 use flagstone::index::IndexKind;
 use flagstone_lab::campaign::{
-    Below, CHUNK_CUTS, Campaign, Cuts, Detail, Faults, Findings, Plan, Sabotage, Subject, Tally,
-    tell,
+    Below, CHUNK_CUTS, Campaign, Cuts, Detail, DeviceTraits, Faults, Findings, Plan, Sabotage,
+    Subject, Tally, suits, tell,
 };
 use flagstone_lab::explain::text;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Cut the power under protocols at any flash operation, and check what recovery brings back.
@@ -69,6 +70,11 @@ pub(crate) struct Args {
     /// Let devices collect ahead of need, in steps between transactions: `seal` and `seal-r`.
     #[arg(long, conflicts_with = "long")]
     ahead: bool,
+    /// Cut devices like this one: a preset (`flagstone device list`) or a file. They have its
+    /// planes, cells, pairs, latencies and settings, and few small blocks. `flagstone replay` needs
+    /// the same file.
+    #[arg(long, value_name = "NAME|FILE", conflicts_with = "long")]
+    device: Option<String>,
     /// Print one JSON object a protocol, one a line.
     #[arg(long)]
     json: bool,
@@ -120,6 +126,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "--faults aging is for protocols, not for {subject}: name a --protocol"
         )));
     }
+    let device = args.device.as_deref().map(|name| like(name, faults, cuts));
+    let device = device.transpose()?;
+    if let Some(device) = &device {
+        only_suited(device, &mut subjects)?;
+    }
     let sabotage = Sabotage::by_name(&args.sabotage).expect("clap has checked it");
     if let Some(subject) = subjects.iter().find(|&&subject| !sabotage.suits(subject)) {
         return Err(Failure::Usage(format!(
@@ -159,6 +170,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 cuts,
                 depth: args.depth,
                 ahead: args.ahead,
+                device: device.clone(),
                 faults,
                 seed: args.seed,
                 sabotage,
@@ -207,6 +219,38 @@ fn only_landings(subjects: &[Subject], faults: Faults) -> Result<(), Failure> {
         )),
         false => Ok(()),
     }
+}
+
+/// What the devices of a campaign take over from the one that is named.
+fn like(name: &str, faults: Faults, cuts: Cuts) -> Result<Arc<DeviceTraits>, Failure> {
+    if faults.paired {
+        let why = "--faults paired is not for --device: the device says which pages share cells";
+        return Err(Failure::Usage(why.into()));
+    }
+    if matches!(cuts, Cuts::Landings(_)) {
+        let why = "--cuts landings has tiny devices of its own: leave --device out";
+        return Err(Failure::Usage(why.into()));
+    }
+    Ok(Arc::new(DeviceTraits::of(&device::load(name)?)))
+}
+
+/// Leaves out what does not work on the device.
+fn only_suited(device: &Arc<DeviceTraits>, subjects: &mut Vec<Subject>) -> Result<(), Failure> {
+    let mut unsuited = Vec::new();
+    subjects.retain(|&subject| match suits(subject, device) {
+        Ok(()) => true,
+        Err(why) => {
+            unsuited.push(why);
+            false
+        }
+    });
+    if subjects.is_empty() {
+        return Err(Failure::Usage(unsuited.swap_remove(0)));
+    }
+    unsuited
+        .iter()
+        .for_each(|why| note(&format!("left out: {why}")));
+    Ok(())
 }
 
 /// Leaves out what does not work where pages share cells.

@@ -39,6 +39,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "break --protocol seal --sabotage sync-ignored --cuts 2000",
                 "a control, which must find something",
             ),
+            (
+                "break --protocol seal --device tlc --cuts 2000",
+                "on small devices with the cells, planes and latencies of that one",
+            ),
         ],
     ),
     (

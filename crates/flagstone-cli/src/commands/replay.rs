@@ -1,10 +1,11 @@
 //! `flagstone replay`: repeat one run of a campaign, step by step.
 
-use super::{Failure, explain, say};
-use flagstone_lab::campaign::{Detail, RunId, tell};
+use super::{Failure, device, explain, say};
+use flagstone_lab::campaign::{Detail, DeviceTraits, RunId, tell};
 use flagstone_lab::explain::text;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Repeat a run of `flagstone break` and tell it operation by operation.
 ///
@@ -15,6 +16,9 @@ use std::process::ExitCode;
 pub(crate) struct Args {
     /// The run id that `flagstone break` printed.
     run_id: String,
+    /// The preset or file that `flagstone break` was given as `--device`.
+    #[arg(long, value_name = "NAME|FILE")]
+    device: Option<String>,
     /// Leave page reads out.
     #[arg(long)]
     no_reads: bool,
@@ -33,10 +37,10 @@ Examples:
   flagstone replay RUN-ID --html run.html                a page: open it in a browser";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let id: RunId = args
-        .run_id
-        .parse()
-        .map_err(|error: flagstone_lab::campaign::RunIdError| Failure::Usage(error.to_string()))?;
+    let device = args.device.as_deref().map(device::load).transpose()?;
+    let device = device.map(|spec| Arc::new(DeviceTraits::of(&spec)));
+    let id = RunId::parse_on(&args.run_id, device.as_ref());
+    let id = id.map_err(|error| Failure::Usage(error.to_string()))?;
     let detail = Detail {
         reads: !args.no_reads,
         everything: args.everything,

@@ -50,8 +50,7 @@ impl Campaign {
     fn sample(&self, n: u64, bases: u64) -> RunId {
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let base = self.base(dice.random_range(0..bases));
-        let flags =
-            self.subject.sets_flags() && !Shape::of(base.shape, self.subject).device.strict_order;
+        let flags = self.subject.sets_flags() && !base.shape().device.strict_order;
         let cuts = (0..self.depth.max(1)).map(|phase| {
             // Later cuts fall early more often: into recovery, and into what comes right after it.
             let reach = match (phase, dice.random_range(0..3)) {
@@ -121,6 +120,7 @@ impl Campaign {
             subject: self.subject,
             variant: self.variant,
             ahead: self.ahead,
+            device: self.device.clone(),
             published: self.published,
             sabotage: self.sabotage,
             shape,

@@ -12,6 +12,7 @@ mod run_id;
 mod oracle;
 mod sabotage;
 mod shape;
+mod traits;
 mod scene;
 mod world;
 mod value;
@@ -38,15 +39,17 @@ pub use sabotage::Sabotage;
 pub(crate) use scene::TIMING;
 pub use story::{Detail, tell};
 pub use subject::{Below, Subject};
+pub use traits::DeviceTraits;
 pub use work::Work;
 
 use bases::{Base, Bases, Made};
 use every::every_landing;
 use rayon::prelude::*;
 use run::{execute, explore};
+use scene::Scene;
 use std::cell::Cell;
 use std::ops::Deref;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 /// Which cuts a campaign tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +77,8 @@ pub struct Campaign {
     pub depth: u32,
     /// Whether the device collects ahead of need, in steps.
     pub ahead: bool,
+    /// The device that those of the runs are like, if a user has described one.
+    pub device: Option<Arc<DeviceTraits>>,
     /// What goes wrong besides.
     pub faults: Faults,
     /// Seed of everything.
@@ -204,6 +209,14 @@ fn fails_without_mistake(id: &RunId) -> bool {
     let mut right = id.clone();
     right.base.sabotage = Sabotage::None;
     id.base.sabotage != Sabotage::None && replay(&right).1.is_err()
+}
+
+/// Whether a subject works on devices like one that a user has described.
+///
+/// # Errors
+/// Says why it does not.
+pub fn suits(subject: Subject, device: &Arc<DeviceTraits>) -> Result<(), String> {
+    Scene::new(&BaseId::plain(subject, Some(Arc::clone(device)))).map(|_| ())
 }
 
 /// Carries one run out and says what it did and what is wrong, if anything.

@@ -14,7 +14,8 @@
 //! |   |          |         |   |  |     faults, a bit each
 //! |   |          |         |   |  clients x logical pages
 //! |   |          |         |   base: 0 is a blank device, others are aged by that seed
-//! |   |          |         shape: 0 is the plain one, see `shape.rs`
+//! |   |          |         shape: 0 is the plain one, see `shape.rs`; behind it `d`, eight digits and
+//! |   |          |         a slash, if the device is like one that a user has described
 //! |   |          the form as printed, or the name of a sabotage
 //! |   mode; `ahead` where the device collects ahead of need
 //! protocol, stack, or index@either
@@ -22,12 +23,13 @@
 //!
 //! All fields are there, in this order: what is cut short is no run id.
 
-use super::{Faults, Sabotage, Subject};
+use super::{DeviceTraits, Faults, Sabotage, Subject};
 use crate::nearest::nearest;
 use flagstone::nand::{Aim, Cut};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// What a run starts on: everything that an aged device depends on, and nothing else.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub struct BaseId {
     pub variant: Option<&'static str>,
     /// Whether the device collects ahead of need, in steps.
     pub ahead: bool,
+    /// The device that it is like, if a user has described one.
+    pub device: Option<Arc<DeviceTraits>>,
     /// The form as printed.
     pub published: bool,
     /// A lie of the flash, or a mistake above it; only for controls.
@@ -86,6 +90,25 @@ pub struct RunId {
     pub cuts: Vec<Fall>,
 }
 
+impl BaseId {
+    /// The plain shape, blank, without faults, with the fewest clients and pages.
+    pub(super) fn plain(subject: Subject, device: Option<Arc<DeviceTraits>>) -> BaseId {
+        BaseId {
+            subject,
+            variant: None,
+            ahead: false,
+            device,
+            published: false,
+            sabotage: Sabotage::None,
+            shape: 0,
+            age: 0,
+            clients: *CLIENTS.start(),
+            pages: *PAGES.start(),
+            faults: Faults::default(),
+        }
+    }
+}
+
 impl fmt::Display for BaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.subject)?;
@@ -109,7 +132,11 @@ impl fmt::Display for BaseId {
             ..
         } = self;
         let faults = self.faults.bits();
-        write!(f, "/g{shape}/b{age}/w{clients}x{pages}/f{faults}")
+        write!(f, "/g{shape}")?;
+        if let Some(traits) = &self.device {
+            write!(f, "/d{:08x}", traits.digest())?;
+        }
+        write!(f, "/b{age}/w{clients}x{pages}/f{faults}")
     }
 }
 
@@ -190,18 +217,7 @@ fn names(text: &str) -> Result<BaseId, String> {
         let meant = meant.map_or_else(String::new, |meant| format!(", did you mean `{meant}`?"));
         format!("there is no protocol, stack or index on one `{name}`{meant}")
     })?;
-    let mut id = BaseId {
-        subject,
-        variant: None,
-        ahead: false,
-        published: false,
-        sabotage: Sabotage::None,
-        shape: 0,
-        age: 0,
-        clients: *CLIENTS.start(),
-        pages: *PAGES.start(),
-        faults: Faults::default(),
-    };
+    let mut id = BaseId::plain(subject, None);
     for extra in names {
         let mode = subject.modes().skip(1).find(|mode| *mode == extra);
         let sabotage = Sabotage::by_name(extra).filter(|&sabotage| sabotage != Sabotage::None);
@@ -245,10 +261,42 @@ fn fall(field: Option<&str>) -> Result<Fall, String> {
     Ok(Fall { cut, aim })
 }
 
-fn parse(word: &str) -> Result<RunId, String> {
+/// The device of a run: the field behind the shape, if there is one, has to be that of `given`.
+fn device(
+    fields: &mut Fields<'_>,
+    given: Option<&Arc<DeviceTraits>>,
+) -> Result<Option<Arc<DeviceTraits>>, String> {
+    let next = fields.0.clone().next();
+    let named = next.and_then(|field| field.strip_prefix('d'));
+    match (named, given) {
+        (None, None) => Ok(None),
+        (None, Some(traits)) => Err(format!(
+            "the run is not on a device like {}: leave --device out",
+            traits.name
+        )),
+        (Some(_), None) => Err(
+            "the run is on a device like one that a file describes: name that with --device".into(),
+        ),
+        (Some(named), Some(traits)) => {
+            fields.0.next();
+            let digest = format!("{:08x}", traits.digest());
+            match named == digest {
+                true => Ok(Some(Arc::clone(traits))),
+                false => Err(format!(
+                    "the run is on a device d{named}, and {} is d{digest}: is it another one, or \
+                     was it changed?",
+                    traits.name
+                )),
+            }
+        }
+    }
+}
+
+fn parse(word: &str, on: Option<&Arc<DeviceTraits>>) -> Result<RunId, String> {
     let mut fields = Fields(word.split('/'));
     let mut base = names(fields.0.next().unwrap_or_default())?;
     base.shape = fields.number('g', "the shape", 0..=u32::MAX)?;
+    base.device = device(&mut fields, on)?;
     base.age = fields.number('b', "the base", 0..=u32::MAX)?;
     let used = fields.next('w', "clients and pages")?;
     let (clients, pages) = used
@@ -278,15 +326,25 @@ fn parse(word: &str) -> Result<RunId, String> {
     Ok(id)
 }
 
+impl RunId {
+    /// The run of a word, on a device like one that a user has described, if the word says so.
+    ///
+    /// # Errors
+    /// It is no run id, or one on another device.
+    pub fn parse_on(word: &str, on: Option<&Arc<DeviceTraits>>) -> Result<RunId, RunIdError> {
+        let word = word.trim();
+        parse(word, on).map_err(|why| RunIdError {
+            word: word.into(),
+            why,
+        })
+    }
+}
+
 impl FromStr for RunId {
     type Err = RunIdError;
 
     fn from_str(word: &str) -> Result<Self, RunIdError> {
-        let word = word.trim();
-        parse(word).map_err(|why| RunIdError {
-            word: word.into(),
-            why,
-        })
+        RunId::parse_on(word, None)
     }
 }
 

@@ -18,7 +18,7 @@ use flagstone::index::{
     DeviceStore, HostStore, IndexError, IndexKind, Recoverable, Settings, Store, StoreError,
 };
 use flagstone::nand::{
-    Ages, Aging, Cell, Chip, FaultPlan, Faulty, Geometry, PowerCut, Shared, Timing, Tracer,
+    Ages, Aging, Cell, Chip, FaultPlan, Faulty, Geometry, Pairing, PowerCut, Shared, Timing, Tracer,
 };
 use flagstone::units::Nanos;
 use std::rc::Rc;
@@ -100,6 +100,9 @@ const PAGE_BYTES_MAX: u32 = 1024;
 /// Blocks that program and erase failures may take in a run.
 const FAILING_BLOCKS: u32 = 6;
 
+/// Bytes of a spare area that are kept; it has as many, if no user says otherwise.
+const SPARE_BYTES: u32 = 64;
+
 /// How long the operations of a small device take.
 pub(crate) const TIMING: Timing = Timing {
     read: Nanos::from_micros(25),
@@ -109,16 +112,28 @@ pub(crate) const TIMING: Timing = Timing {
     transfer_ps_per_byte: 0,
 };
 
+impl BaseId {
+    /// Its shape, with what its faults and its device make of that.
+    pub(super) fn shape(&self) -> Shape {
+        let mut shape = Shape::of(self.shape, self.subject);
+        if self.faults.paired {
+            shape.pair(self.shape);
+        }
+        if let Some(traits) = &self.device {
+            shape.take_over(traits);
+        }
+        shape
+    }
+}
+
 impl Scene {
     /// The smallest device of the shape on which the subject works, and what the shape adds.
     ///
     /// # Errors
     /// Says why it does not work on any.
     pub(super) fn new(id: &BaseId) -> Result<Scene, String> {
-        let mut shape = Shape::of(id.shape, id.subject);
-        if id.faults.paired {
-            shape.pair(id.shape);
-        }
+        let shape = id.shape();
+        let like = id.device.as_deref().map(|traits| &traits.layout);
         let device = &shape.device;
         let mut options = Options::default();
         options.as_published = id.published;
@@ -149,10 +164,13 @@ impl Scene {
         config.static_wear_gap = device.static_wear_gap;
         config.copies_stay = device.copies_stay;
         config.summary_pages = device.summary_pages;
-        config.works_ahead = id.ahead;
+        config.works_ahead =
+            id.ahead || like.is_some_and(|like| like.works_ahead && id.subject.collects_in_steps());
         config.scrub = (id.faults.aging && id.sabotage != Sabotage::Unscrubbed).then_some(SCRUB);
-        config.checksums = id.faults.silent && id.sabotage != Sabotage::Unchecked;
-        if id.faults.paired && id.sabotage != Sabotage::PairsIgnored {
+        config.checksums = id.sabotage != Sabotage::Unchecked
+            && (id.faults.silent || like.is_some_and(|like| like.checksums));
+        let shares_cells = device.pairing != Pairing::None;
+        if shares_cells && id.sabotage != Sabotage::PairsIgnored {
             config.paired_pages = device.paired_pages;
         }
         let mut geometry = Geometry {
@@ -162,10 +180,11 @@ impl Scene {
             blocks_per_plane: BLOCKS_MIN,
             pages_per_block: device.pages_per_block,
             page_bytes: device.page_bytes,
-            spare_bytes: 64,
-            cell: match id.faults.paired {
-                true => Cell::Mlc,
-                false => Cell::Slc {
+            spare_bytes: like.map_or(SPARE_BYTES, |like| like.spare_bytes),
+            cell: match like {
+                Some(like) => like.cell,
+                None if shares_cells => Cell::Mlc,
+                None => Cell::Slc {
                     // The page itself, and a flag for each transaction that has records in it.
                     partial_programs: 1 + id.subject.protocol().map_or(records.max_c, |_| 1),
                 },
@@ -200,8 +219,11 @@ impl Scene {
             geometry.page_bytes *= 2;
             geometry.blocks_per_plane = BLOCKS_MIN;
             if geometry.page_bytes > PAGE_BYTES_MAX {
-                let (shape, subject) = (id.shape, id.subject);
-                return Err(format!("no device of shape {shape} suits {subject}: {why}"));
+                let like = match &id.device {
+                    Some(traits) => format!("like {}", traits.name),
+                    None => format!("of shape {}", id.shape),
+                };
+                return Err(format!("no device {like} suits {}: {why}", id.subject));
             }
         }
         // Pages of live transactions, uncommitted leftovers, zones; and blocks that faults take.
@@ -222,17 +244,18 @@ impl Scene {
         if id.faults.program_fails || id.faults.erase_fails {
             geometry.blocks_per_plane += FAILING_BLOCKS.div_ceil(geometry.planes());
         }
+        let own_timing = Timing {
+            program: device.program,
+            transfer_ps_per_byte: device.transfer_ps_per_byte,
+            ..TIMING
+        };
         Ok(Scene {
             subject: id.subject,
             options,
             host,
             geometry,
             config,
-            timing: Timing {
-                program: device.program,
-                transfer_ps_per_byte: device.transfer_ps_per_byte,
-                ..TIMING
-            },
+            timing: like.map_or(own_timing, |like| like.timing),
             sabotage: id.sabotage,
             shape,
         })
@@ -249,7 +272,7 @@ impl Scene {
     }
 
     pub(super) fn blank(&self) -> Chip {
-        Chip::new(self.geometry, self.timing, 64)
+        Chip::new(self.geometry, self.timing, SPARE_BYTES as usize)
     }
 
     /// Puts the middleware around a chip, which keeps so many moments, and starts the device on it.

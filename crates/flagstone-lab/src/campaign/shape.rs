@@ -209,21 +209,27 @@ impl Shape {
     pub(super) fn pair(&mut self, number: u32) {
         let device = &mut self.device;
         let mut dice = Pcg64Mcg::seed_from_u64(0x9a1e_0000_0000 + u64::from(number));
+        let (mut pairing, mut mend) = (Pairing::Distance3, PairedPages::Closed);
         if number > 0 {
             let pairings = [Pairing::Distance3, Pairing::Distance6, Pairing::Tlc];
-            device.pairing = pairings[dice.random_range(0..3)];
+            pairing = pairings[dice.random_range(0..3)];
             if dice.random_bool(0.2) {
-                device.paired_pages = PairedPages::Slc;
+                mend = PairedPages::Slc;
             }
             device.pages_per_block = device.pages_per_block.max(dice.random_range(6..17));
-        } else {
-            device.pairing = Pairing::Distance3;
         }
+        device.strict_order = true;
+        self.share_cells(pairing, mend);
+    }
+
+    /// Has pages of the device share cells, and gives it more pages for those that stay blank.
+    pub(super) fn share_cells(&mut self, pairing: Pairing, mend: PairedPages) {
+        let device = &mut self.device;
+        (device.pairing, device.paired_pages) = (pairing, mend);
         let multiple = device.pairing.pages_multiple();
         let pages = device.pages_per_block.max(8);
         device.pages_per_block = pages.next_multiple_of(multiple);
         device.spare_blocks *= 2;
-        device.strict_order = true;
     }
 
     fn draw_device(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {

@@ -24,6 +24,7 @@ fn campaign(name: &str, cuts: u64) -> Campaign {
         published: false,
         cuts: Cuts::Sampled(cuts),
         ahead: false,
+        device: None,
         depth: 2,
         faults: Faults::ALL,
         seed: 3,
@@ -126,16 +127,11 @@ fn every_shape_suits_every_subject() {
         let tiny = (0..20).map(|n| shape::TINY + n * 257);
         for shape in (0..40).map(|n| n * 257).chain(colliding).chain(tiny) {
             let id = BaseId {
-                subject,
-                variant: None,
-                ahead: false,
-                published: false,
-                sabotage: Sabotage::None,
                 shape,
-                age: 0,
                 clients: 4,
                 pages: 24,
                 faults: if faults { every } else { Faults::default() },
+                ..BaseId::plain(subject, None)
             };
             let scene = scene::Scene::new(&id).unwrap_or_else(|why| panic!("{id}: {why}"));
             geometries.insert(format!("{:?}", scene.geometry));

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 /// The preset that commands take if none is named.
 pub const DEFAULT: &str = "small";
 
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     include_str!("presets/small.toml"),
     include_str!("presets/lighttx.toml"),
     include_str!("presets/flagcommit-slc.toml"),
@@ -20,6 +20,7 @@ const FILES: [&str; 8] = [
     include_str!("presets/lazybtree.toml"),
     include_str!("presets/sal-low-end.toml"),
     include_str!("presets/sal-high-end.toml"),
+    include_str!("presets/tlc.toml"),
     include_str!("presets/worn.toml"),
 ];
 

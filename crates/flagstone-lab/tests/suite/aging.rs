@@ -12,6 +12,7 @@ fn campaign(kind: Kind) -> Campaign {
         cuts: Cuts::Sampled(400),
         depth: 3,
         ahead: false,
+        device: None,
         faults: Faults {
             aging: true,
             ..Faults::ALL

@@ -19,6 +19,7 @@ fn campaign_on(subject: Subject) -> Campaign {
         cuts: Cuts::Sampled(1_500),
         depth: 3,
         ahead: false,
+        device: None,
         faults: Faults::ALL,
         seed: 11,
         sabotage: Sabotage::None,

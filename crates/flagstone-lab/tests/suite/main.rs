@@ -2,6 +2,7 @@
 
 mod aging;
 mod campaign;
+mod campaign_device;
 mod fuzzing;
 mod golden;
 mod golden_store;

@@ -14,6 +14,7 @@ fn campaign(subject: Subject, variant: Option<&'static str>) -> Campaign {
         cuts: Cuts::Sampled(500),
         depth: 3,
         ahead: false,
+        device: None,
         faults: Faults {
             paired: true,
             ..Faults::ALL
