@@ -1,9 +1,9 @@
 //! Pages for several threads: writers take turns, readers hold snapshots.
 //!
-//! [`SharedPages`] is a [`PageStore`] that a process shares. One [`Turn`] at a time reads the newest
-//! pages and commits a set of changes, whole or not at all. A commit gives a [`Ticket`], and the
-//! next turn may begin before the ticket is due. A [`PageSnapshot`] shows what was durable when it
-//! was taken, for as long as it is held.
+//! [`SharedPages`] is a [`PageStore`] that a process shares. One [`Turn`] at a time reads the
+//! newest pages and commits a set of changes, whole or not at all. A commit gives a [`Ticket`], and
+//! the next turn may begin before the ticket is due. A [`PageSnapshot`] shows what was durable when
+//! it was taken, for as long as it is held.
 
 use crate::error::StoreError;
 use crate::medium::Medium;

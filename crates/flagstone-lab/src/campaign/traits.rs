@@ -2,9 +2,9 @@
 //!
 //! A device of gigabytes cannot be filled, collected and cut some thousand times. So a run keeps
 //! sizes of its own: blocks, pages of a block and bytes of a page, which the shape draws. All else
-//! that a protocol can notice is the user's: planes (eight at the most), bytes of a spare area, what
-//! cells allow, the order of programs, which pages share cells, latencies, and how the translation
-//! layer is set up.
+//! that a protocol can notice is the user's: planes (eight at the most), bytes of a spare area,
+//! what cells allow, the order of programs, which pages share cells, latencies, and how the
+//! translation layer is set up.
 
 use super::shape::Shape;
 use crate::device::DeviceSpec;
