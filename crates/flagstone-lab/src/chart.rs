@@ -24,7 +24,7 @@ const MARKERS: [(MarkerShape, &str); 8] = [
 ];
 
 /// Stand for the page's own colours until the text is done.
-const INK: &str = "#010101";
+pub(crate) const INK: &str = "#010101";
 const GRID: &str = "#020202";
 
 /// The colour of the series in this place.

@@ -57,6 +57,8 @@ impl fmt::Display for Verdict {
 pub struct Part {
     /// What was measured, as an expression.
     pub what: String,
+    /// The same, where it is the figure that is held against a published one.
+    pub expr: Option<Expr>,
     /// What is published, or asked for, in words.
     pub published: String,
     /// What would hold, in words.
@@ -118,6 +120,7 @@ pub fn judge(
 fn unmeasured(what: &str) -> Part {
     Part {
         what: what.into(),
+        expr: None,
         published: String::new(),
         accepted: String::new(),
         measured: "not measured".into(),
@@ -224,6 +227,7 @@ impl Judge<'_> {
             .map_or(String::new(), |unit| format!(" {unit}"));
         let mut part = Part {
             what: format!("{}: {expr}", rule.figure),
+            expr: Some(expr.clone()),
             published: range(low, high) + &unit,
             accepted: range(from, to),
             ..unmeasured("")

@@ -1,7 +1,8 @@
 //! A figure as SVG text, in the colours of the page that it is put into.
 
-use super::super::Measured;
 use super::super::figures::Chart;
+use super::super::{Judged, Measured};
+use super::published;
 use crate::chart::{self, Frame, Height, colour, series};
 use kuva::prelude::*;
 
@@ -13,17 +14,19 @@ const LABEL_MAX: usize = 60;
 pub(super) type Places<'a> = &'a dyn Fn(&str) -> usize;
 
 /// The chart. Nothing if there is nothing to draw.
-pub(super) fn svg(figure: &Measured, place: Places<'_>) -> Option<String> {
+pub(super) fn svg(figure: &Measured, claims: &[&Judged], place: Places<'_>) -> Option<String> {
     let measured = |(_, points): &(String, Vec<_>)| points.iter().any(has_value);
     if !figure.data.series.iter().any(measured) {
         return None;
     }
-    let plots = match figure.spec.chart {
+    let mut plots = match figure.spec.chart {
         Chart::Bars => vec![bars(figure, place)],
         Chart::Lines => lines(figure, place),
     };
     let ys = figure.data.series.iter().flat_map(|(_, points)| points);
-    let most = ys.filter_map(|point| point.y).fold(0.0, f64::max);
+    let (published, most) = published::plots(figure, claims, place);
+    let most = ys.filter_map(|point| point.y).fold(most, f64::max);
+    plots.extend(published);
     let frame = Frame {
         title: &format!("{}: {}", figure.spec.place, figure.spec.title),
         x: &fitting(&figure.spec.x.label),

@@ -4,6 +4,7 @@
 mod chart;
 mod page;
 mod sentence;
+mod published;
 mod strip;
 
 use super::verdict::Judgement;

@@ -212,7 +212,7 @@ fn figure(measured: &Measured, results: &Results, place: Places<'_>) -> String {
         judged.claim.paper() == measured.paper && judged.claim.figures().contains(&spec.id.as_str())
     };
     let claims: Vec<&Judged> = results.claims.iter().filter(own).collect();
-    if let Some(svg) = svg(measured, place) {
+    if let Some(svg) = svg(measured, &claims, place) {
         let has_points = spec.chart == Chart::Lines;
         let chip = |(name, _): &(String, Vec<_>)| {
             let of_it = colour(place(name));
@@ -227,9 +227,12 @@ fn figure(measured: &Measured, results: &Results, place: Places<'_>) -> String {
         if fitting(label) != *label {
             chips += &format!("<br><small>Below: {}.</small>", escape(label));
         }
+        let strip = strip::of_figure(&claims);
+        if !strip.is_empty() {
+            chips += "<span><b>–</b> published; where that is a ratio, to the other series as measured</span>";
+        }
         text += &format!(
-            "<figure>{svg}\n<figcaption class=\"legend\">{chips}</figcaption>{}</figure>\n",
-            strip::of_figure(&claims)
+            "<figure>{svg}\n<figcaption class=\"legend\">{chips}</figcaption>{strip}</figure>\n"
         );
     }
     if !claims.is_empty() {
