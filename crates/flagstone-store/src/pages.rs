@@ -146,7 +146,7 @@ impl PageStore {
     ///
     /// # Errors
     /// As [`PageStore::open`].
-    pub fn on(mut medium: Box<dyn Medium>, options: &OpenOptions) -> Result<PageStore, StoreError> {
+    pub fn on(medium: Box<dyn Medium>, options: &OpenOptions) -> Result<PageStore, StoreError> {
         if !(options.space >= 1.1 && options.space <= 100.0) {
             return Err(StoreError::Options(format!(
                 "the bound of the store is {} times what it holds: use 1.1 to 100",
@@ -155,7 +155,7 @@ impl PageStore {
         }
         let mut head = match Superblock::read(medium.as_ref())? {
             Some(head) => head,
-            None => create::create(medium.as_mut(), options)?,
+            None => create::create(medium.as_ref(), options)?,
         };
         let is_doubtful = head.superblock.closed != Some(true) && !options.read_only;
         if is_doubtful || options.uncached {

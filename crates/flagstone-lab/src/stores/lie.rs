@@ -3,6 +3,7 @@
 use flagstone_store::MEDIUM_PAGE_BYTES;
 use flagstone_store::medium::{Medium, Recorded};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How a medium lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub(super) struct Lying {
     below: Recorded,
     lie: Lie,
     /// Whether anything but marks was written since the last sync.
-    wrote_pages: bool,
+    wrote_pages: AtomicBool,
     pages_per_block: u64,
 }
 
@@ -59,7 +60,7 @@ impl Lying {
         Lying {
             below,
             lie,
-            wrote_pages: false,
+            wrote_pages: AtomicBool::new(false),
             pages_per_block: pages_per_block.into(),
         }
     }
@@ -108,7 +109,7 @@ impl Medium for Lying {
         Ok(())
     }
 
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let is_superblock = offset < 2 * MEDIUM_PAGE_BYTES as u64;
         if is_superblock && self.lie == Lie::Superblocks {
             let mut first = [0; 8];
@@ -121,12 +122,12 @@ impl Medium for Lying {
             return self.below.write_at(offset, &closed(bytes));
         }
         let is_mark = bytes.len() == MEDIUM_PAGE_BYTES && bytes.starts_with(b"Mark");
-        self.wrote_pages |= !is_mark;
+        self.wrote_pages.fetch_or(!is_mark, Ordering::Relaxed);
         self.below.write_at(offset, bytes)
     }
 
-    fn sync(&mut self) -> io::Result<()> {
-        let wrote_pages = std::mem::take(&mut self.wrote_pages);
+    fn sync(&self) -> io::Result<()> {
+        let wrote_pages = self.wrote_pages.swap(false, Ordering::Relaxed);
         match self.lie {
             Lie::Syncs => Ok(()),
             Lie::SyncsOfMarks if !wrote_pages => Ok(()),
@@ -138,7 +139,7 @@ impl Medium for Lying {
         self.below.bytes()
     }
 
-    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.below.reserve(bytes)
     }
 }

@@ -164,7 +164,7 @@ pub(crate) fn page_generation(page: &[u8; MEDIUM_PAGE_BYTES], number: u32) -> Op
 /// Sees to it that the marks of blocks which begin to exist are zeros. A block device may hold
 /// those of an older store. Returns whether any was written.
 pub(crate) fn clear_marks(
-    medium: &mut dyn Medium,
+    medium: &dyn Medium,
     pages_per_block: u32,
     blocks: std::ops::Range<u32>,
 ) -> io::Result<bool> {
@@ -214,7 +214,7 @@ impl MediumFlash {
             self.superblock.rested = 0;
         }
         self.superblock.life = self.notes.life();
-        let written = self.superblock.write(self.medium.as_mut());
+        let written = self.superblock.write(self.medium.as_ref());
         written.map_err(|error| self.fails("writing the superblock", error))
     }
 
@@ -241,7 +241,7 @@ impl MediumFlash {
             *self.notes.refused() = Some(error.to_string());
             return Ok(());
         }
-        let cleared = clear_marks(self.medium.as_mut(), pages, has..wanted);
+        let cleared = clear_marks(self.medium.as_ref(), pages, has..wanted);
         cleared.map_err(|error| self.fails("clearing marks of new blocks", error))?;
         // The superblock must not speak of room that a cut takes away.
         self.sync_medium()?;

@@ -184,7 +184,7 @@ impl Medium for Recorded {
         Ok(())
     }
 
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.tell();
         let mut state = self.state();
         state.count()?;
@@ -202,7 +202,7 @@ impl Medium for Recorded {
         Ok(())
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         self.tell();
         let mut state = self.state();
         state.count()?;
@@ -224,12 +224,12 @@ impl Medium for Recorded {
         Ok(self.state().current.bytes() as u64)
     }
 
-    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.state().current.reserve(bytes as usize);
         Ok(())
     }
 
-    fn refresh(&mut self) -> io::Result<()> {
+    fn refresh(&self) -> io::Result<()> {
         self.sync()?;
         let mut state = self.state();
         if !state.lies {
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_cut_leaves_what_was_synced_and_any_of_the_rest() {
-        let mut medium = Recorded::default();
+        let medium = Recorded::default();
         medium.write_at(0, &[1; 1024]).expect("a write");
         medium.sync().expect("a sync");
         medium.write_at(512, &[2; 1024]).expect("a write");
