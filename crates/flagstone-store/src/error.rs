@@ -60,6 +60,29 @@ impl StoreError {
         StoreError::Io { what, error }
     }
 
+    /// The same once more, for another thread that waited for what failed.
+    pub(crate) fn again(&self) -> StoreError {
+        match self {
+            StoreError::Io { what, error } => {
+                let other = || io::Error::new(error.kind(), error.to_string());
+                let number = error.raw_os_error();
+                let error = number.map_or_else(other, io::Error::from_raw_os_error);
+                StoreError::io(what.clone(), error)
+            }
+            StoreError::Broken(why) => StoreError::Broken(why.clone()),
+            StoreError::NotAStore(why) => StoreError::NotAStore(why.clone()),
+            StoreError::Damaged(why) => StoreError::Damaged(why.clone()),
+            StoreError::InUse { path, pid } => StoreError::InUse {
+                path: path.clone(),
+                pid: *pid,
+            },
+            StoreError::Full(why) => StoreError::Full(why.clone()),
+            StoreError::ReadOnly => StoreError::ReadOnly,
+            StoreError::Options(why) => StoreError::Options(why.clone()),
+            StoreError::Device(error) => StoreError::Device(error.clone()),
+        }
+    }
+
     /// The same, saying where.
     pub(crate) fn at(self, path: &Path) -> StoreError {
         let at = |why: String| format!("{}: {why}", path.display());

@@ -42,7 +42,7 @@ use flagstone::units::{Nanos, Pbn, Ppn};
 use places::{Page, Places};
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 layout! {
     /// What follows the data of a page of a store.
@@ -85,18 +85,32 @@ pub(crate) const DAMAGED: u64 = u64::MAX - 1;
 
 /// What went wrong with the medium, for whoever holds the store above.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Trouble(Arc<Mutex<Option<(&'static str, io::Error)>>>);
+pub(crate) struct Trouble(Arc<First>);
+
+/// The first failure.
+#[derive(Debug, Default)]
+struct First {
+    error: Mutex<Option<(&'static str, io::Error)>>,
+    why: OnceLock<String>,
+}
 
 impl Trouble {
     fn note(&self, what: &'static str, error: io::Error) -> FlashError {
-        let mut noted = self.0.lock().expect("no thread panics here");
-        noted.get_or_insert((what, error));
+        let mut noted = self.0.error.lock().expect("no thread panics here");
+        if self.0.why.set(format!("{what}: {error}")).is_ok() {
+            *noted = Some((what, error));
+        }
         FlashError::PowerLost
     }
 
     /// The first failure, once.
     pub(crate) fn take(&self) -> Option<(&'static str, io::Error)> {
-        self.0.lock().expect("no thread panics here").take()
+        self.0.error.lock().expect("no thread panics here").take()
+    }
+
+    /// What it was, as long as the flash is used.
+    pub(crate) fn why(&self) -> Option<&str> {
+        self.0.why.get().map(String::as_str)
     }
 }
 
@@ -319,20 +333,20 @@ impl MediumFlash {
         self.unmarked.clear();
         self.places.asked()
     }
+}
 
-    /// What a page of the medium says. `is_whole` is whether its checksum has to be right.
-    fn judge(data: &[u8], end: &[u8], at: Ppn, generation: u64) -> Judged {
-        if generation == DAMAGED {
-            return Judged::Wrong;
-        }
-        if generation == NEVER || get(end, trailer::GENERATION) != generation {
-            return Judged::Blank;
-        }
-        let bytes = get(end, trailer::BYTES) as usize;
-        match get(end, trailer::CRC) == sum(data, end, at) && bytes <= DATA_BYTES {
-            true => Judged::Whole(bytes),
-            false => Judged::Wrong,
-        }
+/// What a page of the medium says.
+fn judge(data: &[u8], end: &[u8], at: Ppn, generation: u64) -> Judged {
+    if generation == DAMAGED {
+        return Judged::Wrong;
+    }
+    if generation == NEVER || get(end, trailer::GENERATION) != generation {
+        return Judged::Blank;
+    }
+    let bytes = get(end, trailer::BYTES) as usize;
+    match get(end, trailer::CRC) == sum(data, end, at) && bytes <= DATA_BYTES {
+        true => Judged::Whole(bytes),
+        false => Judged::Wrong,
     }
 }
 
@@ -394,7 +408,7 @@ impl Flash for MediumFlash {
             true => &data[..DATA_BYTES],
             false => &self.buffer[..],
         };
-        match MediumFlash::judge(bytes, end, at, generation) {
+        match judge(bytes, end, at, generation) {
             Judged::Whole(bytes) => {
                 let filled = data.len().min(bytes);
                 if !is_whole {
@@ -543,7 +557,7 @@ impl Flash for MediumFlash {
             }
         };
         let (bytes, end) = page.split_at(DATA_BYTES);
-        match MediumFlash::judge(bytes, end, at, generation) {
+        match judge(bytes, end, at, generation) {
             Judged::Whole(bytes) => {
                 let filled = data.len().min(bytes);
                 data[..filled].copy_from_slice(&page[..filled]);

@@ -6,10 +6,10 @@
 //! done: what reaches the medium is the same sequence of calls, only later. So whoever
 //! acknowledges anything carries the steps out first, and one thread at a time does so.
 
-use super::{MEDIUM_PAGE_BYTES, MediumStats, Notes};
+use super::{DATA_BYTES, Judged, MEDIUM_PAGE_BYTES, MediumStats, Notes, judge};
 use crate::medium::Medium;
 use flagstone::nand::FlashError;
-use flagstone::units::Pbn;
+use flagstone::units::{Pbn, Ppn};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,17 +114,26 @@ pub(crate) struct Places {
     pub(super) notes: Notes,
     state: Mutex<State>,
     is_apart: AtomicBool,
-    is_broken: AtomicBool,
 }
 
 /// Where the bytes of a page are.
 pub(crate) struct Place {
+    /// The page.
+    pub(crate) at: Ppn,
     /// The page of the medium.
     pub(crate) number: u64,
     /// The generation of its block.
     pub(crate) generation: u64,
     /// The page, if the medium does not have it yet.
     pub(crate) kept: Option<Page>,
+}
+
+/// What was found at a place.
+pub(crate) enum Found {
+    /// The bytes of the page.
+    Whole(Arc<[u8]>),
+    /// Something else: the page is damaged, or is not there any more.
+    Other,
 }
 
 impl Places {
@@ -137,7 +146,6 @@ impl Places {
                 ..State::default()
             }),
             is_apart: AtomicBool::new(false),
-            is_broken: AtomicBool::new(false),
         }
     }
 
@@ -155,13 +163,37 @@ impl Places {
     }
 
     /// Where a page of a block is.
-    pub(crate) fn place(&self, number: u64, block: Pbn) -> Place {
+    pub(crate) fn place(&self, at: Ppn, block: Pbn, number: u64) -> Place {
         let state = self.state();
         Place {
+            at,
             number,
             generation: state.generations[block.index()],
             kept: state.kept(number).map(Arc::clone),
         }
+    }
+
+    /// Reads a page from a place that was looked up, however long ago.
+    ///
+    /// # Errors
+    /// The medium fails, now or before. What failed is noted.
+    pub(crate) fn read(&self, place: &Place) -> Result<Found, FlashError> {
+        self.is_well()?;
+        let mut read = [0; MEDIUM_PAGE_BYTES];
+        let page = match &place.kept {
+            Some(page) => page,
+            None => {
+                let offset = place.number * MEDIUM_PAGE_BYTES as u64;
+                let got = self.medium.read_at(offset, &mut read);
+                got.map_err(|error| self.fails("reading a page", error))?;
+                &read
+            }
+        };
+        let (data, end) = page.split_at(DATA_BYTES);
+        Ok(match judge(data, end, place.at, place.generation) {
+            Judged::Whole(bytes) => Found::Whole(data[..bytes].into()),
+            Judged::Blank | Judged::Wrong => Found::Other,
+        })
     }
 
     pub(super) fn generation(&self, block: Pbn) -> u64 {
@@ -174,14 +206,18 @@ impl Places {
 
     /// Notes what failed: from then on nothing is done any more.
     pub(super) fn fails(&self, what: &'static str, error: io::Error) -> FlashError {
-        self.is_broken.store(true, Ordering::Release);
         self.notes.trouble.note(what, error)
     }
 
+    /// What failed, if anything did.
+    pub(crate) fn why_broken(&self) -> Option<&str> {
+        self.notes.trouble.why()
+    }
+
     pub(super) fn is_well(&self) -> Result<(), FlashError> {
-        match self.is_broken.load(Ordering::Acquire) {
-            true => Err(FlashError::PowerLost),
-            false => Ok(()),
+        match self.notes.trouble.why() {
+            Some(_) => Err(FlashError::PowerLost),
+            None => Ok(()),
         }
     }
 

@@ -13,7 +13,7 @@
 //! A store that grows writes over them; to a block they are blank pages. Where they are missing or
 //! wrong the blocks are read, as after a crash.
 
-use super::{DATA_BYTES, Judged, MediumFlash, end_page, medium_bytes};
+use super::{DATA_BYTES, Judged, MediumFlash, end_page, judge, medium_bytes};
 use crate::medium::Medium;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::layout;
@@ -131,7 +131,7 @@ impl Left {
         let mut bytes = Vec::with_capacity(pages.len() * DATA_BYTES);
         for (page, number) in pages.iter().zip(0..) {
             let (data, end) = page.split_at(DATA_BYTES);
-            match MediumFlash::judge(data, end, Ppn(number), generation) {
+            match judge(data, end, Ppn(number), generation) {
                 Judged::Whole(has) => bytes.extend_from_slice(&data[..has]),
                 Judged::Blank | Judged::Wrong => {
                     return Err(format!("page {number} of them is damaged"));

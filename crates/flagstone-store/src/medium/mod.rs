@@ -22,7 +22,7 @@ use std::io;
 pub const SECTOR_BYTES: usize = 512;
 
 /// Hears of ranges that will be read soon: an offset, and bytes.
-pub type Expecting = Box<dyn Fn(u64, usize) + Send>;
+pub type Expecting = Box<dyn Fn(u64, usize) + Send + Sync>;
 
 /// Bytes that outlive the process, or pretend to. Threads share them: one reads or writes while
 /// another one waits for a sync.
