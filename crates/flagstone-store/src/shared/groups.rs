@@ -137,10 +137,23 @@ impl Groups {
         self.turn_is_free.notify_one();
     }
 
+    /// Whether what a turn has read, since so many groups had failed, is still what will be.
+    fn has_not_failed(&self, state: &State, failures: u64) -> Result<(), StoreError> {
+        if state.failures == failures {
+            return Ok(());
+        }
+        self.core.may_write()?;
+        Err(StoreError::Full(
+            "a transaction before this one, whose pages this one may have read, found no room: \
+             begin again"
+                .into(),
+        ))
+    }
+
     /// The newest bytes of a page, for a turn.
     pub(super) fn read(&self, failures: u64, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
         let state = self.state();
-        state.has_not_failed_since(failures)?;
+        self.has_not_failed(&state, failures)?;
         let flushing = state.flushing.as_ref().map(|(changes, _)| changes);
         let newest = state.forming.changes.get(&at);
         let newest = newest.or_else(|| flushing.and_then(|changes| changes.get(&at)));
@@ -155,7 +168,7 @@ impl Groups {
     /// Adds the changes of a turn to the group that forms.
     pub(super) fn add(&self, failures: u64, changes: Changes) -> Result<Outcome, StoreError> {
         let mut state = self.state();
-        state.has_not_failed_since(failures)?;
+        self.has_not_failed(&state, failures)?;
         if changes.is_empty() && state.forming.members == 0 {
             // It is durable as soon as all that it has read is.
             let outcome = state
@@ -324,20 +337,6 @@ fn write(
         let _ = store.abort(tx);
     }
     committed
-}
-
-impl State {
-    /// Whether what a turn has read is still what the store will be.
-    fn has_not_failed_since(&self, failures: u64) -> Result<(), StoreError> {
-        match self.failures == failures {
-            true => Ok(()),
-            false => Err(StoreError::Full(
-                "a transaction before this one, whose pages this one may have read, found no room: \
-                 begin again"
-                    .into(),
-            )),
-        }
-    }
 }
 
 /// Somebody leads. Whatever becomes of that thread, others go on.
