@@ -69,17 +69,12 @@ impl StoreError {
                 let error = number.map_or_else(other, io::Error::from_raw_os_error);
                 StoreError::io(what.clone(), error)
             }
-            StoreError::Broken(why) => StoreError::Broken(why.clone()),
-            StoreError::NotAStore(why) => StoreError::NotAStore(why.clone()),
-            StoreError::Damaged(why) => StoreError::Damaged(why.clone()),
-            StoreError::InUse { path, pid } => StoreError::InUse {
-                path: path.clone(),
-                pid: *pid,
-            },
             StoreError::Full(why) => StoreError::Full(why.clone()),
             StoreError::ReadOnly => StoreError::ReadOnly,
-            StoreError::Options(why) => StoreError::Options(why.clone()),
             StoreError::Device(error) => StoreError::Device(error.clone()),
+            StoreError::Broken(why) => StoreError::Broken(why.clone()),
+            // No flush ends with any of the others.
+            other => StoreError::Broken(other.to_string()),
         }
     }
 

@@ -67,10 +67,11 @@ impl SharedPages {
         Ok(SharedPages(Arc::new(Inner(groups))))
     }
 
-    /// Waits for the turn to write. One that is dropped changes nothing.
+    /// Waits for the turn to write. One that is dropped changes nothing. A store that was opened for
+    /// reading has turns as well, to look at what is newest.
     ///
     /// # Errors
-    /// The store was opened for reading, or failed before.
+    /// The store failed before.
     pub fn turn(&self) -> Result<Turn, StoreError> {
         Ok(Turn {
             failures: self.0.0.take_turn()?,
@@ -94,6 +95,12 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// How many groups of transactions have found no room. What a writer keeps of pages in memory
+    /// from one turn to the next holds only as long as this number stays the same.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
     /// The newest bytes of a page, whether they are durable yet or not; nothing if it holds none.
     ///
     /// # Errors
@@ -107,7 +114,8 @@ impl Turn {
     /// once; snapshots see them when they are durable.
     ///
     /// # Errors
-    /// A page is too long, or as [`Turn::read`]: nothing has changed.
+    /// The store was opened for reading, a page is too long, or as [`Turn::read`]: nothing has
+    /// changed.
     pub fn commit(self, changes: Changes) -> Result<Ticket, StoreError> {
         let lengths = changes.values().flatten().map(|page| page.len());
         let longest = lengths.max().unwrap_or(0);

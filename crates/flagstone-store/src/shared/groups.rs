@@ -123,7 +123,7 @@ impl Groups {
             let waited = self.turn_is_free.wait(state);
             state = waited.expect("no thread panics here");
         }
-        if let Err(error) = self.core.may_write() {
+        if let Err(error) = self.core.is_well() {
             // The turn stays free: the next one who waits for it hears of that too.
             self.turn_is_free.notify_one();
             return Err(error);
@@ -142,7 +142,7 @@ impl Groups {
         if state.failures == failures {
             return Ok(());
         }
-        self.core.may_write()?;
+        self.core.is_well()?;
         Err(StoreError::Full(
             "a transaction before this one, whose pages this one may have read, found no room: \
              begin again"
@@ -168,6 +168,7 @@ impl Groups {
     /// Adds the changes of a turn to the group that forms.
     pub(super) fn add(&self, failures: u64, changes: Changes) -> Result<Outcome, StoreError> {
         let mut state = self.state();
+        self.core.may_write()?;
         self.has_not_failed(&state, failures)?;
         if changes.is_empty() && state.forming.members == 0 {
             // It is durable as soon as all that it has read is.

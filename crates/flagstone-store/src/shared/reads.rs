@@ -65,12 +65,19 @@ impl Core {
         self.store.lock().expect("no thread panics here")
     }
 
-    /// Whether writers may go on: the lock of the store is not asked for.
+    /// Whether changes can be committed.
     pub(super) fn may_write(&self) -> Result<(), StoreError> {
-        match (self.places.why_broken(), self.read_only) {
-            (Some(why), _) => Err(StoreError::Broken(why.to_owned())),
-            (None, true) => Err(StoreError::ReadOnly),
-            (None, false) => Ok(()),
+        match self.read_only {
+            true => Err(StoreError::ReadOnly),
+            false => self.is_well(),
+        }
+    }
+
+    /// Whether nothing has failed: the lock of the store is not asked for.
+    pub(super) fn is_well(&self) -> Result<(), StoreError> {
+        match self.places.why_broken() {
+            Some(why) => Err(StoreError::Broken(why.to_owned())),
+            None => Ok(()),
         }
     }
 
