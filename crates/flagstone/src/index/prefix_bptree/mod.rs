@@ -35,21 +35,29 @@
 
 mod apart;
 mod balance;
+mod byte_tree;
 mod check;
 mod node;
+mod nodes;
 mod numbers;
 mod range;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod walk;
 
 use super::bptree::READ_AHEAD;
 use super::{ByteIndex, Index, IndexError, Info, Key, Limits};
 use super::{Setting, Settings, Store, Value, of_cache};
 use crate::layout::Layout;
 use crate::units::{Lpn, Nanos};
+use byte_tree::{Counts, Sizes, damaged};
 use numbers::{Lengths, Numbers};
-use tree::{Counts, Tree, damaged};
+use tree::Tree;
+
+pub use byte_tree::{ByteTree, Root, write_empty};
+pub use nodes::Nodes;
+pub use walk::{Cursor, Found, Images, Walk};
 
 /// Records that this module keeps.
 pub(super) const LAYOUTS: &[&[Layout]] = &[node::LAYOUTS, tree::LAYOUTS];
@@ -113,7 +121,7 @@ pub(super) fn open(
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos), IndexError> {
-    let limits = tree::Sizes::new(store.page_bytes())?.limits;
+    let limits = Sizes::new(store.page_bytes())?.limits;
     let numbers = Numbers {
         key: lengths(settings, "key_bytes", 8, limits.key)?,
         value: lengths(settings, "record_bytes", 0, limits.value)?,
@@ -134,7 +142,7 @@ pub(super) fn open(
 impl PrefixBPlusTree {
     /// Of a key whose bytes were not written as those of a number.
     fn strange<T>(&self) -> Result<T, IndexError> {
-        let at = self.tree.path.last().map_or(Lpn(0), |step| step.at);
+        let at = self.tree.bytes.path.last().map_or(Lpn(0), |step| step.at);
         damaged(
             at,
             "a key or value is not what was written, or key_bytes and record_bytes are not those \
@@ -162,7 +170,7 @@ impl Index for PrefixBPlusTree {
 
     fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
         self.numbers.key(key, &mut self.key);
-        let (found, now) = self.tree.get(now, &self.key, &mut self.value)?;
+        let (found, now) = self.tree.bytes.get(now, &self.key, &mut self.value)?;
         if !found {
             return Ok((None, now));
         }
@@ -217,22 +225,22 @@ impl Index for PrefixBPlusTree {
         self.tree.check()
     }
 
-    of_cache!(tree.cache);
+    of_cache!(tree.bytes.nodes.cache);
 
     fn reset_stats(&mut self) {
-        self.tree.cache.reset_stats();
-        self.tree.counts = Counts::default();
+        self.tree.bytes.nodes.cache.reset_stats();
+        self.tree.bytes.counts = Counts::default();
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         vec![
-            ("page_cache", self.tree.cache.memory()),
-            ("free_pages", self.tree.space.memory()),
+            ("page_cache", self.tree.bytes.nodes.cache.memory()),
+            ("free_pages", self.tree.bytes.nodes.space.memory()),
         ]
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        let counts = self.tree.counts;
+        let counts = self.tree.bytes.counts;
         [
             ("splits", counts.splits),
             ("merges", counts.merges),
@@ -240,7 +248,7 @@ impl Index for PrefixBPlusTree {
             ("grown", counts.grown),
             ("shrunk", counts.shrunk),
             ("large_values", counts.large),
-            ("pages", u64::from(self.tree.space.used())),
+            ("pages", u64::from(self.tree.bytes.nodes.space.used())),
         ]
         .map(|(name, count)| (name, count as f64))
         .to_vec()
@@ -249,7 +257,7 @@ impl Index for PrefixBPlusTree {
 
 impl ByteIndex for Tree {
     fn limits(&self) -> Limits {
-        self.sizes.limits
+        self.bytes.sizes.limits
     }
 
     fn len(&self) -> u64 {
@@ -270,7 +278,7 @@ impl ByteIndex for Tree {
         key: &[u8],
         into: &mut Vec<u8>,
     ) -> Result<(bool, Nanos), IndexError> {
-        Tree::get(self, now, key, into)
+        self.bytes.get(now, key, into)
     }
 
     fn range(
