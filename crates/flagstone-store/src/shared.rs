@@ -88,6 +88,13 @@ impl SharedPages {
     }
 }
 
+impl SharedPages {
+    /// The pages that hold something durable.
+    pub(crate) fn held(&self) -> Vec<Lpn> {
+        self.0.store().held().collect()
+    }
+}
+
 /// The turn of a writer. It is given up when it is dropped or committed.
 pub struct Turn {
     pages: SharedPages,
