@@ -1,4 +1,4 @@
-//! Media that do not do what they say: the controls of a campaign.
+//! Media that do not do what they say, and a mistake of tables: the controls of a campaign.
 
 use flagstone_store::MEDIUM_PAGE_BYTES;
 use flagstone_store::medium::{Medium, Recorded};
@@ -20,17 +20,21 @@ pub enum Lie {
     Checksums,
     /// Each superblock says that the store was closed.
     Closed,
+    /// The medium does not lie. Pages that a transaction over tables gave back stay free when it is
+    /// rolled back.
+    FreedPages,
 }
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 6] = [
+    pub const ALL: [(Lie, &'static str); 7] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),
         (Lie::Superblocks, "superblocks"),
         (Lie::Checksums, "checksums"),
         (Lie::Closed, "closed"),
+        (Lie::FreedPages, "freed-pages"),
     ];
 
     /// The name that commands use.

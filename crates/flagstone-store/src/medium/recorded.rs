@@ -26,6 +26,21 @@ pub enum Landing {
     Pages(u64),
 }
 
+impl Landing {
+    /// A landing of so many sectors, from a number below eight that chooses the kind, and another
+    /// one.
+    pub fn draw(pending: u64, kind: u32, number: u64) -> Landing {
+        match kind {
+            0 => Landing::Nothing,
+            1 => Landing::Everything,
+            2 => Landing::First(number % (pending + 1)),
+            3 => Landing::Last(number % (pending + 1)),
+            4 | 5 => Landing::Sectors(number),
+            _ => Landing::Pages(number),
+        }
+    }
+}
+
 /// Is told before each operation.
 type Watcher = Box<dyn FnMut(&Recorded) + Send>;
 

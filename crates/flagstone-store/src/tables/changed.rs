@@ -106,9 +106,9 @@ impl Changed {
 
     /// Forgets a savepoint and those after it. What was done stays.
     pub(super) fn forget(&mut self, count: usize) {
-        for layer in self.layers.split_off(count - 1).into_iter().rev() {
-            // The way back to the one before leads through this one, newest first: what an older
-            // one has is older.
+        // The way back to the savepoint before leads through these: a page goes back to what the
+        // oldest of them has.
+        for layer in self.layers.split_off(count - 1) {
             let Some(before) = self.layers.last_mut() else {
                 continue;
             };

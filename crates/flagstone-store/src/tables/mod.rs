@@ -30,7 +30,10 @@
 
 mod catalog;
 mod changed;
+mod codec;
 mod hashed;
+#[cfg(test)]
+mod histories;
 mod range;
 mod read;
 mod space;
@@ -43,11 +46,19 @@ mod write;
 use flagstone::layout::Layout;
 
 pub use catalog::{Kind, MAGIC};
+pub use codec::{Codec, KeyCodec, Typed};
 pub use range::{KeyRange, Pair, Range};
 pub use read::{ReadTx, Snapshot, Source, Table, Value};
 pub use store::Store;
 pub use table_mut::TableMut;
 pub use write::{Commit, Savepoint, WriteTx};
+
+/// Mistakes that a build for tests can make on purpose: controls, which campaigns must find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mistake {
+    /// Pages that a transaction gave back stay free when it is rolled back.
+    FreedStaysFree,
+}
 
 /// Records that this module keeps.
 pub(crate) const LAYOUTS: [Layout; 3] =

@@ -2,6 +2,8 @@
 //! store says so, in the transaction that changes it, so that nothing else has to be kept on the
 //! medium. Free pages with low numbers are taken first, since a store has room for its highest one.
 
+use super::Mistake;
+use flagstone::mistakes::Mistaken;
 use flagstone::units::Lpn;
 use std::collections::BTreeSet;
 
@@ -16,6 +18,7 @@ pub(super) struct Space {
     /// Free pages below.
     free: BTreeSet<Lpn>,
     steps: Vec<Step>,
+    mistaken: Mistaken<Mistake>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +29,7 @@ enum Step {
 
 impl Space {
     /// The free pages of a store in which these, in ascending order, hold something.
-    pub(super) fn new(held: &[Lpn]) -> Space {
+    pub(super) fn new(held: &[Lpn], mistaken: Mistaken<Mistake>) -> Space {
         let next = held.last().map_or(0, |at| at.0 + 1);
         let (mut free, mut expected) = (BTreeSet::new(), 0);
         for &at in held {
@@ -37,6 +40,7 @@ impl Space {
             next,
             free,
             steps: Vec::new(),
+            mistaken,
         }
     }
 
@@ -66,9 +70,9 @@ impl Space {
 
     /// Gives a page back.
     pub(super) fn give(&mut self, page: Lpn) {
-        debug_assert!(page.0 < self.next);
-        let is_new = self.free.insert(page);
-        debug_assert!(is_new, "page {page} is given back twice");
+        let is_new = page.0 < self.next && self.free.insert(page);
+        let may_be = self.mistaken.is(Mistake::FreedStaysFree);
+        debug_assert!(is_new || may_be, "page {page} is given back and was free");
         self.steps.push(Step::Gave(page));
     }
 
@@ -81,10 +85,21 @@ impl Space {
     pub(super) fn undo_to(&mut self, mark: usize) {
         for step in self.steps.drain(mark..).rev() {
             match step {
-                Step::Took(page) if page.0 + 1 == self.next => self.next -= 1,
                 Step::Took(page) => _ = self.free.insert(page),
+                Step::Gave(_) if self.mistaken.is(Mistake::FreedStaysFree) => {}
                 Step::Gave(page) => _ = self.free.remove(&page),
             }
+        }
+        if self.steps.is_empty() {
+            self.draw_in();
+        }
+    }
+
+    /// Has no free pages at the end of those that may be taken. While a step can be undone, the end
+    /// stays where that step found it.
+    fn draw_in(&mut self) {
+        while self.next > 0 && self.free.remove(&Lpn(self.next - 1)) {
+            self.next -= 1;
         }
     }
 
@@ -103,6 +118,7 @@ impl Space {
     /// Ends the live transaction: what it did stays.
     pub(super) fn keep(&mut self) {
         self.steps.clear();
+        self.draw_in();
     }
 
     /// Checks that each page is free, or used once: `used` are the pages that were reached.
@@ -134,9 +150,10 @@ mod tests {
     #[test]
     fn what_is_undone_was_never_done() {
         let held = [0, 1, 4].map(Lpn);
-        let mut space = Space::new(&held);
+        let mut space = Space::new(&held, Mistaken::default());
+        let before = format!("{:?}", space.free);
         assert_eq!(space.take(), Some(Lpn(2)));
-        let (mark, before) = (space.mark(), format!("{:?}", space.free));
+        let mark = space.mark();
         let taken = [(); 4].map(|()| space.take().expect("room"));
         assert_eq!(taken, [3, 5, 6, 7].map(Lpn));
         space.give(Lpn(4));
@@ -144,10 +161,14 @@ mod tests {
         assert_eq!(space.take(), Some(Lpn(4)));
         let born: Vec<u32> = space.born().iter().map(|page| page.0).collect();
         assert_eq!(born, [2, 3, 5, 6, 7]);
+        space.give(Lpn(7));
+        assert_eq!(space.take(), Some(Lpn(6)));
+        assert_eq!(space.take(), Some(Lpn(7)));
         space.undo_to(mark);
-        assert_eq!(format!("{:?}", space.free), before);
-        assert_eq!((space.next, space.mark()), (5, mark));
+        assert_eq!(space.mark(), mark);
+        assert_eq!(space.take(), Some(Lpn(3)));
         space.undo_to(0);
+        assert_eq!((format!("{:?}", space.free), space.next), (before, 5));
         space
             .check([0, 1, 4].map(Lpn).to_vec())
             .expect("all are used or free");

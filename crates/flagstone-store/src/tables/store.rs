@@ -1,5 +1,6 @@
 //! A store of tables: opening it, and the turn of writers.
 
+use super::Mistake;
 use super::catalog::{FIRST_ROOT, HEAD, Record, head, parse_head};
 use super::changed::Changed;
 use super::read::{self, ReadTx};
@@ -10,6 +11,7 @@ use crate::medium::Medium;
 use crate::pages::{OpenOptions, PageStore};
 use crate::shared::{Changes, SharedPages, Turn};
 use flagstone::index::prefix_bptree::{Root, write_empty};
+use flagstone::mistakes::Mistaken;
 use flagstone::units::Lpn;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -109,7 +111,8 @@ impl Store {
     /// As there, or the options cannot be.
     pub fn with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Store, StoreError> {
         let path = path.as_ref();
-        let store = Store::over(SharedPages::open(path, options)?, options);
+        let right = Mistaken::default();
+        let store = Store::over(SharedPages::open(path, options)?, options, right);
         store.map_err(|error| error.at(path))
     }
 
@@ -118,10 +121,27 @@ impl Store {
     /// # Errors
     /// As [`Store::with`].
     pub fn on(medium: Box<dyn Medium>, options: &OpenOptions) -> Result<Store, StoreError> {
-        Store::over(SharedPages::on(medium, options)?, options)
+        Store::mistaken(medium, options, Mistaken::default())
     }
 
-    fn over(pages: SharedPages, options: &OpenOptions) -> Result<Store, StoreError> {
+    /// As [`Store::on`], with a mistake made on purpose, if this build has mistakes.
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)]
+    pub fn mistaken(
+        medium: Box<dyn Medium>,
+        options: &OpenOptions,
+        mistaken: Mistaken<Mistake>,
+    ) -> Result<Store, StoreError> {
+        Store::over(SharedPages::on(medium, options)?, options, mistaken)
+    }
+
+    fn over(
+        pages: SharedPages,
+        options: &OpenOptions,
+        mistaken: Mistaken<Mistake>,
+    ) -> Result<Store, StoreError> {
         let held = pages.held();
         let first = pages.snapshot()?.read_many(&[HEAD, Lpn(1)])?;
         let mut root = match &first[0] {
@@ -131,7 +151,7 @@ impl Store {
         if root.is_none() && !held.is_empty() {
             return Err(StoreError::NotAStore(what_else(&first).into()));
         }
-        let mut space = Space::new(&held);
+        let mut space = Space::new(&held, mistaken);
         if root.is_none() {
             let made = Root {
                 at: FIRST_ROOT,
@@ -143,7 +163,7 @@ impl Store {
                 let changes =
                     Changes::from([(HEAD, Some(head(made))), (FIRST_ROOT, Some(page.into()))]);
                 pages.turn()?.commit(changes)?.wait()?;
-                space = Space::new(&[HEAD, FIRST_ROOT]);
+                space = Space::new(&[HEAD, FIRST_ROOT], mistaken);
             }
             root = Some(made);
         }
