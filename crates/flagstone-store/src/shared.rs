@@ -10,7 +10,7 @@
 mod groups;
 mod reads;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::error::StoreError;
 use crate::medium::Medium;
@@ -86,12 +86,10 @@ impl SharedPages {
     pub fn snapshot(&self) -> Result<PageSnapshot, StoreError> {
         Ok(PageSnapshot(self.0.0.durable()))
     }
-}
 
-impl SharedPages {
-    /// The pages that hold something durable.
+    /// The pages that hold something durable, in ascending order.
     pub(crate) fn held(&self) -> Vec<Lpn> {
-        self.0.store().held().collect()
+        self.0.0.core().store().held().collect()
     }
 }
 

@@ -102,7 +102,6 @@ impl Groups {
         self.one_is_done.notify_all();
     }
 
-    #[cfg(test)]
     pub(super) fn core(&self) -> &Core {
         &self.core
     }

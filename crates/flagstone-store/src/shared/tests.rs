@@ -10,7 +10,7 @@ use crate::medium::{Failing, Fault, Landing, Memory, Recorded};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 
-mod failures;
+pub(crate) mod failures;
 
 const THREADS: u32 = 4;
 const SHARED: Lpn = Lpn(40);

@@ -27,11 +27,14 @@ pub(super) struct Inner {
     writer: Mutex<Option<Writer>>,
     is_free: Condvar,
     is_read_only: bool,
+    mistaken: Mistaken<Mistake>,
 }
 
 /// What writers hand to each other.
 pub(super) struct Writer {
     pub(super) catalog: Root,
+    /// Groups of transactions that had found no room ([`Turn::failures`]) when the rest was read.
+    failures: u64,
     /// Numbers of keys that the catalog does not have: it gets them when the store is closed.
     pub(super) counts: BTreeMap<Arc<str>, u64>,
     /// There while no transaction has it.
@@ -43,6 +46,21 @@ impl Inner {
     pub(super) fn give_back(&self, writer: Writer) {
         *self.writer.lock().expect("no thread panics here") = Some(writer);
         self.is_free.notify_one();
+    }
+}
+
+impl Inner {
+    /// Reads from the newest pages what writers hand to each other.
+    fn look_again(&self, turn: &Turn, writer: &mut Writer) -> Result<(), StoreError> {
+        let head = turn.read(HEAD)?;
+        let catalog = head.as_deref().map(parse_head).transpose()?.flatten();
+        let damaged = || StoreError::Damaged("the first page does not name the catalog".into());
+        writer.catalog = catalog.ok_or_else(damaged)?;
+        writer.counts.clear();
+        // No group is under way: all that were have failed.
+        writer.space = Some(Space::new(&self.pages.held(), self.mistaken));
+        writer.failures = turn.failures();
+        Ok(())
     }
 }
 
@@ -60,6 +78,9 @@ impl Drop for Inner {
 }
 
 fn write_counts(mut writer: Writer, turn: Turn) -> Result<(), StoreError> {
+    if turn.failures() != writer.failures {
+        return Ok(());
+    }
     let space = writer.space.take().expect("no transaction has it");
     let mut changed = Changed::new(turn, space);
     let mut catalog = writer.catalog;
@@ -169,6 +190,7 @@ impl Store {
         }
         let writer = root.map(|catalog| Writer {
             catalog,
+            failures: 0,
             counts: BTreeMap::new(),
             space: Some(space),
         });
@@ -177,6 +199,7 @@ impl Store {
             writer: Mutex::new(writer),
             is_free: Condvar::new(),
             is_read_only: options.read_only,
+            mistaken,
         })))
     }
 
@@ -216,6 +239,14 @@ impl Store {
                 return Err(error);
             }
         };
+        if turn.failures() != mine.failures {
+            // Transactions before this one are gone, and what they left in memory with them.
+            if let Err(error) = self.0.look_again(&turn, &mut mine) {
+                drop(turn);
+                self.0.give_back(mine);
+                return Err(error);
+            }
+        }
         let space = mine.space.take().expect("no transaction has it");
         Ok(WriteTx::new(
             self.0.clone(),

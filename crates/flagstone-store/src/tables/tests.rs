@@ -1,5 +1,7 @@
 //! Tests of tables: what transactions, savepoints and snapshots promise.
 
+mod failing;
+
 use super::*;
 use crate::error::StoreError;
 use crate::medium::Memory;

@@ -43,7 +43,7 @@ pub struct Savepoint(u64);
 
 /// A commit that may not be durable yet.
 #[must_use = "a commit is durable when it was waited for"]
-pub struct Commit(Option<Ticket>);
+pub struct Commit(Ticket);
 
 impl Commit {
     /// Waits until the commit is durable. Commits before it are durable then, too.
@@ -52,7 +52,7 @@ impl Commit {
     /// The medium fails: whether the transaction has committed is open until the store is opened
     /// again.
     pub fn wait(self) -> Result<(), StoreError> {
-        self.0.map_or(Ok(()), Ticket::wait)
+        self.0.wait()
     }
 }
 
@@ -267,12 +267,6 @@ impl WriteTx {
             unreachable!("a transaction ends once");
         };
         let (turn, changes, mut space) = changed.finish();
-        if changes.is_empty() {
-            space.keep();
-            writer.space = Some(space);
-            self.inner.give_back(writer);
-            return Ok(Commit(None));
-        }
         let committed = turn.commit(changes);
         match committed {
             Ok(_) => {
@@ -289,7 +283,7 @@ impl WriteTx {
         }
         writer.space = Some(space);
         self.inner.give_back(writer);
-        committed.map(|ticket| Commit(Some(ticket)))
+        committed.map(Commit)
     }
 
     /// Rolls the transaction back, as dropping it does.

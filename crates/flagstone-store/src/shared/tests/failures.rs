@@ -74,7 +74,7 @@ fn a_medium_that_fails_breaks_the_store_for_all_threads_and_loses_nothing() {
 }
 
 /// A medium that does not become longer than it is told to.
-struct Bounded(Recorded, Arc<AtomicU64>);
+pub(crate) struct Bounded(pub(crate) Recorded, pub(crate) Arc<AtomicU64>);
 
 impl Medium for Bounded {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
