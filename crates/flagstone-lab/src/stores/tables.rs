@@ -63,11 +63,13 @@ fn key(dice: &mut Pcg64Mcg, kind: Kind) -> Vec<u8> {
     }
 }
 
-/// States after commits, the oldest of which may still be what is there.
+/// States after commits, as far as a copy of the medium that is not cut yet may hold them.
 struct History {
     states: VecDeque<Arc<State>>,
     /// The number of the first of them.
     first: u64,
+    /// The number of the last one that was waited for.
+    acknowledged: u64,
 }
 
 impl History {
@@ -75,7 +77,13 @@ impl History {
         History {
             states: [Arc::new(state)].into(),
             first: 0,
+            acknowledged: 0,
         }
+    }
+
+    /// The states that may be there now.
+    fn now(&self) -> (u64, u64) {
+        (self.acknowledged, self.last())
     }
 
     fn last(&self) -> u64 {
@@ -87,8 +95,8 @@ impl History {
     }
 
     /// Forgets what is older than what was acknowledged.
-    fn acknowledge(&mut self, number: u64) {
-        while self.first < number {
+    fn forget(&mut self) {
+        while self.first < self.acknowledged {
             self.states.pop_front();
             self.first += 1;
         }
@@ -203,8 +211,8 @@ impl Run {
                 drop(tx);
                 continue;
             }
-            *between.lock().expect("one thread") = (history.first, history.last() + 1);
             history.states.push_back(Arc::new(after));
+            *between.lock().expect("one thread") = history.now();
             let commit = tx.commit_later().map_err(failed("commit"))?;
             self.tally.committed += 1;
             waiting.push((history.last(), commit));
@@ -214,10 +222,11 @@ impl Run {
             }
             self.look(&moments, &history, depth, dice);
             if dice.random_range(0..4) == 0 {
-                let between = (history.first, history.last());
+                let between = history.now();
                 let medium = medium.snapshot();
                 self.cut(&Moment { medium, between }, &history, depth, dice);
             }
+            history.forget();
         }
         self.wait(&mut waiting, &mut history, &between)?;
         medium.watch(None);
@@ -239,8 +248,8 @@ impl Run {
         }
         for (number, commit) in waiting.drain(..) {
             commit.wait().map_err(failed("waiting for a commit"))?;
-            history.acknowledge(number);
-            *between.lock().expect("one thread") = (history.first, history.last());
+            history.acknowledged = history.acknowledged.max(number);
+            *between.lock().expect("one thread") = history.now();
         }
         Ok(())
     }
@@ -258,7 +267,7 @@ impl Run {
         }
         if readers.len() < 4 && dice.random_range(0..6) == 0 {
             let tx = store.read().map_err(failed("a snapshot"))?;
-            let may_see = history.among((history.first, history.last()));
+            let may_see = history.among(history.now());
             readers.push(Reader { tx, may_see });
         }
         for at in (0..readers.len()).rev() {
