@@ -64,16 +64,21 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
-    /// Brings numbers of keys into the catalog. If that fails they are counted another time.
-    fn drop(&mut self) {
-        if self.is_read_only {
-            return;
-        }
+impl Inner {
+    /// Waits for all commits and brings numbers of keys into the catalog. If that fails they are
+    /// counted another time.
+    fn end(&mut self) -> Result<(), StoreError> {
         let writer = self.writer.get_mut().ok().and_then(Option::take);
-        if let (Some(writer), Ok(turn)) = (writer, self.pages.turn()) {
-            let _ = write_counts(writer, turn);
+        match writer.filter(|_| !self.is_read_only) {
+            Some(writer) => write_counts(writer, self.pages.turn()?),
+            None => Ok(()),
         }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let _ = self.end();
     }
 }
 
@@ -96,10 +101,7 @@ fn write_counts(mut writer: Writer, turn: Turn) -> Result<(), StoreError> {
         }
     }
     let (turn, changes, _) = changed.finish();
-    match changes.is_empty() {
-        true => Ok(()),
-        false => turn.commit(changes)?.wait(),
-    }
+    turn.commit(changes)?.wait()
 }
 
 /// What else a store may hold: its first pages, and what to do then.
@@ -253,6 +255,15 @@ impl Store {
             Changed::new(turn, space),
             mine,
         ))
+    }
+
+    /// Closes the store, if this is the last handle of it: all commits are durable then. To drop it
+    /// does the same, but tells nobody what failed. Readers that are left keep the file open.
+    ///
+    /// # Errors
+    /// The medium fails. What was acknowledged is there when the store is opened again.
+    pub fn close(self) -> Result<(), StoreError> {
+        Arc::into_inner(self.0).map_or(Ok(()), |mut inner| inner.end())
     }
 
     /// Checks all tables, at the turn of a writer: order and fill of their nodes, and that each

@@ -277,6 +277,19 @@ fn errors_name_the_table_and_the_key_and_change_nothing() {
 }
 
 #[test]
+fn handles_go_to_other_threads() {
+    fn shared<T: Clone + Send + Sync + 'static>() {}
+    fn sent<T: Send + 'static>() {}
+    shared::<Store>();
+    shared::<ReadTx>();
+    shared::<Table>();
+    shared::<Value>();
+    sent::<Range<Snapshot>>();
+    sent::<WriteTx>();
+    sent::<Commit>();
+}
+
+#[test]
 fn a_store_says_what_it_holds() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("pages.flag");
@@ -308,7 +321,7 @@ fn a_store_is_what_it_was_when_it_is_opened_again() {
         table.insert_all(&all).expect("room");
         tx.commit().expect("room");
     }
-    drop(store);
+    store.close().expect("a file");
     let store = Store::with(&path, &OpenOptions::existing().reading()).expect("it is there");
     assert!(matches!(store.write(), Err(StoreError::ReadOnly)));
     let read = store.read().expect("a snapshot");

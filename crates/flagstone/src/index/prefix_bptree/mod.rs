@@ -11,16 +11,18 @@
 //!             value of more than a quarter of a page has pages of its own, that are written in
 //!             one request and read in one.
 //!
-//!   node.rs     nodes in pages            tree.rs      searches, changes, long values
+//!   node.rs     nodes in pages            byte_tree.rs searches, changes, long values
 //!   apart.rs    cutting a node in two     balance.rs   splits, merges
-//!   range.rs    ranges                    check.rs     the check of the whole
-//!   numbers.rs  numbers as byte strings
+//!   nodes.rs    the pages below           check.rs     the check of the whole
+//!   walk.rs     reading, both ways        tree.rs      the tree as an index
+//!   range.rs    ranges of an index        numbers.rs   numbers as byte strings
 //!
 //! Invariants  1. No entry takes more than a quarter of a node; a key has half of that at most.
 //!             2. The entries of a node other than the root would fill a quarter of a page or more
 //!                without a prefix.
 //!             3. All keys of a child lie between those beside it in its parent.
-//!             4. The pages of a long value are named by its entry, and by nothing else.
+//!             4. The pages of a long value are named by its entry, or by pages that its entry
+//!                names where there are too many of them; and by nothing else.
 //!
 //! Departures  D1. Leaves do not name their neighbours. A range finds the next leaf from above,
 //!                 where the nodes are in memory, and asks for as many at once as it needs and may
@@ -32,6 +34,9 @@
 //!
 //! The trait of all indexes has numbers for keys and values. Here they become byte strings, of the
 //! lengths that the settings say; byte strings themselves come in by `Index::bytes`.
+//!
+//! A store of tables uses the same tree without an index: [`ByteTree`] changes pages of any kind
+//! ([`Nodes`]), and [`Walk`] reads pages that do not change.
 
 mod apart;
 mod balance;
