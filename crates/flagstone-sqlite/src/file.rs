@@ -190,6 +190,15 @@ impl StoreFile {
             snapshots: HashMap::new(),
             page: Box::new([0; MAIN]),
         };
+        if file.store.holds(Lpn(0)) {
+            let bytes = file.store.read(None, Lpn(0), &mut file.page[..])?;
+            if file.page[..bytes.unwrap_or(0)].starts_with(flagstone_store::tables::MAGIC) {
+                return Err(Trouble::new(
+                    TroubleKind::NotAStore,
+                    "the store holds tables: a database needs a store of its own",
+                ));
+            }
+        }
         if let Some(highest) = file.store.highest() {
             let (group, place) = (u64::from(highest.0) / 64, u64::from(highest.0) % 64);
             let bytes = file.store.read(None, highest, &mut file.page[..])?;

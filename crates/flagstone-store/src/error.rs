@@ -1,6 +1,7 @@
 //! Why a store refused, or cannot go on.
 
 use flagstone::commit::DeviceError;
+use flagstone::index::IndexError;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,35 @@ pub enum StoreError {
     /// The request is wrong, or a page was lost.
     #[error(transparent)]
     Device(DeviceError),
+    /// A request that a table refuses, or a node of it that is damaged.
+    #[error(transparent)]
+    Index(IndexError),
+    /// What failed in a table, and at which key.
+    #[error("table `{table}`{}: {error}", at_key(key.as_deref()))]
+    Table {
+        /// The table.
+        table: String,
+        /// The key, as far as it is one key's, with bytes that are no letters escaped.
+        key: Option<String>,
+        /// What failed.
+        error: Box<StoreError>,
+    },
+    /// There is no such table, or it is of another kind.
+    #[error("{0}")]
+    NoTable(String),
+    /// An operation of the transaction failed half-way.
+    #[error("the transaction cannot go on ({0}): roll it back, or roll back to a savepoint")]
+    Spoilt(String),
+}
+
+fn at_key(key: Option<&str>) -> String {
+    key.map_or(String::new(), |key| format!(", key `{key}`"))
+}
+
+impl From<IndexError> for StoreError {
+    fn from(error: IndexError) -> Self {
+        StoreError::Index(error)
+    }
 }
 
 fn by(pid: Option<u32>) -> String {
@@ -58,6 +88,24 @@ impl StoreError {
     pub(crate) fn io(what: impl Into<String>, error: io::Error) -> StoreError {
         let what = what.into();
         StoreError::Io { what, error }
+    }
+
+    /// The same once more, for another thread that waited for what failed.
+    pub(crate) fn again(&self) -> StoreError {
+        match self {
+            StoreError::Io { what, error } => {
+                let other = || io::Error::new(error.kind(), error.to_string());
+                let number = error.raw_os_error();
+                let error = number.map_or_else(other, io::Error::from_raw_os_error);
+                StoreError::io(what.clone(), error)
+            }
+            StoreError::Full(why) => StoreError::Full(why.clone()),
+            StoreError::ReadOnly => StoreError::ReadOnly,
+            StoreError::Device(error) => StoreError::Device(error.clone()),
+            StoreError::Broken(why) => StoreError::Broken(why.clone()),
+            // No flush ends with any of the others.
+            other => StoreError::Broken(other.to_string()),
+        }
     }
 
     /// The same, saying where.

@@ -27,6 +27,7 @@
 //! [`BOOT`]: crate::superblock::superblock::BOOT
 
 mod life;
+pub(crate) mod places;
 pub(crate) mod rest;
 
 pub use life::MediumStats;
@@ -38,9 +39,10 @@ use flagstone::layout;
 use flagstone::layout::{get, put};
 use flagstone::nand::{Cell, Flash, FlashError, Geometry, Pairing, Read};
 use flagstone::units::{Nanos, Pbn, Ppn};
-use std::collections::{BTreeMap, BTreeSet};
+use places::{Page, Places};
+use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 layout! {
     /// What follows the data of a page of a store.
@@ -81,53 +83,56 @@ const UNKNOWN: u64 = u64::MAX;
 /// The mark of a block is neither a mark nor zeros: none of its pages can be read.
 pub(crate) const DAMAGED: u64 = u64::MAX - 1;
 
-type Page = Box<[u8; MEDIUM_PAGE_BYTES]>;
-
 /// What went wrong with the medium, for whoever holds the store above.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Trouble(Arc<Mutex<Option<(&'static str, io::Error)>>>);
+pub(crate) struct Trouble(Arc<First>);
+
+/// The first failure.
+#[derive(Debug, Default)]
+struct First {
+    error: Mutex<Option<(&'static str, io::Error)>>,
+    why: OnceLock<String>,
+}
 
 impl Trouble {
     fn note(&self, what: &'static str, error: io::Error) -> FlashError {
-        let mut noted = self.0.lock().expect("no thread panics here");
-        noted.get_or_insert((what, error));
+        let mut noted = self.0.error.lock().expect("no thread panics here");
+        if self.0.why.set(format!("{what}: {error}")).is_ok() {
+            *noted = Some((what, error));
+        }
         FlashError::PowerLost
     }
 
     /// The first failure, once.
     pub(crate) fn take(&self) -> Option<(&'static str, io::Error)> {
-        self.0.lock().expect("no thread panics here").take()
+        self.0.error.lock().expect("no thread panics here").take()
+    }
+
+    /// What it was, as long as the flash is used.
+    pub(crate) fn why(&self) -> Option<&str> {
+        self.0.why.get().map(String::as_str)
     }
 }
 
 /// A medium as flash.
 pub(crate) struct MediumFlash {
-    medium: Box<dyn Medium>,
+    places: Arc<Places>,
     geometry: Geometry,
     superblock: Superblock,
     /// Whether the superblock counts this opening.
     counted: bool,
     read_only: bool,
-    is_broken: bool,
     /// Erases of this opening.
     erases: u32,
-    /// By block, see [`mark`].
-    generations: Vec<u64>,
     /// By block: pages below this one were found or written.
     seen: Vec<u16>,
-    /// What has not been written yet, by page of the medium.
-    waiting: BTreeMap<u64, Page>,
-    /// Blocks with earlier pages whose mark is not durable.
+    /// Blocks with earlier pages whose mark is not durable, once the steps are carried out.
     unmarked: BTreeSet<Pbn>,
-    free: Vec<Page>,
     /// The data of a page that was not asked for whole.
     buffer: Box<[u8; DATA_BYTES]>,
     /// The instant of the last operation, and the last one that is durable. They only count.
     clock: Nanos,
     durable: Nanos,
-    /// Whether anything was written since the last sync.
-    unsynced: bool,
-    notes: Notes,
 }
 
 /// The shape of a store of so many blocks.
@@ -188,34 +193,39 @@ impl MediumFlash {
         read_only: bool,
     ) -> MediumFlash {
         let geometry = geometry(superblock.pages_per_block, superblock.blocks);
+        let generations = vec![UNKNOWN; superblock.blocks as usize];
+        let notes = Notes::new(superblock.life);
         MediumFlash {
-            medium,
+            places: Arc::new(Places::new(medium, notes, generations)),
             geometry,
             counted: false,
             read_only,
-            is_broken: false,
             erases: 0,
-            generations: vec![UNKNOWN; superblock.blocks as usize],
             seen: vec![0; superblock.blocks as usize],
-            waiting: BTreeMap::new(),
             unmarked: BTreeSet::new(),
-            free: Vec::new(),
             buffer: Box::new([0; DATA_BYTES]),
             clock: Nanos::ZERO,
             durable: Nanos::ZERO,
-            unsynced: false,
-            notes: Notes::new(superblock.life),
             superblock,
         }
     }
 
     /// Where failures, operations and damage are noted.
     pub(crate) fn notes(&self) -> Notes {
-        self.notes.clone()
+        self.places.notes.clone()
+    }
+
+    /// What others share with this flash.
+    pub(crate) fn places(&self) -> Arc<Places> {
+        Arc::clone(&self.places)
     }
 
     fn count(&self, change: impl FnOnce(&mut MediumStats)) {
-        change(&mut self.notes.stats());
+        self.places.count(change);
+    }
+
+    fn medium(&self) -> &dyn Medium {
+        self.places.medium()
     }
 
     /// The page of the medium with the mark of a block.
@@ -232,18 +242,20 @@ impl MediumFlash {
     /// Whether there was never a mark of a block, not even one that is damaged now.
     fn is_untouched(&mut self, block: Pbn) -> Result<bool, FlashError> {
         let place = self.mark_of(block);
-        let read = mark_at(self.medium.as_ref(), place);
+        let read = mark_at(self.medium(), place);
         let bytes = read.map_err(|error| self.fails("reading a mark", error))?;
-        Ok(bytes == [0; mark::SIZE] && !self.waiting.contains_key(&place))
+        Ok(bytes == [0; mark::SIZE] && self.places.state().kept(place).is_none())
     }
 
     fn generation(&mut self, block: Pbn) -> Result<u64, FlashError> {
-        if self.generations[block.index()] == UNKNOWN {
-            let read = self.read_mark(block);
-            let known = read.map_err(|error| self.fails("reading a mark", error))?;
-            self.generations[block.index()] = known;
+        let generation = self.places.generation(block);
+        if generation != UNKNOWN {
+            return Ok(generation);
         }
-        Ok(self.generations[block.index()])
+        let read = self.read_mark(block);
+        let known = read.map_err(|error| self.fails("reading a mark", error))?;
+        self.places.state().generations[block.index()] = known;
+        Ok(known)
     }
 
     /// The block whose mark follows a page on the medium, if it is still to be read: an opening
@@ -251,20 +263,16 @@ impl MediumFlash {
     fn next_mark(&self, at: Ppn) -> Option<Pbn> {
         let next = Pbn(self.geometry.block_of(at).0 + 1);
         let is_last = self.geometry.page_in_block(at) + 1 == self.geometry.pages_per_block;
-        let is_unknown = || self.generations.get(next.index()) == Some(&UNKNOWN);
-        (is_last && is_unknown() && !self.waiting.contains_key(&self.mark_of(next))).then_some(next)
-    }
-
-    fn fails(&mut self, what: &'static str, error: io::Error) -> FlashError {
-        self.is_broken = true;
-        self.notes.trouble.note(what, error)
-    }
-
-    fn is_well(&self) -> Result<(), FlashError> {
-        match self.is_broken {
-            true => Err(FlashError::PowerLost),
-            false => Ok(()),
+        if !is_last {
+            return None;
         }
+        let state = self.places.state();
+        let is_unknown = state.generations.get(next.index()) == Some(&UNKNOWN);
+        (is_unknown && state.kept(self.mark_of(next)).is_none()).then_some(next)
+    }
+
+    fn fails(&self, what: &'static str, error: io::Error) -> FlashError {
+        self.places.fails(what, error)
     }
 
     fn tick(&mut self, now: Nanos) -> Nanos {
@@ -272,24 +280,22 @@ impl MediumFlash {
         self.clock
     }
 
-    /// A page to be filled; what it holds is left over from others.
-    fn spent_page(&mut self) -> Page {
-        let spent = self.free.pop();
-        spent.unwrap_or_else(|| Box::new([0; MEDIUM_PAGE_BYTES]))
-    }
-
     /// Keeps a page until it is written.
     fn keep(&mut self, place: u64, page: Page) -> Result<(), FlashError> {
-        self.free.extend(self.waiting.insert(place, page));
-        if self.waiting.len() >= WAITING_MAX {
-            self.write_out()?;
+        let mut state = self.places.state();
+        let obsolete = state.waiting.insert(place, page);
+        state.spend(obsolete);
+        let is_crowded = state.waiting.len() >= WAITING_MAX;
+        drop(state);
+        match is_crowded {
+            true => self.write_out(),
+            false => Ok(()),
         }
-        Ok(())
     }
 
-    /// Writes all that waits.
+    /// Asks for all that waits to be written.
     fn write_out(&mut self) -> Result<(), FlashError> {
-        if self.waiting.is_empty() {
+        if self.places.state().waiting.is_empty() {
             return Ok(());
         }
         if !self.counted {
@@ -300,65 +306,47 @@ impl MediumFlash {
         let block_of = |place: u64| Pbn(((place - first) / stride) as u32);
         let is_mark = |place: u64| (place - first).is_multiple_of(stride);
         let overtakes = |&place: &u64| !is_mark(place) && self.unmarked.contains(&block_of(place));
-        if self.waiting.keys().any(overtakes) {
-            let marks = self.waiting.keys().copied().filter(|&place| is_mark(place));
+        let mut state = self.places.state();
+        let marks_are_first = state.waiting.keys().any(overtakes);
+        if marks_are_first {
+            let marks = state
+                .waiting
+                .keys()
+                .copied()
+                .filter(|&place| is_mark(place));
             let marks: Vec<u64> = marks.collect();
-            self.write_pages(marks)?;
-            self.sync_medium()?;
+            state.ask_for_pages(marks);
+            state.ask_for_sync();
         }
-        let all: Vec<u64> = self.waiting.keys().copied().collect();
-        self.write_pages(all)
+        let all: Vec<u64> = state.waiting.keys().copied().collect();
+        state.ask_for_pages(all);
+        drop(state);
+        if marks_are_first {
+            self.unmarked.clear();
+        }
+        self.places.asked()
     }
 
-    /// Writes waiting pages at ascending places, those side by side at once.
-    fn write_pages(&mut self, places: Vec<u64>) -> Result<(), FlashError> {
-        let mut places = places.into_iter().peekable();
-        while let Some(first) = places.next() {
-            let mut run = Vec::new();
-            let mut next = first;
-            loop {
-                run.push(self.waiting.remove(&next).expect("it waits"));
-                next += 1;
-                if places.next_if_eq(&next).is_none() {
-                    break;
-                }
-            }
-            let pages: Vec<&[u8]> = run.iter().map(|page| &page[..]).collect();
-            let offset = first * MEDIUM_PAGE_BYTES as u64;
-            self.unsynced = true;
-            let written = self.medium.write_joined(offset, &pages);
-            written.map_err(|error| self.fails("writing pages", error))?;
-            self.count(|stats| {
-                stats.writes += 1;
-                stats.bytes += (run.len() * MEDIUM_PAGE_BYTES) as u64;
-            });
-            self.free.append(&mut run);
-        }
-        Ok(())
-    }
-
+    /// Asks for a sync.
     fn sync_medium(&mut self) -> Result<(), FlashError> {
-        let synced = self.medium.sync();
-        synced.map_err(|error| self.fails("waiting until it is durable", error))?;
-        self.count(|stats| stats.syncs += 1);
+        self.places.state().ask_for_sync();
         self.unmarked.clear();
-        self.unsynced = false;
-        Ok(())
+        self.places.asked()
     }
+}
 
-    /// What a page of the medium says. `is_whole` is whether its checksum has to be right.
-    fn judge(data: &[u8], end: &[u8], at: Ppn, generation: u64) -> Judged {
-        if generation == DAMAGED {
-            return Judged::Wrong;
-        }
-        if generation == NEVER || get(end, trailer::GENERATION) != generation {
-            return Judged::Blank;
-        }
-        let bytes = get(end, trailer::BYTES) as usize;
-        match get(end, trailer::CRC) == sum(data, end, at) && bytes <= DATA_BYTES {
-            true => Judged::Whole(bytes),
-            false => Judged::Wrong,
-        }
+/// What a page of the medium says.
+fn judge(data: &[u8], end: &[u8], at: Ppn, generation: u64) -> Judged {
+    if generation == DAMAGED {
+        return Judged::Wrong;
+    }
+    if generation == NEVER || get(end, trailer::GENERATION) != generation {
+        return Judged::Blank;
+    }
+    let bytes = get(end, trailer::BYTES) as usize;
+    match get(end, trailer::CRC) == sum(data, end, at) && bytes <= DATA_BYTES {
+        true => Judged::Whole(bytes),
+        false => Judged::Wrong,
     }
 }
 
@@ -380,7 +368,7 @@ impl Flash for MediumFlash {
         data: &mut [u8],
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
-        self.is_well()?;
+        self.places.is_well()?;
         let block = self.geometry.block_of(at);
         let generation = self.generation(block)?;
         let place = self.place_of(at);
@@ -388,7 +376,8 @@ impl Flash for MediumFlash {
         let mut end = [0; trailer::SIZE + mark::SIZE];
         // A page that is read whole needs no copy of it in between.
         let is_whole = data.len() >= DATA_BYTES;
-        if let Some(page) = self.waiting.get(&place) {
+        let kept = self.places.state().kept(place).map(Arc::clone);
+        if let Some(page) = kept {
             match is_whole {
                 true => data[..DATA_BYTES].copy_from_slice(&page[..DATA_BYTES]),
                 false => self.buffer.copy_from_slice(&page[..DATA_BYTES]),
@@ -405,11 +394,12 @@ impl Flash for MediumFlash {
                 None => &mut end[..trailer::SIZE],
             };
             let offset = place * MEDIUM_PAGE_BYTES as u64;
-            let got = self.medium.read_split(offset, into, behind);
-            got.map_err(|error| self.fails("reading a page", error))?;
+            let got = self.places.medium().read_split(offset, into, behind);
+            got.map_err(|error| self.places.fails("reading a page", error))?;
             if let Some(next) = next {
                 let bytes = end[trailer::SIZE..].try_into().expect("it has that size");
-                self.generations[next.index()] = self.judge_mark(next, &bytes);
+                let known = self.judge_mark(next, &bytes);
+                self.places.state().generations[next.index()] = known;
             }
         }
         let end = &end[..trailer::SIZE];
@@ -418,7 +408,7 @@ impl Flash for MediumFlash {
             true => &data[..DATA_BYTES],
             false => &self.buffer[..],
         };
-        match MediumFlash::judge(bytes, end, at, generation) {
+        match judge(bytes, end, at, generation) {
             Judged::Whole(bytes) => {
                 let filled = data.len().min(bytes);
                 if !is_whole {
@@ -453,18 +443,21 @@ impl Flash for MediumFlash {
         data: &[u8],
         spare: &[u8],
     ) -> Result<Nanos, FlashError> {
-        self.is_well()?;
+        self.places.is_well()?;
         let (block, in_block) = (
             self.geometry.block_of(at),
             self.geometry.page_in_block(at) as u16,
         );
-        let generation = self.generations[block.index()];
+        let mut state = self.places.state();
+        let generation = state.generations[block.index()];
+        let mut page = state.spent_page();
+        drop(state);
         assert!(
             generation != UNKNOWN && generation != NEVER && self.seen[block.index()] <= in_block,
             "page {at} is programmed before its block is erased"
         );
-        let mut page = self.spent_page();
-        let (bytes, end) = page.split_at_mut(DATA_BYTES);
+        let filled = Arc::get_mut(&mut page).expect("nobody else has it");
+        let (bytes, end) = filled.split_at_mut(DATA_BYTES);
         bytes[..data.len()].copy_from_slice(data);
         bytes[data.len()..].fill(0);
         end[trailer::SPARE].fill(0xff);
@@ -481,7 +474,7 @@ impl Flash for MediumFlash {
     }
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
-        self.is_well()?;
+        self.places.is_well()?;
         if self.read_only {
             return Err(self.fails("erasing a block", io::ErrorKind::ReadOnlyFilesystem.into()));
         }
@@ -491,36 +484,44 @@ impl Flash for MediumFlash {
         } else {
             let bytes = (self.geometry.pages_per_block as usize + 1) * MEDIUM_PAGE_BYTES;
             let offset = first * MEDIUM_PAGE_BYTES as u64;
-            let prepared = self.medium.prepare(offset, bytes);
+            let prepared = self.medium().prepare(offset, bytes);
             let wrote = prepared.map_err(|error| self.fails("preparing a block", error))?;
             self.count(|stats| stats.bytes += wrote);
             // A store that grows uses its blocks in their order.
             let next = Pbn(block.0 + 1);
             if next.0 < self.geometry.blocks() && self.is_untouched(next)? {
-                self.medium.prepare_ahead(offset + bytes as u64, bytes);
+                self.medium().prepare_ahead(offset + bytes as u64, bytes);
             }
         }
         let pages = first..=first + u64::from(self.geometry.pages_per_block);
-        let obsolete: Vec<u64> = self.waiting.range(pages).map(|(&place, _)| place).collect();
-        for place in obsolete {
-            self.free.extend(self.waiting.remove(&place));
-        }
         self.erases += 1;
         self.count(|stats| stats.erases += 1);
         let boot = self.superblock.boot + u32::from(!self.counted);
         let generation = u64::from(boot) << 32 | u64::from(self.erases);
-        self.generations[block.index()] = generation;
         self.seen[block.index()] = 0;
-        let mut page = self.spent_page();
-        page.fill(0);
-        page[..mark::SIZE].copy_from_slice(&emit_mark(block.0, generation));
+        let mut state = self.places.state();
+        let obsolete: Vec<u64> = state
+            .waiting
+            .range(pages)
+            .map(|(&place, _)| place)
+            .collect();
+        for place in obsolete {
+            let page = state.waiting.remove(&place);
+            state.spend(page);
+        }
+        state.generations[block.index()] = generation;
+        let mut page = state.spent_page();
+        drop(state);
+        let filled = Arc::get_mut(&mut page).expect("nobody else has it");
+        filled.fill(0);
+        filled[..mark::SIZE].copy_from_slice(&emit_mark(block.0, generation));
         let done = self.tick(now);
         self.keep(first, page)?;
         Ok(done)
     }
 
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
-        self.is_well()?;
+        self.places.is_well()?;
         if until > self.durable && self.clock > self.durable {
             self.write_out()?;
             self.sync_medium()?;
@@ -534,28 +535,29 @@ impl Flash for MediumFlash {
     }
 
     fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
-        self.is_well()?;
+        self.places.is_well()?;
         self.grow_medium(blocks)
     }
 
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let block = self.geometry.block_of(at);
-        let generation = match self.generations[block.index()] {
+        let generation = match self.places.generation(block) {
             UNKNOWN => self.read_mark(block).ok()?,
             known => known,
         };
         let place = self.place_of(at);
         let mut read = [0; MEDIUM_PAGE_BYTES];
-        let page = match self.waiting.get(&place) {
-            Some(page) => page,
+        let kept = self.places.state().kept(place).map(Arc::clone);
+        let page = match &kept {
+            Some(page) => &page[..],
             None => {
                 let offset = place * MEDIUM_PAGE_BYTES as u64;
-                self.medium.read_at(offset, &mut read).ok()?;
+                self.medium().read_at(offset, &mut read).ok()?;
                 &read
             }
         };
         let (bytes, end) = page.split_at(DATA_BYTES);
-        match MediumFlash::judge(bytes, end, at, generation) {
+        match judge(bytes, end, at, generation) {
             Judged::Whole(bytes) => {
                 let filled = data.len().min(bytes);
                 data[..filled].copy_from_slice(&page[..filled]);

@@ -35,6 +35,7 @@ pub mod mtd;
 mod pages;
 mod shared;
 mod superblock;
+pub mod tables;
 pub mod tools;
 mod workers;
 
@@ -44,6 +45,7 @@ pub use flash::{MediumStats, page_sum};
 pub use pages::{CheckReport, OpenOptions, PageFacts, PageStore, StoreInfo};
 pub use shared::{Changes, PageBytes, PageSnapshot, SharedPages, Ticket, Turn};
 pub use superblock::{Lifetime, MEDIUM_PAGE_BYTES, STORE_VERSION};
+pub use tables::{Kind, ReadTx, Store, Table, TableMut, WriteTx};
 
 /// Records that a store has beyond those of its device.
 pub const LAYOUTS: &[flagstone::layout::Layout] = &[
@@ -53,4 +55,7 @@ pub const LAYOUTS: &[flagstone::layout::Layout] = &[
     flash::trailer::RECORD,
     flash::rest::rested_block::RECORD,
     mtd::page_end::RECORD,
+    tables::LAYOUTS[0],
+    tables::LAYOUTS[1],
+    tables::LAYOUTS[2],
 ];

@@ -4,11 +4,13 @@
 //! the medium into errors that name it, and otherwise does what its device does.
 
 use crate::error::StoreError;
+mod beside;
 mod create;
 mod look;
 
 pub use look::{CheckReport, PageFacts, StoreInfo};
 
+use crate::flash::places::Places;
 use crate::flash::rest::{Left, is_worth};
 use crate::flash::{DATA_BYTES, MediumFlash, MediumStats, Notes};
 use crate::medium::{Disk, Medium};
@@ -17,6 +19,7 @@ use flagstone::commit::{Device, DeviceError, Kind, Options};
 use flagstone::ftl::{BlockState, Config, FtlError, Slot};
 use flagstone::units::{Lpn, Nanos, Pbn, SnapshotId, TxId};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Blocks of a new store: the fewest with which the collector works, and a few.
 pub(crate) const FIRST_BLOCKS: u32 = 16;
@@ -46,6 +49,8 @@ pub struct OpenOptions {
     /// How much room a store takes, as a multiple of what it holds, before it collects blocks that
     /// hold old versions instead of growing; at least 1.1.
     pub space: f64,
+    /// Bytes of memory for pages, of a store that threads share (`SharedPages`); others have none.
+    pub cache: u64,
 }
 
 impl Default for OpenOptions {
@@ -58,6 +63,7 @@ impl Default for OpenOptions {
             pages_per_block: 128,
             bytes: 0,
             space: 1.5,
+            cache: 64 << 20,
         }
     }
 }
@@ -106,6 +112,7 @@ pub struct PageStore {
     read_only: bool,
     opened: Head,
     notes: Notes,
+    places: Arc<Places>,
     broken: Option<String>,
     /// No page above this one holds anything.
     highest: u32,
@@ -146,7 +153,7 @@ impl PageStore {
     ///
     /// # Errors
     /// As [`PageStore::open`].
-    pub fn on(mut medium: Box<dyn Medium>, options: &OpenOptions) -> Result<PageStore, StoreError> {
+    pub fn on(medium: Box<dyn Medium>, options: &OpenOptions) -> Result<PageStore, StoreError> {
         if !(options.space >= 1.1 && options.space <= 100.0) {
             return Err(StoreError::Options(format!(
                 "the bound of the store is {} times what it holds: use 1.1 to 100",
@@ -155,7 +162,7 @@ impl PageStore {
         }
         let mut head = match Superblock::read(medium.as_ref())? {
             Some(head) => head,
-            None => create::create(medium.as_mut(), options)?,
+            None => create::create(medium.as_ref(), options)?,
         };
         let is_doubtful = head.superblock.closed != Some(true) && !options.read_only;
         if is_doubtful || options.uncached {
@@ -178,7 +185,7 @@ impl PageStore {
         };
         let expecting = medium.expecting();
         let mut flash = MediumFlash::new(medium, superblock, options.read_only);
-        let notes = flash.notes();
+        let (notes, places) = (flash.notes(), flash.places());
         let (kind, defaults) = (superblock.protocol, Options::default());
         let device = match believed {
             Some(left) => {
@@ -221,6 +228,7 @@ impl PageStore {
             in_service: 0,
             device,
             notes,
+            places,
             broken: None,
         };
         store.highest = store.highest().map_or(0, |at| at.0);
@@ -422,14 +430,14 @@ impl PageStore {
             .filter(|&at| self.holds(at))
     }
 
-    fn is_well(&self) -> Result<(), StoreError> {
-        match &self.broken {
-            Some(why) => Err(StoreError::Broken(why.clone())),
+    pub(crate) fn is_well(&self) -> Result<(), StoreError> {
+        match self.broken.as_deref().or(self.notes.trouble.why()) {
+            Some(why) => Err(StoreError::Broken(why.to_owned())),
             None => Ok(()),
         }
     }
 
-    fn may_write(&self) -> Result<(), StoreError> {
+    pub(crate) fn may_write(&self) -> Result<(), StoreError> {
         self.is_well()?;
         match self.read_only {
             true => Err(StoreError::ReadOnly),

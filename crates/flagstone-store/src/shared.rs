@@ -2,16 +2,26 @@
 //!
 //! [`SharedPages`] is a [`PageStore`] that a process shares. One [`Turn`] at a time reads the
 //! newest pages and commits a set of changes, whole or not at all. A commit gives a [`Ticket`], and
-//! the next turn may begin before the ticket is due. A [`PageSnapshot`] shows what was durable when
-//! it was taken, for as long as it is held.
+//! the next turn may begin before the ticket is due: transactions whose tickets are waited for at
+//! the same time become durable by one flush. A [`PageSnapshot`] shows what was durable when it was
+//! taken, for as long as it is held. Nobody waits for the medium but those whose commit, or whose
+//! page, it is.
+
+mod groups;
+mod reads;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use crate::error::StoreError;
 use crate::medium::Medium;
 use crate::pages::{OpenOptions, PageStore};
-use flagstone::units::{Lpn, SnapshotId};
+use flagstone::commit::DeviceError;
+use flagstone::units::Lpn;
+use groups::{Groups, Outcome};
+use reads::{Core, Durable};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// The bytes of a page, at most [`PageStore::PAGE_BYTES`]. They never change.
 pub type PageBytes = Arc<[u8]>;
@@ -19,19 +29,19 @@ pub type PageBytes = Arc<[u8]>;
 /// What a transaction does: the new bytes of a page, or nothing where the page is to hold nothing.
 pub type Changes = BTreeMap<Lpn, Option<PageBytes>>;
 
-/// A store of pages that threads share. A clone is the same store.
+/// A store of pages that threads share. A clone is the same store; the last one who drops it, or a
+/// snapshot of it, closes it.
 #[derive(Clone)]
 pub struct SharedPages(Arc<Inner>);
 
-struct Inner {
-    store: Mutex<PageStore>,
-    is_taken: Mutex<bool>,
-    is_free: Condvar,
-}
+struct Inner(Groups);
 
-impl Inner {
-    fn store(&self) -> MutexGuard<'_, PageStore> {
-        self.store.lock().expect("no thread panics here")
+impl Drop for Inner {
+    /// What nobody waited for is written nevertheless.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = self.0.wait_for_all();
+        }
     }
 }
 
@@ -41,7 +51,7 @@ impl SharedPages {
     /// # Errors
     /// As [`PageStore::open`], or its protocol cannot give snapshots: `seal` can.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<SharedPages, StoreError> {
-        SharedPages::over(PageStore::open(path, options)?)
+        SharedPages::over(PageStore::open(path, options)?, options.cache)
     }
 
     /// Opens a store on a medium.
@@ -49,31 +59,24 @@ impl SharedPages {
     /// # Errors
     /// As [`SharedPages::open`].
     pub fn on(medium: Box<dyn Medium>, options: &OpenOptions) -> Result<SharedPages, StoreError> {
-        SharedPages::over(PageStore::on(medium, options)?)
+        SharedPages::over(PageStore::on(medium, options)?, options.cache)
     }
 
-    fn over(mut store: PageStore) -> Result<SharedPages, StoreError> {
-        let first = store.snapshot()?;
-        store.end_snapshot(first);
-        Ok(SharedPages(Arc::new(Inner {
-            store: Mutex::new(store),
-            is_taken: Mutex::new(false),
-            is_free: Condvar::new(),
-        })))
+    fn over(store: PageStore, cache: u64) -> Result<SharedPages, StoreError> {
+        let groups = Groups::over(Arc::new(Core::new(store, cache)))?;
+        Ok(SharedPages(Arc::new(Inner(groups))))
     }
 
-    /// Waits for the turn to write. One that is dropped changes nothing.
+    /// Waits for the turn to write. One that is dropped changes nothing. A store that was opened for
+    /// reading has turns as well, to look at what is newest.
     ///
     /// # Errors
-    /// The store was opened for reading, or failed before.
+    /// The store failed before.
     pub fn turn(&self) -> Result<Turn, StoreError> {
-        let mut is_taken = self.0.is_taken.lock().expect("no thread panics here");
-        while *is_taken {
-            let waited = self.0.is_free.wait(is_taken);
-            is_taken = waited.expect("no thread panics here");
-        }
-        *is_taken = true;
-        Ok(Turn(self.clone()))
+        Ok(Turn {
+            failures: self.0.0.take_turn()?,
+            pages: self.clone(),
+        })
     }
 
     /// Takes a snapshot of what is durable. It waits for no writer.
@@ -81,78 +84,88 @@ impl SharedPages {
     /// # Errors
     /// The store failed before.
     pub fn snapshot(&self) -> Result<PageSnapshot, StoreError> {
-        let id = self.0.store().snapshot()?;
-        Ok(PageSnapshot {
-            pages: self.clone(),
-            id,
-        })
+        Ok(PageSnapshot(self.0.0.durable()))
+    }
+
+    /// The pages that hold something durable, in ascending order.
+    pub(crate) fn held(&self) -> Vec<Lpn> {
+        self.0.0.core().store().held().collect()
     }
 }
 
 /// The turn of a writer. It is given up when it is dropped or committed.
-pub struct Turn(SharedPages);
+pub struct Turn {
+    pages: SharedPages,
+    failures: u64,
+}
 
 impl Turn {
+    /// How many groups of transactions have found no room. What a writer keeps of pages in memory
+    /// from one turn to the next holds only as long as this number stays the same.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
     /// The newest bytes of a page, whether they are durable yet or not; nothing if it holds none.
     ///
     /// # Errors
-    /// The page was lost, or the medium fails.
+    /// The page was lost, or the medium fails. Or a transaction before this one found no room
+    /// ([`StoreError::Full`]), so that what this turn has read will not be: begin again.
     pub fn read(&self, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
-        let mut page = vec![0; PageStore::PAGE_BYTES];
-        let bytes = self.0.0.store().read(None, at, &mut page)?;
-        Ok(bytes.map(|bytes| page[..bytes].into()))
+        self.pages.0.0.read(self.failures, at)
     }
 
     /// Commits changes, whole or not at all, and gives up the turn. The next turn sees them at
     /// once; snapshots see them when they are durable.
     ///
     /// # Errors
-    /// The store is full: nothing has changed. Or the medium fails.
+    /// The store was opened for reading, a page is too long, or as [`Turn::read`]: nothing has
+    /// changed.
     pub fn commit(self, changes: Changes) -> Result<Ticket, StoreError> {
-        let mut store = self.0.0.store();
-        let tx = store.begin()?;
-        for (&at, bytes) in &changes {
-            let done = match bytes {
-                Some(bytes) => store.write(tx, at, bytes),
-                None => store.trim(tx, at),
-            };
-            if let Err(error) = done {
-                store.abort(tx)?;
-                return Err(error);
-            }
+        let lengths = changes.values().flatten().map(|page| page.len());
+        let longest = lengths.max().unwrap_or(0);
+        if longest > PageStore::PAGE_BYTES {
+            return Err(StoreError::Device(DeviceError::TooLong {
+                bytes: longest,
+                page_bytes: PageStore::PAGE_BYTES as u32,
+            }));
         }
-        store.commit(tx)?;
-        Ok(Ticket(()))
+        Ok(Ticket {
+            outcome: self.pages.0.0.add(self.failures, changes)?,
+            pages: self.pages.clone(),
+        })
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        *self.0.0.is_taken.lock().expect("no thread panics here") = false;
-        self.0.0.is_free.notify_one();
+        self.pages.0.0.give_turn_up();
     }
 }
 
-/// A commit that may not be durable yet.
+/// A commit that may not be durable yet. One that is dropped becomes durable with a later one that
+/// is waited for, or when the store is closed.
 #[must_use = "a commit is durable when its ticket was waited for"]
-pub struct Ticket(());
+pub struct Ticket {
+    pages: SharedPages,
+    outcome: Outcome,
+}
 
 impl Ticket {
     /// Waits until the commit is durable.
     ///
     /// # Errors
-    /// The medium fails: whether the transaction has committed is open until the store is opened
-    /// again.
+    /// The store is full ([`StoreError::Full`]): nothing has changed, and what later turns have read
+    /// of this transaction is gone with it. Or the medium fails: whether the transaction has
+    /// committed is open until the store is opened again.
     pub fn wait(self) -> Result<(), StoreError> {
-        Ok(())
+        self.pages.0.0.wait(&self.outcome)
     }
 }
 
 /// What was durable at a moment. To drop it gives it back.
-pub struct PageSnapshot {
-    pages: SharedPages,
-    id: SnapshotId,
-}
+#[derive(Clone)]
+pub struct PageSnapshot(Arc<Durable>);
 
 impl PageSnapshot {
     /// The bytes of a page; nothing if it held none.
@@ -161,9 +174,7 @@ impl PageSnapshot {
     /// The snapshot has ended (see [`PageStore::snapshot`]), the page was lost, or the medium
     /// fails.
     pub fn read(&self, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
-        let mut page = vec![0; PageStore::PAGE_BYTES];
-        let bytes = self.pages.0.store().read_snapshot(self.id, at, &mut page)?;
-        Ok(bytes.map(|bytes| page[..bytes].into()))
+        self.0.core.read(Some(self.0.id), at)
     }
 
     /// The bytes of several pages, read side by side.
@@ -171,37 +182,6 @@ impl PageSnapshot {
     /// # Errors
     /// As [`PageSnapshot::read`].
     pub fn read_many(&self, pages: &[Lpn]) -> Result<Vec<Option<PageBytes>>, StoreError> {
-        pages.iter().map(|&at| self.read(at)).collect()
-    }
-}
-
-impl Drop for PageSnapshot {
-    fn drop(&mut self) {
-        self.pages.0.store().end_snapshot(self.id);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::medium::Memory;
-
-    #[test]
-    fn a_snapshot_stays_what_it_was_and_a_turn_sees_the_newest() {
-        let pages = SharedPages::on(Box::new(Memory::default()), &OpenOptions::default());
-        let pages = pages.expect("a new store");
-        let set = |bytes: &[u8]| {
-            let changes = Changes::from([(Lpn(3), Some(bytes.into()))]);
-            let turn = pages.turn().expect("it may write");
-            turn.commit(changes).expect("room").wait().expect("durable");
-        };
-        set(b"one");
-        let before = pages.snapshot().expect("seal has them");
-        set(b"two");
-        let seen = before.read(Lpn(3)).expect("it is there");
-        assert_eq!(seen.as_deref(), Some(&b"one"[..]));
-        let turn = pages.turn().expect("it may write");
-        let newest = turn.read(Lpn(3)).expect("it is there");
-        assert_eq!(newest.as_deref(), Some(&b"two"[..]));
+        self.0.core.read_many(Some(self.0.id), pages)
     }
 }

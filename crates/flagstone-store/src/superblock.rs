@@ -277,7 +277,7 @@ impl Superblock {
     }
 
     /// Writes the next one and waits until it is durable.
-    pub(crate) fn write(&mut self, medium: &mut dyn Medium) -> std::io::Result<()> {
+    pub(crate) fn write(&mut self, medium: &dyn Medium) -> std::io::Result<()> {
         self.sequence += 1;
         medium.write_at(Superblock::place(self.sequence), &self.emit())?;
         medium.sync()

@@ -8,8 +8,7 @@ use flagstone::fuzzing::sample;
 use flagstone::host::{Host, Stack};
 use flagstone::nand::{Chip, Flash, OpKind, Traced, Tracer};
 use flagstone::units::{Lpn, Nanos, Ppn, TxId};
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 fn chip(stack: Stack) -> Chip {
     let contents = sample::contents(stack);
@@ -42,9 +41,12 @@ fn every_stack_lists_what_it_keeps_in_memory() {
 #[test]
 fn a_device_counts_what_reaches_the_flash() {
     for stack in Stack::all() {
-        let story: Rc<RefCell<Vec<Traced>>> = Rc::default();
-        let host = open(stack, Box::new(Tracer::new(chip(stack), Rc::clone(&story))));
-        let story = story.borrow();
+        let story: Arc<Mutex<Vec<Traced>>> = Arc::default();
+        let host = open(
+            stack,
+            Box::new(Tracer::new(chip(stack), Arc::clone(&story))),
+        );
+        let story = story.lock().expect("one thread");
         assert!(story.iter().all(|entry| entry.error.is_none()));
         let told = |is: fn(&OpKind) -> bool| story.iter().filter(|e| is(&e.kind)).count() as u64;
         let counted = |operation| host.ftl().stats().total(operation);

@@ -184,6 +184,34 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     (
+        "store tables",
+        &[
+            ("store tables shop.flag", "the tables, with their keys"),
+            ("store tables shop.flag --check", "reads all of them"),
+        ],
+    ),
+    (
+        "store get",
+        &[("store get shop.flag users ada", "the value of a key")],
+    ),
+    (
+        "store put",
+        &[
+            ("store put shop.flag users ada London", "a row"),
+            (
+                "store put shop.flag photos ada <ada.jpg",
+                "a value from a file",
+            ),
+        ],
+    ),
+    (
+        "store scan",
+        &[(
+            "store scan shop.flag users --prefix a --limit 10",
+            "the first rows whose keys begin so",
+        )],
+    ),
+    (
         "store wear",
         &[(
             "store wear pages.flag --endurance-tb 150",
@@ -224,15 +252,18 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "store break",
-        &[(
-            "store break --cuts 100000",
-            "power cuts under stores in memory",
-        )],
+        &[
+            (
+                "store break --cuts 100000",
+                "power cuts under stores in memory",
+            ),
+            ("store break --tables", "under tables"),
+        ],
     ),
     (
         "store kill",
         &[(
-            "store kill kill.flag --times 100",
+            "store kill kill.flag --times 100 --tables",
             "a process that is killed, again and again",
         )],
     ),

@@ -21,7 +21,7 @@ use flagstone::nand::{
     Ages, Aging, Cell, Chip, FaultPlan, Faulty, Geometry, Pairing, PowerCut, Shared, Timing, Tracer,
 };
 use flagstone::units::Nanos;
-use std::rc::Rc;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// The stack of middleware around the chip.
@@ -293,7 +293,7 @@ impl Scene {
         let stack = Shared::new(Aging::new(Faulty::new(power, plan), ages));
         let flash = Sabotaged::new(stack.clone(), self.sabotage);
         let flash: Box<dyn flagstone::nand::Flash> = match story {
-            Some(story) => Box::new(Tracer::new(flash, Rc::clone(&story.operations))),
+            Some(story) => Box::new(Tracer::new(flash, Arc::clone(&story.operations))),
             None => Box::new(flash),
         };
         (stack, self.world(flash, story.is_some()))

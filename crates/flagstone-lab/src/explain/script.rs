@@ -8,7 +8,7 @@ use crate::campaign::{name_of, payload};
 use flagstone::nand::{Chip, Cut, Flash, PowerCut, Shared, Tracer};
 use flagstone::units::Nanos;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Logical pages of the device.
 pub(super) const PAGES: u32 = 56;
@@ -156,7 +156,7 @@ fn play(
     }
     let flash = Shared::new(power);
     let below: Box<dyn Flash> = match tale {
-        Some(tale) => Box::new(Tracer::new(flash.clone(), Rc::clone(&tale.operations))),
+        Some(tale) => Box::new(Tracer::new(flash.clone(), Arc::clone(&tale.operations))),
         None => Box::new(flash.clone()),
     };
     let mut machine = Machine::start(subject, form, below).map_err(|error| error.to_string())?;
@@ -296,7 +296,7 @@ fn restart(
                 None,
                 "The power is back. The device starts from its flash alone",
             );
-            Box::new(Tracer::new(chip, Rc::clone(&tale.operations)))
+            Box::new(Tracer::new(chip, Arc::clone(&tale.operations)))
         }
         None => Box::new(chip),
     };

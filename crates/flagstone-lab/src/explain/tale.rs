@@ -5,15 +5,14 @@ use flagstone::commit::{Ruling, Table, mapping};
 use flagstone::ftl::{BlockState, Ftl};
 use flagstone::nand::{Chip, Fate, Flash, OpKind, Traced};
 use flagstone::units::{Lpn, Nanos, Pbn, Ppn};
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 /// A tale that several parts write: the tracer of the flash, and whoever drives the device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tale {
     /// The flash operations, which a [`Tracer`](flagstone::nand::Tracer) writes.
-    pub(crate) operations: Rc<RefCell<Vec<Traced>>>,
-    marks: Rc<RefCell<Vec<(usize, Mark)>>>,
+    pub(crate) operations: Arc<Mutex<Vec<Traced>>>,
+    marks: Arc<Mutex<Vec<(usize, Mark)>>>,
 }
 
 /// Something between two flash operations.
@@ -97,8 +96,8 @@ pub(crate) enum Event {
 
 impl Tale {
     pub(crate) fn mark(&self, mark: Mark) {
-        let at = self.operations.borrow().len();
-        self.marks.borrow_mut().push((at, mark));
+        let at = self.operations.lock().expect("one thread").len();
+        self.marks.lock().expect("one thread").push((at, mark));
     }
 
     /// What was said of a transaction, or of the device.
@@ -113,8 +112,8 @@ impl Tale {
 
     /// All of it, in order.
     pub(crate) fn events(&self) -> Vec<Event> {
-        let operations = self.operations.borrow();
-        let marks = self.marks.borrow();
+        let operations = self.operations.lock().expect("one thread");
+        let marks = self.marks.lock().expect("one thread");
         let mut marks = marks.iter().peekable();
         let mut all = Vec::new();
         for (at, operation) in operations.iter().enumerate() {

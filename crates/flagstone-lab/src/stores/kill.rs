@@ -5,6 +5,8 @@
 //! there have written. What the kernel was given survives a process: this tests what power cuts do
 //! not, that is locks, files that are made, and openings after all of it.
 
+use super::Subject;
+use super::kill_tables::{self, Rows};
 use flagstone::units::Lpn;
 use flagstone_store::{OpenOptions, PageStore, StoreError};
 use rand::{RngExt, SeedableRng};
@@ -48,7 +50,10 @@ const LEAK_BYTES: usize = 1 << 18;
 ///
 /// # Errors
 /// The store refuses.
-pub fn work(path: &Path, mistakes: Mistakes) -> Result<(), StoreError> {
+pub fn work(path: &Path, subject: Subject, mistakes: Mistakes) -> Result<(), StoreError> {
+    if subject == Subject::Tables {
+        return kill_tables::work(path, mistakes);
+    }
     let Mistakes { early, leaks } = mistakes;
     let mut kept = Vec::new();
     let mut store = PageStore::open(path, &OpenOptions::default())?;
@@ -84,6 +89,8 @@ pub fn work(path: &Path, mistakes: Mistakes) -> Result<(), StoreError> {
 /// What a verifier knows of a store.
 #[derive(Debug)]
 pub struct Verifier {
+    subject: Subject,
+    rows: Rows,
     /// The number that each page must have.
     numbers: Vec<u64>,
     /// The last transaction that was found.
@@ -93,8 +100,10 @@ pub struct Verifier {
 
 impl Verifier {
     /// For a store that is new.
-    pub fn new(seed: u64) -> Verifier {
+    pub fn new(subject: Subject, seed: u64) -> Verifier {
         Verifier {
+            subject,
+            rows: Rows::default(),
             numbers: vec![0; PAGES as usize + 1],
             last: 0,
             dice: Pcg64Mcg::seed_from_u64(seed),
@@ -124,9 +133,12 @@ impl Verifier {
         if let Some(mut out) = worker.stdout.take() {
             out.read_to_end(&mut said)?;
         }
-        let last = said.chunks_exact(8).next_back();
-        let word = last.and_then(|word| word.first_chunk().copied());
-        Ok(word.map_or(0, u64::from_le_bytes))
+        // Threads may say that they have committed in another order than they did.
+        let words = said.as_chunks::<8>().0.iter();
+        Ok(words
+            .map(|word| u64::from_le_bytes(*word))
+            .max()
+            .unwrap_or(0))
     }
 
     /// Opens the store and holds it against the transactions up to the last one there, which must
@@ -137,6 +149,10 @@ impl Verifier {
     pub fn verify(&mut self, path: &Path, said: u64) -> Result<Result<(), String>, StoreError> {
         if !path.exists() && said == 0 {
             return Ok(Ok(()));
+        }
+        if self.subject == Subject::Tables {
+            let found = self.rows.verify(path, self.last, said.max(self.last))?;
+            return Ok(found.map(|found| self.last = found));
         }
         let mut store = PageStore::open(path, &OpenOptions::default())?;
         let mut page = vec![0; PageStore::PAGE_BYTES];

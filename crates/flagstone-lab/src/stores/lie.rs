@@ -1,8 +1,9 @@
-//! Media that do not do what they say: the controls of a campaign.
+//! Media that do not do what they say, and a mistake of tables: the controls of a campaign.
 
 use flagstone_store::MEDIUM_PAGE_BYTES;
 use flagstone_store::medium::{Medium, Recorded};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How a medium lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,17 +20,21 @@ pub enum Lie {
     Checksums,
     /// Each superblock says that the store was closed.
     Closed,
+    /// The medium does not lie. Pages that a transaction over tables gave back stay free when it is
+    /// rolled back.
+    FreedPages,
 }
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 6] = [
+    pub const ALL: [(Lie, &'static str); 7] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),
         (Lie::Superblocks, "superblocks"),
         (Lie::Checksums, "checksums"),
         (Lie::Closed, "closed"),
+        (Lie::FreedPages, "freed-pages"),
     ];
 
     /// The name that commands use.
@@ -50,7 +55,7 @@ pub(super) struct Lying {
     below: Recorded,
     lie: Lie,
     /// Whether anything but marks was written since the last sync.
-    wrote_pages: bool,
+    wrote_pages: AtomicBool,
     pages_per_block: u64,
 }
 
@@ -59,7 +64,7 @@ impl Lying {
         Lying {
             below,
             lie,
-            wrote_pages: false,
+            wrote_pages: AtomicBool::new(false),
             pages_per_block: pages_per_block.into(),
         }
     }
@@ -108,7 +113,7 @@ impl Medium for Lying {
         Ok(())
     }
 
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let is_superblock = offset < 2 * MEDIUM_PAGE_BYTES as u64;
         if is_superblock && self.lie == Lie::Superblocks {
             let mut first = [0; 8];
@@ -121,12 +126,12 @@ impl Medium for Lying {
             return self.below.write_at(offset, &closed(bytes));
         }
         let is_mark = bytes.len() == MEDIUM_PAGE_BYTES && bytes.starts_with(b"Mark");
-        self.wrote_pages |= !is_mark;
+        self.wrote_pages.fetch_or(!is_mark, Ordering::Relaxed);
         self.below.write_at(offset, bytes)
     }
 
-    fn sync(&mut self) -> io::Result<()> {
-        let wrote_pages = std::mem::take(&mut self.wrote_pages);
+    fn sync(&self) -> io::Result<()> {
+        let wrote_pages = self.wrote_pages.swap(false, Ordering::Relaxed);
         match self.lie {
             Lie::Syncs => Ok(()),
             Lie::SyncsOfMarks if !wrote_pages => Ok(()),
@@ -138,7 +143,7 @@ impl Medium for Lying {
         self.below.bytes()
     }
 
-    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.below.reserve(bytes)
     }
 }

@@ -10,11 +10,13 @@
 //! Where a campaign finds nothing, it must find the [`Lie`]s.
 
 pub mod kill;
+mod kill_tables;
 pub mod bench;
 mod lie;
 mod model;
 mod run;
 pub mod soak;
+mod tables;
 
 pub use lie::Lie;
 pub use run::Tally;
@@ -29,9 +31,35 @@ const BATCH: u64 = 64;
 /// Violations that are kept.
 const KEPT: usize = 16;
 
+/// What a store holds while its power is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// Pages.
+    Pages,
+    /// Tables in pages.
+    Tables,
+}
+
+impl Subject {
+    /// The word that run ids begin with.
+    fn word(self) -> &'static str {
+        match self {
+            Subject::Pages => "store",
+            Subject::Tables => "tables",
+        }
+    }
+
+    /// Whether a control is one of runs with this subject.
+    pub fn has(self, lie: Lie) -> bool {
+        lie != Lie::FreedPages || self == Subject::Tables
+    }
+}
+
 /// A run, which depends on nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunId {
+    /// What the store holds.
+    pub subject: Subject,
     /// The commit protocol of the store.
     pub protocol: Kind,
     /// How the medium lies.
@@ -46,7 +74,7 @@ pub struct RunId {
 
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "store.{}", self.protocol)?;
+        write!(f, "{}.{}", self.subject.word(), self.protocol)?;
         if self.lie != Lie::None {
             write!(f, ".{}", self.lie.name())?;
         }
@@ -72,21 +100,31 @@ impl FromStr for RunId {
         };
         let names: Vec<&str> = subject.split('.').collect();
         let (protocol, lie, filled) = match names.as_slice() {
-            ["store", protocol] => (*protocol, "none", false),
-            ["store", protocol, "filled"] => (*protocol, "none", true),
-            ["store", protocol, lie] => (*protocol, *lie, false),
-            ["store", protocol, lie, "filled"] => (*protocol, *lie, true),
+            [_, protocol] => (*protocol, "none", false),
+            [_, protocol, "filled"] => (*protocol, "none", true),
+            [_, protocol, lie] => (*protocol, *lie, false),
+            [_, protocol, lie, "filled"] => (*protocol, *lie, true),
             _ => return Err(wrong()),
         };
         let number = |part: &str, letter| part.strip_prefix(letter)?.parse::<u64>().ok();
+        let subject = match names[0] {
+            "store" => Subject::Pages,
+            "tables" => Subject::Tables,
+            _ => return Err(wrong()),
+        };
         let run = RunId {
+            subject,
             protocol: Kind::by_name(protocol).ok_or_else(wrong)?,
             lie: Lie::by_name(lie).ok_or_else(wrong)?,
             filled,
             depth: u32::try_from(number(depth, 'n').ok_or_else(wrong)?).map_err(|_| wrong())?,
             seed: number(seed, 's').ok_or_else(wrong)?,
         };
-        match run.to_string() == text {
+        let is_one = match subject {
+            Subject::Pages => true,
+            Subject::Tables => run.protocol == Kind::Seal && !run.filled,
+        };
+        match run.to_string() == text && is_one && subject.has(run.lie) {
             true => Ok(run),
             false => Err(wrong()),
         }
@@ -96,13 +134,18 @@ impl FromStr for RunId {
 impl RunId {
     /// Carries the run out.
     pub fn run(&self) -> Tally {
-        run::carry_out(self)
+        match self.subject {
+            Subject::Pages => run::carry_out(self),
+            Subject::Tables => tables::carry_out(self),
+        }
     }
 }
 
 /// What a campaign is to do with the stores of one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Campaign {
+    /// What the stores hold.
+    pub subject: Subject,
     /// The commit protocol.
     pub protocol: Kind,
     /// How the medium lies: for controls.
@@ -147,6 +190,7 @@ impl Campaign {
         while findings.tally.cuts < self.cuts {
             let first = findings.runs;
             let ids = (first..first + BATCH).map(|number| RunId {
+                subject: self.subject,
                 protocol: self.protocol,
                 lie: self.lie,
                 filled: keeps_its_size(self.protocol) && number % 4 != 0,

@@ -18,7 +18,7 @@ const FILL_MAX: u32 = 4_000;
 const FILL: u64 = 0xf111 << 40;
 
 /// Cuts of one run, at most: those of stores that were cut before multiply.
-const CUTS_MAX: u64 = 300;
+pub(super) const CUTS_MAX: u64 = 300;
 
 /// What runs did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,6 +33,8 @@ pub struct Tally {
     pub collections: u64,
     /// Times that a snapshot was held against what was committed when it was taken.
     pub snapshots: u64,
+    /// Commits that were under way together with another one.
+    pub grouped: u64,
     /// Cuts after which something else was there than had been acknowledged.
     pub violations: u64,
     /// The first of them.
@@ -47,6 +49,7 @@ impl Tally {
         self.committed += other.committed;
         self.collections += other.collections;
         self.snapshots += other.snapshots;
+        self.grouped += other.grouped;
         self.violations += other.violations;
     }
 }
@@ -369,14 +372,7 @@ impl Run {
             return;
         }
         let (pending, number) = (moment.medium.pending(), dice.random());
-        let landing = match dice.random_range(0..8) {
-            0 => Landing::Nothing,
-            1 => Landing::Everything,
-            2 => Landing::First(number % (pending + 1)),
-            3 => Landing::Last(number % (pending + 1)),
-            4 | 5 => Landing::Sectors(number),
-            _ => Landing::Pages(number),
-        };
+        let landing = Landing::draw(pending, dice.random_range(0..8), number);
         self.tally.cuts += 1;
         self.tally.cuts_again += u64::from(depth < self.id.depth);
         let left = moment.medium.cut(landing);

@@ -11,6 +11,7 @@
 //! first moments to its last, and the bytes of the store from the first half of the soak to the
 //! second.
 
+use super::Subject;
 use super::kill::Verifier;
 use crate::replay::memory_of;
 use flagstone_store::{OpenOptions, PageStore, StoreError, tools};
@@ -132,7 +133,7 @@ impl Soak {
         let begin = Instant::now();
         let (store, copy) = (self.store(), self.folder.join("backup.flag"));
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed);
-        let mut verifier = Verifier::new(self.seed);
+        let mut verifier = Verifier::new(Subject::Pages, self.seed);
         let mut outcome = Outcome::default();
         let mut older: Option<Vec<u8>> = None;
         while begin.elapsed() < self.time && outcome.wrong.is_none() {

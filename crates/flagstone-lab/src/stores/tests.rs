@@ -3,7 +3,12 @@
 use super::*;
 
 fn campaign(protocol: Kind, lie: Lie, cuts: u64) -> Findings {
+    campaign_over(Subject::Pages, protocol, lie, cuts)
+}
+
+fn campaign_over(subject: Subject, protocol: Kind, lie: Lie, cuts: u64) -> Findings {
     let campaign = Campaign {
+        subject,
         protocol,
         lie,
         cuts,
@@ -29,8 +34,39 @@ fn cuts_lose_nothing_under_any_protocol_that_a_store_can_have() {
 }
 
 #[test]
+fn cuts_lose_nothing_of_tables() {
+    let findings = campaign_over(Subject::Tables, Kind::Seal, Lie::None, 1_500);
+    assert_eq!(findings.violations, []);
+    let tally = &findings.tally;
+    assert!(tally.cuts_again > 50 && tally.grouped > 20, "{findings:?}");
+    assert!(tally.snapshots > 50, "{findings:?}");
+}
+
+#[test]
+fn lies_are_found_over_tables_as_well() {
+    for lie in [
+        Lie::Syncs,
+        Lie::Superblocks,
+        Lie::Checksums,
+        Lie::FreedPages,
+    ] {
+        let findings = campaign_over(Subject::Tables, Kind::Seal, lie, 20_000);
+        assert!(findings.tally.violations > 0, "{}", lie.name());
+        let (id, what) = &findings.violations[0];
+        assert_eq!(id.to_string().parse(), Ok(*id));
+        assert_eq!(id.run().first.as_ref(), Some(what), "{id}");
+        let honest = RunId {
+            lie: Lie::None,
+            ..*id
+        };
+        assert_eq!(honest.run().violations, 0, "{honest}");
+    }
+}
+
+#[test]
 fn every_lie_of_a_medium_is_found() {
-    for (lie, name) in Lie::ALL.into_iter().skip(1) {
+    let lies = Lie::ALL.into_iter().skip(1);
+    for (lie, name) in lies.filter(|&(lie, _)| Subject::Pages.has(lie)) {
         // SEAL does not rely on erases: no landing of marks has ever harmed it.
         let protocol = match lie {
             Lie::SyncsOfMarks => Kind::Scc,
@@ -52,6 +88,7 @@ fn every_lie_of_a_medium_is_found() {
 #[test]
 fn a_run_id_is_whole_or_refused() {
     let id = RunId {
+        subject: Subject::Pages,
         protocol: Kind::Seal,
         lie: Lie::None,
         filled: false,
@@ -74,7 +111,17 @@ fn a_run_id_is_whole_or_refused() {
     ] {
         assert!(text.parse::<RunId>().is_err(), "{text}");
     }
+    let tables = RunId {
+        subject: Subject::Tables,
+        lie: Lie::FreedPages,
+        ..id
+    };
+    assert_eq!(tables.to_string(), "tables.seal.freed-pages/n3/s17");
+    assert_eq!(tables.to_string().parse(), Ok(tables));
     for text in [
+        "tables.scc/n3/s1",
+        "tables.seal.filled/n3/s1",
+        "store.seal.freed-pages/n3/s1",
         "store.seal.none/n3/s1",
         "store.seal/n3/s017",
         "store.seal/n3/s1/",

@@ -247,3 +247,25 @@ fn a_store_of_something_else_is_not_a_database() {
     let trouble = StoreFile::new(store).err().expect("it is none");
     assert_eq!(trouble.kind, TroubleKind::NotAStore);
 }
+
+#[test]
+fn a_store_of_tables_is_no_database_and_the_other_way_round() {
+    let medium = Recorded::default();
+    let options = OpenOptions::default();
+    drop(flagstone_store::Store::on(Box::new(medium.clone()), &options).expect("a new store"));
+    let store = PageStore::on(Box::new(medium), &options).expect("a store");
+    let refused = StoreFile::new(store).err().expect("refused");
+    assert_eq!(refused.kind, TroubleKind::NotAStore);
+    assert!(refused.why.contains("holds tables"), "{refused}");
+
+    let medium = Recorded::default();
+    let mut file = open(&medium, Kind::Seal);
+    let mut first = vec![0; 4096];
+    first[..16].copy_from_slice(b"SQLite format 3\0");
+    file.write(0, &first).expect("room");
+    file.commit().expect("room");
+    drop(file);
+    let refused = flagstone_store::Store::on(Box::new(medium), &options);
+    let refused = refused.err().expect("refused").to_string();
+    assert!(refused.contains("SQLite database"), "{refused}");
+}

@@ -49,11 +49,11 @@ impl Medium for Bounded {
         self.0.read_at(offset, into)
     }
 
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_at(offset, bytes)
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         self.0.sync()
     }
 
@@ -61,7 +61,7 @@ impl Medium for Bounded {
         self.0.bytes()
     }
 
-    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
         if bytes > self.1.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::StorageFull.into());
         }

@@ -164,7 +164,7 @@ pub(crate) fn page_generation(page: &[u8; MEDIUM_PAGE_BYTES], number: u32) -> Op
 /// Sees to it that the marks of blocks which begin to exist are zeros. A block device may hold
 /// those of an older store. Returns whether any was written.
 pub(crate) fn clear_marks(
-    medium: &mut dyn Medium,
+    medium: &dyn Medium,
     pages_per_block: u32,
     blocks: std::ops::Range<u32>,
 ) -> io::Result<bool> {
@@ -183,7 +183,7 @@ pub(crate) fn clear_marks(
 impl MediumFlash {
     /// The generation that the mark of a block gives it.
     pub(super) fn read_mark(&self, block: Pbn) -> io::Result<u64> {
-        let bytes = mark_at(self.medium.as_ref(), self.mark_of(block))?;
+        let bytes = mark_at(self.medium(), self.mark_of(block))?;
         Ok(self.judge_mark(block, &bytes))
     }
 
@@ -192,10 +192,10 @@ impl MediumFlash {
         let generation = generation_in(bytes, block.0);
         match generation {
             DAMAGED => {
-                self.notes.damage().marks.insert(block.0);
+                self.places.notes.damage().marks.insert(block.0);
             }
             known if (known >> 32) as u32 > self.superblock.boot => {
-                self.notes.damage().newer.insert(block.0);
+                self.places.notes.damage().newer.insert(block.0);
             }
             _ => {}
         }
@@ -213,8 +213,8 @@ impl MediumFlash {
         if !closed {
             self.superblock.rested = 0;
         }
-        self.superblock.life = self.notes.life();
-        let written = self.superblock.write(self.medium.as_mut());
+        self.superblock.life = self.places.notes.life();
+        let written = self.superblock.write(self.places.medium());
         written.map_err(|error| self.fails("writing the superblock", error))
     }
 
@@ -223,7 +223,7 @@ impl MediumFlash {
         if !self.counted {
             self.counted = true;
             self.superblock.boot += 1;
-            self.notes.before().unclosed += u32::from(self.superblock.closed == Some(false));
+            self.places.notes.before().unclosed += u32::from(self.superblock.closed == Some(false));
         }
     }
 
@@ -236,20 +236,30 @@ impl MediumFlash {
         if self.read_only || larger.validate().is_err() {
             return Ok(());
         }
+        // What was asked for comes before.
+        self.places.carry_out()?;
         // No room is an answer, and no failure: nothing that counts was touched.
-        if let Err(error) = self.medium.reserve(bytes) {
-            *self.notes.refused() = Some(error.to_string());
+        if let Err(error) = self.medium().reserve(bytes) {
+            *self.places.notes.refused() = Some(error.to_string());
             return Ok(());
         }
-        let cleared = clear_marks(self.medium.as_mut(), pages, has..wanted);
+        let cleared = clear_marks(self.medium(), pages, has..wanted);
         cleared.map_err(|error| self.fails("clearing marks of new blocks", error))?;
         // The superblock must not speak of room that a cut takes away.
-        self.sync_medium()?;
+        self.places.sync()?;
+        // Marks that wait in memory are not durable by it.
+        let marks = |block: &Pbn| mark_page(pages, block.0);
+        let state = self.places.state();
+        let waits = |block: &Pbn| state.waiting.contains_key(&marks(block));
+        self.unmarked.retain(waits);
+        drop(state);
         self.superblock.blocks = wanted;
         self.count_opening();
         self.write_superblock(false)?;
         self.geometry = larger;
-        self.generations.resize(wanted as usize, super::UNKNOWN);
+        let mut state = self.places.state();
+        state.generations.resize(wanted as usize, super::UNKNOWN);
+        drop(state);
         self.seen.resize(wanted as usize, 0);
         Ok(())
     }
@@ -258,17 +268,18 @@ impl MediumFlash {
     /// memory belongs to no transaction that was acknowledged, and is left out. Tables that were
     /// given for it are left for the next opening.
     fn close(&mut self) -> Result<(), FlashError> {
-        let is_none_of_it = self.read_only || self.is_broken || !self.counted;
-        if is_none_of_it || !self.notes.may_close() {
+        let is_none_of_it = self.read_only || self.places.is_well().is_err() || !self.counted;
+        if is_none_of_it || !self.places.notes.may_close() {
             return Ok(());
         }
-        let tables = self.notes.tables().take();
+        self.places.carry_out()?;
+        let tables = self.places.notes.tables().take();
         let rested = match tables {
             Some(tables) => self.leave_tables(&tables)?,
             None => 0,
         };
-        if self.unsynced {
-            self.sync_medium()?;
+        if self.places.is_unsynced() {
+            self.places.sync()?;
         }
         self.superblock.rested = rested;
         self.write_superblock(true)

@@ -13,7 +13,7 @@
 //! A store that grows writes over them; to a block they are blank pages. Where they are missing or
 //! wrong the blocks are read, as after a crash.
 
-use super::{DATA_BYTES, Judged, MediumFlash, end_page, medium_bytes};
+use super::{DATA_BYTES, Judged, MediumFlash, end_page, judge, medium_bytes};
 use crate::medium::Medium;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::layout;
@@ -48,7 +48,8 @@ impl MediumFlash {
     /// there is no room for them.
     pub(super) fn leave_tables(&mut self, tables: &[u8]) -> Result<u32, FlashError> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
-        for (&generation, &seen) in self.generations.iter().zip(&self.seen) {
+        let generations = self.places.state().generations.clone();
+        for (&generation, &seen) in generations.iter().zip(&self.seen) {
             let mut record = [0; rested_block::SIZE];
             put(&mut record, rested_block::GENERATION, generation);
             put(&mut record, rested_block::SEEN, seen.into());
@@ -69,11 +70,11 @@ impl MediumFlash {
         let bytes = (pages.len() * MEDIUM_PAGE_BYTES) as u64;
         let offset = medium_bytes(self.geometry.pages_per_block, self.geometry.blocks());
         // No room for them is an answer, and no failure.
-        if self.medium.reserve(offset + bytes).is_err() {
+        if self.medium().reserve(offset + bytes).is_err() {
             return Ok(0);
         }
-        self.unsynced = true;
-        let written = self.medium.write_at(offset, pages.as_flattened());
+        self.places.has_written();
+        let written = self.medium().write_at(offset, pages.as_flattened());
         written.map_err(|error| self.fails("writing what a close leaves", error))?;
         self.count(|stats| {
             stats.writes += 1;
@@ -84,8 +85,9 @@ impl MediumFlash {
 
     /// Takes what tables say of blocks for what is on the medium.
     pub(crate) fn believe(&mut self, left: &Left) {
+        let mut state = self.places.state();
         for (block, record) in left.blocks.chunks_exact(rested_block::SIZE).enumerate() {
-            self.generations[block] = get(record, rested_block::GENERATION);
+            state.generations[block] = get(record, rested_block::GENERATION);
             self.seen[block] = get(record, rested_block::SEEN) as u16;
         }
     }
@@ -129,7 +131,7 @@ impl Left {
         let mut bytes = Vec::with_capacity(pages.len() * DATA_BYTES);
         for (page, number) in pages.iter().zip(0..) {
             let (data, end) = page.split_at(DATA_BYTES);
-            match MediumFlash::judge(data, end, Ppn(number), generation) {
+            match judge(data, end, Ppn(number), generation) {
                 Judged::Whole(has) => bytes.extend_from_slice(&data[..has]),
                 Judged::Blank | Judged::Wrong => {
                     return Err(format!("page {number} of them is damaged"));

@@ -13,8 +13,7 @@ use flagstone::commit::{Device, DeviceError, Kind, Options};
 use flagstone::ftl::{BlockState, FtlError};
 use flagstone::nand::{Aim, Chip, Cut, PowerCut, Shared, Timing};
 use flagstone::units::{Lpn, TxId};
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 const PAGES: u32 = 16;
 /// Logical pages that the clients write to.
@@ -47,13 +46,13 @@ impl Op {
 /// A chip whose operations are noted.
 struct Noting {
     chip: Shared<PowerCut>,
-    ops: Rc<RefCell<Vec<Op>>>,
+    ops: Arc<Mutex<Vec<Op>>>,
 }
 
 impl Noting {
     fn note(&self, op: impl FnOnce() -> Op) {
         if !self.chip.look(PowerCut::is_off) {
-            self.ops.borrow_mut().push(op());
+            self.ops.lock().expect("one thread").push(op());
         }
     }
 }
@@ -219,10 +218,10 @@ fn both(id: RunId) -> Option<[State; 3]> {
     };
     let chip = Chip::new(geometry, Timing::default(), SPARE_BYTES);
     let power = PowerCut::new(chip).telling().arm(cut).aim(Aim::Exact);
-    let (chip, ops) = (Shared::new(power), Rc::default());
+    let (chip, ops) = (Shared::new(power), Arc::default());
     let noting = Noting {
         chip: chip.clone(),
-        ops: Rc::clone(&ops),
+        ops: Arc::clone(&ops),
     };
     let options = Options::default();
     let opened = Device::open(Box::new(noting), id.kind, config(), &options, Nanos::ZERO);
@@ -234,7 +233,7 @@ fn both(id: RunId) -> Option<[State; 3]> {
     }
     drop(device);
     let power = chip.take();
-    let ops = ops.take();
+    let ops = std::mem::take(&mut *ops.lock().expect("one thread"));
     // What is not among the fates was safe. The last operations are in flight.
     let mut fates = power.fates().iter().rev().peekable();
     let mut landed = vec![true; ops.len()];

@@ -101,6 +101,60 @@ fn before_the_mark_of_an_erase_is_durable_the_old_pages_are_whole() {
     );
 }
 
+/// The sync of a flash that grew was taken for that of the mark, which was still in memory.
+#[test]
+fn a_mark_that_waits_while_the_flash_grows_is_durable_before_its_pages() {
+    let medium = Recorded::default();
+    let mut flash = open(&medium);
+    let done = fill(&mut flash, Pbn(1), PAGES, 10);
+    flash.sync(done, done).expect("a sync");
+    flash.erase(done, Pbn(1)).expect("an erase");
+    flash.grow(8).expect("room");
+    flash
+        .program(done, Ppn(PAGES), &[20; 9], &[20; 4])
+        .expect("a program");
+    let before = medium.operations();
+    flash.write_out().expect("it is written");
+    // The mark and a sync, then the page.
+    assert_eq!(medium.operations() - before, 3);
+}
+
+/// One that works apart asks the same of its medium, in the same order, once somebody carries it
+/// out; and reads what the medium does not have yet.
+#[test]
+fn working_apart_changes_when_the_medium_is_called_and_nothing_else() {
+    let run = |is_apart: bool| {
+        let medium = Recorded::default();
+        let mut flash = open(&medium);
+        let done = fill(&mut flash, Pbn(1), PAGES, 10);
+        flash.sync(done, done).expect("a sync");
+        let before = medium.operations();
+        if is_apart {
+            flash.places.work_apart();
+        }
+        for with in [20, 30] {
+            let done = fill(&mut flash, Pbn(1), PAGES, with);
+            flash.sync(done, done).expect("a sync");
+            let done = fill(&mut flash, Pbn(2), 1, with);
+            flash.sync(done, done).expect("a sync");
+        }
+        assert_eq!(look(&mut flash, Ppn(PAGES)), Ok(Some((30, 30))));
+        assert_eq!(look(&mut flash, Ppn(2 * PAGES)), Ok(Some((30, 30))));
+        assert_eq!(medium.operations() == before, is_apart);
+        flash.places.carry_out().expect("it is done");
+        assert!(
+            flash
+                .places
+                .state()
+                .kept(flash.place_of(Ppn(PAGES)))
+                .is_none()
+        );
+        assert_eq!(look(&mut flash, Ppn(PAGES)), Ok(Some((30, 30))));
+        (medium.operations(), medium.syncs(), medium.to_vec())
+    };
+    assert_eq!(run(true), run(false));
+}
+
 #[test]
 fn a_generation_is_not_used_twice_though_no_mark_of_it_is_there() {
     let medium = Recorded::default();
@@ -167,7 +221,8 @@ fn a_close_is_durable_and_a_forked_process_does_not_close() {
         flash.write_out().expect("it is written");
         assert_eq!(is_closed(&medium), Some(false));
         let before = medium.operations();
-        flash.notes.process += u32::from(is_forked);
+        let places = Arc::get_mut(&mut flash.places).expect("nobody else has them");
+        places.notes.process += u32::from(is_forked);
         drop(flash);
         // A sync of what was not, the superblock and a sync.
         let closing = if is_forked { 0 } else { 3 };

@@ -13,26 +13,27 @@ use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 /// A file or a block device.
 #[derive(Debug)]
 pub struct Disk {
     /// Dropped first: the lock of the file lasts until its thread has ended.
-    ahead: Ahead,
+    ahead: Mutex<Ahead>,
     file: File,
+    /// The file or device once more, for writes past the cache of the system; none where that cannot
+    /// be.
+    direct: Option<Arc<File>>,
     is_device: bool,
     /// Of a block device: what is written next, aligned as a write past the cache wants it.
-    aligned: Aligned,
+    aligned: Mutex<Aligned>,
 }
 
 /// The work that is done ahead, by a thread that writes past the cache of the system: a sync of the
 /// file would wait for what is in the cache.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// The file or device once more; none where that cannot be.
-    direct: Option<Arc<File>>,
     filling: Option<Filling>,
 }
 
@@ -111,21 +112,20 @@ impl Disk {
                 Disk::open(path, create, read_only)
             }
             Ok(()) => {
-                let mut ahead = Ahead::default();
-                if !read_only {
-                    // The file itself, whatever its name has become meanwhile.
-                    let same = format!("/proc/self/fd/{}", file.as_raw_fd());
-                    let direct = OpenOptions::new()
-                        .write(true)
-                        .custom_flags(OFlags::DIRECT.bits().cast_signed())
-                        .open(same);
-                    ahead.direct = direct.ok().map(Arc::new);
-                }
+                // The file itself, whatever its name has become meanwhile.
+                let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+                let direct = || {
+                    let mut options = OpenOptions::new();
+                    options.write(true);
+                    options.custom_flags(OFlags::DIRECT.bits().cast_signed());
+                    options.open(same).ok().map(Arc::new)
+                };
                 Ok(Disk {
+                    direct: (!read_only).then(direct).flatten(),
                     file,
                     is_device,
-                    aligned: Aligned::default(),
-                    ahead,
+                    aligned: Mutex::default(),
+                    ahead: Mutex::default(),
                 })
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::in_use(path)),
@@ -135,14 +135,16 @@ impl Disk {
 }
 
 impl Disk {
-    /// The way past the cache for a write to a block device, and room for its bytes; none for
-    /// files, and for what is not aligned.
-    fn past_the_cache(&mut self, offset: u64, bytes: usize) -> Option<(&File, &mut Aligned)> {
+    /// The way past the cache for a write to a block device; none for files, and for what is not
+    /// aligned.
+    fn past_the_cache(&self, offset: u64, bytes: usize) -> Option<&File> {
         let is_aligned = offset.is_multiple_of(ALIGNMENT as u64) && bytes.is_multiple_of(ALIGNMENT);
-        let direct = self.ahead.direct.as_deref();
-        let direct = direct.filter(|_| self.is_device && is_aligned)?;
-        self.aligned.resize(bytes);
-        Some((direct, &mut self.aligned))
+        let direct = self.direct.as_deref();
+        direct.filter(|_| self.is_device && is_aligned)
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        self.ahead.lock().expect("no thread panics here")
     }
 }
 
@@ -194,7 +196,7 @@ impl Medium for Disk {
         read_at(&self.file, offset, into)
     }
 
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.write_joined(offset, &[bytes])
     }
 
@@ -212,9 +214,11 @@ impl Medium for Disk {
         read_at(&self.file, behind, second)
     }
 
-    fn write_joined(&mut self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+    fn write_joined(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
         let bytes = parts.iter().map(|part| part.len()).sum();
-        if let Some((direct, aligned)) = self.past_the_cache(offset, bytes) {
+        if let Some(direct) = self.past_the_cache(offset, bytes) {
+            let mut aligned = self.aligned.lock().expect("no thread panics here");
+            aligned.resize(bytes);
             let mut rest = aligned.as_mut();
             for part in parts {
                 let (into, behind) = rest.split_at_mut(part.len());
@@ -241,7 +245,7 @@ impl Medium for Disk {
         Ok(())
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
@@ -249,7 +253,7 @@ impl Medium for Disk {
         (&self.file).seek(SeekFrom::End(0))
     }
 
-    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
         let has = self.bytes()?;
         if bytes <= has {
             return Ok(());
@@ -268,11 +272,11 @@ impl Medium for Disk {
 
     /// Room that a file system has promised and that was never written to costs it a write of its
     /// journal, and a flush, at the first sync after each write: zeros in one go cost that once.
-    fn prepare(&mut self, offset: u64, bytes: usize) -> io::Result<u64> {
+    fn prepare(&self, offset: u64, bytes: usize) -> io::Result<u64> {
         if self.is_device {
             return Ok(0);
         }
-        if self.ahead.has_filled(offset) {
+        if self.ahead().has_filled(offset) {
             return Ok(bytes as u64);
         }
         self.file.write_all_at(&vec![0; bytes], offset)?;
@@ -290,17 +294,18 @@ impl Medium for Disk {
 
     /// After a sync that failed, the system keeps the pages in its cache as if they were written:
     /// they have to be dropped, or they would be read until then and be gone later.
-    fn refresh(&mut self) -> io::Result<()> {
+    fn refresh(&self) -> io::Result<()> {
         self.file.sync_data()?;
         let all = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
         all.map_err(io::Error::from)
     }
 
-    fn prepare_ahead(&mut self, offset: u64, bytes: usize) {
+    fn prepare_ahead(&self, offset: u64, bytes: usize) {
         if self.is_device {
             return;
         }
-        if let (Some(direct), None) = (&self.ahead.direct, &self.ahead.filling) {
+        let mut ahead = self.ahead();
+        if let (Some(direct), None) = (&self.direct, &ahead.filling) {
             let direct = Arc::clone(direct);
             let fill = move || {
                 let mut zeros = Aligned::default();
@@ -308,7 +313,7 @@ impl Medium for Disk {
                 direct.write_all_at(zeros.as_slice(), offset)
             };
             let thread = std::thread::Builder::new().spawn(fill);
-            self.ahead.filling = thread.ok().map(|thread| Filling {
+            ahead.filling = thread.ok().map(|thread| Filling {
                 offset,
                 thread,
                 process: std::process::id(),

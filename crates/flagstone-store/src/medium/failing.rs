@@ -143,7 +143,7 @@ impl Medium for Failing {
     }
 
     /// One that fails may have written some of its sectors, or all.
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         match self.fate(Call::Write) {
             Fate::Succeeds => self.below.write_at(offset, bytes),
             Fate::IsHidden => Ok(()),
@@ -154,27 +154,23 @@ impl Medium for Failing {
         }
     }
 
-    fn sync(&mut self) -> io::Result<()> {
-        let mut below = self.below.clone();
-        self.answer(Call::Sync, || below.sync())
+    fn sync(&self) -> io::Result<()> {
+        self.answer(Call::Sync, || self.below.sync())
     }
 
     fn bytes(&self) -> io::Result<u64> {
         self.answer(Call::Bytes, || self.below.bytes())
     }
 
-    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
-        let mut below = self.below.clone();
-        self.answer(Call::Reserve, || below.reserve(bytes))
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.answer(Call::Reserve, || self.below.reserve(bytes))
     }
 
-    fn prepare(&mut self, offset: u64, bytes: usize) -> io::Result<u64> {
-        let mut below = self.below.clone();
-        self.answer(Call::Prepare, || below.prepare(offset, bytes))
+    fn prepare(&self, offset: u64, bytes: usize) -> io::Result<u64> {
+        self.answer(Call::Prepare, || self.below.prepare(offset, bytes))
     }
 
-    fn refresh(&mut self) -> io::Result<()> {
-        let mut below = self.below.clone();
-        self.answer(Call::Refresh, || below.refresh())
+    fn refresh(&self) -> io::Result<()> {
+        self.answer(Call::Refresh, || self.below.refresh())
     }
 }

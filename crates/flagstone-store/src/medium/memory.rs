@@ -2,54 +2,68 @@
 
 use super::Medium;
 use std::io;
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Bytes in memory.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Memory {
-    bytes: Vec<u8>,
+    bytes: RwLock<Vec<u8>>,
 }
 
 impl Memory {
     /// A medium with these contents.
     pub fn with(bytes: Vec<u8>) -> Memory {
-        Memory { bytes }
+        Memory {
+            bytes: RwLock::new(bytes),
+        }
     }
 
     /// The contents.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+        self.bytes.into_inner().expect("no thread panics here")
+    }
+
+    fn reading(&self) -> RwLockReadGuard<'_, Vec<u8>> {
+        self.bytes.read().expect("no thread panics here")
+    }
+
+    fn writing(&self) -> RwLockWriteGuard<'_, Vec<u8>> {
+        self.bytes.write().expect("no thread panics here")
     }
 }
 
 impl Medium for Memory {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let start = self.bytes.len().min(offset as usize);
-        let len = into.len().min(self.bytes.len() - start);
-        into[..len].copy_from_slice(&self.bytes[start..start + len]);
+        let has = self.reading();
+        let start = has.len().min(offset as usize);
+        let len = into.len().min(has.len() - start);
+        into[..len].copy_from_slice(&has[start..start + len]);
         into[len..].fill(0);
         Ok(())
     }
 
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let (start, end) = (offset as usize, offset as usize + bytes.len());
-        if self.bytes.len() < end {
-            self.bytes.resize(end, 0);
+        let mut has = self.writing();
+        if has.len() < end {
+            has.resize(end, 0);
         }
-        self.bytes[start..end].copy_from_slice(bytes);
+        has[start..end].copy_from_slice(bytes);
         Ok(())
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         Ok(())
     }
 
     fn bytes(&self) -> io::Result<u64> {
-        Ok(self.bytes.len() as u64)
+        Ok(self.reading().len() as u64)
     }
 
-    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
-        if self.bytes.len() < bytes as usize {
-            self.bytes.resize(bytes as usize, 0);
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let mut has = self.writing();
+        if has.len() < bytes as usize {
+            has.resize(bytes as usize, 0);
         }
         Ok(())
     }

@@ -22,10 +22,11 @@ use std::io;
 pub const SECTOR_BYTES: usize = 512;
 
 /// Hears of ranges that will be read soon: an offset, and bytes.
-pub type Expecting = Box<dyn Fn(u64, usize) + Send>;
+pub type Expecting = Box<dyn Fn(u64, usize) + Send + Sync>;
 
-/// Bytes that outlive the process, or pretend to.
-pub trait Medium: Send {
+/// Bytes that outlive the process, or pretend to. Threads share them: one reads or writes while
+/// another one waits for a sync.
+pub trait Medium: Send + Sync {
     /// Reads bytes. What lies behind the end reads as zeros.
     ///
     /// # Errors
@@ -36,13 +37,13 @@ pub trait Medium: Send {
     ///
     /// # Errors
     /// The system refuses. Some of the bytes may have been written.
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Makes all that was written durable.
     ///
     /// # Errors
     /// The system refuses. Nothing is known then of what was written since the last success.
-    fn sync(&mut self) -> io::Result<()>;
+    fn sync(&self) -> io::Result<()>;
 
     /// Reads bytes as one [`Medium::read_at`], the first ones into `first` and the others, which
     /// follow them, into `second`.
@@ -62,7 +63,7 @@ pub trait Medium: Send {
     ///
     /// # Errors
     /// As there.
-    fn write_joined(&mut self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+    fn write_joined(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
         self.write_at(offset, &parts.concat())
     }
 
@@ -76,7 +77,7 @@ pub trait Medium: Send {
     ///
     /// # Errors
     /// There is no room, or the system refuses. The medium is as it was.
-    fn reserve(&mut self, bytes: u64) -> io::Result<()>;
+    fn reserve(&self, bytes: u64) -> io::Result<()>;
 
     /// Says that a range to which nothing was written that counts will be written piece by piece.
     /// Whatever is found there until then is zeros or what was there. Returns how many bytes that
@@ -84,7 +85,7 @@ pub trait Medium: Send {
     ///
     /// # Errors
     /// The system refuses.
-    fn prepare(&mut self, offset: u64, bytes: usize) -> io::Result<u64> {
+    fn prepare(&self, offset: u64, bytes: usize) -> io::Result<u64> {
         let _ = (offset, bytes);
         Ok(0)
     }
@@ -100,13 +101,13 @@ pub trait Medium: Send {
     ///
     /// # Errors
     /// The system refuses.
-    fn refresh(&mut self) -> io::Result<()> {
+    fn refresh(&self) -> io::Result<()> {
         self.sync()
     }
 
     /// Says that [`Medium::prepare`] will be asked for a range, before which nothing is written to
     /// it: a medium may do the work meanwhile.
-    fn prepare_ahead(&mut self, offset: u64, bytes: usize) {
+    fn prepare_ahead(&self, offset: u64, bytes: usize) {
         let _ = (offset, bytes);
     }
 }

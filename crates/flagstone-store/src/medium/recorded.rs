@@ -26,6 +26,21 @@ pub enum Landing {
     Pages(u64),
 }
 
+impl Landing {
+    /// A landing of so many sectors, from a number below eight that chooses the kind, and another
+    /// one.
+    pub fn draw(pending: u64, kind: u32, number: u64) -> Landing {
+        match kind {
+            0 => Landing::Nothing,
+            1 => Landing::Everything,
+            2 => Landing::First(number % (pending + 1)),
+            3 => Landing::Last(number % (pending + 1)),
+            4 | 5 => Landing::Sectors(number),
+            _ => Landing::Pages(number),
+        }
+    }
+}
+
 /// Is told before each operation.
 type Watcher = Box<dyn FnMut(&Recorded) + Send>;
 
@@ -184,7 +199,7 @@ impl Medium for Recorded {
         Ok(())
     }
 
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.tell();
         let mut state = self.state();
         state.count()?;
@@ -202,7 +217,7 @@ impl Medium for Recorded {
         Ok(())
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         self.tell();
         let mut state = self.state();
         state.count()?;
@@ -224,12 +239,12 @@ impl Medium for Recorded {
         Ok(self.state().current.bytes() as u64)
     }
 
-    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.state().current.reserve(bytes as usize);
         Ok(())
     }
 
-    fn refresh(&mut self) -> io::Result<()> {
+    fn refresh(&self) -> io::Result<()> {
         self.sync()?;
         let mut state = self.state();
         if !state.lies {
@@ -245,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_cut_leaves_what_was_synced_and_any_of_the_rest() {
-        let mut medium = Recorded::default();
+        let medium = Recorded::default();
         medium.write_at(0, &[1; 1024]).expect("a write");
         medium.sync().expect("a sync");
         medium.write_at(512, &[2; 1024]).expect("a write");

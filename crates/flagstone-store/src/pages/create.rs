@@ -10,7 +10,7 @@ use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
 const SUITABLE_MAX: u32 = 1024;
 
 /// Makes a store on a blank medium.
-pub(super) fn create(medium: &mut dyn Medium, options: &OpenOptions) -> Result<Head, StoreError> {
+pub(super) fn create(medium: &dyn Medium, options: &OpenOptions) -> Result<Head, StoreError> {
     if !options.create || options.read_only {
         return Err(StoreError::NotAStore(
             "there is no store here: it is empty".into(),

@@ -28,11 +28,11 @@ impl Medium for Patched {
         Ok(())
     }
 
-    fn write_at(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         Ok(())
     }
 
@@ -40,7 +40,7 @@ impl Medium for Patched {
         Ok(self.bytes)
     }
 
-    fn reserve(&mut self, _: u64) -> io::Result<()> {
+    fn reserve(&self, _: u64) -> io::Result<()> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 }

@@ -71,7 +71,7 @@ pub fn repair(
     replaces: bool,
     progress: Progress<'_>,
 ) -> Result<Repaired, StoreError> {
-    let mut disk = Disk::open(from, false, true)?;
+    let disk = Disk::open(from, false, true)?;
     let refreshed = disk.refresh();
     refreshed.map_err(|error| StoreError::io("dropping what is cached", error).at(from))?;
     let draft = Draft::new(to, Some(from), replaces)?;

@@ -6,9 +6,8 @@ use crate::ftl::{Config, Header, Kind as PageKind};
 use crate::nand::{Cell, Chip, Flash, FlashError, Geometry, Read, Timing, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 /// What the table's pages named when they were programmed.
 #[derive(Debug, Default)]
@@ -22,7 +21,7 @@ struct Seen {
 struct Watched {
     chip: Chip,
     done: BTreeMap<Ppn, Nanos>,
-    seen: Rc<RefCell<Seen>>,
+    seen: Arc<Mutex<Seen>>,
 }
 
 impl Flash for Watched {
@@ -48,7 +47,7 @@ impl Flash for Watched {
         spare: &[u8],
     ) -> Result<Nanos, FlashError> {
         if Header::parse(spare).is_some_and(|head| head.kind == PageKind::Map) {
-            let mut seen = self.seen.borrow_mut();
+            let mut seen = self.seen.lock().expect("no thread panics here");
             for entry in data.chunks_exact(4) {
                 let named = Ppn(u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]));
                 if let Some(&done) = self.done.get(&named) {
@@ -99,11 +98,11 @@ fn churn(kind: Kind, zone_blocks: u32) -> Result<Seen, DeviceError> {
         program: Nanos::from_micros(1000),
         ..small::TIMING
     };
-    let seen = Rc::new(RefCell::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(Seen::default()));
     let flash = Watched {
         chip: Chip::new(geometry, timing, geometry.spare_bytes as usize),
         done: BTreeMap::new(),
-        seen: Rc::clone(&seen),
+        seen: Arc::clone(&seen),
     };
     let config = Config::small(PAGES, Some(3));
     let settings = Settings::new().with("zone_blocks", zone_blocks);
@@ -123,9 +122,10 @@ fn churn(kind: Kind, zone_blocks: u32) -> Result<Seen, DeviceError> {
         now += Nanos::from_micros(u64::from(dice >> 24));
     }
     drop(device);
-    Ok(Rc::into_inner(seen)
+    Ok(Arc::into_inner(seen)
         .expect("the device is gone")
-        .into_inner())
+        .into_inner()
+        .expect("no thread panics here"))
 }
 
 #[test]

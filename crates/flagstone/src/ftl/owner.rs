@@ -16,7 +16,7 @@ pub enum Fate {
 
 /// The module that gives pages their meaning, which is a commit protocol. The collector calls these
 /// hooks.
-pub trait Owner {
+pub trait Owner: Send {
     /// Called before any page of `victim` is copied, so that the owner can bring flags in order. It
     /// may kill pages of the victim. Returns when its work is done.
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {

@@ -53,7 +53,7 @@ mod extendible;
 mod lazy_bptree;
 mod lazy_split;
 mod linear;
-mod prefix_bptree;
+pub mod prefix_bptree;
 pub mod sal;
 
 #[cfg(test)]

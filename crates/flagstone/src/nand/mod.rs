@@ -132,7 +132,7 @@ impl std::error::Error for FlashError {}
 /// An operation is durable once [`Flash::sync`] has waited for it; until then a power cut may undo
 /// it. Rules (program only blank pages, reprogram only clears bits and only as often as the cells
 /// allow, erase whole blocks) are the caller's duty: breaking one panics.
-pub trait Flash {
+pub trait Flash: Send {
     /// The shape and the rules of the device.
     fn geometry(&self) -> &Geometry;
 

@@ -3,20 +3,19 @@
 
 use super::{Flash, FlashError, Geometry, Read};
 use crate::units::{Nanos, Pbn, Ppn};
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A flash with several handles.
 #[derive(Debug)]
 pub struct Shared<F> {
-    inner: Rc<RefCell<F>>,
+    inner: Arc<Mutex<F>>,
     geometry: Geometry,
 }
 
 impl<F> Clone for Shared<F> {
     fn clone(&self) -> Self {
         Shared {
-            inner: Rc::clone(&self.inner),
+            inner: Arc::clone(&self.inner),
             geometry: self.geometry,
         }
     }
@@ -27,14 +26,18 @@ impl<F: Flash> Shared<F> {
     pub fn new(inner: F) -> Self {
         let geometry = *inner.geometry();
         Shared {
-            inner: Rc::new(RefCell::new(inner)),
+            inner: Arc::new(Mutex::new(inner)),
             geometry,
         }
     }
 
-    /// Looks at the device.
+    fn inner(&self) -> MutexGuard<'_, F> {
+        self.inner.lock().expect("no thread panics here")
+    }
+
+    /// Looks at the device. Other handles must not be used meanwhile.
     pub fn look<T>(&self, at: impl FnOnce(&F) -> T) -> T {
-        at(&self.inner.borrow())
+        at(&self.inner())
     }
 
     /// Takes the device back.
@@ -42,10 +45,10 @@ impl<F: Flash> Shared<F> {
     /// # Panics
     /// Another handle still exists.
     pub fn take(self) -> F {
-        let inner = Rc::try_unwrap(self.inner)
+        let inner = Arc::try_unwrap(self.inner)
             .ok()
             .expect("nobody else holds the device");
-        inner.into_inner()
+        inner.into_inner().expect("no thread panics here")
     }
 }
 
@@ -61,7 +64,7 @@ impl<F: Flash> Flash for Shared<F> {
         data: &mut [u8],
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
-        self.inner.borrow_mut().read(now, at, data, spare)
+        self.inner().read(now, at, data, spare)
     }
 
     fn program(
@@ -71,7 +74,7 @@ impl<F: Flash> Flash for Shared<F> {
         data: &[u8],
         spare: &[u8],
     ) -> Result<Nanos, FlashError> {
-        self.inner.borrow_mut().program(now, at, data, spare)
+        self.inner().program(now, at, data, spare)
     }
 
     fn reprogram(
@@ -81,22 +84,22 @@ impl<F: Flash> Flash for Shared<F> {
         offset: usize,
         bytes: &[u8],
     ) -> Result<Nanos, FlashError> {
-        self.inner.borrow_mut().reprogram(now, at, offset, bytes)
+        self.inner().reprogram(now, at, offset, bytes)
     }
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
-        self.inner.borrow_mut().erase(now, block)
+        self.inner().erase(now, block)
     }
 
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
-        self.inner.borrow_mut().sync(now, until)
+        self.inner().sync(now, until)
     }
 
     fn is_factory_bad(&self, block: Pbn) -> bool {
-        self.inner.borrow().is_factory_bad(block)
+        self.inner().is_factory_bad(block)
     }
 
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
-        self.inner.borrow().peek(at, data, spare)
+        self.inner().peek(at, data, spare)
     }
 }

@@ -2,8 +2,7 @@
 
 use super::{Flash, FlashError, Geometry, Read};
 use crate::units::{Nanos, Pbn, Ppn};
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 /// An operation, with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,12 +59,12 @@ pub struct Traced {
 #[derive(Debug)]
 pub struct Tracer<F> {
     inner: F,
-    story: Rc<RefCell<Vec<Traced>>>,
+    story: Arc<Mutex<Vec<Traced>>>,
 }
 
 impl<F: Flash> Tracer<F> {
     /// Traces `inner` into `story`.
-    pub fn new(inner: F, story: Rc<RefCell<Vec<Traced>>>) -> Self {
+    pub fn new(inner: F, story: Arc<Mutex<Vec<Traced>>>) -> Self {
         Tracer { inner, story }
     }
 
@@ -75,7 +74,8 @@ impl<F: Flash> Tracer<F> {
     }
 
     fn tell(&self, now: Nanos, kind: OpKind, error: Option<FlashError>) {
-        self.story.borrow_mut().push(Traced { now, kind, error });
+        let mut story = self.story.lock().expect("no thread panics here");
+        story.push(Traced { now, kind, error });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::commands::{Failure, protocols_of, say};
 use flagstone_lab::stores::kill::{Mistakes, Verifier, listening, work};
-use flagstone_lab::stores::{Campaign, Findings, Lie, RunId, suits};
+use flagstone_lab::stores::{Campaign, Findings, Lie, RunId, Subject, suits};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::path::PathBuf;
@@ -18,6 +18,9 @@ pub(super) struct Kill {
     /// Seed of the moments.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Let several threads of the process commit transactions on tables.
+    #[arg(long)]
+    tables: bool,
     /// Let the process acknowledge before it commits: a control that must fail.
     #[arg(long)]
     early: bool,
@@ -46,8 +49,12 @@ pub(super) struct Break {
     /// Let the medium lie: a control that must fail.
     #[arg(long, value_parser = Lie::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
     lie: String,
+    /// Cut stores of tables, under `seal`: transactions with savepoints, snapshots, and commits that
+    /// share a flush.
+    #[arg(long, conflicts_with = "protocol")]
+    tables: bool,
     /// Carry out one run again, by its id.
-    #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "cuts", "depth", "seed", "lie"])]
+    #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "tables", "cuts", "depth", "seed", "lie"])]
     run: Option<RunId>,
     /// Print one JSON object a protocol, one a line.
     #[arg(long)]
@@ -75,9 +82,17 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
         }
     }
     let lie = Lie::by_name(&args.lie).expect("clap has checked it");
+    let subject = subject(args.tables);
+    if !subject.has(lie) {
+        return Err(Failure::Usage(format!(
+            "`--lie {}` is a control of tables: add --tables",
+            args.lie
+        )));
+    }
     let mut violated = false;
     for protocol in protocols {
         let campaign = Campaign {
+            subject,
             protocol,
             lie,
             cuts: args.cuts,
@@ -94,11 +109,18 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(violated)))
 }
 
+fn subject(of_tables: bool) -> Subject {
+    match of_tables {
+        true => Subject::Tables,
+        false => Subject::Pages,
+    }
+}
+
 fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
     let tally = &findings.tally;
     if json {
         let first = findings.violations.first();
-        return say(&json!({
+        let mut found = json!({
             "protocol": campaign.protocol.info().name,
             "lie": campaign.lie.name(),
             "depth": campaign.depth,
@@ -112,19 +134,27 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
             "violations": tally.violations,
             "first_run_id": first.map(|(id, _)| id.to_string()),
             "first_violation": first.map(|(_, what)| what),
-        })
-        .to_string());
+        });
+        if campaign.subject == Subject::Tables {
+            found["subject"] = json!("tables");
+            found["commits_together"] = json!(tally.grouped);
+        }
+        return say(&found.to_string());
     }
+    let (name, done) = match campaign.subject {
+        Subject::Pages => {
+            let collections = format!("{} collections", tally.collections);
+            (campaign.protocol.to_string(), collections)
+        }
+        Subject::Tables => {
+            let together = format!("{} of them while another was under way", tally.grouped);
+            ("tables".to_string(), together)
+        }
+    };
     say(&format!(
-        "{:10} {:>9} cuts ({} of stores that had been cut before)  {:>6} violations  {} commits, \
-         {} collections, {} looks at snapshots",
-        campaign.protocol.to_string(),
-        tally.cuts,
-        tally.cuts_again,
-        tally.violations,
-        tally.committed,
-        tally.collections,
-        tally.snapshots,
+        "{name:10} {:>9} cuts ({} of stores that had been cut before)  {:>6} violations  {} commits, \
+         {done}, {} looks at snapshots",
+        tally.cuts, tally.cuts_again, tally.violations, tally.committed, tally.snapshots,
     ));
     for (id, what) in &findings.violations {
         say(&format!("  {id}: {what}"));
@@ -137,7 +167,7 @@ pub(super) fn kill_workers(args: &Kill) -> Result<ExitCode, Failure> {
             early: args.early,
             leaks: args.leak,
         };
-        work(&args.store, mistakes)?;
+        work(&args.store, subject(args.tables), mistakes)?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.store.exists() {
@@ -147,12 +177,13 @@ pub(super) fn kill_workers(args: &Kill) -> Result<ExitCode, Failure> {
         )));
     }
     let this = std::env::current_exe()?;
-    let mut verifier = Verifier::new(args.seed);
+    let mut verifier = Verifier::new(subject(args.tables), args.seed);
     let bar = progress_bar(args.times, "killing");
     for time in 0..args.times {
         let mut command = Command::new(&this);
         command.args(["store", "kill", "--worker"]).arg(&args.store);
         command.args(args.early.then_some("--early"));
+        command.args(args.tables.then_some("--tables"));
         let said = verifier.kill(listening(&mut command).spawn()?)?;
         if let Err(what) = verifier.verify(&args.store, said)? {
             bar.finish_and_clear();

@@ -5,6 +5,7 @@ mod bench;
 mod cuts;
 mod look;
 mod soak;
+mod tables;
 mod whole;
 
 use super::Failure;
@@ -30,6 +31,14 @@ enum Action {
     Info(Of),
     /// Read every page and compare the books; changes nothing. Exit code 1 if something is wrong.
     Check(Of),
+    /// Print the tables of a store, with their kinds and numbers of keys.
+    Tables(tables::Tables),
+    /// Print the value of a key in a table, as it is. Exit code 1 if there is none.
+    Get(tables::Get),
+    /// Give a key in a table a value, durably.
+    Put(tables::Put),
+    /// Print rows of a table, with what is no printable letter escaped.
+    Scan(tables::Scan),
     /// Print what was written to a store in its life, and how long a drive lasts at that rate.
     Wear(look::Wear),
     /// Print the pages of a store, one a line, or the bytes of one page.
@@ -69,6 +78,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Action::Create(args) => whole::create(args),
         Action::Info(of) => look::info(of),
         Action::Check(of) => look::check(of),
+        Action::Tables(args) => tables::tables(args),
+        Action::Get(args) => tables::get(args),
+        Action::Put(args) => tables::put(args),
+        Action::Scan(args) => tables::scan(args),
         Action::Wear(args) => look::wear(args),
         Action::Dump(args) => look::dump(args),
         Action::Compact(args) => whole::compact(args),

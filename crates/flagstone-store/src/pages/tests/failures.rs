@@ -113,11 +113,11 @@ impl Medium for Stale {
         self.0.read_at(offset, into)
     }
 
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
         self.0.write_at(offset, bytes)
     }
 
-    fn sync(&mut self) -> std::io::Result<()> {
+    fn sync(&self) -> std::io::Result<()> {
         self.0.sync()
     }
 
@@ -125,7 +125,7 @@ impl Medium for Stale {
         self.0.bytes()
     }
 
-    fn reserve(&mut self, bytes: u64) -> std::io::Result<()> {
+    fn reserve(&self, bytes: u64) -> std::io::Result<()> {
         self.0.reserve(bytes)
     }
 }

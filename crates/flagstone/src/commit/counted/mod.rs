@@ -141,7 +141,7 @@ struct Active {
 }
 
 /// What the protocols differ in.
-trait Rule: Clone + 'static {
+trait Rule: Clone + Send + 'static {
     /// Transactions that can be live at once, if there is a bound.
     fn live_max(&self) -> Option<u32> {
         None

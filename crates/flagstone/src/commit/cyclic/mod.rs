@@ -77,9 +77,9 @@ struct Version {
 }
 
 /// What the protocols differ in.
-trait Rule: Default + Clone + 'static {
+trait Rule: Default + Clone + Send + 'static {
     /// What is known of an uncommitted version on flash.
-    type Leftover: Copy;
+    type Leftover: Copy + Send;
     /// What recovery gathers.
     type Versions: Versions;
     /// Bytes of the tail behind the link.

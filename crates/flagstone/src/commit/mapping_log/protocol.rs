@@ -28,7 +28,7 @@ pub(super) const INFO: Info = Info {
 };
 
 /// What the protocols differ in.
-pub(super) trait Rule: Clone + 'static {
+pub(super) trait Rule: Clone + Send + 'static {
     /// Transactions that can be live at once on this device.
     fn live_max(&self) -> Option<u32> {
         None

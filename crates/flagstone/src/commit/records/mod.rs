@@ -301,7 +301,7 @@ impl Member {
 }
 
 /// How flags say which transactions are committed: what CFC_ex and AFC_ex differ in.
-trait Verdicts {
+trait Verdicts: Send {
     /// Whether a transaction with these flags is committed.
     fn is_committed(&self, flags: &[u8]) -> bool;
 

@@ -7,7 +7,7 @@ use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
 /// What the protocols differ in.
-pub(super) trait Rule: Clone + 'static {
+pub(super) trait Rule: Clone + Send + 'static {
     /// A transaction commits that needs a record. Returns when that is durable, if it is known.
     fn commit(
         &mut self,

@@ -186,7 +186,7 @@ fn size(fill: usize, len: usize, prefix: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::Sizes;
+    use super::super::byte_tree::Sizes;
     use super::*;
     use crate::dice::Dice;
 

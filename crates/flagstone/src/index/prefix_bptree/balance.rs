@@ -9,13 +9,14 @@
 
 use super::super::IndexError;
 use super::apart::{Apart, Entry};
+use super::byte_tree::{ByteTree, Step, damaged};
 use super::node::Kind;
-use super::tree::{Step, Tree, damaged};
+use super::nodes::Nodes;
 use crate::units::{Lpn, Nanos};
 
-impl Tree {
+impl<N: Nodes> ByteTree<N> {
     fn write_node(&mut self, now: Nanos, at: Lpn, node: &Apart) -> Result<Nanos, IndexError> {
-        let (page, now) = self.cache.fill(now, at)?;
+        let (page, now) = self.nodes.fill(now, at)?;
         match node.write(page) {
             true => Ok(now),
             false => damaged(at, "its entries are not in order"),
@@ -56,9 +57,9 @@ impl Tree {
             return damaged(at, "its entries are longer than they may be");
         };
         let (left, between, right) = node.cut_at(cut);
-        let new = self.space.take()?;
+        let new = self.nodes.take()?;
         let mut parent = if depth == 0 {
-            self.root = self.space.take()?;
+            self.root = self.nodes.take()?;
             self.height += 1;
             self.counts.grown += 1;
             let (root, slot) = (self.root, 0);

@@ -2,9 +2,11 @@
 //! and each page used once, those of long values included.
 
 use super::apart::Apart;
+use super::byte_tree::{ByteTree, named_pages};
 use super::node::{Kind, Node, entry_bytes};
-use super::tree::Tree;
-use crate::units::Lpn;
+use super::nodes::Nodes;
+use crate::index::IndexError;
+use crate::units::{Lpn, Nanos};
 
 /// A node and its keys: from the first on, before the second.
 struct Span {
@@ -13,13 +15,13 @@ struct Span {
     high: Option<Vec<u8>>,
 }
 
-impl Tree {
-    /// Checks everything.
+impl<N: Nodes> ByteTree<N> {
+    /// Checks all nodes. Returns the number of keys, and the pages that the tree uses.
     ///
     /// # Errors
     /// Says what does not hold, and where.
-    pub(super) fn check(&mut self) -> Result<(), String> {
-        let mut used = self.meta.pages().to_vec();
+    pub fn check(&mut self) -> Result<(u64, Vec<Lpn>), String> {
+        let mut used = Vec::new();
         let mut len = 0;
         let mut level = vec![Span {
             at: self.root,
@@ -31,7 +33,7 @@ impl Tree {
             let mut below = Vec::new();
             for span in level {
                 used.push(span.at);
-                let image = self.cache.inspect(span.at);
+                let image = self.nodes.inspect(span.at);
                 let image = image.map_err(|error| error.to_string())?;
                 let wrong = |what: String| format!("page {} of level {height}: {what}", span.at);
                 let node = Node::of(&image, kind);
@@ -50,10 +52,37 @@ impl Tree {
             }
             level = below;
         }
-        if len != self.len {
-            return Err(format!("there are {len} keys, and not {}", self.len));
+        Ok((len, used))
+    }
+
+    /// All pages that the tree uses: nodes, and those of long values.
+    ///
+    /// # Errors
+    /// Pages that cannot go on, or are damaged.
+    pub fn pages(&mut self) -> Result<Vec<Lpn>, IndexError> {
+        let (mut used, mut level) = (Vec::new(), vec![self.root]);
+        for height in (0..self.height).rev() {
+            let kind = if height == 0 { Kind::Leaf } else { Kind::Inner };
+            let mut below = Vec::new();
+            for at in level {
+                used.push(at);
+                let (node, _) = self.apart(Nanos::ZERO, at, kind)?;
+                match kind {
+                    Kind::Inner => {
+                        below.extend((0..=node.entries.len()).map_while(|i| node.child(i)))
+                    }
+                    Kind::Leaf => {
+                        for entry in &node.entries {
+                            if let Some(large) = entry.value().pages() {
+                                used.extend(self.all_pages(Nanos::ZERO, at, large)?.0);
+                            }
+                        }
+                    }
+                }
+            }
+            level = below;
         }
-        self.space.check(used)
+        Ok(used)
     }
 
     fn check_node(&self, node: Node<'_>, kind: Kind, span: &Span) -> Result<(), String> {
@@ -92,10 +121,10 @@ impl Tree {
         Ok(())
     }
 
-    /// The pages that a value has of its own.
-    fn check_value(&self, node: Node<'_>, slot: usize) -> Result<Vec<Lpn>, String> {
+    /// The pages that a value has of its own, and those that list them.
+    fn check_value(&mut self, node: Node<'_>, slot: usize) -> Result<Vec<Lpn>, String> {
         let value = node.value(slot);
-        let Some((bytes, pages)) = value.pages() else {
+        let Some((bytes, named)) = value.pages() else {
             return match value.large {
                 true => Err(format!("the value of slot {slot} is no list of pages")),
                 false => Ok(Vec::new()),
@@ -107,9 +136,19 @@ impl Tree {
                 "the value of key {key:?} is short, and lies elsewhere"
             ));
         }
-        if bytes.div_ceil(self.cache.page_bytes()) != pages.len() {
-            let count = pages.len();
-            return Err(format!("key {key:?} has {count} pages for {bytes} bytes"));
+        let (count, lists) = self.sizes.pages_of(bytes);
+        let mut pages = named.clone();
+        if lists > 0 {
+            let mut image = Vec::new();
+            for &list in &named {
+                let list = self.nodes.inspect(list);
+                image.extend(list.map_err(|error| error.to_string())?);
+            }
+            pages.extend(named_pages(&image).take(count));
+        }
+        if pages.len() != count + lists {
+            let found = pages.len();
+            return Err(format!("key {key:?} has {found} pages for {bytes} bytes"));
         }
         Ok(pages)
     }

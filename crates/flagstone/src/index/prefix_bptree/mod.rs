@@ -11,16 +11,18 @@
 //!             value of more than a quarter of a page has pages of its own, that are written in
 //!             one request and read in one.
 //!
-//!   node.rs     nodes in pages            tree.rs      searches, changes, long values
+//!   node.rs     nodes in pages            byte_tree.rs searches, changes, long values
 //!   apart.rs    cutting a node in two     balance.rs   splits, merges
-//!   range.rs    ranges                    check.rs     the check of the whole
-//!   numbers.rs  numbers as byte strings
+//!   nodes.rs    the pages below           check.rs     the check of the whole
+//!   walk.rs     reading, both ways        tree.rs      the tree as an index
+//!   range.rs    ranges of an index        numbers.rs   numbers as byte strings
 //!
 //! Invariants  1. No entry takes more than a quarter of a node; a key has half of that at most.
 //!             2. The entries of a node other than the root would fill a quarter of a page or more
 //!                without a prefix.
 //!             3. All keys of a child lie between those beside it in its parent.
-//!             4. The pages of a long value are named by its entry, and by nothing else.
+//!             4. The pages of a long value are named by its entry, or by pages that its entry
+//!                names where there are too many of them; and by nothing else.
 //!
 //! Departures  D1. Leaves do not name their neighbours. A range finds the next leaf from above,
 //!                 where the nodes are in memory, and asks for as many at once as it needs and may
@@ -32,24 +34,35 @@
 //!
 //! The trait of all indexes has numbers for keys and values. Here they become byte strings, of the
 //! lengths that the settings say; byte strings themselves come in by `Index::bytes`.
+//!
+//! A store of tables uses the same tree without an index: [`ByteTree`] changes pages of any kind
+//! ([`Nodes`]), and [`Walk`] reads pages that do not change.
 
 mod apart;
 mod balance;
+mod byte_tree;
 mod check;
 mod node;
+mod nodes;
 mod numbers;
 mod range;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod walk;
 
 use super::bptree::READ_AHEAD;
 use super::{ByteIndex, Index, IndexError, Info, Key, Limits};
 use super::{Setting, Settings, Store, Value, of_cache};
 use crate::layout::Layout;
 use crate::units::{Lpn, Nanos};
+use byte_tree::{Counts, Sizes, damaged};
 use numbers::{Lengths, Numbers};
-use tree::{Counts, Tree, damaged};
+use tree::Tree;
+
+pub use byte_tree::{ByteTree, Root, write_empty};
+pub use nodes::Nodes;
+pub use walk::{Cursor, Found, Images, Walk};
 
 /// Records that this module keeps.
 pub(super) const LAYOUTS: &[&[Layout]] = &[node::LAYOUTS, tree::LAYOUTS];
@@ -113,7 +126,7 @@ pub(super) fn open(
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos), IndexError> {
-    let limits = tree::Sizes::new(store.page_bytes())?.limits;
+    let limits = Sizes::new(store.page_bytes())?.limits;
     let numbers = Numbers {
         key: lengths(settings, "key_bytes", 8, limits.key)?,
         value: lengths(settings, "record_bytes", 0, limits.value)?,
@@ -134,7 +147,7 @@ pub(super) fn open(
 impl PrefixBPlusTree {
     /// Of a key whose bytes were not written as those of a number.
     fn strange<T>(&self) -> Result<T, IndexError> {
-        let at = self.tree.path.last().map_or(Lpn(0), |step| step.at);
+        let at = self.tree.bytes.path.last().map_or(Lpn(0), |step| step.at);
         damaged(
             at,
             "a key or value is not what was written, or key_bytes and record_bytes are not those \
@@ -162,7 +175,7 @@ impl Index for PrefixBPlusTree {
 
     fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
         self.numbers.key(key, &mut self.key);
-        let (found, now) = self.tree.get(now, &self.key, &mut self.value)?;
+        let (found, now) = self.tree.bytes.get(now, &self.key, &mut self.value)?;
         if !found {
             return Ok((None, now));
         }
@@ -217,22 +230,22 @@ impl Index for PrefixBPlusTree {
         self.tree.check()
     }
 
-    of_cache!(tree.cache);
+    of_cache!(tree.bytes.nodes.cache);
 
     fn reset_stats(&mut self) {
-        self.tree.cache.reset_stats();
-        self.tree.counts = Counts::default();
+        self.tree.bytes.nodes.cache.reset_stats();
+        self.tree.bytes.counts = Counts::default();
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         vec![
-            ("page_cache", self.tree.cache.memory()),
-            ("free_pages", self.tree.space.memory()),
+            ("page_cache", self.tree.bytes.nodes.cache.memory()),
+            ("free_pages", self.tree.bytes.nodes.space.memory()),
         ]
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        let counts = self.tree.counts;
+        let counts = self.tree.bytes.counts;
         [
             ("splits", counts.splits),
             ("merges", counts.merges),
@@ -240,7 +253,7 @@ impl Index for PrefixBPlusTree {
             ("grown", counts.grown),
             ("shrunk", counts.shrunk),
             ("large_values", counts.large),
-            ("pages", u64::from(self.tree.space.used())),
+            ("pages", u64::from(self.tree.bytes.nodes.space.used())),
         ]
         .map(|(name, count)| (name, count as f64))
         .to_vec()
@@ -249,7 +262,7 @@ impl Index for PrefixBPlusTree {
 
 impl ByteIndex for Tree {
     fn limits(&self) -> Limits {
-        self.sizes.limits
+        self.bytes.sizes.limits
     }
 
     fn len(&self) -> u64 {
@@ -270,7 +283,7 @@ impl ByteIndex for Tree {
         key: &[u8],
         into: &mut Vec<u8>,
     ) -> Result<(bool, Nanos), IndexError> {
-        Tree::get(self, now, key, into)
+        self.bytes.get(now, key, into)
     }
 
     fn range(

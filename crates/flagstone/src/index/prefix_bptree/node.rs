@@ -44,7 +44,7 @@ layout! {
 
 layout! {
     /// What a leaf has of a value that lies in pages of its own. The numbers of these follow, four
-    /// bytes each.
+    /// bytes each; where an entry has no room for them, those of pages full of their numbers.
     pub large_value_head: 4 => {
         BYTES: 4, "bytes of the value";
     }

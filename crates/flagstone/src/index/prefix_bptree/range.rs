@@ -1,8 +1,9 @@
 //! Ranges: several leaves at once, where the node above names them.
 
 use super::super::IndexError;
+use super::byte_tree::{Step, damaged};
 use super::node::{Kind, Node};
-use super::tree::{Step, Tree, damaged};
+use super::tree::Tree;
 use crate::units::{Lpn, Nanos};
 
 /// How a range continues.
@@ -26,12 +27,15 @@ impl Tree {
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Nanos, IndexError> {
         // What is read does not drive out all else, nor itself.
-        let most = self.read_ahead.min(self.cache.frames() / 2).max(1);
+        let most = self
+            .read_ahead
+            .min(self.bytes.nodes.cache.frames() / 2)
+            .max(1);
         let mut at_once = first.min(most);
         let mut from = from.to_vec();
         let mut images = Vec::new();
         while to.is_none_or(|to| &from[..] < to) {
-            let (leaf, done) = self.descend(now, &from)?;
+            let (leaf, done) = self.bytes.descend(now, &from)?;
             let (next, done) = self.leaves_from(done, leaf, to)?;
             now = done;
             let mut rest = &next.leaves[..];
@@ -41,10 +45,12 @@ impl Tree {
                 at_once = (2 * at_once).min(most);
                 // `each` may take long, and values of their own pages are read in between.
                 images.clear();
-                now = self
-                    .cache
-                    .read_together(now, some, |_, page| images.extend_from_slice(page))?;
-                for (&leaf, page) in some.iter().zip(images.chunks(self.cache.page_bytes())) {
+                let cache = &mut self.bytes.nodes.cache;
+                now = cache.read_together(now, some, |_, page| images.extend_from_slice(page))?;
+                for (&leaf, page) in some
+                    .iter()
+                    .zip(images.chunks(self.bytes.nodes.cache.page_bytes()))
+                {
                     let more;
                     (more, now) = self.show(now, leaf, page, (&from, to), each)?;
                     if !more {
@@ -71,11 +77,11 @@ impl Tree {
         leaf: Lpn,
         to: Option<&[u8]>,
     ) -> Result<(Next, Nanos), IndexError> {
-        let Some(&Step { at, slot }) = self.path.iter().nth_back(1) else {
+        let Some(&Step { at, slot }) = self.bytes.path.iter().nth_back(1) else {
             let (leaves, more) = (vec![leaf], false);
             return Ok((Next { leaves, more }, now));
         };
-        self.look(now, at, Kind::Inner, |node| {
+        self.bytes.look(now, at, Kind::Inner, |node| {
             let last = match to.map(|to| node.find(to)) {
                 None => node.len,
                 Some(Ok(slot) | Err(slot)) => slot,
@@ -110,9 +116,9 @@ impl Tree {
             let value = node.value(slot);
             let more = match value.pages() {
                 None => each(&key, value.bytes),
-                Some((bytes, pages)) => {
+                Some(pages) => {
                     large.clear();
-                    now = self.read_large(now, leaf, bytes, &pages, &mut large)?;
+                    now = self.bytes.read_large(now, leaf, pages, &mut large)?;
                     each(&key, &large)
                 }
             };
@@ -126,9 +132,9 @@ impl Tree {
     /// The key that the node above the leaf at the end of the path ends before: that of the nearest
     /// node above it that has one.
     fn end_of_path(&mut self, mut now: Nanos) -> Result<(Option<Vec<u8>>, Nanos), IndexError> {
-        for depth in (0..self.path.len().saturating_sub(2)).rev() {
-            let Step { at, slot } = self.path[depth];
-            let (end, done) = self.look(now, at, Kind::Inner, |node| {
+        for depth in (0..self.bytes.path.len().saturating_sub(2)).rev() {
+            let Step { at, slot } = self.bytes.path[depth];
+            let (end, done) = self.bytes.look(now, at, Kind::Inner, |node| {
                 (slot < node.len).then(|| node.key(slot))
             })?;
             now = done;

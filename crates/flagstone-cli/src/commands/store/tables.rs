@@ -1,0 +1,241 @@
+//! `flagstone store tables`, `get`, `put` and `scan`: a look at the tables of a store, and a change
+//! of one row.
+
+use super::look::table;
+use crate::commands::{Failure, note, say, unless_closed};
+use flagstone_store::tables::{KeyRange, Kind, Pair};
+use flagstone_store::{OpenOptions, Store, Table};
+use serde_json::json;
+use std::io::{Read, Write};
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Tables {
+    /// The store.
+    store: PathBuf,
+    /// Read all tables instead and check them: the order and fill of their nodes, and that each page
+    /// is used once or free. Exit code 1 if something is wrong.
+    #[arg(long, conflicts_with = "json")]
+    check: bool,
+    /// Print one JSON object a table, one a line.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Get {
+    /// The store.
+    store: PathBuf,
+    /// The table.
+    table: String,
+    /// The key. `\n`, `\\` and `\x00` to `\xff` stand for bytes.
+    key: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Put {
+    /// The store, which is made where there is none.
+    store: PathBuf,
+    /// The table, which is made where there is none.
+    table: String,
+    /// The key. `\n`, `\\` and `\x00` to `\xff` stand for bytes.
+    key: String,
+    /// The value, in the same way. Without it, standard input is the value.
+    value: Option<String>,
+    /// Make the table a hashed one.
+    #[arg(long)]
+    hashed: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Scan {
+    /// The store.
+    store: PathBuf,
+    /// The table.
+    table: String,
+    /// From this key on.
+    #[arg(long)]
+    from: Option<String>,
+    /// Up to this key, without it.
+    #[arg(long)]
+    to: Option<String>,
+    /// Keys that begin so.
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    prefix: Option<String>,
+    /// By descending key.
+    #[arg(long)]
+    reverse: bool,
+    /// So many rows at most.
+    #[arg(long)]
+    limit: Option<usize>,
+    /// Print one JSON object a row.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The bytes that a text on the command line stands for.
+fn bytes(text: &str) -> Result<Vec<u8>, Failure> {
+    let wrong = |what: &str| {
+        Failure::Usage(format!(
+            "`{text}` has {what}: write `\\\\` for a backslash, `\\n`, `\\r`, `\\t`, or `\\x` and two \
+             hexadecimal digits"
+        ))
+    };
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        let Some((&sign, behind)) = rest.split_first() else {
+            return Err(wrong("a single backslash at its end"));
+        };
+        rest = behind;
+        bytes.push(match sign {
+            b'\\' | b'\'' | b'"' => sign,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'x' => {
+                let digits = rest.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+                let byte = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
+                rest = rest.get(2..).unwrap_or_default();
+                byte.ok_or_else(|| wrong("`\\x` without two hexadecimal digits"))?
+            }
+            _ => return Err(wrong("a backslash before something else")),
+        });
+    }
+    Ok(bytes)
+}
+
+fn open(store: &PathBuf) -> Result<Store, Failure> {
+    Ok(Store::with(store, &OpenOptions::existing().reading())?)
+}
+
+pub(super) fn tables(args: &Tables) -> Result<ExitCode, Failure> {
+    let store = open(&args.store)?;
+    if args.check {
+        let checked = store.check();
+        say(&match &checked {
+            Ok(()) => "every node and every page of the tables is in order".to_string(),
+            Err(what) => what.clone(),
+        });
+        return Ok(ExitCode::from(u8::from(checked.is_err())));
+    }
+    let read = store.read()?;
+    let mut rows = table();
+    for (name, kind) in read.tables()? {
+        let keys = read.table(&name)?.len()?;
+        match args.json {
+            true => {
+                say(&json!({"table": name, "kind": kind.to_string(), "keys": keys}).to_string())
+            }
+            false => _ = rows.add_row([name, kind.to_string(), format!("{keys} keys")]),
+        }
+    }
+    if !args.json {
+        match rows.is_empty() {
+            true => say("no tables yet"),
+            false => say(&rows.to_string()),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn get(args: &Get) -> Result<ExitCode, Failure> {
+    let found = open(&args.store)?
+        .read()?
+        .table(&args.table)?
+        .get(&bytes(&args.key)?)?;
+    match found {
+        Some(value) => {
+            unless_closed(std::io::stdout().lock().write_all(&value))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        None => {
+            note(&format!("table `{}` has no key `{}`", args.table, args.key));
+            Ok(ExitCode::from(1))
+        }
+    }
+}
+
+pub(super) fn put(args: &Put) -> Result<ExitCode, Failure> {
+    let key = bytes(&args.key)?;
+    let value = match &args.value {
+        Some(value) => bytes(value)?,
+        None => {
+            let mut value = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut value)?;
+            value
+        }
+    };
+    let store = Store::open(&args.store)?;
+    let mut tx = store.write()?;
+    let mut table = match args.hashed {
+        true => tx.open_table(&args.table, Kind::Hashed)?,
+        false => tx.table(&args.table)?,
+    };
+    table.insert(&key, &value)?;
+    tx.commit()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The rows that are asked for, by ascending key.
+fn rows(
+    table: &Table,
+    args: &Scan,
+) -> Result<impl DoubleEndedIterator<Item = Result<Pair, flagstone_store::StoreError>>, Failure> {
+    if let Some(prefix) = &args.prefix {
+        return Ok(table.prefix(&bytes(prefix)?)?);
+    }
+    if args.from.is_none() && args.to.is_none() {
+        return Ok(table.iter());
+    }
+    let from = args.from.as_deref().map(bytes).transpose()?;
+    let to = args.to.as_deref().map(bytes).transpose()?;
+    let bounds = (
+        from.map_or(Bound::Unbounded, Bound::Included),
+        to.map_or(Bound::Unbounded, Bound::Excluded),
+    );
+    Ok(table.range(bounds.ends())?)
+}
+
+pub(super) fn scan(args: &Scan) -> Result<ExitCode, Failure> {
+    let table = open(&args.store)?.read()?.table(&args.table)?;
+    let mut rows = rows(&table, args)?;
+    for _ in 0..args.limit.unwrap_or(usize::MAX) {
+        let row = match args.reverse {
+            true => rows.next_back(),
+            false => rows.next(),
+        };
+        let Some(row) = row else { break };
+        let (key, value) = row?;
+        let (key, value) = (
+            key.escape_ascii().to_string(),
+            value.escape_ascii().to_string(),
+        );
+        match args.json {
+            true => say(&json!({"key": key, "value": value}).to_string()),
+            false => say(&format!("{key}\t{value}")),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_scan_prints_is_what_put_takes() {
+        let all: Vec<u8> = (0..=255).collect();
+        let text = all.escape_ascii().to_string();
+        assert_eq!(bytes(&text).ok(), Some(all));
+        for wrong in ["\\", "\\x1", "\\xzz", "\\q"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

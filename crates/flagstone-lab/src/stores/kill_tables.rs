@@ -1,0 +1,158 @@
+//! The transactions on tables of a process that is killed again and again, and what they leave.
+//!
+//! Several threads commit, and their commits share flushes. Each transaction takes the next number,
+//! from a counter in a table of its own. What a transaction does follows from its number.
+
+use super::kill::Mistakes;
+use flagstone_store::tables::{Kind, Store, TableMut, WriteTx};
+use flagstone_store::{OpenOptions, StoreError};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Threads of a worker.
+const THREADS: usize = 3;
+const KEYS: u32 = 1_500;
+const TABLES: [(&str, Kind); 3] = [
+    ("first", Kind::Ordered),
+    ("second", Kind::Ordered),
+    ("third", Kind::Hashed),
+];
+/// The table with the number of the last transaction, and its key.
+const COUNTER: (&str, &[u8]) = ("counter", b"last");
+
+/// A change of a row: its table, its key, and the bytes of its value, or nothing for a removal.
+type Change = (usize, Vec<u8>, Option<Vec<u8>>);
+
+/// What the transaction of a number changes.
+fn changes(number: u64) -> Vec<Change> {
+    let mut dice = Pcg64Mcg::seed_from_u64(number);
+    let count = [1, 2, 3, 8, 60][dice.random_range(0..5)];
+    let change = |_| {
+        let table = dice.random_range(0..TABLES.len());
+        let key = format!("row {:06}", dice.random_range(0..KEYS)).into_bytes();
+        let most = match dice.random_range(0..60) {
+            0 => 30_000,
+            1..8 => 2_000,
+            _ => 200,
+        };
+        let bytes = dice.random_range(8..most);
+        let value = (dice.random_range(0..5) > 0).then(|| number.to_le_bytes().repeat(bytes / 8));
+        (table, key, value)
+    };
+    (0..count).map(change).collect()
+}
+
+fn apply(tx: &mut WriteTx, number: u64) -> Result<(), StoreError> {
+    for (table, key, value) in changes(number) {
+        let (name, kind) = TABLES[table];
+        let mut table: TableMut<'_> = tx.open_table(name, kind)?;
+        match value {
+            Some(value) => table.insert(&key, &value)?,
+            None => table.remove(&key)?,
+        };
+    }
+    Ok(())
+}
+
+/// Commits transactions by several threads until it is killed or nobody listens any more.
+///
+/// # Errors
+/// The store refuses.
+pub(super) fn work(path: &Path, mistakes: Mistakes) -> Result<(), StoreError> {
+    let Mistakes { early, leaks } = mistakes;
+    let store = Store::with(path, &OpenOptions::default())?;
+    let say = |number: u64| {
+        let mut out = io::stdout().lock();
+        let said = out.write_all(&number.to_le_bytes());
+        said.and_then(|()| out.flush()).is_ok()
+    };
+    let commit_on = |store: Store| {
+        let mut kept = Vec::new();
+        loop {
+            let mut tx = store.write()?;
+            let number = tx.table(COUNTER.0)?.add(COUNTER.1, 1)? as u64;
+            if leaks {
+                kept.push(vec![number as u8; 1 << 18]);
+            }
+            apply(&mut tx, number)?;
+            if early && !say(number) {
+                return Ok(());
+            }
+            tx.commit()?;
+            if !early && !say(number) {
+                return Ok(());
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = [(); THREADS].map(|()| scope.spawn(|| commit_on(store.clone())));
+        let mut ended = threads.into_iter().map(|thread| thread.join());
+        ended.try_for_each(|ended| ended.expect("no thread panics here"))
+    })
+}
+
+/// What the transactions so far have left.
+#[derive(Debug, Default)]
+pub(super) struct Rows(BTreeMap<(usize, Vec<u8>), Vec<u8>>);
+
+impl Rows {
+    /// Opens the store and holds it against the transactions up to the last one there, which must
+    /// not be older than `least`. Returns its number.
+    pub(super) fn verify(
+        &mut self,
+        path: &Path,
+        last: u64,
+        least: u64,
+    ) -> Result<Result<u64, String>, StoreError> {
+        let store = Store::with(path, &OpenOptions::default())?;
+        let read = store.read()?;
+        let there = read.tables()?;
+        let has = |name: &str| there.iter().any(|(other, _)| other == name);
+        let counted = match has(COUNTER.0) {
+            true => read.table(COUNTER.0)?.get(COUNTER.1)?,
+            false => None,
+        };
+        let word = counted.and_then(|bytes| bytes.first_chunk().copied());
+        let found = word.map_or(0, u64::from_le_bytes);
+        if found < least {
+            return Ok(Err(format!(
+                "the last transaction there is {found}, and {least} was acknowledged"
+            )));
+        }
+        for number in last + 1..=found {
+            for (table, key, value) in changes(number) {
+                match value {
+                    Some(value) => _ = self.0.insert((table, key), value),
+                    None => _ = self.0.remove(&(table, key)),
+                }
+            }
+        }
+        for (at, (name, _)) in TABLES
+            .into_iter()
+            .enumerate()
+            .filter(|(_, (name, _))| has(name))
+        {
+            let table = read.table(name)?;
+            let wanted = self.0.range((at, Vec::new())..(at + 1, Vec::new()));
+            let mut rows = 0;
+            for ((_, key), value) in wanted {
+                rows += 1;
+                if table.get(key)?.as_deref() != Some(value) {
+                    let key = key.escape_ascii();
+                    return Ok(Err(format!(
+                        "after transaction {found} table `{name}`, key `{key}` has another value"
+                    )));
+                }
+            }
+            let keys = table.len()?;
+            if keys != rows {
+                return Ok(Err(format!("table `{name}` has {keys} keys, not {rows}")));
+            }
+        }
+        drop(read);
+        Ok(store.check().map(|()| found))
+    }
+}

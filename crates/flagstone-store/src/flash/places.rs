@@ -1,0 +1,280 @@
+//! What a flash shares with those who read and sync beside it: its medium, the generations of its
+//! blocks, pages that are not on the medium yet, and what is still to be done to the medium.
+//!
+//! A flash asks for writes and syncs in an order, as [`Step`]s. [`Places::carry_out`] does them in
+//! that order. A flash that works *apart* leaves that to somebody else, and goes on as if it were
+//! done: what reaches the medium is the same sequence of calls, only later. So whoever
+//! acknowledges anything carries the steps out first, and one thread at a time does so.
+
+use super::{DATA_BYTES, Judged, MEDIUM_PAGE_BYTES, MediumStats, Notes, judge};
+use crate::medium::Medium;
+use flagstone::nand::FlashError;
+use flagstone::units::{Pbn, Ppn};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A page of the medium.
+pub(crate) type Page = Arc<[u8; MEDIUM_PAGE_BYTES]>;
+
+/// Pages that may wait for somebody else to write them.
+const ASKED_MAX: usize = (16 << 20) / MEDIUM_PAGE_BYTES;
+
+/// Written pages whose memory is kept for the next ones.
+const SPENT_MAX: usize = (1 << 20) / MEDIUM_PAGE_BYTES;
+
+/// A call of the medium that is to come.
+enum Step {
+    /// Writes pages one behind the other, from this page of the medium on.
+    Write(u64, Vec<Page>),
+    /// Makes all that was written durable.
+    Sync,
+}
+
+/// What changes with each operation.
+#[derive(Default)]
+pub(super) struct State {
+    /// By block, see [`super::mark`].
+    pub(super) generations: Vec<u64>,
+    /// Pages that were programmed, by page of the medium: no step has them yet.
+    pub(super) waiting: BTreeMap<u64, Page>,
+    steps: VecDeque<Step>,
+    /// Pages of the steps, the newest of each place.
+    asked: BTreeMap<u64, Page>,
+    spent: Vec<Page>,
+    /// Whether anything was written since the last sync.
+    unsynced: bool,
+}
+
+impl State {
+    /// What lies at a page of the medium once all is done, where the medium does not have it yet.
+    pub(super) fn kept(&self, place: u64) -> Option<&Page> {
+        self.waiting.get(&place).or_else(|| self.asked.get(&place))
+    }
+
+    /// A page to be filled, which nobody else has; what it holds is left over from others.
+    pub(super) fn spent_page(&mut self) -> Page {
+        while let Some(mut page) = self.spent.pop() {
+            if Arc::get_mut(&mut page).is_some() {
+                return page;
+            }
+        }
+        Arc::new([0; MEDIUM_PAGE_BYTES])
+    }
+
+    pub(super) fn spend(&mut self, page: Option<Page>) {
+        if self.spent.len() < SPENT_MAX {
+            self.spent.extend(page);
+        }
+    }
+
+    /// Asks for writes of waiting pages at ascending places, those side by side at once.
+    pub(super) fn ask_for_pages(&mut self, places: Vec<u64>) {
+        let mut places = places.into_iter().peekable();
+        while let Some(first) = places.next() {
+            let mut run = Vec::new();
+            let mut next = first;
+            loop {
+                let page = self.waiting.remove(&next).expect("it waits");
+                self.asked.insert(next, Arc::clone(&page));
+                run.push(page);
+                next += 1;
+                if places.next_if_eq(&next).is_none() {
+                    break;
+                }
+            }
+            self.steps.push_back(Step::Write(first, run));
+        }
+    }
+
+    pub(super) fn ask_for_sync(&mut self) {
+        self.steps.push_back(Step::Sync);
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.asked.len() >= ASKED_MAX
+    }
+
+    /// Pages were written.
+    fn has_written(&mut self, first: u64, run: Vec<Page>) {
+        for (place, page) in (first..).zip(run) {
+            let asked = self.asked.get(&place);
+            if asked.is_some_and(|newest| Arc::ptr_eq(newest, &page)) {
+                self.asked.remove(&place);
+            }
+            self.spend(Some(page));
+        }
+    }
+}
+
+/// What a flash shares.
+pub(crate) struct Places {
+    medium: Arc<dyn Medium>,
+    pub(super) notes: Notes,
+    state: Mutex<State>,
+    is_apart: AtomicBool,
+}
+
+/// Where the bytes of a page are.
+pub(crate) struct Place {
+    /// The page.
+    pub(crate) at: Ppn,
+    /// The page of the medium.
+    pub(crate) number: u64,
+    /// The generation of its block.
+    pub(crate) generation: u64,
+    /// The page, if the medium does not have it yet.
+    pub(crate) kept: Option<Page>,
+}
+
+/// What was found at a place.
+pub(crate) enum Found {
+    /// The bytes of the page.
+    Whole(Arc<[u8]>),
+    /// Something else: the page is damaged, or is not there any more.
+    Other,
+}
+
+impl Places {
+    pub(super) fn new(medium: Box<dyn Medium>, notes: Notes, generations: Vec<u64>) -> Places {
+        Places {
+            medium: Arc::from(medium),
+            notes,
+            state: Mutex::new(State {
+                generations,
+                ..State::default()
+            }),
+            is_apart: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn medium(&self) -> &dyn Medium {
+        self.medium.as_ref()
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics here")
+    }
+
+    /// Leaves the steps to whoever calls [`Places::carry_out`] from now on.
+    pub(crate) fn work_apart(&self) {
+        self.is_apart.store(true, Ordering::Relaxed);
+    }
+
+    /// Where a page of a block is.
+    pub(crate) fn place(&self, at: Ppn, block: Pbn, number: u64) -> Place {
+        let state = self.state();
+        Place {
+            at,
+            number,
+            generation: state.generations[block.index()],
+            kept: state.kept(number).map(Arc::clone),
+        }
+    }
+
+    /// Reads a page from a place that was looked up, however long ago.
+    ///
+    /// # Errors
+    /// The medium fails, now or before. What failed is noted.
+    pub(crate) fn read(&self, place: &Place) -> Result<Found, FlashError> {
+        self.is_well()?;
+        let mut read = [0; MEDIUM_PAGE_BYTES];
+        let page = match &place.kept {
+            Some(page) => page,
+            None => {
+                let offset = place.number * MEDIUM_PAGE_BYTES as u64;
+                let got = self.medium.read_at(offset, &mut read);
+                got.map_err(|error| self.fails("reading a page", error))?;
+                &read
+            }
+        };
+        let (data, end) = page.split_at(DATA_BYTES);
+        Ok(match judge(data, end, place.at, place.generation) {
+            Judged::Whole(bytes) => Found::Whole(data[..bytes].into()),
+            Judged::Blank | Judged::Wrong => Found::Other,
+        })
+    }
+
+    pub(super) fn generation(&self, block: Pbn) -> u64 {
+        self.state().generations[block.index()]
+    }
+
+    pub(super) fn count(&self, change: impl FnOnce(&mut MediumStats)) {
+        change(&mut self.notes.stats());
+    }
+
+    /// Notes what failed: from then on nothing is done any more.
+    pub(super) fn fails(&self, what: &'static str, error: io::Error) -> FlashError {
+        self.notes.trouble.note(what, error)
+    }
+
+    /// What failed, if anything did.
+    pub(crate) fn why_broken(&self) -> Option<&str> {
+        self.notes.trouble.why()
+    }
+
+    pub(super) fn is_well(&self) -> Result<(), FlashError> {
+        match self.notes.trouble.why() {
+            Some(_) => Err(FlashError::PowerLost),
+            None => Ok(()),
+        }
+    }
+
+    /// Carries steps out that were asked for just now, unless somebody else is to do that.
+    pub(super) fn asked(&self) -> Result<(), FlashError> {
+        let is_left = self.is_apart.load(Ordering::Relaxed) && !self.state().is_crowded();
+        match is_left {
+            true => Ok(()),
+            false => self.carry_out(),
+        }
+    }
+
+    /// Does to the medium what was asked for, in that order, and returns when all of it is done.
+    ///
+    /// # Errors
+    /// The medium fails, now or before. What failed is noted.
+    pub(crate) fn carry_out(&self) -> Result<(), FlashError> {
+        loop {
+            self.is_well()?;
+            // A guard in the condition would last for the whole body.
+            let step = self.state().steps.pop_front();
+            match step {
+                Some(Step::Write(first, run)) => self.write(first, run)?,
+                Some(Step::Sync) => self.sync()?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn write(&self, first: u64, run: Vec<Page>) -> Result<(), FlashError> {
+        self.has_written();
+        let pages: Vec<&[u8]> = run.iter().map(|page| &page[..]).collect();
+        let offset = first * MEDIUM_PAGE_BYTES as u64;
+        let written = self.medium.write_joined(offset, &pages);
+        written.map_err(|error| self.fails("writing pages", error))?;
+        self.count(|stats| {
+            stats.writes += 1;
+            stats.bytes += (run.len() * MEDIUM_PAGE_BYTES) as u64;
+        });
+        self.state().has_written(first, run);
+        Ok(())
+    }
+
+    /// Something was written, or is about to be, that a close has to make durable.
+    pub(super) fn has_written(&self) {
+        self.state().unsynced = true;
+    }
+
+    pub(super) fn is_unsynced(&self) -> bool {
+        self.state().unsynced
+    }
+
+    pub(super) fn sync(&self) -> Result<(), FlashError> {
+        let synced = self.medium.sync();
+        synced.map_err(|error| self.fails("waiting until it is durable", error))?;
+        self.count(|stats| stats.syncs += 1);
+        self.state().unsynced = false;
+        Ok(())
+    }
+}

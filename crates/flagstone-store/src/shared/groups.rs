@@ -1,0 +1,364 @@
+//! Transactions that become durable together.
+//!
+//! ```text
+//!   turn ──commit──> forming ──a thread waits, and no flush runs──> flushing ──sync──> durable
+//! ```
+//!
+//! A turn leaves its changes in the group that forms. Whoever waits for its ticket while no flush
+//! runs becomes the leader: it takes the group, writes it as one transaction of the device, and
+//! waits for the medium while it holds no lock. Who comes meanwhile forms the next group. A page
+//! that several transactions of a group have changed is written once, as the last of them left it.
+//!
+//! A leader that has come alone waits a moment if there were more in the group before: threads that
+//! were woken together come back one after the other.
+//!
+//! If a group finds no room, all of it has failed, and with it everything that has read its pages:
+//! the group that forms meanwhile, and the turn that is taken. The store goes on without them. If
+//! the medium fails, the store is broken.
+
+use super::reads::{Core, Durable};
+use super::{Changes, PageBytes};
+use crate::error::StoreError;
+use flagstone::units::Lpn;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
+use std::time::{Duration, Instant};
+
+/// What became of a group.
+pub(super) type Outcome = Arc<OnceLock<Result<(), StoreError>>>;
+
+/// The longest time that a leader waits for others.
+const PATIENCE_MAX: Duration = Duration::from_millis(5);
+
+#[derive(Default)]
+struct Group {
+    changes: Changes,
+    members: usize,
+    outcome: Outcome,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Whether a turn is taken.
+    is_taken: bool,
+    /// Groups that failed, with all that had read their pages.
+    failures: u64,
+    forming: Group,
+    /// The group that is being written, and what becomes of it.
+    flushing: Option<(Arc<Changes>, Outcome)>,
+    has_leader: bool,
+    /// Transactions that the next group is expected to have.
+    expected: usize,
+    /// How long the last flush took.
+    flush: Duration,
+}
+
+pub(super) struct Groups {
+    state: Mutex<State>,
+    turn_is_free: Condvar,
+    one_has_come: Condvar,
+    one_is_done: Condvar,
+    core: Arc<Core>,
+    /// What readers see.
+    durable: RwLock<Arc<Durable>>,
+    #[cfg(test)]
+    mistake: OnceLock<Mistake>,
+}
+
+/// Made on purpose: controls of the tests.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mistake {
+    /// A group is acknowledged, and shown, before its sync.
+    AcknowledgesEarly,
+    /// Readers see a group before its sync.
+    ShowsEarly,
+}
+
+impl Groups {
+    pub(super) fn over(core: Arc<Core>) -> Result<Groups, StoreError> {
+        let first = Core::take(&mut core.store(), &core)?;
+        Ok(Groups {
+            state: Mutex::default(),
+            turn_is_free: Condvar::new(),
+            one_has_come: Condvar::new(),
+            one_is_done: Condvar::new(),
+            core,
+            durable: RwLock::new(Arc::new(first)),
+            #[cfg(test)]
+            mistake: OnceLock::new(),
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn make(&self, mistake: Mistake) {
+        self.mistake.set(mistake).expect("one is enough");
+    }
+
+    #[cfg(test)]
+    fn acknowledge(&self) {
+        if let Some((_, outcome)) = &self.state().flushing {
+            let _ = outcome.set(Ok(()));
+        }
+        self.one_is_done.notify_all();
+    }
+
+    pub(super) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics here")
+    }
+
+    /// The newest snapshot of what is durable.
+    pub(super) fn durable(&self) -> Arc<Durable> {
+        Arc::clone(&self.durable.read().expect("no thread panics here"))
+    }
+
+    /// Waits for the turn. Returns how many groups have failed.
+    pub(super) fn take_turn(&self) -> Result<u64, StoreError> {
+        let mut state = self.state();
+        while state.is_taken {
+            let waited = self.turn_is_free.wait(state);
+            state = waited.expect("no thread panics here");
+        }
+        if let Err(error) = self.core.is_well() {
+            // The turn stays free: the next one who waits for it hears of that too.
+            self.turn_is_free.notify_one();
+            return Err(error);
+        }
+        state.is_taken = true;
+        Ok(state.failures)
+    }
+
+    pub(super) fn give_turn_up(&self) {
+        self.state().is_taken = false;
+        self.turn_is_free.notify_one();
+    }
+
+    /// Whether what a turn has read, since so many groups had failed, is still what will be.
+    fn has_not_failed(&self, state: &State, failures: u64) -> Result<(), StoreError> {
+        if state.failures == failures {
+            return Ok(());
+        }
+        self.core.is_well()?;
+        Err(StoreError::Full(
+            "a transaction before this one, whose pages this one may have read, found no room: \
+             begin again"
+                .into(),
+        ))
+    }
+
+    /// The newest bytes of a page, for a turn.
+    pub(super) fn read(&self, failures: u64, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
+        let state = self.state();
+        self.has_not_failed(&state, failures)?;
+        let flushing = state.flushing.as_ref().map(|(changes, _)| changes);
+        let newest = state.forming.changes.get(&at);
+        let newest = newest.or_else(|| flushing.and_then(|changes| changes.get(&at)));
+        if let Some(newest) = newest {
+            return Ok(newest.clone());
+        }
+        drop(state);
+        // Only the holder of the turn adds to a group: what is not in one now was committed before.
+        self.core.read(None, at)
+    }
+
+    /// Adds the changes of a turn to the group that forms.
+    pub(super) fn add(&self, failures: u64, changes: Changes) -> Result<Outcome, StoreError> {
+        let mut state = self.state();
+        self.core.may_write()?;
+        self.has_not_failed(&state, failures)?;
+        if changes.is_empty() && state.forming.members == 0 {
+            // It is durable as soon as all that it has read is.
+            let outcome = state
+                .flushing
+                .as_ref()
+                .map(|(_, outcome)| Arc::clone(outcome));
+            return Ok(outcome.unwrap_or_else(|| Arc::new(Ok(()).into())));
+        }
+        state.forming.changes.extend(changes);
+        state.forming.members += 1;
+        if state.forming.members >= state.expected {
+            self.one_has_come.notify_one();
+        }
+        Ok(Arc::clone(&state.forming.outcome))
+    }
+
+    /// Waits until a group is durable, and leads a flush if nobody does.
+    pub(super) fn wait(&self, outcome: &Outcome) -> Result<(), StoreError> {
+        let mut state = self.state();
+        loop {
+            if let Some(outcome) = outcome.get() {
+                return outcome.as_ref().copied().map_err(StoreError::again);
+            }
+            if state.has_leader {
+                let waited = self.one_is_done.wait(state);
+                state = waited.expect("no thread panics here");
+            } else {
+                state.has_leader = true;
+                drop(state);
+                self.lead();
+                state = self.state();
+            }
+        }
+    }
+
+    /// Writes what has been left behind by tickets that nobody waited for.
+    pub(super) fn wait_for_all(&self) -> Result<(), StoreError> {
+        let state = self.state();
+        let newest = match state.forming.members {
+            0 => state
+                .flushing
+                .as_ref()
+                .map(|(_, outcome)| Arc::clone(outcome)),
+            _ => Some(Arc::clone(&state.forming.outcome)),
+        };
+        drop(state);
+        newest.map_or(Ok(()), |outcome| self.wait(&outcome))
+    }
+
+    /// Waits until as many are there as are expected, but not for long.
+    fn gather(&self) -> Group {
+        let mut state = self.state();
+        let until = Instant::now() + (state.flush / 2).min(PATIENCE_MAX);
+        while state.forming.members < state.expected {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.one_has_come.wait_timeout(state, left);
+            state = waited.expect("no thread panics here").0;
+        }
+        let mut group = std::mem::take(&mut state.forming);
+        let changes = Arc::new(std::mem::take(&mut group.changes));
+        state.flushing = Some((Arc::clone(&changes), Arc::clone(&group.outcome)));
+        group
+    }
+
+    /// Makes the group that forms durable, and says so to all of it.
+    fn lead(&self) {
+        let leading = Leading(self);
+        let group = self.gather();
+        let began = Instant::now();
+        let flushed = self.flush(group.members);
+        let mut state = self.state();
+        state.flushing = None;
+        state.flush = began.elapsed();
+        state.expected = group.members + state.forming.members;
+        if let Err(error) = &flushed {
+            state.failures += 1;
+            let lost = std::mem::take(&mut state.forming);
+            let _ = lost.outcome.set(Err(error.again()));
+        }
+        let _ = group.outcome.set(flushed);
+        drop(state);
+        drop(leading);
+    }
+
+    /// Writes the group that is being flushed as one transaction, and returns when it is durable.
+    fn flush(&self, members: usize) -> Result<(), StoreError> {
+        let changes = self
+            .state()
+            .flushing
+            .as_ref()
+            .map(|(changes, _)| Arc::clone(changes));
+        let changes = changes.expect("it was just put there");
+        let core = &self.core;
+        let mut store = core.store();
+        core.give_back(&mut store);
+        let written = write(&mut store, &changes, members);
+        let taken = match written {
+            Ok(()) => Core::take(&mut store, core).map(Some),
+            // The room that was wanting may have cost readers their snapshot.
+            Err(StoreError::Full(_)) if !store.is_open(self.durable().id) => {
+                Core::take(&mut store, core).map(Some)
+            }
+            Err(_) => Ok(None),
+        };
+        if written.is_ok() {
+            for (&at, page) in changes.iter() {
+                if let (Some(page), Ok(Some(place))) = (page, store.place(None, at)) {
+                    core.keep(&place, page);
+                }
+            }
+        }
+        drop(store);
+        let mut taken = taken?;
+        #[cfg(test)]
+        if let Some(&mistake) = self.mistake.get() {
+            self.show(taken.take());
+            if mistake == Mistake::AcknowledgesEarly {
+                self.acknowledge();
+            }
+            // Others have the time to believe it.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if written.is_ok() && core.places.carry_out().is_err() {
+            return Err(core.store().failed());
+        }
+        self.show(taken.take());
+        written
+    }
+
+    /// Lets readers that come from now on see a snapshot.
+    fn show(&self, taken: Option<Durable>) {
+        let Some(taken) = taken else {
+            return;
+        };
+        let mut durable = self.durable.write().expect("no thread panics here");
+        let before = std::mem::replace(&mut *durable, Arc::new(taken));
+        drop(durable);
+        // Without the lock: it may be the last one who has it.
+        drop(before);
+    }
+}
+
+/// Writes changes as one transaction. What it asks of the medium is not done yet.
+fn write(
+    store: &mut crate::pages::PageStore,
+    changes: &Changes,
+    members: usize,
+) -> Result<(), StoreError> {
+    let tx = store.begin()?;
+    for (&at, page) in changes {
+        let done = match page {
+            Some(page) => store.write(tx, at, page),
+            None => store.trim(tx, at),
+        };
+        if let Err(error) = done {
+            // A medium that failed refuses this as well, and the first error says why.
+            let _ = store.abort(tx);
+            return Err(error);
+        }
+    }
+    let committed = store.commit_for(tx, members as u64);
+    if matches!(committed, Err(StoreError::Full(_))) {
+        let _ = store.abort(tx);
+    }
+    committed
+}
+
+/// Somebody leads. Whatever becomes of that thread, others go on.
+struct Leading<'a>(&'a Groups);
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.has_leader = false;
+        if std::thread::panicking() {
+            let died = || {
+                Err(StoreError::Broken(
+                    "the thread that wrote it panicked".into(),
+                ))
+            };
+            if let Some((_, outcome)) = state.flushing.take() {
+                let _ = outcome.set(died());
+            }
+            state.failures += 1;
+            let _ = std::mem::take(&mut state.forming).outcome.set(died());
+        }
+        drop(state);
+        self.0.one_is_done.notify_all();
+    }
+}

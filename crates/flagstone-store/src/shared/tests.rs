@@ -1,0 +1,384 @@
+//! Threads that commit, read and look, over media that are cut, that fail, and that wait.
+//!
+//! A thread has a page of its own with its count, and all of them share a page with the counts of
+//! all. Each transaction raises both. So the shared page says of every state whether transactions
+//! are whole, and what was acknowledged or seen says how high the counts must be.
+
+use super::*;
+use crate::flash::MediumStats;
+use crate::medium::{Failing, Fault, Landing, Memory, Recorded};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
+
+pub(crate) mod failures;
+
+const THREADS: u32 = 4;
+const SHARED: Lpn = Lpn(40);
+
+fn small() -> OpenOptions {
+    let mut options = OpenOptions::default();
+    options.pages_per_block = 16;
+    options
+}
+
+fn on(medium: impl Medium + 'static) -> SharedPages {
+    SharedPages::on(Box::new(medium), &small()).expect("a store")
+}
+
+fn page(bytes: &[u8]) -> Option<PageBytes> {
+    Some(bytes.into())
+}
+
+fn set(pages: &SharedPages, at: Lpn, bytes: &[u8]) -> Ticket {
+    let turn = pages.turn().expect("it may write");
+    turn.commit(Changes::from([(at, page(bytes))]))
+        .expect("room")
+}
+
+type Counts = [u64; THREADS as usize];
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
+}
+
+/// The counts of a state, by a way to read its pages.
+///
+/// # Errors
+/// Some transaction is there in part.
+fn counts(read: impl Fn(Lpn) -> Option<PageBytes>) -> Result<Counts, String> {
+    let all = read(SHARED);
+    let mut counts = Counts::default();
+    for thread in 0..THREADS {
+        let of = |bytes: &PageBytes| number(&bytes[8 * thread as usize..]);
+        let (own, shared) = (read(Lpn(thread)), all.as_ref().map_or(0, of));
+        let own = own.as_deref().map_or(0, number);
+        if own != shared {
+            return Err(format!("thread {thread} has {own} and {shared}"));
+        }
+        counts[thread as usize] = own;
+    }
+    Ok(counts)
+}
+
+/// A transaction of a thread, which raises its count by one. Others come between its begin and its
+/// end only in the order of turns.
+fn raise(pages: &SharedPages, thread: u32) -> Result<(Ticket, u64), StoreError> {
+    let turn = pages.turn()?;
+    let mut all = turn
+        .read(SHARED)?
+        .map_or(vec![0; 600], |page| page.to_vec());
+    let place = 8 * thread as usize;
+    let count = number(&all[place..]) + 1;
+    all[place..place + 8].copy_from_slice(&count.to_le_bytes());
+    let own = count.to_le_bytes().repeat(200);
+    let changes = Changes::from([(Lpn(thread), page(&own)), (SHARED, page(&all))]);
+    Ok((turn.commit(changes)?, count))
+}
+
+/// The highest counts that anybody was told of.
+#[derive(Default)]
+struct Told([AtomicU64; THREADS as usize]);
+
+impl Told {
+    fn tell(&self, thread: usize, count: u64) {
+        self.0[thread].fetch_max(count, Ordering::SeqCst);
+    }
+
+    fn get(&self) -> Counts {
+        std::array::from_fn(|thread| self.0[thread].load(Ordering::SeqCst))
+    }
+}
+
+/// A moment: what somebody was told of before it, and the medium.
+type Moment = (Counts, Recorded);
+
+/// Threads that write, and one that looks at snapshots, while every operation of the medium is
+/// noted as a moment at which the power may fail.
+fn run(rounds: u64, lies: bool, mistake: Option<groups::Mistake>) -> (Vec<Moment>, MediumStats) {
+    let medium = Recorded::default();
+    let pages = on(medium.clone());
+    if lies {
+        medium.lie();
+    }
+    if let Some(mistake) = mistake {
+        pages.0.0.make(mistake);
+    }
+    let (told, moments) = (Arc::new(Told::default()), Arc::new(Mutex::new(Vec::new())));
+    medium.watch(Some({
+        let (told, moments) = (Arc::clone(&told), Arc::clone(&moments));
+        Box::new(move |medium: &Recorded| {
+            // In this order: what is told of now must be there then.
+            let before = told.get();
+            let moment = (before, medium.snapshot());
+            moments.lock().expect("no panic").push(moment);
+        })
+    }));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                look(&pages, &told);
+            }
+        });
+        let write = |thread: u32| {
+            for _ in 0..rounds {
+                // Two are under way at once, also where threads take turns on one processor.
+                let two = [(); 2].map(|()| raise(&pages, thread).expect("room"));
+                for (ticket, count) in two {
+                    ticket.wait().expect("durable");
+                    told.tell(thread as usize, count);
+                }
+            }
+        };
+        let writers = (0..THREADS).map(|thread| scope.spawn(move || write(thread)));
+        for writer in writers.collect::<Vec<_>>() {
+            writer.join().expect("it ends");
+        }
+        is_over.store(true, Ordering::SeqCst);
+        reader.join().expect("it ends");
+    });
+    medium.watch(None);
+    let stats = pages.0.0.core().store().medium_stats();
+    let moments = std::mem::take(&mut *moments.lock().expect("no panic"));
+    (moments, stats)
+}
+
+/// Takes a snapshot and looks at it for a while.
+fn look(pages: &SharedPages, told: &Told) {
+    let before = told.get();
+    let snapshot = pages.snapshot().expect("seal has them");
+    let read = |at| snapshot.read(at).expect("it is there");
+    let seen = counts(read).expect("a snapshot is a whole state");
+    for thread in 0..THREADS as usize {
+        assert!(seen[thread] >= before[thread], "{seen:?} after {before:?}");
+        told.tell(thread, seen[thread]);
+    }
+    std::thread::yield_now();
+    assert_eq!(counts(read), Ok(seen), "a snapshot stays what it is");
+    let all: Vec<Lpn> = (0..=SHARED.0).map(Lpn).collect();
+    let many = snapshot.read_many(&all).expect("they are there");
+    assert_eq!(counts(|at| many[at.index()].clone()), Ok(seen));
+}
+
+/// Cuts the power at moments, and says how many cuts left less than somebody was told of, or a part
+/// of a transaction.
+fn losses(moments: &[Moment], every: usize) -> usize {
+    let chosen = moments.iter().enumerate().step_by(every);
+    let cuts = chosen.flat_map(|(number, (told, medium))| {
+        let landings = [
+            Landing::Nothing,
+            Landing::Everything,
+            Landing::Sectors(number as u64),
+        ];
+        landings.map(|landing| is_lost(told, &medium.cut(landing)))
+    });
+    cuts.filter(|&lost| lost).count()
+}
+
+fn is_lost(told: &Counts, medium: &Recorded) -> bool {
+    let Ok(store) = PageStore::on(Box::new(medium.clone()), &small()) else {
+        return true;
+    };
+    let store = Mutex::new(store);
+    let is_damaged = AtomicBool::new(false);
+    let found = counts(|at| {
+        let mut bytes = vec![0; PageStore::PAGE_BYTES];
+        let mut store = store.lock().expect("no panic");
+        let read = store.read(None, at, &mut bytes);
+        is_damaged.fetch_or(read.is_err(), Ordering::SeqCst);
+        read.ok().flatten().map(|has| bytes[..has].into())
+    });
+    let is_less = |found: Counts| found.iter().zip(told).any(|(found, told)| found < told);
+    is_damaged.into_inner() || found.map_or(true, is_less)
+}
+
+#[test]
+fn what_a_thread_was_told_of_survives_every_cut_and_transactions_are_whole() {
+    let (moments, stats) = run(40, false, None);
+    assert!(moments.len() > 40, "{} moments", moments.len());
+    assert_eq!(losses(&moments, 1 + moments.len() / 150), 0);
+    assert_eq!(stats.commits, u64::from(THREADS) * 80);
+    // Some were durable together, or this has shown less than it says.
+    assert!(stats.syncs < stats.commits, "{stats:?}");
+}
+
+/// The controls of the test above: each of these loses something that somebody was told of.
+#[test]
+fn a_medium_that_lies_and_answers_that_come_too_early_are_found() {
+    let (moments, _) = run(30, true, None);
+    assert!(losses(&moments, 2) > 0, "syncs do nothing");
+    for mistake in [
+        groups::Mistake::AcknowledgesEarly,
+        groups::Mistake::ShowsEarly,
+    ] {
+        let (moments, _) = run(40, false, Some(mistake));
+        assert!(losses(&moments, 1) > 0, "{mistake:?}");
+    }
+}
+
+/// A medium whose syncs wait until they may go on.
+#[derive(Clone, Default)]
+struct Slow {
+    below: Recorded,
+    /// Whether syncs have to wait, and how many do.
+    gate: Arc<(Mutex<(bool, u32)>, Condvar)>,
+}
+
+impl Slow {
+    fn shut(&self, is_shut: bool) {
+        self.gate.0.lock().expect("no panic").0 = is_shut;
+        self.gate.1.notify_all();
+    }
+
+    fn wait_for_a_sync(&self) {
+        let mut state = self.gate.0.lock().expect("no panic");
+        while state.1 == 0 {
+            state = self.gate.1.wait(state).expect("no panic");
+        }
+    }
+}
+
+impl Medium for Slow {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+        self.below.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.below.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        let mut state = self.gate.0.lock().expect("no panic");
+        state.1 += 1;
+        self.gate.1.notify_all();
+        while state.0 {
+            state = self.gate.1.wait(state).expect("no panic");
+        }
+        state.1 -= 1;
+        drop(state);
+        self.below.sync()
+    }
+
+    fn bytes(&self) -> std::io::Result<u64> {
+        self.below.bytes()
+    }
+
+    fn reserve(&self, bytes: u64) -> std::io::Result<()> {
+        self.below.reserve(bytes)
+    }
+}
+
+#[test]
+fn who_comes_while_a_sync_runs_waits_for_nothing_and_shares_the_next_one() {
+    let medium = Slow::default();
+    let pages = on(medium.clone());
+    set(&pages, Lpn(1), b"before").wait().expect("durable");
+    medium.shut(true);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| set(&pages, Lpn(1), b"first").wait());
+        medium.wait_for_a_sync();
+        // The sync does not end before all of this has been done.
+        let tickets: Vec<Ticket> = (2..10)
+            .map(|with| {
+                let turn = pages.turn().expect("it may write");
+                let newest = turn.read(Lpn(1)).expect("it is there");
+                let expected: &[u8] = if with == 2 { b"first" } else { &[with - 1; 9] };
+                assert_eq!(newest.as_deref(), Some(expected));
+                let changes = Changes::from([
+                    (Lpn(1), page(&[with; 9])),
+                    (Lpn(with.into()), page(&[with; 9])),
+                ]);
+                turn.commit(changes).expect("room")
+            })
+            .collect();
+        let snapshot = pages.snapshot().expect("seal has them");
+        let seen = |at| snapshot.read(Lpn(at)).expect("it is there");
+        assert_eq!(seen(1).as_deref(), Some(&b"before"[..]));
+        assert_eq!(seen(5), None);
+        let (syncs, written) = (medium.below.syncs(), medium.below.written());
+        medium.shut(false);
+        first.join().expect("it ends").expect("durable");
+        tickets
+            .into_iter()
+            .for_each(|it| it.wait().expect("durable"));
+        // The sync that ran, and one for all others. Nine pages: the first one once.
+        assert_eq!(medium.below.syncs() - syncs, 2);
+        assert_eq!(medium.below.written() - written, 9 * 4096);
+        assert_eq!(seen(1).as_deref(), Some(&b"before"[..]));
+        let newest = pages.snapshot().expect("seal has them");
+        let newest = newest.read(Lpn(1)).expect("it is there");
+        assert_eq!(newest.as_deref(), Some(&[9; 9][..]));
+    });
+}
+
+#[test]
+fn a_ticket_that_nobody_waits_for_is_durable_when_the_store_is_closed() {
+    let medium = Recorded::default();
+    let pages = on(medium.clone());
+    drop(set(&pages, Lpn(3), b"three"));
+    assert_eq!(medium.cut(Landing::Everything).syncs(), 0);
+    // A change of nothing waits for what it may have read.
+    let turn = pages.turn().expect("it may write");
+    turn.commit(Changes::new())
+        .expect("room")
+        .wait()
+        .expect("durable");
+    drop(set(&pages, Lpn(4), b"four"));
+    drop(pages);
+    let again = on(medium.cut(Landing::Nothing));
+    let snapshot = again.snapshot().expect("seal has them");
+    for (at, right) in [(3, &b"three"[..]), (4, b"four")] {
+        let found = snapshot.read(Lpn(at)).expect("it is there");
+        assert_eq!(found.as_deref(), Some(right));
+    }
+}
+
+/// Readers with next to no memory, while pages move and blocks are erased and written again.
+#[test]
+fn readers_go_on_while_pages_move_and_blocks_are_erased() {
+    const PAGES: u32 = 300;
+    let mut options = small();
+    options.cache = 4096;
+    let pages = SharedPages::on(Box::new(Memory::default()), &options).expect("a store");
+    let fill = |at: u32, with: u64| {
+        let bytes = [u64::from(at), with].map(u64::to_le_bytes).concat();
+        page(&bytes.repeat(100))
+    };
+    let all = (0..PAGES).map(|at| (Lpn(at), fill(at, 0))).collect();
+    let turn = pages.turn().expect("it may write");
+    turn.commit(all).expect("room").wait().expect("durable");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (pages, is_over) = (&pages, &is_over);
+            scope.spawn(move || {
+                let mut dice = crate::pages::tests::Dice(reader);
+                while !is_over.load(Ordering::SeqCst) {
+                    let snapshot = pages.snapshot().expect("seal has them");
+                    for _ in 0..50 {
+                        let at = dice.below(PAGES.into()) as u32;
+                        let found = snapshot.read(Lpn(at)).expect("it is there");
+                        let found = found.expect("it was written");
+                        assert_eq!(number(&found), at.into());
+                        let again = snapshot.read(Lpn(at)).expect("it is there");
+                        assert_eq!(again, Some(found));
+                    }
+                }
+            });
+        }
+        let mut dice = crate::pages::tests::Dice(7);
+        for round in 1..4_000 {
+            let places = (0..4).map(|_| dice.below(PAGES.into()) as u32);
+            let changes = places.map(|at| (Lpn(at), fill(at, round))).collect();
+            let turn = pages.turn().expect("it may write");
+            turn.commit(changes).expect("room").wait().expect("durable");
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    let core = pages.0.0.core();
+    let stats = core.store().device().stats().clone();
+    assert!(
+        stats.collections > 100 && stats.relocated > 100,
+        "{stats:?}"
+    );
+}

@@ -1,0 +1,144 @@
+//! Media that fail under several threads, and one that has no room.
+
+use super::*;
+use std::io;
+
+/// Threads that write until something fails. Returns what they were told of, and the errors.
+fn write_until_it_fails(pages: &SharedPages) -> (Counts, Vec<StoreError>) {
+    let told = Told::default();
+    let errors = std::thread::scope(|scope| {
+        let write = |thread: u32| {
+            for _ in 0..12 {
+                let (ticket, count) = raise(pages, thread)?;
+                ticket.wait()?;
+                told.tell(thread as usize, count);
+            }
+            Ok::<(), StoreError>(())
+        };
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| scope.spawn(move || write(thread)))
+            .collect();
+        let ends = threads.into_iter().map(|it| it.join().expect("it ends"));
+        ends.filter_map(Result::err).collect()
+    });
+    (told.get(), errors)
+}
+
+/// Lets calls of the medium fail in turn. Returns how many runs failed, and in how many of them
+/// something was lost that a thread was told of.
+fn fail_each(fault: Fault, every: usize) -> (u32, u32) {
+    let calls = {
+        let medium = Failing::on(Recorded::default());
+        let pages = on(medium.clone());
+        write_until_it_fails(&pages);
+        medium.calls().len()
+    };
+    let (mut failed, mut lost) = (0, 0);
+    for number in (0..calls as u64).step_by(every) {
+        let medium = Failing::on(Recorded::default());
+        let Ok(pages) = SharedPages::on(Box::new(medium.clone()), &small()) else {
+            panic!("nothing fails yet");
+        };
+        let before = medium.calls().len() as u64;
+        medium.fail(Some((before + number, fault)));
+        let (told, errors) = write_until_it_fails(&pages);
+        medium.fail(None);
+        if medium.has_failed() && fault != Fault::Hidden {
+            // No room is an answer where room is asked for; the store goes on then.
+            failed += u32::from(!errors.is_empty());
+            for error in &errors {
+                let is_known = matches!(error, StoreError::Io { .. } | StoreError::Broken(_));
+                assert!(is_known, "{error}");
+            }
+            if !errors.is_empty() {
+                assert!(matches!(pages.turn(), Err(StoreError::Broken(_))));
+            }
+        }
+        drop(pages);
+        medium.below().lose(Landing::Sectors(number));
+        let left = medium.below().cut(Landing::Nothing);
+        lost += u32::from(is_lost(&told, &left));
+    }
+    (failed, lost)
+}
+
+#[test]
+fn a_medium_that_fails_breaks_the_store_for_all_threads_and_loses_nothing() {
+    for fault in [Fault::Error, Fault::Gone] {
+        let (failed, lost) = fail_each(fault, 3);
+        assert!(failed > 10, "{fault:?}: {failed}");
+        assert_eq!(lost, 0, "{fault:?}");
+    }
+    // The control: failures that the medium hides.
+    assert!(fail_each(Fault::Hidden, 1).1 > 0);
+}
+
+/// A medium that does not become longer than it is told to.
+pub(crate) struct Bounded(pub(crate) Recorded, pub(crate) Arc<AtomicU64>);
+
+impl Medium for Bounded {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.0.bytes()
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        match bytes > self.1.load(Ordering::SeqCst) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => self.0.reserve(bytes),
+        }
+    }
+}
+
+#[test]
+fn what_finds_no_room_fails_with_all_that_has_read_it_and_the_store_goes_on() {
+    let medium = Recorded::default();
+    let bound = Arc::new(AtomicU64::new(2 << 20));
+    let pages = on(Bounded(medium.clone(), Arc::clone(&bound)));
+    set(&pages, Lpn(1), b"one").wait().expect("durable");
+    let turn = pages.turn().expect("it may write");
+    let large = (10..900).map(|at| (Lpn(at), page(&[7; 4000])));
+    let large = turn.commit(large.collect()).expect("it is taken");
+    // It reads what the large one has left, and is not durable without it.
+    let turn = pages.turn().expect("it may write");
+    assert!(turn.read(Lpn(10)).expect("it is there").is_some());
+    let behind = turn.commit(Changes::from([(Lpn(1), page(b"two"))]));
+    let behind = behind.expect("it is taken");
+    let turn = pages.turn().expect("it may write");
+    assert!(matches!(large.wait(), Err(StoreError::Full(_))));
+    assert!(matches!(turn.read(Lpn(1)), Err(StoreError::Full(_))));
+    let late = turn.commit(Changes::from([(Lpn(1), page(b"three"))]));
+    assert!(matches!(late, Err(StoreError::Full(_))));
+    assert!(matches!(behind.wait(), Err(StoreError::Full(_))));
+    let seen = |at| {
+        let snapshot = pages.snapshot().expect("seal has them");
+        snapshot.read(Lpn(at)).expect("it is there")
+    };
+    assert_eq!((seen(1).as_deref(), seen(10)), (Some(&b"one"[..]), None));
+    // With less, and with more room, it goes on.
+    set(&pages, Lpn(1), b"four").wait().expect("durable");
+    bound.store(u64::MAX, Ordering::SeqCst);
+    let turn = pages.turn().expect("it may write");
+    let large = (10..900).map(|at| (Lpn(at), page(&[7; 4000])));
+    turn.commit(large.collect())
+        .expect("it is taken")
+        .wait()
+        .expect("durable");
+    assert!(seen(899).is_some());
+    drop(pages);
+    let again = on(medium.cut(Landing::Nothing));
+    let snapshot = again.snapshot().expect("seal has them");
+    let found = snapshot.read(Lpn(1)).expect("it is there");
+    assert_eq!(found.as_deref(), Some(&b"four"[..]));
+}

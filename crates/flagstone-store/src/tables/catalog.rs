@@ -1,0 +1,141 @@
+//! Which tables a store has, and where. The first page says that the store holds tables and where
+//! the catalog is: a tree like those of tables, from names to records.
+
+use crate::error::StoreError;
+use crate::shared::PageBytes;
+use flagstone::index::prefix_bptree::Root;
+use flagstone::layout;
+use flagstone::layout::{Layout, get, put};
+use flagstone::units::Lpn;
+
+layout! {
+    /// The first page of a store that holds tables.
+    pub tables_head: 32 => {
+        MAGIC:   16, "Flagstone tables";
+        VERSION: 2,  "1";
+        HEIGHT:  2,  "levels of the catalog, a prefix B+-tree; its keys are names of tables";
+        ROOT:    4,  "the root of the catalog";
+        KEPT:    8,  "zeros";
+    }
+}
+
+layout! {
+    /// What the catalog says of a table.
+    pub table_record: 16 => {
+        KIND:   1, "1 of an ordered table, 2 of a hashed one";
+        HEIGHT: 1, "levels of its tree";
+        KEPT:   2, "zeros";
+        ROOT:   4, "the root of its tree";
+        KEYS:   8, "keys; all bits set if it is to be counted";
+    }
+}
+
+/// Records that this module keeps.
+pub(super) const LAYOUTS: [Layout; 2] = [tables_head::RECORD, table_record::RECORD];
+
+/// What the first page of a store that holds tables begins with.
+pub const MAGIC: &[u8; 16] = b"Flagstone tables";
+const VERSION: u64 = 1;
+
+/// The page of the head.
+pub(super) const HEAD: Lpn = Lpn(0);
+/// The root of the catalog of a new store.
+pub(super) const FIRST_ROOT: Lpn = Lpn(1);
+
+/// How a table keeps its keys. It is fixed when the table is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// In the order of their bytes: it has ranges, prefixes, a first and a last key.
+    Ordered = 1,
+    /// By a hash: keys of any length, in no order that means anything.
+    Hashed = 2,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Kind::Ordered => "ordered",
+            Kind::Hashed => "hashed",
+        })
+    }
+}
+
+/// What the catalog says of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) kind: Kind,
+    pub(super) root: Root,
+    /// Keys, if that is known.
+    pub(super) keys: Option<u64>,
+}
+
+impl Record {
+    pub(super) fn emit(self) -> [u8; table_record::SIZE] {
+        let mut bytes = [0; table_record::SIZE];
+        put(&mut bytes, table_record::KIND, self.kind as u64);
+        put(
+            &mut bytes,
+            table_record::HEIGHT,
+            u64::from(self.root.height),
+        );
+        put(&mut bytes, table_record::ROOT, u64::from(self.root.at.0));
+        put(
+            &mut bytes,
+            table_record::KEYS,
+            self.keys.unwrap_or(u64::MAX),
+        );
+        bytes
+    }
+
+    pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Record, StoreError> {
+        let damaged = |why: &str| {
+            let why = format!("the catalog's record of table `{name}` {why}");
+            Err(StoreError::Damaged(why))
+        };
+        if bytes.len() != table_record::SIZE {
+            return damaged("has another length");
+        }
+        let field = |field| get(bytes, field);
+        Ok(Record {
+            kind: match field(table_record::KIND) {
+                1 => Kind::Ordered,
+                2 => Kind::Hashed,
+                _ => return damaged("names a kind that there is not"),
+            },
+            root: Root {
+                at: Lpn(field(table_record::ROOT) as u32),
+                height: field(table_record::HEIGHT) as u32,
+            },
+            keys: Some(field(table_record::KEYS)).filter(|&keys| keys != u64::MAX),
+        })
+    }
+}
+
+/// The first page of a store whose catalog has this root.
+pub(super) fn head(root: Root) -> PageBytes {
+    let mut page = [0; tables_head::SIZE];
+    page[tables_head::MAGIC].copy_from_slice(MAGIC);
+    put(&mut page, tables_head::VERSION, VERSION);
+    put(&mut page, tables_head::HEIGHT, u64::from(root.height));
+    put(&mut page, tables_head::ROOT, u64::from(root.at.0));
+    page[..].into()
+}
+
+/// Where the catalog is; nothing if the page is not the first of a store that holds tables.
+pub(super) fn parse_head(page: &[u8]) -> Result<Option<Root>, StoreError> {
+    if page.len() < tables_head::SIZE || page[tables_head::MAGIC] != MAGIC[..] {
+        return Ok(None);
+    }
+    let version = get(page, tables_head::VERSION);
+    if version != VERSION {
+        return Err(StoreError::NotAStore(format!(
+            "its tables are of version {version}, and this program knows version {VERSION}: use \
+             the program that wrote them"
+        )));
+    }
+    Ok(Some(Root {
+        at: Lpn(get(page, tables_head::ROOT) as u32),
+        height: get(page, tables_head::HEIGHT) as u32,
+    }))
+}

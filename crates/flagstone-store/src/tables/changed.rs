@@ -1,0 +1,258 @@
+//! The pages of a write transaction: those that it changed, those that it read, and the way back to
+//! its savepoints.
+
+use super::space::Space;
+use crate::error::StoreError;
+use crate::pages::PageStore;
+use crate::shared::{Changes, PageBytes, Turn};
+use flagstone::index::IndexError;
+use flagstone::index::StoreError as IndexStoreError;
+use flagstone::index::prefix_bptree::{Images, Nodes};
+use flagstone::units::{Lpn, Nanos};
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+const PAGE: usize = PageStore::PAGE_BYTES;
+/// Pages that were read and are kept at hand. The cache below keeps them longer.
+const AT_HAND: usize = 1024;
+
+/// A page as the transaction has it; nothing if it gave it back.
+type Own = Option<PageBytes>;
+
+/// The pages of a write transaction.
+pub(super) struct Changed {
+    pub(super) turn: Turn,
+    own: FxHashMap<Lpn, Own>,
+    read: RefCell<FxHashMap<Lpn, PageBytes>>,
+    pub(super) space: Space,
+    layers: Vec<Layer>,
+    /// What failed below, since errors of trees cannot carry it.
+    trouble: Option<StoreError>,
+}
+
+/// The way back to a savepoint: pages as they were, and how far free pages had been taken.
+struct Layer {
+    pages: FxHashMap<Lpn, Option<Own>>,
+    mark: usize,
+}
+
+fn missing(at: Lpn) -> StoreError {
+    StoreError::Damaged(format!(
+        "page {at} of a table holds nothing: `flagstone store check` lists what is damaged"
+    ))
+}
+
+/// A page that a tree names, from what was read of it.
+pub(super) fn whole(at: Lpn, page: Option<PageBytes>) -> Result<PageBytes, StoreError> {
+    page.ok_or_else(|| missing(at))
+}
+
+impl Changed {
+    pub(super) fn new(turn: Turn, space: Space) -> Changed {
+        Changed {
+            turn,
+            own: FxHashMap::default(),
+            read: RefCell::default(),
+            space,
+            layers: Vec::new(),
+            trouble: None,
+        }
+    }
+
+    /// What a tree's error stands for.
+    pub(super) fn explain(&mut self, error: IndexError) -> StoreError {
+        self.trouble.take().unwrap_or(StoreError::Index(error))
+    }
+
+    /// Gives a page its bytes, so that a savepoint can take them back.
+    pub(super) fn set(&mut self, at: Lpn, page: Own) {
+        self.note(at);
+        self.own.insert(at, page);
+    }
+
+    /// Keeps what a page was before a change, for the newest savepoint.
+    fn note(&mut self, at: Lpn) {
+        if let Some(layer) = self.layers.last_mut() {
+            let own = &self.own;
+            let was = || own.get(&at).cloned();
+            layer.pages.entry(at).or_insert_with(was);
+        }
+    }
+
+    /// Makes a savepoint. Returns how many there are.
+    pub(super) fn push(&mut self) -> usize {
+        self.layers.push(Layer {
+            pages: FxHashMap::default(),
+            mark: self.space.mark(),
+        });
+        self.layers.len()
+    }
+
+    /// Makes all as it was at a savepoint, which stays: there are as many as it was the last of.
+    pub(super) fn back_to(&mut self, count: usize) {
+        for layer in self.layers.drain(count - 1..).rev() {
+            for (at, was) in layer.pages {
+                match was {
+                    Some(own) => _ = self.own.insert(at, own),
+                    None => _ = self.own.remove(&at),
+                }
+            }
+            self.space.undo_to(layer.mark);
+        }
+        self.trouble = None;
+        self.push();
+    }
+
+    /// Forgets a savepoint and those after it. What was done stays.
+    pub(super) fn forget(&mut self, count: usize) {
+        // The way back to the savepoint before leads through these: a page goes back to what the
+        // oldest of them has.
+        for layer in self.layers.split_off(count - 1) {
+            let Some(before) = self.layers.last_mut() else {
+                continue;
+            };
+            for (at, was) in layer.pages {
+                before.pages.entry(at).or_insert(was);
+            }
+        }
+    }
+
+    /// Ends the transaction and gives what it changes. Free pages are as it left them.
+    pub(super) fn finish(self) -> (Turn, Changes, Space) {
+        let born = self.space.born();
+        let mut changes = Changes::new();
+        for (at, page) in self.own {
+            if page.is_some() || !born.contains(&at) {
+                changes.insert(at, page);
+            }
+        }
+        (self.turn, changes, self.space)
+    }
+
+    /// The bytes of a page.
+    fn image(&self, at: Lpn) -> Result<PageBytes, StoreError> {
+        if let Some(own) = self.own.get(&at) {
+            return whole(at, own.clone());
+        }
+        let mut read = self.read.borrow_mut();
+        if let Some(page) = read.get(&at) {
+            return Ok(page.clone());
+        }
+        let page = whole(at, self.turn.read(at)?)?;
+        if read.len() >= AT_HAND {
+            read.clear();
+        }
+        read.insert(at, page.clone());
+        Ok(page)
+    }
+
+    /// The bytes of a page, for a tree.
+    fn fetch(&mut self, at: Lpn) -> Result<PageBytes, IndexError> {
+        let page = self.image(at);
+        self.tell(page)
+    }
+
+    fn tell<T>(&mut self, answer: Result<T, StoreError>) -> Result<T, IndexError> {
+        answer.map_err(|error| {
+            let why = error.to_string();
+            self.trouble = Some(error);
+            IndexError::Store(IndexStoreError::Io(why))
+        })
+    }
+}
+
+impl Images for &Changed {
+    type Page = PageBytes;
+    type Error = StoreError;
+
+    fn page(&self, at: Lpn) -> Result<PageBytes, StoreError> {
+        self.image(at)
+    }
+}
+
+impl Nodes for &mut Changed {
+    fn page_bytes(&self) -> usize {
+        PAGE
+    }
+
+    fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), IndexError> {
+        if !self.own.contains_key(&at) {
+            self.fetch(at)?;
+            let page = self.read.get_mut().get(&at);
+            return Ok((page.expect("it was fetched"), now));
+        }
+        if self.own[&at].is_none() {
+            self.fetch(at)?;
+        }
+        let page = self.own[&at].as_ref();
+        Ok((page.expect("it holds something, or fetching fails"), now))
+    }
+
+    fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+        let page = self.fetch(at)?;
+        self.note(at);
+        // The copies at hand and below stay as they are: the first change makes one of its own.
+        self.read.get_mut().remove(&at);
+        let own = self.own.entry(at).or_insert(None);
+        if own.is_none() {
+            *own = Some(page);
+        } else {
+            drop(page);
+        }
+        let own = own.as_mut().expect("it was put there");
+        Ok((Arc::make_mut(own), now))
+    }
+
+    fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+        self.set(at, Some(vec![0; PAGE].into()));
+        let own = self.own.get_mut(&at).and_then(Option::as_mut);
+        Ok((Arc::make_mut(own.expect("it was put there")), now))
+    }
+
+    fn read_past(
+        &mut self,
+        now: Nanos,
+        pages: &[Lpn],
+        into: &mut [u8],
+    ) -> Result<Nanos, IndexError> {
+        for (&at, into) in pages.iter().zip(into.chunks_mut(PAGE)) {
+            let page = self.fetch(at)?;
+            into.fill(0);
+            into[..page.len()].copy_from_slice(&page);
+        }
+        Ok(now)
+    }
+
+    fn write_past(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, IndexError> {
+        for &(at, bytes) in pages {
+            self.set(at, Some(bytes.into()));
+        }
+        Ok(now)
+    }
+
+    fn take(&mut self) -> Result<Lpn, IndexError> {
+        let page = self.space.take();
+        page.ok_or_else(|| self.full())
+    }
+
+    fn give(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, IndexError> {
+        self.space.give(at);
+        self.set(at, None);
+        Ok(now)
+    }
+
+    fn left(&self) -> u32 {
+        self.space.left()
+    }
+
+    fn full(&self) -> IndexError {
+        IndexError::Full {
+            pages: self.space.most(),
+        }
+    }
+
+    fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>, IndexError> {
+        Ok(self.fetch(at)?.to_vec())
+    }
+}

@@ -1,0 +1,99 @@
+//! Records of a hashed table. Its tree has hashes of keys for keys, eight bytes each, and behind a
+//! hash all records whose keys have it, one after the other. So a key can have any length, and two
+//! keys with one hash are told apart.
+//!
+//! ```text
+//!   | bytes of the key 4 | bytes of the value 4 | key | value |   and so on
+//! ```
+
+use flagstone::layout;
+use flagstone::layout::{Layout, get, put};
+use std::ops::Range;
+
+layout! {
+    /// The head of a record of a hashed table; the key follows, then the value.
+    pub hashed_head: 8 => {
+        KEY:   4, "bytes of the key";
+        VALUE: 4, "bytes of the value";
+    }
+}
+
+/// Records that this module keeps.
+pub(super) const LAYOUTS: [Layout; 1] = [hashed_head::RECORD];
+
+const HEAD: usize = hashed_head::SIZE;
+
+/// The hash of a key, as a key of the tree.
+pub(super) fn hash(key: &[u8]) -> [u8; 8] {
+    twox_hash::XxHash3_64::oneshot(key).to_be_bytes()
+}
+
+/// A record: where its key and its value are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) key: Range<usize>,
+    pub(super) value: Range<usize>,
+}
+
+/// The records behind a hash. They end early where they make no sense.
+pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Place> + '_ {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let head = bytes.get(at..at + HEAD)?;
+        let key = at + HEAD..at + HEAD + get(head, hashed_head::KEY) as usize;
+        let value = key.end..key.end + get(head, hashed_head::VALUE) as usize;
+        at = value.end;
+        (at <= bytes.len()).then_some(Place { key, value })
+    })
+}
+
+/// Where the value of a key is among the records behind its hash.
+pub(super) fn find(bytes: &[u8], key: &[u8]) -> Option<Place> {
+    records(bytes).find(|place| bytes[place.key.clone()] == *key)
+}
+
+/// The records behind a hash after a key got a value, or lost it.
+pub(super) fn change(bytes: &[u8], key: &[u8], value: Option<&[u8]>) -> Vec<u8> {
+    let mut changed = Vec::with_capacity(bytes.len());
+    for place in records(bytes) {
+        if bytes[place.key.clone()] != *key {
+            changed.extend_from_slice(&bytes[place.key.start - HEAD..place.value.end]);
+        }
+    }
+    if let Some(value) = value {
+        let mut head = [0; HEAD];
+        put(&mut head, hashed_head::KEY, key.len() as u64);
+        put(&mut head, hashed_head::VALUE, value.len() as u64);
+        changed.extend_from_slice(&head);
+        changed.extend_from_slice(key);
+        changed.extend_from_slice(value);
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_one_hash_are_told_apart() {
+        let mut bytes = Vec::new();
+        for (key, value) in [(&b"one"[..], &b"1"[..]), (b"two", b""), (b"", b"none")] {
+            bytes = change(&bytes, key, Some(value));
+        }
+        let value =
+            |bytes: &[u8], key: &[u8]| find(bytes, key).map(|place| bytes[place.value].to_vec());
+        assert_eq!(value(&bytes, b"two"), Some(Vec::new()));
+        assert_eq!(value(&bytes, b""), Some(b"none".to_vec()));
+        assert_eq!(value(&bytes, b"tw"), None);
+        bytes = change(&bytes, b"one", Some(b"more"));
+        bytes = change(&bytes, b"two", None);
+        assert_eq!(value(&bytes, b"one"), Some(b"more".to_vec()));
+        assert_eq!(records(&bytes).count(), 2);
+        assert_eq!(value(&bytes, b"two"), None);
+        // The function stays on the medium: it must give what it gave.
+        assert_eq!(hash(b"key"), XXH3_OF_KEY);
+    }
+
+    const XXH3_OF_KEY: [u8; 8] = [187, 234, 13, 99, 160, 81, 101, 227];
+}

@@ -1,0 +1,385 @@
+//! Reading a table: by a snapshot, which never changes and waits for nobody, or within a write
+//! transaction, which sees its own changes.
+
+use super::catalog::{HEAD, Kind, Record, parse_head};
+use super::changed::whole;
+use super::hashed;
+use super::range::{KeyRange, Range};
+use crate::error::StoreError;
+use crate::pages::PageStore;
+use crate::shared::{PageBytes, PageSnapshot};
+use flagstone::index::prefix_bptree::{Found, Images, Walk};
+use flagstone::units::Lpn;
+use std::ops::{Bound, Deref};
+use std::sync::Arc;
+
+/// The pages of a snapshot. A clone is the same snapshot.
+#[derive(Clone)]
+pub struct Snapshot(pub(super) Arc<PageSnapshot>);
+
+impl Images for Snapshot {
+    type Page = PageBytes;
+    type Error = StoreError;
+
+    fn page(&self, at: Lpn) -> Result<PageBytes, StoreError> {
+        whole(at, self.0.read(at)?)
+    }
+
+    fn pages(&self, pages: &[Lpn]) -> Result<Vec<PageBytes>, StoreError> {
+        let read = self.0.read_many(pages)?;
+        let each = pages.iter().zip(read);
+        each.map(|(&at, page)| whole(at, page)).collect()
+    }
+}
+
+/// What tables are read from: a [`Snapshot`], or the pages of a write transaction.
+pub trait Source: Images<Page = PageBytes, Error = StoreError> + Clone {}
+
+impl<T: Images<Page = PageBytes, Error = StoreError> + Clone> Source for T {}
+
+/// A value. It is not copied from the page where it lies, which it keeps in memory.
+#[derive(Debug, Clone)]
+pub struct Value {
+    held: Found<PageBytes>,
+    place: std::ops::Range<usize>,
+}
+
+impl Value {
+    pub(super) fn of(held: Found<PageBytes>) -> Value {
+        let place = 0..held.len();
+        Value { held, place }
+    }
+
+    pub(super) fn part(held: Found<PageBytes>, place: std::ops::Range<usize>) -> Value {
+        Value { held, place }
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.held[self.place.clone()]
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Value {
+    fn eq(&self, other: &T) -> bool {
+        **self == *other.as_ref()
+    }
+}
+
+impl From<Value> for Vec<u8> {
+    fn from(value: Value) -> Vec<u8> {
+        match value.held {
+            Found::Whole(bytes) if value.place == (0..bytes.len()) => bytes,
+            _ => value.to_vec(),
+        }
+    }
+}
+
+/// A table to read: of a snapshot, unless the type says otherwise.
+#[derive(Clone)]
+pub struct Table<S = Snapshot> {
+    name: Arc<str>,
+    kind: Kind,
+    keys: Option<u64>,
+    pub(super) walk: Walk<S>,
+}
+
+/// The tree of a record.
+pub(super) fn walk<S: Source>(
+    source: S,
+    root: flagstone::index::prefix_bptree::Root,
+) -> Result<Walk<S>, StoreError> {
+    Ok(Walk::new(source, PageStore::PAGE_BYTES, root)?)
+}
+
+impl<S: Source> Table<S> {
+    pub(super) fn new(name: &Arc<str>, record: Record, source: S) -> Result<Self, StoreError> {
+        let walk = walk(source, record.root).map_err(in_table(name, None))?;
+        Ok(Table {
+            name: name.clone(),
+            kind: record.kind,
+            keys: record.keys,
+            walk,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The value of a key, if it has one.
+    ///
+    /// # Errors
+    /// A page of the table is damaged, or the medium fails.
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        let found = match self.kind {
+            Kind::Ordered => self.walk.get(key).map(|found| found.map(Value::of)),
+            Kind::Hashed => self.walk.get(&hashed::hash(key)).map(|found| {
+                let records = found?;
+                let place = hashed::find(&records, key)?;
+                Some(Value::part(records, place.value))
+            }),
+        };
+        found.map_err(in_table(&self.name, Some(key)))
+    }
+
+    /// Whether a key has a value.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn contains(&self, key: &[u8]) -> Result<bool, StoreError> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// The values of several keys, in their order. Pages that are not in memory are read side by
+    /// side.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>, StoreError> {
+        let at = in_table(&self.name, None);
+        if self.kind == Kind::Ordered {
+            let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+            let found = self.walk.get_many(&keys).map_err(at)?;
+            return Ok(found
+                .into_iter()
+                .map(|found| found.map(Value::of))
+                .collect());
+        }
+        let hashes: Vec<[u8; 8]> = keys.iter().map(|key| hashed::hash(key.as_ref())).collect();
+        let refs: Vec<&[u8]> = hashes.iter().map(|hash| &hash[..]).collect();
+        let found = self.walk.get_many(&refs).map_err(at)?;
+        let value = |(records, key): (Option<Found<PageBytes>>, &K)| {
+            let records = records?;
+            let place = hashed::find(&records, key.as_ref())?;
+            Some(Value::part(records, place.value))
+        };
+        Ok(found.into_iter().zip(keys).map(value).collect())
+    }
+
+    /// The number of keys. It is known if nothing was inserted or removed since the store was
+    /// closed; else this counts them, which reads the nodes of the table.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn len(&self) -> Result<u64, StoreError> {
+        if let Some(keys) = self.keys {
+            return Ok(keys);
+        }
+        let at = in_table(&self.name, None);
+        if self.kind == Kind::Ordered {
+            return self.walk.count().map_err(at);
+        }
+        let mut keys = 0;
+        for pair in self.iter() {
+            pair?;
+            keys += 1;
+        }
+        Ok(keys)
+    }
+
+    /// The number of keys, if it is known without counting.
+    pub fn known_len(&self) -> Option<u64> {
+        self.keys
+    }
+
+    /// Whether there are no keys.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn is_empty(&self) -> Result<bool, StoreError> {
+        Ok(self.iter().next().transpose()?.is_none())
+    }
+
+    /// All pairs: by ascending key, or in any order if the table is hashed. It steps from both
+    /// ends, so that `rev` gives them the other way round.
+    pub fn iter(&self) -> Range<S> {
+        Range::new(self, Bound::Unbounded, Bound::Unbounded)
+    }
+
+    /// The pairs whose keys lie in a range, by ascending key.
+    ///
+    /// # Errors
+    /// The table is hashed.
+    pub fn range(&self, range: impl KeyRange) -> Result<Range<S>, StoreError> {
+        self.must_be_ordered()?;
+        let (low, high) = range.ends();
+        Ok(Range::new(self, low, high))
+    }
+
+    /// The pairs whose keys begin with some bytes, by ascending key.
+    ///
+    /// # Errors
+    /// The table is hashed.
+    pub fn prefix(&self, prefix: &[u8]) -> Result<Range<S>, StoreError> {
+        self.must_be_ordered()?;
+        // The first key behind all of them: the last byte that can be is counted up, and those
+        // behind it fall away.
+        let kept = prefix.iter().rposition(|&byte| byte < u8::MAX);
+        let end = match kept {
+            None => Bound::Unbounded,
+            Some(last) => {
+                let mut end = prefix[..=last].to_vec();
+                end[last] += 1;
+                Bound::Excluded(end)
+            }
+        };
+        Ok(Range::new(self, Bound::Included(prefix.to_vec()), end))
+    }
+
+    /// The first pair.
+    ///
+    /// # Errors
+    /// As [`Table::range`].
+    pub fn first(&self) -> Result<Option<(Vec<u8>, Value)>, StoreError> {
+        self.must_be_ordered()?;
+        self.iter().next().transpose()
+    }
+
+    /// The last pair.
+    ///
+    /// # Errors
+    /// As [`Table::range`].
+    pub fn last(&self) -> Result<Option<(Vec<u8>, Value)>, StoreError> {
+        self.must_be_ordered()?;
+        self.iter().next_back().transpose()
+    }
+
+    fn must_be_ordered(&self) -> Result<(), StoreError> {
+        match self.kind {
+            Kind::Ordered => Ok(()),
+            Kind::Hashed => Err(StoreError::NoTable(format!(
+                "table `{}` is hashed and keeps no order among keys: iterate over all of it, or \
+                 make an ordered table for ranges",
+                self.name
+            ))),
+        }
+    }
+}
+
+/// A key as errors show it: what is no printable letter is escaped, and the end of a long one is
+/// left out.
+pub(super) fn shown(key: &[u8]) -> String {
+    const MOST: usize = 64;
+    let text = key[..key.len().min(MOST)].escape_ascii().to_string();
+    match key.len() > MOST {
+        true => format!("{text}… ({} bytes)", key.len()),
+        false => text,
+    }
+}
+
+/// Says of an error in which table and at which key it came up.
+pub(super) fn in_table(name: &str, key: Option<&[u8]>) -> impl FnOnce(StoreError) -> StoreError {
+    move |error| StoreError::Table {
+        table: name.to_string(),
+        key: key.map(shown),
+        error: Box::new(error),
+    }
+}
+
+/// The tree of the catalog; nothing if the store holds nothing at all.
+pub(super) fn catalog<S: Source>(
+    source: S,
+    head: Option<PageBytes>,
+) -> Result<Option<Walk<S>>, StoreError> {
+    let Some(head) = head else { return Ok(None) };
+    match parse_head(&head)? {
+        Some(root) => Ok(Some(walk(source, root)?)),
+        None => Err(StoreError::Damaged(format!(
+            "page {HEAD} is not the first of a store that holds tables any more"
+        ))),
+    }
+}
+
+/// A read transaction: the tables as they were when it began. It waits for no writer and holds
+/// none up.
+#[derive(Clone)]
+pub struct ReadTx {
+    catalog: Option<Walk<Snapshot>>,
+}
+
+impl ReadTx {
+    pub(super) fn new(snapshot: PageSnapshot) -> Result<ReadTx, StoreError> {
+        let head = snapshot.read(HEAD)?;
+        let source = Snapshot(Arc::new(snapshot));
+        Ok(ReadTx {
+            catalog: catalog(source, head)?,
+        })
+    }
+
+    /// A table.
+    ///
+    /// # Errors
+    /// There is none of this name, or a page is damaged.
+    pub fn table(&self, name: &str) -> Result<Table, StoreError> {
+        match &self.catalog {
+            Some(catalog) => match catalog.get(name.as_bytes()) {
+                Ok(Some(record)) => {
+                    let record = Record::parse(name, &record)?;
+                    Table::new(&name.into(), record, catalog.images().clone())
+                }
+                Ok(None) => Err(no_table(name, &self.tables()?)),
+                Err(error) => Err(in_table(name, None)(error)),
+            },
+            None => Err(no_table(name, &[])),
+        }
+    }
+
+    /// The names of all tables, in order, with their kinds.
+    ///
+    /// # Errors
+    /// A page is damaged, or the medium fails.
+    pub fn tables(&self) -> Result<Vec<(String, Kind)>, StoreError> {
+        match &self.catalog {
+            Some(catalog) => {
+                let all = records(catalog)?.into_iter();
+                Ok(all.map(|(name, record)| (name, record.kind)).collect())
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// All records of a catalog.
+pub(super) fn records<S: Source>(catalog: &Walk<S>) -> Result<Vec<(String, Record)>, StoreError> {
+    let (mut cursor, mut name, mut all) = (catalog.seek(b"")?, Vec::new(), Vec::new());
+    while let Some(record) = catalog.next(&mut cursor, &mut name)? {
+        let name = String::from_utf8_lossy(&name).into_owned();
+        let record = Record::parse(&name, &record)?;
+        all.push((name, record));
+    }
+    Ok(all)
+}
+
+/// The error for a table that there is not.
+pub(super) fn no_table(name: &str, tables: &[(String, Kind)]) -> StoreError {
+    let names: Vec<String> = tables.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let there = match &names[..] {
+        [] => "the store has none yet".to_string(),
+        few if few.len() <= 8 => format!("there are {}", few.join(", ")),
+        many => format!(
+            "there are {} others, as {}",
+            many.len(),
+            many[..8].join(", ")
+        ),
+    };
+    StoreError::NoTable(format!(
+        "there is no table `{name}`: {there}; a write transaction makes a table when it opens it"
+    ))
+}

@@ -1,0 +1,182 @@
+//! Which pages of a store are free. A page that holds nothing is free: the mapping table of the
+//! store says so, in the transaction that changes it, so that nothing else has to be kept on the
+//! medium. Free pages with low numbers are taken first, since a store has room for its highest one.
+
+use super::Mistake;
+use flagstone::mistakes::Mistaken;
+use flagstone::units::Lpn;
+use std::collections::BTreeSet;
+
+/// Pages of a store end here.
+const PAGES_MAX: u32 = 1 << 30;
+
+/// Free pages, and what the live transaction did to them.
+#[derive(Debug)]
+pub(super) struct Space {
+    /// No page from here on is taken.
+    next: u32,
+    /// Free pages below.
+    free: BTreeSet<Lpn>,
+    steps: Vec<Step>,
+    mistaken: Mistaken<Mistake>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Took(Lpn),
+    Gave(Lpn),
+}
+
+impl Space {
+    /// The free pages of a store in which these, in ascending order, hold something.
+    pub(super) fn new(held: &[Lpn], mistaken: Mistaken<Mistake>) -> Space {
+        let next = held.last().map_or(0, |at| at.0 + 1);
+        let (mut free, mut expected) = (BTreeSet::new(), 0);
+        for &at in held {
+            free.extend((expected..at.0).map(Lpn));
+            expected = at.0 + 1;
+        }
+        Space {
+            next,
+            free,
+            steps: Vec::new(),
+            mistaken,
+        }
+    }
+
+    /// Pages that can still be taken.
+    pub(super) fn left(&self) -> u32 {
+        PAGES_MAX - self.next + self.free.len() as u32
+    }
+
+    /// The number of all pages that there can be.
+    pub(super) fn most(&self) -> u32 {
+        PAGES_MAX
+    }
+
+    /// Takes the lowest free page.
+    pub(super) fn take(&mut self) -> Option<Lpn> {
+        let page = match self.free.pop_first() {
+            Some(page) => page,
+            None if self.next < PAGES_MAX => {
+                self.next += 1;
+                Lpn(self.next - 1)
+            }
+            None => return None,
+        };
+        self.steps.push(Step::Took(page));
+        Some(page)
+    }
+
+    /// Gives a page back.
+    pub(super) fn give(&mut self, page: Lpn) {
+        let is_new = page.0 < self.next && self.free.insert(page);
+        let may_be = self.mistaken.is(Mistake::FreedStaysFree);
+        debug_assert!(is_new || may_be, "page {page} is given back and was free");
+        self.steps.push(Step::Gave(page));
+    }
+
+    /// A moment of the live transaction, for [`Space::undo_to`].
+    pub(super) fn mark(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Undoes what was done since a moment.
+    pub(super) fn undo_to(&mut self, mark: usize) {
+        for step in self.steps.drain(mark..).rev() {
+            match step {
+                Step::Took(page) => _ = self.free.insert(page),
+                Step::Gave(_) if self.mistaken.is(Mistake::FreedStaysFree) => {}
+                Step::Gave(page) => _ = self.free.remove(&page),
+            }
+        }
+        if self.steps.is_empty() {
+            self.draw_in();
+        }
+    }
+
+    /// Has no free pages at the end of those that may be taken. While a step can be undone, the end
+    /// stays where that step found it.
+    fn draw_in(&mut self) {
+        while self.next > 0 && self.free.remove(&Lpn(self.next - 1)) {
+            self.next -= 1;
+        }
+    }
+
+    /// Pages that held nothing when the live transaction began, among those that it took.
+    pub(super) fn born(&self) -> BTreeSet<Lpn> {
+        let (mut born, mut seen) = (BTreeSet::new(), BTreeSet::new());
+        for &step in &self.steps {
+            let (Step::Took(page) | Step::Gave(page)) = step;
+            if seen.insert(page) && step == Step::Took(page) {
+                born.insert(page);
+            }
+        }
+        born
+    }
+
+    /// Ends the live transaction: what it did stays.
+    pub(super) fn keep(&mut self) {
+        self.steps.clear();
+        self.draw_in();
+    }
+
+    /// Checks that each page is free, or used once: `used` are the pages that were reached.
+    ///
+    /// # Errors
+    /// Names a page that is used twice, used and free, or lost.
+    pub(super) fn check(&self, used: Vec<Lpn>) -> Result<(), String> {
+        let mut seen = BTreeSet::new();
+        for page in used {
+            if !seen.insert(page) {
+                return Err(format!("page {page} is used twice"));
+            }
+            if page.0 >= self.next || self.free.contains(&page) {
+                return Err(format!("page {page} is used and free"));
+            }
+        }
+        let lost = |page: &Lpn| !seen.contains(page) && !self.free.contains(page);
+        match (0..self.next).map(Lpn).find(lost) {
+            Some(page) => Err(format!("page {page} is neither used nor free")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_undone_was_never_done() {
+        let held = [0, 1, 4].map(Lpn);
+        let mut space = Space::new(&held, Mistaken::default());
+        let before = format!("{:?}", space.free);
+        assert_eq!(space.take(), Some(Lpn(2)));
+        let mark = space.mark();
+        let taken = [(); 4].map(|()| space.take().expect("room"));
+        assert_eq!(taken, [3, 5, 6, 7].map(Lpn));
+        space.give(Lpn(4));
+        space.give(Lpn(6));
+        assert_eq!(space.take(), Some(Lpn(4)));
+        let born: Vec<u32> = space.born().iter().map(|page| page.0).collect();
+        assert_eq!(born, [2, 3, 5, 6, 7]);
+        space.give(Lpn(7));
+        assert_eq!(space.take(), Some(Lpn(6)));
+        assert_eq!(space.take(), Some(Lpn(7)));
+        space.undo_to(mark);
+        assert_eq!(space.mark(), mark);
+        assert_eq!(space.take(), Some(Lpn(3)));
+        space.undo_to(0);
+        assert_eq!((format!("{:?}", space.free), space.next), (before, 5));
+        space
+            .check([0, 1, 4].map(Lpn).to_vec())
+            .expect("all are used or free");
+        for wrong in [&[0, 1, 4, 4][..], &[0, 1, 2, 4], &[0, 1]] {
+            let used = wrong.iter().copied().map(Lpn).collect();
+            space
+                .check(used)
+                .expect_err("a page is used twice, used and free, or lost");
+        }
+    }
+}

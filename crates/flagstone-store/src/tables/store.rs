@@ -1,0 +1,285 @@
+//! A store of tables: opening it, and the turn of writers.
+
+use super::Mistake;
+use super::catalog::{FIRST_ROOT, HEAD, Record, head, parse_head};
+use super::changed::Changed;
+use super::read::{self, ReadTx};
+use super::space::Space;
+use super::write::{WriteTx, put_record};
+use crate::error::StoreError;
+use crate::medium::Medium;
+use crate::pages::{OpenOptions, PageStore};
+use crate::shared::{Changes, SharedPages, Turn};
+use flagstone::index::prefix_bptree::{Root, write_empty};
+use flagstone::mistakes::Mistaken;
+use flagstone::units::Lpn;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+
+/// A store of tables. A clone is the same store, so that each thread can have one.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+pub(super) struct Inner {
+    pages: SharedPages,
+    /// There while no transaction writes.
+    writer: Mutex<Option<Writer>>,
+    is_free: Condvar,
+    is_read_only: bool,
+    mistaken: Mistaken<Mistake>,
+}
+
+/// What writers hand to each other.
+pub(super) struct Writer {
+    pub(super) catalog: Root,
+    /// Groups of transactions that had found no room ([`Turn::failures`]) when the rest was read.
+    failures: u64,
+    /// Numbers of keys that the catalog does not have: it gets them when the store is closed.
+    pub(super) counts: BTreeMap<Arc<str>, u64>,
+    /// There while no transaction has it.
+    pub(super) space: Option<Space>,
+}
+
+impl Inner {
+    /// Lets the next one write.
+    pub(super) fn give_back(&self, writer: Writer) {
+        *self.writer.lock().expect("no thread panics here") = Some(writer);
+        self.is_free.notify_one();
+    }
+}
+
+impl Inner {
+    /// Reads from the newest pages what writers hand to each other.
+    fn look_again(&self, turn: &Turn, writer: &mut Writer) -> Result<(), StoreError> {
+        let head = turn.read(HEAD)?;
+        let catalog = head.as_deref().map(parse_head).transpose()?.flatten();
+        let damaged = || StoreError::Damaged("the first page does not name the catalog".into());
+        writer.catalog = catalog.ok_or_else(damaged)?;
+        writer.counts.clear();
+        // No group is under way: all that were have failed.
+        writer.space = Some(Space::new(&self.pages.held(), self.mistaken));
+        writer.failures = turn.failures();
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Waits for all commits and brings numbers of keys into the catalog. If that fails they are
+    /// counted another time.
+    fn end(&mut self) -> Result<(), StoreError> {
+        let writer = self.writer.get_mut().ok().and_then(Option::take);
+        match writer.filter(|_| !self.is_read_only) {
+            Some(writer) => write_counts(writer, self.pages.turn()?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+fn write_counts(mut writer: Writer, turn: Turn) -> Result<(), StoreError> {
+    if turn.failures() != writer.failures {
+        return Ok(());
+    }
+    let space = writer.space.take().expect("no transaction has it");
+    let mut changed = Changed::new(turn, space);
+    let mut catalog = writer.catalog;
+    for (name, keys) in writer.counts {
+        let found = read::walk(&changed, catalog)?.get(name.as_bytes())?;
+        let Some(found) = found else { continue };
+        let record = Record::parse(&name, &found)?;
+        drop(found);
+        if record.keys.is_none() {
+            let keys = Some(keys);
+            let record = Some(Record { keys, ..record });
+            catalog = put_record(&mut changed, catalog, &name, record)?;
+        }
+    }
+    let (turn, changes, _) = changed.finish();
+    turn.commit(changes)?.wait()
+}
+
+/// What else a store may hold: its first pages, and what to do then.
+fn what_else(pages: &[Option<crate::shared::PageBytes>]) -> &'static str {
+    let is_sqlite = |page: &Option<crate::shared::PageBytes>| {
+        page.as_deref()
+            .is_some_and(|page| page.starts_with(b"SQLite format 3\0"))
+    };
+    match pages.iter().any(is_sqlite) {
+        true => {
+            "it holds an SQLite database: open it by SQLite (docs/sqlite.md), and tables in a \
+             store of their own"
+        }
+        false => "it holds pages that are no tables: open it as a `PageStore`",
+    }
+}
+
+impl Store {
+    /// Opens a store in a file or on a block device, and makes one if there is none.
+    ///
+    /// # Errors
+    /// Something else is there, somebody has it open, or the system refuses.
+    pub fn open(path: impl AsRef<Path>) -> Result<Store, StoreError> {
+        Store::with(path, &OpenOptions::default())
+    }
+
+    /// Opens a store as [`Store::open`], with options.
+    ///
+    /// # Errors
+    /// As there, or the options cannot be.
+    pub fn with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Store, StoreError> {
+        let path = path.as_ref();
+        let right = Mistaken::default();
+        let store = Store::over(SharedPages::open(path, options)?, options, right);
+        store.map_err(|error| error.at(path))
+    }
+
+    /// Opens a store on a medium.
+    ///
+    /// # Errors
+    /// As [`Store::with`].
+    pub fn on(medium: Box<dyn Medium>, options: &OpenOptions) -> Result<Store, StoreError> {
+        Store::mistaken(medium, options, Mistaken::default())
+    }
+
+    /// As [`Store::on`], with a mistake made on purpose, if this build has mistakes.
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)]
+    pub fn mistaken(
+        medium: Box<dyn Medium>,
+        options: &OpenOptions,
+        mistaken: Mistaken<Mistake>,
+    ) -> Result<Store, StoreError> {
+        Store::over(SharedPages::on(medium, options)?, options, mistaken)
+    }
+
+    fn over(
+        pages: SharedPages,
+        options: &OpenOptions,
+        mistaken: Mistaken<Mistake>,
+    ) -> Result<Store, StoreError> {
+        let held = pages.held();
+        let first = pages.snapshot()?.read_many(&[HEAD, Lpn(1)])?;
+        let mut root = match &first[0] {
+            Some(page) => parse_head(page)?,
+            None => None,
+        };
+        if root.is_none() && !held.is_empty() {
+            return Err(StoreError::NotAStore(what_else(&first).into()));
+        }
+        let mut space = Space::new(&held, mistaken);
+        if root.is_none() {
+            let made = Root {
+                at: FIRST_ROOT,
+                height: 1,
+            };
+            if !options.read_only {
+                let mut page = vec![0; PageStore::PAGE_BYTES];
+                write_empty(&mut page);
+                let changes =
+                    Changes::from([(HEAD, Some(head(made))), (FIRST_ROOT, Some(page.into()))]);
+                pages.turn()?.commit(changes)?.wait()?;
+                space = Space::new(&[HEAD, FIRST_ROOT], mistaken);
+            }
+            root = Some(made);
+        }
+        let writer = root.map(|catalog| Writer {
+            catalog,
+            failures: 0,
+            counts: BTreeMap::new(),
+            space: Some(space),
+        });
+        Ok(Store(Arc::new(Inner {
+            pages,
+            writer: Mutex::new(writer),
+            is_free: Condvar::new(),
+            is_read_only: options.read_only,
+            mistaken,
+        })))
+    }
+
+    /// Begins to read the tables as they are: what is durable now. It waits for no writer.
+    ///
+    /// # Errors
+    /// The store failed before, or a page is damaged.
+    pub fn read(&self) -> Result<ReadTx, StoreError> {
+        ReadTx::new(self.0.pages.snapshot()?)
+    }
+
+    /// Begins to write. Transactions that write take turns: this waits until the one before has
+    /// committed or was rolled back.
+    ///
+    /// # Errors
+    /// The store was opened for reading, or failed before.
+    pub fn write(&self) -> Result<WriteTx, StoreError> {
+        match self.0.is_read_only {
+            true => Err(StoreError::ReadOnly),
+            false => self.begin(),
+        }
+    }
+
+    fn begin(&self) -> Result<WriteTx, StoreError> {
+        let mut writer = self.0.writer.lock().expect("no thread panics here");
+        let mut mine = loop {
+            match writer.take() {
+                Some(writer) => break writer,
+                None => writer = self.0.is_free.wait(writer).expect("no thread panics here"),
+            }
+        };
+        drop(writer);
+        let turn = match self.0.pages.turn() {
+            Ok(turn) => turn,
+            Err(error) => {
+                self.0.give_back(mine);
+                return Err(error);
+            }
+        };
+        if turn.failures() != mine.failures {
+            // Transactions before this one are gone, and what they left in memory with them.
+            if let Err(error) = self.0.look_again(&turn, &mut mine) {
+                drop(turn);
+                self.0.give_back(mine);
+                return Err(error);
+            }
+        }
+        let space = mine.space.take().expect("no transaction has it");
+        Ok(WriteTx::new(
+            self.0.clone(),
+            Changed::new(turn, space),
+            mine,
+        ))
+    }
+
+    /// Closes the store, if this is the last handle of it: all commits are durable then. To drop it
+    /// does the same, but tells nobody what failed. Readers that are left keep the file open.
+    ///
+    /// # Errors
+    /// The medium fails. What was acknowledged is there when the store is opened again.
+    pub fn close(self) -> Result<(), StoreError> {
+        Arc::into_inner(self.0).map_or(Ok(()), |mut inner| inner.end())
+    }
+
+    /// Checks all tables, at the turn of a writer: order and fill of their nodes, and that each
+    /// page is used once or free. It reads everything.
+    ///
+    /// # Errors
+    /// Says what does not hold, and in which table.
+    pub fn check(&self) -> Result<(), String> {
+        let say = |error: StoreError| error.to_string();
+        let mut tx = self.begin().map_err(say)?;
+        tx.check()
+    }
+
+    /// The number of pages that hold something.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.0.pages.held().len()
+    }
+}

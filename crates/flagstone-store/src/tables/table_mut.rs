@@ -1,0 +1,240 @@
+//! A table in a write transaction: changes of it, and what it has in between.
+
+use super::catalog::{Kind, Record};
+use super::hashed;
+use super::range::{KeyRange, Range};
+use super::read::{Source, Table, Value, in_table, shown, walk};
+use super::write::{WriteTx, empty_tree, free_tree};
+use crate::error::StoreError;
+use flagstone::index::IndexError;
+use flagstone::index::prefix_bptree::ByteTree;
+use flagstone::units::Nanos;
+use std::sync::Arc;
+
+const ZERO: Nanos = Nanos::ZERO;
+
+/// A table in a write transaction.
+pub struct TableMut<'a> {
+    pub(super) tx: &'a mut WriteTx,
+    pub(super) name: Arc<str>,
+    pub(super) record: Record,
+}
+
+impl TableMut<'_> {
+    /// The table as it is now in the transaction, to read.
+    ///
+    /// # Errors
+    /// The record of the table is damaged.
+    pub fn view(&self) -> Result<Table<impl Source + '_>, StoreError> {
+        Table::new(&self.name, self.record, self.tx.changed())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        self.record.kind
+    }
+
+    /// The value of a key, if it has one.
+    ///
+    /// # Errors
+    /// A page of the table is damaged, or the medium fails.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        self.view()?.get(key)
+    }
+
+    /// All pairs, as [`Table::iter`].
+    ///
+    /// # Errors
+    /// The record of the table is damaged.
+    pub fn iter(&self) -> Result<Range<impl Source + '_>, StoreError> {
+        Ok(self.view()?.iter())
+    }
+
+    /// The pairs whose keys lie in a range, as [`Table::range`].
+    ///
+    /// # Errors
+    /// The table is hashed.
+    pub fn range(&self, range: impl KeyRange) -> Result<Range<impl Source + '_>, StoreError> {
+        self.view()?.range(range)
+    }
+
+    /// The number of keys. If it is not known since the store was not closed, this counts them,
+    /// and the transaction remembers it.
+    ///
+    /// # Errors
+    /// A page of the table is damaged, or the medium fails.
+    pub fn len(&mut self) -> Result<u64, StoreError> {
+        let keys = self.view()?.len()?;
+        if self.record.keys.is_none() {
+            self.record.keys = Some(keys);
+            self.keep();
+        }
+        Ok(keys)
+    }
+
+    /// Whether there are no keys.
+    ///
+    /// # Errors
+    /// As [`TableMut::get`].
+    pub fn is_empty(&self) -> Result<bool, StoreError> {
+        self.view()?.is_empty()
+    }
+
+    /// Gives a key a value. Returns whether it had one.
+    ///
+    /// # Errors
+    /// The key or the value is too long: nothing has changed. Or a page is damaged, or the medium
+    /// fails: the transaction has to be rolled back, or to a savepoint.
+    pub fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
+        self.change(key, Some(value))
+    }
+
+    /// Takes a key and its value away. Returns whether it was there.
+    ///
+    /// # Errors
+    /// As [`TableMut::insert`].
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+        self.change(key, None)
+    }
+
+    /// Gives several keys their values, in the order of the keys, which is faster than any other.
+    ///
+    /// # Errors
+    /// As [`TableMut::insert`]. The error names the key; those before it have their values.
+    pub fn insert_all<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &mut self,
+        pairs: &[(K, V)],
+    ) -> Result<(), StoreError> {
+        let mut order: Vec<usize> = (0..pairs.len()).collect();
+        order.sort_by_key(|&i| pairs[i].0.as_ref());
+        for i in order {
+            self.insert(pairs[i].0.as_ref(), pairs[i].1.as_ref())?;
+        }
+        Ok(())
+    }
+
+    /// Adds to a counter and returns what it is then. A counter is a value of eight bytes, a
+    /// little-endian number; a key without a value counts from 0.
+    ///
+    /// # Errors
+    /// The value has not eight bytes, the sum does not fit, or as [`TableMut::insert`].
+    pub fn add(&mut self, key: &[u8], by: i64) -> Result<i64, StoreError> {
+        let wrong = |why: String| in_table(&self.name, Some(key))(StoreError::Options(why));
+        let before = match self.get(key)? {
+            None => 0,
+            Some(value) => match value.first_chunk::<8>().filter(|_| value.len() == 8) {
+                Some(bytes) => i64::from_le_bytes(*bytes),
+                None => {
+                    let bytes = value.len();
+                    return Err(wrong(format!(
+                        "a counter has 8 bytes, and this value {bytes}"
+                    )));
+                }
+            },
+        };
+        let Some(after) = before.checked_add(by) else {
+            return Err(wrong(format!(
+                "the counter is {before}: {by} more does not fit"
+            )));
+        };
+        self.insert(key, &after.to_le_bytes())?;
+        Ok(after)
+    }
+
+    /// Takes all keys away.
+    ///
+    /// # Errors
+    /// As [`TableMut::insert`].
+    pub fn clear(&mut self) -> Result<(), StoreError> {
+        self.tx.may_go_on()?;
+        let root = self.record.root;
+        let changed = self.tx.changed_mut();
+        let cleared = free_tree(changed, root).and_then(|()| empty_tree(changed));
+        self.record.root = cleared.map_err(|error| self.spoil(error, None))?;
+        self.record.keys = Some(0);
+        self.keep();
+        Ok(())
+    }
+
+    fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool, StoreError> {
+        self.tx.may_go_on()?;
+        let was = match self.record.kind {
+            Kind::Ordered => self.change_tree(key, key, value),
+            Kind::Hashed => self.change_hashed(key, value),
+        }?;
+        if was != value.is_some() {
+            if let Some(keys) = &mut self.record.keys {
+                *keys = if was {
+                    keys.saturating_sub(1)
+                } else {
+                    *keys + 1
+                };
+                self.keep();
+            }
+        }
+        Ok(was)
+    }
+
+    fn change_hashed(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool, StoreError> {
+        let hash = hashed::hash(key);
+        let walk = walk(self.tx.changed(), self.record.root)?;
+        let found = walk.get(&hash);
+        let found = found.map_err(in_table(&self.name, Some(key)))?;
+        let before = found.as_deref().unwrap_or_default();
+        let was = hashed::find(before, key).is_some();
+        if !was && value.is_none() {
+            return Ok(false);
+        }
+        let after = hashed::change(before, key, value);
+        drop(found);
+        let after = Some(&after[..]).filter(|after| !after.is_empty());
+        self.change_tree(key, &hash, after)?;
+        Ok(was)
+    }
+
+    /// Changes the tree of the table at `place`, for the sake of `key`.
+    fn change_tree(
+        &mut self,
+        key: &[u8],
+        place: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<bool, StoreError> {
+        let changed = self.tx.changed.as_mut().expect("the transaction lives");
+        let mut tree = ByteTree::over(&mut *changed, self.record.root)?;
+        let answer = tree.change(ZERO, place, value);
+        let root = tree.root();
+        match answer {
+            Ok((was, _)) => {
+                if root != self.record.root {
+                    self.record.root = root;
+                    self.keep();
+                }
+                Ok(was)
+            }
+            Err(error @ (IndexError::TooLong { .. } | IndexError::Full { .. })) => {
+                Err(in_table(&self.name, Some(key))(StoreError::Index(error)))
+            }
+            Err(error) => {
+                let error = changed.explain(error);
+                Err(self.spoil(error, Some(key)))
+            }
+        }
+    }
+
+    /// Hands the record to the transaction.
+    fn keep(&mut self) {
+        self.tx.open.insert(self.name.clone(), Some(self.record));
+    }
+
+    /// An operation failed half-way.
+    fn spoil(&mut self, error: StoreError, key: Option<&[u8]>) -> StoreError {
+        let key_text = key.map_or(String::new(), |key| format!(", key `{}`", shown(key)));
+        self.tx.spoilt = Some(format!("table `{}`{key_text}: {error}", self.name));
+        in_table(&self.name, key)(error)
+    }
+}

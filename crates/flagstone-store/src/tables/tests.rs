@@ -1,0 +1,341 @@
+//! Tests of tables: what transactions, savepoints and snapshots promise.
+
+mod failing;
+
+use super::*;
+use crate::error::StoreError;
+use crate::medium::Memory;
+use crate::pages::{OpenOptions, PageStore};
+use std::ops::Bound;
+
+fn store() -> Store {
+    Store::on(Box::new(Memory::default()), &OpenOptions::default()).expect("a new store")
+}
+
+fn pairs(range: impl Iterator<Item = Result<Pair, StoreError>>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let pair = |pair: Result<Pair, StoreError>| {
+        let (key, value) = pair.expect("a pair");
+        (key, value.to_vec())
+    };
+    range.map(pair).collect()
+}
+
+fn keys(range: impl Iterator<Item = Result<Pair, StoreError>>) -> Vec<u16> {
+    let key = |(key, _): (Vec<u8>, Vec<u8>)| u16::from_be_bytes([key[0], key[1]]);
+    pairs(range).into_iter().map(key).collect()
+}
+
+fn number(n: u16) -> [u8; 2] {
+    n.to_be_bytes()
+}
+
+#[test]
+fn a_commit_is_seen_by_later_snapshots_only() {
+    let store = store();
+    let before = store.read().expect("a snapshot");
+    let mut tx = store.write().expect("a turn");
+    let mut table = tx.table("t").expect("a new table");
+    assert!(!table.insert(b"key", b"one").expect("room"));
+    assert_eq!(
+        table.get(b"key").expect("a table").as_deref(),
+        Some(&b"one"[..])
+    );
+    assert!(store.read().expect("a snapshot").table("t").is_err());
+    tx.commit().expect("room");
+    assert!(before.table("t").is_err());
+    let first = store
+        .read()
+        .expect("a snapshot")
+        .table("t")
+        .expect("a table");
+    let mut tx = store.write().expect("a turn");
+    assert!(
+        tx.table("t")
+            .expect("a table")
+            .insert(b"key", b"two")
+            .expect("room")
+    );
+    tx.commit().expect("room");
+    let mut tx = store.write().expect("a turn");
+    assert!(
+        tx.table("t")
+            .expect("a table")
+            .remove(b"key")
+            .expect("room")
+    );
+    drop(tx);
+    assert_eq!(
+        first.get(b"key").expect("a table").as_deref(),
+        Some(&b"one"[..])
+    );
+    let last = store
+        .read()
+        .expect("a snapshot")
+        .table("t")
+        .expect("a table");
+    assert_eq!(
+        last.get(b"key").expect("a table").as_deref(),
+        Some(&b"two"[..])
+    );
+}
+
+#[test]
+fn iterators_go_both_ways_within_any_bounds() {
+    let store = store();
+    let mut tx = store.write().expect("a turn");
+    let mut table = tx.table("numbers").expect("a new table");
+    let value = [7; 100];
+    for n in (0..3000).step_by(3) {
+        table.insert(&number(n), &value).expect("room");
+    }
+    let all: Vec<u16> = (0..3000).step_by(3).collect();
+    assert_eq!(keys(table.iter().expect("a table")), all);
+    tx.commit().expect("room");
+    let table = store
+        .read()
+        .expect("a snapshot")
+        .table("numbers")
+        .expect("a table");
+    assert_eq!(keys(table.iter()), all);
+    let mut down = all.clone();
+    down.reverse();
+    assert_eq!(keys(table.iter().rev()), down);
+    let bounds = |n| [Bound::Included(n), Bound::Excluded(n), Bound::Unbounded];
+    for (low, high) in [
+        (0, 0),
+        (5, 6),
+        (299, 2000),
+        (300, 2001),
+        (2000, 100),
+        (2997, 5000),
+    ] {
+        for from in bounds(low) {
+            for to in bounds(high) {
+                // A map panics where a range is empty in this way.
+                let is_in = |&&n: &&u16| {
+                    let above = match from {
+                        Bound::Included(low) => n >= low,
+                        Bound::Excluded(low) => n > low,
+                        Bound::Unbounded => true,
+                    };
+                    let below = match to {
+                        Bound::Included(high) => n <= high,
+                        Bound::Excluded(high) => n < high,
+                        Bound::Unbounded => true,
+                    };
+                    above && below
+                };
+                let mut expected: Vec<u16> = all.iter().filter(is_in).copied().collect();
+                let range = || {
+                    let range = (from.map(number), to.map(number));
+                    table.range(range).expect("it is ordered")
+                };
+                assert_eq!(keys(range()), expected);
+                // From both ends in turn, until they meet.
+                let (mut both, mut ends) = (range(), (Vec::new(), Vec::new()));
+                while let Some(front) = both.next() {
+                    ends.0.extend(keys(std::iter::once(front)));
+                    ends.1.extend(keys(both.next_back().into_iter()));
+                }
+                ends.0.extend(ends.1.into_iter().rev());
+                assert_eq!(ends.0, expected, "{from:?} {to:?}");
+                expected.reverse();
+                assert_eq!(keys(range().rev()), expected);
+            }
+        }
+    }
+    let prefix = table.prefix(&[2]).expect("it is ordered");
+    let expected: Vec<u16> = all.iter().copied().filter(|n| n >> 8 == 2).collect();
+    assert_eq!(keys(prefix), expected);
+    assert_eq!(keys(table.prefix(b"").expect("it is ordered")), all);
+    assert_eq!(keys(table.prefix(b"\xff").expect("it is ordered")), []);
+    let some: Vec<[u8; 2]> = [9, 10, 2997, 0, 9].map(number).to_vec();
+    let found = table.get_many(&some).expect("a table");
+    let there: Vec<bool> = found.iter().map(Option::is_some).collect();
+    assert_eq!(there, [true, false, true, true, true]);
+}
+
+#[test]
+fn savepoints_nest_and_free_pages_come_back() {
+    let store = store();
+    let mut tx = store.write().expect("a turn");
+    let fill = |tx: &mut WriteTx, numbers: std::ops::Range<u16>| {
+        let mut table = tx.table("t").expect("a table");
+        for n in numbers {
+            table.insert(&number(n), &[1; 900]).expect("room");
+        }
+    };
+    let count = |tx: &mut WriteTx| tx.table("t").expect("a table").len().expect("a table");
+    fill(&mut tx, 0..20);
+    let outer = tx.savepoint();
+    fill(&mut tx, 20..60);
+    let inner = tx.savepoint();
+    fill(&mut tx, 60..100);
+    tx.table("other")
+        .expect("a new table")
+        .insert(b"k", b"v")
+        .expect("room");
+    tx.rollback_to(inner).expect("a savepoint");
+    assert_eq!(count(&mut tx), 60);
+    assert_eq!(tx.tables().expect("a catalog").len(), 1);
+    fill(&mut tx, 60..70);
+    tx.release(inner).expect("a savepoint");
+    assert_eq!(count(&mut tx), 70);
+    tx.drop_table("t").expect("it is there");
+    assert!(tx.rollback_to(inner).is_err(), "it was released");
+    tx.rollback_to(outer).expect("a savepoint");
+    assert_eq!(count(&mut tx), 20);
+    tx.rollback_to(outer).expect("it stays");
+    tx.commit().expect("room");
+    let read = store.read().expect("a snapshot");
+    let table = read.table("t").expect("a table");
+    assert_eq!(keys(table.iter()), (0..20).collect::<Vec<u16>>());
+    store.check().expect("each page is used once or free");
+}
+
+#[test]
+fn values_have_any_length_and_their_pages_come_back() {
+    let store = store();
+    let long = |n: usize| -> Vec<u8> { (0..n).map(|i| (i % 251) as u8).collect() };
+    let lengths = [
+        0, 1, 900, 1000, 1100, 4032, 4033, 400_000, 500_000, 3_000_000,
+    ];
+    for kind in [Kind::Ordered, Kind::Hashed] {
+        let mut tx = store.write().expect("a turn");
+        let mut table = tx.open_table("long", kind).expect("a new table");
+        for n in lengths {
+            table
+                .insert(n.to_string().as_bytes(), &long(n))
+                .expect("room");
+        }
+        tx.commit().expect("room");
+        store.check().expect("each page is used once or free");
+        let table = store
+            .read()
+            .expect("a snapshot")
+            .table("long")
+            .expect("a table");
+        for n in lengths {
+            let value = table.get(n.to_string().as_bytes()).expect("a table");
+            assert!(value.expect("it is there") == long(n), "{n} bytes, {kind}");
+        }
+        let mut tx = store.write().expect("a turn");
+        let mut table = tx.table("long").expect("a table");
+        for n in lengths {
+            assert!(table.remove(n.to_string().as_bytes()).expect("it is there"));
+        }
+        assert_eq!(table.len().expect("a table"), 0);
+        tx.drop_table("long").expect("it is there");
+        tx.commit().expect("room");
+        store.check().expect("each page is used once or free");
+        assert_eq!(store.held(), 2, "the head and the catalog");
+    }
+}
+
+#[test]
+fn errors_name_the_table_and_the_key_and_change_nothing() {
+    let store = store();
+    let mut tx = store.write().expect("a turn");
+    let mut table = tx.table("users").expect("a new table");
+    table.insert(b"ada", b"1").expect("room");
+    let long = vec![b'x'; 2000];
+    let refused = table.insert(&long, b"").unwrap_err().to_string();
+    assert!(refused.starts_with("table `users`, key `xxx"), "{refused}");
+    assert!(
+        refused.contains("a key of 2000 bytes is too long"),
+        "{refused}"
+    );
+    let refused = table.add(b"ada", 1).unwrap_err().to_string();
+    assert!(refused.contains("a counter has 8 bytes"), "{refused}");
+    assert_eq!(table.add(b"hits", 5).expect("room"), 5);
+    assert_eq!(table.add(b"hits", -7).expect("room"), -2);
+    let refused = tx.open_table("users", Kind::Hashed).err().expect("refused");
+    assert!(
+        refused.to_string().contains("is ordered, not hashed"),
+        "{refused}"
+    );
+    let mut hashed = tx
+        .open_table("sessions", Kind::Hashed)
+        .expect("a new table");
+    hashed.insert(&long, b"long").expect("keys of any length");
+    assert!(hashed.range(..b"x").is_err());
+    assert_eq!(
+        hashed.get(&long).expect("a table").as_deref(),
+        Some(&b"long"[..])
+    );
+    tx.commit().expect("room");
+    let read = store.read().expect("a snapshot");
+    let refused = read.table("user").err().expect("refused").to_string();
+    assert!(refused.contains("there is no table `user`: there are `sessions`, `users`"));
+    assert_eq!(
+        read.table("users")
+            .expect("a table")
+            .len()
+            .expect("a table"),
+        2
+    );
+}
+
+#[test]
+fn handles_go_to_other_threads() {
+    fn shared<T: Clone + Send + Sync + 'static>() {}
+    fn sent<T: Send + 'static>() {}
+    shared::<Store>();
+    shared::<ReadTx>();
+    shared::<Table>();
+    shared::<Value>();
+    sent::<Range<Snapshot>>();
+    sent::<WriteTx>();
+    sent::<Commit>();
+}
+
+#[test]
+fn a_store_says_what_it_holds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("pages.flag");
+    let mut pages = PageStore::open(&path, &OpenOptions::default()).expect("a new store");
+    let tx = pages.begin().expect("it may write");
+    let first = b"SQLite format 3\0 and so on";
+    pages
+        .write(tx, flagstone::units::Lpn(1), first)
+        .expect("room");
+    pages.commit(tx).expect("room");
+    drop(pages);
+    let refused = Store::open(&path).err().expect("refused").to_string();
+    assert!(
+        refused.contains("pages.flag: it holds an SQLite database"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_store_is_what_it_was_when_it_is_opened_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("tables.flag");
+    let store = Store::open(&path).expect("a new store");
+    for kind in [Kind::Ordered, Kind::Hashed] {
+        let mut tx = store.write().expect("a turn");
+        let name = kind.to_string();
+        let mut table = tx.open_table(&name, kind).expect("a new table");
+        let all: Vec<_> = (0..1000).map(|n| (number(n), n.to_string())).collect();
+        table.insert_all(&all).expect("room");
+        tx.commit().expect("room");
+    }
+    store.close().expect("a file");
+    let store = Store::with(&path, &OpenOptions::existing().reading()).expect("it is there");
+    assert!(matches!(store.write(), Err(StoreError::ReadOnly)));
+    let read = store.read().expect("a snapshot");
+    assert_eq!(read.tables().expect("a catalog").len(), 2);
+    for kind in [Kind::Ordered, Kind::Hashed] {
+        let table = read.table(&kind.to_string()).expect("a table");
+        assert_eq!(table.kind(), kind);
+        assert_eq!(table.known_len(), Some(1000), "the close has counted");
+        let mut found = keys(table.iter());
+        let mut back = keys(table.iter().rev());
+        back.reverse();
+        assert_eq!(found, back);
+        found.sort_unstable();
+        assert_eq!(found, (0..1000).collect::<Vec<u16>>());
+    }
+    store.check().expect("each page is used once or free");
+}

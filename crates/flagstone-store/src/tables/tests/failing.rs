@@ -1,0 +1,183 @@
+//! Tables under several threads, without room, and on pages that are damaged.
+
+use super::*;
+use crate::medium::{Landing, Medium, Recorded};
+use crate::shared::tests::failures::Bounded;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const THREADS: i64 = 4;
+const ROUNDS: i64 = 60;
+
+fn counter(read: &ReadTx, table: &str) -> i64 {
+    let Ok(table) = read.table(table) else {
+        return 0;
+    };
+    let found = table.get(b"sum").expect("a table");
+    let bytes = found.map(|bytes| *bytes.first_chunk().expect("eight bytes"));
+    bytes.map_or(0, i64::from_le_bytes)
+}
+
+#[test]
+fn threads_take_turns_and_no_reader_sees_half_of_a_transaction() {
+    let store = store();
+    let is_over = AtomicBool::new(false);
+    let looks = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut looks = 0;
+            while !is_over.load(Ordering::SeqCst) {
+                let read = store.read().expect("a snapshot");
+                assert_eq!(counter(&read, "ones") * 10, counter(&read, "tens"));
+                looks += 1;
+            }
+            looks
+        });
+        let writers = (0..THREADS).map(|_| {
+            let store = store.clone();
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let mut tx = store.write().expect("a turn");
+                    tx.table("ones")
+                        .expect("a table")
+                        .add(b"sum", 1)
+                        .expect("room");
+                    let wanted = tx.table("ones").expect("a table").get(b"sum");
+                    let wanted = wanted.expect("a table").expect("it is there");
+                    tx.table("tens")
+                        .expect("a table")
+                        .add(b"sum", 10)
+                        .expect("room");
+                    match round % 3 {
+                        0 => tx.rollback(),
+                        1 => tx.commit().expect("durable"),
+                        _ => {
+                            let commit = tx.commit_later().expect("it is taken");
+                            commit.wait().expect("durable");
+                            // What was waited for is what readers see.
+                            let read = store.read().expect("a snapshot");
+                            let wanted = *wanted.first_chunk().expect("eight bytes");
+                            assert!(counter(&read, "ones") >= i64::from_le_bytes(wanted));
+                        }
+                    }
+                }
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        writers
+            .into_iter()
+            .for_each(|writer| writer.join().expect("all went well"));
+        is_over.store(true, Ordering::SeqCst);
+        reader.join().expect("all went well")
+    });
+    assert!(looks > 0);
+    let read = store.read().expect("a snapshot");
+    assert_eq!(counter(&read, "ones"), THREADS * ROUNDS * 2 / 3);
+    store.check().expect("each page is used once or free");
+}
+
+#[test]
+fn what_finds_no_room_is_gone_and_the_store_goes_on() {
+    let bound = Arc::new(AtomicU64::new(2 << 20));
+    let medium = Recorded::default();
+    let bounded = Bounded(medium.clone(), Arc::clone(&bound));
+    let mut options = OpenOptions::default();
+    options.pages_per_block = 16;
+    let store = Store::on(Box::new(bounded), &options).expect("a new store");
+    let insert = |key: &[u8], bytes: usize| {
+        let mut tx = store.write()?;
+        tx.table("t")?.insert(key, &vec![7; bytes])?;
+        tx.commit_later()
+    };
+    insert(b"first", 10).expect("room").wait().expect("durable");
+    let large = insert(b"large", 4 << 20).expect("it is taken");
+    // The next transaction builds on the large one, and goes with it.
+    let behind = insert(b"behind", 10).expect("it is taken");
+    assert!(matches!(large.wait(), Err(StoreError::Full(_))));
+    assert!(matches!(behind.wait(), Err(StoreError::Full(_))));
+    insert(b"later", 3_000)
+        .expect("room")
+        .wait()
+        .expect("durable");
+    store.check().expect("each page is used once or free");
+    let found = |store: &Store| {
+        let table = store
+            .read()
+            .expect("a snapshot")
+            .table("t")
+            .expect("a table");
+        pairs(table.iter())
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(found(&store), [b"first".to_vec(), b"later".to_vec()]);
+    bound.store(u64::MAX, Ordering::SeqCst);
+    insert(b"large", 4 << 20)
+        .expect("room")
+        .wait()
+        .expect("durable");
+    drop(store);
+    let left = medium.cut(Landing::Nothing);
+    let store = Store::on(Box::new(left), &options).expect("a store");
+    store.check().expect("each page is used once or free");
+    assert_eq!(found(&store).len(), 3);
+}
+
+#[test]
+fn what_fails_half_way_stops_the_transaction_until_it_is_rolled_back() {
+    let medium = Recorded::default();
+    let open = || Store::on(Box::new(medium.clone()), &OpenOptions::default());
+    let store = open().expect("a new store");
+    let mut tx = store.write().expect("a turn");
+    for table in ["a", "b"] {
+        let mut table = tx.table(table).expect("a table");
+        for n in 0..400 {
+            table
+                .insert(&number(n), &[table.name().as_bytes()[0]; 100])
+                .expect("room");
+        }
+    }
+    tx.commit().expect("durable");
+    drop(store);
+    // Rows of table b are damaged wherever they lie; the pages of table a are whole.
+    let bytes = medium.to_vec();
+    let mut damaged = 0;
+    for (at, sector) in bytes.chunks(512).enumerate() {
+        if let Some(place) = sector.windows(100).position(|bytes| *bytes == [b'b'; 100]) {
+            let mut sector = sector.to_vec();
+            sector[place] ^= 1;
+            medium.write_at(at as u64 * 512, &sector).expect("a write");
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 20);
+    let store = open().expect("it opens");
+    let mut tx = store.write().expect("a turn");
+    tx.table("a")
+        .expect("a table")
+        .insert(b"before", b"")
+        .expect("room");
+    let savepoint = tx.savepoint();
+    tx.table("a")
+        .expect("a table")
+        .insert(b"after", b"")
+        .expect("room");
+    let mut table = tx.table("b").expect("its record is whole");
+    let failed = table.insert(&number(7), b"new").unwrap_err().to_string();
+    assert!(
+        failed.starts_with("table `b`, key `\\x00\\x07`: "),
+        "{failed}"
+    );
+    let refused = tx.table("a").err().expect("refused");
+    assert!(matches!(refused, StoreError::Spoilt(_)), "{refused}");
+    tx.rollback_to(savepoint).expect("a savepoint");
+    let table = tx.table("a").expect("a table");
+    assert!(table.get(b"before").expect("a table").is_some());
+    assert!(table.get(b"after").expect("a table").is_none());
+    tx.commit().expect("durable");
+    let mut tx = store.write().expect("a turn");
+    let mut table = tx.table("b").expect("its record is whole");
+    assert!(table.remove(&number(7)).is_err());
+    assert!(matches!(tx.commit(), Err(StoreError::Spoilt(_))));
+    assert!(store.check().is_err(), "table b is damaged");
+}

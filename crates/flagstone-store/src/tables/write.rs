@@ -1,0 +1,402 @@
+//! Write transactions: one at a time, each seeing what those before it did, whole or not at all.
+
+use super::catalog::{HEAD, Kind, Record, head};
+use super::changed::Changed;
+use super::read::{in_table, no_table, records};
+use super::store::{Inner, Writer};
+use super::table_mut::TableMut;
+use crate::error::StoreError;
+use crate::pages::PageStore;
+use crate::shared::Ticket;
+use flagstone::index::prefix_bptree::{ByteTree, Nodes, Root, Walk, write_empty};
+use flagstone::units::Nanos;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const ZERO: Nanos = Nanos::ZERO;
+
+/// The longest name of a table, in bytes.
+pub(super) const NAME_MAX: usize = 255;
+
+/// The tables of a transaction that it has opened: nothing for one that it dropped.
+type Open = BTreeMap<Arc<str>, Option<Record>>;
+
+/// A write transaction. It sees its own changes, and those of all transactions before it. To drop
+/// it rolls it back.
+pub struct WriteTx {
+    inner: Arc<Inner>,
+    /// Present until the transaction ends.
+    pub(super) changed: Option<Changed>,
+    writer: Option<Writer>,
+    catalog: Root,
+    pub(super) open: Open,
+    savepoints: Vec<(u64, Open, Root)>,
+    savepoints_made: u64,
+    pub(super) spoilt: Option<String>,
+    /// Numbers of keys after the commit.
+    counts: Vec<(Arc<str>, Option<u64>)>,
+}
+
+/// A moment of a write transaction to which it can be rolled back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Savepoint(u64);
+
+/// A commit that may not be durable yet.
+#[must_use = "a commit is durable when it was waited for"]
+pub struct Commit(Ticket);
+
+impl Commit {
+    /// Waits until the commit is durable. Commits before it are durable then, too.
+    ///
+    /// # Errors
+    /// The medium fails: whether the transaction has committed is open until the store is opened
+    /// again.
+    pub fn wait(self) -> Result<(), StoreError> {
+        self.0.wait()
+    }
+}
+
+impl WriteTx {
+    pub(super) fn new(inner: Arc<Inner>, changed: Changed, writer: Writer) -> WriteTx {
+        WriteTx {
+            inner,
+            catalog: writer.catalog,
+            changed: Some(changed),
+            writer: Some(writer),
+            open: Open::new(),
+            savepoints: Vec::new(),
+            savepoints_made: 0,
+            spoilt: None,
+            counts: Vec::new(),
+        }
+    }
+
+    pub(super) fn changed(&self) -> &Changed {
+        self.changed.as_ref().expect("the transaction lives")
+    }
+
+    pub(super) fn changed_mut(&mut self) -> &mut Changed {
+        self.changed.as_mut().expect("the transaction lives")
+    }
+
+    pub(super) fn may_go_on(&self) -> Result<(), StoreError> {
+        match &self.spoilt {
+            Some(why) => Err(StoreError::Spoilt(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// What the transaction has of a table.
+    fn record(&self, name: &str) -> Result<Option<Record>, StoreError> {
+        if let Some(&open) = self.open.get(name) {
+            return Ok(open);
+        }
+        let catalog = self.catalog()?;
+        let found = catalog.get(name.as_bytes());
+        let Some(found) = found.map_err(in_table(name, None))? else {
+            return Ok(None);
+        };
+        let mut record = Record::parse(name, &found)?;
+        let counts = &self.writer.as_ref().expect("the transaction lives").counts;
+        record.keys = record.keys.or_else(|| counts.get(name).copied());
+        Ok(Some(record))
+    }
+
+    fn catalog(&self) -> Result<Walk<&Changed>, StoreError> {
+        super::read::walk(self.changed(), self.catalog)
+    }
+
+    /// Opens a table, and makes an ordered one if there is none of this name.
+    ///
+    /// # Errors
+    /// The name is no name for a table, a page is damaged, or the medium fails.
+    pub fn table(&mut self, name: &str) -> Result<TableMut<'_>, StoreError> {
+        self.open(name, None)
+    }
+
+    /// Opens a table of a kind, and makes one if there is none of this name.
+    ///
+    /// # Errors
+    /// As [`WriteTx::table`], or the table is of another kind.
+    pub fn open_table(&mut self, name: &str, kind: Kind) -> Result<TableMut<'_>, StoreError> {
+        self.open(name, Some(kind))
+    }
+
+    fn open(&mut self, name: &str, kind: Option<Kind>) -> Result<TableMut<'_>, StoreError> {
+        self.may_go_on()?;
+        if name.is_empty() || name.len() > NAME_MAX {
+            return Err(StoreError::NoTable(format!(
+                "`{name}` is no name for a table: use 1 to {NAME_MAX} bytes"
+            )));
+        }
+        let record = match (self.record(name)?, kind) {
+            (Some(record), Some(kind)) if record.kind != kind => {
+                return Err(StoreError::NoTable(format!(
+                    "table `{name}` is {}, not {kind}: open it as that, or drop it first",
+                    record.kind
+                )));
+            }
+            (Some(record), _) => record,
+            (None, kind) => {
+                let root = empty_tree(self.changed_mut()).map_err(in_table(name, None))?;
+                Record {
+                    kind: kind.unwrap_or(Kind::Ordered),
+                    root,
+                    keys: Some(0),
+                }
+            }
+        };
+        let name: Arc<str> = match self.open.get_key_value(name) {
+            Some((name, Some(_))) => name.clone(),
+            _ => {
+                let name: Arc<str> = name.into();
+                self.open.insert(name.clone(), Some(record));
+                name
+            }
+        };
+        Ok(TableMut {
+            tx: self,
+            name,
+            record,
+        })
+    }
+
+    /// The names of all tables, in order, with their kinds.
+    ///
+    /// # Errors
+    /// A page is damaged, or the medium fails.
+    pub fn tables(&self) -> Result<Vec<(String, Kind)>, StoreError> {
+        let mut all = BTreeMap::new();
+        for (name, record) in records(&self.catalog()?)? {
+            all.insert(name, record.kind);
+        }
+        for (name, record) in &self.open {
+            match record {
+                Some(record) => _ = all.insert(name.to_string(), record.kind),
+                None => _ = all.remove(&**name),
+            }
+        }
+        Ok(all.into_iter().collect())
+    }
+
+    /// Drops a table with all that it holds.
+    ///
+    /// # Errors
+    /// There is none of this name, a page is damaged, or the medium fails.
+    pub fn drop_table(&mut self, name: &str) -> Result<(), StoreError> {
+        self.may_go_on()?;
+        let Some(record) = self.record(name)? else {
+            return Err(no_table(name, &self.tables()?));
+        };
+        let pages = self.changed_mut();
+        let freed = free_tree(pages, record.root);
+        freed.map_err(in_table(name, None))?;
+        self.open.insert(name.into(), None);
+        Ok(())
+    }
+
+    /// Makes a savepoint. Savepoints nest: to roll back to one takes those back that were made
+    /// after it.
+    pub fn savepoint(&mut self) -> Savepoint {
+        self.savepoints_made += 1;
+        let id = self.savepoints_made;
+        let open = self.open.clone();
+        self.savepoints.push((id, open, self.catalog));
+        self.changed_mut().push();
+        Savepoint(id)
+    }
+
+    fn find(&self, savepoint: Savepoint) -> Result<usize, StoreError> {
+        let found = self
+            .savepoints
+            .iter()
+            .position(|(id, ..)| *id == savepoint.0);
+        found.ok_or_else(|| {
+            StoreError::Options(
+                "the savepoint is not one of this transaction any more: it was released, or \
+                 rolled back by an older one"
+                    .into(),
+            )
+        })
+    }
+
+    /// Undoes all that was done since a savepoint. The savepoint stays, and the transaction can go
+    /// on even if an operation since then failed half-way.
+    ///
+    /// # Errors
+    /// The savepoint was released, or is gone since an older one was rolled back to.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), StoreError> {
+        let at = self.find(savepoint)?;
+        self.savepoints.truncate(at + 1);
+        let (_, open, catalog) = &self.savepoints[at];
+        (self.open, self.catalog) = (open.clone(), *catalog);
+        self.changed_mut().back_to(at + 1);
+        self.spoilt = None;
+        Ok(())
+    }
+
+    /// Forgets a savepoint, and those made after it. What was done since stays.
+    ///
+    /// # Errors
+    /// As [`WriteTx::rollback_to`].
+    pub fn release(&mut self, savepoint: Savepoint) -> Result<(), StoreError> {
+        let at = self.find(savepoint)?;
+        self.savepoints.truncate(at);
+        self.changed_mut().forget(at + 1);
+        Ok(())
+    }
+
+    /// Commits, and returns when the commit is durable.
+    ///
+    /// # Errors
+    /// The store is full: nothing has changed. Or the medium fails: whether the transaction has
+    /// committed is open until the store is opened again.
+    pub fn commit(self) -> Result<(), StoreError> {
+        self.commit_later()?.wait()
+    }
+
+    /// Commits. The next transaction sees it at once; snapshots, and what is left after a crash,
+    /// have it when it is durable.
+    ///
+    /// # Errors
+    /// As [`WriteTx::commit`].
+    pub fn commit_later(mut self) -> Result<Commit, StoreError> {
+        self.may_go_on()?;
+        self.write_catalog()?;
+        let (Some(changed), Some(mut writer)) = (self.changed.take(), self.writer.take()) else {
+            unreachable!("a transaction ends once");
+        };
+        let (turn, changes, mut space) = changed.finish();
+        let committed = turn.commit(changes);
+        match committed {
+            Ok(_) => {
+                space.keep();
+                writer.catalog = self.catalog;
+                for (name, keys) in self.counts.drain(..) {
+                    match keys {
+                        Some(keys) => _ = writer.counts.insert(name, keys),
+                        None => _ = writer.counts.remove(&name),
+                    }
+                }
+            }
+            Err(_) => space.undo_to(0),
+        }
+        writer.space = Some(space);
+        self.inner.give_back(writer);
+        committed.map(Commit)
+    }
+
+    /// Rolls the transaction back, as dropping it does.
+    pub fn rollback(self) {}
+
+    /// Checks all tables.
+    ///
+    /// # Errors
+    /// Says what does not hold, and in which table.
+    pub(super) fn check(&mut self) -> Result<(), String> {
+        let say = |error: StoreError| error.to_string();
+        let all = records(&self.catalog().map_err(say)?).map_err(say)?;
+        let mut used = vec![HEAD];
+        let catalog = ("the catalog".to_string(), self.catalog, None);
+        let tables = all.into_iter().map(|(name, record)| {
+            let counted = Some(record.kind).filter(|&kind| kind == Kind::Ordered);
+            let keys = record.keys.filter(|_| counted.is_some());
+            (format!("table `{name}`"), record.root, keys)
+        });
+        for (name, root, keys) in std::iter::once(catalog).chain(tables) {
+            let wrong = |why: String| format!("{name}: {why}");
+            let pages = self.changed_mut();
+            let mut tree = ByteTree::over(pages, root).map_err(|e| wrong(e.to_string()))?;
+            let (found, pages) = tree.check().map_err(wrong)?;
+            if keys.is_some_and(|keys| keys != found) {
+                return Err(wrong(format!("it has {found} keys, and not {keys:?}")));
+            }
+            used.extend(pages);
+        }
+        self.changed().space.check(used)
+    }
+
+    /// Brings the records of changed tables into the catalog. Their numbers of keys are not written
+    /// before the store is closed: that would be a page more for each transaction.
+    fn write_catalog(&mut self) -> Result<(), StoreError> {
+        let open = std::mem::take(&mut self.open);
+        for (name, record) in &open {
+            let before = self.catalog()?.get(name.as_bytes())?;
+            let before = before
+                .map(|bytes| Record::parse(name, &bytes))
+                .transpose()?;
+            let keys = record.and_then(|record| record.keys);
+            let was = before.and_then(|before| before.keys);
+            let after = record.map(|record| Record {
+                keys: keys.filter(|_| keys == was),
+                ..record
+            });
+            self.counts.push((name.clone(), keys));
+            if before != after {
+                let catalog = self.catalog;
+                self.catalog = put_record(self.changed_mut(), catalog, name, after)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives a table another record in the catalog, or none. Returns the root of the catalog.
+pub(super) fn put_record(
+    changed: &mut Changed,
+    catalog: Root,
+    name: &str,
+    record: Option<Record>,
+) -> Result<Root, StoreError> {
+    let bytes = record.map(Record::emit);
+    let bytes = bytes.as_ref().map(|bytes| &bytes[..]);
+    let mut tree = ByteTree::over(&mut *changed, catalog)?;
+    let done = tree.change(ZERO, name.as_bytes(), bytes);
+    let root = tree.root();
+    done.map_err(|error| in_table(name, None)(changed.explain(error)))?;
+    if root != catalog {
+        changed.set(HEAD, Some(head(root)));
+    }
+    Ok(root)
+}
+
+impl Drop for WriteTx {
+    /// Rolls back, unless the transaction has committed.
+    fn drop(&mut self) {
+        if let (Some(changed), Some(mut writer)) = (self.changed.take(), self.writer.take()) {
+            let mut space = changed.space;
+            space.undo_to(0);
+            drop(changed.turn);
+            writer.space = Some(space);
+            self.inner.give_back(writer);
+        }
+    }
+}
+
+/// A new tree without keys.
+pub(super) fn empty_tree(pages: &mut Changed) -> Result<Root, StoreError> {
+    let mut nodes = &mut *pages;
+    let made = nodes.take().and_then(|at| {
+        write_empty(nodes.fill(ZERO, at)?.0);
+        Ok(Root { at, height: 1 })
+    });
+    made.map_err(|error| pages.explain(error))
+}
+
+/// Gives back all pages of a tree.
+pub(super) fn free_tree(pages: &mut Changed, root: Root) -> Result<(), StoreError> {
+    let mut tree = ByteTree::over(&mut *pages, root)?;
+    let used = tree.pages();
+    let used = used.map_err(|error| pages.explain(error))?;
+    let mut pages = pages;
+    for at in used {
+        let given = pages.give(ZERO, at);
+        given.map_err(|error| pages.explain(error))?;
+    }
+    Ok(())
+}
+
+const _: () = assert!(
+    PageStore::PAGE_BYTES >= 4000,
+    "names of tables fit the catalog's keys"
+);

@@ -1,0 +1,357 @@
+//! Reading a tree whose pages do not change meanwhile, with no place in it but the reader's: a
+//! search, several searches side by side, and a cursor that steps both ways.
+//!
+//! A [`Walk`] is the tree of a snapshot. It takes pages by handles that can be kept, so that a
+//! value is not copied from its page, and any number of readers share the pages.
+
+use super::super::IndexError;
+use super::byte_tree::{Root, Sizes, damaged, named_pages};
+use super::node::{Kind, Node, Value};
+use crate::units::Lpn;
+use std::ops::{Deref, Range};
+
+/// Pages that do not change.
+pub trait Images {
+    /// A page: a handle to its bytes.
+    type Page: Deref<Target = [u8]> + Clone;
+    /// Why a page cannot be had, or makes no sense.
+    type Error: From<IndexError>;
+
+    /// A page.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn page(&self, at: Lpn) -> Result<Self::Page, Self::Error>;
+
+    /// Several pages, read side by side.
+    ///
+    /// # Errors
+    /// As [`Images::page`].
+    fn pages(&self, pages: &[Lpn]) -> Result<Vec<Self::Page>, Self::Error> {
+        pages.iter().map(|&at| self.page(at)).collect()
+    }
+}
+
+/// A value where it was found.
+#[derive(Debug, Clone)]
+pub enum Found<P> {
+    /// In its leaf: the page, and where in it.
+    InLeaf(P, Range<usize>),
+    /// In pages of its own, put together.
+    Whole(Vec<u8>),
+}
+
+impl<P: Deref<Target = [u8]>> Deref for Found<P> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Found::InLeaf(page, place) => &page[place.clone()],
+            Found::Whole(bytes) => bytes,
+        }
+    }
+}
+
+fn node<'a, P: Deref<Target = [u8]>>(
+    page: &'a P,
+    at: Lpn,
+    kind: Kind,
+) -> Result<Node<'a>, IndexError> {
+    match Node::of(page, kind) {
+        Some(node) => Ok(node),
+        None => damaged(at, "it is not the node that its parent names"),
+    }
+}
+
+/// A tree to read.
+#[derive(Debug, Clone)]
+pub struct Walk<I> {
+    images: I,
+    root: Root,
+    sizes: Sizes,
+}
+
+impl<I: Images> Walk<I> {
+    /// The tree with a root, in pages of so many bytes.
+    ///
+    /// # Errors
+    /// The pages are too small or too large, or the root has no height that can be.
+    pub fn new(images: I, page_bytes: usize, root: Root) -> Result<Walk<I>, IndexError> {
+        if root.height == 0 || root.height > 64 {
+            return damaged(root.at, "the tree has no height that can be");
+        }
+        let sizes = Sizes::new(page_bytes)?;
+        Ok(Walk {
+            images,
+            root,
+            sizes,
+        })
+    }
+
+    /// The pages.
+    pub fn images(&self) -> &I {
+        &self.images
+    }
+
+    /// The value of a key, if it has one.
+    ///
+    /// # Errors
+    /// A page cannot be had, or is damaged.
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Result<Option<Found<I::Page>>, I::Error> {
+        let mut at = self.root.at;
+        let mut page = self.images.page(at)?;
+        for _ in 1..self.root.height {
+            let inner = node(&page, at, Kind::Inner)?;
+            at = inner.child(inner.route(key));
+            page = self.images.page(at)?;
+        }
+        let leaf = node(&page, at, Kind::Leaf)?;
+        let Ok(slot) = leaf.find(key) else {
+            return Ok(None);
+        };
+        self.found(&page, at, slot).map(Some)
+    }
+
+    /// The values of several keys, in their order. The pages of each level are asked for side by
+    /// side.
+    ///
+    /// # Errors
+    /// As [`Walk::get`].
+    pub fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Found<I::Page>>>, I::Error> {
+        // The keys in order, each with the page that is next: those of one page are neighbours.
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_unstable_by_key(|&i| keys[i]);
+        let mut at = vec![self.root.at; keys.len()];
+        let mut found: Vec<Option<Found<I::Page>>> = keys.iter().map(|_| None).collect();
+        for level in (0..self.root.height).rev() {
+            let mut wanted: Vec<Lpn> = order.iter().map(|&i| at[i]).collect();
+            wanted.dedup();
+            let pages = self.images.pages(&wanted)?;
+            let mut next = 0;
+            for &i in &order {
+                while wanted[next] != at[i] {
+                    next += 1;
+                }
+                let page = &pages[next];
+                if level > 0 {
+                    let inner = node(page, at[i], Kind::Inner)?;
+                    at[i] = inner.child(inner.route(keys[i]));
+                } else if let Ok(slot) = node(page, at[i], Kind::Leaf)?.find(keys[i]) {
+                    found[i] = Some(self.found(page, at[i], slot)?);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The value in a slot of a leaf.
+    fn found(&self, page: &I::Page, at: Lpn, slot: usize) -> Result<Found<I::Page>, I::Error> {
+        let leaf = node(page, at, Kind::Leaf)?;
+        let value = leaf.value(slot);
+        if value.large {
+            return self.large(at, value).map(Found::Whole);
+        }
+        // Both are of one page, so that their distance is the place of the value.
+        let place = match value.bytes {
+            [] => 0,
+            bytes => bytes.as_ptr() as usize - page.as_ptr() as usize,
+        };
+        Ok(Found::InLeaf(
+            page.clone(),
+            place..place + value.bytes.len(),
+        ))
+    }
+
+    fn large(&self, leaf: Lpn, value: Value<'_>) -> Result<Vec<u8>, I::Error> {
+        let Some((bytes, mut pages)) = value.pages() else {
+            return Ok(damaged(leaf, "a value is no list of pages")?);
+        };
+        let (count, lists) = self.sizes.pages_of(bytes);
+        if pages.len() != if lists > 0 { lists } else { count } {
+            return Ok(damaged(leaf, "a value has not as many pages as it needs")?);
+        }
+        if lists > 0 {
+            let lists = self.images.pages(&pages)?;
+            let named = lists.iter().flat_map(|list| named_pages(list));
+            pages = named.take(count).collect();
+        }
+        let mut whole = Vec::with_capacity(bytes);
+        for page in self.images.pages(&pages)? {
+            let more = page.len().min(bytes - whole.len());
+            whole.extend_from_slice(&page[..more]);
+        }
+        match whole.len() == bytes {
+            true => Ok(whole),
+            false => Ok(damaged(leaf, "a value has pages that are too short")?),
+        }
+    }
+
+    /// A cursor before the first key that is not before `key`.
+    ///
+    /// # Errors
+    /// As [`Walk::get`].
+    pub fn seek(&self, key: &[u8]) -> Result<Cursor<I::Page>, I::Error> {
+        let mut cursor = Cursor { path: Vec::new() };
+        let mut at = self.root.at;
+        for _ in 1..self.root.height {
+            let page = self.images.page(at)?;
+            let inner = node(&page, at, Kind::Inner)?;
+            let slot = inner.route(key);
+            let child = inner.child(slot);
+            cursor.path.push(Level { at, page, slot });
+            at = child;
+        }
+        let page = self.images.page(at)?;
+        let (Ok(slot) | Err(slot)) = node(&page, at, Kind::Leaf)?.find(key);
+        cursor.path.push(Level { at, page, slot });
+        Ok(cursor)
+    }
+
+    /// A cursor behind the last key.
+    ///
+    /// # Errors
+    /// As [`Walk::get`].
+    pub fn end(&self) -> Result<Cursor<I::Page>, I::Error> {
+        let mut cursor = Cursor { path: Vec::new() };
+        self.go_down(&mut cursor, self.root.at, true)?;
+        Ok(cursor)
+    }
+
+    /// Goes from a node at the end of the path down to a leaf: to its first entry, or behind its
+    /// last one.
+    fn go_down(
+        &self,
+        cursor: &mut Cursor<I::Page>,
+        mut at: Lpn,
+        to_last: bool,
+    ) -> Result<(), I::Error> {
+        while cursor.path.len() + 1 < self.root.height as usize {
+            let page = self.images.page(at)?;
+            let inner = node(&page, at, Kind::Inner)?;
+            let slot = if to_last { inner.len } else { 0 };
+            let child = inner.child(slot);
+            cursor.path.push(Level { at, page, slot });
+            at = child;
+        }
+        let page = self.images.page(at)?;
+        let leaf = node(&page, at, Kind::Leaf)?;
+        let slot = if to_last { leaf.len } else { 0 };
+        cursor.path.push(Level { at, page, slot });
+        Ok(())
+    }
+
+    /// Steps over the next entry and shows it: its key, which replaces `key`, and its value. At the
+    /// end it gives nothing.
+    ///
+    /// # Errors
+    /// As [`Walk::get`].
+    pub fn next(
+        &self,
+        cursor: &mut Cursor<I::Page>,
+        key: &mut Vec<u8>,
+    ) -> Result<Option<Found<I::Page>>, I::Error> {
+        loop {
+            let Some(level) = cursor.path.last_mut() else {
+                return Ok(None);
+            };
+            let leaf = node(&level.page, level.at, Kind::Leaf)?;
+            if level.slot < leaf.len {
+                let slot = level.slot;
+                level.slot += 1;
+                return self.show(level, slot, key).map(Some);
+            }
+            if !self.turn(cursor, 1)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Steps back over the entry before and shows it as [`Walk::next`] does.
+    ///
+    /// # Errors
+    /// As [`Walk::get`].
+    pub fn previous(
+        &self,
+        cursor: &mut Cursor<I::Page>,
+        key: &mut Vec<u8>,
+    ) -> Result<Option<Found<I::Page>>, I::Error> {
+        loop {
+            let Some(level) = cursor.path.last_mut() else {
+                return Ok(None);
+            };
+            if level.slot > 0 {
+                level.slot -= 1;
+                let slot = level.slot;
+                return self.show(level, slot, key).map(Some);
+            }
+            if !self.turn(cursor, -1)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn show(
+        &self,
+        level: &Level<I::Page>,
+        slot: usize,
+        key: &mut Vec<u8>,
+    ) -> Result<Found<I::Page>, I::Error> {
+        let leaf = node(&level.page, level.at, Kind::Leaf)?;
+        key.clear();
+        key.extend_from_slice(leaf.prefix());
+        key.extend_from_slice(leaf.suffix(slot));
+        self.found(&level.page, level.at, slot)
+    }
+
+    /// Goes to the leaf beside, on the right or on the left; says whether there is one. If there is
+    /// none the cursor stays.
+    fn turn(&self, cursor: &mut Cursor<I::Page>, by: isize) -> Result<bool, I::Error> {
+        let leaf = cursor.path.len().saturating_sub(1);
+        for depth in (0..leaf).rev() {
+            let level = &mut cursor.path[depth];
+            let inner = node(&level.page, level.at, Kind::Inner)?;
+            let beside = level.slot.checked_add_signed(by);
+            let Some(slot) = beside.filter(|&slot| slot <= inner.len) else {
+                continue;
+            };
+            let child = inner.child(slot);
+            level.slot = slot;
+            cursor.path.truncate(depth + 1);
+            self.go_down(cursor, child, by < 0)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The number of keys. It reads all nodes.
+    ///
+    /// # Errors
+    /// As [`Walk::get`].
+    pub fn count(&self) -> Result<u64, I::Error> {
+        let mut cursor = Cursor { path: Vec::new() };
+        self.go_down(&mut cursor, self.root.at, false)?;
+        let mut keys = 0;
+        loop {
+            if let Some(level) = cursor.path.last() {
+                keys += node(&level.page, level.at, Kind::Leaf)?.len as u64;
+            }
+            if !self.turn(&mut cursor, 1)? {
+                return Ok(keys);
+            }
+        }
+    }
+}
+
+/// A place between two entries of a tree.
+#[derive(Debug, Clone)]
+pub struct Cursor<P> {
+    path: Vec<Level<P>>,
+}
+
+#[derive(Debug, Clone)]
+struct Level<P> {
+    at: Lpn,
+    page: P,
+    slot: usize,
+}
