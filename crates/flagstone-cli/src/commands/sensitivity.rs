@@ -1,7 +1,7 @@
 //! `flagstone sensitivity`: what the published claims hang on, of all that their papers leave open.
 
 use super::winners::table;
-use super::{Failure, note, progress_bar, say};
+use super::{Failure, note, progress_bar, runs, say};
 use flagstone_lab::reproduce::Catalogue;
 use flagstone_lab::reproduce::engine::Run;
 use flagstone_lab::reproduce::execute::Step;
@@ -90,8 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let design = Design::new(&open, args.samples, args.seed);
     let trier = Trier::new(&catalogue, &open, &selection, Mode::Quick);
-    let threads = args.threads.map(usize::from);
-    let threads = threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
+    let threads = runs::threads(args.threads);
     if !args.kept {
         let (points, runs) = (design.points.len(), trier.runs(&design.points[0]));
         note(&format!("{points} points of {runs} runs each"));
@@ -107,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         for point in points {
             let made = match args.kept {
                 true => trier.kept(point, &args.out),
-                false => Some(trier.run(point, threads.unwrap_or(1), &args.out, &watch)),
+                false => Some(trier.run(point, threads, &args.out, &watch)),
             };
             bar.inc(1);
             let Some(made) = made else { continue };

@@ -3,12 +3,9 @@
 
 use super::compare::page::{paragraphs, whole};
 use super::winners::{self, Cell, Winners, table};
-use super::{Failure, excerpt, progress_bar, say, unknown};
+use super::{Failure, progress_bar, runs, say, unknown};
 use flagstone_lab::chart::escape;
-use flagstone_lab::inputs;
 use flagstone_lab::output::Output;
-use flagstone_lab::reproduce::engine::Run;
-use flagstone_lab::reproduce::execute::Step;
 use flagstone_lab::sweep::{self, Kept, Map, MapCell, MapSpec, Plan, Task, Tasked};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -70,7 +67,7 @@ impl FromStr for Over {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let mut plan = read(&args.file)?;
+    let mut plan = runs::read(&args.file, Plan::parse)?;
     let map = map_of(args, &plan)?;
     if args.list {
         for task in &plan.tasks {
@@ -102,19 +99,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Output::new(path, &inputs)
     });
     let page = page.transpose()?;
-    let threads = args.threads.map(usize::from);
-    let threads = threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
     let bar = progress_bar(plan.tasks.len() as u64, "sweeping");
-    let watch = |run: &Run, step: Step| match step {
-        Step::Started => bar.set_message(run.name()),
-        // What was there already says nothing of the time that the others take.
-        Step::Found => {
-            bar.set_length(bar.length().unwrap_or(1).saturating_sub(1));
-            bar.reset_eta();
-        }
-        Step::Done => bar.inc(1),
-    };
-    let results = sweep::run(&plan, threads.unwrap_or(1), &args.out, &watch);
+    let threads = runs::threads(args.threads);
+    let results = sweep::run(&plan, threads, &args.out, &runs::shown_on(&bar));
     bar.finish_and_clear();
     let results = results.map_err(Failure::Failed)?;
     if args.json {
@@ -155,22 +142,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         say(&drawing.verdict());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn read(path: &Path) -> Result<Plan, Failure> {
-    let text = inputs::text(path)
-        .map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", path.display())))?;
-    Plan::parse(&text).map_err(|error| {
-        let Some(at) = error.at.clone() else {
-            return Failure::Usage(format!("{}: {error}", path.display()));
-        };
-        let (place, shown) = (path.display(), excerpt(&text, at));
-        let failure = Failure::Usage(format!("{place}: {}\n{shown}", error.without_help()));
-        match error.help {
-            Some(help) => failure.tip(help),
-            None => failure,
-        }
-    })
 }
 
 /// The map that is asked for, by the arguments or by the file.
