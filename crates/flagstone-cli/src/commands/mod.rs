@@ -14,9 +14,13 @@ pub(crate) mod mtd;
 pub(crate) mod protocols;
 pub(crate) mod replay;
 pub(crate) mod reproduce;
+mod runs;
+pub(crate) mod sensitivity;
 mod settings;
 pub(crate) mod store;
+pub(crate) mod sweep;
 pub(crate) mod trace;
+mod winners;
 
 pub(crate) use flagstone_terminal::{Failure, say};
 

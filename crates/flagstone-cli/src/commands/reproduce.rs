@@ -1,14 +1,13 @@
 //! `flagstone reproduce`: the papers' evaluations, claim by claim.
 
-use super::{Failure, excerpt, note, progress_bar, say};
-use flagstone_lab::inputs;
+use super::{Failure, note, progress_bar, runs, say};
 use flagstone_lab::output::OutputError;
 use flagstone_lab::reproduce::engine::Run;
-use flagstone_lab::reproduce::execute::{Step, execute};
+use flagstone_lab::reproduce::execute::execute;
 use flagstone_lab::reproduce::figures::{Experiment, Mode};
 use flagstone_lab::reproduce::report::{self, Report};
 use flagstone_lab::reproduce::verdict::Verdict;
-use flagstone_lab::reproduce::{Catalogue, Results, runs};
+use flagstone_lab::reproduce::{Catalogue, Results};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -49,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut catalogue = Catalogue::shipped();
     let mut own = Vec::new();
     for path in &args.experiment {
-        let experiment = read(path)?;
+        let experiment = runs::read(path, Experiment::parse)?;
         own.push(experiment.paper.clone());
         catalogue.add(experiment);
     }
@@ -71,8 +70,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let mode = if args.full { Mode::Full } else { Mode::Quick };
     let plan = catalogue.plan(&selection, mode);
-    let runs = runs(&plan);
-    runs.values()
+    let all = flagstone_lab::reproduce::runs(&plan);
+    all.values()
         .try_for_each(Run::ready)
         .map_err(Failure::Failed)?;
     let unwritten = |error: OutputError| {
@@ -80,24 +79,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         failure.tip("make room there, or name another folder with --out")
     };
     let figures = plan.iter().map(|(paper, spec, _)| (&**paper, &*spec.id));
-    let traces = runs.values().filter_map(Run::input);
+    let traces = all.values().filter_map(Run::input);
     let inputs: Vec<&Path> = traces
         .chain(args.experiment.iter().map(|path| &**path))
         .collect();
     let report = Report::new(&args.out, figures, &inputs).map_err(unwritten)?;
-    let bar = progress_bar(runs.len() as u64, "reproducing");
-    let watch = |run: &Run, step: Step| match step {
-        Step::Started => bar.set_message(run.name()),
-        // What was there already says nothing of the time that the others take.
-        Step::Found => {
-            bar.set_length(bar.length().unwrap_or(1).saturating_sub(1));
-            bar.reset_eta();
-        }
-        Step::Done => bar.inc(1),
-    };
-    let jobs = args.jobs.map(usize::from);
-    let jobs = jobs.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
-    let outcomes = execute(&runs, jobs.unwrap_or(1), &args.out.join("runs"), &watch);
+    let bar = progress_bar(all.len() as u64, "reproducing");
+    let (jobs, folder) = (runs::threads(args.jobs), args.out.join("runs"));
+    let outcomes = execute(&all, jobs, &folder, &runs::shown_on(&bar));
     bar.finish_and_clear();
     let outcomes = outcomes.map_err(Failure::Failed)?;
     let results = catalogue.judge(&selection, mode, plan, &outcomes);
@@ -113,22 +102,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let page = page.map_err(unwritten)?;
     note(&format!("report: {}", page.display()));
     Ok(ExitCode::SUCCESS)
-}
-
-fn read(path: &Path) -> Result<Experiment, Failure> {
-    let text = inputs::text(path)
-        .map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", path.display())))?;
-    Experiment::parse(&text).map_err(|error| {
-        let Some(at) = error.at.clone() else {
-            return Failure::Usage(format!("{}: {error}", path.display()));
-        };
-        let (place, shown) = (path.display(), excerpt(&text, at));
-        let failure = Failure::Usage(format!("{place}: {}\n{shown}", error.without_help()));
-        match error.help {
-            Some(help) => failure.tip(help),
-            None => failure,
-        }
-    })
 }
 
 fn table(results: &Results) {
