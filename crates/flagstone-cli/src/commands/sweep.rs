@@ -3,7 +3,7 @@
 
 use super::compare::page::{paragraphs, whole};
 use super::winners::{self, Cell, Winners, table};
-use super::{Failure, progress_bar, runs, say, unknown};
+use super::{Failure, progress_bar, runs, say};
 use flagstone_lab::chart::escape;
 use flagstone_lab::output::Output;
 use flagstone_lab::sweep::{self, Kept, Map, MapCell, MapSpec, Plan, Task, Tasked};
@@ -79,13 +79,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if !args.only.is_empty() {
-        let known: Vec<&str> = plan.tasks.iter().map(|task| &*task.hash).collect();
-        let missing = args
-            .only
-            .iter()
-            .find(|hash| !known.contains(&hash.as_str()));
-        if let Some(hash) = missing {
-            return Err(unknown("task", hash, &known).tip("--list names all tasks"));
+        let is_known = |hash: &&String| plan.tasks.iter().any(|task| task.hash == **hash);
+        if let Some(hash) = args.only.iter().find(|hash| !is_known(hash)) {
+            let file = args.file.display();
+            let why = format!("there is no task `{hash}` in {file}; --list names them all");
+            return Err(Failure::Usage(why));
         }
         plan.tasks.retain(|task| args.only.contains(&task.hash));
     }

@@ -361,8 +361,9 @@ pub(super) fn write_head(page: &mut [u8], kind: Kind, prefix: &[u8], first: Lpn)
 /// the node is what it says.
 #[must_use]
 pub(super) fn insert(page: &mut [u8], slot: usize, key: &[u8], value: Value<'_>) -> bool {
-    let len = field(page, prefix_node_head::COUNT);
-    let prefix = field(page, prefix_node_head::PREFIX);
+    let Some(Node { len, prefix, .. }) = Node::any(page).filter(|node| slot <= node.len) else {
+        return false;
+    };
     let key = key.get(prefix..).unwrap_or_default();
     let bytes = CELL + key.len() + value.bytes.len();
     let slots = HEAD + prefix;
@@ -393,7 +394,9 @@ fn write_cell(cell: &mut [u8], key: &[u8], value: Value<'_>) {
 
 /// Takes an entry out of a node.
 pub(super) fn remove(page: &mut [u8], slot: usize) {
-    let Some(node) = Node::any(page) else { return };
+    let Some(node) = Node::any(page).filter(|node| slot < node.len) else {
+        return;
+    };
     let (len, dead) = (node.len, node.dead() + node.taken(slot) - SLOT);
     let slots = HEAD + node.prefix;
     let (from, end) = (slots + (slot + 1) * SLOT, slots + len * SLOT);
@@ -404,7 +407,7 @@ pub(super) fn remove(page: &mut [u8], slot: usize) {
 
 /// Gives an entry another value, if it has as many bytes; says whether it has.
 pub(super) fn overwrite(page: &mut [u8], slot: usize, value: Value<'_>) -> bool {
-    let Some(node) = Node::any(page) else {
+    let Some(node) = Node::any(page).filter(|node| slot < node.len) else {
         return false;
     };
     let (old, (at, key)) = (node.value(slot), node.cell(slot));
