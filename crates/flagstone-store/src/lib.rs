@@ -25,6 +25,7 @@
 #![deny(unsafe_code)]
 
 mod aligned;
+mod chunks;
 mod error;
 mod file;
 mod flash;
@@ -35,13 +36,16 @@ pub mod mtd;
 mod pages;
 mod superblock;
 pub mod tools;
+mod volume;
 mod workers;
 
+pub use chunks::{Chunks, Cut, Pages, Version};
 pub use error::StoreError;
 pub use file::{FileOptions, FileStore, OpenError};
 pub use flash::{MediumStats, page_sum};
 pub use pages::{CheckReport, OpenOptions, PageFacts, PageStore, StoreInfo};
 pub use superblock::{Lifetime, MEDIUM_PAGE_BYTES, STORE_VERSION};
+pub use volume::Volume;
 
 /// Records that a store has beyond those of its device.
 pub const LAYOUTS: &[flagstone::layout::Layout] = &[
@@ -51,4 +55,5 @@ pub const LAYOUTS: &[flagstone::layout::Layout] = &[
     flash::trailer::RECORD,
     flash::rest::rested_block::RECORD,
     mtd::page_end::RECORD,
+    volume::volume::RECORD,
 ];

@@ -478,6 +478,14 @@ impl PageStore {
         blocks.count() as u64 * u64::from(ftl.data_pages_per_block())
     }
 
+    /// Pages that can hold something within the bound of the store, if it cannot grow.
+    pub(crate) fn pages_that_fit(&self) -> Option<u64> {
+        let ftl = self.device.ftl();
+        let kept_free = ftl.collects_below() as u64 * u64::from(ftl.data_pages_per_block());
+        let fit = self.in_service.saturating_sub(kept_free) as f64 * self.fill;
+        (!ftl.can_grow()).then_some(fit as u64)
+    }
+
     /// Grows the store by an eighth. Returns how many blocks were added: none if there is no room.
     fn grow(&mut self) -> Result<u32, StoreError> {
         if !self.device.ftl().can_grow() {
