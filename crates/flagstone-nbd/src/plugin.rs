@@ -13,7 +13,7 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn wrong(why: impl ToString) -> Error {
+fn wrong(why: String) -> Error {
     Error::new(libc::EINVAL, why)
 }
 

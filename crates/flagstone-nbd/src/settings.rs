@@ -61,9 +61,19 @@ impl Settings {
     /// Takes a key.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let is_new = match key {
-            "file" => self.file.replace(value.into()).is_none(),
+            "file" => {
+                // In the background nbdkit works in another folder.
+                let path = std::path::absolute(value);
+                let path = path.map_err(|error| format!("file={value}: {error}"))?;
+                self.file.replace(path).is_none()
+            }
             "size" => self.size.replace(size_of(key, value)?).is_none(),
-            "device" => self.device.replace(value.into()).is_none(),
+            "device" => {
+                let is_path = value.contains('/') || value.ends_with(".toml");
+                let path = is_path.then(|| std::path::absolute(value).ok()).flatten();
+                let name = path.map_or(value.into(), |path| path.to_string_lossy().into_owned());
+                self.device.replace(name).is_none()
+            }
             "timing" => {
                 let timing = match value {
                     "on" | "true" | "yes" | "1" => true,
@@ -278,6 +288,25 @@ mod tests {
         std::fs::write(path, b"something else").expect("a file");
         let why = tried(&[("size", "1M")]).expect_err("it is no store");
         assert!(why.contains("not a Flagstone store"), "{why}");
+    }
+
+    /// In the background nbdkit works in another folder. A store was looked for, and made, there.
+    #[test]
+    fn paths_mean_what_they_meant_when_they_were_given() {
+        let settings = with(&[("file", "disk.flag")]).expect("keys");
+        let path = settings.file.expect("it was given");
+        assert!(
+            path.is_absolute() && path.ends_with("disk.flag"),
+            "{path:?}"
+        );
+        let device = with(&[("device", "my.toml"), ("size", "1M")])
+            .expect("keys")
+            .device;
+        assert!(device.is_some_and(|name| name.starts_with('/')));
+        let device = with(&[("device", "small"), ("size", "1M")])
+            .expect("keys")
+            .device;
+        assert_eq!(device.as_deref(), Some("small"));
     }
 
     #[test]
