@@ -1,12 +1,10 @@
 //! A disk is compared with a vector of bytes, and with what it may be after a power cut.
 
 use super::*;
-use crate::chunks::Version;
 use crate::medium::{Landing, Memory, Recorded};
 use crate::pages::tests::Dice;
 use crate::pages::{OpenOptions, PageStore};
-use flagstone::commit::{Info, Kind};
-use flagstone::units::TxId;
+use flagstone::commit::Kind;
 use std::sync::{Arc, Mutex};
 
 const SIZE: u64 = 140 * 4096 + 512;
@@ -99,52 +97,6 @@ fn it_is_as_a_vector_of_bytes_is() {
     }
 }
 
-/// Pages whose transactions are torn: each write is committed by itself. A control.
-struct Torn(PageStore);
-
-impl Pages for Torn {
-    fn page_bytes(&self) -> usize {
-        self.0.page_bytes()
-    }
-    fn pages_max(&self) -> Option<u64> {
-        self.0.pages_max()
-    }
-    fn protocol(&self) -> &'static Info {
-        self.0.protocol()
-    }
-    fn highest(&self) -> Option<Lpn> {
-        self.0.highest()
-    }
-    fn holds(&self, at: Lpn) -> bool {
-        self.0.holds(at)
-    }
-    fn begin(&mut self) -> Result<TxId, StoreError> {
-        Ok(TxId(0))
-    }
-    fn read(&mut self, _: Version, at: Lpn, into: &mut [u8]) -> Result<Option<usize>, StoreError> {
-        self.0.read(None, at, into)
-    }
-    fn write(&mut self, _: TxId, at: Lpn, data: &[u8]) -> Result<(), StoreError> {
-        let tx = self.0.begin()?;
-        self.0.write(tx, at, data)?;
-        self.0.commit(tx)
-    }
-    fn trim(&mut self, _: TxId, at: Lpn) -> Result<(), StoreError> {
-        let tx = self.0.begin()?;
-        self.0.trim(tx, at)?;
-        self.0.commit(tx)
-    }
-    fn commit(&mut self, _: TxId) -> Result<(), StoreError> {
-        Ok(())
-    }
-    fn abort(&mut self, _: TxId) -> Result<(), StoreError> {
-        Ok(())
-    }
-    fn close(self) -> Result<(), StoreError> {
-        self.0.close()
-    }
-}
-
 /// What a disk may be after a cut: images, of which the first is what was flushed last. While
 /// nothing is committed but by a flush, it is the first one, or the last one during the flush.
 #[derive(Default)]
@@ -153,17 +105,13 @@ struct Right {
     in_flush: bool,
 }
 
-/// Plays a history on a disk, cuts the power at operations of the medium, and returns how many cuts
-/// there were, and after how many of them the disk was something that it must not be. With a bound
-/// of the transactions it may be as it was after any request since the last flush.
-fn cuts<P: Pages>(
-    make: impl Fn(PageStore) -> P,
-    bound: Option<u64>,
-    medium: &Recorded,
-    seed: u64,
-) -> (u32, u32) {
-    let mut disk = Volume::create(make(store(medium, Kind::Seal)), SIZE).expect("a disk");
-    disk.set_transaction_bytes(bound.unwrap_or(u64::MAX));
+/// Plays a history on a disk with a bound of its transactions, cuts the power at operations of the
+/// medium, and returns how many cuts there were, and after how many of them the disk was something
+/// that it must not be. It may be as it was after `any` request since the last flush, or as of a
+/// flush only.
+fn cuts(bound: u64, any: bool, medium: &Recorded, seed: u64) -> (u32, u32) {
+    let mut disk = Volume::create(store(medium, Kind::Seal), SIZE).expect("a disk");
+    disk.set_transaction_bytes(bound);
     let right = Arc::new(Mutex::new(Right {
         images: vec![vec![0; SIZE as usize]],
         in_flush: false,
@@ -185,10 +133,10 @@ fn cuts<P: Pages>(
                 disk.read(0, &mut bytes).map(|()| bytes)
             });
             let (right, mut found) = (right.lock().expect("one"), found.lock().expect("one"));
-            let may = |image: &Vec<u8>| match (bound, right.in_flush) {
-                (Some(_), _) => right.images.contains(image),
-                (None, false) => right.images.first() == Some(image),
-                (None, true) => [right.images.first(), right.images.last()].contains(&Some(image)),
+            let may = |image: &Vec<u8>| match (any, right.in_flush) {
+                (true, _) => right.images.contains(image),
+                (false, false) => right.images.first() == Some(image),
+                (false, true) => [right.images.first(), right.images.last()].contains(&Some(image)),
             };
             found.0 += 1;
             found.1 += u32::from(!image.is_ok_and(|image| may(&image)));
@@ -220,31 +168,31 @@ fn cuts<P: Pages>(
         }
     }
     medium.watch(None);
-    assert_eq!(disk.early_commits() > 3, bound.is_some());
+    assert_eq!(disk.early_commits() > 3, bound < u64::MAX);
     let found = *found.lock().expect("one");
     found
 }
 
 #[test]
 fn a_cut_leaves_all_of_a_transaction_or_nothing() {
-    let (done, wrong) = cuts(|store| store, None, &Recorded::default(), 5);
+    let (done, wrong) = cuts(u64::MAX, false, &Recorded::default(), 5);
     assert!(done > 50 && wrong == 0, "{wrong} of {done}");
 }
 
 #[test]
 fn transactions_that_end_at_their_bound_leave_the_earlier_requests() {
-    let (done, wrong) = cuts(|store| store, Some(3 * 4096), &Recorded::default(), 6);
+    let (done, wrong) = cuts(3 * 4096, true, &Recorded::default(), 6);
     assert!(done > 80 && wrong == 0, "{wrong} of {done}");
 }
 
 #[test]
 fn torn_transactions_and_a_medium_whose_syncs_lie_are_found_out() {
-    let (done, wrong) = cuts(Torn, None, &Recorded::default(), 5);
+    let (done, wrong) = cuts(1, false, &Recorded::default(), 5);
     assert!(wrong > 0, "{wrong} of {done}");
     let medium = Recorded::default();
     store(&medium, Kind::Seal).close().expect("a close");
     medium.lie();
-    let (done, wrong) = cuts(|store| store, None, &medium, 5);
+    let (done, wrong) = cuts(u64::MAX, false, &medium, 5);
     assert!(wrong > 0, "{wrong} of {done}");
 }
 
