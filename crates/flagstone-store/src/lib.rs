@@ -26,6 +26,7 @@
 
 mod aligned;
 mod chunks;
+mod encryption;
 mod error;
 mod file;
 mod flash;
@@ -40,6 +41,8 @@ mod volume;
 mod workers;
 
 pub use chunks::{Chunks, Cut, Pages, Version};
+#[cfg(feature = "encryption")]
+pub use encryption::{Key, rekey};
 pub use error::StoreError;
 pub use file::{FileOptions, FileStore, OpenError};
 pub use flash::{MediumStats, page_sum};
@@ -56,4 +59,7 @@ pub const LAYOUTS: &[flagstone::layout::Layout] = &[
     flash::rest::rested_block::RECORD,
     mtd::page_end::RECORD,
     volume::volume::RECORD,
+    encryption::lock::RECORD,
+    encryption::sealed_end::RECORD,
+    encryption::sealed_mark::RECORD,
 ];

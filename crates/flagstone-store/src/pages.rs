@@ -3,10 +3,13 @@
 //! A [`PageStore`] is a [`Device`] over a [`MediumFlash`]. It grows as it fills, turns failures of
 //! the medium into errors that name it, and otherwise does what its device does.
 
+use crate::encryption;
 use crate::error::StoreError;
 mod create;
 mod look;
 
+#[cfg(feature = "encryption")]
+pub(crate) use look::doubt_blank;
 pub use look::{CheckReport, PageFacts, StoreInfo};
 
 use crate::flash::rest::{Left, is_worth};
@@ -46,6 +49,9 @@ pub struct OpenOptions {
     /// How much room a store takes, as a multiple of what it holds, before it collects blocks that
     /// hold old versions instead of growing; at least 1.1.
     pub space: f64,
+    /// The key of a store that is encrypted. A new store is encrypted with it.
+    #[cfg(feature = "encryption")]
+    pub key: Option<crate::Key>,
 }
 
 impl Default for OpenOptions {
@@ -58,6 +64,8 @@ impl Default for OpenOptions {
             pages_per_block: 128,
             bytes: 0,
             space: 1.5,
+            #[cfg(feature = "encryption")]
+            key: None,
         }
     }
 }
@@ -146,13 +154,14 @@ impl PageStore {
     ///
     /// # Errors
     /// As [`PageStore::open`].
-    pub fn on(mut medium: Box<dyn Medium>, options: &OpenOptions) -> Result<PageStore, StoreError> {
+    pub fn on(medium: Box<dyn Medium>, options: &OpenOptions) -> Result<PageStore, StoreError> {
         if !(options.space >= 1.1 && options.space <= 100.0) {
             return Err(StoreError::Options(format!(
                 "the bound of the store is {} times what it holds: use 1.1 to 100",
                 options.space
             )));
         }
+        let mut medium = encryption::dress(medium, options)?;
         let mut head = match Superblock::read(medium.as_ref())? {
             Some(head) => head,
             None => create::create(medium.as_mut(), options)?,
