@@ -98,6 +98,20 @@ impl OpenOptions {
         }
     }
 
+    /// As these, with the key of others.
+    pub(crate) fn with_key_of(self, other: &OpenOptions) -> OpenOptions {
+        #[cfg(feature = "encryption")]
+        return OpenOptions {
+            key: other.key.clone(),
+            ..self
+        };
+        #[cfg(not(feature = "encryption"))]
+        {
+            let _ = other;
+            self
+        }
+    }
+
     /// As these, with another protocol for a new store.
     #[must_use]
     pub fn with_protocol(self, protocol: Kind) -> OpenOptions {

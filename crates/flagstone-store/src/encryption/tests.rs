@@ -8,10 +8,12 @@ use crate::medium::{Landing, Medium, Recorded};
 use crate::pages::tests::Dice;
 use crate::pages::{OpenOptions, PageStore};
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock, superblock};
+use crate::tools::{Hints, backup, compact, repair};
 use flagstone::commit::{DeviceError, Kind};
 use flagstone::layout::{get, put};
 use flagstone::units::Lpn;
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
 const PAGES_PER_BLOCK: u32 = 16;
@@ -373,6 +375,53 @@ fn another_key_needs_no_data_to_be_written() {
         assert_eq!(page(&mut store, at), Some(vec![at as u8; 3000]));
     }
     assert!(store.check().expect("it reads").is_well());
+}
+
+/// What one does to whole stores keeps them encrypted, by the same key.
+#[test]
+fn copies_are_encrypted_too_and_damaged_stores_are_salvaged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let (path, copy, salvaged) = (at("a.flag"), at("copy.flag"), at("salvaged.flag"));
+    let keyed = options(raw(1));
+    let mut store = PageStore::open(&path, &keyed).expect("it is made");
+    for at in 0..300 {
+        commit(&mut store, at, &[at as u8; 3000]);
+    }
+    let block = store.facts(Lpn(7)).expect("it is there").block;
+    store.close().expect("a close");
+    let quiet = &mut |_, _| ();
+    let is_right = |path: &std::path::Path| {
+        let plain = PageStore::open(path, &OpenOptions::existing());
+        assert!(matches!(plain, Err(StoreError::Key(_))), "it is encrypted");
+        let mut store = PageStore::open(
+            path,
+            &OpenOptions {
+                create: false,
+                ..keyed.clone()
+            },
+        );
+        let store = store.as_mut().expect("it opens");
+        (0..300).all(|at| page(store, at) == Some(vec![at as u8; 3000]))
+    };
+    let refused = backup(&path, &copy, &OpenOptions::existing(), false, quiet);
+    assert!(matches!(refused, Err(StoreError::Key(_))));
+    backup(&path, &copy, &keyed, false, quiet).expect("a copy");
+    assert!(is_right(&copy));
+    compact(&copy, &keyed, quiet).expect("it is compacted");
+    assert!(is_right(&copy));
+    // One superblock and a mark are damaged: the pages of its block say what the mark said.
+    let file = std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .expect("the store");
+    for offset in [0, mark_page(PAGES_PER_BLOCK, block) * 4096] {
+        file.write_all_at(&[0x55; 4096], offset)
+            .expect("it is written");
+    }
+    let report = repair(&path, &salvaged, &keyed, &Hints::default(), false, quiet);
+    assert!(report.expect("it can be salvaged").is_whole());
+    assert!(is_right(&salvaged));
 }
 
 /// A program without keys says that a store is encrypted, and does not take it for a damaged one.
