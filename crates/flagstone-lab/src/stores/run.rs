@@ -169,6 +169,10 @@ impl Run {
     fn options(&self) -> OpenOptions {
         let mut options = OpenOptions::default().with_protocol(self.id.protocol);
         options.pages_per_block = self.shape.pages_per_block;
+        #[cfg(feature = "encryption")]
+        if self.id.encrypted {
+            options.key = Some(flagstone_store::Key::raw([17; 32]));
+        }
         options
     }
 

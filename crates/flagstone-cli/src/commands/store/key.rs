@@ -68,7 +68,6 @@ impl KeyArgs {
 }
 
 /// What a program without encryption says.
-#[cfg(not(feature = "encryption"))]
 pub(super) fn no_encryption() -> Failure {
     Failure::Usage(
         "this program was built without encryption: `cargo build --release -p flagstone-cli \
