@@ -29,6 +29,9 @@ pub enum StoreError {
     /// There is a store here, and it is damaged.
     #[error("{0}")]
     Damaged(String),
+    /// The store is encrypted and its key is missing or another one; or it is not encrypted.
+    #[error("{0}")]
+    Key(String),
     /// Another process has it open.
     #[error("{} is in use{}: close it there first", path.display(), by(*pid))]
     InUse {
@@ -114,6 +117,7 @@ impl StoreError {
         match self {
             StoreError::NotAStore(why) => StoreError::NotAStore(at(why)),
             StoreError::Damaged(why) => StoreError::Damaged(at(why)),
+            StoreError::Key(why) => StoreError::Key(at(why)),
             StoreError::Io { what, error } => StoreError::Io {
                 what: at(what),
                 error,

@@ -25,6 +25,8 @@
 #![deny(unsafe_code)]
 
 mod aligned;
+mod chunks;
+mod encryption;
 mod error;
 mod file;
 mod flash;
@@ -37,8 +39,12 @@ mod shared;
 mod superblock;
 pub mod tables;
 pub mod tools;
+mod volume;
 mod workers;
 
+pub use chunks::{Chunks, Cut, Pages, Version};
+#[cfg(feature = "encryption")]
+pub use encryption::{Key, rekey};
 pub use error::StoreError;
 pub use file::{FileOptions, FileStore, OpenError};
 pub use flash::{MediumStats, page_sum};
@@ -46,6 +52,7 @@ pub use pages::{CheckReport, OpenOptions, PageFacts, PageStore, StoreInfo};
 pub use shared::{Changes, PageBytes, PageSnapshot, SharedPages, Ticket, Turn};
 pub use superblock::{Lifetime, MEDIUM_PAGE_BYTES, STORE_VERSION};
 pub use tables::{Kind, ReadTx, Store, Table, TableMut, WriteTx};
+pub use volume::Volume;
 
 /// Records that a store has beyond those of its device.
 pub const LAYOUTS: &[flagstone::layout::Layout] = &[
@@ -58,4 +65,8 @@ pub const LAYOUTS: &[flagstone::layout::Layout] = &[
     tables::LAYOUTS[0],
     tables::LAYOUTS[1],
     tables::LAYOUTS[2],
+    volume::volume::RECORD,
+    encryption::lock::RECORD,
+    encryption::sealed_end::RECORD,
+    encryption::sealed_mark::RECORD,
 ];

@@ -3,11 +3,14 @@
 //! A [`PageStore`] is a [`Device`] over a [`MediumFlash`]. It grows as it fills, turns failures of
 //! the medium into errors that name it, and otherwise does what its device does.
 
+use crate::encryption;
 use crate::error::StoreError;
 mod beside;
 mod create;
 mod look;
 
+#[cfg(feature = "encryption")]
+pub(crate) use look::doubt_blank;
 pub use look::{CheckReport, PageFacts, StoreInfo};
 
 use crate::flash::places::Places;
@@ -51,6 +54,9 @@ pub struct OpenOptions {
     pub space: f64,
     /// Bytes of memory for pages, of a store that threads share (`SharedPages`); others have none.
     pub cache: u64,
+    /// The key of a store that is encrypted. A new store is encrypted with it.
+    #[cfg(feature = "encryption")]
+    pub key: Option<crate::Key>,
 }
 
 impl Default for OpenOptions {
@@ -64,6 +70,8 @@ impl Default for OpenOptions {
             bytes: 0,
             space: 1.5,
             cache: 64 << 20,
+            #[cfg(feature = "encryption")]
+            key: None,
         }
     }
 }
@@ -93,6 +101,20 @@ impl OpenOptions {
         OpenOptions {
             uncached: true,
             ..self
+        }
+    }
+
+    /// As these, with the key of others.
+    pub(crate) fn with_key_of(self, other: &OpenOptions) -> OpenOptions {
+        #[cfg(feature = "encryption")]
+        return OpenOptions {
+            key: other.key.clone(),
+            ..self
+        };
+        #[cfg(not(feature = "encryption"))]
+        {
+            let _ = other;
+            self
         }
     }
 
@@ -160,6 +182,7 @@ impl PageStore {
                 options.space
             )));
         }
+        let medium = encryption::dress(medium, options)?;
         let mut head = match Superblock::read(medium.as_ref())? {
             Some(head) => head,
             None => create::create(medium.as_ref(), options)?,
@@ -484,6 +507,14 @@ impl PageStore {
         let out = |block| matches!(ftl.block_state(block), BlockState::Bad | BlockState::Meta);
         let blocks = (0..ftl.geometry().blocks()).filter(|&block| !out(Pbn(block)));
         blocks.count() as u64 * u64::from(ftl.data_pages_per_block())
+    }
+
+    /// Pages that can hold something within the bound of the store, if it cannot grow.
+    pub(crate) fn pages_that_fit(&self) -> Option<u64> {
+        let ftl = self.device.ftl();
+        let kept_free = ftl.collects_below() as u64 * u64::from(ftl.data_pages_per_block());
+        let fit = self.in_service.saturating_sub(kept_free) as f64 * self.fill;
+        (!ftl.can_grow()).then_some(fit as u64)
     }
 
     /// Grows the store by an eighth. Returns how many blocks were added: none if there is no room.

@@ -20,10 +20,14 @@ pub const MEDIUM_PAGE_BYTES: usize = 4096;
 /// Stores of version 1 are read, and become stores of this version when they are written to.
 pub const STORE_VERSION: u64 = 2;
 
+/// The version in the superblock of a store that is encrypted, which is [`STORE_VERSION`] within. A
+/// program that knows nothing of encryption refuses it.
+pub(crate) const ENCRYPTED_VERSION: u64 = 3;
+
 /// The oldest version that is read.
 const OLDEST_VERSION: u64 = 1;
 
-const MAGIC: &[u8; 8] = b"Flagston";
+pub(crate) const MAGIC: &[u8; 8] = b"Flagston";
 
 layout! {
     /// The head of a store, at its begin and at byte 4096.
@@ -169,6 +173,11 @@ impl Superblock {
         };
         let sum = |end: usize| u64::from(crc32c::crc32c(&page[..end]));
         let is_whole = get(page, crc.clone()) == sum(crc.start);
+        if version == ENCRYPTED_VERSION && is_whole {
+            return Err(StoreError::Key(
+                "the store is encrypted: its key is needed".into(),
+            ));
+        }
         if version > STORE_VERSION && is_whole {
             return Err(StoreError::NotAStore(format!(
                 "this store has version {version} of the format, this program reads versions \

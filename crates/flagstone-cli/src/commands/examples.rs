@@ -270,6 +270,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     (
+        "store rekey",
+        &[(
+            "store rekey pages.flag --key-file old.key --new-key-file new.key",
+            "another key for an encrypted store",
+        )],
+    ),
+    (
         "store bench",
         &[(
             "store bench /var/tmp --pages 1,8",

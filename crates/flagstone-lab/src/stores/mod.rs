@@ -22,9 +22,13 @@ pub use lie::Lie;
 pub use run::Tally;
 
 use flagstone::commit::Kind;
+use flagstone_store::OpenOptions;
 use rayon::prelude::*;
 use std::fmt;
 use std::str::FromStr;
+
+/// Whether this program can encrypt stores.
+pub const ENCRYPTS: bool = cfg!(feature = "encryption");
 
 /// Runs that are handed out together.
 const BATCH: u64 = 64;
@@ -66,6 +70,8 @@ pub struct RunId {
     pub lie: Lie,
     /// Whether the store is written to before the run until it collects.
     pub filled: bool,
+    /// Whether the store is encrypted. A program without encryption knows no such runs.
+    pub encrypted: bool,
     /// Cuts in a row, at most.
     pub depth: u32,
     /// Seed of everything else.
@@ -80,6 +86,9 @@ impl fmt::Display for RunId {
         }
         if self.filled {
             write!(f, ".filled")?;
+        }
+        if self.encrypted {
+            write!(f, ".encrypted")?;
         }
         write!(f, "/n{}/s{}", self.depth, self.seed)
     }
@@ -98,7 +107,13 @@ impl FromStr for RunId {
         let &[subject, depth, seed] = parts.as_slice() else {
             return Err(wrong());
         };
-        let names: Vec<&str> = subject.split('.').collect();
+        let mut names: Vec<&str> = subject.split('.').collect();
+        let encrypted = names.pop_if(|name| *name == "encrypted").is_some();
+        if encrypted && !ENCRYPTS {
+            return Err(format!(
+                "`{text}` is about an encrypted store: build with the feature `encryption`"
+            ));
+        }
         let (protocol, lie, filled) = match names.as_slice() {
             [_, protocol] => (*protocol, "none", false),
             [_, protocol, "filled"] => (*protocol, "none", true),
@@ -117,6 +132,7 @@ impl FromStr for RunId {
             protocol: Kind::by_name(protocol).ok_or_else(wrong)?,
             lie: Lie::by_name(lie).ok_or_else(wrong)?,
             filled,
+            encrypted,
             depth: u32::try_from(number(depth, 'n').ok_or_else(wrong)?).map_err(|_| wrong())?,
             seed: number(seed, 's').ok_or_else(wrong)?,
         };
@@ -139,6 +155,16 @@ impl RunId {
             Subject::Tables => tables::carry_out(self),
         }
     }
+
+    /// Gives a store its key, if the run is about an encrypted one.
+    fn lock(&self, options: &mut OpenOptions) {
+        #[cfg(feature = "encryption")]
+        if self.encrypted {
+            options.key = Some(flagstone_store::Key::raw([17; 32]));
+        }
+        #[cfg(not(feature = "encryption"))]
+        let _ = options;
+    }
 }
 
 /// What a campaign is to do with the stores of one protocol.
@@ -150,6 +176,8 @@ pub struct Campaign {
     pub protocol: Kind,
     /// How the medium lies: for controls.
     pub lie: Lie,
+    /// Whether the stores are encrypted.
+    pub encrypted: bool,
     /// So many cuts, or a few more.
     pub cuts: u64,
     /// Cuts in a row, at most.
@@ -194,6 +222,7 @@ impl Campaign {
                 protocol: self.protocol,
                 lie: self.lie,
                 filled: keeps_its_size(self.protocol) && number % 4 != 0,
+                encrypted: self.encrypted,
                 depth: self.depth.max(1),
                 seed: self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) & (u64::MAX >> 16),
             });

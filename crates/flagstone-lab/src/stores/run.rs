@@ -172,6 +172,7 @@ impl Run {
     fn options(&self) -> OpenOptions {
         let mut options = OpenOptions::default().with_protocol(self.id.protocol);
         options.pages_per_block = self.shape.pages_per_block;
+        self.id.lock(&mut options);
         options
     }
 

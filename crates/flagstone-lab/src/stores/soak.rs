@@ -155,14 +155,20 @@ impl Soak {
                 older = Some(std::fs::read(&store)?);
             }
             if dice.random_range(0..2) == 0 {
-                tools::backup(&store, &copy, true, &mut |_, _| ())?;
+                tools::backup(
+                    &store,
+                    &copy,
+                    &OpenOptions::existing(),
+                    true,
+                    &mut |_, _| (),
+                )?;
                 outcome.backups += 1;
                 let found = verifier.verify(&copy, verifier.last())?;
                 outcome.wrong = found.err().map(|what| format!("the backup: {what}"));
             }
             match dice.random_range(0..4) {
                 0 => {
-                    tools::compact(&store, &mut |_, _| ())?;
+                    tools::compact(&store, &OpenOptions::existing(), &mut |_, _| ())?;
                     outcome.compactions += 1;
                 }
                 1 => self.kill_compaction(&mut dice, &mut outcome)?,

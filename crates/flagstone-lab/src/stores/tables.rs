@@ -154,6 +154,7 @@ impl Run {
     fn open(&self, medium: &Recorded) -> Result<Store, StoreError> {
         let mut options = OpenOptions::default();
         options.pages_per_block = self.pages_per_block;
+        self.id.lock(&mut options);
         let lying = Lying::new(medium.clone(), self.id.lie, self.pages_per_block);
         let made = (self.id.lie == Lie::FreedPages).then_some(Mistake::FreedStaysFree);
         Store::mistaken(Box::new(lying), &options, made.into())

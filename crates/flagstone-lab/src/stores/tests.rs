@@ -11,6 +11,7 @@ fn campaign_over(subject: Subject, protocol: Kind, lie: Lie, cuts: u64) -> Findi
         subject,
         protocol,
         lie,
+        encrypted: false,
         cuts,
         depth: 3,
         seed: 14,
@@ -91,6 +92,7 @@ fn a_run_id_is_whole_or_refused() {
         subject: Subject::Pages,
         protocol: Kind::Seal,
         lie: Lie::None,
+        encrypted: false,
         filled: false,
         depth: 3,
         seed: 17,
@@ -99,6 +101,13 @@ fn a_run_id_is_whole_or_refused() {
     let filled = RunId { filled: true, ..id };
     assert_eq!(filled.to_string(), "store.seal.filled/n3/s17");
     assert_eq!(filled.to_string().parse(), Ok(filled));
+    let encrypted = RunId {
+        encrypted: true,
+        ..filled
+    };
+    let text = encrypted.to_string();
+    assert_eq!(text, "store.seal.filled.encrypted/n3/s17");
+    assert_eq!(text.parse::<RunId>().is_ok(), ENCRYPTS);
     for text in [
         "",
         "store.seal.filled.filled/n3/s1",

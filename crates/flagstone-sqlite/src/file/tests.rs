@@ -2,6 +2,7 @@
 
 use super::*;
 use flagstone::commit::Kind;
+use flagstone::units::Lpn;
 use flagstone_store::OpenOptions;
 use flagstone_store::medium::Recorded;
 

@@ -3,7 +3,7 @@
 //! A reader beside a writer that commits goes on seeing its snapshot: the size of the file and its
 //! first chunk, which are kept beside it, and the pages of the store.
 
-use super::{Chunk, MAIN, Seen, StoreFile, Waiting, chunks, main_page, read_page};
+use super::{Chunk, Seen, StoreFile};
 use crate::bytes::{Bytes, Trouble, View};
 use flagstone::commit::DeviceError;
 use flagstone::units::SnapshotId;
@@ -11,10 +11,10 @@ use flagstone_store::StoreError;
 
 impl Bytes for StoreFile {
     fn size(&self, view: View) -> u64 {
-        match (view, self.view_tx(view)) {
-            (View::Snapshot(id), _) => self.snapshots.get(&id).map_or(0, |seen| seen.size),
-            (_, Some(_)) => self.own_size,
-            (_, None) => self.size,
+        match view {
+            View::Snapshot(id) => self.snapshots.get(&id).map_or(0, |seen| seen.size),
+            View::Own if self.has_tx() => self.own_size,
+            View::Own | View::Committed => self.size,
         }
     }
 
@@ -22,43 +22,20 @@ impl Bytes for StoreFile {
         let size = self.size(view);
         let has = size.saturating_sub(at).min(into.len() as u64) as usize;
         into[has..].fill(0);
-        let tx = self.view_tx(view);
+        let version = self.version(view);
         let mut rest = &mut into[..has];
-        for (chunk, offset, bytes) in chunks(at, has) {
+        for (chunk, offset, bytes) in self.chunks.cut().chunks(at, has) {
             let (now, later) = rest.split_at_mut(bytes);
             rest = later;
-            match self.waiting.get(&chunk).filter(|_| tx.is_some()) {
-                Some(Waiting::Bytes(waiting)) => {
-                    now.copy_from_slice(&waiting[offset..offset + bytes]);
-                    continue;
-                }
-                Some(Waiting::Gone) => {
-                    now.fill(0);
-                    continue;
-                }
-                None => {}
-            }
+            let is_waiting = view == View::Own && self.chunks.waits(chunk);
             if chunk == 0
+                && !is_waiting
                 && let Some(first) = self.first_of(view)?
             {
                 now.copy_from_slice(&first[offset..offset + bytes]);
                 continue;
             }
-            let (page, who) = (main_page(chunk), (view, tx));
-            let from_main = MAIN.saturating_sub(offset).min(bytes);
-            if offset == 0 && from_main == MAIN {
-                let held = read_page(&mut self.store, who, page, &mut now[..MAIN])?;
-                now[held.unwrap_or(0)..].fill(0);
-            } else {
-                let held = read_page(&mut self.store, who, page, &mut self.page[..])?;
-                self.page[held.unwrap_or(0)..].fill(0);
-                now[..from_main].copy_from_slice(&self.page[offset.min(MAIN)..][..from_main]);
-            }
-            if from_main < bytes {
-                let tail = self.read_tail(view, chunk)?;
-                let from = offset.max(MAIN) - MAIN;
-                now[from_main..].copy_from_slice(&tail[from..from + bytes - from_main]);
-            }
+            self.chunks.read(version, chunk, offset, now)?;
         }
         Ok(has)
     }
@@ -74,7 +51,7 @@ impl Bytes for StoreFile {
     }
 
     fn commit(&mut self) -> Result<(), Trouble> {
-        if self.tx.is_none() {
+        if !self.has_tx() {
             return Ok(());
         }
         let done = self.try_commit();
@@ -82,25 +59,17 @@ impl Bytes for StoreFile {
     }
 
     fn abort(&mut self) {
-        self.waiting.clear();
-        self.tails.retain(|_, tails| !tails.is_own);
-        self.dirty_tails = 0;
-        self.is_first_own = false;
-        self.own_size = self.size;
-        if let Some(tx) = self.tx.take() {
-            // A store that cannot even abort is broken, and every later call says so.
-            let _ = self.store.abort(tx);
-        }
+        self.chunks.abort();
+        self.is_first_gone = false;
+        self.set_own_size(self.size);
     }
 
     fn snapshot(&mut self) -> Result<Option<u64>, Trouble> {
-        let id = match self.store.snapshot() {
+        let id = match self.chunks.pages_mut().snapshot() {
             Err(StoreError::Device(DeviceError::NoSnapshots { .. })) => return Ok(None),
             other => other?.0,
         };
-        if !self.is_first_own {
-            self.know_first()?;
-        }
+        self.know_first()?;
         let (size, first) = (self.size, &self.first);
         let seen = self.snapshots.entry(id).or_insert_with(|| Seen {
             readers: 0,
@@ -112,11 +81,12 @@ impl Bytes for StoreFile {
     }
 
     fn is_current(&self, snapshot: u64) -> bool {
-        self.store.is_current(SnapshotId(snapshot))
+        self.store().is_current(SnapshotId(snapshot))
     }
 
     fn end_snapshot(&mut self, snapshot: u64) {
-        self.store.end_snapshot(SnapshotId(snapshot));
+        let store = self.chunks.pages_mut();
+        store.end_snapshot(SnapshotId(snapshot));
         if let Some(seen) = self.snapshots.get_mut(&snapshot) {
             seen.readers -= 1;
             if seen.readers == 0 {
@@ -132,10 +102,8 @@ impl StoreFile {
         if let View::Snapshot(id) = view {
             return Ok(self.snapshots.get(&id).and_then(|seen| seen.first.as_ref()));
         }
-        if !self.is_first_own {
-            self.know_first()?;
-        }
-        let is_same = self.view_tx(view).is_none() || !self.is_first_own;
+        self.know_first()?;
+        let is_same = view == View::Committed || !self.is_first_own();
         Ok(self.first.as_ref().filter(|_| is_same))
     }
 }

@@ -125,7 +125,7 @@ pub(super) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
 ///
 /// # Errors
 /// There are blocks of a store whose superblocks are gone.
-pub(super) fn doubt_blank(medium: &dyn Medium) -> Result<(), StoreError> {
+pub(crate) fn doubt_blank(medium: &dyn Medium) -> Result<(), StoreError> {
     let has = medium.bytes();
     let has = has.map_err(|error| StoreError::io("asking for the length", error))?;
     // As much as a new store takes, in which there is a mark if there is any.

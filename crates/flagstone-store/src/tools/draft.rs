@@ -2,6 +2,7 @@
 
 use crate::error::StoreError;
 use crate::medium::Disk;
+use crate::pages::OpenOptions;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +18,8 @@ pub(super) struct Draft {
     input: Option<PathBuf>,
     replaces: bool,
     is_finished: bool,
+    /// It has the key of the new store.
+    opening: OpenOptions,
 }
 
 fn io_error(what: &str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
@@ -31,6 +34,7 @@ impl Draft {
         target: &Path,
         input: Option<&Path>,
         replaces: bool,
+        opening: &OpenOptions,
     ) -> Result<Draft, StoreError> {
         let refuse = |why: String| StoreError::Options(format!("{}: {why}", target.display()));
         let link = std::fs::symlink_metadata(target).ok();
@@ -54,6 +58,7 @@ impl Draft {
             input: input.map(Path::to_path_buf),
             replaces,
             is_finished: true,
+            opening: opening.clone(),
         };
         draft.may_replace()?;
         if !draft.folder().is_dir() {
@@ -101,6 +106,11 @@ impl Draft {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Options for the new store, with its key.
+    pub(super) fn keyed(&self, options: OpenOptions) -> OpenOptions {
+        options.with_key_of(&self.opening)
     }
 
     fn folder(&self) -> &Path {

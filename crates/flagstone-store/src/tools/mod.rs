@@ -42,7 +42,8 @@ pub struct Copied {
 }
 
 /// Makes a copy of a store to which nobody writes, in a new file. `replaces` lets the copy take the
-/// place of a file that is there.
+/// place of a file that is there. A store that is encrypted is opened by the key of `opening`, which
+/// opens the copy as well.
 ///
 /// # Errors
 /// The store is in use by a process that writes, or damaged; or the copy cannot be made, is the
@@ -50,26 +51,34 @@ pub struct Copied {
 pub fn backup(
     from: &Path,
     to: &Path,
+    opening: &OpenOptions,
     replaces: bool,
     progress: Progress<'_>,
 ) -> Result<Copied, StoreError> {
-    let mut store = PageStore::open(from, &OpenOptions::existing().reading())?;
-    let draft = Draft::new(to, Some(from), replaces)?;
+    let reading = OpenOptions::existing().reading().with_key_of(opening);
+    let mut store = PageStore::open(from, &reading)?;
+    let draft = Draft::new(to, Some(from), replaces, opening)?;
     copy(&mut store, draft, &metadata(from)?, None, progress)
 }
 
 /// Gives back the room that a store does not need: its pages go into a new file, which takes the
-/// place of the old one. The new file needs room beside the old one until then.
+/// place of the old one. The new file needs room beside the old one until then. `opening` has the
+/// key, as for [`backup`].
 ///
 /// # Errors
 /// The store is in use, damaged, on a block device, has a second name (hard link) or a protocol
 /// with which stores keep their size; or there is no room. The store is as it was.
-pub fn compact(path: &Path, progress: Progress<'_>) -> Result<Copied, StoreError> {
+pub fn compact(
+    path: &Path,
+    opening: &OpenOptions,
+    progress: Progress<'_>,
+) -> Result<Copied, StoreError> {
     let named = path;
     let io = |error| StoreError::io(format!("opening {}", named.display()), error);
     // The file is replaced and not a link to it.
     let path = &path.canonicalize().map_err(io)?;
-    let mut store = PageStore::open(path, &OpenOptions::existing())?;
+    let existing = OpenOptions::existing().with_key_of(opening);
+    let mut store = PageStore::open(path, &existing)?;
     let meta = metadata(path)?;
     let refuse = |why: &str| Err(StoreError::Options(format!("{}: {why}", named.display())));
     if !meta.is_file() {
@@ -81,7 +90,7 @@ pub fn compact(path: &Path, progress: Progress<'_>) -> Result<Copied, StoreError
     if !store.device().ftl().can_grow() {
         return refuse("stores with this protocol keep their size: there is no room to give back");
     }
-    let draft = Draft::new(path, None, true)?;
+    let draft = Draft::new(path, None, true, opening)?;
     let life = store.info().life;
     copy(&mut store, draft, &meta, Some(life), progress)
 }
@@ -165,7 +174,7 @@ fn fill(
     step: &mut dyn FnMut(u64),
 ) -> Result<Vec<Lpn>, StoreError> {
     let info = store.info();
-    let mut options = OpenOptions::default().with_protocol(info.protocol);
+    let mut options = draft.keyed(OpenOptions::default().with_protocol(info.protocol));
     options.pages_per_block = info.pages_per_block;
     options.bytes = bytes_of_copy(store);
     draft.has_room(options.bytes)?;
@@ -200,7 +209,7 @@ fn compare(
     step: &mut dyn FnMut(u64),
 ) -> Result<u64, StoreError> {
     // What was written is compared as it is on the medium.
-    let reading = OpenOptions::existing().reading().uncached();
+    let reading = draft.keyed(OpenOptions::existing().reading().uncached());
     let mut new = PageStore::open(draft.path(), &reading)?;
     let wrong = |what: String| {
         StoreError::Damaged(format!(

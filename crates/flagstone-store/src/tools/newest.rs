@@ -69,7 +69,7 @@ pub(super) fn salvage(
         .filter_map(|(&at, (_, place))| Some((Lpn(at), (*place)?)));
     let held: Vec<(Lpn, u64)> = held.collect();
     let all = 2 * held.len() as u64;
-    let mut options = OpenOptions::default().with_protocol(superblock.protocol);
+    let mut options = draft.keyed(OpenOptions::default().with_protocol(superblock.protocol));
     options.pages_per_block = superblock.pages_per_block;
     options.bytes = medium.bytes;
     let mut store = PageStore::open(draft.path(), &options)?;
@@ -86,7 +86,8 @@ pub(super) fn salvage(
         progress(done, all);
     }
     store.close()?;
-    let mut store = PageStore::open(draft.path(), &OpenOptions::existing().reading())?;
+    let reading = draft.keyed(OpenOptions::existing().reading());
+    let mut store = PageStore::open(draft.path(), &reading)?;
     let mut copied = vec![0; PageStore::PAGE_BYTES];
     for &(at, place) in &held {
         read(medium, place, &mut page)?;

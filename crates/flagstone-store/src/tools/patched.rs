@@ -1,13 +1,13 @@
 //! A medium that is only read, with pages of its own in the place of some that are damaged.
 
-use crate::medium::{Disk, Medium};
+use crate::medium::Medium;
 use crate::superblock::MEDIUM_PAGE_BYTES;
 use std::collections::BTreeMap;
 use std::io;
 
-/// A disk, some of whose pages read as something else. What lies behind its end reads as zeros.
+/// A medium, some of whose pages read as something else. What lies behind its end reads as zeros.
 pub(super) struct Patched {
-    pub(super) disk: Disk,
+    pub(super) disk: Box<dyn Medium>,
     /// What pages begin with, by their number; the rest of such a page reads as zeros.
     pub(super) pages: BTreeMap<u64, Vec<u8>>,
     /// Bytes that the medium should have.

@@ -12,6 +12,7 @@
 use super::draft::Draft;
 use super::patched::Patched;
 use super::{Progress, compare, fill, metadata, newest};
+use crate::encryption;
 use crate::error::StoreError;
 use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, geometry, mark, mark_at, mark_page};
 use crate::flash::{medium_bytes, page_generation};
@@ -59,7 +60,8 @@ impl Repaired {
     }
 }
 
-/// Salvages what can be read of a store into a new one.
+/// Salvages what can be read of a store into a new one. `opening` has the key of a store that is
+/// encrypted, and of the new one. It needs one of the two superblocks, in which the data key is.
 ///
 /// # Errors
 /// Somebody writes to the store, there is none, it cannot be opened even so, what has to be known
@@ -67,6 +69,7 @@ impl Repaired {
 pub fn repair(
     from: &Path,
     to: &Path,
+    opening: &OpenOptions,
     hints: &Hints,
     replaces: bool,
     progress: Progress<'_>,
@@ -74,7 +77,9 @@ pub fn repair(
     let disk = Disk::open(from, false, true)?;
     let refreshed = disk.refresh();
     refreshed.map_err(|error| StoreError::io("dropping what is cached", error).at(from))?;
-    let draft = Draft::new(to, Some(from), replaces)?;
+    let draft = Draft::new(to, Some(from), replaces, opening)?;
+    let opening = OpenOptions::existing().reading().with_key_of(opening);
+    let disk = encryption::dress(Box::new(disk), &opening).map_err(|error| error.at(from))?;
     let mut report = Repaired::default();
     let patched = patch(disk, hints, &mut report).map_err(|error| error.at(from))?;
     if hints.newest {
@@ -121,10 +126,14 @@ pub fn repair(
 }
 
 /// Makes up for damaged superblocks and marks.
-fn patch(disk: Disk, hints: &Hints, report: &mut Repaired) -> Result<Patched, StoreError> {
+fn patch(
+    disk: Box<dyn Medium>,
+    hints: &Hints,
+    report: &mut Repaired,
+) -> Result<Patched, StoreError> {
     let bytes = disk.bytes();
     let bytes = bytes.map_err(|error| StoreError::io("asking for the length", error))?;
-    let mut superblock = head(&disk, bytes, hints, report)?;
+    let mut superblock = head(disk.as_ref(), bytes, hints, report)?;
     let pages = superblock.pages_per_block;
     let there = blocks_in(bytes, pages);
     let known = superblock.blocks;
@@ -135,12 +144,12 @@ fn patch(disk: Disk, hints: &Hints, report: &mut Repaired) -> Result<Patched, St
     let mut boot = superblock.boot;
     for block in 0..known.min(there) {
         let place = mark_page(pages, block);
-        let read = mark_at(&disk, place);
+        let read = mark_at(disk.as_ref(), place);
         let bytes = read.map_err(|error| StoreError::io("reading a mark", error))?;
         let mut generation = generation_in(&bytes, block);
         if generation == DAMAGED {
             let found;
-            (generation, found) = generation_of_pages(&disk, pages, block)?;
+            (generation, found) = generation_of_pages(disk.as_ref(), pages, block)?;
             patches.insert(place, emit_mark(block, generation));
             match found {
                 0 => report.missing.push(format!(
@@ -187,7 +196,7 @@ fn blocks_in(bytes: u64, pages_per_block: u32) -> u32 {
 
 /// The superblock, from what is left of it and from hints.
 fn head(
-    disk: &Disk,
+    disk: &dyn Medium,
     bytes: u64,
     hints: &Hints,
     report: &mut Repaired,
@@ -266,7 +275,7 @@ fn head(
 }
 
 /// Pages of a block, by the place of the first mark of a block that is not the first.
-fn distance_of_marks(disk: &Disk, bytes: u64) -> Result<u32, StoreError> {
+fn distance_of_marks(disk: &dyn Medium, bytes: u64) -> Result<u32, StoreError> {
     for place in mark_page(0, 0) + 1..bytes.div_ceil(MEDIUM_PAGE_BYTES as u64) {
         let read = mark_at(disk, place);
         let page = read.map_err(|error| StoreError::io("looking for marks", error))?;
@@ -287,7 +296,7 @@ fn distance_of_marks(disk: &Disk, bytes: u64) -> Result<u32, StoreError> {
 }
 
 /// Blocks up to the last one with a mark.
-fn last_mark(disk: &Disk, bytes: u64, pages_per_block: u32) -> Result<u32, StoreError> {
+fn last_mark(disk: &dyn Medium, bytes: u64, pages_per_block: u32) -> Result<u32, StoreError> {
     for block in (0..blocks_in(bytes, pages_per_block)).rev() {
         let read = mark_at(disk, mark_page(pages_per_block, block));
         let page = read.map_err(|error| StoreError::io("reading a mark", error))?;
@@ -299,7 +308,11 @@ fn last_mark(disk: &Disk, bytes: u64, pages_per_block: u32) -> Result<u32, Store
 }
 
 /// The generation that the newest pages of a block have, and how many have it.
-fn generation_of_pages(disk: &Disk, pages: u32, block: u32) -> Result<(u64, u32), StoreError> {
+fn generation_of_pages(
+    disk: &dyn Medium,
+    pages: u32,
+    block: u32,
+) -> Result<(u64, u32), StoreError> {
     let (mut newest, mut count) = (NEVER, 0);
     let mut bytes = [0; MEDIUM_PAGE_BYTES];
     for page in 0..pages {

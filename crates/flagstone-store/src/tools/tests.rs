@@ -86,7 +86,7 @@ fn a_compaction_keeps_everything_but_room() {
         store.trim(tx, Lpn(at)).expect("room");
     }
     store.commit(tx).expect("it commits");
-    let busy = compact(&path, &mut quiet());
+    let busy = compact(&path, &options(), &mut quiet());
     assert!(matches!(busy, Err(StoreError::InUse { .. })), "{busy:?}");
     let before = store.info().life;
     store.close().expect("it closes");
@@ -96,7 +96,7 @@ fn a_compaction_keeps_everything_but_room() {
         bytes_of_copy(&store)
     };
     let (mut last, mut steps) = (0, 0);
-    let copied = compact(&path, &mut |done, of| {
+    let copied = compact(&path, &options(), &mut |done, of| {
         assert!(done > last && done <= of);
         (last, steps) = (done, of);
     });
@@ -128,22 +128,22 @@ fn what_cannot_be_compacted_is_as_it_was() {
     let (folder, path, pages) = place();
     let other = folder.path().join("other.flag");
     fs::hard_link(&path, &other).expect("a link");
-    let linked = compact(&path, &mut quiet()).expect_err("it has two names");
+    let linked = compact(&path, &options(), &mut quiet()).expect_err("it has two names");
     assert!(linked.to_string().contains("hard link"), "{linked}");
     fs::remove_file(&other).expect("it is there");
     // By a symbolic link, what it leads to is compacted, and it stays.
     std::os::unix::fs::symlink(&path, &other).expect("a link");
-    compact(&other, &mut quiet()).expect("it can be compacted");
+    compact(&other, &options(), &mut quiet()).expect("it can be compacted");
     assert!(fs::symlink_metadata(&other).expect("a link").is_symlink());
     assert!(contents(&path) == pages);
     // What a process that was killed has left is removed.
     fs::write(folder.path().join(".store.flag.draft"), [1; 50_000]).expect("room");
-    compact(&path, &mut quiet()).expect("it can be compacted");
+    compact(&path, &options(), &mut quiet()).expect("it can be compacted");
     assert_eq!(names(&folder), ["other.flag", "store.flag"]);
     let fixed = folder.path().join("fixed.flag");
     let options = options().with_protocol(flagstone::commit::Kind::LightTx);
     drop(PageStore::open(&fixed, &options).expect("a store"));
-    let error = compact(&fixed, &mut quiet()).expect_err("it has its size");
+    let error = compact(&fixed, &options, &mut quiet()).expect_err("it has its size");
     assert!(error.to_string().contains("keep their size"), "{error}");
 }
 
@@ -151,16 +151,17 @@ fn what_cannot_be_compacted_is_as_it_was() {
 fn a_backup_is_a_store_and_replaces_nothing_unasked() {
     let (folder, path, pages) = place();
     let to = folder.path().join("backup.flag");
-    backup(&path, &to, false, &mut quiet()).expect("a backup");
+    backup(&path, &to, &options(), false, &mut quiet()).expect("a backup");
     assert!(contents(&to) == pages && contents(&path) == pages);
-    let again = backup(&path, &to, false, &mut quiet()).expect_err("it is there");
+    let again = backup(&path, &to, &options(), false, &mut quiet()).expect_err("it is there");
     assert!(again.to_string().contains("--force"), "{again}");
     fs::write(&to, "precious").expect("room");
-    backup(&path, &to, true, &mut quiet()).expect("a backup");
+    backup(&path, &to, &options(), true, &mut quiet()).expect("a backup");
     assert!(contents(&to) == pages);
     for own in [&path, &folder.path().join("link.flag")] {
         let _ = std::os::unix::fs::symlink(&path, own);
-        let error = backup(&path, own, true, &mut quiet()).expect_err("it is the store");
+        let error =
+            backup(&path, own, &options(), true, &mut quiet()).expect_err("it is the store");
         assert!(
             error.to_string().contains("is the store that is read"),
             "{error}"
@@ -168,14 +169,20 @@ fn a_backup_is_a_store_and_replaces_nothing_unasked() {
     }
     // Neither a store that somebody writes to, nor over one.
     let open = PageStore::open(&path, &OpenOptions::existing()).expect("the store");
-    let error = backup(&path, &to, true, &mut quiet()).expect_err("it is in use");
+    let error = backup(&path, &to, &options(), true, &mut quiet()).expect_err("it is in use");
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
     drop(open);
     let open = PageStore::open(&to, &OpenOptions::existing()).expect("the store");
-    let error = backup(&path, &to, true, &mut quiet()).expect_err("it is in use");
+    let error = backup(&path, &to, &options(), true, &mut quiet()).expect_err("it is in use");
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
     drop(open);
-    let nowhere = backup(&path, Path::new("/nowhere/b.flag"), false, &mut quiet());
+    let nowhere = backup(
+        &path,
+        Path::new("/nowhere/b.flag"),
+        &options(),
+        false,
+        &mut quiet(),
+    );
     assert!(
         nowhere
             .expect_err("no folder")
@@ -223,7 +230,14 @@ fn every_damaged_page_is_found_and_all_others_are_salvaged() {
             .iter()
             .any(|&byte| byte != 0);
         flip(&path, offset + 100 + u64::from(number % 3_900));
-        let report = repair(&path, &to, &Hints::default(), true, &mut quiet());
+        let report = repair(
+            &path,
+            &to,
+            &options(),
+            &Hints::default(),
+            true,
+            &mut quiet(),
+        );
         let report = report.expect("it can be salvaged");
         let salvaged = contents(&to);
         // All pages but those that are lost are as they were.
@@ -295,7 +309,14 @@ fn damaged_marks_are_made_up_for_by_the_pages_behind_them() {
         let offset = mark_page(PAGES, block) * MEDIUM_PAGE_BYTES as u64;
         flip(&path, offset + u64::from(block % 20));
         assert!(is_found(&path).unwrap_or(true), "the mark of block {block}");
-        let report = repair(&path, &to, &Hints::default(), true, &mut quiet());
+        let report = repair(
+            &path,
+            &to,
+            &options(),
+            &Hints::default(),
+            true,
+            &mut quiet(),
+        );
         let report = report.expect("it can be salvaged");
         assert!(
             contents(&to) == pages,
@@ -316,7 +337,14 @@ fn a_superblock_or_both_can_be_damaged() {
             fs::write(&path, &whole).expect("room");
             flip(&path, copy + byte);
             assert!(is_found(&path).unwrap_or(true), "byte {byte} at {copy}");
-            let report = repair(&path, &to, &Hints::default(), true, &mut quiet());
+            let report = repair(
+                &path,
+                &to,
+                &options(),
+                &Hints::default(),
+                true,
+                &mut quiet(),
+            );
             let report = report.expect("it can be salvaged");
             assert!(contents(&to) == pages && report.is_whole(), "{report:?}");
             assert!(!report.mended.is_empty());
@@ -325,7 +353,14 @@ fn a_superblock_or_both_can_be_damaged() {
     flip(&path, 5);
     let refused = PageStore::open(&path, &OpenOptions::existing());
     assert!(matches!(refused, Err(StoreError::NotAStore(_))));
-    let error = repair(&path, &to, &Hints::default(), true, &mut quiet());
+    let error = repair(
+        &path,
+        &to,
+        &options(),
+        &Hints::default(),
+        true,
+        &mut quiet(),
+    );
     let error = error.expect_err("the protocol is not known").to_string();
     assert!(error.contains("--protocol seal"), "{error}");
     for pages_per_block in [None, Some(PAGES)] {
@@ -334,7 +369,8 @@ fn a_superblock_or_both_can_be_damaged() {
             pages_per_block,
             newest: false,
         };
-        let report = repair(&path, &to, &hints, true, &mut quiet()).expect("it can be salvaged");
+        let report =
+            repair(&path, &to, &options(), &hints, true, &mut quiet()).expect("it can be salvaged");
         assert!(contents(&to) == pages && report.is_whole(), "{report:?}");
     }
     // Zeros are no blank medium, if blocks are behind them.
@@ -350,7 +386,7 @@ fn a_superblock_or_both_can_be_damaged() {
         pages_per_block: Some(20),
         newest: false,
     };
-    let error = repair(&path, &to, &odd, true, &mut quiet()).err();
+    let error = repair(&path, &to, &options(), &odd, true, &mut quiet()).err();
     assert!(error.is_some(), "marks are not there");
 }
 
@@ -366,7 +402,14 @@ fn a_missing_end_is_damage_and_what_is_left_can_be_salvaged() {
         let error = PageStore::open(&path, &OpenOptions::existing()).err();
         let error = error.expect("its end is missing").to_string();
         assert!(error.contains("the end of the store is missing"), "{error}");
-        let report = repair(&path, &to, &Hints::default(), true, &mut quiet());
+        let report = repair(
+            &path,
+            &to,
+            &options(),
+            &Hints::default(),
+            true,
+            &mut quiet(),
+        );
         let report = report.expect("it can be salvaged");
         let salvaged = contents(&to);
         assert!(salvaged == pages || !report.is_whole(), "{cut}: {report:?}");
@@ -429,7 +472,7 @@ fn no_damage_makes_an_opening_a_check_or_a_repair_panic() {
                 pages_per_block: Some(PAGES),
                 newest: round % 20 == 0,
             };
-            if repair(&path, &to, &hints, true, &mut quiet()).is_ok() {
+            if repair(&path, &to, &options(), &hints, true, &mut quiet()).is_ok() {
                 salvaged += 1;
                 contents(&to);
             }
@@ -479,7 +522,7 @@ fn stores_of_all_protocols_are_salvaged() {
             fs::write(&path, &whole).expect("room");
             flip(&path, offset + 500);
             // Where a root or a log is damaged, the newest versions are all that can be had.
-            let report = repair(&path, &to, &Hints::default(), true, &mut quiet());
+            let report = repair(&path, &to, &options, &Hints::default(), true, &mut quiet());
             let is_whole = match report {
                 Ok(report) => report.is_whole(),
                 Err(error) => {
@@ -488,7 +531,7 @@ fn stores_of_all_protocols_are_salvaged() {
                         "{protocol}: {error}"
                     );
                     let newest = newest();
-                    let report = repair(&path, &to, &newest, true, &mut quiet());
+                    let report = repair(&path, &to, &options, &newest, true, &mut quiet());
                     report.expect("it can be salvaged").is_whole()
                 }
             };
@@ -529,14 +572,14 @@ fn the_newest_versions_are_there_where_no_recovery_is() {
             continue;
         }
         refused += 1;
-        let error = repair(&path, &to, &Hints::default(), true, &mut quiet()).err();
+        let error = repair(&path, &to, &options, &Hints::default(), true, &mut quiet()).err();
         assert!(
             error
                 .expect("it does not open")
                 .to_string()
                 .contains("--newest")
         );
-        let report = repair(&path, &to, &newest(), true, &mut quiet()).expect("versions");
+        let report = repair(&path, &to, &options, &newest(), true, &mut quiet()).expect("versions");
         assert!(contents(&to) == pages && !report.is_whole(), "{report:?}");
     }
     assert!(refused > 0);

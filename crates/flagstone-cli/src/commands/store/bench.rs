@@ -29,6 +29,10 @@ pub(super) struct Bench {
     /// Seed of the pages that are written and read.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Measure an encrypted store as well, after the other. Two columns have its commits a second and
+    /// its time of a read, as multiples of those without encryption.
+    #[arg(long)]
+    encrypt: bool,
     /// Print one JSON object a row, one a line.
     #[arg(long)]
     json: bool,
@@ -42,11 +46,13 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
         options.bytes = u64::from(args.megabytes) << 20;
         options.bytes += options.bytes / 2;
     }
+    let keyed = args.encrypt.then(|| keyed(&options)).transpose()?;
     let all = u64::from(args.commits + args.commits / 2) * args.pages.len() as u64;
+    let all = all * if args.encrypt { 2 } else { 1 };
     let bar = progress_bar(all, "committing");
     let mut measured = Vec::new();
     for &pages_a_commit in &args.pages {
-        let run = Run {
+        let mut run = Run {
             folder: args.folder.clone(),
             options: options.clone(),
             pages,
@@ -54,17 +60,27 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
             commits: args.commits,
             seed: args.seed,
         };
-        measured.push((pages_a_commit, run.run(&mut |made| bar.inc(made))?));
+        let plain = run.run(&mut |made| bar.inc(made))?;
+        let mut encrypted = None;
+        if let Some(keyed) = &keyed {
+            run.options = keyed.clone();
+            encrypted = Some(run.run(&mut |made| bar.inc(made))?);
+        }
+        measured.push((pages_a_commit, plain, encrypted));
     }
     bar.finish_and_clear();
     if args.json {
-        for (pages, measured) in &measured {
-            say(&as_json(*pages, measured).to_string());
+        for (pages, measured, encrypted) in &measured {
+            let mut row = as_json(*pages, measured);
+            if let Some(encrypted) = encrypted {
+                row["encrypted"] = as_json(*pages, encrypted);
+            }
+            say(&row.to_string());
         }
         return Ok(ExitCode::SUCCESS);
     }
     let mut shown = table();
-    shown.set_header([
+    let mut header = vec![
         "pages",
         "commits/s",
         "floor = 1",
@@ -76,9 +92,13 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
         "read us",
         "size",
         "open ms",
-    ]);
-    for (pages, of) in &measured {
-        shown.add_row([
+    ];
+    if args.encrypt {
+        header.extend(["encrypted", "read"]);
+    }
+    shown.set_header(header);
+    for (pages, of, encrypted) in &measured {
+        let mut row = vec![
             pages.to_string(),
             format!("{:.0}", of.store.rate()),
             format!("{:.2}", of.store.rate() / of.floor.rate()),
@@ -90,7 +110,13 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
             micros(&of.reads, 0.5),
             mebibytes(of.bytes),
             format!("{:.1}", of.opened.as_secs_f64() * 1e3),
-        ]);
+        ];
+        if let Some(encrypted) = encrypted {
+            let read = |times: &Times| us(times.at(0.5));
+            row.push(format!("{:.2}", encrypted.store.rate() / of.store.rate()));
+            row.push(format!("{:.2}", read(&encrypted.reads) / read(&of.reads)));
+        }
+        shown.add_row(row);
     }
     say(&shown.trim_fmt());
     note(
@@ -98,6 +124,21 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
          machine; ratios carry over",
     );
     Ok(ExitCode::SUCCESS)
+}
+
+/// Options for a store with a key. Any key costs the same.
+fn keyed(options: &OpenOptions) -> Result<OpenOptions, Failure> {
+    #[cfg(feature = "encryption")]
+    {
+        let mut options = options.clone();
+        options.key = Some(flagstone_store::Key::raw([1; 32]));
+        Ok(options)
+    }
+    #[cfg(not(feature = "encryption"))]
+    {
+        let _ = options;
+        Err(super::key::no_encryption())
+    }
 }
 
 fn micros(times: &Times, share: f64) -> String {

@@ -1,8 +1,9 @@
 //! Power cuts under stores in memory, and processes that are killed while they commit to a file.
 
+use super::key::no_encryption;
 use crate::commands::{Failure, protocols_of, say};
 use flagstone_lab::stores::kill::{Mistakes, Verifier, listening, work};
-use flagstone_lab::stores::{Campaign, Findings, Lie, RunId, Subject, suits};
+use flagstone_lab::stores::{Campaign, ENCRYPTS, Findings, Lie, RunId, Subject, suits};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::path::PathBuf;
@@ -53,8 +54,11 @@ pub(super) struct Break {
     /// share a flush.
     #[arg(long, conflicts_with = "protocol")]
     tables: bool,
+    /// Encrypt the stores.
+    #[arg(long)]
+    encrypt: bool,
     /// Carry out one run again, by its id.
-    #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "tables", "cuts", "depth", "seed", "lie"])]
+    #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "tables", "cuts", "depth", "seed", "lie", "encrypt"])]
     run: Option<RunId>,
     /// Print one JSON object a protocol, one a line.
     #[arg(long)]
@@ -69,6 +73,9 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
             None => format!("{id} holds: {} cuts", tally.cuts),
         });
         return Ok(ExitCode::from(u8::from(tally.violations > 0)));
+    }
+    if args.encrypt && !ENCRYPTS {
+        return Err(no_encryption());
     }
     let mut protocols = protocols_of(&args.protocol)?;
     match args.protocol.as_str() {
@@ -95,6 +102,7 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
             subject,
             protocol,
             lie,
+            encrypted: args.encrypt,
             cuts: args.cuts,
             depth: args.depth,
             seed: args.seed,

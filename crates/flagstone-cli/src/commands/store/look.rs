@@ -1,5 +1,6 @@
 //! What a store is and holds, whether it is whole, what was written to it: nothing is changed.
 
+use super::key::KeyArgs;
 use super::{Of, as_json, open};
 use crate::commands::{Failure, mebibytes, note, say, unless_closed};
 use comfy_table::{Table, presets};
@@ -25,6 +26,8 @@ pub(super) struct Wear {
     /// Days in which that was written; those since the file was made unless it is given.
     #[arg(long, value_parser = positive, requires = "endurance_tb")]
     days: Option<f64>,
+    #[command(flatten)]
+    key: KeyArgs,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -40,6 +43,8 @@ pub(super) struct Dump {
     /// The bytes as they are, instead of hexadecimal digits.
     #[arg(long, requires = "page", conflicts_with = "json")]
     raw: bool,
+    #[command(flatten)]
+    key: KeyArgs,
     /// Print one JSON object a page, one a line.
     #[arg(long)]
     json: bool,
@@ -59,7 +64,7 @@ pub(super) fn table() -> Table {
 }
 
 pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
-    let info = open(&of.store)?.info();
+    let info = open(&of.store, &of.key)?.info();
     if of.json {
         say(&as_json(&info).to_string());
         return Ok(ExitCode::SUCCESS);
@@ -99,7 +104,9 @@ pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn check(of: &Of) -> Result<ExitCode, Failure> {
-    let reading = OpenOptions::existing().reading().uncached();
+    let reading = of
+        .key
+        .give_to(OpenOptions::existing().reading().uncached())?;
     let opened = PageStore::open(&of.store, &reading);
     let mut store = match opened {
         // So damaged that it does not open is a verdict, too.
@@ -173,7 +180,7 @@ fn days_of(path: &std::path::Path) -> Option<f64> {
 }
 
 pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
-    let info = open(&args.store)?.info();
+    let info = open(&args.store, &args.key)?.info();
     let life = info.life;
     let share = args
         .endurance_tb
@@ -272,7 +279,7 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn dump(args: &Dump) -> Result<ExitCode, Failure> {
-    let mut store = open(&args.store)?;
+    let mut store = open(&args.store, &args.key)?;
     if let Some(at) = args.page {
         return dump_page(&mut store, Lpn(at), args);
     }

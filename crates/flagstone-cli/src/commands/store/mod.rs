@@ -3,7 +3,9 @@
 
 mod bench;
 mod cuts;
+mod key;
 mod look;
+mod rekey;
 mod soak;
 mod tables;
 mod whole;
@@ -11,6 +13,7 @@ mod whole;
 use super::Failure;
 use flagstone_store::{OpenOptions, PageStore, StoreInfo};
 use indicatif::ProgressBar;
+use key::KeyArgs;
 use look::table;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -51,6 +54,8 @@ enum Action {
     /// Salvage what can be read of a damaged store into a new one, and list what is lost. The
     /// damaged store is not changed. Exit code 1 if something is lost.
     Repair(whole::Repair),
+    /// Change the key of an encrypted store. No data is written. Nobody may have it open.
+    Rekey(rekey::Rekey),
     /// Measure commits on a file system, beside a bare write and sync of as many bytes.
     Bench(bench::Bench),
     /// Cut the power under stores in memory, at writes and syncs of their medium, and look whether
@@ -68,6 +73,8 @@ enum Action {
 struct Of {
     /// The store: a file or a block device.
     store: PathBuf,
+    #[command(flatten)]
+    key: KeyArgs,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -87,6 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Action::Compact(args) => whole::compact(args),
         Action::Backup(args) => whole::backup(args),
         Action::Repair(args) => whole::repair(args),
+        Action::Rekey(args) => rekey::rekey(args),
         Action::Bench(args) => bench::bench(args),
         Action::Break(args) => cuts::break_stores(args),
         Action::Kill(args) => cuts::kill_workers(args),
@@ -94,8 +102,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
-fn open(path: &Path) -> Result<PageStore, Failure> {
-    Ok(PageStore::open(path, &OpenOptions::existing().reading())?)
+fn open(path: &Path, key: &KeyArgs) -> Result<PageStore, Failure> {
+    let reading = key.give_to(OpenOptions::existing().reading())?;
+    Ok(PageStore::open(path, &reading)?)
 }
 
 /// Shows how far a work on a store is.

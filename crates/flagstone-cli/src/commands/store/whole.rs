@@ -1,5 +1,6 @@
 //! What makes whole stores: new ones, smaller ones, copies, and what is left of damaged ones.
 
+use super::key::KeyArgs;
 use super::{as_json, open, shown};
 use crate::commands::{Failure, mebibytes, note, protocol_of, say, with_unit};
 use flagstone_store::{OpenOptions, PageStore, tools};
@@ -22,6 +23,11 @@ pub(super) struct Create {
     /// Pages of a block, from 16 to 128.
     #[arg(long, default_value_t = 128)]
     pages_per_block: u32,
+    /// Encrypt it. Without --key-file and --key-env a passphrase is asked for.
+    #[arg(long)]
+    encrypt: bool,
+    #[command(flatten)]
+    key: KeyArgs,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -34,6 +40,8 @@ pub(super) struct Compact {
     /// Say what it would take and give, and do nothing.
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    key: KeyArgs,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -48,6 +56,8 @@ pub(super) struct Backup {
     /// Replace the file if it is there.
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    key: KeyArgs,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -72,6 +82,8 @@ pub(super) struct Repair {
     /// Replace the file if it is there.
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    key: KeyArgs,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -95,7 +107,7 @@ fn size(text: &str) -> Result<u64, String> {
 pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
     let was_there = args.store.exists();
     let is_file = args.store.is_file();
-    if is_file || was_there && open(&args.store).is_ok() {
+    if is_file || was_there && open(&args.store, &args.key).is_ok() {
         let what = if is_file { "a file" } else { "a store" };
         return Err(Failure::Usage(format!(
             "{}: there is {what} already, which stays as it is; name another",
@@ -105,6 +117,14 @@ pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
     let mut options = OpenOptions::default().with_protocol(protocol_of(&args.protocol)?);
     options.pages_per_block = args.pages_per_block;
     options.bytes = args.size;
+    if args.key.is_some() && !args.encrypt {
+        return Err(Failure::Usage(
+            "a key is of no use to a store that is not encrypted: add --encrypt".into(),
+        ));
+    }
+    if args.encrypt {
+        options = args.key.lock(options)?;
+    }
     let made = PageStore::open(&args.store, &options).and_then(|store| {
         let info = store.info();
         store.close().map(|()| info)
@@ -135,7 +155,7 @@ pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
 
 pub(super) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
     if args.dry_run {
-        let store = open(&args.store)?;
+        let store = open(&args.store, &args.key)?;
         let (now, then) = (store.info().bytes, tools::bytes_of_copy(&store));
         say(&match args.json {
             true => json!({"bytes_before": now, "bytes": then}).to_string(),
@@ -147,16 +167,19 @@ pub(super) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
         });
         return Ok(ExitCode::SUCCESS);
     }
+    let opening = args.key.give_to(OpenOptions::existing())?;
     let bar = progress_bar(0, "compacting");
-    let copied = tools::compact(&args.store, &mut shown(&bar));
+    let copied = tools::compact(&args.store, &opening, &mut shown(&bar));
     bar.finish_and_clear();
     tell_copied(&copied?, args.json, "compacted");
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn backup(args: &Backup) -> Result<ExitCode, Failure> {
+    let opening = args.key.give_to(OpenOptions::existing())?;
     let bar = progress_bar(0, "copying");
-    let copied = tools::backup(&args.store, &args.to, args.force, &mut shown(&bar));
+    let progress = &mut shown(&bar);
+    let copied = tools::backup(&args.store, &args.to, &opening, args.force, progress);
     bar.finish_and_clear();
     tell_copied(&copied?, args.json, "copied and compared");
     Ok(ExitCode::SUCCESS)
@@ -185,9 +208,17 @@ pub(super) fn repair(args: &Repair) -> Result<ExitCode, Failure> {
         pages_per_block: args.pages_per_block,
         newest: args.newest,
     };
+    let opening = args.key.give_to(OpenOptions::existing())?;
     let bar = progress_bar(0, "salvaging");
     let progress = &mut shown(&bar);
-    let report = tools::repair(&args.store, &args.to, &hints, args.force, progress);
+    let report = tools::repair(
+        &args.store,
+        &args.to,
+        &opening,
+        &hints,
+        args.force,
+        progress,
+    );
     bar.finish_and_clear();
     let report = report?;
     if args.json {

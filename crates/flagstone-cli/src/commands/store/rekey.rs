@@ -1,0 +1,45 @@
+//! Another key for an encrypted store.
+
+use super::key::KeyArgs;
+use crate::commands::Failure;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Rekey {
+    /// The store, which nobody has open.
+    store: PathBuf,
+    #[command(flatten)]
+    key: KeyArgs,
+    /// The file with the new key. Without it and --new-key-env a passphrase is asked for.
+    #[arg(long, value_name = "FILE", conflicts_with = "new_key_env")]
+    new_key_file: Option<PathBuf>,
+    /// The environment variable with the new key.
+    #[arg(long, value_name = "NAME")]
+    new_key_env: Option<String>,
+}
+
+#[cfg(feature = "encryption")]
+pub(super) fn rekey(args: &Rekey) -> Result<ExitCode, Failure> {
+    let old = match args.key.read("passphrase of now")? {
+        Some(key) => key,
+        None => {
+            return Err(Failure::Usage(
+                "which key does it have now? Use --key-file, --key-env or --passphrase".into(),
+            ));
+        }
+    };
+    let new = KeyArgs::named(args.new_key_file.clone(), args.new_key_env.clone());
+    let new = new.choose("new passphrase")?;
+    flagstone_store::rekey(&args.store, &old, &new)?;
+    crate::commands::say(&format!(
+        "{}: the new key opens it; copies that were made before still have the old one",
+        args.store.display()
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(not(feature = "encryption"))]
+pub(super) fn rekey(_: &Rekey) -> Result<ExitCode, Failure> {
+    Err(super::key::no_encryption())
+}

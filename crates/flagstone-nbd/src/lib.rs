@@ -1,0 +1,19 @@
+//! A plugin of nbdkit that serves a Flagstone store, or a simulated device, as a disk.
+//!
+//! ```text
+//!  plugin     what nbdkit calls: keys of its command line, connections, requests
+//!  settings   the keys, and what they mean together
+//!  service    one thread with the disk, which all connections send their requests to
+//!  simulated  a simulated device as pages, and the instants at which it would be done
+//! ```
+//!
+//! docs/disk.md says how to use it and what is promised.
+#![deny(unsafe_code)]
+#![cfg_attr(test, allow(dead_code, reason = "tests are built without the plugin"))]
+
+// What calls nbdkit can be linked into nbdkit only.
+#[cfg(not(test))]
+mod plugin;
+mod service;
+mod settings;
+mod simulated;

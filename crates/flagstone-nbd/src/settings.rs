@@ -1,0 +1,324 @@
+//! The keys of the command line, and what they mean together.
+
+use crate::service::Timed;
+use crate::simulated::Simulated;
+use flagstone::commit::Kind;
+use flagstone_lab::device::DeviceSpec;
+use flagstone_lab::no_such;
+use flagstone_store::{OpenOptions, PageStore, Pages, StoreError, Volume};
+use std::path::{Path, PathBuf};
+
+/// What `nbdkit --help` prints of the keys.
+pub(crate) const HELP: &str = "\
+file=PATH         The store with the disk; it is made if there is none.
+size=SIZE         Bytes of a new disk, as 512M or 1G.
+device=NAME       Instead of a file: a simulated device, in memory. A preset
+                  or a TOML file; `flagstone device list` prints them.
+timing=on         Requests take as long as on that device.
+protocol=NAME     The commit protocol of a new store or a device (default seal).
+transaction=SIZE  Unflushed bytes that may wait for a flush (default 64M).";
+
+const KEYS: [&str; 6] = [
+    "file",
+    "size",
+    "device",
+    "timing",
+    "protocol",
+    "transaction",
+];
+
+/// What is served, and how.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Settings {
+    file: Option<PathBuf>,
+    size: Option<u64>,
+    device: Option<String>,
+    timing: Option<bool>,
+    protocol: Option<Kind>,
+    transaction: Option<u64>,
+}
+
+/// A size as `512M`.
+fn size_of(key: &str, text: &str) -> Result<u64, String> {
+    let wrong = || format!("{key}={text} is no size: use bytes, or a number with K, M, G or T");
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KIB" => 10,
+        "M" | "MIB" => 20,
+        "G" | "GIB" => 30,
+        "T" | "TIB" => 40,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number
+        .checked_mul(1 << shift)
+        .filter(|&bytes| bytes > 0)
+        .ok_or_else(wrong)
+}
+
+impl Settings {
+    /// Takes a key.
+    pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let is_new = match key {
+            "file" => {
+                // In the background nbdkit works in another folder.
+                let path = std::path::absolute(value);
+                let path = path.map_err(|error| format!("file={value}: {error}"))?;
+                self.file.replace(path).is_none()
+            }
+            "size" => self.size.replace(size_of(key, value)?).is_none(),
+            "device" => {
+                let is_path = value.contains('/') || value.ends_with(".toml");
+                let path = is_path.then(|| std::path::absolute(value).ok()).flatten();
+                let name = path.map_or(value.into(), |path| path.to_string_lossy().into_owned());
+                self.device.replace(name).is_none()
+            }
+            "timing" => {
+                let timing = match value {
+                    "on" | "true" | "yes" | "1" => true,
+                    "off" | "false" | "no" | "0" => false,
+                    _ => return Err(format!("timing={value}: use on or off")),
+                };
+                self.timing.replace(timing).is_none()
+            }
+            "protocol" => {
+                let kind = Kind::by_name(value).ok_or_else(|| {
+                    let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.info().name).collect();
+                    no_such("protocol", value, &names)
+                })?;
+                self.protocol.replace(kind).is_none()
+            }
+            "transaction" => self.transaction.replace(size_of(key, value)?).is_none(),
+            _ => return Err(no_such("key", key, &KEYS)),
+        };
+        match is_new {
+            true => Ok(()),
+            false => Err(format!("{key}= is given twice")),
+        }
+    }
+
+    /// Whether the keys make sense together.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match (&self.file, &self.device) {
+            (None, None) => Err("nothing to serve: give file=PATH, or device=NAME".into()),
+            (Some(_), Some(_)) => Err("file= and device= are two disks: give one of them".into()),
+            (Some(_), None) if self.timing.is_some() => {
+                Err("timing= is about simulated devices: give device= with it, or leave it".into())
+            }
+            (None, Some(_)) if self.size.is_none() => {
+                Err("a simulated device needs size=, the bytes of its disk".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the disk as it will be, or makes it, and lets it go.
+    pub(crate) fn try_out(&self) -> Result<(), String> {
+        let Some(path) = &self.file else {
+            return self.simulated().map(|_| ());
+        };
+        if path.exists() {
+            match self.open_file(path, true) {
+                Ok(_) => return Ok(()),
+                // It may be blank, which only an opening to write finds out.
+                Err(StoreError::NotAStore(_)) if self.size.is_some() => {}
+                Err(error) => return Err(said(path, &error)),
+            }
+        }
+        let made = self.open_file(path, false).and_then(Volume::close);
+        made.map_err(|error| said(path, &error))
+    }
+
+    /// Whether requests take their time.
+    pub(crate) fn takes_time(&self) -> bool {
+        self.timing == Some(true)
+    }
+
+    fn bounded<P: Pages>(&self, mut disk: Volume<P>) -> Volume<P> {
+        if let Some(bytes) = self.transaction {
+            disk.set_transaction_bytes(bytes);
+        }
+        disk
+    }
+
+    /// The disk in a file, which is made if there is none.
+    fn open_file(&self, path: &Path, readonly: bool) -> Result<Volume<PageStore>, StoreError> {
+        let is_there = path.exists();
+        if !is_there && self.size.is_none() {
+            return Err(StoreError::NotAStore(
+                "there is none: say how large a new disk is, as size=1G".into(),
+            ));
+        }
+        let mut options = OpenOptions::default();
+        if let Some(protocol) = self.protocol {
+            options = options.with_protocol(protocol);
+        }
+        let format = options.protocol.info().format;
+        if let Some(size) = self.size
+            && (format.persist_map || format.logs > 0)
+        {
+            // Such a store keeps its size.
+            options.bytes = size.saturating_mul(2).saturating_add(64 << 20);
+        }
+        options.create = self.size.is_some();
+        if readonly {
+            options = options.reading();
+        }
+        let store = PageStore::open(path, &options)?;
+        let has = store.info().protocol;
+        if let Some(wanted) = self.protocol.filter(|&wanted| wanted != has) {
+            return Err(StoreError::Options(format!(
+                "the store has the protocol {has}, not {wanted}: leave protocol= out"
+            )));
+        }
+        let is_blank = store.highest().is_none();
+        let disk = match self.size {
+            Some(size) if is_blank && !readonly => Volume::create(store, size)?,
+            Some(_) if is_blank => {
+                return Err(StoreError::NotAStore("the store holds no disk".into()));
+            }
+            _ => Volume::open(store)?,
+        };
+        match self.size.filter(|&wanted| wanted != disk.size()) {
+            None => Ok(self.bounded(disk)),
+            Some(wanted) => Err(StoreError::Options(format!(
+                "the disk has {} bytes and keeps them, size= says {wanted}: leave it out",
+                disk.size()
+            ))),
+        }
+    }
+
+    /// A blank disk on a simulated device.
+    fn simulated(&self) -> Result<Volume<Simulated>, String> {
+        let name = self.device.as_deref().unwrap_or_default();
+        let spec = DeviceSpec::load(name).map_err(|error| error.to_string())?;
+        let pages = Simulated::new(&spec, self.protocol.unwrap_or(Kind::Seal))?;
+        let size = self.size.unwrap_or_default();
+        let disk = Volume::create(pages, size).map_err(|error| error.to_string())?;
+        Ok(self.bounded(disk))
+    }
+
+    /// Opens the disk and has it served.
+    pub(crate) fn open(&self, readonly: bool, serve: impl Serve) -> Result<(), String> {
+        match &self.file {
+            Some(path) => {
+                let disk = self.open_file(path, readonly);
+                serve.serve(disk.map_err(|error| said(path, &error))?)
+            }
+            None => serve.serve(self.simulated()?),
+        }
+    }
+}
+
+/// Serves a disk of either kind until nobody asks any more.
+pub(crate) trait Serve {
+    /// Serves it.
+    fn serve<P: Pages + Timed>(self, disk: Volume<P>) -> Result<(), String>;
+}
+
+fn said(path: &Path, error: &StoreError) -> String {
+    let (text, path) = (error.to_string(), path.display().to_string());
+    match text.contains(&path) {
+        true => text,
+        false => format!("{path}: {text}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(keys: &[(&str, &str)]) -> Result<Settings, String> {
+        let mut settings = Settings::default();
+        for (key, value) in keys {
+            settings.set(key, value)?;
+        }
+        settings.check().map(|()| settings)
+    }
+
+    #[test]
+    fn what_is_wrong_with_keys_is_said() {
+        let cases: [(&[(&str, &str)], &str); 11] = [
+            (&[], "give file=PATH, or device=NAME"),
+            (&[("fil", "x")], "did you mean `file`"),
+            (&[("file", "x"), ("device", "small")], "two disks"),
+            (&[("file", "x"), ("file", "y")], "file= is given twice"),
+            (
+                &[("file", "x"), ("timing", "on")],
+                "about simulated devices",
+            ),
+            (&[("device", "small")], "needs size="),
+            (&[("timing", "maybe")], "use on or off"),
+            (&[("size", "1Q")], "size=1Q is no size"),
+            (&[("size", "0")], "is no size"),
+            (&[("transaction", "99999999999T")], "is no size"),
+            (&[("protocol", "seel")], "did you mean `seal`"),
+        ];
+        for (keys, expected) in cases {
+            let why = with(keys).expect_err(expected);
+            assert!(why.contains(expected), "{keys:?}: {why}");
+        }
+        let bytes = |text| size_of("size", text).expect("a size");
+        assert_eq!(bytes("4096"), 4096);
+        assert_eq!(
+            (bytes("3k"), bytes("2GiB"), bytes("1T")),
+            (3072, 2 << 30, 1 << 40)
+        );
+    }
+
+    #[test]
+    fn a_disk_keeps_its_size_and_its_protocol() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("disk.flag");
+        let path = path.to_str().expect("it is text");
+        let tried = |more: &[(&str, &str)]| {
+            let keys: Vec<_> = [&[("file", path)], more].concat();
+            with(&keys).and_then(|settings| settings.try_out())
+        };
+        let why = tried(&[]).expect_err("there is none");
+        assert!(why.contains("size=1G") && why.contains(path), "{why}");
+        tried(&[("size", "1M"), ("protocol", "scc")]).expect("it is made");
+        tried(&[]).expect("it is there");
+        tried(&[("size", "1024K")]).expect("that is its size");
+        let why = tried(&[("size", "2M")]).expect_err("another size");
+        assert!(why.contains("has 1048576 bytes and keeps them"), "{why}");
+        let why = tried(&[("protocol", "seal")]).expect_err("another protocol");
+        assert!(why.contains("has the protocol scc"), "{why}");
+        std::fs::write(path, b"something else").expect("a file");
+        let why = tried(&[("size", "1M")]).expect_err("it is no store");
+        assert!(why.contains("not a Flagstone store"), "{why}");
+    }
+
+    /// In the background nbdkit works in another folder. A store was looked for, and made, there.
+    #[test]
+    fn paths_mean_what_they_meant_when_they_were_given() {
+        let settings = with(&[("file", "disk.flag")]).expect("keys");
+        let path = settings.file.expect("it was given");
+        assert!(
+            path.is_absolute() && path.ends_with("disk.flag"),
+            "{path:?}"
+        );
+        let device = with(&[("device", "my.toml"), ("size", "1M")])
+            .expect("keys")
+            .device;
+        assert!(device.is_some_and(|name| name.starts_with('/')));
+        let device = with(&[("device", "small"), ("size", "1M")])
+            .expect("keys")
+            .device;
+        assert_eq!(device.as_deref(), Some("small"));
+    }
+
+    #[test]
+    fn simulated_devices_are_looked_for_by_name_and_size() {
+        let tried = |keys: &[(&str, &str)]| with(keys).and_then(|settings| settings.try_out());
+        let why = tried(&[("device", "smal"), ("size", "1M")]).expect_err("no such device");
+        assert!(why.contains("did you mean `small`"), "{why}");
+        let why = tried(&[("device", "small"), ("size", "9G")]).expect_err("too large");
+        assert!(why.contains("use at most"), "{why}");
+        let plain = [("device", "small"), ("size", "1M"), ("protocol", "plain")];
+        let why = tried(&plain).expect_err("not atomic");
+        assert!(why.contains("another protocol"), "{why}");
+        tried(&[("device", "small"), ("size", "1M")]).expect("it can be served");
+    }
+}

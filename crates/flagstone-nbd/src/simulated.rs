@@ -1,0 +1,197 @@
+//! A simulated device as pages, and the instants at which it would be done.
+//!
+//! Requests come at instants of the clock of whoever serves them. The reads of a request are issued
+//! at once; a write is issued when the device takes it after the one before, since all are of one
+//! transaction. The simulation answers when each of them is done.
+
+use crate::service::Timed;
+use flagstone::commit::{Device, DeviceError, Info, Kind, Options};
+use flagstone::ftl::{FtlError, Slot};
+use flagstone::units::{Lpn, Nanos, TxId};
+use flagstone_lab::device::DeviceSpec;
+use flagstone_store::{Pages, StoreError, Version};
+
+/// A simulated device.
+pub(crate) struct Simulated {
+    device: Device,
+    /// When the next operation is issued.
+    now: Nanos,
+    /// When the last of those of the request is done.
+    done: Nanos,
+}
+
+impl Simulated {
+    /// A blank device.
+    pub(crate) fn new(spec: &DeviceSpec, kind: Kind) -> Result<Simulated, String> {
+        let chip = spec.chip(kind.info().format.spare_bytes(&spec.config));
+        let (chip, options) = (Box::new(chip), Options::default());
+        let device = Device::open(chip, kind, spec.config, &options, Nanos::ZERO);
+        let device = device.map_err(|error| format!("{kind} on {}: {error}", spec.name))?;
+        Ok(Simulated {
+            now: device.recovered_at(),
+            done: Nanos::ZERO,
+            device,
+        })
+    }
+
+    fn settle<T>(answer: Result<T, DeviceError>) -> Result<T, StoreError> {
+        answer.map_err(|error| match error {
+            DeviceError::Ftl(FtlError::Full { live, pages, .. }) => {
+                StoreError::Full(format!("{live} of {pages} pages of the device are in use"))
+            }
+            other => StoreError::Device(other),
+        })
+    }
+
+    /// Counts an operation that is done then.
+    fn until(&mut self, done: Nanos) {
+        self.done = self.done.max(done);
+    }
+}
+
+impl Timed for Simulated {
+    fn start(&mut self, at: Nanos) {
+        self.now = self.now.max(at);
+        self.done = self.now;
+    }
+
+    fn done(&self) -> Nanos {
+        self.done
+    }
+}
+
+impl Pages for Simulated {
+    fn page_bytes(&self) -> usize {
+        self.device.geometry().page_bytes as usize
+    }
+
+    fn pages_max(&self) -> Option<u64> {
+        Some(u64::from(self.device.pages()))
+    }
+
+    fn protocol(&self) -> &'static Info {
+        self.device.info()
+    }
+
+    fn highest(&self) -> Option<Lpn> {
+        (0..self.device.pages())
+            .rev()
+            .map(Lpn)
+            .find(|&at| self.holds(at))
+    }
+
+    fn holds(&self, at: Lpn) -> bool {
+        // A page may hold something that only a read of the mapping on the medium would find.
+        at.0 < self.device.pages() && !matches!(self.device.ftl().slot(at), Slot::Empty)
+    }
+
+    fn begin(&mut self) -> Result<TxId, StoreError> {
+        Simulated::settle(self.device.begin(self.now))
+    }
+
+    fn read(
+        &mut self,
+        version: Version,
+        at: Lpn,
+        into: &mut [u8],
+    ) -> Result<Option<usize>, StoreError> {
+        let (now, device) = (self.now, &mut self.device);
+        let read = match version {
+            Version::Of(tx) => device.read_into(now, tx, at, into),
+            Version::At(snapshot) => device.read_snapshot(now, snapshot, at, into),
+        };
+        let (done, bytes) = Simulated::settle(read)?;
+        self.until(done);
+        Ok(bytes)
+    }
+
+    fn write(&mut self, tx: TxId, at: Lpn, data: &[u8]) -> Result<(), StoreError> {
+        let taken = Simulated::settle(self.device.write(self.now, tx, at, data))?;
+        self.now = self.now.max(taken.next);
+        self.until(self.now);
+        Ok(())
+    }
+
+    fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
+        let taken = Simulated::settle(self.device.trim(self.now, tx, at))?;
+        self.now = self.now.max(taken.next);
+        self.until(self.now);
+        Ok(())
+    }
+
+    fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
+        let mut done = Simulated::settle(self.device.commit(self.now, tx))?;
+        if done.is_none() {
+            // The group that it waits for has nobody else in it.
+            let group = Simulated::settle(self.device.acknowledged(self.now, true))?;
+            done = group.iter().map(|&(_, done)| done).max();
+        }
+        self.until(done.unwrap_or(self.now));
+        Ok(())
+    }
+
+    fn abort(&mut self, tx: TxId) -> Result<(), StoreError> {
+        let done = Simulated::settle(self.device.abort(self.now, tx))?;
+        self.until(done);
+        Ok(())
+    }
+
+    fn close(self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flagstone_store::Volume;
+
+    fn disk(protocol: Kind) -> Volume<Simulated> {
+        let spec = DeviceSpec::load("small").expect("a preset");
+        let pages = Simulated::new(&spec, protocol).expect("it suits");
+        Volume::create(pages, 8 << 20).expect("it fits")
+    }
+
+    /// How long a request takes that comes at an instant.
+    fn takes(
+        disk: &mut Volume<Simulated>,
+        at: Nanos,
+        request: impl FnOnce(&mut Volume<Simulated>),
+    ) -> u64 {
+        disk.pages_mut().start(at);
+        request(disk);
+        disk.pages().done().since(at).0 / 1000
+    }
+
+    /// The device programs a page in 200 us and reads one in 25 us, on eight channels of two
+    /// planes, which work side by side.
+    #[test]
+    fn requests_take_as_long_as_on_the_device() {
+        for protocol in [Kind::Seal, Kind::Scc, Kind::Cfc, Kind::LightTx] {
+            let mut disk = disk(protocol);
+            let at = |seconds: u64| Nanos(seconds * 1_000_000_000);
+            let accepted = takes(&mut disk, at(1), |disk| {
+                disk.write(0, &[1; 16 * 4096]).expect("room");
+            });
+            let flushed = takes(&mut disk, at(2), |disk| disk.flush().expect("room"));
+            let both = accepted + flushed;
+            assert!(
+                (200..2000).contains(&both),
+                "{protocol}: {accepted} and {flushed} us"
+            );
+            let mut bytes = vec![0; 16 * 4096];
+            let one = takes(&mut disk, at(3), |disk| {
+                disk.read(0, &mut bytes[..4096]).expect("it reads");
+            });
+            let all = takes(&mut disk, at(4), |disk| {
+                disk.read(0, &mut bytes).expect("it reads")
+            });
+            assert_eq!(one, 25, "{protocol}");
+            assert!(
+                (25..=16 * 25 / 4).contains(&all),
+                "{protocol}: {all} us side by side"
+            );
+            assert!(bytes.iter().all(|&byte| byte == 1));
+        }
+    }
+}

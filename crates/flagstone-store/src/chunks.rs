@@ -1,0 +1,568 @@
+//! Bytes at any offset in pages with transactions: what a database file and a disk are made of.
+//!
+//! A page of a store has 4032 bytes, which is no multiple of a sector. So the bytes are cut into
+//! chunks of 4096. A chunk has a *main* page with its first 4032 bytes, and its last 64, if they
+//! are not all zeros, are in a *tails* page that 63 chunks share:
+//!
+//! ```text
+//!   page of the store | 64g    | 64g + 1  | 64g + 2      | ... | 64g + 63      |
+//!   holds             | tails  | chunk 63g| chunk 63g + 1| ... | chunk 63g + 62|
+//! ```
+//!
+//! A [`Cut`] has these numbers for any size of a page. Pages of whole sectors have no tails.
+//!
+//! A chunk that is written as a whole goes to the pages at once. One that is written in part waits
+//! in memory for more, as does a page of tails. A protocol that takes each page once a transaction
+//! ([`Info::rewrites`](flagstone::commit::Info)) has all of them wait until the commit.
+
+mod pages;
+
+pub use pages::{Pages, Version};
+
+use crate::error::StoreError;
+use flagstone::units::{Lpn, TxId};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+/// Chunks in part written, and pages of tails, that wait for the commit.
+const WAITING_MAX: usize = 256;
+
+/// How bytes are cut into pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// Bytes of a chunk in its main page.
+    main: usize,
+    /// The others.
+    tail: usize,
+    /// The page with which the first group begins.
+    first: u32,
+}
+
+impl Cut {
+    /// The cut for pages of so many bytes, the first of which is `first`. A chunk has the bytes of
+    /// a page, rounded up to whole sectors.
+    ///
+    /// # Panics
+    /// A page is smaller than a sector.
+    pub fn new(page_bytes: usize, first: u32) -> Cut {
+        assert!(page_bytes >= 512, "a page has a sector at least");
+        let tail = page_bytes.next_multiple_of(512) - page_bytes;
+        Cut {
+            main: page_bytes,
+            tail,
+            first,
+        }
+    }
+
+    /// Bytes of a chunk.
+    pub fn chunk(&self) -> usize {
+        self.main + self.tail
+    }
+
+    /// Bytes of a chunk in its main page.
+    pub fn main(&self) -> usize {
+        self.main
+    }
+
+    /// Chunks that share a page of tails; as good as all, if there are no tails.
+    fn sharing(&self) -> u64 {
+        (self.main as u64)
+            .checked_div(self.tail as u64)
+            .unwrap_or(1 << 40)
+    }
+
+    /// The page of a chunk. `None` if it lies beyond all pages that there can be.
+    pub fn main_page(&self, chunk: u64) -> Option<Lpn> {
+        let (group, place) = (chunk / self.sharing(), chunk % self.sharing());
+        let before = group * (self.sharing() + 1) + u64::from(self.tail > 0) + place;
+        u32::try_from(u64::from(self.first) + before).ok().map(Lpn)
+    }
+
+    /// The chunk that has a page; nothing for a page of tails, and for one before the first.
+    pub fn chunk_of(&self, page: Lpn) -> Option<u64> {
+        let place = u64::from(page.0.checked_sub(self.first)?);
+        if self.tail == 0 {
+            return Some(place);
+        }
+        let (group, place) = (place / (self.sharing() + 1), place % (self.sharing() + 1));
+        Some(group * self.sharing() + place.checked_sub(1)?)
+    }
+
+    fn tails_page(&self, group: u64) -> Lpn {
+        Lpn((u64::from(self.first) + group * (self.sharing() + 1)) as u32)
+    }
+
+    /// Where the tail of a chunk lies in the tails of its group.
+    fn tail_place(&self, chunk: u64) -> Range<usize> {
+        let at = (chunk % self.sharing()) as usize * self.tail;
+        at..at + self.tail
+    }
+
+    /// The chunks of a range of bytes: number, offset within it, bytes.
+    pub fn chunks(&self, at: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> + use<> {
+        let (size, mut done) = (self.chunk(), 0);
+        std::iter::from_fn(move || {
+            let place = at + done as u64;
+            let (chunk, offset) = (place / size as u64, (place % size as u64) as usize);
+            let bytes = (size - offset).min(len - done);
+            done += bytes;
+            (bytes > 0).then_some((chunk, offset, bytes))
+        })
+    }
+}
+
+/// A chunk whose change the pages do not have yet.
+enum Waiting {
+    Bytes(Box<[u8]>),
+    /// It holds nothing any more.
+    Gone,
+}
+
+/// The tails of a group of chunks, in memory.
+#[derive(Debug, Clone)]
+struct Tails {
+    bytes: Box<[u8]>,
+    /// The pages do not have them yet.
+    is_dirty: bool,
+    /// The live transaction changed them.
+    is_own: bool,
+}
+
+/// Chunks in pages, with one transaction at a time.
+pub struct Chunks<P> {
+    pages: P,
+    cut: Cut,
+    tx: Option<TxId>,
+    /// What lies behind these bytes is not kept.
+    size: u64,
+    tails: HashMap<u64, Tails>,
+    dirty_tails: usize,
+    /// Chunks that the live transaction changed, by number: those that were written in part, and
+    /// all if the protocol takes each page once.
+    waiting: BTreeMap<u64, Waiting>,
+    /// How many of them may wait.
+    waiting_max: usize,
+    /// Pages that the live transaction wrote, and whether they hold something by that.
+    own: HashMap<Lpn, bool>,
+    page: Box<[u8]>,
+}
+
+impl<P: Pages> Chunks<P> {
+    /// The chunks that lie in pages in this way.
+    pub fn new(pages: P, cut: Cut) -> Chunks<P> {
+        let waiting_max = match pages.protocol().rewrites {
+            true => WAITING_MAX,
+            false => usize::MAX,
+        };
+        Chunks {
+            pages,
+            cut,
+            tx: None,
+            size: u64::MAX,
+            tails: HashMap::new(),
+            dirty_tails: 0,
+            waiting: BTreeMap::new(),
+            waiting_max,
+            own: HashMap::new(),
+            page: vec![0; cut.main].into(),
+        }
+    }
+
+    /// The pages below.
+    pub fn pages(&self) -> &P {
+        &self.pages
+    }
+
+    /// The pages below, to take snapshots of, or to tell the time. Nobody may write to them but
+    /// these chunks.
+    pub fn pages_mut(&mut self) -> &mut P {
+        &mut self.pages
+    }
+
+    /// The pages below, by themselves. What was not committed is rolled back.
+    pub fn into_pages(mut self) -> P {
+        self.abort();
+        self.pages
+    }
+
+    /// How the bytes are cut.
+    pub fn cut(&self) -> Cut {
+        self.cut
+    }
+
+    /// The live transaction.
+    pub fn tx(&self) -> Option<TxId> {
+        self.tx
+    }
+
+    /// Says that what lies behind so many bytes is not to be kept: main pages are cut there when
+    /// they are written.
+    pub fn set_size(&mut self, size: u64) {
+        self.size = size;
+    }
+
+    /// Pages that the live transaction wrote, and chunks that wait.
+    pub fn changed(&self) -> usize {
+        self.own.len() + self.waiting.len() + self.dirty_tails
+    }
+
+    /// The version of the live transaction, if there is one, else the committed one.
+    fn own(&self) -> Version {
+        Version::Of(self.tx)
+    }
+
+    /// Begins a transaction, if none is live.
+    ///
+    /// # Errors
+    /// As [`Pages::begin`].
+    pub fn begin(&mut self) -> Result<TxId, StoreError> {
+        match self.tx {
+            Some(tx) => Ok(tx),
+            None => {
+                let tx = self.pages.begin()?;
+                self.tx = Some(tx);
+                Ok(tx)
+            }
+        }
+    }
+
+    fn main_page(&self, chunk: u64) -> Result<Lpn, StoreError> {
+        self.cut.main_page(chunk).ok_or_else(|| {
+            StoreError::Full(format!("chunk {chunk} lies beyond what a store can hold"))
+        })
+    }
+
+    /// Whether a page holds something in the live transaction.
+    fn holds(&self, page: Lpn) -> bool {
+        let own = self.own.get(&page).copied();
+        own.unwrap_or_else(|| self.pages.holds(page))
+    }
+
+    /// Whether a chunk has anything but zeros, as far as that is known without a read.
+    pub fn may_hold(&self, chunk: u64) -> bool {
+        match self.waiting.get(&chunk) {
+            Some(Waiting::Bytes(_)) => true,
+            Some(Waiting::Gone) => false,
+            None => self
+                .cut
+                .main_page(chunk)
+                .is_some_and(|page| self.holds(page)),
+        }
+    }
+
+    /// Whether a chunk waits in memory, with bytes or without.
+    pub fn waits(&self, chunk: u64) -> bool {
+        self.waiting.contains_key(&chunk)
+    }
+
+    /// Takes the bytes of a chunk from those that wait, as if it had not been written. The caller
+    /// answers for them.
+    pub fn take_waiting(&mut self, chunk: u64) -> Option<Box<[u8]>> {
+        match self.waiting.get_mut(&chunk)? {
+            Waiting::Bytes(bytes) => {
+                let bytes = std::mem::take(bytes);
+                self.waiting.remove(&chunk);
+                Some(bytes)
+            }
+            Waiting::Gone => None,
+        }
+    }
+
+    /// Gives back what [`Chunks::take_waiting`] took.
+    pub fn give_waiting(&mut self, chunk: u64, bytes: Box<[u8]>) {
+        self.waiting.insert(chunk, Waiting::Bytes(bytes));
+    }
+
+    /// Whether the live transaction has written the main page of a chunk.
+    pub fn is_written(&self, chunk: u64) -> bool {
+        let page = self.cut.main_page(chunk);
+        page.is_some_and(|page| self.own.contains_key(&page))
+    }
+
+    /// Reads a part of a chunk. What nobody wrote is zeros.
+    ///
+    /// # Errors
+    /// The bytes cannot be read.
+    pub fn read(
+        &mut self,
+        version: Version,
+        chunk: u64,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<(), StoreError> {
+        if self.tx.is_some() && version == self.own() {
+            match self.waiting.get(&chunk) {
+                Some(Waiting::Bytes(waiting)) => {
+                    into.copy_from_slice(&waiting[offset..offset + into.len()]);
+                    return Ok(());
+                }
+                Some(Waiting::Gone) => {
+                    into.fill(0);
+                    return Ok(());
+                }
+                None => {}
+            }
+        }
+        let (main, bytes) = (self.cut.main, into.len());
+        let page = self.main_page(chunk)?;
+        let from_main = main.saturating_sub(offset).min(bytes);
+        if offset == 0 && from_main == main {
+            let held = self.pages.read(version, page, &mut into[..main])?;
+            into[held.unwrap_or(0)..main].fill(0);
+        } else if from_main > 0 {
+            let held = self.pages.read(version, page, &mut self.page)?;
+            self.page[held.unwrap_or(0)..].fill(0);
+            into[..from_main].copy_from_slice(&self.page[offset..][..from_main]);
+        }
+        if from_main < bytes {
+            let from = offset.max(main) - main;
+            self.read_tail(version, chunk, from, &mut into[from_main..])?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the main page of a chunk in the live transaction, without those that wait; nothing
+    /// if there is none.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn main_bytes(&mut self, chunk: u64) -> Result<Option<usize>, StoreError> {
+        let (version, page) = (self.own(), self.main_page(chunk)?);
+        self.pages.read(version, page, &mut self.page)
+    }
+
+    /// Reads a part of the tail of a chunk.
+    fn read_tail(
+        &mut self,
+        version: Version,
+        chunk: u64,
+        from: usize,
+        into: &mut [u8],
+    ) -> Result<(), StoreError> {
+        let group = chunk / self.cut.sharing();
+        let start = self.cut.tail_place(chunk).start + from;
+        let part = start..start + into.len();
+        // What is kept is the state of the live transaction.
+        let is_kept_right = version == self.own();
+        if is_kept_right && let Some(tails) = self.tails.get(&group) {
+            into.copy_from_slice(&tails.bytes[part]);
+            return Ok(());
+        }
+        let page = self.cut.tails_page(group);
+        let Some(bytes) = self.pages.read(version, page, &mut self.page)? else {
+            into.fill(0);
+            return Ok(());
+        };
+        self.page[bytes..].fill(0);
+        into.copy_from_slice(&self.page[part]);
+        if is_kept_right {
+            if self.tails.len() >= WAITING_MAX {
+                self.tails.retain(|_, tails| tails.is_dirty || tails.is_own);
+            }
+            let kept = Tails {
+                bytes: self.page.clone(),
+                is_dirty: false,
+                is_own: false,
+            };
+            self.tails.insert(group, kept);
+        }
+        Ok(())
+    }
+
+    /// Sets the tail of a chunk in the live transaction.
+    fn write_tail(&mut self, chunk: u64, tail: &[u8]) -> Result<(), StoreError> {
+        if tail.is_empty() {
+            return Ok(());
+        }
+        let mut before = [0; 512];
+        let before = &mut before[..tail.len()];
+        self.read_tail(self.own(), chunk, 0, before)?;
+        if before == tail {
+            return Ok(());
+        }
+        if self.dirty_tails >= self.waiting_max {
+            self.flush_tails()?;
+        }
+        let (main, place) = (self.cut.main, self.cut.tail_place(chunk));
+        let group = chunk / self.cut.sharing();
+        let tails = self.tails.entry(group).or_insert_with(|| Tails {
+            bytes: vec![0; main].into(),
+            is_dirty: false,
+            is_own: false,
+        });
+        tails.bytes[place].copy_from_slice(tail);
+        self.dirty_tails += usize::from(!tails.is_dirty);
+        (tails.is_dirty, tails.is_own) = (true, true);
+        Ok(())
+    }
+
+    fn flush_tails(&mut self) -> Result<(), StoreError> {
+        let tx = self.begin()?;
+        let dirty = self.tails.iter().filter(|(_, tails)| tails.is_dirty);
+        let mut dirty: Vec<u64> = dirty.map(|(group, _)| *group).collect();
+        dirty.sort_unstable();
+        for group in dirty {
+            let page = self.cut.tails_page(group);
+            let tails = self.tails.get_mut(&group).expect("it was there");
+            let has_any = tails.bytes.iter().any(|byte| *byte != 0);
+            if has_any {
+                self.pages.write(tx, page, &tails.bytes)?;
+                tails.is_dirty = false;
+                self.own.insert(page, true);
+            } else {
+                tails.is_dirty = false;
+                self.trim_page(page)?;
+            }
+        }
+        self.dirty_tails = 0;
+        Ok(())
+    }
+
+    /// Reads a whole chunk as the live transaction has it, but for what waits.
+    fn load(&mut self, chunk: u64, into: &mut [u8]) -> Result<(), StoreError> {
+        self.read(self.own(), chunk, 0, into)
+    }
+
+    /// Writes a chunk to the pages.
+    fn store_chunk(&mut self, chunk: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let (tx, page) = (self.begin()?, self.main_page(chunk)?);
+        let before_end = self.size.saturating_sub(chunk * self.cut.chunk() as u64);
+        let has = before_end.min(self.cut.main as u64) as usize;
+        self.pages.write(tx, page, &bytes[..has])?;
+        self.own.insert(page, true);
+        self.write_tail(chunk, &bytes[self.cut.main..])
+    }
+
+    fn flush_waiting(&mut self) -> Result<(), StoreError> {
+        while let Some((chunk, waiting)) = self.waiting.pop_first() {
+            let done = match &waiting {
+                Waiting::Bytes(bytes) => self.store_chunk(chunk, bytes),
+                Waiting::Gone => self.main_page(chunk).and_then(|page| self.trim_page(page)),
+            };
+            if done.is_err() {
+                self.waiting.insert(chunk, waiting);
+                return done;
+            }
+        }
+        Ok(())
+    }
+
+    fn trim_page(&mut self, page: Lpn) -> Result<(), StoreError> {
+        let tx = self.begin()?;
+        if self.holds(page) {
+            self.pages.trim(tx, page)?;
+            self.own.insert(page, false);
+        }
+        Ok(())
+    }
+
+    /// A chunk, to be changed in part, among those that wait.
+    ///
+    /// # Errors
+    /// It cannot be read, or there is no room.
+    pub fn waiting_chunk(&mut self, chunk: u64) -> Result<&mut [u8], StoreError> {
+        self.begin()?;
+        if !matches!(self.waiting.get(&chunk), Some(Waiting::Bytes(_))) {
+            if self.waiting.len() >= self.waiting_max {
+                self.flush_waiting()?;
+            }
+            let mut bytes = vec![0; self.cut.chunk()].into_boxed_slice();
+            if !self.waiting.contains_key(&chunk) {
+                self.load(chunk, &mut bytes)?;
+            }
+            self.waiting.insert(chunk, Waiting::Bytes(bytes));
+        }
+        match self.waiting.get_mut(&chunk) {
+            Some(Waiting::Bytes(bytes)) => Ok(bytes),
+            _ => unreachable!("it was put there"),
+        }
+    }
+
+    /// Writes a whole chunk in the live transaction, which begins if there is none. It goes to the
+    /// pages at once, if `may_go` and the protocol allow that.
+    ///
+    /// # Errors
+    /// There is no room, or the pages fail.
+    pub fn write(&mut self, chunk: u64, bytes: &[u8], may_go: bool) -> Result<(), StoreError> {
+        self.begin()?;
+        if may_go && self.writes_early() {
+            self.waiting.remove(&chunk);
+            self.store_chunk(chunk, bytes)
+        } else {
+            self.waiting.insert(chunk, Waiting::Bytes(bytes.into()));
+            Ok(())
+        }
+    }
+
+    /// Says in the live transaction, which begins if there is none, that a chunk holds nothing.
+    ///
+    /// # Errors
+    /// As [`Chunks::write`].
+    pub fn remove(&mut self, chunk: u64) -> Result<(), StoreError> {
+        self.begin()?;
+        let nothing = [0; 512];
+        self.write_tail(chunk, &nothing[..self.cut.tail])?;
+        match self.writes_early() {
+            true => {
+                self.waiting.remove(&chunk);
+                self.trim_page(self.main_page(chunk)?)
+            }
+            false => {
+                self.waiting.insert(chunk, Waiting::Gone);
+                Ok(())
+            }
+        }
+    }
+
+    /// Says that the chunks from this one on hold nothing, as far as they wait.
+    pub fn drop_waiting(&mut self, from: u64) {
+        for waiting in self.waiting.range_mut(from..) {
+            *waiting.1 = Waiting::Gone;
+        }
+    }
+
+    /// Whether changes go to the pages before the commit.
+    fn writes_early(&self) -> bool {
+        self.waiting_max < usize::MAX
+    }
+
+    /// Commits the live transaction, if there is one: it is durable when this returns.
+    ///
+    /// # Errors
+    /// There is no room, or the pages fail. The transaction is still live.
+    pub fn commit(&mut self) -> Result<(), StoreError> {
+        self.flush_waiting()?;
+        self.flush_tails_of_live()?;
+        if let Some(tx) = self.tx {
+            self.pages.commit(tx)?;
+            self.tx = None;
+        }
+        self.own.clear();
+        for tails in self.tails.values_mut() {
+            tails.is_own = false;
+        }
+        Ok(())
+    }
+
+    fn flush_tails_of_live(&mut self) -> Result<(), StoreError> {
+        match self.dirty_tails {
+            0 => Ok(()),
+            _ => self.flush_tails(),
+        }
+    }
+
+    /// Rolls the live transaction back, if there is one.
+    pub fn abort(&mut self) {
+        self.waiting.clear();
+        self.tails.retain(|_, tails| !tails.is_own);
+        self.dirty_tails = 0;
+        self.own.clear();
+        if let Some(tx) = self.tx.take() {
+            // Pages that cannot even be rolled back are broken, and every later call says so.
+            let _ = self.pages.abort(tx);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

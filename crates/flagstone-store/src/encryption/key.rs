@@ -1,0 +1,326 @@
+//! Keys: the user's, the data key that it wraps, and how the one is changed for another.
+
+use super::lock;
+use super::medium::Encrypted;
+use crate::error::StoreError;
+use crate::medium::{Disk, Medium};
+use crate::pages::{OpenOptions, config, doubt_blank};
+use crate::superblock::{ENCRYPTED_VERSION, MAGIC, MEDIUM_PAGE_BYTES, superblock};
+use aes_gcm_siv::Aes256GcmSiv;
+use aes_gcm_siv::aead::{AeadInOut, KeyInit};
+use flagstone::layout::{get, put};
+use std::fmt;
+use std::path::Path;
+use zeroize::Zeroizing;
+
+/// Bytes of a key.
+pub(super) const KEY_BYTES: usize = 32;
+/// Where the lock lies in the page of a superblock.
+pub(super) const LOCK_AT: usize = superblock::SIZE;
+/// What is before its CRC.
+pub(super) const LOCK_BYTES: usize = lock::CRC.start;
+
+pub(super) type Secret = Zeroizing<[u8; KEY_BYTES]>;
+/// A lock without its CRC and its proof, which are of one superblock.
+pub(super) type Lock = [u8; LOCK_BYTES];
+
+const RAW: u64 = 1;
+const PASSPHRASE: u64 = 2;
+
+/// What Argon2id takes for a new lock: memory in KiB, and passes. A tenth of a second or so.
+const COST: (u32, u32) = if cfg!(test) { (64, 1) } else { (64 << 10, 3) };
+/// What a lock may ask for at most: more is no lock that this program wrote.
+const COST_MAX: (u64, u64) = (4 << 20, 64);
+
+/// What opens a store that is encrypted. It is wiped from memory when it is dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(Kind);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Kind {
+    Raw(Secret),
+    Passphrase(Zeroizing<String>),
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Kind::Raw(_) => "Key(32 bytes)",
+            Kind::Passphrase(_) => "Key(passphrase)",
+        })
+    }
+}
+
+impl Key {
+    /// A key of 32 bytes that look like chance.
+    pub fn raw(bytes: [u8; KEY_BYTES]) -> Key {
+        Key(Kind::Raw(Zeroizing::new(bytes)))
+    }
+
+    /// A key that is made of a passphrase.
+    pub fn passphrase(text: String) -> Key {
+        Key(Kind::Passphrase(Zeroizing::new(text)))
+    }
+
+    /// A key as a file or a variable has it: 32 bytes, or 64 hexadecimal digits with space around.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn parse(bytes: &[u8]) -> Result<Key, StoreError> {
+        if let Ok(bytes) = bytes.try_into() {
+            return Ok(Key::raw(bytes));
+        }
+        let digits = bytes.trim_ascii();
+        let mut key = Zeroizing::new([0; KEY_BYTES]);
+        let is_right = digits.len() == 2 * KEY_BYTES
+            && digits
+                .chunks_exact(2)
+                .zip(key.iter_mut())
+                .all(|(pair, byte)| {
+                    let digit = |at: usize| (pair[at] as char).to_digit(16);
+                    let value = digit(0).zip(digit(1)).map(|(high, low)| high << 4 | low);
+                    value.inspect(|value| *byte = *value as u8).is_some()
+                });
+        match is_right {
+            true => Ok(Key(Kind::Raw(key))),
+            false => Err(StoreError::Key(
+                "a key has 32 bytes, or 64 hexadecimal digits: `openssl rand -hex 32` makes one"
+                    .into(),
+            )),
+        }
+    }
+
+    /// The key that wraps the data key, as a lock says.
+    fn wrapping(&self, lock: &Lock) -> Result<Secret, StoreError> {
+        let kind = get(lock, lock::KIND);
+        match (&self.0, kind) {
+            (Kind::Raw(key), RAW) => Ok(key.clone()),
+            (Kind::Passphrase(text), PASSPHRASE) => {
+                let (memory, passes) = (get(lock, lock::MEMORY), get(lock, lock::PASSES));
+                let lanes = get(lock, lock::LANES) as u32;
+                let wrong = || {
+                    StoreError::Damaged(
+                        "the superblock asks for no work that Argon2id can do".into(),
+                    )
+                };
+                if memory > COST_MAX.0 || passes > COST_MAX.1 {
+                    return Err(wrong());
+                }
+                let params = argon2::Params::new(memory as u32, passes as u32, lanes, None);
+                let argon = argon2::Argon2::new(
+                    argon2::Algorithm::Argon2id,
+                    argon2::Version::V0x13,
+                    params.map_err(|_| wrong())?,
+                );
+                let mut key = Zeroizing::new([0; KEY_BYTES]);
+                let salt = &lock[lock::SALT];
+                let made = argon.hash_password_into(text.as_bytes(), salt, &mut key[..]);
+                made.map_err(|_| wrong())?;
+                Ok(key)
+            }
+            (Kind::Raw(_), PASSPHRASE) => Err(StoreError::Key(
+                "the store is locked by a passphrase, and not by a key of 32 bytes".into(),
+            )),
+            (Kind::Passphrase(_), RAW) => Err(StoreError::Key(
+                "the store is locked by a key of 32 bytes, and not by a passphrase".into(),
+            )),
+            _ => Err(StoreError::Damaged(format!(
+                "the superblock has a lock of kind {kind}"
+            ))),
+        }
+    }
+
+    /// Wraps a data key.
+    pub(super) fn lock(&self, data_key: &Secret) -> Result<Lock, StoreError> {
+        let mut lock = [0; LOCK_BYTES];
+        match self.0 {
+            Kind::Raw(_) => put(&mut lock, lock::KIND, RAW),
+            Kind::Passphrase(_) => {
+                put(&mut lock, lock::KIND, PASSPHRASE);
+                put(&mut lock, lock::MEMORY, COST.0.into());
+                put(&mut lock, lock::PASSES, COST.1.into());
+                put(&mut lock, lock::LANES, 1);
+                random(&mut lock[lock::SALT])?;
+            }
+        }
+        random(&mut lock[lock::NONCE])?;
+        let cipher = cipher(&self.wrapping(&lock)?);
+        let nonce = nonce(&lock[lock::NONCE]);
+        let (before, wrapped) = lock.split_at_mut(lock::KEY.start);
+        let (key, tag) = wrapped.split_at_mut(KEY_BYTES);
+        key.copy_from_slice(&data_key[..]);
+        let made = cipher.encrypt_inout_detached(&nonce.into(), before, key.into());
+        tag.copy_from_slice(&made.expect("a key is not too long"));
+        Ok(lock)
+    }
+
+    /// Unwraps the data key. `None` if this is another key.
+    pub(super) fn unlock(&self, lock: &Lock) -> Result<Option<Secret>, StoreError> {
+        let cipher = cipher(&self.wrapping(lock)?);
+        let mut key = Zeroizing::new([0; KEY_BYTES]);
+        key.copy_from_slice(&lock[lock::KEY]);
+        let tag: [u8; 16] = lock[lock::TAG].try_into().expect("it has that size");
+        let before = &lock[..lock::KEY.start];
+        let nonce = nonce(&lock[lock::NONCE]);
+        let done = cipher.decrypt_inout_detached(
+            &nonce.into(),
+            before,
+            (&mut key[..]).into(),
+            &tag.into(),
+        );
+        Ok(done.is_ok().then_some(key))
+    }
+}
+
+pub(super) fn cipher(key: &Secret) -> Aes256GcmSiv {
+    Aes256GcmSiv::new_from_slice(&key[..]).expect("it has that size")
+}
+
+fn nonce(bytes: &[u8]) -> [u8; 12] {
+    bytes.try_into().expect("it has that size")
+}
+
+fn random(into: &mut [u8]) -> Result<(), StoreError> {
+    getrandom::fill(into).map_err(|error| {
+        StoreError::io("asking the system for chance", std::io::Error::other(error))
+    })
+}
+
+/// The locks in the superblocks, the newest first, with the shape of the store; and whether there
+/// is anything else there.
+struct Heads {
+    locks: Vec<(u64, u32, Lock)>,
+    is_blank: bool,
+}
+
+impl Heads {
+    fn read(medium: &dyn Medium) -> Result<Heads, StoreError> {
+        let mut pages = vec![0; 2 * MEDIUM_PAGE_BYTES];
+        let read = medium.read_at(0, &mut pages);
+        read.map_err(|error| StoreError::io("reading the head of the store", error))?;
+        let mut locks = Vec::new();
+        for page in pages.chunks_exact(MEDIUM_PAGE_BYTES) {
+            if let Some(lock) = locked(page) {
+                let sequence = get(page, superblock::SEQUENCE);
+                locks.push((sequence, get(page, superblock::PAGES) as u32, lock));
+            }
+        }
+        locks.sort_by_key(|(sequence, ..)| std::cmp::Reverse(*sequence));
+        let is_blank = pages.iter().all(|&byte| byte == 0);
+        Ok(Heads { locks, is_blank })
+    }
+
+    /// The data key, by the newest lock that the key opens.
+    fn unlock(&self, key: &Key) -> Result<(Secret, u32, Lock), StoreError> {
+        let mut refused = None;
+        for (_, pages, lock) in &self.locks {
+            match key.unlock(lock) {
+                Ok(Some(data_key)) => return Ok((data_key, *pages, *lock)),
+                Ok(None) => {}
+                Err(error) => refused = Some(error),
+            }
+        }
+        Err(refused.unwrap_or_else(|| {
+            StoreError::Key("this is not the key of the store: nothing was changed".into())
+        }))
+    }
+}
+
+/// The lock in a page with a superblock, if its checksum is right.
+pub(super) fn locked(page: &[u8]) -> Option<Lock> {
+    let at = |field: std::ops::Range<usize>| LOCK_AT + field.start..LOCK_AT + field.end;
+    let is_right = page[superblock::MAGIC] == *MAGIC
+        && get(page, superblock::VERSION) == ENCRYPTED_VERSION
+        && get(page, at(lock::CRC)) == u64::from(crc32c::crc32c(&page[..LOCK_AT + LOCK_BYTES]));
+    is_right.then(|| {
+        page[LOCK_AT..LOCK_AT + LOCK_BYTES]
+            .try_into()
+            .expect("it has that size")
+    })
+}
+
+/// Gives a medium its encryption, if the store on it is encrypted or is to be.
+///
+/// # Errors
+/// The key is missing or another one, or the store is not encrypted and there is a key; or the
+/// protocol of a new store has no room in its spare areas.
+pub(crate) fn dress(
+    medium: Box<dyn Medium>,
+    options: &OpenOptions,
+) -> Result<Box<dyn Medium>, StoreError> {
+    let Some(key) = &options.key else {
+        // A store that is encrypted says so itself.
+        return Ok(medium);
+    };
+    let heads = Heads::read(medium.as_ref())?;
+    if !heads.locks.is_empty() {
+        let (data_key, pages_per_block, lock) = heads.unlock(key)?;
+        return Ok(Box::new(Encrypted::new(
+            medium,
+            &data_key,
+            lock,
+            pages_per_block,
+        )));
+    }
+    if !heads.is_blank {
+        return Err(StoreError::Key(
+            "there is no encrypted store here, and there is a key: leave the key out, or look \
+             whether the path is right"
+                .into(),
+        ));
+    }
+    doubt_blank(medium.as_ref())?;
+    let info = options.protocol.info();
+    let needs = info.format.spare_bytes(&config());
+    if needs > Encrypted::SPARE_BYTES {
+        return Err(StoreError::Options(format!(
+            "{} needs {needs} bytes of spare area, and an encrypted page has {}: use another \
+             protocol",
+            info.name,
+            Encrypted::SPARE_BYTES
+        )));
+    }
+    let mut data_key = Zeroizing::new([0; KEY_BYTES]);
+    random(&mut data_key[..])?;
+    let lock = key.lock(&data_key)?;
+    Ok(Box::new(Encrypted::new(
+        medium,
+        &data_key,
+        lock,
+        options.pages_per_block,
+    )))
+}
+
+/// Changes the key of a store that nobody has open. No data is written: the data key is wrapped
+/// anew, in both superblocks. Whoever has a copy of the old ones can still open a copy of the store
+/// with the old key.
+///
+/// # Errors
+/// The old key is wrong, the store is in use or not encrypted, or the medium fails. If it fails
+/// half way both keys open the store, and the change can be made again.
+pub fn rekey(path: &Path, old: &Key, new: &Key) -> Result<(), StoreError> {
+    let disk = Disk::open(path, false, false)?;
+    rekey_on(Box::new(disk), old, new).map_err(|error| error.at(path))
+}
+
+/// As [`rekey`], on a medium.
+pub(super) fn rekey_on(medium: Box<dyn Medium>, old: &Key, new: &Key) -> Result<(), StoreError> {
+    let heads = Heads::read(medium.as_ref())?;
+    if heads.locks.is_empty() {
+        return Err(StoreError::Key("there is no encrypted store here".into()));
+    }
+    let (data_key, pages, _) = heads.unlock(old)?;
+    let lock = new.lock(&data_key)?;
+    let mut medium = Encrypted::new(medium, &data_key, lock, pages);
+    let head = crate::superblock::Superblock::read(&medium)?;
+    let mut superblock = head
+        .ok_or_else(|| StoreError::Damaged("both superblocks are damaged".into()))?
+        .superblock;
+    // The tables at rest are of the superblock that comes to lie under these.
+    superblock.rested = 0;
+    for _ in 0..2 {
+        let written = superblock.write(&mut medium);
+        written.map_err(|error| StoreError::io("writing the superblock", error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,321 @@
+//! A medium that encrypts what is written and verifies what is read.
+//!
+//! The layers above write pages of 4096 bytes as if there were no encryption, and read the same.
+//! What does not verify is given to them with a checksum that is wrong, so it is to them what a
+//! damaged page, mark or superblock is.
+//!
+//! ```text
+//!   above   | data 4032            | spare 34 | 0xff 16 | bytes 2 | generation 8 | CRC 4 |
+//!   medium  | data, spare 34, bytes, CRC: 4072, encrypted                | generation 8 | tag 16 |
+//! ```
+
+use super::key::{LOCK_AT, LOCK_BYTES, Lock, Secret, cipher, locked};
+use super::{lock, sealed_end};
+use crate::flash::{mark, trailer};
+use crate::medium::{Expecting, Medium};
+use crate::superblock::{ENCRYPTED_VERSION, MEDIUM_PAGE_BYTES, STORE_VERSION, superblock};
+use aes_gcm_siv::Aes256GcmSiv;
+use aes_gcm_siv::aead::AeadInOut;
+use flagstone::layout::{get, put};
+use std::io;
+
+type Page = [u8; MEDIUM_PAGE_BYTES];
+
+/// Bytes of data.
+const DATA: usize = MEDIUM_PAGE_BYTES - trailer::SIZE;
+/// Bytes that are encrypted.
+const CLOSED: usize = MEDIUM_PAGE_BYTES - sealed_end::SIZE;
+/// Of them, those of data and spare area.
+const SHOWN: usize = DATA + Encrypted::SPARE_BYTES;
+const BYTES: usize = trailer::BYTES.end - trailer::BYTES.start;
+/// Pages before the first mark.
+const HEAD_PAGES: u64 = 2;
+
+/// A medium under encryption.
+pub(super) struct Encrypted {
+    inner: Box<dyn Medium>,
+    cipher: Aes256GcmSiv,
+    lock: Lock,
+    /// Pages from one mark to the next.
+    stride: u64,
+}
+
+/// A field of the trailer in a page.
+fn trailer_at(field: std::ops::Range<usize>) -> std::ops::Range<usize> {
+    DATA + field.start..DATA + field.end
+}
+
+/// What the rest of a spare area is filled with. Tables at rest, the highest bit of whose generation
+/// is set, have none.
+fn fill(generation: u64) -> u8 {
+    if generation >> 63 == 0 { 0xff } else { 0 }
+}
+
+/// What a nonce and associated data are made of. The kinds of things have each their own word.
+struct Place {
+    nonce: [u8; 12],
+    about: [u8; 24],
+}
+
+impl Place {
+    fn new(what: &[u8; 8], place: u64, generation: u64) -> Place {
+        let mut made = Place {
+            nonce: [0; 12],
+            about: [0; 24],
+        };
+        made.nonce[..4].copy_from_slice(&(place as u32).to_le_bytes());
+        made.nonce[4..].copy_from_slice(&generation.to_le_bytes());
+        made.about[..8].copy_from_slice(what);
+        made.about[8..16].copy_from_slice(&place.to_le_bytes());
+        made.about[16..].copy_from_slice(&generation.to_le_bytes());
+        made
+    }
+}
+
+impl Encrypted {
+    /// Bytes of a spare area for which there is room.
+    pub(super) const SPARE_BYTES: usize = 34;
+
+    pub(super) fn new(
+        inner: Box<dyn Medium>,
+        data_key: &Secret,
+        lock: Lock,
+        pages_per_block: u32,
+    ) -> Encrypted {
+        Encrypted {
+            inner,
+            cipher: cipher(data_key),
+            lock,
+            stride: u64::from(pages_per_block) + 1,
+        }
+    }
+
+    /// Whether a mark lies at a place, unless tables at rest do.
+    fn is_mark(&self, place: u64) -> bool {
+        place >= HEAD_PAGES && (place - HEAD_PAGES).is_multiple_of(self.stride)
+    }
+
+    /// The tag of bytes that are not encrypted.
+    fn tag(&self, what: &[u8; 8], place: u64, generation: u64, bytes: &[u8]) -> [u8; 16] {
+        let at = Place::new(what, place, generation);
+        let about = [&at.about[..], bytes].concat();
+        let none: &mut [u8] = &mut [];
+        let tag = self
+            .cipher
+            .encrypt_inout_detached(&at.nonce.into(), &about, none.into());
+        tag.expect("nothing is not too long").into()
+    }
+
+    /// What is written for a page.
+    fn close(&self, place: u64, page: &[u8]) -> Page {
+        let is_blank = page.iter().all(|&byte| byte == 0);
+        if place < HEAD_PAGES {
+            self.close_superblock(place, page)
+        } else if self.is_mark(place) && (is_blank || page.starts_with(b"Mark")) {
+            let mut closed: Page = page.try_into().expect("pages are whole");
+            let tag = self.mark_tag(place, &closed);
+            closed[mark::SIZE..][..tag.len()].copy_from_slice(&tag);
+            closed
+        } else if is_blank {
+            [0; MEDIUM_PAGE_BYTES]
+        } else {
+            self.close_page(place, page)
+        }
+    }
+
+    /// What a page says that was read.
+    fn open(&self, place: u64, page: &mut Page) {
+        if place < HEAD_PAGES {
+            self.open_superblock(place, page);
+        } else if self.is_mark(place) && !self.is_page(place, page) {
+            self.open_mark(place, page);
+        } else {
+            self.open_page(place, page);
+        }
+    }
+
+    fn close_page(&self, place: u64, page: &[u8]) -> Page {
+        let generation = get(page, trailer_at(trailer::GENERATION));
+        let unused = &page[SHOWN..DATA + trailer::SPARE.end];
+        assert!(
+            unused.iter().all(|&byte| byte == fill(generation)),
+            "the spare area of page {place} has more than there is room for"
+        );
+        let mut closed = [0; MEDIUM_PAGE_BYTES];
+        closed[..SHOWN].copy_from_slice(&page[..SHOWN]);
+        closed[SHOWN..SHOWN + BYTES].copy_from_slice(&page[trailer_at(trailer::BYTES)]);
+        closed[SHOWN + BYTES..CLOSED].copy_from_slice(&page[trailer_at(trailer::CRC)]);
+        let at = Place::new(b"page....", place, generation);
+        let (bytes, end) = closed.split_at_mut(CLOSED);
+        let tag = self
+            .cipher
+            .encrypt_inout_detached(&at.nonce.into(), &at.about, bytes.into());
+        put(end, sealed_end::GENERATION, generation);
+        end[sealed_end::TAG].copy_from_slice(&tag.expect("a page is not too long"));
+        closed
+    }
+
+    /// Decrypts a page in place. Returns whether it is what was written there.
+    fn decrypt(&self, place: u64, page: &mut Page) -> bool {
+        let (bytes, end) = page.split_at_mut(CLOSED);
+        let generation = get(end, sealed_end::GENERATION);
+        let at = Place::new(b"page....", place, generation);
+        let tag: [u8; 16] = end[sealed_end::TAG].try_into().expect("it has that size");
+        let done = self.cipher.decrypt_inout_detached(
+            &at.nonce.into(),
+            &at.about,
+            bytes.into(),
+            &tag.into(),
+        );
+        done.is_ok()
+    }
+
+    fn is_page(&self, place: u64, page: &Page) -> bool {
+        self.decrypt(place, &mut page.clone())
+    }
+
+    fn open_page(&self, place: u64, page: &mut Page) {
+        let generation = get(page, CLOSED..CLOSED + 8);
+        if generation == 0 {
+            // Nothing that counts was ever written there.
+            page.fill(0);
+            return;
+        }
+        let is_right = self.decrypt(place, page);
+        let mut opened = [0; MEDIUM_PAGE_BYTES];
+        put(&mut opened, trailer_at(trailer::GENERATION), generation);
+        if is_right {
+            opened[..SHOWN].copy_from_slice(&page[..SHOWN]);
+            opened[SHOWN..DATA + trailer::SPARE.end].fill(fill(generation));
+            opened[trailer_at(trailer::BYTES)].copy_from_slice(&page[SHOWN..SHOWN + BYTES]);
+            opened[trailer_at(trailer::CRC)].copy_from_slice(&page[SHOWN + BYTES..CLOSED]);
+        } else {
+            // More bytes than there are: it is damaged whatever its checksum happens to be.
+            opened[trailer_at(trailer::BYTES)].fill(0xff);
+        }
+        *page = opened;
+    }
+
+    fn mark_tag(&self, place: u64, page: &Page) -> [u8; 16] {
+        let generation = get(page, mark::GENERATION);
+        self.tag(b"mark....", place, generation, &page[..mark::SIZE])
+    }
+
+    fn open_mark(&self, place: u64, page: &mut Page) {
+        let tag = self.mark_tag(place, page);
+        if page[mark::SIZE..][..tag.len()] != tag {
+            // Neither a mark nor zeros.
+            page[..mark::SIZE].fill(0xff);
+        }
+        page[mark::SIZE..].fill(0);
+    }
+
+    fn close_superblock(&self, place: u64, page: &[u8]) -> Page {
+        let mut closed: Page = page.try_into().expect("pages are whole");
+        put(&mut closed, superblock::VERSION, ENCRYPTED_VERSION);
+        let sum = crc32c::crc32c(&closed[..superblock::CRC.start]);
+        put(&mut closed, superblock::CRC, sum.into());
+        closed[LOCK_AT..][..LOCK_BYTES].copy_from_slice(&self.lock);
+        let before = LOCK_AT + LOCK_BYTES;
+        let sum = crc32c::crc32c(&closed[..before]);
+        put(&mut closed[LOCK_AT..], lock::CRC, sum.into());
+        let sequence = get(&closed, superblock::SEQUENCE);
+        let proof = self.tag(b"head....", place, sequence, &closed[..before]);
+        closed[LOCK_AT..][lock::PROOF].copy_from_slice(&proof);
+        closed
+    }
+
+    fn open_superblock(&self, place: u64, page: &mut Page) {
+        if page.iter().all(|&byte| byte == 0) {
+            return;
+        }
+        let sequence = get(page, superblock::SEQUENCE);
+        let proof = self.tag(b"head....", place, sequence, &page[..LOCK_AT + LOCK_BYTES]);
+        let is_right = locked(page).is_some() && page[LOCK_AT..][lock::PROOF] == proof;
+        page[superblock::SIZE..].fill(0);
+        put(&mut page[..], superblock::VERSION, STORE_VERSION);
+        let sum = crc32c::crc32c(&page[..superblock::CRC.start]);
+        let sum = if is_right { sum } else { !sum };
+        put(&mut page[..], superblock::CRC, sum.into());
+    }
+}
+
+impl Medium for Encrypted {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let page_bytes = MEDIUM_PAGE_BYTES as u64;
+        let first = offset / page_bytes;
+        let end = (offset + into.len() as u64).div_ceil(page_bytes);
+        let mut pages = vec![[0; MEDIUM_PAGE_BYTES]; (end - first) as usize];
+        self.inner
+            .read_at(first * page_bytes, pages.as_flattened_mut())?;
+        let (from, to) = (offset, offset + into.len() as u64);
+        for (page, place) in pages.iter_mut().zip(first..) {
+            let begin = (place * page_bytes).max(from);
+            let until = ((place + 1) * page_bytes).min(to);
+            // Whoever wants the first bytes of a page where marks lie wants a mark.
+            match until - begin == mark::SIZE as u64 && self.is_mark(place) {
+                true => self.open_mark(place, page),
+                false => self.open(place, page),
+            }
+            let part = (begin - place * page_bytes) as usize..(until - place * page_bytes) as usize;
+            into[(begin - from) as usize..(until - from) as usize].copy_from_slice(&page[part]);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let parts: Vec<&[u8]> = bytes.chunks(MEDIUM_PAGE_BYTES).collect();
+        self.write_joined(offset, &parts)
+    }
+
+    fn write_joined(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        let first = offset / MEDIUM_PAGE_BYTES as u64;
+        let places = (first..).zip(parts);
+        let closed: Vec<Page> = places
+            .map(|(place, page)| self.close(place, page))
+            .collect();
+        let closed: Vec<&[u8]> = closed.iter().map(|page| &page[..]).collect();
+        self.inner.write_joined(offset, &closed)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.inner.bytes()
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.inner.reserve(bytes)
+    }
+
+    /// The mark of the block stays: it says that the block has no pages, and zeros do not.
+    fn prepare(&self, offset: u64, bytes: usize) -> io::Result<u64> {
+        let (offset, bytes) = self.but_mark(offset, bytes);
+        self.inner.prepare(offset, bytes)
+    }
+
+    fn expecting(&self) -> Option<Expecting> {
+        self.inner.expecting()
+    }
+
+    fn refresh(&self) -> io::Result<()> {
+        self.inner.refresh()
+    }
+
+    fn prepare_ahead(&self, offset: u64, bytes: usize) {
+        let (offset, bytes) = self.but_mark(offset, bytes);
+        self.inner.prepare_ahead(offset, bytes);
+    }
+}
+
+impl Encrypted {
+    /// The part of a range behind the mark with which it begins.
+    fn but_mark(&self, offset: u64, bytes: usize) -> (u64, usize) {
+        match self.is_mark(offset / MEDIUM_PAGE_BYTES as u64) {
+            true => (offset + MEDIUM_PAGE_BYTES as u64, bytes - MEDIUM_PAGE_BYTES),
+            false => (offset, bytes),
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! Stores under encryption that are attacked, cut, and opened with the wrong key.
+
+use super::key::rekey_on;
+use super::{Key, lock};
+use crate::error::StoreError;
+use crate::flash::{generation_in, mark, mark_page, page_sum, trailer};
+use crate::medium::{Landing, Medium, Recorded};
+use crate::pages::tests::Dice;
+use crate::pages::{OpenOptions, PageStore};
+use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock, superblock};
+use crate::tools::{Hints, backup, compact, repair};
+use flagstone::commit::{DeviceError, Kind};
+use flagstone::layout::{get, put};
+use flagstone::units::Lpn;
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex};
+
+const PAGES_PER_BLOCK: u32 = 16;
+
+fn raw(byte: u8) -> Option<Key> {
+    Some(Key::raw([byte; 32]))
+}
+
+fn options(key: Option<Key>) -> OpenOptions {
+    OpenOptions {
+        pages_per_block: PAGES_PER_BLOCK,
+        key,
+        ..OpenOptions::default()
+    }
+}
+
+fn open(medium: &Recorded, key: Option<Key>) -> Result<PageStore, StoreError> {
+    PageStore::on(Box::new(medium.clone()), &options(key))
+}
+
+fn commit(store: &mut PageStore, at: u32, data: &[u8]) {
+    let tx = store.begin().expect("it begins");
+    store.write(tx, Lpn(at), data).expect("room");
+    store.commit(tx).expect("room");
+}
+
+/// What a page holds; nothing if it cannot be read.
+fn page(store: &mut PageStore, at: u32) -> Option<Vec<u8>> {
+    let mut page = vec![0; PageStore::PAGE_BYTES];
+    match store.read(None, Lpn(at), &mut page) {
+        Ok(bytes) => Some(page[..bytes.unwrap_or(0)].to_vec()),
+        Err(StoreError::Device(DeviceError::Unreadable(_))) => None,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn refusal(opened: Result<PageStore, StoreError>) -> String {
+    match opened.err().expect("it is refused") {
+        StoreError::Key(why) => why,
+        other => panic!("{other}"),
+    }
+}
+
+/// Where a page lies on the medium, and its number among those of blocks.
+fn place(store: &PageStore, at: u32) -> (u64, u32) {
+    let facts = store.facts(Lpn(at)).expect("it holds something");
+    let place = mark_page(PAGES_PER_BLOCK, facts.block) + 1 + u64::from(facts.page_in_block);
+    (
+        place * 4096,
+        facts.block * PAGES_PER_BLOCK + facts.page_in_block,
+    )
+}
+
+fn read(medium: &Recorded, offset: u64) -> Vec<u8> {
+    let mut bytes = vec![0; MEDIUM_PAGE_BYTES];
+    medium.read_at(offset, &mut bytes).expect("it reads");
+    bytes
+}
+
+/// A medium with other bytes in a place.
+fn with(medium: &Recorded, offset: u64, bytes: &[u8]) -> Recorded {
+    let mut all = medium.to_vec();
+    all[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    Recorded::with(&all)
+}
+
+#[test]
+fn only_the_key_opens_a_store() {
+    let text = |text: &str| Some(Key::passphrase(text.into()));
+    for (right, others) in [
+        (raw(1), [raw(2), text("one")]),
+        (text("one"), [text("two"), raw(1)]),
+    ] {
+        let medium = Recorded::default();
+        let mut store = open(&medium, right.clone()).expect("it is made");
+        commit(&mut store, 3, b"this is a secret of nobody else");
+        commit(&mut store, 4, &[7; 4032]);
+        store.close().expect("a close");
+        for other in others {
+            let before = medium.to_vec();
+            let why = refusal(open(&medium, other));
+            assert!(why.contains("key") || why.contains("passphrase"), "{why}");
+            assert!(medium.to_vec() == before, "nothing was changed");
+        }
+        assert!(refusal(open(&medium, None)).contains("is encrypted"));
+        let bytes = medium.to_vec();
+        assert!(!bytes.windows(6).any(|window| window == b"secret"));
+        assert!(!bytes.windows(64).any(|window| window == [7; 64]));
+        let mut store = open(&medium, right).expect("it opens");
+        assert_eq!(
+            page(&mut store, 3).as_deref(),
+            Some(&b"this is a secret of nobody else"[..])
+        );
+        assert_eq!(page(&mut store, 4), Some(vec![7; 4032]));
+        assert!(store.check().expect("it reads").is_well());
+    }
+    let medium = Recorded::default();
+    open(&medium, None)
+        .expect("it is made")
+        .close()
+        .expect("a close");
+    assert!(refusal(open(&medium, raw(1))).contains("leave the key out"));
+}
+
+#[test]
+fn keys_are_bytes_or_digits() {
+    assert_eq!(Key::parse(&[5; 32]).ok(), raw(5));
+    assert_eq!(Key::parse("0a".repeat(32).as_bytes()).ok(), raw(10));
+    assert_eq!(
+        Key::parse(format!(" {}\n", "0A".repeat(32)).as_bytes()).ok(),
+        raw(10)
+    );
+    for wrong in [&b"short"[..], &[b'0'; 63], "0g".repeat(32).as_bytes()] {
+        let why = Key::parse(wrong).expect_err("it is none").to_string();
+        assert!(why.contains("64 hexadecimal digits"), "{why}");
+    }
+    let shown = format!("{:?}", Key::raw([65; 32]));
+    assert_eq!(shown, "Key(32 bytes)");
+}
+
+#[test]
+fn a_protocol_whose_spare_area_has_no_room_is_refused() {
+    let mut refused = 0;
+    for &protocol in Kind::ALL {
+        let medium = Recorded::default();
+        let options = options(raw(1)).with_protocol(protocol);
+        match PageStore::on(Box::new(medium.clone()), &options) {
+            Ok(mut store) => {
+                commit(&mut store, 1, b"one");
+                store.close().expect("a close");
+                assert_eq!(
+                    page(&mut open(&medium, raw(1)).expect("it"), 1),
+                    Some(b"one".into())
+                );
+            }
+            Err(StoreError::Options(_)) => refused += 1,
+            Err(other) => panic!("{protocol}: {other}"),
+        }
+    }
+    assert!(refused < Kind::ALL.len() / 2, "{refused}");
+}
+
+#[test]
+fn a_page_with_any_bit_flipped_is_lost_and_no_other() {
+    let medium = Recorded::default();
+    let mut store = open(&medium, raw(1)).expect("it is made");
+    for at in 0..8 {
+        commit(&mut store, at, &[at as u8 + 1; 4000]);
+    }
+    let (offset, _) = place(&store, 5);
+    store.close().expect("a close");
+    for byte in (0..MEDIUM_PAGE_BYTES).step_by(61).chain(4072..4096) {
+        let mut page_bytes = read(&medium, offset);
+        page_bytes[byte] ^= 1 << (byte % 8);
+        let mut store = open(&with(&medium, offset, &page_bytes), raw(1)).expect("it opens");
+        for at in 0..8 {
+            let right = (at != 5).then(|| vec![at as u8 + 1; 4000]);
+            // What reads as blank is no version at all: then there is nothing, and no older one.
+            let held = page(&mut store, at).filter(|bytes| !bytes.is_empty());
+            assert_eq!(held, right, "byte {byte}, page {at}");
+        }
+    }
+}
+
+/// What an attacker makes of a store with two pages: the bytes of a page become those of another
+/// one, with all that has no secret put right. Returns what is then read.
+fn forged(key: Option<Key>) -> Option<Vec<u8>> {
+    let medium = Recorded::default();
+    let mut store = open(&medium, key.clone()).expect("it is made");
+    commit(&mut store, 1, b"a hundred");
+    commit(&mut store, 2, b"a thousand");
+    let ((from, _), (to, number)) = (place(&store, 2), place(&store, 1));
+    store.close().expect("a close");
+    let (from, mut forged) = (read(&medium, from), read(&medium, to));
+    let trailer_at = PageStore::PAGE_BYTES;
+    match key {
+        // All of the page, as it lies there.
+        Some(_) => forged.copy_from_slice(&from),
+        None => {
+            forged[..trailer_at].copy_from_slice(&from[..trailer_at]);
+            let end = trailer_at + trailer::BYTES.start;
+            forged[end..end + 2].copy_from_slice(&from[end..end + 2]);
+            let sum = page_sum(&forged[..MEDIUM_PAGE_BYTES - 4], number);
+            forged[MEDIUM_PAGE_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+    let mut store = open(&with(&medium, to, &forged), key).expect("it opens");
+    page(&mut store, 1)
+}
+
+#[test]
+fn a_page_in_the_place_of_another_is_found_out() {
+    assert_eq!(forged(raw(1)), None);
+    // The control: without encryption a checksum that was put right lets it pass.
+    assert_eq!(forged(None), Some(b"a thousand".to_vec()));
+}
+
+/// As [`forged`], with an older page of the same place, from before its block was erased.
+/// `as_it_was` leaves its generation as well.
+fn replayed(key: Option<Key>, as_it_was: bool) -> Option<Vec<u8>> {
+    let medium = Recorded::default();
+    let mut store = open(&medium, key.clone()).expect("it is made");
+    // Pages of the medium, by offset, as they were first written: number of the write.
+    let mut first: BTreeMap<u64, (u32, Vec<u8>)> = BTreeMap::new();
+    for round in 0_u32..4000 {
+        commit(
+            &mut store,
+            round % 40,
+            &[&round.to_le_bytes()[..], &[9; 3000]].concat(),
+        );
+        let (offset, number) = place(&store, round % 40);
+        let Some((then, old)) = first.get(&offset) else {
+            first.insert(offset, (round, read(&medium, offset)));
+            continue;
+        };
+        // Erased meanwhile, and followed by another page, so that a blank would be seen.
+        commit(&mut store, 100, b"behind it");
+        if place(&store, 100).0 != offset + 4096 {
+            continue;
+        }
+        let (then, mut old) = (*then, old.clone());
+        let new = read(&medium, offset);
+        let at = match key {
+            Some(_) => 4072..4080,
+            None => {
+                let start = PageStore::PAGE_BYTES + trailer::GENERATION.start;
+                start..start + 8
+            }
+        };
+        assert_ne!(old[at.clone()], new[at.clone()], "the block was erased");
+        if !as_it_was {
+            old[at.clone()].copy_from_slice(&new[at]);
+        }
+        if key.is_none() {
+            let sum = page_sum(&old[..MEDIUM_PAGE_BYTES - 4], number);
+            old[MEDIUM_PAGE_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
+        }
+        let (logical, before) = (round % 40, then.to_le_bytes());
+        store.close().expect("a close");
+        let mut store = open(&with(&medium, offset, &old), key).expect("it opens");
+        let read = page(&mut store, logical);
+        return read.map(|bytes| match bytes.get(..4) == Some(&before[..]) {
+            true => b"old".to_vec(),
+            false => bytes,
+        });
+    }
+    panic!("no block was erased and written again");
+}
+
+#[test]
+fn a_page_of_an_older_generation_is_found_out() {
+    assert_eq!(replayed(raw(1), false), None, "with the generation of now");
+    assert_eq!(replayed(raw(1), true), None, "with its own");
+    // The control.
+    assert_eq!(replayed(None, false), Some(b"old".to_vec()));
+}
+
+#[test]
+fn marks_and_superblocks_that_were_changed_are_not_believed() {
+    let medium = Recorded::default();
+    let mut store = open(&medium, raw(1)).expect("it is made");
+    for at in 0..20 {
+        commit(&mut store, at, &[at as u8 + 1; 4000]);
+    }
+    let block = store.facts(Lpn(3)).expect("it is there").block;
+    store.close().expect("a close");
+    let offset = mark_page(PAGES_PER_BLOCK, block) * 4096;
+    let checked = |medium: &Recorded| {
+        let mut options = options(raw(1)).reading().uncached();
+        options.key = raw(1);
+        match PageStore::on(Box::new(medium.clone()), &options) {
+            Ok(mut store) => store.check().expect("it reads").is_well(),
+            Err(StoreError::Damaged(_)) => false,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert!(checked(&medium));
+    let mut changed = read(&medium, offset);
+    let generation = get(&changed, mark::GENERATION) - 1;
+    put(&mut changed, mark::GENERATION, generation);
+    let sum = crc32c::crc32c(&changed[..mark::CRC.start]);
+    put(&mut changed, mark::CRC, sum.into());
+    let head: [u8; mark::SIZE] = changed[..mark::SIZE].try_into().expect("its size");
+    assert_eq!(
+        generation_in(&head, block),
+        generation,
+        "right but for its tag"
+    );
+    assert!(!checked(&with(&medium, offset, &changed)));
+    assert!(
+        !checked(&with(&medium, offset, &[0; 4096])),
+        "a block without pages"
+    );
+    let mut other = read(&medium, offset - u64::from(PAGES_PER_BLOCK + 1) * 4096);
+    put(&mut other, mark::BLOCK, block.into());
+    assert!(
+        !checked(&with(&medium, offset, &other)),
+        "the mark of another block"
+    );
+    // Each field of the superblock that counts, with the checksums put right.
+    let newest = [0, 4096]
+        .into_iter()
+        .max_by_key(|&at| get(&read(&medium, at), superblock::SEQUENCE));
+    let newest = newest.expect("two");
+    for field in [
+        superblock::BLOCKS,
+        superblock::BOOT,
+        superblock::CLOSED,
+        superblock::COMMITS,
+    ] {
+        let mut changed = read(&medium, newest);
+        changed[field.start] ^= 1;
+        let sum = crc32c::crc32c(&changed[..superblock::CRC.start]);
+        put(&mut changed, superblock::CRC, sum.into());
+        let before = superblock::SIZE + lock::CRC.start;
+        let sum = crc32c::crc32c(&changed[..before]);
+        put(&mut changed[superblock::SIZE..], lock::CRC, sum.into());
+        assert!(!checked(&with(&medium, newest, &changed)), "{field:?}");
+    }
+}
+
+#[test]
+fn another_key_needs_no_data_to_be_written() {
+    let medium = Recorded::default();
+    let mut store = open(&medium, raw(1)).expect("it is made");
+    for at in 0..200 {
+        commit(&mut store, at, &[at as u8; 3000]);
+    }
+    store.close().expect("a close");
+    let before = medium.to_vec();
+    let (one, two) = (Key::raw([1; 32]), Key::passphrase("two".into()));
+    let wrong = rekey_on(Box::new(medium.clone()), &two, &one);
+    assert!(matches!(wrong, Err(StoreError::Key(_))));
+    assert!(medium.to_vec() == before);
+    // Wherever the power fails, one of the two opens the store.
+    let found: Arc<Mutex<Vec<(bool, bool)>>> = Arc::default();
+    medium.watch(Some({
+        let (found, one, two) = (Arc::clone(&found), one.clone(), two.clone());
+        Box::new(move |medium: &Recorded| {
+            for landing in [Landing::Nothing, Landing::Everything] {
+                let left = medium.cut(landing);
+                let opens = |key: &Key| {
+                    let store = open(&left, Some(key.clone()));
+                    store.is_ok_and(|mut store| page(&mut store, 9) == Some(vec![9; 3000]))
+                };
+                found.lock().expect("one").push((opens(&one), opens(&two)));
+            }
+        })
+    }));
+    rekey_on(Box::new(medium.clone()), &one, &two).expect("it changes");
+    medium.watch(None);
+    let found = found.lock().expect("one");
+    assert!(found.iter().all(|(one, two)| *one || *two), "{found:?}");
+    assert_eq!(found.first(), Some(&(true, false)));
+    assert!(medium.to_vec()[2 * MEDIUM_PAGE_BYTES..] == before[2 * MEDIUM_PAGE_BYTES..]);
+    refusal(open(&medium, Some(one)));
+    let mut store = open(&medium, Some(two)).expect("it opens");
+    for at in 0..200 {
+        assert_eq!(page(&mut store, at), Some(vec![at as u8; 3000]));
+    }
+    assert!(store.check().expect("it reads").is_well());
+}
+
+/// What one does to whole stores keeps them encrypted, by the same key.
+#[test]
+fn copies_are_encrypted_too_and_damaged_stores_are_salvaged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let (path, copy, salvaged) = (at("a.flag"), at("copy.flag"), at("salvaged.flag"));
+    let keyed = options(raw(1));
+    let mut store = PageStore::open(&path, &keyed).expect("it is made");
+    for at in 0..300 {
+        commit(&mut store, at, &[at as u8; 3000]);
+    }
+    let block = store.facts(Lpn(7)).expect("it is there").block;
+    store.close().expect("a close");
+    let quiet = &mut |_, _| ();
+    let is_right = |path: &std::path::Path| {
+        let plain = PageStore::open(path, &OpenOptions::existing());
+        assert!(matches!(plain, Err(StoreError::Key(_))), "it is encrypted");
+        let mut store = PageStore::open(
+            path,
+            &OpenOptions {
+                create: false,
+                ..keyed.clone()
+            },
+        );
+        let store = store.as_mut().expect("it opens");
+        (0..300).all(|at| page(store, at) == Some(vec![at as u8; 3000]))
+    };
+    let refused = backup(&path, &copy, &OpenOptions::existing(), false, quiet);
+    assert!(matches!(refused, Err(StoreError::Key(_))));
+    backup(&path, &copy, &keyed, false, quiet).expect("a copy");
+    assert!(is_right(&copy));
+    compact(&copy, &keyed, quiet).expect("it is compacted");
+    assert!(is_right(&copy));
+    // One superblock and a mark are damaged: the pages of its block say what the mark said.
+    let file = std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .expect("the store");
+    for offset in [0, mark_page(PAGES_PER_BLOCK, block) * 4096] {
+        file.write_all_at(&[0x55; 4096], offset)
+            .expect("it is written");
+    }
+    let report = repair(&path, &salvaged, &keyed, &Hints::default(), false, quiet);
+    assert!(report.expect("it can be salvaged").is_whole());
+    assert!(is_right(&salvaged));
+}
+
+/// A program without keys says that a store is encrypted, and does not take it for a damaged one.
+#[test]
+fn without_a_key_it_is_no_damaged_store() {
+    let medium = Recorded::default();
+    open(&medium, raw(1))
+        .expect("it is made")
+        .close()
+        .expect("a close");
+    assert!(matches!(Superblock::read(&medium), Err(StoreError::Key(_))));
+}
+
+/// Commits on a medium that is cut at its operations: what was acknowledged is there, the one under
+/// way whole or not at all. Returns the cuts, and those after which it was not so.
+fn cuts(medium: &Recorded, rounds: u32) -> (u32, u32) {
+    let mut store = open(medium, raw(1)).expect("it is made");
+    type Model = BTreeMap<u32, Vec<u8>>;
+    let right: Arc<Mutex<(Model, Model)>> = Arc::default();
+    let found: Arc<Mutex<(u32, u32)>> = Arc::default();
+    medium.watch(Some({
+        let (right, found) = (Arc::clone(&right), Arc::clone(&found));
+        let mut dice = Dice(4);
+        Box::new(move |medium: &Recorded| {
+            let landing = match dice.below(4) {
+                0 => Landing::Nothing,
+                1 => Landing::First(dice.below(medium.pending() + 1)),
+                _ => Landing::Sectors(dice.below(1 << 30)),
+            };
+            let (right, mut found) = (right.lock().expect("one"), found.lock().expect("one"));
+            found.0 += 1;
+            let holds = open(&medium.cut(landing), raw(1)).is_ok_and(|mut store| {
+                let held: Vec<Lpn> = store.held().collect();
+                let held = held
+                    .into_iter()
+                    .map(|at| Some((at.0, page(&mut store, at.0)?)));
+                let held: Option<Model> = held.collect();
+                held.is_some_and(|held| held == right.0 || held == right.1)
+            });
+            found.1 += u32::from(!holds);
+        })
+    }));
+    let mut dice = Dice(9);
+    for _ in 0..rounds {
+        let mut model = right.lock().expect("one").0.clone();
+        let tx = store.begin().expect("it begins");
+        for _ in 0..=dice.below(5) {
+            let (at, data) = (dice.below(60) as u32, vec![dice.below(255) as u8; 2000]);
+            store.write(tx, Lpn(at), &data).expect("room");
+            model.insert(at, data);
+        }
+        right.lock().expect("one").1 = model.clone();
+        store.commit(tx).expect("room");
+        *right.lock().expect("one") = (model.clone(), model);
+    }
+    medium.watch(None);
+    let found = *found.lock().expect("one");
+    found
+}
+
+#[test]
+fn a_cut_leaves_all_of_a_transaction_or_nothing() {
+    let (done, wrong) = cuts(&Recorded::default(), 150);
+    assert!(done > 300 && wrong == 0, "{wrong} of {done}");
+    // The control: a medium whose syncs do nothing.
+    let medium = Recorded::default();
+    open(&medium, raw(1))
+        .expect("it is made")
+        .close()
+        .expect("a close");
+    medium.lie();
+    let (done, wrong) = cuts(&medium, 60);
+    assert!(wrong > 0, "{wrong} of {done}");
+}

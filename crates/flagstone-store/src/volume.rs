@@ -1,0 +1,384 @@
+//! A disk of a fixed size in pages with transactions.
+//!
+//! ```text
+//!   page of the store | 0      | 1     | 2       | 3       | ... | 65    | ...
+//!   holds             | volume | tails | chunk 0 | chunk 1 | ... | tails | chunk 63 ...
+//! ```
+//!
+//! The first page is a [`volume`] record, which says how large the disk is. The others are
+//! [`Chunks`].
+//!
+//! What is promised of a disk:
+//!
+//! 1. What a flush covers is durable when the flush ends.
+//! 2. Writes between two flushes are one transaction: after a power cut all of them are there, or
+//!    none.
+//! 3. A transaction that becomes larger than a bound, or than the room there is, ends before its
+//!    flush, and another one begins. After a cut there are then all requests up to one of these
+//!    ends, and none of the later ones. A request that an end falls into is there in part, by whole
+//!    chunks.
+//!
+//! A disk that cannot keep what it had accepted refuses everything until it is opened again. A
+//! caller would otherwise take a later flush for a promise about writes that were lost.
+
+use crate::chunks::{Chunks, Cut, Pages, Version};
+use crate::error::StoreError;
+use crate::medium::SECTOR_BYTES;
+use flagstone::layout;
+use flagstone::layout::{get, put};
+use flagstone::units::Lpn;
+
+layout! {
+    /// The first page of a disk.
+    pub volume: 22 => {
+        MAGIC:   8, "Flagdisk";
+        VERSION: 2, "1";
+        CHUNK:   4, "bytes of a chunk: those of a page, rounded up to whole sectors of 512";
+        BYTES:   8, "bytes of the disk";
+    }
+}
+
+const MAGIC: &[u8; 8] = b"Flagdisk";
+const VERSION: u64 = 1;
+const FIRST: Lpn = Lpn(0);
+
+/// Pages of a store end here.
+const PAGES_MAX: u64 = 1 << 30;
+
+/// Of pages that cannot become more, a transaction has one in so many at most: what it replaces
+/// needs room until it commits, beside all that the disk holds.
+const ROOM_SHARE: u64 = 32;
+
+/// A disk.
+pub struct Volume<P> {
+    chunks: Chunks<P>,
+    size: u64,
+    /// Pages that a transaction may have.
+    bound: usize,
+    /// Why the disk goes on no more.
+    broken: Option<String>,
+    /// Commits of transactions that nobody had asked for.
+    early: u64,
+}
+
+impl<P: Pages> Volume<P> {
+    /// Bytes that a transaction may have before it is committed without a flush, unless another
+    /// bound is set.
+    pub const TRANSACTION_BYTES: u64 = 64 << 20;
+
+    /// Makes a disk on pages that hold nothing. It reads as zeros.
+    ///
+    /// # Errors
+    /// The size is none that a disk can have, the pages hold something, or they fail.
+    pub fn create(mut pages: P, size: u64) -> Result<Volume<P>, StoreError> {
+        let cut = cut_of(&pages)?;
+        if size == 0 || !size.is_multiple_of(SECTOR_BYTES as u64) {
+            return Err(StoreError::Options(format!(
+                "a disk of {size} bytes: use a multiple of {SECTOR_BYTES}, and not 0"
+            )));
+        }
+        let last = (size - 1) / cut.chunk() as u64;
+        let has = pages.pages_max().unwrap_or(PAGES_MAX);
+        let needs = cut
+            .main_page(last)
+            .map_or(u64::MAX, |page| u64::from(page.0) + 1);
+        if needs > has {
+            return Err(StoreError::Options(format!(
+                "a disk of {size} bytes needs more than the {has} pages that there are: use at \
+                 most {} bytes",
+                most_bytes(&cut, has)
+            )));
+        }
+        if let Some(highest) = pages.highest() {
+            return Err(StoreError::NotAStore(format!(
+                "there is something else than a disk here already, as on page {highest}: nothing \
+                 was changed"
+            )));
+        }
+        let mut record = [0; volume::SIZE];
+        record[volume::MAGIC].copy_from_slice(MAGIC);
+        put(&mut record, volume::VERSION, VERSION);
+        put(&mut record, volume::CHUNK, cut.chunk() as u64);
+        put(&mut record, volume::BYTES, size);
+        let tx = pages.begin()?;
+        pages.write(tx, FIRST, &record)?;
+        pages.commit(tx)?;
+        Ok(Volume::new(pages, cut, size))
+    }
+
+    /// Opens the disk that pages hold.
+    ///
+    /// # Errors
+    /// They hold none, or one of another version, or they fail.
+    pub fn open(mut pages: P) -> Result<Volume<P>, StoreError> {
+        let cut = cut_of(&pages)?;
+        let mut page = vec![0; pages.page_bytes()];
+        let bytes = pages
+            .read(Version::Of(None), FIRST, &mut page)?
+            .unwrap_or(0);
+        let record = &page[..bytes];
+        if bytes != volume::SIZE || record[volume::MAGIC] != *MAGIC {
+            let what = match pages.highest() {
+                Some(_) => "the store holds something else than a disk: nothing was changed",
+                None => "the store holds no disk: it is empty",
+            };
+            return Err(StoreError::NotAStore(what.into()));
+        }
+        let (version, chunk) = (get(record, volume::VERSION), get(record, volume::CHUNK));
+        let size = get(record, volume::BYTES);
+        if version != VERSION {
+            return Err(StoreError::NotAStore(format!(
+                "this disk has version {version} of the format, this program reads {VERSION}: open \
+                 it with the program that wrote it"
+            )));
+        }
+        let is_right = chunk == cut.chunk() as u64
+            && size.is_multiple_of(SECTOR_BYTES as u64)
+            && size.checked_sub(1).is_some_and(|last| {
+                let page = cut.main_page(last / chunk);
+                page.is_some_and(|page| u64::from(page.0) < PAGES_MAX)
+            });
+        match is_right {
+            true => Ok(Volume::new(pages, cut, size)),
+            false => Err(StoreError::Damaged(format!(
+                "the first page says that the disk has {size} bytes in chunks of {chunk}, which \
+                 cannot be"
+            ))),
+        }
+    }
+
+    fn new(pages: P, cut: Cut, size: u64) -> Volume<P> {
+        let mut made = Volume {
+            chunks: Chunks::new(pages, cut),
+            size,
+            bound: 0,
+            broken: None,
+            early: 0,
+        };
+        made.set_transaction_bytes(Self::TRANSACTION_BYTES);
+        made
+    }
+
+    /// Sets how many bytes a transaction may have before it is committed without a flush. It is a
+    /// chunk at least, and at most a small part of pages that cannot become more.
+    pub fn set_transaction_bytes(&mut self, bytes: u64) {
+        let room = self.pages().pages_max().unwrap_or(u64::MAX) / ROOM_SHARE;
+        let chunks = (bytes / self.chunks.cut().chunk() as u64).min(room);
+        self.bound = usize::try_from(chunks).unwrap_or(usize::MAX).max(1);
+    }
+
+    /// Bytes of the disk.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes of a chunk: requests of whole chunks at multiples of it need nothing to be read.
+    pub fn chunk(&self) -> usize {
+        self.chunks.cut().chunk()
+    }
+
+    /// Transactions that were committed without a flush, since they were at the bound or there was
+    /// no room.
+    pub fn early_commits(&self) -> u64 {
+        self.early
+    }
+
+    /// The pages below.
+    pub fn pages(&self) -> &P {
+        self.chunks.pages()
+    }
+
+    /// The pages below, to tell them the time. Nobody may write to them but the disk.
+    pub fn pages_mut(&mut self) -> &mut P {
+        self.chunks.pages_mut()
+    }
+
+    /// Whether there is anything that a flush would make durable.
+    pub fn is_dirty(&self) -> bool {
+        self.chunks.tx().is_some()
+    }
+
+    /// Reads bytes: the last that were written, flushed or not. What was never written, or trimmed,
+    /// is zeros.
+    ///
+    /// # Errors
+    /// The range is beyond the disk, or the pages fail.
+    pub fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), StoreError> {
+        self.may(at, into.len() as u64)?;
+        let own = Version::Of(self.chunks.tx());
+        let mut rest = into;
+        for (chunk, offset, bytes) in self.chunks.cut().chunks(at, rest.len()) {
+            let (now, later) = rest.split_at_mut(bytes);
+            rest = later;
+            self.chunks.read(own, chunk, offset, now)?;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes. They are durable when a [`Volume::flush`] that follows has ended.
+    ///
+    /// # Errors
+    /// The range is beyond the disk, there is no room, or the pages fail. Some of the bytes may
+    /// have been written.
+    pub fn write(&mut self, at: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.may(at, data.len() as u64)?;
+        let mut rest = data;
+        for (chunk, offset, bytes) in self.chunks.cut().chunks(at, data.len()) {
+            let (now, later) = rest.split_at(bytes);
+            rest = later;
+            self.change(|chunks| match bytes == chunks.cut().chunk() {
+                true => chunks.write(chunk, now, true),
+                false => {
+                    let waiting = chunks.waiting_chunk(chunk)?;
+                    waiting[offset..offset + bytes].copy_from_slice(now);
+                    Ok(())
+                }
+            })?;
+            self.end_at_bound()?;
+        }
+        Ok(())
+    }
+
+    /// Makes a range zeros, and gives the room of whole chunks back.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn trim(&mut self, at: u64, bytes: u64) -> Result<(), StoreError> {
+        self.may(at, bytes)?;
+        let (size, end) = (self.chunk() as u64, at + bytes);
+        let mut at = at;
+        while at < end {
+            let (chunk, offset) = (at / size, (at % size) as usize);
+            let before = (size - at % size).min(end - at);
+            at += before;
+            if !self.chunks.may_hold(chunk) {
+                continue;
+            }
+            self.change(|chunks| match before == size {
+                true => chunks.remove(chunk),
+                false => {
+                    chunks.waiting_chunk(chunk)?[offset..][..before as usize].fill(0);
+                    Ok(())
+                }
+            })?;
+            self.end_at_bound()?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable that was written before.
+    ///
+    /// # Errors
+    /// There is no room, or the pages fail. What was written since the last flush is lost then,
+    /// and every later call is refused.
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        self.is_well()?;
+        if self.chunks.tx().is_none() {
+            return Ok(());
+        }
+        self.chunks.commit().inspect_err(|error| {
+            self.broken = Some(error.to_string());
+            self.chunks.abort();
+        })
+    }
+
+    /// The parts of a range, and whether something was written there that was not trimmed.
+    ///
+    /// # Errors
+    /// The range is beyond the disk.
+    pub fn parts(&self, at: u64, bytes: u64) -> Result<Vec<(u64, u64, bool)>, StoreError> {
+        self.may(at, bytes)?;
+        let (size, end) = (self.chunk() as u64, at + bytes);
+        let mut parts: Vec<(u64, u64, bool)> = Vec::new();
+        let mut at = at;
+        while at < end {
+            let holds = self.chunks.may_hold(at / size);
+            let next = ((at / size + 1) * size).min(end);
+            match parts.last_mut() {
+                Some(last) if last.2 == holds => last.1 += next - at,
+                _ => parts.push((at, next - at, holds)),
+            }
+            at = next;
+        }
+        Ok(parts)
+    }
+
+    /// Flushes, and lets go of the pages.
+    ///
+    /// # Errors
+    /// As [`Volume::flush`].
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.flush()?;
+        self.chunks.into_pages().close()
+    }
+
+    fn is_well(&self) -> Result<(), StoreError> {
+        match &self.broken {
+            Some(why) => Err(StoreError::Broken(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn may(&self, at: u64, bytes: u64) -> Result<(), StoreError> {
+        self.is_well()?;
+        match at.checked_add(bytes).is_some_and(|end| end <= self.size) {
+            true => Ok(()),
+            false => Err(StoreError::Options(format!(
+                "{bytes} bytes at {at} lie beyond the disk, which has {}",
+                self.size
+            ))),
+        }
+    }
+
+    /// Changes a chunk. Where there is no room beside what the transaction replaces, it commits and
+    /// tries again.
+    fn change(
+        &mut self,
+        change: impl Fn(&mut Chunks<P>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        match change(&mut self.chunks) {
+            Err(StoreError::Full(_)) if self.chunks.changed() > 0 => {
+                self.flush()?;
+                self.early += 1;
+                change(&mut self.chunks)
+            }
+            done => done,
+        }
+    }
+
+    fn end_at_bound(&mut self) -> Result<(), StoreError> {
+        if self.chunks.changed() >= self.bound {
+            self.flush()?;
+            self.early += 1;
+        }
+        Ok(())
+    }
+}
+
+/// How pages are cut for a disk, whose own page is before them.
+fn cut_of(pages: &impl Pages) -> Result<Cut, StoreError> {
+    let protocol = pages.protocol();
+    if !protocol.atomic {
+        return Err(StoreError::Options(format!(
+            "{} may leave half a transaction, which would tear sectors: use another protocol",
+            protocol.name
+        )));
+    }
+    match pages.page_bytes() {
+        bytes if bytes < SECTOR_BYTES => Err(StoreError::Options(format!(
+            "pages of {bytes} bytes are smaller than a sector of a disk, which has {SECTOR_BYTES}"
+        ))),
+        bytes => Ok(Cut::new(bytes, FIRST.0 + 1)),
+    }
+}
+
+/// The largest disk that lies in so many pages.
+fn most_bytes(cut: &Cut, pages: u64) -> u64 {
+    let last = (FIRST.0 + 1..u32::try_from(pages).unwrap_or(u32::MAX))
+        .rev()
+        .find_map(|page| cut.chunk_of(Lpn(page)));
+    last.map_or(0, |chunk| (chunk + 1) * cut.chunk() as u64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! A disk is compared with a vector of bytes, and with what it may be after a power cut.
+
+use super::*;
+use crate::medium::{Landing, Memory, Recorded};
+use crate::pages::tests::Dice;
+use crate::pages::{OpenOptions, PageStore};
+use flagstone::commit::Kind;
+use std::sync::{Arc, Mutex};
+
+const SIZE: u64 = 140 * 4096 + 512;
+
+fn store(medium: &Recorded, protocol: Kind) -> PageStore {
+    let mut options = OpenOptions::default().with_protocol(protocol);
+    options.pages_per_block = 16;
+    // Enough for a transaction of any length that the tests make, where a store cannot grow.
+    options.bytes = if protocol == Kind::MhlM { 128 << 20 } else { 0 };
+    PageStore::on(Box::new(medium.clone()), &options).expect("a store")
+}
+
+fn image<P: Pages>(disk: &mut Volume<P>) -> Vec<u8> {
+    let mut bytes = vec![7; disk.size() as usize];
+    disk.read(0, &mut bytes).expect("it can be read");
+    bytes
+}
+
+/// A request on a disk and on its model. A request may have any offset and length: a server cuts
+/// nothing to sectors.
+fn request<P: Pages>(disk: &mut Volume<P>, model: &mut [u8], dice: &mut Dice) {
+    let is_whole = dice.below(2) == 0;
+    let grain = if is_whole {
+        4096
+    } else {
+        [1, 512][dice.below(2) as usize]
+    };
+    let at = dice.below(SIZE / grain) * grain;
+    let most = [600, 9000, 70_000][dice.below(3) as usize].min(SIZE - at);
+    let len = (dice.below(most / grain + 1) * grain).min(SIZE - at);
+    let part = at as usize..(at + len) as usize;
+    if dice.below(5) == 0 {
+        disk.trim(at, len).expect("room");
+        model[part].fill(0);
+    } else {
+        let data: Vec<u8> = (0..len).map(|_| dice.below(255) as u8 + 1).collect();
+        disk.write(at, &data).expect("room");
+        model[part].copy_from_slice(&data);
+    }
+}
+
+#[test]
+fn it_is_as_a_vector_of_bytes_is() {
+    for protocol in [Kind::Seal, Kind::Scc, Kind::MhlM] {
+        let medium = Recorded::default();
+        let mut disk = Volume::create(store(&medium, protocol), SIZE).expect("a disk");
+        let mut dice = Dice(3 + protocol as u64);
+        let mut model = vec![0; SIZE as usize];
+        let mut flushed = model.clone();
+        for step in 0..400 {
+            match dice.below(12) {
+                0 | 1 => {
+                    disk.flush().expect("room");
+                    assert!(!disk.is_dirty());
+                    flushed.clone_from(&model);
+                }
+                2 if step % 3 == 0 => {
+                    // What was not flushed is gone, and what was is there.
+                    drop(disk);
+                    disk = Volume::open(store(&medium, protocol)).expect("a disk");
+                    assert_eq!(disk.size(), SIZE);
+                    model.clone_from(&flushed);
+                }
+                _ => request(&mut disk, &mut model, &mut dice),
+            }
+            let at = dice.below(SIZE);
+            let mut some = vec![1; dice.below((SIZE - at).min(9000) + 1) as usize];
+            disk.read(at, &mut some).expect("it can be read");
+            assert!(
+                some == model[at as usize..][..some.len()],
+                "step {step}, {protocol:?}"
+            );
+            if step % 20 == 0 {
+                assert!(image(&mut disk) == model, "step {step}, {protocol:?}");
+                for (at, bytes, holds) in disk.parts(0, SIZE).expect("within") {
+                    let part = &model[at as usize..][..bytes as usize];
+                    assert!(
+                        holds || part.iter().all(|byte| *byte == 0),
+                        "step {step}: a hole"
+                    );
+                }
+            }
+        }
+        assert_eq!(disk.early_commits(), 0);
+        disk.flush().expect("room");
+        assert_eq!(disk.pages_mut().check().expect("it reads").wrong, [""; 0]);
+        disk.close().expect("a close");
+        let mut disk = Volume::open(store(&medium, protocol)).expect("a disk");
+        assert!(image(&mut disk) == model);
+    }
+}
+
+/// What a disk may be after a cut: images, of which the first is what was flushed last. While
+/// nothing is committed but by a flush, it is the first one, or the last one during the flush.
+#[derive(Default)]
+struct Right {
+    images: Vec<Vec<u8>>,
+    in_flush: bool,
+}
+
+/// Plays a history on a disk with a bound of its transactions, cuts the power at operations of the
+/// medium, and returns how many cuts there were, and after how many of them the disk was something
+/// that it must not be. It may be as it was after `any` request since the last flush, or as of a
+/// flush only.
+fn cuts(bound: u64, any: bool, medium: &Recorded, seed: u64) -> (u32, u32) {
+    let mut disk = Volume::create(store(medium, Kind::Seal), SIZE).expect("a disk");
+    disk.set_transaction_bytes(bound);
+    let right = Arc::new(Mutex::new(Right {
+        images: vec![vec![0; SIZE as usize]],
+        in_flush: false,
+    }));
+    let found = Arc::new(Mutex::new((0, 0)));
+    medium.watch(Some({
+        let (right, found) = (Arc::clone(&right), Arc::clone(&found));
+        let mut dice = Dice(seed);
+        Box::new(move |medium: &Recorded| {
+            let landing = match dice.below(4) {
+                0 => Landing::Nothing,
+                1 => Landing::Everything,
+                2 => Landing::First(dice.below(medium.pending() + 1)),
+                _ => Landing::Sectors(dice.below(1 << 30)),
+            };
+            let left = PageStore::on(Box::new(medium.cut(landing)), &OpenOptions::existing());
+            let image = left.and_then(Volume::open).and_then(|mut disk| {
+                let mut bytes = vec![7; disk.size() as usize];
+                disk.read(0, &mut bytes).map(|()| bytes)
+            });
+            let (right, mut found) = (right.lock().expect("one"), found.lock().expect("one"));
+            let may = |image: &Vec<u8>| match (any, right.in_flush) {
+                (true, _) => right.images.contains(image),
+                (false, false) => right.images.first() == Some(image),
+                (false, true) => [right.images.first(), right.images.last()].contains(&Some(image)),
+            };
+            found.0 += 1;
+            found.1 += u32::from(!image.is_ok_and(|image| may(&image)));
+        })
+    }));
+    let mut dice = Dice(seed + 1);
+    let mut model = vec![0; SIZE as usize];
+    for _ in 0..150 {
+        if dice.below(5) == 0 {
+            right.lock().expect("one").in_flush = true;
+            disk.flush().expect("room");
+            *right.lock().expect("one") = Right {
+                images: vec![model.clone()],
+                in_flush: false,
+            };
+        } else {
+            let mut next = model.clone();
+            let at = dice.below(SIZE / 512 - 8) * 512;
+            let len = [512, 4096][dice.below(2) as usize];
+            let data = vec![dice.below(255) as u8 + 1; len];
+            // A transaction may end within the request, after its first chunk.
+            let first = len.min(4096 - at as usize % 4096);
+            for bytes in [first, len] {
+                next[at as usize..][..bytes].copy_from_slice(&data[..bytes]);
+                right.lock().expect("one").images.push(next.clone());
+            }
+            disk.write(at, &data).expect("room");
+            model = next;
+        }
+    }
+    medium.watch(None);
+    assert_eq!(disk.early_commits() > 3, bound < u64::MAX);
+    let found = *found.lock().expect("one");
+    found
+}
+
+#[test]
+fn a_cut_leaves_all_of_a_transaction_or_nothing() {
+    let (done, wrong) = cuts(u64::MAX, false, &Recorded::default(), 5);
+    assert!(done > 50 && wrong == 0, "{wrong} of {done}");
+}
+
+#[test]
+fn transactions_that_end_at_their_bound_leave_the_earlier_requests() {
+    let (done, wrong) = cuts(3 * 4096, true, &Recorded::default(), 6);
+    assert!(done > 80 && wrong == 0, "{wrong} of {done}");
+}
+
+#[test]
+fn torn_transactions_and_a_medium_whose_syncs_lie_are_found_out() {
+    let (done, wrong) = cuts(1, false, &Recorded::default(), 5);
+    assert!(wrong > 0, "{wrong} of {done}");
+    let medium = Recorded::default();
+    store(&medium, Kind::Seal).close().expect("a close");
+    medium.lie();
+    let (done, wrong) = cuts(u64::MAX, false, &medium, 5);
+    assert!(wrong > 0, "{wrong} of {done}");
+}
+
+#[test]
+fn a_disk_that_lost_what_it_had_accepted_refuses_everything() {
+    let medium = Recorded::default();
+    let mut disk = Volume::create(store(&medium, Kind::Seal), SIZE).expect("a disk");
+    disk.write(0, &[1; 4096]).expect("room");
+    medium.fail_at(Some(medium.operations()));
+    assert!(matches!(disk.flush(), Err(StoreError::Io { .. })));
+    medium.fail_at(None);
+    // The medium is well again, and what was written is lost: a flush must not say otherwise.
+    assert!(matches!(disk.flush(), Err(StoreError::Broken(_))));
+    assert!(matches!(
+        disk.read(0, &mut [0; 9]),
+        Err(StoreError::Broken(_))
+    ));
+    assert!(matches!(disk.write(0, &[1]), Err(StoreError::Broken(_))));
+    drop(disk);
+    let mut disk = Volume::open(store(&medium, Kind::Seal)).expect("a disk");
+    assert!(image(&mut disk) == vec![0; SIZE as usize]);
+}
+
+#[test]
+fn what_is_no_disk_is_said() {
+    let pages = || store(&Recorded::default(), Kind::Seal);
+    for size in [0, 100, 4097] {
+        let refused = Volume::create(pages(), size).err().expect("no such size");
+        assert!(refused.to_string().contains("multiple of 512"), "{refused}");
+    }
+    let refused = Volume::create(pages(), 1 << 50).err().expect("too large");
+    assert!(refused.to_string().contains("use at most"), "{refused}");
+    let plain = store(&Recorded::default(), Kind::Plain);
+    let refused = Volume::create(plain, 4096).err().expect("not atomic");
+    assert!(
+        refused.to_string().contains("another protocol"),
+        "{refused}"
+    );
+    let refused = Volume::open(pages()).err().expect("there is none");
+    assert!(refused.to_string().contains("it is empty"), "{refused}");
+    let mut other = pages();
+    let tx = other.begin().expect("it begins");
+    other.write(tx, Lpn(9), b"something").expect("room");
+    other.commit(tx).expect("room");
+    let refused = Volume::open(other).err().expect("it is none");
+    assert!(refused.to_string().contains("something else"), "{refused}");
+    let mut disk = Volume::create(pages(), 4096).expect("a disk");
+    for (at, bytes) in [(4096, 1), (0, 4097), (u64::MAX, 2)] {
+        let refused = disk.trim(at, bytes).expect_err("beyond");
+        assert!(refused.to_string().contains("beyond the disk"), "{refused}");
+    }
+}
+
+#[test]
+fn the_largest_disk_of_a_store_that_cannot_grow_can_be_filled() {
+    let mut options = OpenOptions::default().with_protocol(Kind::MhlM);
+    options.pages_per_block = 16;
+    let pages = PageStore::on(Box::new(Memory::default()), &options).expect("a store");
+    let has = pages.pages_max().expect("it cannot grow");
+    let most = most_bytes(&Cut::new(PageStore::PAGE_BYTES, 1), has);
+    let pages = match Volume::create(pages, most + 4096) {
+        Err(StoreError::Options(why)) => {
+            assert!(why.contains(&format!("at most {most} bytes")), "{why}");
+            PageStore::on(Box::new(Memory::default()), &options).expect("a store")
+        }
+        _ => panic!("there is no room for that"),
+    };
+    let mut disk = Volume::create(pages, most).expect("a disk");
+    for round in 1..=5 {
+        let data = vec![round; most as usize];
+        for at in (0..most).step_by(1 << 16) {
+            let end = (at + (1 << 16)).min(most) as usize;
+            disk.write(at, &data[at as usize..end]).expect("room");
+        }
+        disk.flush().expect("room");
+        assert!(image(&mut disk) == data);
+    }
+    assert!(disk.early_commits() > 0);
+}
