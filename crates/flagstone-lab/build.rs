@@ -10,9 +10,11 @@ fn main() {
         println!("cargo::rerun-if-changed={folder}");
         collect(Path::new(folder), &mut files);
     }
-    // Claims, verdicts and reports judge what was measured; they do not change it.
+    // Claims, verdicts and reports judge what was measured, and sweeps say what is run; they do not
+    // change it.
     files.retain(|path| {
-        !path.starts_with("src/reproduce") || path.starts_with("src/reproduce/engine")
+        let judges = path.starts_with("src/reproduce") || path.starts_with("src/sweep");
+        !judges || path.starts_with("src/reproduce/engine")
     });
     files.sort();
     // FNV-1a: no cryptography is needed to notice an edit.

@@ -8,7 +8,8 @@
 //! [`life`] takes a year on cells that age; a [`campaign`] cuts the power under them, and
 //! [`stores`] under stores on a medium; a [`witness`] tells what a machine that lost its power had
 //! committed; [`indexing`] runs indexes under workloads of keys.
-//! [`reproduce`] holds what the papers publish against runs of the same experiments. An [`output`]
+//! [`reproduce`] holds what the papers publish against runs of the same experiments, and a [`sweep`]
+//! varies the settings of one over a grid or a sample. An [`output`]
 //! is a file that a result goes to, whole or not at all. A [`stopwatch`] tells what our own code
 //! takes.
 #![forbid(unsafe_code)]
@@ -34,6 +35,7 @@ pub mod stores;
 pub mod witness;
 pub mod indexing;
 pub mod reproduce;
+pub mod sweep;
 #[doc(hidden)]
 pub mod fuzzing;
 

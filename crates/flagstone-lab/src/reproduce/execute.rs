@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A result as it is kept.
@@ -29,6 +29,21 @@ pub enum Step {
     Found,
 }
 
+/// Where results of runs are kept.
+pub(crate) trait Keeping: Sync {
+    /// The result of this very run, if it is kept.
+    ///
+    /// # Errors
+    /// Something is in its place that is not to be made again in silence.
+    fn find(&self, run: &Run) -> Result<Option<Outcome>, String>;
+
+    /// Keeps a result.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn keep(&self, run: &Run, outcome: &Outcome) -> Result<(), String>;
+}
+
 /// Makes all runs that `folder` has no result of. `watch` hears of each step.
 ///
 /// # Errors
@@ -41,27 +56,40 @@ pub fn execute(
 ) -> Result<BTreeMap<String, Outcome>, String> {
     // Before a folder is made: what cannot be run leaves nothing behind.
     runs.values().try_for_each(Run::ready)?;
-    let unwritten = |error: OutputError| {
-        format!("{error}; results are kept there, name a folder that can be written, with room")
-    };
     make_folder(folder).map_err(unwritten)?;
+    all(runs, jobs, &Folder(folder), watch)
+}
+
+/// Makes all runs of which nothing is kept.
+///
+/// # Errors
+/// As [`execute`].
+pub(crate) fn all(
+    runs: &BTreeMap<String, Run>,
+    jobs: usize,
+    keeping: &dyn Keeping,
+    watch: &(dyn Fn(&Run, Step) + Sync),
+) -> Result<BTreeMap<String, Outcome>, String> {
     let mut words = BTreeSet::new();
     let again = |word: String| (!words.insert(word.clone())).then_some(word);
     let shared = runs.values().map(Run::starts_from).filter_map(again);
     let library = Library::new(jobs.max(1)).sharing(shared.collect());
     let stop = AtomicBool::new(false);
     let one = |(hash, run): (&String, &Run)| -> Option<Result<(String, Outcome), String>> {
-        let path = folder.join(format!("{hash}.json"));
-        if let Some(outcome) = load(&path, run) {
-            watch(run, Step::Found);
-            return Some(Ok((hash.clone(), outcome)));
+        match keeping.find(run) {
+            Ok(None) => {}
+            Ok(Some(outcome)) => {
+                watch(run, Step::Found);
+                return Some(Ok((hash.clone(), outcome)));
+            }
+            Err(error) => return Some(Err(error)),
         }
         if stop.load(Ordering::Relaxed) {
             return None;
         }
         watch(run, Step::Started);
         let made = run.outcome(&library).and_then(|outcome| {
-            save(&path, run, &outcome).map_err(unwritten)?;
+            keeping.keep(run, &outcome)?;
             Ok((hash.clone(), outcome))
         });
         stop.fetch_or(made.is_err(), Ordering::Relaxed);
@@ -83,20 +111,38 @@ pub fn execute(
     })
 }
 
-/// A result that is kept, if it is one of this very run.
-fn load(path: &Path, run: &Run) -> Option<Outcome> {
-    let kept: Kept = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-    (kept.settings == run.settings()).then_some(kept.outcome)
+fn unwritten(error: OutputError) -> String {
+    format!("{error}; results are kept there, name a folder that can be written, with room")
 }
 
-fn save(path: &Path, run: &Run, outcome: &Outcome) -> Result<(), OutputError> {
-    let kept = Kept {
-        settings: run.settings(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        outcome: outcome.clone(),
-    };
-    let text = serde_json::to_vec_pretty(&kept).expect("a result is plain JSON");
-    Output::new(path, &[])?.write(&text)
+/// Results of `reproduce` in a folder. One that is not of this very run is made again.
+struct Folder<'a>(&'a Path);
+
+impl Folder<'_> {
+    fn file(&self, run: &Run) -> PathBuf {
+        self.0.join(format!("{}.json", run.hash()))
+    }
+}
+
+impl Keeping for Folder<'_> {
+    fn find(&self, run: &Run) -> Result<Option<Outcome>, String> {
+        let kept = fs::read(self.file(run)).ok();
+        let kept = kept.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
+        let own = kept.filter(|kept| kept.settings == run.settings());
+        Ok(own.map(|kept| kept.outcome))
+    }
+
+    fn keep(&self, run: &Run, outcome: &Outcome) -> Result<(), String> {
+        let kept = Kept {
+            settings: run.settings(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            outcome: outcome.clone(),
+        };
+        let text = serde_json::to_vec_pretty(&kept).expect("a result is plain JSON");
+        let output = Output::new(&self.file(run), &[]);
+        let written = output.and_then(|output| output.write(&text));
+        written.map_err(unwritten)
+    }
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ pub struct Axis {
 }
 
 /// A point that sets several keys.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Named {
     /// Its name.
@@ -150,7 +150,7 @@ impl Axis {
 }
 
 /// A value without the quotes.
-fn word(value: &Value) -> String {
+pub(crate) fn word(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Float(number) => number.to_string(),
@@ -159,7 +159,7 @@ fn word(value: &Value) -> String {
 }
 
 /// Gives a key a value; dots lead into tables.
-fn put(table: &mut Table, key: &str, value: Value) {
+pub(crate) fn put(table: &mut Table, key: &str, value: Value) {
     match key.split_once('.') {
         None => {
             table.insert(key.into(), value);
@@ -176,7 +176,7 @@ fn put(table: &mut Table, key: &str, value: Value) {
 }
 
 /// Lays one table over another.
-fn lay(under: &mut Table, over: &Table) {
+pub(crate) fn lay(under: &mut Table, over: &Table) {
     for (key, value) in over {
         match (under.get_mut(key), value) {
             (Some(Value::Table(under)), Value::Table(over)) => lay(under, over),
@@ -210,7 +210,7 @@ impl Experiment {
             toml::from_str(text).map_err(|error| ParseError::of_toml(text, &error))?;
         for (index, spec) in experiment.figure.iter().enumerate() {
             let what = |why: &str| format!("figure {}: {why}", spec.id);
-            let own = section(text, index);
+            let own = section(text, "[[figure]]", index);
             if spec.x.steps().is_empty() || spec.series.steps().is_empty() {
                 let why = what("x and series need a key with values, or points");
                 let at = find(text, own.clone(), &spec.id);
@@ -317,7 +317,7 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    fn new(text: &str, why: String, at: Option<Range<usize>>) -> ParseError {
+    pub(crate) fn new(text: &str, why: String, at: Option<Range<usize>>) -> ParseError {
         let place = at.as_ref().map(|at| {
             let before = &text[..at.start];
             let line = before.rfind('\n').map_or(0, |end| end + 1);
@@ -333,7 +333,7 @@ impl ParseError {
     }
 
     /// The parser names a wrong key between backquotes, and then those that there are.
-    fn of_toml(text: &str, error: &toml::de::Error) -> ParseError {
+    pub(crate) fn of_toml(text: &str, error: &toml::de::Error) -> ParseError {
         let message = error.message();
         let mut names = message.split('`').skip(1).step_by(2);
         let meant = match (message.starts_with("unknown"), names.next()) {
@@ -369,19 +369,16 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// The bytes of a figure's part of the text.
-fn section(text: &str, figure: usize) -> Range<usize> {
+/// The bytes of one of several parts of the text that begin with the same line.
+pub(crate) fn section(text: &str, head: &str, nth: usize) -> Range<usize> {
     let starts = |(at, _): &(usize, &str)| *at == 0 || text[..*at].ends_with('\n');
-    let mut heads = text
-        .match_indices("[[figure]]")
-        .filter(starts)
-        .map(|(at, _)| at);
-    let start = heads.nth(figure).unwrap_or(0);
+    let mut heads = text.match_indices(head).filter(starts).map(|(at, _)| at);
+    let start = heads.nth(nth).unwrap_or(0);
     start..heads.next().unwrap_or(text.len())
 }
 
 /// The first use of a word in a part of a text, comments aside.
-fn find(text: &str, part: Range<usize>, word: &str) -> Option<Range<usize>> {
+pub(crate) fn find(text: &str, part: Range<usize>, word: &str) -> Option<Range<usize>> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let mut at = part.start;
     for line in text[part].split_inclusive('\n') {

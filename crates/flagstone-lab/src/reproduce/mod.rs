@@ -21,6 +21,8 @@ pub mod verdict;
 #[cfg(test)]
 mod verdict_tests;
 
+pub(crate) use figures::{lay, put, word};
+
 use crate::nearest::nearest;
 use claims::{Claim, Tolerances};
 use engine::{Outcome, Run};

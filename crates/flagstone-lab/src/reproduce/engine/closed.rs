@@ -7,7 +7,7 @@ use crate::closed::{Closed, ClosedRecord, Past, Plan, Span};
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Sizes};
 use flagstone::buffer::PolicyKind;
-use flagstone::commit::Options;
+use flagstone::commit::{Kind, Options};
 use flagstone::host::{Granularity, HostConfig, Stack};
 use flagstone::settings::Configurable;
 use flagstone::units::Nanos;
@@ -184,6 +184,10 @@ impl ClosedRun {
             measured: Span::Transactions(self.transactions),
             workload: format!("tpcc, {} warehouses", self.warehouses),
         })
+    }
+
+    pub(super) fn is_atomic(&self) -> bool {
+        self.stack.parse() != Ok(Stack::Force(Kind::Plain))
     }
 
     pub(super) fn name(&self) -> String {

@@ -192,8 +192,17 @@ impl Run {
     /// The file that the run reads.
     pub fn input(&self) -> Option<&Path> {
         match self {
-            Run::Replay(run) => Some(run.trace()),
+            Run::Replay(run) => run.trace(),
             Run::Closed(_) | Run::Index(_) | Run::Formula(_) => None,
+        }
+    }
+
+    /// Whether it keeps transactions together at all; a control does not.
+    pub fn is_atomic(&self) -> bool {
+        match self {
+            Run::Replay(run) => run.is_atomic(),
+            Run::Closed(run) => run.is_atomic(),
+            Run::Index(_) | Run::Formula(_) => true,
         }
     }
 

@@ -4,14 +4,18 @@ use super::named::{self, fields_of, known, take};
 use super::{Library, Outcome, RunError};
 use crate::device::DeviceSpec;
 use crate::nearest::no_such;
-use crate::replay::{ReplayError, ReplayRecord, Setup, Source, Terms};
+use crate::replay::{ReplayError, ReplayRecord, Script, Setup, Source, Terms, script_of};
+use crate::workload::{Pattern, Workload};
 use flagstone::commit::{Device, Isolation, Kind, Options};
 use flagstone::settings::Configurable;
 use flagstone::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 use toml::Table;
 
 /// Settings of a replay, with the keys of an experiment file.
@@ -21,8 +25,22 @@ pub struct ReplayRun {
     protocol: String,
     /// The device, with the keys of a device file.
     device: Table,
-    /// The trace, from the working directory.
-    trace: String,
+    /// The trace, from the working directory; or a `workload`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<String>,
+    /// Generated transactions, `uniform` or `zipf:THETA`. They are over the pages that are filled on
+    /// the protocol for which the device has the fewest, so that all protocols have the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workload: Option<String>,
+    /// Requests of the workload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requests: Option<u64>,
+    /// Share of them that read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_share: Option<f64>,
+    /// Requests in one of its transactions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pages_per_transaction: Option<u32>,
     /// So many transactions of it, over and over if it has fewer.
     transactions: Option<u32>,
     /// How far transactions overlap; the protocol's loosest if left out or `loosest`.
@@ -71,6 +89,7 @@ impl ReplayRun {
         run.terms = take(&mut table)?;
         run.named = table;
         run.setup()?;
+        run.check_input()?;
         // What a protocol does not look at makes no difference between runs.
         let info = run.kind()?.info();
         run.named.retain(|name, _| info.has(name));
@@ -110,14 +129,108 @@ impl ReplayRun {
         })
     }
 
-    /// The trace.
-    pub(super) fn trace(&self) -> &Path {
-        Path::new(&self.trace)
+    /// Whether it has one input, and settings of that input only.
+    fn check_input(&self) -> Result<(), RunError> {
+        let both = "a replay has a trace or a workload: leave one of them out";
+        match (&self.trace, &self.workload) {
+            (None, None) => {
+                let why = "a replay needs `trace`, a file, or `workload`, as in \"zipf:0.9\"";
+                Err(RunError::of("trace", why))
+            }
+            (Some(_), Some(_)) => Err(RunError::of("workload", both)),
+            (Some(_), None) => {
+                let given = [
+                    ("requests", self.requests.is_some()),
+                    ("read_share", self.read_share.is_some()),
+                    (
+                        "pages_per_transaction",
+                        self.pages_per_transaction.is_some(),
+                    ),
+                ];
+                match given.iter().find(|(_, given)| *given) {
+                    None => Ok(()),
+                    Some((key, _)) => {
+                        let why = format!("{key} is of a `workload`, and a trace is replayed");
+                        Err(RunError::of(key, why))
+                    }
+                }
+            }
+            (None, Some(name)) => {
+                let pattern: Result<Pattern, _> = name.parse();
+                pattern.map_err(|error| RunError::of("workload", error.to_string()))?;
+                if self.terms.speedup.is_some() {
+                    let why = "speedup is of recorded times, which a workload does not have";
+                    return Err(RunError::of("speedup", why));
+                }
+                Ok(())
+            }
+        }
     }
 
-    /// Checksum of the trace; nothing if there is none, see [`super::Run::ready`].
+    /// The generated transactions, over the pages that are filled on the smallest of all protocols.
+    fn generated(&self, setup: &Setup, name: &str) -> Result<Script, String> {
+        let capacity = |&kind: &Kind| {
+            let options = Options::default();
+            let device = setup.device.clone();
+            let other = Setup {
+                kind,
+                options,
+                device,
+                ..*setup
+            };
+            other.capacity().ok()
+        };
+        let own = setup.capacity().ok();
+        let least = Kind::ALL.iter().filter_map(capacity).chain(own).min();
+        let least = least.unwrap_or_default();
+        let filled = (f64::from(least) * self.terms.fill) as u32;
+        let pattern: Result<Pattern, _> = name.parse();
+        let workload = pattern.and_then(|pattern| {
+            script_of(&Workload {
+                pattern,
+                pages: if filled == 0 { least } else { filled },
+                requests: self.requests.unwrap_or(200_000),
+                read_share: self.read_share.unwrap_or(0.0),
+                pages_per_transaction: self.pages_per_transaction.unwrap_or(8),
+                seed: self.terms.seed,
+            })
+        });
+        workload.map_err(|error| error.to_string())
+    }
+
+    /// The trace, if it replays one.
+    pub(super) fn trace(&self) -> Option<&Path> {
+        self.trace.as_deref().map(Path::new)
+    }
+
+    /// Checksum of the trace; nothing if there is none, see [`super::Run::ready`]. A sweep asks for
+    /// it once for each of its tasks, so that it is kept while the file stays as it is.
     pub(super) fn checksum(&self) -> String {
-        crate::trace::file::sha256(self.trace()).unwrap_or_default()
+        type Known = BTreeMap<PathBuf, ((SystemTime, u64), String)>;
+        static KNOWN: Mutex<Known> = Mutex::new(BTreeMap::new());
+        let Some(path) = self.trace() else {
+            return String::new();
+        };
+        let state = || {
+            let found = fs::metadata(path).ok()?;
+            Some((found.modified().ok()?, found.len()))
+        };
+        let Some(state) = state() else {
+            return String::new();
+        };
+        let mut known = KNOWN.lock().expect("no thread has panicked with it");
+        match known.get(path) {
+            Some((then, checksum)) if *then == state => checksum.clone(),
+            _ => {
+                let checksum = crate::trace::file::sha256(path).unwrap_or_default();
+                known.insert(path.into(), (state, checksum.clone()));
+                checksum
+            }
+        }
+    }
+
+    pub(super) fn is_atomic(&self) -> bool {
+        self.kind() != Ok(Kind::Plain)
     }
 
     pub(super) fn name(&self) -> String {
@@ -137,12 +250,25 @@ impl ReplayRun {
 
     pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
         let setup = self.setup().map_err(|error| error.to_string())?;
-        let whole = library.script(&self.trace, setup.device.geometry.page_bytes)?;
+        let (name, whole) = match (&self.trace, &self.workload) {
+            (Some(trace), _) => {
+                let page_bytes = setup.device.geometry.page_bytes;
+                (trace, library.script(trace, page_bytes)?)
+            }
+            (None, Some(name)) => {
+                // A device without such pages is the protocol's to refuse.
+                if let Err(ReplayError::Refused(why)) = setup.capacity() {
+                    return Ok(Outcome::Refused(why));
+                }
+                (name, Arc::new(self.generated(&setup, name)?))
+            }
+            (None, None) => unreachable!("it was checked when it was read"),
+        };
         let part = self
             .transactions
             .map(|most| whole.with_length(most as usize));
         let source = Source {
-            name: self.trace.clone(),
+            name: name.clone(),
             sha256: None,
         };
         let script = part.as_ref().unwrap_or(&whole);
@@ -229,6 +355,9 @@ fn metrics(record: &ReplayRecord) -> BTreeMap<String, f64> {
     .into_iter()
     .map(|(name, value)| (name.to_string(), value))
     .collect();
+    if let Some(saturated) = record.saturated {
+        metrics.insert("saturated".into(), f64::from(u8::from(saturated)));
+    }
     for (name, bytes) in &record.memory_bytes {
         metrics.insert(format!("memory_mb.{name}"), *bytes as f64 / 1048576.0);
     }

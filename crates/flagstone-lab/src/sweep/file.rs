@@ -1,0 +1,408 @@
+//! The file of a sweep, and the tasks that it comes to.
+//!
+//! `[setting]` has what all runs have, with the keys of an experiment file. Each `[[axis]]` varies
+//! one key, or several by named points. Without `[sample]` all axes make a grid. With it, axes that
+//! have a range are sampled together, and those that have a list are gone over at each point of the
+//! sample: so that all protocols are compared at the same points.
+
+use super::Task;
+use super::map::Better;
+use super::sample::{DIMENSIONS_MAX, SAMPLE_MAX, unit};
+use crate::reproduce::engine::RunError;
+use crate::reproduce::figures::{Named, ParseError, find, section};
+use crate::reproduce::{lay, put, word};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use toml::{Table, Value};
+
+/// Tasks of one sweep, at most: more is a mistake in a file.
+const TASKS_MAX: u64 = 1_000_000;
+
+/// A sweep: its file, and its tasks.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What it is, in a line.
+    pub title: String,
+    /// What is varied.
+    pub axes: Vec<Axis>,
+    /// The sample, if it is no grid.
+    pub sample: Option<SampleSpec>,
+    /// How the map is drawn, if the file says so.
+    pub map: Option<MapSpec>,
+    /// The tasks, in the order of the axes, the last one fastest.
+    pub tasks: Vec<Task>,
+}
+
+/// The file as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    title: String,
+    setting: Table,
+    axis: Vec<Axis>,
+    sample: Option<SampleSpec>,
+    map: Option<MapSpec>,
+}
+
+/// One setting that is varied: by a list, by a range, or by named points that set several keys.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axis {
+    /// What results and maps call it; the key if left out.
+    #[serde(default)]
+    pub name: String,
+    /// The key that is varied; dots lead into tables.
+    #[serde(default)]
+    pub key: String,
+    /// Its values.
+    #[serde(default)]
+    pub values: Vec<Value>,
+    /// A range: its lower end.
+    pub from: Option<f64>,
+    /// Its upper end.
+    pub to: Option<f64>,
+    /// How many values of the range a grid has, both ends among them.
+    pub steps: Option<u32>,
+    /// Whether the range is gone through by factors and not by differences.
+    #[serde(default)]
+    pub log: bool,
+    /// Whether its values are whole numbers.
+    #[serde(default)]
+    pub whole: bool,
+    /// Points with names of their own.
+    #[serde(default)]
+    pub points: Vec<Named>,
+}
+
+/// How a sample is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SampleSpec {
+    /// How many points it has; powers of two fill the space most evenly.
+    pub points: u32,
+    /// Another seed gives another sample.
+    #[serde(default = "one")]
+    pub seed: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// How a map is drawn: what is across and down, who competes, and by which metric.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapSpec {
+    /// The axis across.
+    pub x: String,
+    /// The axis down.
+    pub y: String,
+    /// The axis of those that compete; `protocol`, `stack` or `index` if left out.
+    pub of: Option<String>,
+    /// The metric by which they do; several may be added, `a+b`.
+    #[serde(default = "rate")]
+    pub metric: String,
+    /// Which figure is better.
+    #[serde(default)]
+    pub better: Better,
+    /// How far behind the first, as a share, a tie still is, where there is one seed.
+    #[serde(default = "tenth")]
+    pub margin: f64,
+}
+
+impl Default for MapSpec {
+    /// Throughput, with the margin that `flagstone compare` has for it.
+    fn default() -> MapSpec {
+        MapSpec {
+            x: String::new(),
+            y: String::new(),
+            of: None,
+            metric: rate(),
+            better: Better::Higher,
+            margin: tenth(),
+        }
+    }
+}
+
+fn rate() -> String {
+    "throughput_tps".into()
+}
+
+fn tenth() -> f64 {
+    0.1
+}
+
+impl Axis {
+    fn range(&self) -> Option<(f64, f64)> {
+        Some((self.from?, self.to?))
+    }
+
+    /// What is wrong with it.
+    fn wrong(&self) -> Option<String> {
+        let given = [
+            !self.values.is_empty(),
+            self.from.is_some() || self.to.is_some(),
+            !self.points.is_empty(),
+        ];
+        if given.iter().filter(|given| **given).count() != 1 {
+            return Some("it needs one of `values`, `from` with `to`, and `points`".into());
+        }
+        if self.key.is_empty() == self.points.is_empty() {
+            return Some("values and ranges need a `key`, and points set keys themselves".into());
+        }
+        if !given[1] {
+            let stray = self.steps.is_some() || self.log || self.whole;
+            return stray.then(|| "`steps`, `log` and `whole` are of a range".into());
+        }
+        let Some((from, to)) = self.range() else {
+            return Some("a range has `from` and `to`".into());
+        };
+        if !(from.is_finite() && to.is_finite() && from < to) {
+            return Some(format!("a range from {from} to {to} goes nowhere"));
+        }
+        if self.log && from <= 0.0 {
+            return Some("a range by factors begins above 0".into());
+        }
+        if self.whole && (from.fract() != 0.0 || to.fract() != 0.0) {
+            return Some("the ends of a range of whole numbers are whole numbers".into());
+        }
+        match self.steps {
+            Some(steps) if !(2..=10_000).contains(&steps) => {
+                Some(format!("a range has 2 to 10000 steps, and not {steps}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// The value so far along the range, from 0 to 1.
+    pub fn along(&self, share: f64) -> Value {
+        let (from, to) = self.range().expect("it has a range");
+        let value = match (self.log, self.whole) {
+            (true, _) => from * (to / from).powf(share),
+            (false, false) => from + (to - from) * share,
+            // Each whole number gets the same part of a sample.
+            (false, true) => return Value::Integer((from + (to - from) * share).round() as i64),
+        };
+        match self.whole {
+            true => Value::Integer(value.round() as i64),
+            // Enough digits for any setting, and few enough to be read.
+            false => Value::Float(format!("{value:.6e}").parse().expect("a number")),
+        }
+    }
+
+    /// The value that a coordinate of a sample stands for.
+    fn sampled(&self, unit: f64) -> Value {
+        match (self.whole && !self.log, self.range()) {
+            (true, Some((from, to))) => {
+                let each = from + (unit * (to - from + 1.0)).floor();
+                Value::Integer(each.min(to) as i64)
+            }
+            _ => self.along(unit),
+        }
+    }
+
+    /// Names and settings of the points of a grid.
+    fn steps(&self) -> Vec<(Value, Table)> {
+        let of = |value: Value| {
+            let mut table = Table::new();
+            put(&mut table, &self.key, value.clone());
+            (value, table)
+        };
+        if !self.points.is_empty() {
+            let named = self.points.iter();
+            let named = named.map(|point| (Value::from(point.name.as_str()), point.set.clone()));
+            return named.collect();
+        }
+        let mut values = match self.range() {
+            None => self.values.clone(),
+            Some(_) => {
+                let steps = self.steps.unwrap_or(5);
+                let share = |nth| f64::from(nth) / f64::from(steps - 1);
+                (0..steps).map(|nth| self.along(share(nth))).collect()
+            }
+        };
+        // Whole numbers that are near to each other fall together.
+        values.dedup();
+        values.into_iter().map(of).collect()
+    }
+}
+
+impl Plan {
+    /// Reads the file of a sweep, and checks every task.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn parse(text: &str) -> Result<Plan, ParseError> {
+        let file: File = toml::from_str(text).map_err(|error| ParseError::of_toml(text, &error))?;
+        let wrong =
+            |why: String, word: &str| ParseError::new(text, why, find(text, 0..text.len(), word));
+        let mut axes = file.axis;
+        for (nth, axis) in axes.iter_mut().enumerate() {
+            if axis.name.is_empty() {
+                axis.name.clone_from(&axis.key);
+            }
+            if let Some(why) = axis.wrong() {
+                let word = if axis.key.is_empty() {
+                    &axis.name
+                } else {
+                    &axis.key
+                };
+                let part = section(text, "[[axis]]", nth);
+                let why = format!("axis {}: {why}", axis.name);
+                return Err(ParseError::new(text, why, find(text, part, word)));
+            }
+        }
+        let names: BTreeSet<&str> = axes.iter().map(|axis| axis.name.as_str()).collect();
+        if names.len() < axes.len() || names.contains("") {
+            return Err(wrong("each axis needs a name of its own".into(), "axis"));
+        }
+        let tasks = tasks(&file.setting, &axes, file.sample).map_err(|error| {
+            let key = error.key.as_deref().unwrap_or("setting");
+            wrong(error.why.clone(), key.rsplit('.').next().unwrap_or(key))
+        })?;
+        let plan = Plan {
+            title: file.title,
+            axes,
+            sample: file.sample,
+            map: file.map,
+            tasks,
+        };
+        if let Some(map) = &plan.map {
+            plan.check_map(map).map_err(|why| wrong(why, "map"))?;
+        }
+        Ok(plan)
+    }
+
+    /// The axis of a name.
+    ///
+    /// # Errors
+    /// There is none, and which was probably meant.
+    pub fn axis(&self, name: &str) -> Result<&Axis, String> {
+        let names: Vec<&str> = self.axes.iter().map(|axis| axis.name.as_str()).collect();
+        let found = self.axes.iter().find(|axis| axis.name == name);
+        found.ok_or_else(|| crate::nearest::no_such("axis", name, &names))
+    }
+
+    /// The name of the axis of those that compete.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn contenders(&self, map: &MapSpec) -> Result<&str, String> {
+        if let Some(name) = &map.of {
+            return Ok(&self.axis(name)?.name);
+        }
+        let found = self.axes.iter().find(|axis| {
+            let last = axis.key.as_str();
+            ["protocol", "stack", "index"].contains(&last)
+        });
+        let found = found.map(|axis| axis.name.as_str());
+        found.ok_or_else(|| {
+            "a map shows who wins, and no axis is `protocol`, `stack` or `index`: name the axis of \
+             those that compete as `of` in [map]"
+                .into()
+        })
+    }
+
+    /// Whether a map can be drawn so.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check_map(&self, map: &MapSpec) -> Result<(), String> {
+        let of = self.contenders(map)?;
+        let (x, y) = (&self.axis(&map.x)?.name, &self.axis(&map.y)?.name);
+        if x == y || x == of || y == of {
+            return Err(format!(
+                "a map needs three axes, and {x}, {y} and {of} are not"
+            ));
+        }
+        if !(0.0..1.0).contains(&map.margin) {
+            return Err(format!(
+                "a margin of {} is no share of the first",
+                map.margin
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// All tasks. A place that is named twice is one task.
+fn tasks(
+    setting: &Table,
+    axes: &[Axis],
+    sample: Option<SampleSpec>,
+) -> Result<Vec<Task>, RunError> {
+    let fail = |why: String| RunError {
+        key: Some("sample".into()),
+        why,
+    };
+    let is_sampled = |axis: &&Axis| sample.is_some() && axis.from.is_some();
+    let sampled: Vec<&Axis> = axes.iter().filter(is_sampled).collect();
+    let listed: Vec<&Axis> = axes.iter().filter(|axis| !is_sampled(axis)).collect();
+    let steps: Vec<Vec<(Value, Table)>> = listed.iter().map(|axis| axis.steps()).collect();
+    let points = match sample {
+        None => 1,
+        Some(_) if sampled.is_empty() => {
+            return Err(fail("a sample needs an axis with `from` and `to`".into()));
+        }
+        Some(_) if sampled.len() > DIMENSIONS_MAX => {
+            return Err(fail(format!("a sample has at most {DIMENSIONS_MAX} axes")));
+        }
+        Some(spec) if spec.points == 0 || spec.points > SAMPLE_MAX => {
+            let why = format!(
+                "a sample has 1 to {SAMPLE_MAX} points, and not {}",
+                spec.points
+            );
+            return Err(fail(why));
+        }
+        Some(spec) => spec.points,
+    };
+    let grid = steps
+        .iter()
+        .try_fold(1u64, |all, one| all.checked_mul(one.len() as u64));
+    let all = grid.and_then(|grid| grid.checked_mul(points.into()));
+    if all.is_none_or(|all| all > TASKS_MAX) {
+        let why = format!("the sweep has more than {TASKS_MAX} tasks: use fewer values or points");
+        return Err(RunError {
+            key: Some("axis".into()),
+            why,
+        });
+    }
+    let (mut tasks, mut known) = (Vec::new(), BTreeSet::new());
+    for point in 0..points {
+        let (mut under, mut at) = (setting.clone(), BTreeMap::new());
+        for (dimension, axis) in sampled.iter().enumerate() {
+            let seed = sample.map_or(1, |spec| spec.seed);
+            let value = axis.sampled(unit(point, dimension, seed));
+            put(&mut under, &axis.key, value.clone());
+            at.insert(axis.name.clone(), value);
+        }
+        for mut nth in 0..grid.unwrap_or(0) {
+            let (mut settings, mut at) = (under.clone(), at.clone());
+            let mut chosen = Vec::new();
+            for (axis, steps) in listed.iter().zip(&steps).rev() {
+                let all = steps.len() as u64;
+                chosen.push((axis, &steps[(nth % all) as usize]));
+                nth /= all;
+            }
+            for (axis, (value, table)) in chosen.into_iter().rev() {
+                lay(&mut settings, table);
+                at.insert(axis.name.clone(), value.clone());
+            }
+            let task = Task::new(settings, at.clone()).map_err(|error| RunError {
+                why: format!("{}: {}", words(&at), error.why),
+                ..error
+            })?;
+            if known.insert((task.hash.clone(), words(&task.at))) {
+                tasks.push(task);
+            }
+        }
+    }
+    Ok(tasks)
+}
+
+fn words(at: &BTreeMap<String, Value>) -> String {
+    let each = at
+        .iter()
+        .map(|(name, value)| format!("{name} {}", word(value)));
+    each.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,33 @@
+//! Sweeps: one configuration varied over several settings, by a grid or by a Sobol sample.
+//!
+//! ```text
+//!   FILE.toml     what all runs have, what is varied        file
+//!      |
+//!    Plan         tasks: settings as plain data, each       task, sample
+//!      |          with a name by its hash
+//!    run          a result file for each task               kept
+//!      |
+//!     Map         which protocol wins where                 map
+//! ```
+//!
+//! A sweep speaks the language of experiment files ([`crate::reproduce::engine`]): a task is one run
+//! of an engine. Tasks share nothing, so that any of them can be run alone, on another machine as
+//! well: [`Task::from_json`] reads one, [`Task::result`] runs it, [`Kept::bytes`] are its file.
+//!
+//! A result depends on the task and the program alone. It has no times of the machine in it, so that
+//! equal tasks give equal files, whoever made them and in whatever order.
+
+mod file;
+mod kept;
+mod map;
+mod sample;
+mod task;
+
+pub use file::{Axis, MapSpec, Plan, SampleSpec};
+pub use kept::{Kept, KeptError, Tasked, run};
+pub use map::{Better, Map, MapCell, Side};
+pub use sample::{SAMPLE_MAX, unit};
+pub use task::{Task, TaskError};
+
+#[cfg(test)]
+mod tests;
