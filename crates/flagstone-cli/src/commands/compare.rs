@@ -2,7 +2,7 @@
 
 mod checks;
 mod over;
-mod page;
+pub(super) mod page;
 mod replayed;
 mod report;
 mod stacks;
@@ -25,6 +25,7 @@ use standing::Measured;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Where the shipped trace is, from the root of a clone.
 const SHIPPED: &str = "data/tpcc-postgres.parquet";
@@ -233,7 +234,7 @@ struct Comparison<'a> {
     owners: Vec<Owner>,
     subjects: Vec<Subject<'a>>,
     seeds: Seeds,
-    input: Input,
+    input: Arc<Input>,
     source: Source,
     /// Bytes of a page of the trace and of the device.
     sizes: Option<(u32, u32)>,
@@ -242,6 +243,12 @@ struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     /// From the arguments: reads the trace, or draws the workload.
     fn new(args: &'a Args) -> Result<Comparison<'a>, Failure> {
+        Comparison::after(args, None)
+    }
+
+    /// The same, after a comparison at another point of a grid: which replays the same trace, so
+    /// that it is read once.
+    fn after(args: &'a Args, last: Option<&Comparison<'_>>) -> Result<Comparison<'a>, Failure> {
         let kinds = match &args.image[..] {
             [] => protocols_of(args.protocols.as_deref().unwrap_or("all"))?,
             images => images
@@ -269,15 +276,23 @@ impl<'a> Comparison<'a> {
                 capacity(kind, &device).map_err(|error| format!("{error}{}", elsewhere()))
             }))
         };
-        let (input, source) = input_of(args, smallest)?;
-        let mut sizes = None;
-        let input = match input {
-            Input::Trace(trace) => {
-                let page_bytes = device.geometry.page_bytes;
-                sizes = Some((trace.page_bytes, page_bytes));
-                Input::Workloads(vec![Script::from_trace(&trace, page_bytes)?])
+        let (input, source, sizes) = match last {
+            Some(last) if args.workload.is_none() => {
+                (last.input.clone(), last.source.clone(), last.sizes)
             }
-            input @ Input::Workloads(_) => input,
+            _ => {
+                let (input, source) = input_of(args, smallest)?;
+                let mut sizes = None;
+                let input = match input {
+                    Input::Trace(trace) => {
+                        let page_bytes = device.geometry.page_bytes;
+                        sizes = Some((trace.page_bytes, page_bytes));
+                        Input::Workloads(vec![Script::from_trace(&trace, page_bytes)?])
+                    }
+                    input @ Input::Workloads(_) => input,
+                };
+                (Arc::new(input), source, sizes)
+            }
         };
         let images = args.image.iter().map(Some).chain(std::iter::repeat(None));
         let subjects = kinds.into_iter().zip(images);

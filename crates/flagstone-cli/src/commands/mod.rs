@@ -16,7 +16,9 @@ pub(crate) mod replay;
 pub(crate) mod reproduce;
 mod settings;
 pub(crate) mod store;
+pub(crate) mod sweep;
 pub(crate) mod trace;
+mod winners;
 
 pub(crate) use flagstone_terminal::{Failure, say};
 

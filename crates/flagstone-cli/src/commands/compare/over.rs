@@ -10,10 +10,12 @@ use super::report::Outcome;
 use super::standing::{Figure, Measured, Row, Standing};
 use super::table::{csv, millis, whole, width, wrap};
 use super::{Args, Comparison, checks};
+use crate::commands::winners::{self, Cell, Winners, table};
 use crate::commands::{Failure, NOT_DONE, note, progress_bar, say};
 use axis::set;
 use flagstone_lab::output::Output;
 use flagstone_lab::replay::ReplayRecord;
+use flagstone_lab::sweep::Side;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,13 +25,15 @@ struct Point {
     /// A value for each axis.
     at: Vec<f64>,
     rows: Vec<Row<ReplayRecord>>,
+    /// The protocols that win here: the first, and those that are not clearly behind it.
+    winners: Vec<String>,
 }
 
 impl Point {
-    /// The protocols that win here: the first, and those that are not clearly behind it.
-    fn winners(&self) -> Vec<&str> {
-        let near = Standing::of(&self.rows).near();
-        near.iter().map(|row| row.name()).collect()
+    fn new(at: Vec<f64>, rows: Vec<Row<ReplayRecord>>) -> Point {
+        let near = Standing::of(&rows).near();
+        let winners = near.iter().map(|row| row.name().to_string()).collect();
+        Point { at, rows, winners }
     }
 
     fn row(&self, protocol: &str) -> Option<&Row<ReplayRecord>> {
@@ -79,8 +83,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let (mut left_out, mut failed) = (BTreeSet::new(), false);
     let bar = progress_bar(0, "comparing");
+    let mut last: Option<Comparison<'_>> = None;
     for (done, (place, args)) in points.iter().enumerate() {
-        let comparison = Comparison::new(args).map_err(|failure| of_point(axes, place, failure))?;
+        let comparison = Comparison::after(args, last.as_ref());
+        let comparison = comparison.map_err(|failure| of_point(axes, place, failure))?;
         if done == 0 {
             checks::page_sizes(comparison.sizes);
         }
@@ -110,10 +116,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             let device = super::about(&comparison.device, fill);
             grid.about = format!("{}, on {device}", row.runs[0].trace);
         }
-        grid.points.push(Point {
-            at: place.clone(),
-            rows,
-        });
+        grid.points.push(Point::new(place.clone(), rows));
+        last = Some(comparison);
     }
     bar.finish_and_clear();
     left_out.iter().for_each(|why| note(why));
@@ -157,7 +161,7 @@ fn print(args: &Args, grid: &mut Grid<'_>) {
     }
     let lines = match grid.axes.len() {
         1 => grid.lines(args.markdown),
-        _ => grid.map(args.markdown),
+        _ => grid.map().text(args.markdown),
     };
     if args.markdown {
         return lines.iter().for_each(|line| say(line));
@@ -223,8 +227,7 @@ impl Grid<'_> {
             Figure::Rate => whole(figure),
             Figure::Tail => millis(figure),
         };
-        let winners = point.winners();
-        match winners.iter().position(|&name| name == protocol) {
+        match point.winners.iter().position(|name| name == protocol) {
             _ if row.is_saturated() => format!("{text}!"),
             Some(0) => format!("{text}*"),
             Some(_) => format!("{text}~"),
@@ -246,28 +249,28 @@ impl Grid<'_> {
     }
 
     /// For two axes: who wins at each point.
-    fn map(&self, markdown: bool) -> Vec<String> {
+    fn map(&self) -> Winners<'_> {
         let [down, across] = self.axes else {
             unreachable!("a grid has one axis or two")
         };
-        let mut head = vec![format!(
-            "{} \\ {}",
-            down.setting.name(),
-            across.setting.name()
-        )];
-        head.extend(across.values.iter().map(f64::to_string));
-        let lines = self.points.chunks(across.values.len()).map(|points| {
-            let mut cells = vec![points[0].at[0].to_string()];
-            cells.extend(points.iter().map(|point| match &point.winners()[..] {
-                [] => "-".to_string(),
-                [one] => (*one).to_string(),
-                [one, other] => format!("{one} = {other}"),
-                [one, others @ ..] => format!("{one} = {} others", others.len()),
-            }));
-            cells
-        });
-        let lines: Vec<Vec<String>> = lines.collect();
-        table(head, &lines, markdown)
+        let side = |axis: &Axis| Side {
+            name: axis.setting.name().to_string(),
+            values: axis.values.iter().map(f64::to_string).collect(),
+        };
+        let cell = |point| {
+            let figures = self.protocols.iter();
+            let figures = figures.map(|name| format!("{name} {}", self.cell(point, name).trim()));
+            Cell {
+                winners: &point.winners,
+                hint: figures.collect::<Vec<_>>().join("\n"),
+            }
+        };
+        Winners {
+            down: side(down),
+            across: side(across),
+            names: &self.protocols,
+            cells: self.points.iter().map(cell).collect(),
+        }
     }
 
     fn title(&self) -> String {
@@ -296,59 +299,9 @@ impl Grid<'_> {
     }
 
     /// At how many points each protocol wins.
-    fn counts(&self) -> Vec<(&str, usize, usize)> {
-        let mut counts: Vec<(&str, usize, usize)> = Vec::new();
-        for name in &self.protocols {
-            let of = |alone: bool| {
-                let wins = self.points.iter().map(Point::winners);
-                wins.filter(|all| all.contains(&name.as_str()) && (!alone || all.len() == 1))
-                    .count()
-            };
-            if of(false) > 0 {
-                counts.push((name, of(false), of(true)));
-            }
-        }
-        counts.sort_by_key(|&(_, wins, alone)| std::cmp::Reverse((wins, alone)));
-        counts
-    }
-
     fn verdict(&self) -> String {
-        let all = self.points.len();
-        let each = self
-            .counts()
-            .into_iter()
-            .map(|(name, wins, alone)| match alone {
-                0 => format!("{name} at {wins}"),
-                _ => format!("{name} at {wins} (alone at {alone})"),
-            });
-        let each: Vec<String> = each.collect();
-        match each.is_empty() {
-            true => "No protocol is first anywhere.".into(),
-            false => format!("First or tied, of {all} points: {}.", each.join(", ")),
-        }
+        let points = self.points.iter();
+        let points: Vec<&[String]> = points.map(|point| &point.winners[..]).collect();
+        winners::verdict(&self.protocols, &points)
     }
-}
-
-/// A table of text, all but the first column to the right.
-fn table(head: Vec<String>, lines: &[Vec<String>], markdown: bool) -> Vec<String> {
-    if markdown {
-        let line = |cells: &[String]| {
-            let cells: Vec<&str> = cells.iter().map(|cell| cell.trim()).collect();
-            format!("| {} |", cells.join(" | "))
-        };
-        let rule: Vec<String> = head.iter().map(|_| "---:".to_string()).collect();
-        let mut all = vec![line(&head), line(&rule)];
-        all.extend(lines.iter().map(|cells| line(cells)));
-        return all;
-    }
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
-    table.set_header(head);
-    table.add_rows(lines.iter().cloned());
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(comfy_table::CellAlignment::Right);
-    }
-    let text = table.to_string();
-    text.lines().map(|line| line.trim_end().into()).collect()
 }

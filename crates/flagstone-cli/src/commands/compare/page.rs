@@ -5,7 +5,7 @@ use flagstone_lab::chart::escape;
 const STYLE: &str = include_str!("page.css");
 
 /// A page with this title and this body.
-pub(super) fn whole(title: &str, body: &str) -> String {
+pub(in crate::commands) fn whole(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
@@ -18,7 +18,7 @@ pub(super) fn whole(title: &str, body: &str) -> String {
 }
 
 /// Paragraphs.
-pub(super) fn paragraphs(lines: &[String]) -> String {
+pub(in crate::commands) fn paragraphs(lines: &[String]) -> String {
     let each = lines
         .iter()
         .map(|line| format!("<p>{}</p>\n", escape(line)));
@@ -26,7 +26,7 @@ pub(super) fn paragraphs(lines: &[String]) -> String {
 }
 
 /// A table of text, of which some cells are HTML already.
-pub(super) fn table(head: &[String], lines: &[Vec<String>]) -> String {
+pub(in crate::commands) fn table(head: &[String], lines: &[Vec<String>]) -> String {
     let row = |tag: &str, cells: &[String]| {
         let cells = cells.iter().map(|cell| format!("<{tag}>{cell}</{tag}>"));
         format!("<tr>{}</tr>\n", cells.collect::<String>())

@@ -1,0 +1,317 @@
+//! `flagstone sweep`: one configuration varied over several settings, with a result file for each
+//! task, and a map of who wins where.
+
+use super::compare::page::{paragraphs, whole};
+use super::winners::{self, Cell, Winners, table};
+use super::{Failure, excerpt, progress_bar, say, unknown};
+use flagstone_lab::chart::escape;
+use flagstone_lab::inputs;
+use flagstone_lab::output::Output;
+use flagstone_lab::reproduce::engine::Run;
+use flagstone_lab::reproduce::execute::Step;
+use flagstone_lab::sweep::{self, Kept, Map, MapCell, MapSpec, Plan, Task, Tasked};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+
+/// Run a configuration over a grid or a Sobol sample of its settings, and map which protocol wins
+/// where.
+///
+/// Each task has a result file below DIR, named by a hash of its configuration. A sweep that was
+/// stopped goes on where it was. A result file that is torn or was changed is an error.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What is varied: a TOML file like those in crates/flagstone-lab/sweeps.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Where result files go.
+    #[arg(long, value_name = "DIR", default_value = "sweep")]
+    out: PathBuf,
+    /// List the tasks, each with the name of its result, and run nothing; with --json as data.
+    #[arg(long, conflicts_with_all = ["out", "threads", "map", "html"])]
+    list: bool,
+    /// Run this task only; may be given several times.
+    #[arg(long, value_name = "HASH", conflicts_with_all = ["list", "map", "html"])]
+    only: Vec<String>,
+    /// Map who wins over these two axes, in place of those that the file names.
+    #[arg(long, value_name = "X,Y")]
+    map: Option<Over>,
+    /// Also write a page with the map to this file, which needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Threads to run on [default: one a core]. The figures do not depend on it.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    threads: Option<u16>,
+    /// Print one JSON object a task, one a line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The axes of a map.
+#[derive(Debug, Clone)]
+struct Over {
+    x: String,
+    y: String,
+}
+
+impl FromStr for Over {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Over, String> {
+        match text.split_once(',') {
+            Some((x, y)) if !x.is_empty() && !y.is_empty() && !y.contains(',') => Ok(Over {
+                x: x.into(),
+                y: y.into(),
+            }),
+            _ => Err("it must be two axes, as in clients,abort_ratio".into()),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let mut plan = read(&args.file)?;
+    let map = map_of(args, &plan)?;
+    if args.list {
+        for task in &plan.tasks {
+            match args.json {
+                true => say(&task.json()),
+                false => say(&format!("{}  {}", task.hash, task.place())),
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !args.only.is_empty() {
+        let known: Vec<&str> = plan.tasks.iter().map(|task| &*task.hash).collect();
+        let missing = args
+            .only
+            .iter()
+            .find(|hash| !known.contains(&hash.as_str()));
+        if let Some(hash) = missing {
+            return Err(unknown("task", hash, &known).tip("--list names all tasks"));
+        }
+        plan.tasks.retain(|task| args.only.contains(&task.hash));
+    }
+    let traces: Vec<&Path> = plan
+        .tasks
+        .iter()
+        .filter_map(|task| task.run().input())
+        .collect();
+    let page = args.html.as_ref().map(|path| {
+        let inputs = [&traces[..], &[&args.file]].concat();
+        Output::new(path, &inputs)
+    });
+    let page = page.transpose()?;
+    let threads = args.threads.map(usize::from);
+    let threads = threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
+    let bar = progress_bar(plan.tasks.len() as u64, "sweeping");
+    let watch = |run: &Run, step: Step| match step {
+        Step::Started => bar.set_message(run.name()),
+        // What was there already says nothing of the time that the others take.
+        Step::Found => {
+            bar.set_length(bar.length().unwrap_or(1).saturating_sub(1));
+            bar.reset_eta();
+        }
+        Step::Done => bar.inc(1),
+    };
+    let results = sweep::run(&plan, threads.unwrap_or(1), &args.out, &watch);
+    bar.finish_and_clear();
+    let results = results.map_err(Failure::Failed)?;
+    if args.json {
+        for (task, kept) in plan.tasks.iter().zip(&results) {
+            say(&record(task, kept));
+        }
+    }
+    let drawn = map.filter(|_| args.only.is_empty());
+    let Some(spec) = drawn else {
+        if !args.json {
+            lines(&plan, &results).iter().for_each(|line| say(line));
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let map = Map::of(&plan, &spec, &results).map_err(Failure::Usage)?;
+    let drawing = Drawing {
+        title: format!(
+            "{}: {} over {} and {}",
+            plan.title, spec.metric, spec.x, spec.y
+        ),
+        winners: winners_of(&map),
+        legend: legend(&plan, &spec, &map),
+        map: &map,
+    };
+    if let Some(page) = page {
+        page.write(drawing.page().as_bytes())?;
+    }
+    if !args.json {
+        say(&drawing.title);
+        say("");
+        drawing
+            .winners
+            .text(false)
+            .iter()
+            .for_each(|line| say(line));
+        say("");
+        say(&drawing.legend);
+        say(&drawing.verdict());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(path: &Path) -> Result<Plan, Failure> {
+    let text = inputs::text(path)
+        .map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", path.display())))?;
+    Plan::parse(&text).map_err(|error| {
+        let Some(at) = error.at.clone() else {
+            return Failure::Usage(format!("{}: {error}", path.display()));
+        };
+        let (place, shown) = (path.display(), excerpt(&text, at));
+        let failure = Failure::Usage(format!("{place}: {}\n{shown}", error.without_help()));
+        match error.help {
+            Some(help) => failure.tip(help),
+            None => failure,
+        }
+    })
+}
+
+/// The map that is asked for, by the arguments or by the file.
+fn map_of(args: &Args, plan: &Plan) -> Result<Option<MapSpec>, Failure> {
+    let spec = match (&args.map, &plan.map) {
+        (None, None) if args.html.is_some() => {
+            return Err(Failure::Usage(
+                "--html draws a map: name its axes with --map X,Y".into(),
+            ));
+        }
+        (None, of_file) => of_file.clone(),
+        (Some(over), of_file) => Some(MapSpec {
+            x: over.x.clone(),
+            y: over.y.clone(),
+            ..of_file.clone().unwrap_or_default()
+        }),
+    };
+    if let Some(spec) = &spec {
+        plan.check_map(spec)
+            .map_err(|why| Failure::Usage(format!("--map: {why}")))?;
+    }
+    Ok(spec)
+}
+
+/// A result for programs: what is varied, and what came of it.
+fn record(task: &Task, kept: &Kept) -> String {
+    let mut record = json!({ "task": task.hash, "at": task.at });
+    match &kept.result {
+        Tasked::Metrics(metrics) => record["metrics"] = json!(metrics),
+        Tasked::Refused(why) => record["refused"] = json!(why),
+    }
+    record.to_string()
+}
+
+/// A line for each task, where there is no map.
+fn lines(plan: &Plan, results: &[Kept]) -> Vec<String> {
+    let metric = MapSpec::default().metric;
+    let mut head: Vec<String> = plan.axes.iter().map(|axis| axis.name.clone()).collect();
+    head.extend([metric.clone(), "task".into()]);
+    let line = |(task, kept): (&Task, &Kept)| {
+        let mut cells: Vec<String> = plan
+            .axes
+            .iter()
+            .map(|axis| task.value(&axis.name))
+            .collect();
+        cells.push(match kept.metric(&metric) {
+            Some(figure) => format!("{figure:.1}"),
+            None => "-".into(),
+        });
+        cells.push(task.hash.clone());
+        cells
+    };
+    let lines: Vec<Vec<String>> = plan.tasks.iter().zip(results).map(line).collect();
+    let mut lines = table(head, &lines, false);
+    lines.push(format!(
+        "\n{} tasks; --json has all metrics, --map shows who wins",
+        results.len()
+    ));
+    lines
+}
+
+/// A map as it is drawn.
+struct Drawing<'a> {
+    title: String,
+    winners: Winners<'a>,
+    legend: String,
+    map: &'a Map,
+}
+
+fn figure(value: Option<f64>) -> String {
+    value.map_or("-".into(), |value| match value.abs() >= 100.0 {
+        true => format!("{value:.0}"),
+        false => format!("{value:.3}"),
+    })
+}
+
+fn winners_of(map: &Map) -> Winners<'_> {
+    let cell = |cell: &MapCell| -> String {
+        let means = cell.means.iter();
+        let means = means.map(|(name, mean)| format!("{name} {}", figure(*mean)));
+        means.collect::<Vec<_>>().join("\n")
+    };
+    Winners {
+        down: map.down.clone(),
+        across: map.across.clone(),
+        names: &map.contenders,
+        cells: map
+            .cells
+            .iter()
+            .map(|of| Cell {
+                winners: &of.winners,
+                hint: cell(of),
+            })
+            .collect(),
+    }
+}
+
+fn legend(plan: &Plan, spec: &MapSpec, map: &Map) -> String {
+    let places = map.cells.iter().map(|cell| cell.places).max().unwrap_or(0);
+    let cell = match places {
+        0 | 1 => "The first of each cell, and how many tie with it".to_string(),
+        places => format!(
+            "The first at most places of each cell, and how many tie with it (up to {places} places \
+             a cell)"
+        ),
+    };
+    let ties = match plan.axes.iter().any(|axis| axis.key == "seed") {
+        true => "ranges over the seeds that overlap".to_string(),
+        false => format!("within {:.0} % of the first", spec.margin * 100.0),
+    };
+    format!(
+        "{cell}. A tie: {ties}. What keeps no transaction together, commits nothing or does not \
+         keep up is never first."
+    )
+}
+
+impl Drawing<'_> {
+    fn verdict(&self) -> String {
+        let cells = self.map.cells.iter().filter(|cell| cell.places > 0);
+        let points: Vec<&[String]> = cells.map(|cell| &cell.winners[..]).collect();
+        winners::verdict(&self.map.contenders, &points)
+    }
+
+    fn page(&self) -> String {
+        let mut head = vec![self.map.down.name.clone(), self.map.across.name.clone()];
+        head.extend(self.map.contenders.iter().cloned());
+        let columns = self.map.across.values.len();
+        let line = |(nth, cell): (usize, &MapCell)| {
+            let mut line = vec![
+                escape(&self.map.down.values[nth / columns]),
+                escape(&self.map.across.values[nth % columns]),
+            ];
+            line.extend(cell.means.iter().map(|(_, mean)| figure(*mean)));
+            line
+        };
+        let lines: Vec<Vec<String>> = self.map.cells.iter().enumerate().map(line).collect();
+        let mut body = paragraphs(&[self.verdict()]);
+        body += &self.winners.html();
+        body += &format!("<p class=\"soft\">{}</p>\n", escape(&self.legend));
+        body += &winners::figures(&head, &lines, "means of each cell", false);
+        body += "<p class=\"soft\">Times and rates are virtual, and exact for their seeds.</p>\n";
+        whole(&format!("Flagstone: {}", self.title), &body)
+    }
+}
