@@ -372,7 +372,11 @@ impl Engine {
 
     /// Rolls back. Returns when that is over.
     pub(super) fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
-        let (mut now, on_device) = (now, self.manager.on_device(tx));
+        let mut now = now;
+        for at in self.manager.writes_before_abort(&self.memory, tx) {
+            now = self.clean(now, at)?;
+        }
+        let on_device = self.manager.on_device(tx);
         match self.manager.abort(&mut self.memory, tx)? {
             RollBack::Nothing => return Ok(now),
             RollBack::Forgotten => {}

@@ -5,7 +5,8 @@
 //! Idea        The device is transactional, so the host keeps no log. Each write of a page carries
 //!             its transaction; a commit writes what is still dirty and commits on the device.
 //! Cost        A program for each page that the transaction changed, and the protocol's own. An
-//!             abort forgets frames and writes nothing. A restart is the device's.
+//!             abort forgets frames and writes nothing, unless `flush_aborted` is set. A restart is
+//!             the device's.
 //!
 //! Invariants  1. A page in the pool is what its transaction sees: pages that were written out in a
 //!                transaction are read back in it until it ends, by any transaction.
@@ -36,13 +37,21 @@ use super::{HostError, Rid, Step, Why, wait_for};
 use crate::commit::{Device, Kind, MergedPage, Options};
 use crate::ftl::Config;
 use crate::nand::Flash;
+use crate::settings::Setting;
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub(super) const INFO: ManagerInfo = ManagerInfo {
     name: "force",
-    settings: &[],
-    check: |_| Ok(()),
+    settings: &[FLUSH_ABORTED],
+    check: |settings| settings.flag(&INFO, FLUSH_ABORTED.name).map(|_| ()),
+};
+
+const FLUSH_ABORTED: Setting = Setting {
+    name: "flush_aborted",
+    default: "false",
+    what: "whether a transaction that is rolled back or restarted first writes out all pages that \
+           it has changed, as far as `steal` allows that, as a pool would that writes pages soon",
 };
 
 /// Pages that are kept because they were changed again, at the most.
@@ -66,6 +75,7 @@ struct Force {
     /// How a place among the transactions of the device is locked, if these are bounded.
     place: Option<Mode>,
     steals: bool,
+    flushes_aborted: bool,
     /// Whether the device takes each page once in a transaction.
     takes_once: bool,
     /// Pages that were changed again after they had been written out; these are not any more.
@@ -88,6 +98,7 @@ pub(super) fn open(
     let force = Force {
         place: device.live_max().map(place),
         steals: config.steal.unwrap_or(kind.info().rewrites),
+        flushes_aborted: config.settings.flag(&INFO, FLUSH_ABORTED.name)?,
         takes_once,
         kept: kept.copied().collect(),
         txs: FxHashMap::default(),
@@ -253,6 +264,19 @@ impl Manager for Force {
                 frame.owner = None;
             }
         }
+    }
+
+    fn writes_before_abort(&self, memory: &Memory, tx: TxId) -> Vec<Lpn> {
+        let changed = match self.txs.get(&tx) {
+            Some(known) if self.flushes_aborted => &known.pages[..],
+            _ => &[],
+        };
+        let may = |at: &&Lpn| {
+            let frame = memory.pool.peek(**at);
+            let own = frame.filter(|frame| frame.changed != 0 && frame.owner == Some(tx));
+            own.is_some_and(|frame| self.may_write_back(&memory.locks, **at, frame))
+        };
+        changed.iter().filter(may).copied().collect()
     }
 
     fn abort(&mut self, memory: &mut Memory, tx: TxId) -> Result<RollBack, HostError> {

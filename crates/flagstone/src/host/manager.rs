@@ -283,6 +283,11 @@ pub(super) trait Manager {
         None
     }
 
+    /// Pages in the pool that are written out before a transaction is rolled back.
+    fn writes_before_abort(&self, _memory: &Memory, _tx: TxId) -> Vec<Lpn> {
+        Vec::new()
+    }
+
     /// Rolls back.
     fn abort(&mut self, memory: &mut Memory, tx: TxId) -> Result<RollBack, HostError>;
 

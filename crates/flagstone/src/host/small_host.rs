@@ -1,7 +1,7 @@
 //! A small host, its restarts, and the settings that tests go through.
 
 use super::{Granularity, Host, HostConfig, HostError, Rid, Stack, Step};
-use crate::commit::{DeviceError, Options};
+use crate::commit::{DeviceError, Kind, Options};
 use crate::ftl::{Config, FtlError};
 use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, small};
 use crate::units::{Lpn, Nanos, TxId};
@@ -246,7 +246,7 @@ pub(super) fn rids() -> impl Iterator<Item = Rid> {
 pub(super) fn variants() -> Vec<(Stack, HostConfig)> {
     let mut all = Vec::new();
     for stack in Stack::all() {
-        if stack == Stack::Force(crate::commit::Kind::Plain) {
+        if stack == Stack::Force(Kind::Plain) {
             continue;
         }
         all.push((stack, config()));
@@ -278,6 +278,20 @@ pub(super) fn variants() -> Vec<(Stack, HostConfig)> {
         },
     ));
     all.push((Stack::Wal, config().with("group_wait_us", 700)));
+    // A log with so much room that pages of it are filled up.
+    let roomy = || HostConfig {
+        log_pages: 60,
+        ..config()
+    };
+    all.push((Stack::Wal, roomy().with("log_page_each", true)));
+    for stack in [Stack::Wal, Stack::CfcEx, Stack::AfcEx] {
+        all.push((stack, roomy().with("log_padded", true)));
+    }
+    for kind in [Kind::Scc, Kind::Bpcc, Kind::Cfc, Kind::Afc, Kind::Seal] {
+        let steal = Some(true);
+        let stealing = HostConfig { steal, ..config() };
+        all.push((Stack::Force(kind), stealing.with("flush_aborted", true)));
+    }
     let granularity = Some(Granularity::Page);
     all.push((
         Stack::Wal,

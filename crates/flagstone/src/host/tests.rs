@@ -232,3 +232,27 @@ fn a_database_whose_numbers_are_near_their_end_takes_no_writes_and_can_be_read()
         assert_eq!(small.value(tx, rid(1, 1)).as_deref(), Some(&b"last"[..]));
     }
 }
+
+#[test]
+fn a_transaction_that_is_rolled_back_leaves_its_pages_on_flash_if_asked_to() {
+    for kind in [Kind::Scc, Kind::Bpcc, Kind::Cfc, Kind::Afc] {
+        let written = |flush: bool, steal: bool| {
+            let steal = Some(steal);
+            let config = HostConfig { steal, ..config() };
+            let config = config.with("flush_aborted", flush);
+            let mut small = SmallHost::new(Stack::Force(kind), config);
+            let tx = small.begin();
+            for page in 0..3 {
+                small.write(tx, rid(page, 0), Some(b"never"));
+            }
+            small.abort(tx);
+            let written = small.host().stats().pages_written;
+            let reader = small.begin();
+            assert_eq!(small.value(reader, rid(1, 0)), None, "{kind}");
+            written
+        };
+        assert_eq!(written(true, true), 3, "{kind}");
+        assert_eq!(written(false, true), 0, "{kind}: the default");
+        assert_eq!(written(true, false), 0, "{kind}: pages stay until commit");
+    }
+}

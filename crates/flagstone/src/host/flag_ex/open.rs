@@ -4,7 +4,7 @@
 use super::super::HostError;
 use super::super::below::Below;
 use super::super::config::{HostConfig, ManagerInfo, Mistake};
-use super::super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, Log, LogSettings, Place};
+use super::super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, Log, LogSettings, Place};
 use super::super::manager::Opened;
 use super::{FlagEx, checkpoint};
 use crate::commit::{Options, RecordDevice, RecordKind, RecordOptions};
@@ -25,7 +25,7 @@ pub(in crate::host) const AFC_EX: ManagerInfo = ManagerInfo {
     check: |settings| Chosen::of(RecordKind::AfcEx, settings).map(|_| ()),
 };
 
-const SETTINGS: &[Setting] = &[BUFFER_BYTES, CHECKPOINT_EVERY, MAX_C];
+const SETTINGS: &[Setting] = &[BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, MAX_C];
 
 const MAX_C: Setting = Setting {
     name: "max_c",

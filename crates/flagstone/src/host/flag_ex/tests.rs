@@ -367,6 +367,7 @@ fn blank(config: &HostConfig) -> FlagEx {
         page_bytes: PAGE_BYTES,
         buffer_bytes: 600,
         checkpoint_bytes: 1024,
+        padded: false,
     };
     let mut below = Below::records(device.expect("a blank device"));
     let log = Log::open(&mut below, Nanos::ZERO, place);

@@ -17,7 +17,7 @@ layout! {
     /// The head of a record of the host's log. Its place in the stream is its LSN.
     pub entry_head: 25 => {
         BYTES:    2, "of the whole record";
-        KIND:     1, "what it says: begin 1, insert 2, update 3, delete 4, commit 5, abort 6, end 7, checkpoint begin 8, its transactions 9, its dirty pages 10, its end 11; 128 more if it compensates, or is never undone";
+        KIND:     1, "what it says: begin 1, insert 2, update 3, delete 4, commit 5, abort 6, end 7, checkpoint begin 8, its transactions 9, its dirty pages 10, its end 11, nothing but the rest of a page 12; 128 more if it compensates, or is never undone";
         XID:      6, "the transaction; 0 if none";
         PREV:     6, "the transaction's record before; of one that compensates: the next to undo; 0 if none";
         PAGE:     4, "the page that changed";
@@ -44,9 +44,10 @@ pub(in crate::host) enum What {
     CheckpointTxs,
     CheckpointPages,
     CheckpointEnd,
+    Filling,
 }
 
-const WHATS: [What; 11] = [
+const WHATS: [What; 12] = [
     What::Begin,
     What::Insert,
     What::Update,
@@ -58,6 +59,7 @@ const WHATS: [What; 11] = [
     What::CheckpointTxs,
     What::CheckpointPages,
     What::CheckpointEnd,
+    What::Filling,
 ];
 
 const COMPENSATES: u8 = 128;

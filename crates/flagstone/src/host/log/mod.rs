@@ -31,7 +31,7 @@ mod tests;
 
 pub(crate) use entry::is_log;
 pub(super) use entry::{LogRecord, Lsn, What};
-pub(super) use settings::{BUFFER_BYTES, CHECKPOINT_EVERY, LogSettings, Place};
+pub(super) use settings::{BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, LogSettings, Place};
 
 use super::HostError;
 use crate::commit::DeviceError;
@@ -421,6 +421,23 @@ impl Log {
         Ok(lsn)
     }
 
+    /// Fills the last page up, so that the next record begins another. The room for that is nobody's
+    /// as long as more than half of the log is free; with less, the page stays as it is.
+    pub(super) fn fill(&mut self) -> Result<(), HostError> {
+        let used = self.end() % self.payload;
+        if used == 0 || self.room() <= self.capacity() / 2 {
+            return Ok(());
+        }
+        let least = LogRecord::bytes(0) as u64;
+        let mut rest = self.payload - used;
+        if rest < least {
+            rest += self.payload;
+        }
+        let body = vec![0; (rest - least) as usize];
+        self.append(&LogRecord::mark(What::Filling, TxId(0), 0, &body))?;
+        Ok(())
+    }
+
     /// Makes the stream durable up to `to`. If any of that is not written, writes the whole buffer.
     /// Returns when it is durable.
     pub(super) fn force(
@@ -432,6 +449,9 @@ impl Log {
         if to <= self.forced {
             let covers = self.recent.iter().find(|&&(end, _)| end >= to);
             return Ok(now.max(covers.map_or(self.safe_before, |&(_, when)| when)));
+        }
+        if self.place.padded {
+            self.fill()?;
         }
         let end = self.end();
         let mut done = self

@@ -18,11 +18,20 @@ pub(in crate::host) const CHECKPOINT_EVERY: Setting = Setting {
     what: "log pages from one checkpoint to the next; 0 for a quarter of the log",
 };
 
+/// Whether log pages are packed.
+pub(in crate::host) const LOG_PADDED: Setting = Setting {
+    name: "log_padded",
+    default: "false",
+    what: "whether a forced log page is filled up, so that the next record begins another page; \
+           else the page is written again with what comes later",
+};
+
 /// What is chosen about a log, besides its pages.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::host) struct LogSettings {
     pub(in crate::host) buffer_bytes: usize,
     pub(in crate::host) checkpoint_every: u32,
+    pub(in crate::host) padded: bool,
 }
 
 impl LogSettings {
@@ -33,6 +42,7 @@ impl LogSettings {
         Ok(LogSettings {
             buffer_bytes: settings.number(manager, BUFFER_BYTES.name, 0, 1 << 30)?,
             checkpoint_every: settings.number(manager, CHECKPOINT_EVERY.name, 0, u32::MAX)?,
+            padded: settings.flag(manager, LOG_PADDED.name)?,
         })
     }
 }
@@ -47,6 +57,8 @@ pub(in crate::host) struct Place {
     pub(in crate::host) buffer_bytes: usize,
     /// Bytes from one checkpoint to the next.
     pub(in crate::host) checkpoint_bytes: u64,
+    /// Whether a force fills its last page up.
+    pub(in crate::host) padded: bool,
 }
 
 impl Place {
@@ -74,6 +86,7 @@ impl Place {
             page_bytes,
             buffer_bytes: settings.buffer_bytes,
             checkpoint_bytes: u64::from(checkpoint_pages.max(1)) * page_bytes as u64,
+            padded: settings.padded,
         })
     }
 }

@@ -31,6 +31,7 @@ const PLACE: Place = Place {
     page_bytes: 128,
     buffer_bytes: 300,
     checkpoint_bytes: 256,
+    padded: false,
 };
 
 fn open(pages: &mut Pages) -> (Log, Tape) {
@@ -234,4 +235,39 @@ fn a_log_beyond_its_numbers_is_refused() {
         let why = refused.expect("it is refused").to_string();
         assert!(why.contains("which no device comes to"), "{why}");
     }
+}
+
+#[test]
+fn a_filled_page_is_not_written_again_and_its_filling_is_nothing() {
+    let written = |padded: bool| {
+        let mut pages = Pages::default();
+        let place = Place { padded, ..PLACE };
+        let open = |pages: &mut Pages| Log::open(pages, Nanos::ZERO, place).expect("a log");
+        let (mut log, _) = open(&mut pages);
+        let mut lsns = Vec::new();
+        for id in 0..3 {
+            lsns.push(log.end());
+            append(&mut log, &mut pages, id..id + 1, 40);
+        }
+        let (_, tape) = open(&mut pages);
+        let commits = tape.committed().into_iter().map(|tx| tx.0);
+        assert_eq!(commits.collect::<Vec<_>>(), [0, 1, 2], "padded {padded}");
+        lsns.iter()
+            .map(|lsn| lsn / log.payload())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(written(true), [1, 2, 3], "a page for each force");
+    assert_eq!(written(false), [1, 1, 1], "the control: they share one");
+}
+
+#[test]
+fn a_log_that_is_half_full_is_not_filled_up() {
+    let mut pages = Pages::default();
+    let (mut log, _) = open(&mut pages);
+    while log.room() > log.capacity() / 2 {
+        append(&mut log, &mut pages, 0..1, 50);
+    }
+    let end = log.end();
+    log.fill().expect("there is nothing to do");
+    assert_eq!(log.end(), end);
 }

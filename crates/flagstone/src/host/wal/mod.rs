@@ -40,7 +40,7 @@ pub(super) use checkpoint::log_pages_min;
 use super::below::{As, Below};
 use super::config::{HostConfig, ManagerInfo, Mistake};
 use super::frame::Frame;
-use super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, LogSettings};
+use super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, LogSettings};
 use super::log::{Log, LogRecord, Lsn, Place, Tape, What};
 use super::manager::{Commit, Manager, Memory, Opened, Redo, RollBack, Room, WriteBack};
 use super::{HostError, Rid};
@@ -60,7 +60,13 @@ pub(super) const LAYOUTS: &[Layout] = checkpoint::LAYOUTS;
 
 pub(super) const INFO: ManagerInfo = ManagerInfo {
     name: "wal",
-    settings: &[BUFFER_BYTES, CHECKPOINT_EVERY, GROUP_WAIT],
+    settings: &[
+        BUFFER_BYTES,
+        CHECKPOINT_EVERY,
+        GROUP_WAIT,
+        LOG_PADDED,
+        LOG_PAGE_EACH,
+    ],
     check: |settings| Chosen::of(settings).map(|_| ()),
 };
 
@@ -72,10 +78,18 @@ const GROUP_WAIT: Setting = Setting {
            page is full",
 };
 
+const LOG_PAGE_EACH: Setting = Setting {
+    name: "log_page_each",
+    default: "false",
+    what: "whether each page that a transaction changes takes a log page of its own, as if its first \
+           change were logged with the page",
+};
+
 /// What the settings say.
 struct Chosen {
     log: LogSettings,
     group_wait: Nanos,
+    log_page_each: bool,
 }
 
 impl Chosen {
@@ -84,6 +98,7 @@ impl Chosen {
         Ok(Chosen {
             log: LogSettings::of(&INFO, settings)?,
             group_wait: Nanos::from_micros(group_wait),
+            log_page_each: settings.flag(&INFO, LOG_PAGE_EACH.name)?,
         })
     }
 }
@@ -102,6 +117,8 @@ struct Tx {
     reserved: u64,
     /// Bytes that its changes have freed in pages, and which it may take back.
     freed: Vec<(Lpn, u32)>,
+    /// With `log_page_each`: pages that have had their log page.
+    pages: Vec<Lpn>,
 }
 
 struct Wal {
@@ -112,6 +129,7 @@ struct Wal {
     /// Log bytes that are kept free for the ends of transactions.
     reserved_log: u64,
     group: Group,
+    log_page_each: bool,
     frames: usize,
     mistake: Mistaken<Mistake>,
     /// The bytes of a record as they will be.
@@ -143,6 +161,7 @@ pub(super) fn open(
         reserved: FxHashMap::default(),
         reserved_log: 0,
         group: Group::new(chosen.group_wait),
+        log_page_each: chosen.log_page_each,
         frames: config.frames,
         mistake: config.mistake,
         bytes: Vec::new(),
@@ -325,6 +344,7 @@ impl Manager for Wal {
             logged: BARE,
             reserved: 3 * BARE,
             freed: Vec::new(),
+            pages: Vec::new(),
         };
         self.reserved_log += begun.reserved;
         self.txs.insert(tx, begun);
@@ -367,6 +387,10 @@ impl Manager for Wal {
         let undo = BARE + entry.old.len() as u64;
         let logged = undo + entry.new.len() as u64;
         let lsn = self.log.append(&entry)?;
+        if self.log_page_each && !known.pages.contains(&at) {
+            known.pages.push(at);
+            self.log.fill()?;
+        }
         frame
             .page
             .set(slot, bytes, page_bytes)

@@ -122,7 +122,7 @@ fn analyse(tape: &Tape) -> Analysis {
                     *known = since.min(*known);
                 }
             }
-            What::CheckpointBegin | What::CheckpointEnd => {}
+            What::CheckpointBegin | What::CheckpointEnd | What::Filling => {}
             What::End => {
                 found.txs.remove(&entry.tx);
             }

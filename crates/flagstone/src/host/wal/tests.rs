@@ -554,3 +554,24 @@ fn restarts_one_after_the_other_do_not_fill_the_least_log() {
         }
     }
 }
+
+#[test]
+fn with_a_log_page_for_each_changed_page_a_commit_writes_so_many() {
+    let written = |each: bool| {
+        let config = HostConfig {
+            log_pages: 200,
+            ..config().with("log_page_each", each)
+        };
+        let mut small = SmallHost::new(Stack::Wal, config);
+        put(&mut small, 10, b"old");
+        let before = small.host().stats().log.pages_written;
+        put(&mut small, 10, b"new");
+        let written = small.host().stats().log.pages_written - before;
+        small.restart(None);
+        assert_eq!(values(&mut small, 10), all(b"new", 10));
+        written
+    };
+    let (own, shared) = (written(true), written(false));
+    assert!((10..=12).contains(&own), "{own}");
+    assert!(shared < 10, "the control: {shared}");
+}
