@@ -5,7 +5,7 @@ use super::replay::{by_name, device_of, shares};
 use super::{Library, Outcome, RunError};
 use crate::closed::{Closed, ClosedRecord, Past, Plan, Span};
 use crate::tpcc::Scale;
-use crate::tpcc::pages::{self, Sizes};
+use crate::tpcc::pages::{self, HotRows, Sizes};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{Kind, Options};
 use flagstone::host::{Granularity, HostConfig, Stack};
@@ -38,6 +38,14 @@ pub struct ClosedRun {
     /// Pages of each table that clients share to add rows to; 0 if each has its own.
     #[serde(default)]
     insert_targets: u32,
+    /// When a transaction asks for rows of warehouses and districts: `first`, in the `order` of its
+    /// profile, or `last`.
+    #[serde(default = "in_order")]
+    hot_rows: String,
+    /// Share of its accesses that a transaction has made when it is rolled back; with 0 a rollback
+    /// costs nothing.
+    #[serde(default = "whole")]
+    rolled_back_after: f64,
     /// What is locked, `pages` or `records`, or what the `stack` locks by itself.
     #[serde(default = "of_stack")]
     locks: String,
@@ -87,6 +95,14 @@ fn one_version() -> u16 {
     1
 }
 
+fn in_order() -> String {
+    "order".into()
+}
+
+fn whole() -> f64 {
+    1.0
+}
+
 fn of_stack() -> String {
     "stack".into()
 }
@@ -117,9 +133,14 @@ impl ClosedRun {
         run.named = table;
         let setup = run.setup()?;
         run.sizes()?;
+        run.hot_rows()?;
         // What a stack does not look at makes no difference between runs.
-        if matches!(setup.stack, Stack::Force(_)) {
-            run.log_pages = log_pages();
+        match setup.stack {
+            Stack::Force(_) => run.log_pages = log_pages(),
+            Stack::Wal | Stack::CfcEx | Stack::AfcEx => run.steal = None,
+        }
+        if setup.granularity() == setup.stack.granularity() {
+            run.locks = of_stack();
         }
         let (manager, below) = (setup.stack.manager(), setup.stack.below().info());
         let policy = setup.host.policy.info();
@@ -137,6 +158,15 @@ impl ClosedRun {
         by_name("sizes", &self.sizes, &all)
     }
 
+    fn hot_rows(&self) -> Result<HotRows, RunError> {
+        let all = [
+            (HotRows::First, "first"),
+            (HotRows::InOrder, "order"),
+            (HotRows::Last, "last"),
+        ];
+        by_name("hot_rows", &self.hot_rows, &all)
+    }
+
     fn setup(&self) -> Result<Closed, RunError> {
         let stack: Stack = self
             .stack
@@ -147,6 +177,13 @@ impl ClosedRun {
             .map(|kind| (*kind, kind.info().name))
             .collect();
         shares(self.abort_ratio, self.fill)?;
+        if !(0.0..=1.0).contains(&self.rolled_back_after) {
+            let why = format!(
+                "rolled_back_after is {}, it must be from 0 to 1",
+                self.rolled_back_after
+            );
+            return Err(RunError::of("rolled_back_after", why));
+        }
         let locks = [
             (None, "stack"),
             (Some(Granularity::Page), "pages"),
@@ -209,6 +246,8 @@ impl ClosedRun {
         options.versions = self.versions;
         options.reads_first = self.reads_first;
         options.insert_targets = self.insert_targets;
+        options.hot_rows = self.hot_rows()?;
+        options.rolled_back_after = self.rolled_back_after;
         options.sizes = self.sizes()?;
         Ok(options)
     }

@@ -145,6 +145,20 @@ impl Sizes {
     }
 }
 
+/// When a transaction asks for the rows that many others want as well: those of warehouses and
+/// districts. The trace of a paper can have them anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HotRows {
+    /// Before all else: transactions meet early, and a victim has lost little.
+    First,
+    /// Where the transaction's profile has them: mostly in the beginning.
+    #[default]
+    InOrder,
+    /// After all else: transactions meet late, hold these locks for a short time, and a victim has
+    /// done nearly all of its work.
+    Last,
+}
+
 /// What fixes a stream of transactions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PagesOptions {
@@ -165,6 +179,10 @@ pub struct PagesOptions {
     /// Pages of each table to which rows are added at a time, which clients share: client *c* uses
     /// the one of number *c* modulo this. With 0 each client has its own, as a server's backend.
     pub insert_targets: u32,
+    /// When rows of warehouses and districts are asked for.
+    pub hot_rows: HotRows,
+    /// Share of its accesses that a transaction has made when it is rolled back.
+    pub rolled_back_after: f64,
     /// Pages that the database may grow to.
     pub pages_max: u32,
     /// Which transactions are dealt.
@@ -182,6 +200,8 @@ impl PagesOptions {
             versions: 1,
             reads_first: false,
             insert_targets: 0,
+            hot_rows: HotRows::InOrder,
+            rolled_back_after: 1.0,
             pages_max: u32::MAX,
             sizes: Sizes::All,
         }
@@ -314,6 +334,12 @@ impl Pages {
             self.versions.name(&mut into.accesses, |page| {
                 self.database.relation_of(Lpn(page))
             });
+            self.order_hot_rows(&mut into.accesses);
+            if !into.commits {
+                let all = into.accesses.len() as f64;
+                let made = (all * self.options.rolled_back_after.clamp(0.0, 1.0)).round();
+                into.accesses.truncate(made as usize);
+            }
             self.dealt += 1;
             if self.database.is_full() {
                 return Err(PagesError::Full {
@@ -328,6 +354,20 @@ impl Pages {
             if self.options.sizes.take(self.scratch.len() as u32) {
                 return Ok(());
             }
+        }
+    }
+
+    /// Brings the accesses to rows of warehouses and districts to the front or to the end. All others
+    /// keep their order, and so do these among themselves.
+    fn order_hot_rows(&self, accesses: &mut [Access]) {
+        let is_hot = |access: &Access| {
+            let relation = self.database.relation_of(access.at.page);
+            matches!(relation, Relation::Warehouse | Relation::District)
+        };
+        match self.options.hot_rows {
+            HotRows::First => accesses.sort_by_key(|access| !is_hot(access)),
+            HotRows::InOrder => {}
+            HotRows::Last => accesses.sort_by_key(is_hot),
         }
     }
 

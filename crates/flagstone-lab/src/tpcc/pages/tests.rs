@@ -130,6 +130,92 @@ fn every_access_finds_what_the_transactions_before_it_left() {
 }
 
 #[test]
+fn hot_rows_and_early_rollbacks_leave_a_database_that_adds_up() {
+    for hot_rows in [HotRows::First, HotRows::Last] {
+        for rolled_back_after in [0.0, 0.5, 1.0] {
+            let options = PagesOptions {
+                hot_rows,
+                rolled_back_after,
+                reads_first: true,
+                ..small()
+            };
+            play(&options, 3_000, false).unwrap();
+        }
+    }
+}
+
+#[test]
+fn hot_rows_are_asked_for_first_or_last_and_nothing_else_changes() {
+    let deal = |hot_rows: HotRows| {
+        let mut pages = Pages::new(&PagesOptions {
+            hot_rows,
+            ..small()
+        })
+        .unwrap();
+        let mut all = Vec::new();
+        for client in (0..300).map(|n| n % 7) {
+            let mut transaction = Transaction::default();
+            pages.deal(client, false, &mut transaction).unwrap();
+            let hot: Vec<bool> = transaction
+                .accesses
+                .iter()
+                .map(|access| {
+                    let relation = pages.relation_of(access.at.page);
+                    matches!(relation, Relation::Warehouse | Relation::District)
+                })
+                .collect();
+            transaction.accesses.sort();
+            all.push((transaction, hot));
+        }
+        all
+    };
+    let (first, order, last) = (
+        deal(HotRows::First),
+        deal(HotRows::InOrder),
+        deal(HotRows::Last),
+    );
+    let mut moved = 0;
+    for ((first, order), last) in first.iter().zip(&order).zip(&last) {
+        assert_eq!((&first.0, &last.0), (&order.0, &order.0));
+        assert!(first.1.is_sorted_by(|a, b| a >= b), "hot rows come first");
+        assert!(last.1.is_sorted(), "hot rows come last");
+        moved += u64::from(!order.1.is_sorted() && !order.1.is_sorted_by(|a, b| a >= b));
+    }
+    assert!(moved > 100, "in order they are in between: {moved}");
+}
+
+#[test]
+fn a_rollback_ends_a_transaction_where_it_is_told_to() {
+    let dealt = |share: f64| {
+        let mut pages = Pages::new(&PagesOptions {
+            rolled_back_after: share,
+            ..small()
+        })
+        .unwrap();
+        let mut transaction = Transaction::default();
+        let mut deal = |roll_back| {
+            pages.deal(0, roll_back, &mut transaction).unwrap();
+            transaction.accesses.len()
+        };
+        (0..40)
+            .map(|_| (deal(true), deal(false)))
+            .collect::<Vec<_>>()
+    };
+    let (whole, half, none) = (dealt(1.0), dealt(0.5), dealt(0.0));
+    for ((whole, half), none) in whole.iter().zip(&half).zip(&none) {
+        assert_eq!(
+            (half.0, none.0),
+            ((whole.0 as f64 / 2.0).round() as usize, 0)
+        );
+    }
+    let committed = |all: &[(usize, usize)]| -> usize { all.iter().map(|pair| pair.1).sum() };
+    assert!(
+        committed(&none) * 10 > committed(&whole) * 9,
+        "TPC-C's own rollbacks are few"
+    );
+}
+
+#[test]
 fn a_rollback_that_is_forgotten_is_found_out() {
     play(&small(), 6_000, true).unwrap_err();
 }
