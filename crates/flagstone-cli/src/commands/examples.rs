@@ -69,6 +69,32 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     (
+        "sweep",
+        &[
+            (
+                "sweep crates/flagstone-lab/sweeps/clients-and-aborts.toml --html map.html",
+                "which protocol wins where",
+            ),
+            (
+                "sweep mine.toml --list --json",
+                "the tasks as data, for machines of your own",
+            ),
+        ],
+    ),
+    (
+        "sensitivity",
+        &[
+            (
+                "sensitivity flagcommit --list",
+                "what a paper leaves open, and within which bounds",
+            ),
+            (
+                "sensitivity flagcommit.fig12a --climb 3 --samples 8",
+                "what one figure hangs on; hours",
+            ),
+        ],
+    ),
+    (
         "protocols",
         &[("protocols", "all of them, with their settings")],
     ),

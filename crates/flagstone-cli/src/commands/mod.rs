@@ -14,6 +14,7 @@ pub(crate) mod mtd;
 pub(crate) mod protocols;
 pub(crate) mod replay;
 pub(crate) mod reproduce;
+pub(crate) mod sensitivity;
 mod settings;
 pub(crate) mod store;
 pub(crate) mod sweep;

@@ -10,5 +10,6 @@ mod outputs;
 mod run;
 mod settings;
 mod store;
+mod sweep;
 mod trace;
 mod useless;

@@ -111,6 +111,11 @@ pub(crate) fn all(
     })
 }
 
+/// The result of a run that `folder` has, and nothing if it has none.
+pub(crate) fn kept(run: &Run, folder: &Path) -> Option<Outcome> {
+    Folder(folder).find(run).ok()?
+}
+
 fn unwritten(error: OutputError) -> String {
     format!("{error}; results are kept there, name a folder that can be written, with room")
 }

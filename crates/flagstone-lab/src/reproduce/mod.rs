@@ -9,6 +9,8 @@
 //!      verdicts              holds, direction holds, differs                   verdict, report
 //! ```
 //!
+//! [`sensitivity`] makes the same runs with what the papers leave open set otherwise.
+//!
 //! Adding an experiment is adding to a file; only a new kind of run needs code, in [`engine`].
 
 pub mod claims;
@@ -17,6 +19,7 @@ pub mod execute;
 pub mod figures;
 pub mod measure;
 pub mod report;
+pub mod sensitivity;
 pub mod verdict;
 #[cfg(test)]
 mod verdict_tests;
@@ -25,7 +28,7 @@ pub(crate) use figures::{lay, put, word};
 
 use crate::nearest::nearest;
 use claims::{Claim, Tolerances};
-use engine::{Outcome, Run};
+use engine::{Outcome, Run, RunError};
 use figures::{Cell, Experiment, Mode, Spec};
 use measure::Data;
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,6 +105,14 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// The papers of its figures and claims.
+    pub fn papers(&self) -> Vec<String> {
+        let of_claims = self.claims.iter().filter_map(|id| id.split('.').next());
+        let papers = self.figures.iter().map(|(paper, _)| paper.as_str());
+        let papers: BTreeSet<&str> = papers.chain(of_claims).collect();
+        papers.into_iter().map(str::to_string).collect()
+    }
+
     /// Its figures (`paper.figure`) and claims.
     pub fn names(&self) -> Vec<String> {
         let figures = self.figures.iter();
@@ -212,19 +223,34 @@ impl Catalogue {
     }
 
     /// The figures that a selection needs, each with its points.
+    ///
+    /// # Panics
+    /// Settings that no engine knows: [`Experiment::parse`] has checked them.
     pub fn plan(&self, selection: &Selection, mode: Mode) -> Vec<(String, Spec, Vec<Cell>)> {
+        let plan = self.try_plan(selection, mode);
+        plan.expect("it was checked when it was read")
+    }
+
+    /// The same of experiments whose settings were changed after they had been checked.
+    ///
+    /// # Errors
+    /// A setting that cannot be.
+    pub fn try_plan(
+        &self,
+        selection: &Selection,
+        mode: Mode,
+    ) -> Result<Vec<(String, Spec, Vec<Cell>)>, RunError> {
         let mut plan = Vec::new();
         for experiment in &self.experiments {
             for spec in &experiment.figure {
                 let key = (experiment.paper.clone(), spec.id.clone());
                 if selection.figures.contains(&key) {
-                    let cells = experiment.cells(spec, mode);
-                    let cells = cells.expect("it was checked when it was read");
+                    let cells = experiment.cells(spec, mode)?;
                     plan.push((key.0, spec.clone(), cells));
                 }
             }
         }
-        plan
+        Ok(plan)
     }
 
     /// Judges the claims of a selection by the outcomes of the plan's runs.

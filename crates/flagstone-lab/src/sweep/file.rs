@@ -137,8 +137,15 @@ impl Axis {
         Some((self.from?, self.to?))
     }
 
+    /// Names it by its key, if it has no name.
+    pub(crate) fn name_by_key(&mut self) {
+        if self.name.is_empty() {
+            self.name.clone_from(&self.key);
+        }
+    }
+
     /// What is wrong with it.
-    fn wrong(&self) -> Option<String> {
+    pub(crate) fn wrong(&self) -> Option<String> {
         let given = [
             !self.values.is_empty(),
             self.from.is_some() || self.to.is_some(),
@@ -174,6 +181,17 @@ impl Axis {
         }
     }
 
+    /// Its values, or the ends of its range, in words.
+    pub fn bounds(&self) -> String {
+        match self.range() {
+            Some((from, to)) => format!("{from} to {to}"),
+            None => {
+                let values = self.steps().into_iter().map(|(value, _)| word(&value));
+                values.collect::<Vec<_>>().join(", ")
+            }
+        }
+    }
+
     /// The value so far along the range, from 0 to 1.
     pub fn along(&self, share: f64) -> Value {
         let (from, to) = self.range().expect("it has a range");
@@ -201,13 +219,27 @@ impl Axis {
         }
     }
 
+    /// The value that a coordinate of a sample stands for, and what it sets. Of a list, one value
+    /// more is that nothing is set.
+    pub(crate) fn at_unit(&self, unit: f64) -> (Value, Table) {
+        if self.range().is_some() {
+            return self.setting(self.sampled(unit));
+        }
+        let mut steps = self.steps();
+        match ((unit * (steps.len() + 1) as f64) as usize).checked_sub(1) {
+            None => (Value::from("default"), Table::new()),
+            Some(nth) => steps.swap_remove(nth.min(steps.len() - 1)),
+        }
+    }
+
+    fn setting(&self, value: Value) -> (Value, Table) {
+        let mut table = Table::new();
+        put(&mut table, &self.key, value.clone());
+        (value, table)
+    }
+
     /// Names and settings of the points of a grid.
-    fn steps(&self) -> Vec<(Value, Table)> {
-        let of = |value: Value| {
-            let mut table = Table::new();
-            put(&mut table, &self.key, value.clone());
-            (value, table)
-        };
+    pub(crate) fn steps(&self) -> Vec<(Value, Table)> {
         if !self.points.is_empty() {
             let named = self.points.iter();
             let named = named.map(|point| (Value::from(point.name.as_str()), point.set.clone()));
@@ -223,7 +255,10 @@ impl Axis {
         };
         // Whole numbers that are near to each other fall together.
         values.dedup();
-        values.into_iter().map(of).collect()
+        values
+            .into_iter()
+            .map(|value| self.setting(value))
+            .collect()
     }
 }
 
@@ -238,9 +273,7 @@ impl Plan {
             |why: String, word: &str| ParseError::new(text, why, find(text, 0..text.len(), word));
         let mut axes = file.axis;
         for (nth, axis) in axes.iter_mut().enumerate() {
-            if axis.name.is_empty() {
-                axis.name.clone_from(&axis.key);
-            }
+            axis.name_by_key();
             if let Some(why) = axis.wrong() {
                 let word = if axis.key.is_empty() {
                     &axis.name

@@ -264,3 +264,21 @@ fn too_much_is_refused_before_anything_is_made() {
     let none = Plan::parse(&format!("{TEXT}[sample]\npoints = 0\n")).unwrap_err();
     assert!(none.to_string().contains("1 to 65536 points"), "{none}");
 }
+
+#[test]
+fn the_examples_that_are_shipped_are_sweeps_with_a_map() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/sweeps");
+    let mut count = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let plan = Plan::parse(&fs::read_to_string(&path).unwrap());
+        let plan = plan.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(
+            plan.map.is_some() && plan.tasks.len() > 50,
+            "{}",
+            path.display()
+        );
+        count += 1;
+    }
+    assert!(count >= 2);
+}

@@ -1,0 +1,269 @@
+//! `flagstone sensitivity`: what the published claims hang on, of all that their papers leave open.
+
+use super::winners::table;
+use super::{Failure, note, progress_bar, say};
+use flagstone_lab::reproduce::Catalogue;
+use flagstone_lab::reproduce::engine::Run;
+use flagstone_lab::reproduce::execute::Step;
+use flagstone_lab::reproduce::figures::Mode;
+use flagstone_lab::reproduce::sensitivity::{
+    Design, Kind, OpenSettings, Point, Tried, Trier, best, climb, needed, one_at_a_time,
+    total_effects,
+};
+use flagstone_lab::reproduce::verdict::{Verdict, number};
+use flagstone_lab::sweep::SAMPLE_MAX;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Settings that a table of ranks has, and points that the table of the best has.
+const SHOWN: usize = 6;
+
+/// Vary the settings that a paper leaves open, and say which of them its claims hang on.
+///
+/// Each setting is varied alone, and with --samples all of them together. The runs are those of
+/// `flagstone reproduce`, with a shorter window. Results are kept below DIR, so that an analysis
+/// that was stopped goes on where it was.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Figures (flagcommit.fig12a) and claims of one paper, or the paper.
+    #[arg(value_name = "PAPER|FIGURE|CLAIM", required = true)]
+    names: Vec<String>,
+    /// Points of each half of a Sobol sample over all settings; each takes as many further points as
+    /// there are settings, and two.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=i64::from(SAMPLE_MAX)))]
+    samples: u32,
+    /// Rounds of a climb: each adds to the best point the setting that makes most claims hold.
+    #[arg(long, value_name = "ROUNDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20))]
+    climb: u32,
+    /// Seed of the sample [default: 1].
+    #[arg(long, default_value_t = 1, hide_default_value = true)]
+    seed: u32,
+    /// Where results of runs go.
+    #[arg(long, value_name = "DIR", default_value = "sensitivity")]
+    out: PathBuf,
+    /// Runs at a time [default: one a core]. The figures do not depend on it.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    threads: Option<u16>,
+    /// Run nothing, and judge those points whose runs are all kept.
+    #[arg(long)]
+    kept: bool,
+    /// List the settings with their bounds and why the paper allows them, and run nothing.
+    #[arg(long, conflicts_with_all = ["samples", "climb", "seed", "out", "threads", "kept", "json"])]
+    list: bool,
+    /// Print one JSON object a point, one a line.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let catalogue = Catalogue::shipped();
+    let selection = catalogue.select(&args.names).map_err(Failure::Usage)?;
+    let papers = selection.papers();
+    let [paper] = &papers[..] else {
+        return Err(Failure::Usage(format!(
+            "settings are left open by one paper at a time, and {} are named: {}",
+            papers.len(),
+            papers.join(", ")
+        )));
+    };
+    let open = OpenSettings::shipped(paper).ok_or_else(|| {
+        let known: Vec<String> = OpenSettings::all()
+            .into_iter()
+            .map(|open| open.paper)
+            .collect();
+        Failure::Usage(format!(
+            "nobody has written down what {paper} leaves open; there are files for: {}",
+            known.join(", ")
+        ))
+    })?;
+    if args.list {
+        list(&open);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let design = Design::new(&open, args.samples, args.seed);
+    let trier = Trier::new(&catalogue, &open, &selection, Mode::Quick);
+    let threads = args.threads.map(usize::from);
+    let threads = threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
+    let bar = progress_bar(design.points.len() as u64, "trying settings");
+    let watch = |run: &Run, step: Step| {
+        if step == Step::Started {
+            bar.set_message(run.name());
+        }
+    };
+    let mut tried: Vec<Tried> = Vec::new();
+    let try_all = |points: &[Point], tried: &mut Vec<Tried>| {
+        for point in points {
+            let made = match args.kept {
+                true => trier.kept(point, &args.out),
+                false => Some(trier.run(point, threads.unwrap_or(1), &args.out, &watch)),
+            };
+            bar.inc(1);
+            let Some(made) = made else { continue };
+            if let Err(why) = &made.claims {
+                note(&format!("cannot be run: {}: {why}", made.point.name()));
+            }
+            tried.push(made);
+        }
+    };
+    let is_sample = |point: &&Point| !matches!(point.kind, Kind::Default | Kind::One(_));
+    let (sample, first): (Vec<&Point>, Vec<&Point>) = design.points.iter().partition(is_sample);
+    let own = |points: Vec<&Point>| -> Vec<Point> { points.into_iter().cloned().collect() };
+    try_all(&own(first), &mut tried);
+    if let Some(Err(why)) = tried.first().map(|tried| &tried.claims) {
+        return Err(Failure::Failed(format!(
+            "the default settings cannot be run: {why}"
+        )));
+    }
+    for round in 0..args.climb {
+        let points = climb(&tried, round);
+        if points.is_empty() {
+            break;
+        }
+        bar.inc_length(points.len() as u64);
+        try_all(&points, &mut tried);
+    }
+    try_all(&own(sample), &mut tried);
+    bar.finish_and_clear();
+    if tried
+        .first()
+        .is_none_or(|tried| tried.point.kind != Kind::Default)
+    {
+        return Err(Failure::Failed(format!(
+            "{} has no results of the default settings: run this without --kept first",
+            args.out.display()
+        )));
+    }
+    match args.json {
+        true => tried.iter().for_each(|tried| say(&record(tried))),
+        false => report(&design, &tried),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(open: &OpenSettings) {
+    for open in &open.open {
+        say(&format!("{}: {}", open.axis.name, open.axis.bounds()));
+        say(&format!("    {} {}", open.place, open.reason));
+    }
+}
+
+/// A point for programs.
+fn record(tried: &Tried) -> String {
+    let claims = tried.claims.as_ref().map(|claims| {
+        let each = claims.iter().map(|(id, (verdict, values))| {
+            let values: Vec<_> = values
+                .iter()
+                .map(|value| json!({ "what": value.what, "value": value.value }))
+                .collect();
+            (id.clone(), json!({ "verdict": verdict, "figures": values }))
+        });
+        each.collect::<serde_json::Map<_, _>>()
+    });
+    let mut record = json!({ "point": kind(tried.point.kind), "at": tried.point.at });
+    match claims {
+        Ok(claims) => record["claims"] = claims.into(),
+        Err(why) => record["failed"] = json!(why),
+    }
+    record.to_string()
+}
+
+fn kind(kind: Kind) -> String {
+    match kind {
+        Kind::Default => "default".into(),
+        Kind::One(_) => "one".into(),
+        Kind::Climb(round) => format!("climb {round}"),
+        Kind::A(of) => format!("sample a{of}"),
+        Kind::B(of) => format!("sample b{of}"),
+        Kind::Mixed(of, nth) => format!("sample a{of} b{nth}"),
+    }
+}
+
+fn report(design: &Design, tried: &[Tried]) {
+    let failed = tried.iter().filter(|tried| tried.claims.is_err()).count();
+    say(&format!(
+        "{} points tried over {} settings, {failed} of which cannot be run",
+        tried.len(),
+        design.settings.len()
+    ));
+    moves(design, tried);
+    say("\nWhere most claims hold:\n");
+    let line = |&at: &usize| {
+        let mut cells: Vec<String> = Verdict::ALL[..3]
+            .iter()
+            .map(|&verdict| tried[at].count(verdict).to_string())
+            .collect();
+        cells.insert(0, tried[at].point.name());
+        cells
+    };
+    let places = best(tried);
+    let mut shown: Vec<usize> = places.iter().copied().take(SHOWN).collect();
+    if !shown.contains(&0) {
+        shown.push(0);
+    }
+    let head = ["setting", "holds", "direction", "differs"].map(str::to_string);
+    let lines: Vec<Vec<String>> = shown.iter().map(line).collect();
+    table(head.into(), &lines, false)
+        .iter()
+        .for_each(|line| say(line));
+    say("\nClaims that do not hold with the default settings:\n");
+    for needed in needed(tried) {
+        let found = match needed.holds_at.first() {
+            None => format!("no setting of {} tried", needed.tried),
+            Some(&at) => {
+                let count = |verdict| tried[at].count(verdict);
+                format!(
+                    "holds at {} of {} tried; at {}, where {} hold, {} in direction and {} differ",
+                    needed.holds_at.len(),
+                    needed.tried,
+                    tried[at].point.name(),
+                    count(Verdict::Holds),
+                    count(Verdict::Direction),
+                    count(Verdict::Differs),
+                )
+            }
+        };
+        say(&format!("{} ({}): {found}", needed.claim, needed.default));
+    }
+}
+
+/// What moves each figure of each claim.
+fn moves(design: &Design, tried: &[Tried]) {
+    let Some(Ok(claims)) = tried.first().map(|tried| &tried.claims) else {
+        return;
+    };
+    for (claim, (verdict, values)) in claims {
+        for (part, value) in values.iter().enumerate() {
+            let Some(default) = value.value else { continue };
+            let ranges = one_at_a_time(design, tried, claim, part);
+            let moved = ranges.iter().filter(|range| range.high > range.low);
+            say(&format!(
+                "\n{claim}: {} is {} ({verdict})",
+                value.what,
+                number(default)
+            ));
+            for range in moved.take(SHOWN) {
+                say(&format!(
+                    "    {:18} {} to {}  ({} to {})",
+                    range.setting,
+                    number(range.low),
+                    number(range.high),
+                    range.low_at,
+                    range.high_at
+                ));
+            }
+            let Some((points, effects)) = total_effects(design, tried, claim, part) else {
+                continue;
+            };
+            say(&format!(
+                "    total effects over {points} points of a sample:"
+            ));
+            for (setting, effects) in effects.iter().take(SHOWN) {
+                say(&format!(
+                    "    {setting:18} {:.2} ({:.2} to {:.2}), alone {:.2}",
+                    effects.total.value, effects.total.low, effects.total.high, effects.first.value
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What a design came to: which settings move a claim's figure, which point serves most claims, and
+//! what each claim that does not hold would need.
+
+use super::effects::{Row, effects};
+use super::{Design, Effects, Kind, Point, Tried};
+use crate::reproduce::verdict::Verdict;
+use std::collections::BTreeMap;
+
+/// What one setting, changed alone, does to a figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Range {
+    /// The setting.
+    pub setting: String,
+    /// The lowest figure, and the highest, the default's among them.
+    pub low: f64,
+    /// See `low`.
+    pub high: f64,
+    /// Where the lowest is, and the highest, in words.
+    pub low_at: String,
+    /// See `low_at`.
+    pub high_at: String,
+}
+
+/// What a claim needs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Needed {
+    /// The claim.
+    pub claim: String,
+    /// Its verdict with the default.
+    pub default: Verdict,
+    /// How many points have a verdict on it, besides the default.
+    pub tried: usize,
+    /// Those at which it holds: place among the tried points, the one first at which most claims
+    /// hold.
+    pub holds_at: Vec<usize>,
+}
+
+/// The default's point.
+fn default(tried: &[Tried]) -> Option<&Tried> {
+    tried.iter().find(|tried| tried.point.kind == Kind::Default)
+}
+
+/// The settings by what they move of a claim's figure, each changed alone; the largest first.
+pub fn one_at_a_time(design: &Design, tried: &[Tried], claim: &str, part: usize) -> Vec<Range> {
+    let start = default(tried).and_then(|tried| tried.value(claim, part));
+    let Some(start) = start else {
+        return Vec::new();
+    };
+    let of = |(nth, setting): (usize, &String)| {
+        let mut range = Range {
+            setting: setting.clone(),
+            low: start,
+            high: start,
+            low_at: "default".into(),
+            high_at: "default".into(),
+        };
+        let own = tried
+            .iter()
+            .filter(|tried| tried.point.kind == Kind::One(nth));
+        for tried in own {
+            let Some(value) = tried.value(claim, part) else {
+                continue;
+            };
+            if value < range.low {
+                (range.low, range.low_at) = (value, tried.point.name());
+            }
+            if value > range.high {
+                (range.high, range.high_at) = (value, tried.point.name());
+            }
+        }
+        range
+    };
+    let mut ranges: Vec<Range> = design.settings.iter().enumerate().map(of).collect();
+    ranges.sort_by(|a, b| (b.high - b.low).total_cmp(&(a.high - a.low)));
+    ranges
+}
+
+/// The settings with their indices for a claim's figure, and of how many points of the sample; the
+/// largest total first. Points of which one run is missing are left out.
+pub fn total_effects(
+    design: &Design,
+    tried: &[Tried],
+    claim: &str,
+    part: usize,
+) -> Option<(usize, Vec<(String, Effects)>)> {
+    let by: BTreeMap<Kind, f64> = tried
+        .iter()
+        .filter_map(|tried| Some((tried.point.kind, tried.value(claim, part)?)))
+        .collect();
+    let row = |of: u32| {
+        let mixed = 0..design.settings.len();
+        let mixed = mixed.map(|nth| by.get(&Kind::Mixed(of, nth)).copied());
+        Some(Row {
+            a: *by.get(&Kind::A(of))?,
+            b: *by.get(&Kind::B(of))?,
+            mixed: mixed.collect::<Option<_>>()?,
+        })
+    };
+    let rows: Vec<Row> = (0..design.sample).filter_map(row).collect();
+    let found = effects(&rows)?;
+    let mut named: Vec<_> = design.settings.iter().cloned().zip(found).collect();
+    named.sort_by(|a, b| b.1.total.value.total_cmp(&a.1.total.value));
+    Some((rows.len(), named))
+}
+
+/// Places of the tried points by how many claims hold, then by how many hold in direction: the best
+/// first. Points that could not be run are left out.
+pub fn best(tried: &[Tried]) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..tried.len())
+        .filter(|&at| tried[at].claims.is_ok())
+        .collect();
+    let rank = |tried: &Tried| (tried.count(Verdict::Holds), tried.count(Verdict::Direction));
+    // The one that was tried first is before others that are as good: the default before all.
+    places.sort_by_key(|&at| std::cmp::Reverse(rank(&tried[at])));
+    places
+}
+
+/// The points of the next round of a climb: the best point so far, with one setting more each. These
+/// settings are those that alone make a claim hold that does not hold with the default, or more
+/// claims than the default. There are none if the last round, the one before `round`, found nothing
+/// better.
+pub fn climb(tried: &[Tried], round: u32) -> Vec<Point> {
+    let Some(start) = default(tried) else {
+        return Vec::new();
+    };
+    let Some(top) = best(tried).first().map(|&at| &tried[at]) else {
+        return Vec::new();
+    };
+    if round > 0 && top.point.kind != Kind::Climb(round - 1) {
+        return Vec::new();
+    }
+    let claims = start.claims.iter().flat_map(BTreeMap::keys);
+    let claims: Vec<&String> = claims.collect();
+    let holds = |tried: &Tried, claim: &str| tried.verdict(claim) == Some(Verdict::Holds);
+    let helps = |tried: &&Tried| {
+        matches!(tried.point.kind, Kind::One(_))
+            && claims
+                .iter()
+                .any(|claim| holds(tried, claim) && !holds(start, claim))
+    };
+    let helping = tried.iter().filter(helps);
+    let points = helping.filter_map(|tried| top.point.with(&tried.point, round));
+    points.collect()
+}
+
+/// For each claim that does not hold with the default: where it does.
+pub fn needed(tried: &[Tried]) -> Vec<Needed> {
+    let claims = default(tried).and_then(|tried| tried.claims.as_ref().ok());
+    let order = best(tried);
+    let of = |(claim, (verdict, _)): (&String, &(Verdict, _))| {
+        let others = tried
+            .iter()
+            .filter(|tried| tried.point.kind != Kind::Default);
+        let holds = |at: &usize| tried[*at].verdict(claim) == Some(Verdict::Holds);
+        Needed {
+            claim: claim.clone(),
+            default: *verdict,
+            tried: others
+                .filter(|tried| tried.verdict(claim).is_some())
+                .count(),
+            holds_at: order.iter().copied().filter(holds).collect(),
+        }
+    };
+    let claims = claims.into_iter().flatten();
+    let open = claims.filter(|(_, (verdict, _))| *verdict != Verdict::Holds);
+    open.map(of).collect()
+}

@@ -1,0 +1,30 @@
+//! What a published claim hangs on: settings that a paper leaves open are varied within the bounds
+//! that it allows, and claims are judged at each point.
+//!
+//! ```text
+//!   experiments/PAPER.open.toml   settings left open, their bounds, reasons   open
+//!            |
+//!     a design: the default, one setting at a time, a Sobol sample            design
+//!            |  and a climb from the best of them                             found
+//!            |  the experiment's own runs with these settings
+//!     verdicts and figures at each point                                      tried
+//!            |
+//!     ranks, total effects, the best point, what each claim needs             effects, found
+//! ```
+//!
+//! Defaults and verdicts of `flagstone reproduce` are not touched. A figure's own sweep, series and
+//! settings lie over the varied ones, as they do over the experiment's.
+
+mod design;
+mod effects;
+mod found;
+mod open;
+#[cfg(test)]
+mod tests;
+mod tried;
+
+pub use design::{Design, Kind, Point};
+pub use effects::{Effect, Effects};
+pub use found::{Needed, Range, best, climb, needed, one_at_a_time, total_effects};
+pub use open::{Open, OpenSettings};
+pub use tried::{Tried, Trier, Value};

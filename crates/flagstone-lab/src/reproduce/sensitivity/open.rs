@@ -1,0 +1,81 @@
+//! Settings that a paper leaves open, as data: `experiments/PAPER.open.toml`.
+
+use crate::reproduce::figures::Experiment;
+use crate::sweep::Axis;
+use serde::Deserialize;
+use toml::{Table, Value};
+
+const FILES: [&str; 1] = [include_str!("../../../experiments/flagcommit.open.toml")];
+
+/// The settings that one paper leaves open.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenSettings {
+    /// The paper's key.
+    pub paper: String,
+    /// What all runs of an analysis have besides: mostly, how long they are. It lies over `quick`.
+    #[serde(default)]
+    pub window: Table,
+    /// The settings.
+    pub open: Vec<Open>,
+}
+
+/// One setting that is left open.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Open {
+    /// Which, and within which bounds: an axis as a sweep has it.
+    pub axis: Axis,
+    /// Why the paper allows all of these.
+    pub reason: String,
+    /// The section that says what it does say.
+    #[serde(rename = "where")]
+    pub place: String,
+}
+
+impl OpenSettings {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Line and reason.
+    pub fn parse(text: &str) -> Result<OpenSettings, String> {
+        let mut file: OpenSettings = toml::from_str(text).map_err(|error| error.to_string())?;
+        for open in &mut file.open {
+            open.axis.name_by_key();
+            if let Some(why) = open.axis.wrong() {
+                return Err(format!("setting {}: {why}", open.axis.name));
+            }
+        }
+        Ok(file)
+    }
+
+    /// What comes with the program for a paper.
+    ///
+    /// # Panics
+    /// A shipped file that cannot be read; a test reads them all.
+    pub fn shipped(paper: &str) -> Option<OpenSettings> {
+        let mut all = OpenSettings::all().into_iter();
+        all.find(|open| open.paper == paper)
+    }
+
+    /// All that come with the program.
+    ///
+    /// # Panics
+    /// As [`OpenSettings::shipped`].
+    pub fn all() -> Vec<OpenSettings> {
+        FILES
+            .map(|text| OpenSettings::parse(text).expect("a shipped file"))
+            .into()
+    }
+
+    /// The value that the paper's experiment has for a setting, in words.
+    pub fn default_of(&self, experiment: &Experiment, open: &Open) -> Option<String> {
+        let mut at: Option<&Value> = None;
+        let mut table = Some(&experiment.setting);
+        for key in open.axis.key.split('.') {
+            at = table.and_then(|table| table.get(key));
+            table = at.and_then(Value::as_table);
+        }
+        at.map(crate::reproduce::word)
+    }
+}

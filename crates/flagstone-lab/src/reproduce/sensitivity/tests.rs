@@ -1,0 +1,251 @@
+use super::*;
+use crate::reproduce::claims::{self, Tolerances};
+use crate::reproduce::figures::{Experiment, Mode};
+use crate::reproduce::verdict::Verdict;
+use crate::reproduce::{Catalogue, Selection, runs};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+const EXPERIMENT: &str = r#"
+paper = "p"
+title = "t"
+cite = "c"
+[setting]
+engine = "replay"
+workload = "uniform"
+requests = 400
+device = { preset = "small" }
+clients = 2
+fill = 0.3
+overwrite = false
+[[figure]]
+id = "f"
+title = "f"
+where = "1"
+metric = "committed"
+y = "transactions"
+chart = "bars"
+x = { label = "seed", key = "seed", values = [1] }
+series = { key = "protocol", values = ["cfc", "scc"] }
+"#;
+
+const CLAIMS: &str = r#"
+[[claim]]
+id = "p.f.half"
+kind = "value"
+published = 25.0
+where = "1"
+metric = "m"
+rule = [{ figure = "f", measure = "cfc" }]
+[[claim]]
+id = "p.f.more"
+kind = "value"
+published = 5000.0
+where = "1"
+metric = "m"
+rule = [{ figure = "f", measure = "cfc" }]
+[[claim]]
+id = "p.f.same"
+kind = "ratio"
+published = 1.0
+where = "1"
+metric = "m"
+rule = [{ figure = "f", measure = "cfc / scc" }]
+"#;
+
+const OPEN: &str = r#"
+paper = "p"
+[[open]]
+axis = { key = "abort_ratio", values = [0.5, 2.0] }
+where = "1"
+reason = "r"
+[[open]]
+axis = { key = "clients", from = 1, to = 4, steps = 2, whole = true }
+where = "1"
+reason = "r"
+"#;
+
+fn catalogue() -> Catalogue {
+    Catalogue {
+        claims: claims::parse(CLAIMS).unwrap(),
+        experiments: vec![Experiment::parse(EXPERIMENT).unwrap()],
+        tolerances: Tolerances::shipped(),
+    }
+}
+
+fn tried(design: &Design, samples: &Path, open: &OpenSettings) -> Vec<Tried> {
+    let catalogue = catalogue();
+    let selection = catalogue.select(&["p"]).unwrap();
+    let trier = Trier::new(&catalogue, open, &selection, Mode::Quick);
+    let points = design.points.iter();
+    points
+        .map(|point| trier.run(point, 2, samples, &|_, _| {}))
+        .collect()
+}
+
+#[test]
+fn what_a_claim_needs_is_found_and_what_nothing_gives_is_said() {
+    let open = OpenSettings::parse(OPEN).unwrap();
+    let design = Design::new(&open, 0, 1);
+    let names: Vec<String> = design.points.iter().map(Point::name).collect();
+    let all = [
+        "default",
+        "abort_ratio 0.5",
+        "abort_ratio 2",
+        "clients 1",
+        "clients 4",
+    ];
+    assert_eq!(names, all);
+    let folder = tempfile::tempdir().unwrap();
+    let tried = tried(&design, folder.path(), &open);
+    // A setting that cannot be is no verdict on a claim.
+    let why = tried[2].claims.as_ref().unwrap_err();
+    assert!(why.contains("from 0 to 1"), "{why}");
+    assert_eq!(tried[0].verdict("p.f.half"), Some(Verdict::Direction));
+    assert_eq!(tried[1].verdict("p.f.half"), Some(Verdict::Holds));
+    let needed = needed(&tried);
+    let of = |claim: &str| needed.iter().find(|needed| needed.claim == claim);
+    assert_eq!(of("p.f.half").unwrap().holds_at, [1]);
+    assert_eq!(of("p.f.half").unwrap().tried, 3);
+    assert!(of("p.f.more").unwrap().holds_at.is_empty());
+    assert_eq!(of("p.f.same"), None, "it holds");
+    assert_eq!(best(&tried)[..2], [1, 0]);
+    let ranges = one_at_a_time(&design, &tried, "p.f.half", 0);
+    assert_eq!(ranges[0].setting, "abort_ratio");
+    assert_eq!((ranges[0].high, &*ranges[0].high_at), (50.0, "default"));
+    assert!(ranges[0].low < 40.0 && ranges[0].low_at == "abort_ratio 0.5");
+    assert_eq!(ranges[1].low, ranges[1].high, "clients change no count");
+    // A climb adds to the best what helps alone, and ends when nothing does.
+    assert!(
+        climb(&tried, 0).is_empty(),
+        "the one that helps is there already"
+    );
+}
+
+#[test]
+fn a_climb_joins_what_helps_alone() {
+    let point = |names: &[&str], kind: Kind| Point {
+        kind,
+        at: names
+            .iter()
+            .map(|name| (name.to_string(), 1.into()))
+            .collect(),
+        set: names
+            .iter()
+            .map(|name| (name.to_string(), 1.into()))
+            .collect(),
+    };
+    let made = |point: Point, holds: &[&str]| Tried {
+        point,
+        claims: Ok(["a", "b", "c"]
+            .map(|claim| {
+                let verdict = match holds.contains(&claim) {
+                    true => Verdict::Holds,
+                    false => Verdict::Differs,
+                };
+                (claim.to_string(), (verdict, Vec::new()))
+            })
+            .into()),
+    };
+    let mut tried = vec![
+        made(point(&[], Kind::Default), &["a"]),
+        made(point(&["x"], Kind::One(0)), &["a", "b"]),
+        made(point(&["y"], Kind::One(1)), &["c"]),
+        made(point(&["z"], Kind::One(2)), &["a"]),
+    ];
+    let next = climb(&tried, 0);
+    let names: Vec<String> = next.iter().map(Point::name).collect();
+    assert_eq!(names, ["x 1, y 1"]);
+    assert_eq!(next[0].set.len(), 2);
+    tried.push(made(next[0].clone(), &["a"]));
+    assert!(
+        climb(&tried, 1).is_empty(),
+        "the first round found nothing better"
+    );
+    tried.pop();
+    tried.push(made(next[0].clone(), &["a", "b", "c"]));
+    assert!(climb(&tried, 1).is_empty(), "there is nothing left to add");
+}
+
+#[test]
+fn what_is_kept_is_judged_without_a_run_and_what_is_missing_is_left_out() {
+    let open = OpenSettings::parse(OPEN).unwrap();
+    let design = Design::new(&open, 0, 1);
+    let folder = tempfile::tempdir().unwrap();
+    let made = tried(&design, folder.path(), &open);
+    let catalogue = catalogue();
+    let selection = catalogue.select(&["p"]).unwrap();
+    let trier = Trier::new(&catalogue, &open, &selection, Mode::Quick);
+    let empty = tempfile::tempdir().unwrap();
+    for (point, made) in design.points.iter().zip(&made) {
+        let kept = trier.kept(point, folder.path());
+        assert_eq!(kept.is_some(), made.claims.is_ok());
+        assert!(kept.is_none_or(|kept| kept == *made));
+        assert_eq!(trier.kept(point, empty.path()), None);
+    }
+}
+
+#[test]
+fn a_sample_has_the_points_of_saltelli_and_its_effects_name_the_setting_that_counts() {
+    let text = OPEN.replace("values = [0.5, 2.0]", "from = 0.0, to = 0.8");
+    let open = OpenSettings::parse(&text).unwrap();
+    let design = Design::new(&open, 4, 1);
+    let sample = design.points.iter();
+    let sample = sample.filter(|point| !matches!(point.kind, Kind::Default | Kind::One(_)));
+    assert_eq!(sample.count(), 4 * (2 + 2));
+    let folder = tempfile::tempdir().unwrap();
+    let tried = tried(&design, folder.path(), &open);
+    let (points, effects) = total_effects(&design, &tried, "p.f.half", 0).unwrap();
+    assert_eq!(points, 4);
+    assert_eq!(effects[0].0, "abort_ratio");
+    assert_eq!(effects[1].1.total.value, 0.0, "clients change no count");
+    // Without one of its runs a point of the sample is left out.
+    let without: Vec<Tried> = tried[..tried.len() - 1].to_vec();
+    assert_eq!(
+        total_effects(&design, &without, "p.f.half", 0).unwrap().0,
+        3
+    );
+}
+
+#[test]
+fn every_setting_that_a_paper_leaves_open_changes_some_run() {
+    let catalogue = Catalogue::shipped();
+    for open in OpenSettings::all() {
+        let selection: Selection = catalogue.select(&[&open.paper]).unwrap();
+        let trier = Trier::new(&catalogue, &open, &selection, Mode::Quick);
+        let design = Design::new(&open, 1, 1);
+        let names = |point: &Point| -> BTreeSet<String> {
+            let figures = trier.figures(point);
+            let figures = figures.unwrap_or_else(|error| panic!("{}: {error}", point.name()));
+            runs(&figures).into_keys().collect()
+        };
+        let default = names(&design.points[0]);
+        for (nth, setting) in design.settings.iter().enumerate() {
+            let own = design.points.iter();
+            let mut own = own.filter(|point| point.kind == Kind::One(nth));
+            assert!(
+                own.any(|point| names(point) != default),
+                "{}: {setting} changes nothing",
+                open.paper
+            );
+            assert!(open.open[nth].reason.len() > 40 && !open.open[nth].place.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_wrong_file_is_refused() {
+    for (from, to, why) in [
+        (
+            "reason = \"r\"\n[[open]]",
+            "[[open]]",
+            "missing field `reason`",
+        ),
+        ("key = \"abort_ratio\", ", "", "need a `key`"),
+        ("to = 4", "to = 1", "goes nowhere"),
+        ("paper", "papers", "unknown field `papers`"),
+    ] {
+        let error = OpenSettings::parse(&OPEN.replacen(from, to, 1)).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+}
