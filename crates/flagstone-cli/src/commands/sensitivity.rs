@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// Figures (flagcommit.fig12a) and claims of one paper, or the paper.
     #[arg(value_name = "PAPER|FIGURE|CLAIM", required = true)]
     names: Vec<String>,
+    /// Vary this setting only; several times for several [default: all that are left open].
+    #[arg(long, value_name = "NAME")]
+    setting: Vec<String>,
     /// Points of each half of a Sobol sample over all settings; each takes as many further points as
     /// there are settings, and two.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=i64::from(SAMPLE_MAX)))]
@@ -77,6 +80,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             known.join(", ")
         ))
     })?;
+    let open = match args.setting.is_empty() {
+        true => open,
+        false => open.only(&args.setting).map_err(Failure::Usage)?,
+    };
     if args.list {
         list(&open);
         return Ok(ExitCode::SUCCESS);

@@ -172,6 +172,16 @@ fn what_cannot_be_swept_is_refused() {
         (&["sensitivity", "flagcommit.fig12"], "did you mean"),
         (&["sensitivity", "all"], "one paper at a time"),
         (&["sensitivity", "lighttx"], "files for: flagcommit"),
+        (
+            &[
+                "sensitivity",
+                "flagcommit",
+                "--setting",
+                "hot_row",
+                "--list",
+            ],
+            "did you mean `hot_rows`",
+        ),
     ] {
         let error = bad(args, "", 2);
         assert!(error.contains(why), "{args:?}: {error}");

@@ -230,8 +230,13 @@ fn what_is_wrong_with_a_file_is_said_with_its_line() {
         ("zipf:0.9", "zip:0.9", 5, "unknown workload"),
         ("to = 16", "to = 1", 18, "goes nowhere"),
         ("to = 16", "", 18, "`from` and `to`"),
-        ("y = \"abort_ratio\"", "y = \"abort\"", 25, "no axis"),
-        ("y = \"abort_ratio\"", "y = \"clients\"", 25, "three axes"),
+        ("\ny = \"abort_ratio\"", "\ny = \"abort\"", 25, "no axis"),
+        (
+            "\ny = \"abort_ratio\"",
+            "\ny = \"clients\"",
+            25,
+            "three axes",
+        ),
         (
             "requests = 400",
             "requests = 400\ntrace = \"t\"",

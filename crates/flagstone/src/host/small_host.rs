@@ -280,7 +280,7 @@ pub(super) fn variants() -> Vec<(Stack, HostConfig)> {
     all.push((Stack::Wal, config().with("group_wait_us", 700)));
     // A log with so much room that pages of it are filled up.
     let roomy = || HostConfig {
-        log_pages: 60,
+        log_pages: 40,
         ..config()
     };
     all.push((Stack::Wal, roomy().with("log_page_each", true)));

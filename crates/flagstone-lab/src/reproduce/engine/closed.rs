@@ -131,13 +131,16 @@ impl ClosedRun {
         )?;
         let mut run = take::<ClosedRun>(&mut table)?;
         run.named = table;
+        // Where pages go out is the manager's own matter where it has a log.
+        if !run.stack.starts_with("force:") {
+            run.steal = None;
+        }
         let setup = run.setup()?;
         run.sizes()?;
         run.hot_rows()?;
         // What a stack does not look at makes no difference between runs.
-        match setup.stack {
-            Stack::Force(_) => run.log_pages = log_pages(),
-            Stack::Wal | Stack::CfcEx | Stack::AfcEx => run.steal = None,
+        if matches!(setup.stack, Stack::Force(_)) {
+            run.log_pages = log_pages();
         }
         if setup.granularity() == setup.stack.granularity() {
             run.locks = of_stack();

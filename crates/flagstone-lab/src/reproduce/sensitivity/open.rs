@@ -1,9 +1,9 @@
 //! Settings that a paper leaves open, as data: `experiments/PAPER.open.toml`.
 
-use crate::reproduce::figures::Experiment;
+use crate::nearest::no_such;
 use crate::sweep::Axis;
 use serde::Deserialize;
-use toml::{Table, Value};
+use toml::Table;
 
 const FILES: [&str; 1] = [include_str!("../../../experiments/flagcommit.open.toml")];
 
@@ -68,14 +68,23 @@ impl OpenSettings {
             .into()
     }
 
-    /// The value that the paper's experiment has for a setting, in words.
-    pub fn default_of(&self, experiment: &Experiment, open: &Open) -> Option<String> {
-        let mut at: Option<&Value> = None;
-        let mut table = Some(&experiment.setting);
-        for key in open.axis.key.split('.') {
-            at = table.and_then(|table| table.get(key));
-            table = at.and_then(Value::as_table);
+    /// Only these of the settings, in the file's order.
+    ///
+    /// # Errors
+    /// One that there is not, and which was probably meant.
+    pub fn only<S: AsRef<str>>(mut self, names: &[S]) -> Result<OpenSettings, String> {
+        let known: Vec<&str> = self
+            .open
+            .iter()
+            .map(|open| open.axis.name.as_str())
+            .collect();
+        let is_known = |name: &&str| known.contains(name);
+        let mut asked = names.iter().map(AsRef::as_ref);
+        if let Some(wrong) = asked.find(|name| !is_known(name)) {
+            return Err(no_such("setting", wrong, &known));
         }
-        at.map(crate::reproduce::word)
+        let is_asked = |name: &str| names.iter().any(|asked| asked.as_ref() == name);
+        self.open.retain(|open| is_asked(&open.axis.name));
+        Ok(self)
     }
 }

@@ -136,7 +136,6 @@ fn hot_rows_and_early_rollbacks_leave_a_database_that_adds_up() {
             let options = PagesOptions {
                 hot_rows,
                 rolled_back_after,
-                reads_first: true,
                 ..small()
             };
             play(&options, 3_000, false).unwrap();

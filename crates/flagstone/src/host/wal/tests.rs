@@ -409,7 +409,7 @@ fn settings_that_do_not_work_are_named() {
             "force:scc",
             "checkpoint_every",
             1,
-            "force has no setting `checkpoint_every`: it has none",
+            "force has no setting `checkpoint_every`: use flush_aborted",
         ),
     ] {
         let config = HostConfig::default().with(name, value);
@@ -559,8 +559,11 @@ fn restarts_one_after_the_other_do_not_fill_the_least_log() {
 fn with_a_log_page_for_each_changed_page_a_commit_writes_so_many() {
     let written = |each: bool| {
         let config = HostConfig {
-            log_pages: 200,
-            ..config().with("log_page_each", each)
+            log_pages: 40,
+            ..config()
+                .with("log_page_each", each)
+                .with("log_buffer_bytes", 65_536)
+                .with("checkpoint_every", 1_000)
         };
         let mut small = SmallHost::new(Stack::Wal, config);
         put(&mut small, 10, b"old");
