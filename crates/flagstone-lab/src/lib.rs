@@ -8,10 +8,9 @@
 //! [`life`] takes a year on cells that age; a [`campaign`] cuts the power under them, and
 //! [`stores`] under stores on a medium; a [`witness`] tells what a machine that lost its power had
 //! committed; [`indexing`] runs indexes under workloads of keys.
-//! [`reproduce`] holds what the papers publish against runs of the same experiments, and a [`sweep`]
-//! varies the settings of one over a grid or a sample. An [`output`]
-//! is a file that a result goes to, whole or not at all. A [`stopwatch`] tells what our own code
-//! takes.
+//! [`reproduce`] holds what the papers publish against runs of the same experiments, and a
+//! [`sweep`] varies the settings of one over a grid or a sample. An [`output`] is a file that a
+//! result goes to, whole or not at all. A [`stopwatch`] tells what our own code takes.
 #![forbid(unsafe_code)]
 
 mod nearest;

@@ -32,8 +32,8 @@ pub(crate) struct Args {
     /// Vary this setting only; several times for several [default: all that are left open].
     #[arg(long, value_name = "NAME")]
     setting: Vec<String>,
-    /// Points of each half of a Sobol sample over all settings; each takes as many further points as
-    /// there are settings, and two.
+    /// Points of each half of a Sobol sample over all settings; each takes as many further points
+    /// as there are settings, and two.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=i64::from(SAMPLE_MAX)))]
     samples: u32,
     /// Rounds of a climb: each adds to the best point the setting that makes most claims hold.

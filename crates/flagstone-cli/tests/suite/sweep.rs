@@ -1,5 +1,5 @@
-//! `flagstone sweep` and `flagstone sensitivity`: tasks as data, results that are whole or an error,
-//! maps, and what is refused.
+//! `flagstone sweep` and `flagstone sensitivity`: tasks as data, results that are whole or an
+//! error, maps, and what is refused.
 
 use super::run::{Place, bad, command, good};
 use serde_json::Value;

@@ -159,8 +159,8 @@ impl Keeping for Folder {
 /// the plan. `watch` hears of each step.
 ///
 /// # Errors
-/// A file in place of a result that is not whole; the first run that failed. Results made until then
-/// are kept.
+/// A file in place of a result that is not whole; the first run that failed. Results made until
+/// then are kept.
 pub fn run(
     plan: &Plan,
     threads: usize,

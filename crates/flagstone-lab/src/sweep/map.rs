@@ -84,8 +84,8 @@ impl Map {
                 continue;
             };
             found = true;
-            // A row that commits nothing, or does not keep up with the arrivals, is never first, and
-            // neither is one that keeps no transaction together.
+            // A row that commits nothing, or does not keep up with the arrivals, is never first,
+            // and neither is one that keeps no transaction together.
             let commits = kept.metric("committed") != Some(0.0);
             let keeps_up = kept.metric("saturated") != Some(1.0);
             if commits && keeps_up && task.run().is_atomic() {

@@ -1,8 +1,9 @@
 //! Sobol samples: points that fill a cube of many dimensions evenly, from a seed.
 //!
-//! The sequence is that of Joe and Kuo with Owen's scrambling, as `sobol_burley` has it. A scrambled
-//! sequence has no point at the corner of the cube, and another seed gives another sample that is as
-//! even. A point is a function of its number, its dimension and the seed, and nothing is kept.
+//! The sequence is that of Joe and Kuo with Owen's scrambling, as `sobol_burley` has it. A
+//! scrambled sequence has no point at the corner of the cube, and another seed gives another sample
+//! that is as even. A point is a function of its number, its dimension and the seed, and nothing is
+//! kept.
 
 /// Points of one sample, at most: so far the sequence is even.
 pub const SAMPLE_MAX: u32 = 1 << 16;

@@ -108,7 +108,8 @@ impl Task {
         Ok(Kept::new(&self.run, self.run.outcome(library)?))
     }
 
-    /// The value that an axis has there, as a file writes it; nothing for an axis that there is not.
+    /// The value that an axis has there, as a file writes it; nothing for an axis that there is
+    /// not.
     pub fn value(&self, axis: &str) -> String {
         self.at
             .get(axis)

@@ -1,3 +1,5 @@
+//! Sweeps of moments: the same bytes whoever makes them, damage that is found, maps, wrong files.
+
 use super::*;
 use crate::reproduce::execute::Step;
 use std::fs;

@@ -115,10 +115,10 @@ pub fn best(tried: &[Tried]) -> Vec<usize> {
     places
 }
 
-/// The points of the next round of a climb: the best point so far, with one setting more each. These
-/// settings are those that alone make a claim hold that does not hold with the default, or more
-/// claims than the default. There are none if the last round, the one before `round`, found nothing
-/// better.
+/// The points of the next round of a climb: the best point so far, with one setting more each.
+/// These settings are those that alone make a claim hold that does not hold with the default, or
+/// more claims than the default. There are none if the last round, the one before `round`, found
+/// nothing better.
 pub fn climb(tried: &[Tried], round: u32) -> Vec<Point> {
     let Some(start) = default(tried) else {
         return Vec::new();

@@ -1,3 +1,5 @@
+//! Claims over settings, on runs of moments: what is found, kept, refused.
+
 use super::*;
 use crate::reproduce::claims::{self, Tolerances};
 use crate::reproduce::figures::{Experiment, Mode};

@@ -1,4 +1,5 @@
-//! Points that were tried: the experiment's runs with other settings, and what became of the claims.
+//! Points that were tried: the experiment's runs with other settings, and what became of the
+//! claims.
 
 use super::{OpenSettings, Point};
 use crate::reproduce::engine::{Outcome, Run};

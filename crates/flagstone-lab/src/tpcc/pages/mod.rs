@@ -357,8 +357,8 @@ impl Pages {
         }
     }
 
-    /// Brings the accesses to rows of warehouses and districts to the front or to the end. All others
-    /// keep their order, and so do these among themselves.
+    /// Brings the accesses to rows of warehouses and districts to the front or to the end. All
+    /// others keep their order, and so do these among themselves.
     fn order_hot_rows(&self, accesses: &mut [Access]) {
         let is_hot = |access: &Access| {
             let relation = self.database.relation_of(access.at.page);

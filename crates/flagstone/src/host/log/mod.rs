@@ -421,21 +421,19 @@ impl Log {
         Ok(lsn)
     }
 
-    /// Fills the last page up, so that the next record begins another. The room for that is nobody's
-    /// as long as more than half of the log is free; with less, the page stays as it is.
+    /// Fills the last page up, so that the next record begins another. Nobody has reserved the room
+    /// for that as long as more than half of the log is free. With less, the page stays as it is.
     pub(super) fn fill(&mut self) -> Result<(), HostError> {
         let used = self.end() % self.payload;
         if used == 0 || self.room() <= self.capacity() / 2 {
             return Ok(());
         }
         let least = LogRecord::bytes(0) as u64;
-        let mut rest = self.payload - used;
-        if rest < least {
-            rest += self.payload;
-        }
-        let body = vec![0; (rest - least) as usize];
-        self.append(&LogRecord::mark(What::Filling, TxId(0), 0, &body))?;
-        Ok(())
+        let rest = self.payload - used;
+        let more = if rest < least { self.payload } else { 0 };
+        let body = vec![0; (rest + more - least) as usize];
+        let filling = LogRecord::mark(What::Filling, TxId(0), 0, &body);
+        self.append(&filling).map(|_| ())
     }
 
     /// Makes the stream durable up to `to`. If any of that is not written, writes the whole buffer.
