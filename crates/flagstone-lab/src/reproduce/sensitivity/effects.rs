@@ -38,6 +38,9 @@ pub struct Effects {
     pub first: Effect,
 }
 
+/// Total and first-order index of a setting.
+type Indices = (f64, f64);
+
 /// What was measured at one point of both halves, and at the mixed points of each setting.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
@@ -54,15 +57,15 @@ pub(super) fn effects(rows: &[Row]) -> Option<Vec<Effects>> {
     let estimates = estimate(&whole, settings)?;
     // The draws do not depend on the order in which points were measured.
     let mut random = Pcg64Mcg::seed_from_u64(0x5e25);
-    let mut draws: Vec<Vec<(f64, f64)>> = Vec::new();
+    let mut draws: Vec<Vec<Indices>> = Vec::new();
     for _ in 0..DRAWS {
         let drawn: Vec<&Row> = (0..rows.len())
             .map(|_| &rows[random.random_range(0..rows.len())])
             .collect();
         draws.extend(estimate(&drawn, settings));
     }
-    let of = |value: f64, pick: &dyn Fn(&[(f64, f64)]) -> f64| {
-        let mut all: Vec<f64> = draws.iter().map(|draw| pick(draw)).collect();
+    let of = |value: f64, nth: usize, pick: fn(&Indices) -> f64| {
+        let mut all: Vec<f64> = draws.iter().map(|draw| pick(&draw[nth])).collect();
         all.sort_by(f64::total_cmp);
         let at = |share: f64| match all.len() {
             0 => value,
@@ -76,14 +79,14 @@ pub(super) fn effects(rows: &[Row]) -> Option<Vec<Effects>> {
     };
     let each = estimates.iter().enumerate();
     let each = each.map(|(nth, &(total, first))| Effects {
-        total: of(total, &|draw| draw[nth].0),
-        first: of(first, &|draw| draw[nth].1),
+        total: of(total, nth, |indices| indices.0),
+        first: of(first, nth, |indices| indices.1),
     });
     Some(each.collect())
 }
 
-/// Total and first-order index of each setting.
-fn estimate(rows: &[&Row], settings: usize) -> Option<Vec<(f64, f64)>> {
+/// The indices of each setting.
+fn estimate(rows: &[&Row], settings: usize) -> Option<Vec<Indices>> {
     if rows.len() < 2 {
         return None;
     }

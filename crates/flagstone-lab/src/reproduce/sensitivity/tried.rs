@@ -57,6 +57,9 @@ pub struct Trier<'a> {
     mode: Mode,
 }
 
+/// Outcomes of runs, by their names.
+type Outcomes = BTreeMap<String, Outcome>;
+
 /// The figures of a point with their cells, as the engine of `reproduce` takes them.
 pub(super) type Figures = Vec<(String, Spec, Vec<Cell>)>;
 
@@ -114,14 +117,14 @@ impl<'a> Trier<'a> {
         let outcomes = runs(&figures)
             .into_iter()
             .map(|(hash, run)| Some((hash, kept(&run, folder)?)))
-            .collect::<Option<BTreeMap<String, Outcome>>>()?;
+            .collect::<Option<Outcomes>>()?;
         Some(self.judged(point, &|_| Ok(outcomes.clone())))
     }
 
     fn judged(
         &self,
         point: &Point,
-        outcomes: &dyn Fn(&Figures) -> Result<BTreeMap<String, Outcome>, String>,
+        outcomes: &dyn Fn(&Figures) -> Result<Outcomes, String>,
     ) -> Tried {
         let claims = self.figures(point).and_then(|figures| {
             let outcomes = outcomes(&figures)?;
