@@ -92,6 +92,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let trier = Trier::new(&catalogue, &open, &selection, Mode::Quick);
     let threads = args.threads.map(usize::from);
     let threads = threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
+    if !args.kept {
+        let (points, runs) = (design.points.len(), trier.runs(&design.points[0]));
+        note(&format!("{points} points of {runs} runs each"));
+    }
     let bar = progress_bar(design.points.len() as u64, "trying settings");
     let watch = |run: &Run, step: Step| {
         if step == Step::Started {
