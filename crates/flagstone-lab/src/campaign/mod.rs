@@ -40,6 +40,7 @@ pub use story::{Detail, tell};
 pub use subject::{Below, Subject};
 pub use work::Work;
 
+use crate::stop::{self, Stop};
 use bases::{Base, Bases, Made};
 use every::every_landing;
 use rayon::prelude::*;
@@ -185,7 +186,9 @@ fn carry_out<B: Deref<Target = Made>>(
     around: bool,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Vec<Found> {
+    let stop = Stop::current();
     let one = |id: &RunId| {
+        stop.within(stop::point);
         let found = explore(id, &base_of(&id.base), around);
         progress(found.0.cuts);
         found
@@ -195,7 +198,9 @@ fn carry_out<B: Deref<Target = Made>>(
 
 /// Cuts runs everywhere over the cores. What was found is in the order of the ids.
 fn cut_everywhere(ids: &[RunId], depth: u32, progress: &(dyn Fn(u64) + Sync)) -> Vec<Found> {
-    let one = |id: &RunId| every_landing(id, &Base::make(&id.base, &None), depth, progress);
+    let stop = Stop::current();
+    let cut = |id: &RunId| every_landing(id, &Base::make(&id.base, &None), depth, progress);
+    let one = |id: &RunId| stop.within(|| cut(id));
     ids.par_iter().map(one).collect()
 }
 
