@@ -1,6 +1,6 @@
 //! `flagstone break`: power-cut campaigns.
 
-use super::{Failure, progress_bar, protocols_of, say};
+use super::{Failure, note, progress_bar, protocols_of, say};
 use flagstone::commit::Kind;
 use flagstone::host::{HostError, Stack};
 use flagstone::index::IndexKind;
@@ -229,7 +229,9 @@ fn only_mlc(args: &Args, subjects: &mut Vec<Subject>) -> Result<(), Failure> {
     }
     if subjects.len() < all {
         let left_out = all - subjects.len();
-        eprintln!("left out, since they set flags in place: {left_out} of {all}");
+        note(&format!(
+            "left out, since they set flags in place: {left_out} of {all}"
+        ));
     }
     Ok(())
 }
