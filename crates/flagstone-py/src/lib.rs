@@ -1,0 +1,23 @@
+//! The native part of the Python package `flagstone`: commands of the program, run inside Python,
+//! and the entry points by which SQLite loads the VFS from this same file.
+//!
+//! What users call is in `python/flagstone`, with its types and examples; `_native.pyi` says what is
+//! here.
+
+mod command;
+mod errors;
+
+// Its entry points are exported from this library: SQLite finds `sqlite3_extension_init` here.
+use flagstone_sqlite as _;
+use pyo3::prelude::*;
+
+/// The native part of flagstone.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::command::command;
+
+    /// The version of the package.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}
