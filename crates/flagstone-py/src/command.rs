@@ -10,6 +10,7 @@ use flagstone_terminal::{Inside, NOT_DONE, Progress, inside};
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -40,9 +41,11 @@ pub(crate) fn waiting<T: Send + 'static>(
     };
     let thread = thread::Builder::new().name("flagstone".into());
     let worker = thread.stack_size(STACK_BYTES).spawn(done)?;
+    let ended = Mutex::new(ended);
+    let wait = || ended.lock().expect("one thread waits").recv_timeout(TICK);
     let mut told = None;
     let waited = loop {
-        match py.detach(|| ended.recv_timeout(TICK)) {
+        match py.detach(wait) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break Ok(()),
         }

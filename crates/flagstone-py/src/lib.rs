@@ -6,6 +6,9 @@
 
 mod command;
 mod errors;
+mod store;
+mod sweeps;
+mod threads;
 
 // Its entry points are exported from this library: SQLite finds `sqlite3_extension_init` here.
 use flagstone_sqlite as _;
@@ -16,6 +19,10 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use super::command::command;
+    #[pymodule_export]
+    use super::store::{PyReadTx, PySavepoint, PyStore, PyWriteTx};
+    #[pymodule_export]
+    use super::sweeps::{read_result, run_task};
 
     /// The version of the package.
     #[pymodule_export]

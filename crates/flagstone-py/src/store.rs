@@ -5,9 +5,11 @@
 //! Pairs of a table are handed out in lists, each from where the one before has ended.
 
 use crate::errors::{UsageError, store_error};
+use crate::threads::Movable;
 use flagstone::commit::Kind as Protocol;
 use flagstone_lab::no_such;
-use flagstone_store::{Kind, OpenOptions, ReadTx, Savepoint, Store, StoreError, TableMut, WriteTx};
+use flagstone_store::tables::Savepoint;
+use flagstone_store::{Kind, OpenOptions, ReadTx, Store, StoreError, TableMut, WriteTx};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::collections::HashSet;
@@ -20,14 +22,14 @@ type Key = Vec<u8>;
 
 /// A value that is there until somebody ends it.
 struct Until<T> {
-    inner: Mutex<Option<T>>,
+    inner: Mutex<Option<Movable<T>>>,
     /// What is wrong once it is gone.
     over: &'static str,
 }
 
-impl<T: Send> Until<T> {
+impl<T> Until<T> {
     fn new(inner: T, over: &'static str) -> Until<T> {
-        let inner = Mutex::new(Some(inner));
+        let inner = Mutex::new(Some(Movable(inner)));
         Until { inner, over }
     }
 
@@ -39,7 +41,7 @@ impl<T: Send> Until<T> {
     ) -> PyResult<R> {
         let done = py.detach(|| {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            inner.as_mut().map(work)
+            inner.as_mut().map(|inner| work(&mut inner.0))
         });
         match done {
             Some(done) => done.map_err(store_error),
@@ -48,7 +50,7 @@ impl<T: Send> Until<T> {
     }
 
     /// Takes it out. Nothing if that was done before.
-    fn end(&self, py: Python<'_>) -> Option<T> {
+    fn end(&self, py: Python<'_>) -> Option<Movable<T>> {
         py.detach(|| {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             inner.take()
@@ -85,22 +87,26 @@ impl PyStore {
         if let Some(space) = space {
             options.space = space;
         }
-        let store = py.detach(|| Store::with(&path, &options));
-        let store = store.map_err(store_error)?;
+        let store = py.detach(|| Store::with(&path, &options).map(Movable));
+        let Movable(store) = store.map_err(store_error)?;
         Ok(PyStore(Until::new(store, "the store is closed")))
     }
 
     /// Begins to read.
     fn read(&self, py: Python<'_>) -> PyResult<PyReadTx> {
-        let tx = self.0.with(py, |store| store.read())?;
+        let Movable(tx) = self.0.with(py, |store| store.read().map(Movable))?;
         Ok(PyReadTx(Until::new(tx, "the snapshot is closed")))
     }
 
     /// Begins to write, as soon as nobody else does.
     fn write(&self, py: Python<'_>) -> PyResult<PyWriteTx> {
         // A clone, so that others can read while this one waits.
-        let store = self.0.with(py, |store| Ok(store.clone()))?;
-        let tx = py.detach(|| store.write()).map_err(store_error)?;
+        let store = self.0.with(py, |store| Ok(Movable(store.clone())))?;
+        let begun = py.detach(move || {
+            let Movable(store) = { store };
+            store.write().map(Movable)
+        });
+        let Movable(tx) = begun.map_err(store_error)?;
         let known = HashSet::new();
         let writing = Writing { tx, known };
         Ok(PyWriteTx(Until::new(writing, "the transaction is over")))
@@ -109,7 +115,7 @@ impl PyStore {
     /// Closes the store. Transactions that live keep the file open until they end.
     fn close(&self, py: Python<'_>) {
         let store = self.0.end(py);
-        py.detach(|| drop(store));
+        py.detach(move || drop(store));
     }
 }
 
@@ -162,12 +168,20 @@ impl Part {
         if let Some(after) = after {
             *(if reverse { &mut high } else { &mut low }) = Bound::Excluded(after);
         }
-        Part { low, high, reverse, limit }
+        Part {
+            low,
+            high,
+            reverse,
+            limit,
+        }
     }
 
     /// Whether it is the whole of a table, which hashed ones have as well.
     fn is_all(&self) -> bool {
-        matches!((&self.low, &self.high), (Bound::Unbounded, Bound::Unbounded))
+        matches!(
+            (&self.low, &self.high),
+            (Bound::Unbounded, Bound::Unbounded)
+        )
     }
 
     /// Whether nothing can lie between its ends.
@@ -196,7 +210,8 @@ impl Part {
 fn as_bytes(py: Python<'_>, pairs: Pairs) -> Vec<(Bound_<'_>, Bound_<'_>)> {
     let bytes = |bytes: Vec<u8>| PyBytes::new(py, &bytes);
     let each = pairs.into_iter();
-    each.map(|(key, value)| (bytes(key), bytes(value))).collect()
+    each.map(|(key, value)| (bytes(key), bytes(value)))
+        .collect()
 }
 
 /// The tables as they were at one moment.
@@ -269,16 +284,14 @@ impl PyReadTx {
         let pairs = self.table(py, table, |table| match (part.is_empty(), part.is_all()) {
             (true, _) => Ok(Vec::new()),
             (false, true) => part.take(table.iter()),
-            (false, false) => {
-                part.take(table.range::<Key>((part.low.clone(), part.high.clone()))?)
-            }
+            (false, false) => part.take(table.range((part.low.clone(), part.high.clone()))?),
         })?;
         Ok(as_bytes(py, pairs))
     }
 
     fn close(&self, py: Python<'_>) {
         let tx = self.0.end(py);
-        py.detach(|| drop(tx));
+        py.detach(move || drop(tx));
     }
 }
 
@@ -373,9 +386,7 @@ impl PyWriteTx {
         let pairs = self.look(py, table, |table| match (part.is_empty(), part.is_all()) {
             (true, _) => Ok(Vec::new()),
             (false, true) => part.take(table.iter()?),
-            (false, false) => {
-                part.take(table.range::<Key>((part.low.clone(), part.high.clone()))?)
-            }
+            (false, false) => part.take(table.range((part.low.clone(), part.high.clone()))?),
         })?;
         Ok(as_bytes(py, pairs))
     }
@@ -391,11 +402,13 @@ impl PyWriteTx {
     }
 
     fn insert(&self, py: Python<'_>, table: &str, key: Key, value: Vec<u8>) -> PyResult<bool> {
-        self.0.with(py, |this| this.tx.table(table)?.insert(&key, &value))
+        self.0
+            .with(py, |this| this.tx.table(table)?.insert(&key, &value))
     }
 
     fn insert_all(&self, py: Python<'_>, table: &str, pairs: Pairs) -> PyResult<()> {
-        self.0.with(py, |this| this.tx.table(table)?.insert_all(&pairs))
+        self.0
+            .with(py, |this| this.tx.table(table)?.insert_all(&pairs))
     }
 
     fn remove(&self, py: Python<'_>, table: &str, key: Key) -> PyResult<bool> {
@@ -438,7 +451,9 @@ impl PyWriteTx {
     /// Commits, and returns when that is durable. Others write meanwhile.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         match self.0.end(py) {
-            Some(this) => py.detach(|| this.tx.commit()).map_err(store_error),
+            Some(this) => py
+                .detach(move || { this }.0.tx.commit())
+                .map_err(store_error),
             None => Err(UsageError::new_err(self.0.over)),
         }
     }
@@ -446,7 +461,7 @@ impl PyWriteTx {
     /// Undoes all of it. Nothing happens if the transaction is over.
     fn rollback(&self, py: Python<'_>) {
         let tx = self.0.end(py);
-        py.detach(|| drop(tx));
+        py.detach(move || drop(tx));
     }
 }
 

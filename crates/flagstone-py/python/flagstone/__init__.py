@@ -10,18 +10,36 @@ campaigns, the papers' figures, traces.
 from ._command import Note
 from ._native import VERSION as __version__
 from .analysis import campaign, compare, index_bench, indexes, protocols, reproduce
-from .errors import Error, FailedError, InternalError, StoreError, UsageError
+from .errors import (
+    DamagedError,
+    Error,
+    FailedError,
+    FullError,
+    InternalError,
+    InUseError,
+    StoreError,
+    UsageError,
+)
 from .records import Records
 from .sqlite import register_sqlite, sqlite_extension
+from .store import Snapshot, Store, Table, TableView, open
+from .sweeps import sweep
 from .traces import Trace
 
 __all__ = [
+    "DamagedError",
     "Error",
     "FailedError",
+    "FullError",
+    "InUseError",
     "InternalError",
     "Note",
     "Records",
+    "Snapshot",
+    "Store",
     "StoreError",
+    "Table",
+    "TableView",
     "Trace",
     "UsageError",
     "__version__",
@@ -29,8 +47,10 @@ __all__ = [
     "compare",
     "index_bench",
     "indexes",
+    "open",
     "protocols",
     "register_sqlite",
     "reproduce",
     "sqlite_extension",
+    "sweep",
 ]
