@@ -59,11 +59,13 @@ impl Stop {
         })
     }
 
-    /// Does a part of the work on this thread. The thread that does the whole calls
-    /// [`Stop::run`].
+    /// Does a part of the work on this thread, unless it was asked to stop before. The thread that
+    /// does the whole calls [`Stop::run`].
     pub fn within<T>(&self, part: impl FnOnce() -> T) -> T {
         let before = CURRENT.replace(Some(self.clone()));
         let _after = Restore(before);
+        // Of many parts, those that have not begun do not begin.
+        point();
         part()
     }
 
@@ -107,6 +109,7 @@ mod tests {
     use flagstone::index::{IndexKind, Settings};
     use flagstone::units::Nanos;
     use rayon::prelude::*;
+    use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};
 
     /// Work that would take minutes, asked to stop after it has begun.
@@ -249,12 +252,16 @@ mod tests {
         let stop = Stop::default();
         stop.ask();
         point();
+        let begun = AtomicU64::new(0);
         let parts = || {
             let stop = Stop::current();
-            (0..8).into_par_iter().for_each(|_| stop.within(point));
+            let part = || begun.fetch_add(1, Ordering::Relaxed);
+            (0..8).into_par_iter().for_each(|_| _ = stop.within(part));
         };
         parts();
+        assert_eq!(begun.swap(0, Ordering::Relaxed), 8);
         assert_eq!(stop.run(parts), Err(Stopped));
+        assert_eq!(begun.load(Ordering::Relaxed), 0);
         point();
     }
 

@@ -70,7 +70,7 @@ def test_settings_reach_the_protocol_that_has_them():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"protocols": "seel"}, "there is no protocol `seel`; did you mean `seal`"),
+        ({"protocols": "seel"}, "there is no protocol `seel`, did you mean `seal`"),
         ({"protocols": "seal", "fill": 2}, "it must be a number from 0 to 1"),
         ({"protocols": "seal", "settings": {"zoen": 1}}, "no setting `zoen`"),
         ({"requests": 10}, "`requests` is of generated transactions"),
@@ -110,7 +110,9 @@ def test_an_index_is_measured_by_windows():
     assert [window["operations"] for window in windows] == [2000]
 
 
-def test_claims_are_reproduced_and_kept(tmp_path):
+def test_claims_are_reproduced_and_kept(tmp_path, monkeypatch):
+    # The experiments of the papers read the shipped trace.
+    monkeypatch.chdir(ROOT)
     first = flagstone.reproduce("lighttx.fig19", out=tmp_path / "out")
     assert "lighttx.fig19.aw" in [claim["id"] for claim in first]
     assert (tmp_path / "out" / "index.html").exists()

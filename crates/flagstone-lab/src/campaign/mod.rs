@@ -40,7 +40,7 @@ pub use story::{Detail, tell};
 pub use subject::{Below, Subject};
 pub use work::Work;
 
-use crate::stop::{self, Stop};
+use crate::stop::Stop;
 use bases::{Base, Bases, Made};
 use every::every_landing;
 use rayon::prelude::*;
@@ -188,7 +188,7 @@ fn carry_out<B: Deref<Target = Made>>(
 ) -> Vec<Found> {
     let stop = Stop::current();
     let one = |id: &RunId| {
-        stop.within(stop::point);
+        stop.within(|| ());
         let found = explore(id, &base_of(&id.base), around);
         progress(found.0.cuts);
         found

@@ -21,7 +21,7 @@ mod tables;
 pub use lie::Lie;
 pub use run::Tally;
 
-use crate::stop::{self, Stop};
+use crate::stop::Stop;
 use flagstone::commit::Kind;
 use rayon::prelude::*;
 use std::fmt;
@@ -201,7 +201,7 @@ impl Campaign {
             let ids: Vec<RunId> = ids.collect();
             let stop = Stop::current();
             let each = ids.par_iter().map(|id| {
-                stop.within(stop::point);
+                stop.within(|| ());
                 let tally = id.run();
                 progress(tally.cuts);
                 tally

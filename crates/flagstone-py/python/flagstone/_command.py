@@ -31,14 +31,16 @@ def run(
     return good, Records(json.loads(line) for line in text.splitlines())
 
 
-def say(arguments: list[str], progress: bool | Progress | None = None) -> tuple[bool, str]:
+def say(
+    arguments: list[str], progress: bool | Progress | None = None, *, notes_are_warnings: bool = True
+) -> tuple[bool, str]:
     """Runs a command. Gives whether its verdict is good, and what it prints."""
     with _Bar(progress) as bar:
         try:
             good, text, notes = _native.command(arguments, bar)
         except Error as error:
             raise type(error)(_in_python(str(error))) from None
-    for note in notes:
+    for note in notes if notes_are_warnings else ():
         warnings.warn(_in_python(note.removeprefix("note: ")), Note, stacklevel=4)
     return good, text
 
@@ -74,8 +76,12 @@ def _in_python(text: str) -> str:
     """A message that names options, for readers who gave keywords."""
     text = re.sub(r"\n*For more information, try '--help'\.\s*$", "", text)
     text = re.sub(r"--set(?=[ :])", "settings:", text)
-    text = re.sub(r"'?--([a-z][a-z-]*)(?: <[^>]*>)?'?", lambda match: f"`{match[1].replace('-', '_')}`", text)
-    return text
+    return re.sub(
+        # A line for the shell stays one.
+        r"`flagstone [^`]*`|'?--([a-z][a-z-]*)(?: <[^>]*>)?'?",
+        lambda match: f"`{match[1].replace('-', '_')}`" if match[1] else match[0],
+        text,
+    )
 
 
 class _Bar:

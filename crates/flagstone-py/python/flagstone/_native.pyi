@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import final
 
+__all__ = ["VERSION", "ReadTx", "Savepoint", "Store", "WriteTx", "command", "read_result", "run_task"]
+
 VERSION: str
 
 def command(

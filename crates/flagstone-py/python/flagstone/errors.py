@@ -5,7 +5,7 @@
 ...     flagstone.compare(protocols="seel", workload="uniform")
 ... except flagstone.UsageError as error:
 ...     print(error)
-there is no protocol `seel`; did you mean `seal`? There are ...
+there is no protocol `seel`, did you mean `seal`? There are ...
 """
 
 

@@ -6,11 +6,12 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._command import Progress, _Bar, run
-from .errors import FailedError
+from .errors import FailedError, UsageError
 from .records import Records
 
 if TYPE_CHECKING:
@@ -85,13 +86,14 @@ def _on_cluster(
     by_hash = {task["hash"]: json.dumps(task) for task in tasks}
     # What is there and not whole is an error before anything runs.
     left = iter([name for name, task in by_hash.items() if _kept(out, name, task) is None])
-    window = window or 2 * max(1, sum(client.nthreads().values()))
+    if window is None:
+        window = 2 * max(1, sum(client.nthreads().values()))
     if window < 1:
-        raise ValueError("window: at least one task has to be with the cluster")
+        raise UsageError(f"`window` is {window}: at least one task has to be with the cluster")
     futures: dict[Any, str] = {}
 
     def submit(count: int) -> Iterator[Any]:
-        for name, _ in zip(left, range(count)):
+        for name in islice(left, count):
             future = client.submit(
                 run_task, by_hash[name], key=f"flagstone-{name}", pure=False, retries=retries
             )

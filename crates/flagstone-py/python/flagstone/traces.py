@@ -48,10 +48,12 @@ class Trace:
     def open(cls, path: str | os.PathLike[str]) -> Self:
         """The trace in a file, which is checked.
 
-        >>> flagstone.Trace.open("none.parquet")
-        Traceback (most recent call last):
-        ...
-        flagstone.errors.FailedError: cannot read none.parquet: ...
+        >>> import flagstone
+        >>> try:
+        ...     flagstone.Trace.open("none.parquet")
+        ... except flagstone.FailedError as error:
+        ...     print(error)
+        none.parquet: ...
         """
         return cls._of(os.fspath(path))
 
@@ -118,7 +120,9 @@ class Trace:
 
             raise UsageError(f"there is no format `{format}`; there are {', '.join(_FORMATS)}")
         options["output"] = path
-        say(["trace", "import", format, *_arguments(options), "--", os.fspath(source)])
+        arguments = ["trace", "import", format, *_arguments(options), "--", os.fspath(source)]
+        # What it notes is in `info`, with the counts of what was skipped.
+        say(arguments, notes_are_warnings=False)
         return cls.open(path)
 
     @classmethod
@@ -144,7 +148,8 @@ class Trace:
 
     def to_pandas(self) -> pandas.DataFrame:
         """Its events as a table of pandas, which has to be installed, with pyarrow."""
-        return self.to_arrow().to_pandas()
+        table: pandas.DataFrame = self.to_arrow().to_pandas()
+        return table
 
     def to_polars(self) -> polars.DataFrame:
         """Its events as a table of Polars, which has to be installed."""
