@@ -8,7 +8,6 @@ mod command;
 mod errors;
 mod store;
 mod sweeps;
-mod threads;
 
 // Its entry points are exported from this library: SQLite finds `sqlite3_extension_init` here.
 use flagstone_sqlite as _;

@@ -5,7 +5,6 @@
 //! Pairs of a table are handed out in lists, each from where the one before has ended.
 
 use crate::errors::{UsageError, store_error};
-use crate::threads::Movable;
 use flagstone::commit::Kind as Protocol;
 use flagstone_lab::no_such;
 use flagstone_store::tables::Savepoint;
@@ -22,14 +21,14 @@ type Key = Vec<u8>;
 
 /// A value that is there until somebody ends it.
 struct Until<T> {
-    inner: Mutex<Option<Movable<T>>>,
+    inner: Mutex<Option<T>>,
     /// What is wrong once it is gone.
     over: &'static str,
 }
 
-impl<T> Until<T> {
+impl<T: Send> Until<T> {
     fn new(inner: T, over: &'static str) -> Until<T> {
-        let inner = Mutex::new(Some(Movable(inner)));
+        let inner = Mutex::new(Some(inner));
         Until { inner, over }
     }
 
@@ -41,7 +40,7 @@ impl<T> Until<T> {
     ) -> PyResult<R> {
         let done = py.detach(|| {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            inner.as_mut().map(|inner| work(&mut inner.0))
+            inner.as_mut().map(work)
         });
         match done {
             Some(done) => done.map_err(store_error),
@@ -50,7 +49,7 @@ impl<T> Until<T> {
     }
 
     /// Takes it out. Nothing if that was done before.
-    fn end(&self, py: Python<'_>) -> Option<Movable<T>> {
+    fn end(&self, py: Python<'_>) -> Option<T> {
         py.detach(|| {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             inner.take()
@@ -87,26 +86,22 @@ impl PyStore {
         if let Some(space) = space {
             options.space = space;
         }
-        let store = py.detach(|| Store::with(&path, &options).map(Movable));
-        let Movable(store) = store.map_err(store_error)?;
+        let store = py.detach(|| Store::with(&path, &options));
+        let store = store.map_err(store_error)?;
         Ok(PyStore(Until::new(store, "the store is closed")))
     }
 
     /// Begins to read.
     fn read(&self, py: Python<'_>) -> PyResult<PyReadTx> {
-        let Movable(tx) = self.0.with(py, |store| store.read().map(Movable))?;
+        let tx = self.0.with(py, |store| store.read())?;
         Ok(PyReadTx(Until::new(tx, "the snapshot is closed")))
     }
 
     /// Begins to write, as soon as nobody else does.
     fn write(&self, py: Python<'_>) -> PyResult<PyWriteTx> {
         // A clone, so that others can read while this one waits.
-        let store = self.0.with(py, |store| Ok(Movable(store.clone())))?;
-        let begun = py.detach(move || {
-            let Movable(store) = { store };
-            store.write().map(Movable)
-        });
-        let Movable(tx) = begun.map_err(store_error)?;
+        let store = self.0.with(py, |store| Ok(store.clone()))?;
+        let tx = py.detach(|| store.write()).map_err(store_error)?;
         let known = HashSet::new();
         let writing = Writing { tx, known };
         Ok(PyWriteTx(Until::new(writing, "the transaction is over")))
@@ -115,7 +110,7 @@ impl PyStore {
     /// Closes the store. Transactions that live keep the file open until they end.
     fn close(&self, py: Python<'_>) {
         let store = self.0.end(py);
-        py.detach(move || drop(store));
+        py.detach(|| drop(store));
     }
 }
 
@@ -291,7 +286,7 @@ impl PyReadTx {
 
     fn close(&self, py: Python<'_>) {
         let tx = self.0.end(py);
-        py.detach(move || drop(tx));
+        py.detach(|| drop(tx));
     }
 }
 
@@ -451,9 +446,7 @@ impl PyWriteTx {
     /// Commits, and returns when that is durable. Others write meanwhile.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         match self.0.end(py) {
-            Some(this) => py
-                .detach(move || { this }.0.tx.commit())
-                .map_err(store_error),
+            Some(this) => py.detach(|| this.tx.commit()).map_err(store_error),
             None => Err(UsageError::new_err(self.0.over)),
         }
     }
@@ -461,7 +454,7 @@ impl PyWriteTx {
     /// Undoes all of it. Nothing happens if the transaction is over.
     fn rollback(&self, py: Python<'_>) {
         let tx = self.0.end(py);
-        py.detach(move || drop(tx));
+        py.detach(|| drop(tx));
     }
 }
 
