@@ -10,12 +10,14 @@
 //! committed; [`indexing`] runs indexes under workloads of keys.
 //! [`reproduce`] holds what the papers publish against runs of the same experiments, and a
 //! [`sweep`] varies the settings of one over a grid or a sample. An [`output`] is a file that a
-//! result goes to, whole or not at all. A [`stopwatch`] tells what our own code takes.
+//! result goes to, whole or not at all. A [`stopwatch`] tells what our own code takes. What takes
+//! long can be asked to [`stop`].
 #![forbid(unsafe_code)]
 
 mod nearest;
 pub mod inputs;
 pub mod output;
+pub mod stop;
 pub mod stopwatch;
 pub mod device;
 pub mod trace;

@@ -137,9 +137,12 @@ fn dice(state: &mut u64) -> u64 {
     word ^ (word >> 31)
 }
 
+/// Whether a file system is clean; if not, what e2fsck says of it.
+type Verdict = Result<(), String>;
+
 /// What is known of a file system: whether it is clean, and which files are whole.
 struct Examined {
-    clean: Result<(), String>,
+    clean: Verdict,
     files: HashMap<String, bool>,
 }
 
@@ -155,7 +158,7 @@ impl Examiner {
         sum: u64,
         disk: &[u8],
         synced: &[String],
-    ) -> Result<(&Result<(), String>, u64), Box<dyn Error>> {
+    ) -> Result<(&Verdict, u64), Box<dyn Error>> {
         let path = self.folder.join("cut.img");
         let is_new = !self.known.contains_key(&sum);
         let known = self.known.entry(sum).or_insert_with(|| Examined {
@@ -197,7 +200,7 @@ impl Examiner {
 /// What e2fsck says of a file system. Exit code 1 is that it has replayed the journal. What it mends
 /// beside that are the totals in the superblock: ext4 does not keep them in its journal, and a mount
 /// counts them again.
-fn e2fsck(path: &Path, how: &str) -> Result<Result<(), String>, Box<dyn Error>> {
+fn e2fsck(path: &Path, how: &str) -> Result<Verdict, Box<dyn Error>> {
     let done = Command::new("e2fsck").arg(how).arg(path).output();
     let done = done.map_err(|error| format!("e2fsck: {error}: install e2fsprogs"))?;
     let said = String::from_utf8_lossy(&done.stdout);

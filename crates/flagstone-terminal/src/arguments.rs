@@ -1,6 +1,8 @@
 //! The arguments of a program.
 
+use crate::Failure;
 use clap::{Arg, Command, Parser};
+use std::ffi::OsString;
 
 /// What the user asked for. A mistake ends the program with what is wrong and exit code 2.
 pub fn arguments<T: Parser>() -> T {
@@ -11,6 +13,25 @@ pub fn arguments<T: Parser>() -> T {
 pub fn arguments_with<T: Parser>(change: impl FnOnce(Command) -> Command) -> T {
     let matches = with_negative_numbers(change(T::command())).get_matches();
     T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// The same of a line that begins with the name of the program, and whose mistake ends nothing.
+///
+/// # Errors
+/// Arguments that are wrong; what was asked for and is no command, such as `--help`, is one too.
+pub fn parsed<T: Parser>(line: impl IntoIterator<Item = OsString>) -> Result<T, Failure> {
+    let usage = |error: clap::Error| {
+        let text = error.render().to_string();
+        Failure::Usage(
+            text.strip_prefix("error: ")
+                .unwrap_or(&text)
+                .trim_end()
+                .into(),
+        )
+    };
+    let command = with_negative_numbers(T::command());
+    let matches = command.try_get_matches_from(line).map_err(usage)?;
+    T::from_arg_matches(&matches).map_err(usage)
 }
 
 /// Takes `--fill -1` for a share that is wrong, and not for an option `-1`.

@@ -4,6 +4,7 @@
 //! 2, it could not be done. A [`Failure`] is the last of these, whatever the reason. On stderr it
 //! looks as the parser of arguments has it: a line `error: …`, and `tip: …` where there is advice.
 
+use crate::inside;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::ops::Range;
@@ -32,10 +33,15 @@ impl Failure {
         }
     }
 
+    /// Why, in words that are safe to print.
+    pub fn why(&self) -> String {
+        let (Failure::Usage(text) | Failure::Failed(text)) = self;
+        printable(text)
+    }
+
     /// Says why on stderr and gives the exit code.
     pub fn report(self) -> ExitCode {
-        let (Failure::Usage(text) | Failure::Failed(text)) = self;
-        note(&format!("error: {}", printable(&text)));
+        note(&format!("error: {}", self.why()));
         ExitCode::from(NOT_DONE)
     }
 }
@@ -70,12 +76,18 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// Prints a line to stderr. One that cannot be printed is no reason to stop.
 pub fn note(line: &str) {
+    if let Some(program) = inside::program() {
+        return program.note(line);
+    }
     let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Prints a line to stdout. A result that is lost ends the command; a reader that has gone away, as
 /// `head` does, does not: the exit code is to say how the command ended.
 pub fn say(line: &str) {
+    if let Some(program) = inside::program() {
+        return program.say(line);
+    }
     let mut out = io::stdout().lock();
     let written = out
         .write_all(line.as_bytes())

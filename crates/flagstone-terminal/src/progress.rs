@@ -1,6 +1,7 @@
 //! How far a long command is, on stderr: a bar on a terminal, and a plain line now and then where
 //! stderr is a file or a pipe, for whoever looks into that.
 
+use crate::inside;
 use indicatif::{
     FormattedDuration, HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle,
     TermLike,
@@ -26,6 +27,9 @@ pub fn progress_bar(length: u64, what: &str) -> ProgressBar {
 /// Progress that looks like `template` on a terminal, where `{left}` is what is left, as soon as
 /// something is done from which that can be told.
 pub fn progress(template: &str) -> ProgressBar {
+    if let Some(program) = inside::program() {
+        return program.bar();
+    }
     if !io::stderr().is_terminal() {
         let bar = plain(EVERY, Box::new(io::stderr()));
         bar.enable_steady_tick(EVERY);

@@ -273,7 +273,9 @@ fn only_mlc(args: &Args, subjects: &mut Vec<Subject>) -> Result<(), Failure> {
     }
     if subjects.len() < all {
         let left_out = all - subjects.len();
-        eprintln!("left out, since they set flags in place: {left_out} of {all}");
+        note(&format!(
+            "left out, since they set flags in place: {left_out} of {all}"
+        ));
     }
     Ok(())
 }

@@ -192,11 +192,6 @@ impl Display for Subject<'_> {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     checks::options(args)?;
-    if let Some(threads) = args.threads {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads as usize);
-        pool.build_global()
-            .map_err(|error| Failure::Usage(format!("--threads: {error}")))?;
-    }
     if !args.over.is_empty() {
         return over::run(args);
     }
@@ -318,7 +313,8 @@ impl<'a> Comparison<'a> {
 
     /// Makes them.
     fn run(&self, bar: &ProgressBar) -> Vec<Outcome<Subject<'a>, ReplayRecord, ReplayError>> {
-        run_all(&self.subjects, self.seeds, bar, |subject, nth| {
+        let threads = self.args.threads;
+        run_all(&self.subjects, self.seeds, threads, bar, |subject, nth| {
             let seed = self.seeds.nth(nth);
             let setup = setup(self.args, &self.set, &self.device, subject.kind, seed);
             let script = self.input.script(nth);

@@ -10,6 +10,7 @@ use super::bases::Made;
 use super::run::{Run, caught};
 use super::run_id::{Fall, RunId};
 use super::work::Work;
+use crate::stop;
 use flagstone::nand::{Aim, Cut};
 
 /// Operations of a run at which the power fails: at first, and after each landing.
@@ -72,6 +73,7 @@ impl Walk<'_> {
                 cut: Cut { at, dice, torn },
                 aim: Aim::Exact,
             };
+            stop::point();
             let mut this = run.clone();
             let (work, moment) = until(|work| this.until_cut(phase, fall(0, false), work));
             let moment = match moment {

@@ -42,6 +42,7 @@ pub use subject::{Below, Subject};
 pub use traits::DeviceTraits;
 pub use work::Work;
 
+use crate::stop::Stop;
 use bases::{Base, Bases, Made};
 use every::every_landing;
 use rayon::prelude::*;
@@ -190,7 +191,9 @@ fn carry_out<B: Deref<Target = Made>>(
     around: bool,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Vec<Found> {
+    let stop = Stop::current();
     let one = |id: &RunId| {
+        stop.within(|| ());
         let found = explore(id, &base_of(&id.base), around);
         progress(found.0.cuts);
         found
@@ -200,7 +203,9 @@ fn carry_out<B: Deref<Target = Made>>(
 
 /// Cuts runs everywhere over the cores. What was found is in the order of the ids.
 fn cut_everywhere(ids: &[RunId], depth: u32, progress: &(dyn Fn(u64) + Sync)) -> Vec<Found> {
-    let one = |id: &RunId| every_landing(id, &Base::make(&id.base, &None), depth, progress);
+    let stop = Stop::current();
+    let cut = |id: &RunId| every_landing(id, &Base::make(&id.base, &None), depth, progress);
+    let one = |id: &RunId| stop.within(|| cut(id));
     ids.par_iter().map(one).collect()
 }
 

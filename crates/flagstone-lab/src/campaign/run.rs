@@ -12,12 +12,13 @@ use super::work::Work;
 use super::world::{Known, Stop, Story, World};
 use super::{Found, Outcome, Subject};
 use crate::explain::{Mark, image};
+use crate::stop::Stopped;
 use flagstone::nand::{Ages, Chip, Moment};
 use flagstone::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Steps of the clients after the last cut.
 const STEPS_AFTER: u64 = 25;
@@ -35,6 +36,10 @@ const STEPS_MAX: u64 = 3_000;
 pub(super) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let outcome = super::quietly(|| catch_unwind(AssertUnwindSafe(run)));
     outcome.unwrap_or_else(|panic| {
+        if panic.is::<Stopped>() {
+            // Who asked for the run does not want it any more.
+            resume_unwind(panic);
+        }
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(format!("panic: {}", text.unwrap_or("without a word")))

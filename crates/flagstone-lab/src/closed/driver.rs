@@ -22,6 +22,7 @@ use super::oracle::Oracle;
 use super::plan::{ATTEMPTS, Counted, Driven, DriverError, Plan, Span};
 use super::source::Source;
 use crate::replay::Load;
+use crate::stop;
 use crate::tpcc::pages::{Access, Verb};
 use flagstone::host::{Step, Why};
 use flagstone::units::{Nanos, TxId};
@@ -176,6 +177,7 @@ impl Driver {
 
     /// The next event of the running span. Says whether there was one.
     fn advance(&mut self, engine: &mut impl Backend, source: &mut impl Source) -> Driven<bool> {
+        stop::point();
         let next = self.heap.peek().map(|Reverse((at, ..))| *at);
         if let Some(deadline) = engine.deadline()
             && next.is_none_or(|at| deadline <= at)

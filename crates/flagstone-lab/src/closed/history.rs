@@ -15,6 +15,7 @@
 //! frames in other pages.
 
 use super::source::Source;
+use crate::stop;
 use crate::tpcc::pages::{Access, PagesError, Transaction};
 use flagstone::commit::{Device, DeviceError, RecordDevice};
 use flagstone::units::{Lpn, Nanos};
@@ -67,6 +68,7 @@ impl History {
         let (mut transaction, mut seen) = (Transaction::default(), Vec::new());
         let mut client = 0;
         while (history.pages.len() as u64) < past.pages {
+            stop::point();
             let roll_back = dice.random_bool(past.abort_ratio.clamp(0.0, 1.0));
             if !source.deal(client, roll_back, &mut transaction)? {
                 break;
@@ -118,6 +120,7 @@ impl History {
         // Commits that wait for their group.
         let mut waiting = 0;
         for (n, (pages, commits)) in self.each().enumerate() {
+            stop::point();
             let tx = match device.begin(now) {
                 Err(DeviceError::TooManyLive { .. }) if waiting > 0 => {
                     now = acknowledged(device, now, true, &mut waiting)?;
@@ -162,6 +165,7 @@ impl History {
         log: Ring,
     ) -> Result<Nanos, DeviceError> {
         for (n, (pages, commits)) in self.each().enumerate() {
+            stop::point();
             for &page in pages.iter().filter(|_| commits) {
                 now = now.max(device.write(now, Lpn(page), &[], &[])?);
             }

@@ -23,6 +23,7 @@ pub use place::Place;
 pub use plan::{Access, BenchOptions, LoadOrder, Mix, Plan, Step, WORKLOADS};
 pub use record::{IndexRecord, Window};
 
+use crate::stop;
 use crate::stopwatch::Stopwatch;
 use flagstone::index::{Index, IndexError, IndexKind, Key, MemStore, Settings, Store, Value};
 use flagstone::units::Nanos;
@@ -80,6 +81,21 @@ const REPORT: u64 = 4096;
 /// of the index. Many, as the system's clock of a thread advances in steps of a few milliseconds.
 const DRAWN: usize = 1 << 20;
 
+/// Makes a file what it was before a run, if that fails or is stopped.
+struct Restore<'a> {
+    place: &'a Place,
+    before: Option<u64>,
+    is_written: bool,
+}
+
+impl Drop for Restore<'_> {
+    fn drop(&mut self) {
+        if self.is_written {
+            self.place.restore(self.before);
+        }
+    }
+}
+
 impl Bench {
     /// Loads and measures. `progress` hears how many operations of how many are done.
     ///
@@ -95,13 +111,16 @@ impl Bench {
             return Err(BenchError::Setup(format!("{}: {error}", self.plan.name)));
         }
         self.check_memory()?;
-        let before = self.place.found();
+        let mut unless_done = Restore {
+            place: &self.place,
+            before: self.place.found(),
+            is_written: false,
+        };
         let store = self.place.open(self.most_pages(value_bytes));
         let store = store.map_err(BenchError::Setup)?;
+        unless_done.is_written = true;
         let measured = self.measure(store, value_bytes, progress);
-        if measured.is_err() {
-            self.place.restore(before);
-        }
+        unless_done.is_written = measured.is_err();
         measured
     }
 
@@ -313,6 +332,7 @@ impl Client<'_> {
         };
         self.done += 1;
         if self.done.is_multiple_of(REPORT) {
+            stop::point();
             (self.progress)(self.done, self.all);
         }
         match (done, lost) {

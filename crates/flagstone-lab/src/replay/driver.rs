@@ -11,6 +11,7 @@
 
 use super::load::Load;
 use super::script::{Script, Transaction};
+use crate::stop;
 use flagstone::commit::{Device, DeviceError, Isolation};
 use flagstone::units::{Lpn, Nanos, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -138,6 +139,7 @@ impl Driver<'_, '_> {
         }
         self.begin_what_can(self.start)?;
         loop {
+            stop::point();
             let next = self.heap.peek().map(|Reverse((at, _, _))| *at);
             // A group whose time is up commits before anything later happens.
             if let Some(deadline) = self.device.deadline()

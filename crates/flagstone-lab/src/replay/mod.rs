@@ -19,6 +19,7 @@ pub use terms::Terms;
 
 use crate::device::{DeviceSpec, chip_of, power_off};
 use crate::image::{self, ImageError};
+use crate::stop;
 use crate::workload::{Request, Workload, WorkloadError};
 use driver::{Play, Timings, play};
 use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options};
@@ -97,6 +98,7 @@ pub fn script_of(workload: &Workload) -> Result<Script, WorkloadError> {
     let (mut reads, mut writes) = (Vec::new(), Vec::new());
     let mut start_ns = 0;
     while let Some(requests) = transactions.advance() {
+        stop::point();
         reads.clear();
         writes.clear();
         for request in requests {
@@ -397,6 +399,7 @@ impl<D> Order<D> {
     ) -> Result<Nanos, DeviceError> {
         let mut now = Nanos::ZERO;
         for page in 0..self.pages {
+            stop::point();
             now = write(device, now, page)?;
         }
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ 0xf111);
@@ -405,6 +408,7 @@ impl<D> Order<D> {
         let most = PASSES_MAX * u64::from((self.ftl)(device).geometry().pages());
         let mut made = 0;
         while left > 0 && made < most {
+            stop::point();
             if (self.ftl)(device).free_blocks() <= few {
                 left -= 1;
             }

@@ -3,6 +3,7 @@
 
 use super::engine::{Library, Outcome, Run};
 use crate::output::{Output, OutputError, make_folder};
+use crate::stop::Stop;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +75,8 @@ pub(crate) fn all(
     let again = |word: String| (!words.insert(word.clone())).then_some(word);
     let shared = runs.values().map(Run::starts_from).filter_map(again);
     let library = Library::new(jobs.max(1)).sharing(shared.collect());
-    let stop = AtomicBool::new(false);
+    let failed = AtomicBool::new(false);
+    let stop = Stop::current();
     let one = |(hash, run): (&String, &Run)| -> Option<Result<(String, Outcome), String>> {
         match keeping.find(run) {
             Ok(None) => {}
@@ -84,15 +86,15 @@ pub(crate) fn all(
             }
             Err(error) => return Some(Err(error)),
         }
-        if stop.load(Ordering::Relaxed) {
+        if failed.load(Ordering::Relaxed) {
             return None;
         }
         watch(run, Step::Started);
-        let made = run.outcome(&library).and_then(|outcome| {
+        let made = stop.within(|| run.outcome(&library)).and_then(|outcome| {
             keeping.keep(run, &outcome)?;
             Ok((hash.clone(), outcome))
         });
-        stop.fetch_or(made.is_err(), Ordering::Relaxed);
+        failed.fetch_or(made.is_err(), Ordering::Relaxed);
         watch(run, Step::Done);
         Some(made)
     };

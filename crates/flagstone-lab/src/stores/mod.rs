@@ -21,6 +21,7 @@ mod tables;
 pub use lie::Lie;
 pub use run::Tally;
 
+use crate::stop::Stop;
 use flagstone::commit::Kind;
 use flagstone_store::OpenOptions;
 use rayon::prelude::*;
@@ -227,7 +228,9 @@ impl Campaign {
                 seed: self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) & (u64::MAX >> 16),
             });
             let ids: Vec<RunId> = ids.collect();
+            let stop = Stop::current();
             let each = ids.par_iter().map(|id| {
+                stop.within(|| ());
                 let tally = id.run();
                 progress(tally.cuts);
                 tally

@@ -244,7 +244,7 @@ impl Run {
         between: &Mutex<(u64, u64)>,
     ) -> Result<(), String> {
         self.tally.grouped += waiting.len().saturating_sub(1) as u64;
-        if waiting.len() % 2 == 0 {
+        if waiting.len().is_multiple_of(2) {
             waiting.reverse();
         }
         for (number, commit) in waiting.drain(..) {

@@ -311,7 +311,7 @@ pub(super) fn rekey_on(medium: Box<dyn Medium>, old: &Key, new: &Key) -> Result<
     }
     let (data_key, pages, _) = heads.unlock(old)?;
     let lock = new.lock(&data_key)?;
-    let mut medium = Encrypted::new(medium, &data_key, lock, pages);
+    let medium = Encrypted::new(medium, &data_key, lock, pages);
     let head = crate::superblock::Superblock::read(&medium)?;
     let mut superblock = head
         .ok_or_else(|| StoreError::Damaged("both superblocks are damaged".into()))?
@@ -319,7 +319,7 @@ pub(super) fn rekey_on(medium: Box<dyn Medium>, old: &Key, new: &Key) -> Result<
     // The tables at rest are of the superblock that comes to lie under these.
     superblock.rested = 0;
     for _ in 0..2 {
-        let written = superblock.write(&mut medium);
+        let written = superblock.write(&medium);
         written.map_err(|error| StoreError::io("writing the superblock", error))?;
     }
     Ok(())

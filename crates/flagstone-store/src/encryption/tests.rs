@@ -478,8 +478,7 @@ fn cuts(medium: &Recorded, rounds: u32) -> (u32, u32) {
         *right.lock().expect("one") = (model.clone(), model);
     }
     medium.watch(None);
-    let found = *found.lock().expect("one");
-    found
+    *found.lock().expect("one")
 }
 
 #[test]

@@ -16,9 +16,10 @@ const THREADS: u32 = 4;
 const SHARED: Lpn = Lpn(40);
 
 fn small() -> OpenOptions {
-    let mut options = OpenOptions::default();
-    options.pages_per_block = 16;
-    options
+    OpenOptions {
+        pages_per_block: 16,
+        ..OpenOptions::default()
+    }
 }
 
 fn on(medium: impl Medium + 'static) -> SharedPages {

@@ -283,7 +283,7 @@ fn read<T: Codec>(table: &str, key: &[u8], bytes: &[u8]) -> Result<T, StoreError
 /// A table whose keys and values have types: of a snapshot, unless the type says otherwise.
 pub struct Typed<K, V, T = Table> {
     table: T,
-    types: PhantomData<fn(K, V) -> (K, V)>,
+    types: PhantomData<fn(K) -> V>,
 }
 
 impl<K: KeyCodec, V: Codec, S: Source> Typed<K, V, Table<S>> {

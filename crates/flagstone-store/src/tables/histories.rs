@@ -62,8 +62,10 @@ fn key(key: u16) -> Vec<u8> {
 
 fn play(steps: &[Step], mistaken: Option<Mistake>) -> Result<(), String> {
     let medium = Recorded::default();
-    let mut options = OpenOptions::default();
-    options.pages_per_block = 16;
+    let options = OpenOptions {
+        pages_per_block: 16,
+        ..OpenOptions::default()
+    };
     let open = || {
         let medium: Box<dyn Medium> = Box::new(medium.clone());
         Store::mistaken(medium, &options, Mistaken::from(mistaken))

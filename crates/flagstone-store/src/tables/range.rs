@@ -12,6 +12,9 @@ use std::ops::{self, Bound, RangeBounds};
 /// A key and its value.
 pub type Pair = (Vec<u8>, Value);
 
+/// An entry of a tree: a key, or the hash of one, and what lies behind it.
+type Entry = (Vec<u8>, Found<PageBytes>);
+
 /// A range of keys: `from..to`, `from..=to`, `from..`, `..to`, `..=to`, `..`, or two bounds, of
 /// anything that is bytes.
 pub trait KeyRange {
@@ -112,7 +115,7 @@ impl<S: Source> Range<S> {
     }
 
     /// The next entry of the tree.
-    fn step(&mut self) -> Result<Option<(Vec<u8>, Found<PageBytes>)>, StoreError> {
+    fn step(&mut self) -> Result<Option<Entry>, StoreError> {
         let walk = &self.table.walk;
         if self.front.is_none() {
             self.front = Some(match &self.low {
@@ -132,7 +135,7 @@ impl<S: Source> Range<S> {
     }
 
     /// The last entry of the tree that is left.
-    fn step_back(&mut self) -> Result<Option<(Vec<u8>, Found<PageBytes>)>, StoreError> {
+    fn step_back(&mut self) -> Result<Option<Entry>, StoreError> {
         let walk = &self.table.walk;
         if self.back.is_none() {
             self.back = Some(match &self.high {

@@ -167,15 +167,15 @@ impl TableMut<'_> {
             Kind::Ordered => self.change_tree(key, key, value),
             Kind::Hashed => self.change_hashed(key, value),
         }?;
-        if was != value.is_some() {
-            if let Some(keys) = &mut self.record.keys {
-                *keys = if was {
-                    keys.saturating_sub(1)
-                } else {
-                    *keys + 1
-                };
-                self.keep();
-            }
+        if let Some(keys) = &mut self.record.keys
+            && was != value.is_some()
+        {
+            *keys = if was {
+                keys.saturating_sub(1)
+            } else {
+                *keys + 1
+            };
+            self.keep();
         }
         Ok(was)
     }

@@ -169,8 +169,7 @@ fn cuts(bound: u64, any: bool, medium: &Recorded, seed: u64) -> (u32, u32) {
     }
     medium.watch(None);
     assert_eq!(disk.early_commits() > 3, bound < u64::MAX);
-    let found = *found.lock().expect("one");
-    found
+    *found.lock().expect("one")
 }
 
 #[test]

@@ -9,6 +9,7 @@ use flagstone_lab::chart::escape;
 use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::output::Output;
 use flagstone_lab::replay::ReplayError;
+use flagstone_lab::stop::Stop;
 use indicatif::ProgressBar;
 use rayon::prelude::*;
 use std::fmt::Display;
@@ -40,24 +41,30 @@ impl Refusal for ReplayError {
     }
 }
 
-/// Makes all runs, on all threads; what comes out is in the order of the subjects.
+/// Makes all runs, on so many threads, or one a core; what comes out is in the order of the
+/// subjects.
 pub(super) fn run_all<K: Clone + Sync, R: Send, E: Send>(
     subjects: &[K],
     seeds: Seeds,
+    threads: Option<u64>,
     bar: &ProgressBar,
     run: impl Fn(&K, usize) -> Result<R, E> + Sync,
 ) -> Vec<Outcome<K, R, E>> {
     let nth = 0..seeds.count as usize;
     let each = |at: usize| nth.clone().map(move |nth| (at, nth));
     let all: Vec<(usize, usize)> = (0..subjects.len()).flat_map(each).collect();
-    let mut ended: Vec<Result<R, E>> = all
-        .par_iter()
-        .map(|&(at, nth)| {
-            let outcome = run(&subjects[at], nth);
-            bar.inc(1);
-            outcome
-        })
-        .collect();
+    let stop = Stop::current();
+    let made = all.par_iter().map(|&(at, nth)| {
+        let outcome = stop.within(|| run(&subjects[at], nth));
+        bar.inc(1);
+        outcome
+    });
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0) as usize);
+    let mut ended: Vec<Result<R, E>> = match pool.build() {
+        Ok(pool) => pool.install(|| made.collect()),
+        // The process may have no more threads: those of others will do.
+        Err(_) => made.collect(),
+    };
     subjects
         .iter()
         .map(|of| Outcome {

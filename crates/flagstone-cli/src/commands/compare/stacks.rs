@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
         input @ Input::Workloads(_) => Kept::Scripts(input),
     };
     let bar = progress_bar(stacks.len() as u64 * seeds.count, "comparing");
-    let outcomes = run_all(&stacks, seeds, &bar, |&stack, nth| {
+    let outcomes = run_all(&stacks, seeds, args.threads, &bar, |&stack, nth| {
         let setup = closed(args, &set, &device, stack, seeds.nth(nth), &source.name);
         match &kept {
             Kept::Trace(recording) => {

@@ -80,8 +80,10 @@ fn what_finds_no_room_is_gone_and_the_store_goes_on() {
     let bound = Arc::new(AtomicU64::new(2 << 20));
     let medium = Recorded::default();
     let bounded = Bounded(medium.clone(), Arc::clone(&bound));
-    let mut options = OpenOptions::default();
-    options.pages_per_block = 16;
+    let options = OpenOptions {
+        pages_per_block: 16,
+        ..OpenOptions::default()
+    };
     let store = Store::on(Box::new(bounded), &options).expect("a new store");
     let insert = |key: &[u8], bytes: usize| {
         let mut tx = store.write()?;

@@ -41,6 +41,9 @@ pub enum Found<P> {
     Whole(Vec<u8>),
 }
 
+/// What was found of each of several keys, in their order.
+pub type AllFound<P> = Vec<Option<Found<P>>>;
+
 impl<P: Deref<Target = [u8]>> Deref for Found<P> {
     type Target = [u8];
 
@@ -118,12 +121,12 @@ impl<I: Images> Walk<I> {
     ///
     /// # Errors
     /// As [`Walk::get`].
-    pub fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Found<I::Page>>>, I::Error> {
+    pub fn get_many(&self, keys: &[&[u8]]) -> Result<AllFound<I::Page>, I::Error> {
         // The keys in order, each with the page that is next: those of one page are neighbours.
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_unstable_by_key(|&i| keys[i]);
         let mut at = vec![self.root.at; keys.len()];
-        let mut found: Vec<Option<Found<I::Page>>> = keys.iter().map(|_| None).collect();
+        let mut found: AllFound<I::Page> = keys.iter().map(|_| None).collect();
         for level in (0..self.root.height).rev() {
             let mut wanted: Vec<Lpn> = order.iter().map(|&i| at[i]).collect();
             wanted.dedup();

@@ -1,0 +1,274 @@
+//! Long work that can be asked to stop, by a program that goes on afterwards.
+//!
+//! The loops of the lab call [`point`] now and then. If the work around them was asked to stop, the
+//! call does not return: it unwinds to [`Stop::run`], without the message of a panic. So no
+//! signature between a loop and the caller says anything about stopping, and no record of a run
+//! that was not made comes into being. Threads that share the work are told by [`Stop::within`].
+//! Work that nobody can stop pays for a look at a thread-local variable.
+//!
+//! ```
+//! use flagstone_lab::stop::{Stop, Stopped, point};
+//!
+//! let stop = Stop::default();
+//! assert_eq!(stop.run(|| { point(); 7 }), Ok(7));
+//! stop.ask();
+//! assert_eq!(stop.run(|| { point(); 7 }), Err(Stopped));
+//! ```
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Asks work to stop. Copies are of the same work.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+/// The work was stopped before it was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("stopped before it was done")]
+pub struct Stopped;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Stop>> = const { RefCell::new(None) };
+}
+
+impl Stop {
+    /// Asks the work to stop at its next [`point`].
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was asked to.
+    pub fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Does work that can be asked to stop.
+    ///
+    /// # Errors
+    /// [`Stopped`], if it was and did.
+    ///
+    /// # Panics
+    /// If the work does.
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Stopped> {
+        let done = catch_unwind(AssertUnwindSafe(|| self.within(work)));
+        done.map_err(|panic| match panic.downcast::<Stopped>() {
+            Ok(stopped) => *stopped,
+            Err(panic) => resume_unwind(panic),
+        })
+    }
+
+    /// Does a part of the work on this thread, unless it was asked to stop before. The thread that
+    /// does the whole calls [`Stop::run`].
+    pub fn within<T>(&self, part: impl FnOnce() -> T) -> T {
+        let before = CURRENT.replace(Some(self.clone()));
+        let _after = Restore(before);
+        // Of many parts, those that have not begun do not begin.
+        point();
+        part()
+    }
+
+    /// That of the work which this thread does; one that nobody asks if there is none.
+    pub fn current() -> Stop {
+        CURRENT.with_borrow(|current| current.clone().unwrap_or_default())
+    }
+}
+
+/// Puts back what was current, also when the work unwinds.
+struct Restore(Option<Stop>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}
+
+/// A point at which the work of this thread can end. Inside [`Stop::run`] it may not return.
+pub fn point() {
+    let asked = CURRENT.with_borrow(|current| current.as_ref().is_some_and(Stop::is_asked));
+    if asked {
+        // No message of a panic: nothing is wrong.
+        resume_unwind(Box::new(Stopped));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::{Campaign, Cuts, Faults, Sabotage, Subject};
+    use crate::closed::{Closed, Plan, Span};
+    use crate::device::DeviceSpec;
+    use crate::indexing::{self, Bench, BenchOptions, Place};
+    use crate::replay::{Setup, Source, Terms, script_of};
+    use crate::tpcc::Scale;
+    use crate::tpcc::pages::{Pages, PagesOptions};
+    use crate::workload::{Pattern, Workload};
+    use flagstone::commit::{Kind, Options};
+    use flagstone::host::{HostConfig, Stack};
+    use flagstone::index::{IndexKind, Settings};
+    use flagstone::units::Nanos;
+    use rayon::prelude::*;
+    use std::sync::atomic::AtomicU64;
+    use std::time::{Duration, Instant};
+
+    /// Work that would take minutes, asked to stop after it has begun.
+    fn stops(work: impl FnOnce() + Send) {
+        let stop = Stop::default();
+        let begun = Instant::now();
+        let stopped = std::thread::scope(|scope| {
+            let asks = stop.clone();
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(150));
+                asks.ask();
+            });
+            stop.run(work)
+        });
+        assert_eq!(stopped, Err(Stopped));
+        assert!(begun.elapsed() < Duration::from_secs(20), "it went on");
+    }
+
+    fn setup(fill: f64) -> Setup {
+        Setup {
+            kind: Kind::Seal,
+            options: Options::default(),
+            device: DeviceSpec::load("small").expect("a preset"),
+            isolation: None,
+            terms: Terms::on_filled(fill, 1),
+        }
+    }
+
+    #[test]
+    fn a_replay_stops_while_its_device_is_filled_and_while_it_plays() {
+        let source = Source {
+            name: "uniform".into(),
+            sha256: None,
+        };
+        let script = |requests| {
+            let workload = Workload {
+                pattern: Pattern::Uniform,
+                pages: 1000,
+                requests,
+                read_share: 0.0,
+                pages_per_transaction: 8,
+                seed: 1,
+            };
+            script_of(&workload).expect("a workload")
+        };
+        let (few, many) = (script(80), script(20_000_000));
+        let mut large = setup(0.9);
+        large.device.geometry.blocks_per_plane *= 32;
+        stops(|| drop(large.run(&few, &source)));
+        stops(|| drop(setup(0.0).run(&many, &source)));
+    }
+
+    #[test]
+    fn a_campaign_stops_and_its_violations_are_no_stops() {
+        let campaign = |cuts| Campaign {
+            subject: Subject::Protocol(Kind::Scc),
+            variant: None,
+            device: None,
+            published: false,
+            cuts,
+            depth: 2,
+            ahead: false,
+            faults: Faults::default(),
+            seed: 1,
+            sabotage: Sabotage::None,
+            stop_early: false,
+        };
+        for cuts in [
+            Cuts::Sampled(u64::MAX),
+            Cuts::Landings(10_000),
+            Cuts::Exhaustive,
+        ] {
+            let campaign = campaign(cuts);
+            // A run that is stopped on the way is neither a violation nor a run.
+            stops(|| assert_eq!(campaign.run(&|_| {}).violations, []));
+        }
+    }
+
+    #[test]
+    fn an_index_stops_and_leaves_no_file() {
+        let name = format!("flagstone-stopped-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let options = BenchOptions {
+            records: 50_000_000,
+            ..BenchOptions::default()
+        };
+        let bench = Bench {
+            index: IndexKind::Extendible,
+            settings: Settings::new().with("memory", 16 * 4096),
+            load: None,
+            place: Place::File {
+                path: path.clone(),
+                options: flagstone_store::FileOptions {
+                    direct: false,
+                    ..Default::default()
+                },
+            },
+            plan: indexing::Plan::new("A", &options).expect("a workload"),
+            seed: 1,
+        };
+        stops(|| drop(bench.run(&|_, _| {})));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn clients_of_a_database_stop() {
+        let scale = Scale {
+            warehouses: 2,
+            customers: 60,
+            items: 200,
+        };
+        let options = PagesOptions {
+            page_bytes: 4096,
+            ..PagesOptions::new(scale, 1)
+        };
+        let mut source = Pages::new(&options).expect("a small database");
+        let closed = Closed {
+            stack: Stack::Wal,
+            options: Options::default(),
+            device: DeviceSpec::load("small").expect("a preset"),
+            host: HostConfig::default(),
+            plan: Plan {
+                clients: 8,
+                speedup: None,
+                abort_ratio: 0.0,
+                back_off: Nanos::from_micros(2_000),
+                seed: 1,
+                check: false,
+            },
+            fill: 0.0,
+            overwrite: false,
+            warm_up: Span::Transactions(0),
+            measured: Span::Transactions(u64::MAX),
+            workload: "tpcc".into(),
+        };
+        stops(move || drop(closed.run(&mut source)));
+    }
+
+    #[test]
+    fn parts_on_other_threads_stop_as_well_and_work_outside_does_not() {
+        let stop = Stop::default();
+        stop.ask();
+        point();
+        let begun = AtomicU64::new(0);
+        let parts = || {
+            let stop = Stop::current();
+            let part = || begun.fetch_add(1, Ordering::Relaxed);
+            (0..8).into_par_iter().for_each(|_| _ = stop.within(part));
+        };
+        parts();
+        assert_eq!(begun.swap(0, Ordering::Relaxed), 8);
+        assert_eq!(stop.run(parts), Err(Stopped));
+        assert_eq!(begun.load(Ordering::Relaxed), 0);
+        point();
+    }
+
+    #[test]
+    #[should_panic(expected = "a defect")]
+    fn a_panic_goes_on() {
+        let _ = Stop::default().run(|| panic!("a defect"));
+    }
+}

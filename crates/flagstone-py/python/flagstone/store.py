@@ -1,0 +1,424 @@
+"""Stores of tables: bytes by name, in transactions that survive a power cut.
+
+>>> import flagstone
+>>> with flagstone.open("shop.flag") as store:
+...     store["users"][b"ada"] = b"London"            # a transaction of its own, durable
+...     with store.transaction():                     # all or nothing
+...         store["users"][b"emmy"] = b"Erlangen"
+...         store["visits"].add(b"emmy", 1)
+...     list(store["users"].items())
+1
+[(b'ada', b'London'), (b'emmy', b'Erlangen')]
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, MutableMapping, ValuesView
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, overload
+
+from . import _native
+
+Kind = Literal["ordered", "hashed"]
+Pair = tuple[bytes, bytes]
+
+T = TypeVar("T")
+
+#: Pairs that are read at once.
+_PART = 256
+
+_MISSING: Any = object()
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    protocol: str | None = None,
+    space: float | None = None,
+) -> Store:
+    """Opens a store in a file or on a block device, and makes one where there is none.
+
+    `protocol` is the commit protocol of a new store (`"seal"`), and `space` how much room it takes,
+    as a multiple of what it holds, before old versions are collected (1.5).
+
+    >>> import flagstone
+    >>> flagstone.open("nothing.flag", create=False)
+    Traceback (most recent call last):
+    ...
+    flagstone.errors.StoreError: ...
+    """
+    return Store(_native.Store(path, create=create, read_only=read_only, protocol=protocol, space=space), path)
+
+
+class _Tables(Mapping[str, "TableView"]):
+    """Tables by name, to be read."""
+
+    def _reader(self) -> AbstractContextManager[_native.ReadTx | _native.WriteTx]:
+        raise NotImplementedError
+
+    def __getitem__(self, name: str) -> TableView:
+        return TableView(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in list(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kinds())
+
+    def __len__(self) -> int:
+        return len(self.kinds())
+
+    def kinds(self) -> dict[str, str]:
+        """The kind of each table, `"ordered"` or `"hashed"`, by its name."""
+        with self._reader() as reader:
+            return dict(reader.tables())
+
+
+class TableView(Mapping[bytes, bytes]):
+    """A table to read, as a mapping. A table that there is not is empty.
+
+    >>> import flagstone
+    >>> with flagstone.open("view.flag") as store:
+    ...     store["t"].update({b"a1": b"x", b"a2": b"y", b"b1": b"z"})
+    ...     with store.snapshot() as then:
+    ...         del store["t"][b"a1"]
+    ...         len(then["t"]), len(store["t"])
+    ...     list(store["t"].range(b"a", b"b")), list(store["t"].prefix(b"b", reverse=True))
+    (3, 2)
+    ([(b'a2', b'y')], [(b'b1', b'z')])
+    """
+
+    def __init__(self, tables: _Tables, name: str) -> None:
+        self._tables = tables
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    def __getitem__(self, key: bytes) -> bytes:
+        with self._tables._reader() as reader:
+            value = reader.get(self._name, key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    @overload
+    def get(self, key: bytes, default: None = None, /) -> bytes | None: ...
+    @overload
+    def get(self, key: bytes, default: bytes | T, /) -> bytes | T: ...
+    def get(self, key: bytes, default: Any = None, /) -> Any:
+        """The value of a key, or `default`."""
+        with self._tables._reader() as reader:
+            value = reader.get(self._name, key)
+        return default if value is None else value
+
+    def get_many(self, keys: Iterable[bytes]) -> list[bytes | None]:
+        """The values of several keys at one moment, read side by side; None for those without."""
+        with self._tables._reader() as reader:
+            return reader.get_many(self._name, list(keys))
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, bytes):
+            return False
+        with self._tables._reader() as reader:
+            return reader.contains(self._name, key)
+
+    def __len__(self) -> int:
+        with self._tables._reader() as reader:
+            return reader.len(self._name)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (key for key, _ in self._pairs(None, None, False))
+
+    def __reversed__(self) -> Iterator[bytes]:
+        return (key for key, _ in self._pairs(None, None, True))
+
+    def items(self) -> ItemsView[bytes, bytes]:
+        """Its pairs. By ascending key, if the table is ordered."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[bytes]:
+        """Its values, in the order of their keys."""
+        return _Values(self)
+
+    def range(
+        self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[Pair]:
+        """The pairs from the key `low` to before `high`, by ascending key or in reverse. The table
+        has to be ordered."""
+        return self._pairs(low, high, reverse)
+
+    def prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        """The pairs whose keys begin so. The table has to be ordered."""
+        stem = prefix.rstrip(b"\xff")
+        high = stem[:-1] + bytes([stem[-1] + 1]) if stem else None
+        return self._pairs(prefix, high, reverse)
+
+    def first(self) -> Pair | None:
+        """The pair with the least key."""
+        return next(self._pairs(None, None, False, 1), None)
+
+    def last(self) -> Pair | None:
+        """The pair with the greatest key."""
+        return next(self._pairs(None, None, True, 1), None)
+
+    def _pairs(
+        self, low: bytes | None, high: bytes | None, reverse: bool, part: int = _PART
+    ) -> Iterator[Pair]:
+        with self._tables._reader() as reader:
+            if dict(reader.tables()).get(self._name) == "hashed":
+                # Its keys have no order in which one could go on: they are read at once.
+                part = 1 << 62
+            after = None
+            while True:
+                pairs = reader.pairs(self._name, low, high, after, reverse, part)
+                yield from pairs
+                if len(pairs) < part:
+                    return
+                after = pairs[-1][0]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r}>"
+
+
+class _Items(ItemsView[bytes, bytes]):
+    _mapping: TableView
+
+    def __iter__(self) -> Iterator[Pair]:
+        return self._mapping._pairs(None, None, False)
+
+    def __reversed__(self) -> Iterator[Pair]:
+        return self._mapping._pairs(None, None, True)
+
+
+class _Values(ValuesView[bytes]):
+    _mapping: TableView
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (value for _, value in self._mapping._pairs(None, None, False))
+
+
+class Table(TableView, MutableMapping[bytes, bytes]):
+    """A table of a store, as a mapping. A change is a transaction of its own and durable when it
+    returns, unless it is made within :meth:`Store.transaction`. The first change makes the table.
+
+    Reading sees the changes of the transaction that this thread is in. Outside of one, each call
+    reads what is durable then; an iteration reads what was durable when it began.
+    """
+
+    _tables: Store
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        with self._tables._writer() as writer:
+            writer.insert(self._name, key, value)
+
+    def __delitem__(self, key: bytes) -> None:
+        with self._tables._writer() as writer:
+            if not writer.remove(self._name, key):
+                raise KeyError(key)
+
+    def update(self, other: Any = (), /, **more: bytes) -> None:
+        """Gives several keys their values, in one transaction: from a mapping or from pairs."""
+        if more:
+            raise TypeError("keys are bytes, and keywords are not")
+        pairs = other.items() if isinstance(other, Mapping) else other
+        with self._tables._writer() as writer:
+            writer.insert_all(self._name, list(pairs))
+
+    def add(self, key: bytes, by: int = 1) -> int:
+        """Adds to a counter, and returns what it is then. A counter is a value of eight bytes, a
+        little-endian number; a key without a value counts from 0.
+
+        >>> import flagstone
+        >>> with flagstone.open("count.flag") as store:
+        ...     store["hits"].add(b"/"), store["hits"].add(b"/", 5)
+        (1, 6)
+        """
+        with self._tables._writer() as writer:
+            return writer.add(self._name, key, by)
+
+    def clear(self) -> None:
+        """Takes all keys away."""
+        with self._tables._writer() as writer:
+            writer.clear(self._name)
+
+    def pop(self, key: bytes, default: Any = _MISSING) -> Any:
+        """Takes a key away and returns its value, or `default`."""
+        with self._tables.transaction():
+            value = self.get(key)
+            if value is not None:
+                del self[key]
+                return value
+        if default is _MISSING:
+            raise KeyError(key)
+        return default
+
+    def popitem(self) -> Pair:
+        """Takes the pair with the greatest key away and returns it."""
+        with self._tables.transaction():
+            pair = self.last()
+            if pair is None:
+                raise KeyError("the table is empty")
+            del self[pair[0]]
+            return pair
+
+    def setdefault(self, key: bytes, default: bytes = b"") -> bytes:
+        """The value of a key, which is `default` from now on if it had none."""
+        with self._tables.transaction():
+            value = self.get(key)
+            if value is None:
+                self[key] = value = default
+            return value
+
+
+class Snapshot(_Tables):
+    """The tables as they were at one moment. It waits for no writer and holds none up, but keeps old
+    versions on the medium: close it."""
+
+    def __init__(self, reader: _native.ReadTx) -> None:
+        self._of = reader
+
+    @contextmanager
+    def _reader(self) -> Iterator[_native.ReadTx]:
+        yield self._of
+
+    def close(self) -> None:
+        """Lets what it alone still reads be collected."""
+        self._of.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Store(_Tables):
+    """A store of tables, which :func:`flagstone.open` opens. Any number of threads use one; of those
+    that write, one at a time works and all share the flushes of the medium.
+    """
+
+    def __init__(self, native: _native.Store, path: str | os.PathLike[str]) -> None:
+        self._native = native
+        self._path = os.fspath(path)
+        self._local = threading.local()
+
+    def __getitem__(self, name: str) -> Table:
+        return Table(self, name)
+
+    def table(self, name: str, kind: Kind | None = None) -> Table:
+        """A table, which is made at once where there is none: `"ordered"` by key, which is what
+        `store[name]` makes as well, or `"hashed"`, where only single keys are looked up.
+
+        >>> import flagstone
+        >>> with flagstone.open("kinds.flag") as store:
+        ...     store.table("sessions", "hashed")[b"k"] = b"v"
+        ...     store.kinds()
+        {'sessions': 'hashed'}
+        """
+        with self._writer() as writer:
+            writer.make(name, kind)
+        return self[name]
+
+    def __delitem__(self, name: str) -> None:
+        """Drops a table with all that it holds."""
+        if name not in self:
+            raise KeyError(name)
+        with self._writer() as writer:
+            writer.drop_table(name)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Store]:
+        """All that this thread does to the store until the end of the block, as one transaction. It
+        commits at the end and is durable then. An exception rolls it back, and goes on.
+
+        Transactions that write take turns. A block within another one is a savepoint: an exception
+        that leaves it undoes what was done in it, and no more.
+
+        >>> import flagstone
+        >>> store = flagstone.open("bank.flag")
+        >>> store["accounts"].update({b"a": b"10", b"b": b"0"})
+        >>> try:
+        ...     with store.transaction():
+        ...         store["accounts"][b"a"] = b"0"
+        ...         raise RuntimeError("the power of argument")
+        ... except RuntimeError:
+        ...     store["accounts"][b"a"]
+        b'10'
+        >>> store.close()
+        """
+        outer: _native.WriteTx | None = getattr(self._local, "writer", None)
+        if outer is None:
+            writer = self._native.write()
+            self._local.writer = writer
+            try:
+                yield self
+                writer.commit()
+            finally:
+                self._local.writer = None
+                # Nothing, if it has committed.
+                writer.rollback()
+            return
+        savepoint = outer.savepoint()
+        try:
+            yield self
+        except BaseException:
+            outer.rollback_to(savepoint)
+            outer.release(savepoint)
+            raise
+        outer.release(savepoint)
+
+    def snapshot(self) -> Snapshot:
+        """The tables as they are: what is durable now. Use it in a `with`."""
+        return Snapshot(self._native.read())
+
+    @contextmanager
+    def _reader(self) -> Iterator[_native.ReadTx | _native.WriteTx]:
+        writer: _native.WriteTx | None = getattr(self._local, "writer", None)
+        if writer is not None:
+            yield writer
+            return
+        reader = self._native.read()
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    @contextmanager
+    def _writer(self) -> Iterator[_native.WriteTx]:
+        writer: _native.WriteTx | None = getattr(self._local, "writer", None)
+        if writer is not None:
+            yield writer
+            return
+        with self.transaction():
+            yield self._local.writer
+
+    @property
+    def path(self) -> str:
+        """Where it lies."""
+        return self._path
+
+    def close(self) -> None:
+        """Closes the store. Snapshots and transactions that live keep the file until they end."""
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store {self._path}>"

@@ -1,0 +1,167 @@
+"""Sweeps: one configuration varied over several settings, in this process or on a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from ._command import Progress, _Bar, run
+from .errors import FailedError, UsageError
+from .records import Records
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Grid = str | os.PathLike[str] | Mapping[str, Any]
+
+
+def sweep(
+    grid: Grid,
+    *,
+    client: Client | None = None,
+    out: str | os.PathLike[str] = "sweep",
+    threads: int | None = None,
+    window: int | None = None,
+    retries: int = 2,
+    progress: bool | Progress | None = None,
+) -> Records:
+    """Runs a configuration over a grid or a sample of its settings. A record is one task: what is
+    varied (`at`), and the metrics that came of it or why it was refused.
+
+    `grid` is a file as `flagstone sweep` takes it, or a mapping with the same keys. Each task has a
+    result file below `out`, named by a hash of its configuration and written by rename. So a sweep
+    that was stopped goes on where it was, here or elsewhere.
+
+    Without a client the tasks run on `threads` of this process. With one of dask.distributed
+    (`pip install flagstone[cluster]`) they run on its workers, which need this package and the files
+    that tasks read. At most `window` tasks are with the cluster at once (by default twice its
+    threads), so that memory stays bounded whatever the sweep. A worker may die: its tasks go to
+    others. A task that fails is tried `retries` times more. Results are written by this process:
+    workers need no common file system.
+
+    >>> import flagstone
+    >>> grid = {
+    ...     "title": "clients",
+    ...     "setting": {"engine": "replay", "workload": "uniform", "requests": 400, "fill": 0.1,
+    ...                 "overwrite": False, "device": {"preset": "small"}},
+    ...     "axis": [{"key": "protocol", "values": ["seal", "scc"]},
+    ...              {"key": "clients", "values": [1, 4]}],
+    ... }
+    >>> [task["at"] for task in flagstone.sweep(grid, out="clients")]
+    [{'clients': 1, 'protocol': 'seal'}, {'clients': 4, 'protocol': 'seal'}, ...]
+    """
+    with tempfile.TemporaryDirectory(prefix="flagstone-") as folder:
+        path = grid
+        if isinstance(grid, Mapping):
+            path = os.path.join(folder, "sweep.toml")
+            with open(path, "w", encoding="utf-8") as file:
+                file.writelines(f"{key} = {_toml(value)}\n" for key, value in grid.items())
+        if client is None:
+            return run("sweep", {"out": out, "threads": threads}, [path], progress)[1]
+        tasks = run("sweep", {"list": True}, [path])[1]
+    return _on_cluster(client, tasks, os.fspath(out), window, retries, progress)
+
+
+def run_task(task: str) -> bytes:
+    """Runs one task, given as JSON, and returns the bytes of its result file."""
+    return _native.run_task(task)
+
+
+def _on_cluster(
+    client: Client,
+    tasks: Records,
+    out: str,
+    window: int | None,
+    retries: int,
+    progress: bool | Progress | None,
+) -> Records:
+    from distributed import as_completed
+
+    os.makedirs(out, exist_ok=True)
+    by_hash = {task["hash"]: json.dumps(task) for task in tasks}
+    # What is there and not whole is an error before anything runs.
+    left = iter([name for name, task in by_hash.items() if _kept(out, name, task) is None])
+    if window is None:
+        window = 2 * max(1, sum(client.nthreads().values()))
+    if window < 1:
+        raise UsageError(f"`window` is {window}: at least one task has to be with the cluster")
+    futures: dict[Any, str] = {}
+
+    def submit(count: int) -> Iterator[Any]:
+        for name in islice(left, count):
+            future = client.submit(
+                run_task, by_hash[name], key=f"flagstone-{name}", pure=False, retries=retries
+            )
+            futures[future] = name
+            yield future
+
+    done, wanted = 0, sum(1 for name in by_hash if not os.path.exists(_file(out, name)))
+    with _Bar(progress) as bar:
+        try:
+            completed = as_completed(submit(window))
+            for future in completed:
+                name = futures.pop(future)
+                _keep(out, name, future.result())
+                # Else the cluster keeps the result as long as this future lives.
+                future.release()
+                done += 1
+                if bar is not None:
+                    bar(done, wanted, "sweeping")
+                for another in submit(1):
+                    completed.add(another)
+        finally:
+            if futures:
+                client.cancel(list(futures), force=True)
+    records = Records()
+    for task in tasks:
+        result = _kept(out, task["hash"], by_hash[task["hash"]])
+        assert result is not None, "each task has its result by now"
+        records.append({"task": task["hash"], "at": task["at"], **result})
+    return records
+
+
+def _file(out: str, name: str) -> str:
+    return os.path.join(out, f"{name}.json")
+
+
+def _kept(out: str, name: str, task: str) -> dict[str, Any] | None:
+    """The result of a task, if there is one."""
+    path = _file(out, name)
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return None
+    try:
+        result: dict[str, Any] = json.loads(_native.read_result(task, content))
+    except FailedError as error:
+        raise FailedError(f"{path}: {error}; remove it to have the task run again") from None
+    return result
+
+
+def _keep(out: str, name: str, content: bytes) -> None:
+    """Writes a result: whole or not at all."""
+    descriptor, draft = tempfile.mkstemp(prefix=f".{name}-", dir=out)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, _file(out, name))
+    except BaseException:
+        os.unlink(draft)
+        raise
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it in a line."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(str(key))} = {_toml(one)}" for key, one in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(os.fspath(value) if isinstance(value, os.PathLike) else value)

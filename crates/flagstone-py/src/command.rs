@@ -1,0 +1,104 @@
+//! Commands of the program inside Python: their results as text, their progress as calls, and their
+//! end at Ctrl-C.
+//!
+//! A command runs on a thread of its own. The thread that called it waits without the lock of the
+//! interpreter, looks after signals, and tells the caller how far the command is.
+
+use crate::errors::{FailedError, defect, failed};
+use flagstone_lab::stop::Stop;
+use flagstone_terminal::{Inside, NOT_DONE, Progress, inside};
+use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+/// Between two looks at signals and progress.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What a command of the shell has as its stack: the main thread's.
+const STACK_BYTES: usize = 8 << 20;
+
+/// Does work on a thread of its own, as a part of `program`, and stops it at Ctrl-C or if
+/// `progress` raises.
+pub(crate) fn waiting<T: Send + 'static>(
+    py: Python<'_>,
+    program: &Inside,
+    progress: &Option<Py<PyAny>>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> PyResult<T> {
+    let stop = Stop::default();
+    let (ends, ended) = channel::<()>();
+    let done = {
+        let (program, stop) = (program.clone(), stop.clone());
+        move || {
+            // Dropped when the thread ends, however that comes.
+            let _ends = ends;
+            stop.run(|| inside(&program, work))
+        }
+    };
+    let thread = thread::Builder::new().name("flagstone".into());
+    let worker = thread.stack_size(STACK_BYTES).spawn(done)?;
+    let ended = Mutex::new(ended);
+    let wait = || ended.lock().expect("one thread waits").recv_timeout(TICK);
+    let mut told = None;
+    let waited = loop {
+        match py.detach(wait) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => break Ok(()),
+        }
+        let looked = py.check_signals();
+        if let Err(error) = looked.and_then(|()| tell(py, program, progress, &mut told)) {
+            stop.ask();
+            break Err(error);
+        }
+    };
+    let ended = py.detach(|| worker.join());
+    waited?;
+    tell(py, program, progress, &mut told)?;
+    match ended {
+        Err(panic) => Err(defect(&*panic)),
+        Ok(done) => done.map_err(|stopped| FailedError::new_err(stopped.to_string())),
+    }
+}
+
+/// Runs a command of the program. Returns whether its verdict is good, what it printed, and the
+/// lines that it noted beside that. `progress` is called with what is done, of how much (or None),
+/// and a word for it.
+#[pyfunction]
+#[pyo3(signature = (arguments, progress=None))]
+pub(crate) fn command(
+    py: Python<'_>,
+    arguments: Vec<OsString>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(bool, String, Vec<String>)> {
+    let program = Inside::default();
+    let work = || flagstone_cli::run(arguments);
+    let code = waiting(py, &program, &progress, work)?.map_err(|failure| failed(&failure))?;
+    let notes = program.notes();
+    if code == ExitCode::from(NOT_DONE) {
+        // Some of what was asked could not be done, and the notes say what.
+        let why = notes.iter().map(|note| note.trim_start_matches("error: "));
+        return Err(FailedError::new_err(why.collect::<Vec<_>>().join("\n")));
+    }
+    Ok((code == ExitCode::SUCCESS, program.results(), notes))
+}
+
+/// Calls the caller's function, if there is something new to tell.
+fn tell(
+    py: Python<'_>,
+    program: &Inside,
+    progress: &Option<Py<PyAny>>,
+    told: &mut Option<Progress>,
+) -> PyResult<()> {
+    let so_far = program.progress();
+    if let (Some(call), Some(now)) = (progress, &so_far)
+        && *told != so_far
+    {
+        call.call1(py, (now.done, now.all, &now.what))?;
+        *told = so_far;
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! Exceptions: those of `flagstone.errors`, with the messages that the program prints.
+
+use flagstone::index::IndexError;
+use flagstone_store::StoreError as Refusal;
+use flagstone_terminal::Failure;
+use pyo3::prelude::*;
+use std::any::Any;
+
+pyo3::import_exception!(flagstone.errors, UsageError);
+pyo3::import_exception!(flagstone.errors, FailedError);
+pyo3::import_exception!(flagstone.errors, InternalError);
+pyo3::import_exception!(flagstone.errors, StoreError);
+pyo3::import_exception!(flagstone.errors, InUseError);
+pyo3::import_exception!(flagstone.errors, DamagedError);
+pyo3::import_exception!(flagstone.errors, FullError);
+
+/// The exception for a command that could not do what was asked.
+pub(crate) fn failed(failure: &Failure) -> PyErr {
+    let why = failure.why();
+    match failure {
+        Failure::Usage(_) => UsageError::new_err(why),
+        Failure::Failed(_) => FailedError::new_err(why),
+    }
+}
+
+/// The exception for a store that refused, or cannot go on.
+pub(crate) fn store_error(error: Refusal) -> PyErr {
+    let why = error.to_string();
+    // What failed in a table is what counts; the message names table and key.
+    let mut kind = &error;
+    while let Refusal::Table { error, .. } = kind {
+        kind = error;
+    }
+    match kind {
+        Refusal::Options(_) | Refusal::NoTable(_) | Refusal::ReadOnly => UsageError::new_err(why),
+        Refusal::Index(IndexError::TooLong { .. }) => UsageError::new_err(why),
+        Refusal::InUse { .. } => InUseError::new_err(why),
+        Refusal::Damaged(_) | Refusal::NotAStore(_) => DamagedError::new_err(why),
+        Refusal::Full(_) | Refusal::Index(IndexError::Full { .. }) => FullError::new_err(why),
+        _ => StoreError::new_err(why),
+    }
+}
+
+/// The exception for a panic: a defect of ours, which must not end the interpreter.
+pub(crate) fn defect(panic: &(dyn Any + Send)) -> PyErr {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    InternalError::new_err(format!(
+        "a defect of flagstone, please report it: {}",
+        text.unwrap_or("no message")
+    ))
+}

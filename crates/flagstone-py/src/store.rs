@@ -1,0 +1,463 @@
+//! Tables for Python: the native half of `flagstone.Store`. Every call releases the lock of the
+//! interpreter while it reads, writes or waits, so that threads share flushes.
+//!
+//! Python has no lifetimes, so a transaction is behind a lock here, and is gone once it has ended.
+//! Pairs of a table are handed out in lists, each from where the one before has ended.
+
+use crate::errors::{UsageError, store_error};
+use flagstone::commit::Kind as Protocol;
+use flagstone_lab::no_such;
+use flagstone_store::tables::Savepoint;
+use flagstone_store::{Kind, OpenOptions, ReadTx, Store, StoreError, TableMut, WriteTx};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+type Key = Vec<u8>;
+
+/// A value that is there until somebody ends it.
+struct Until<T> {
+    inner: Mutex<Option<T>>,
+    /// What is wrong once it is gone.
+    over: &'static str,
+}
+
+impl<T: Send> Until<T> {
+    fn new(inner: T, over: &'static str) -> Until<T> {
+        let inner = Mutex::new(Some(inner));
+        Until { inner, over }
+    }
+
+    /// Works with it, without the lock of the interpreter.
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut T) -> Result<R, StoreError> + Send,
+    ) -> PyResult<R> {
+        let done = py.detach(|| {
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            inner.as_mut().map(work)
+        });
+        match done {
+            Some(done) => done.map_err(store_error),
+            None => Err(UsageError::new_err(self.over)),
+        }
+    }
+
+    /// Takes it out. Nothing if that was done before.
+    fn end(&self, py: Python<'_>) -> Option<T> {
+        py.detach(|| {
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            inner.take()
+        })
+    }
+}
+
+/// A store of tables.
+#[pyclass(module = "flagstone._native", name = "Store", frozen)]
+pub(crate) struct PyStore(Until<Store>);
+
+#[pymethods]
+impl PyStore {
+    /// Opens a store, and makes one where there is none.
+    #[new]
+    #[pyo3(signature = (path, *, create=true, read_only=false, protocol=None, space=None))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        create: bool,
+        read_only: bool,
+        protocol: Option<&str>,
+        space: Option<f64>,
+    ) -> PyResult<PyStore> {
+        let mut options = OpenOptions::default();
+        options.create = create;
+        options.read_only = read_only;
+        if let Some(name) = protocol {
+            options.protocol = Protocol::by_name(name).ok_or_else(|| {
+                let names = Protocol::ALL.iter().map(|kind| kind.info().name);
+                UsageError::new_err(no_such("protocol", name, &names.collect::<Vec<_>>()))
+            })?;
+        }
+        if let Some(space) = space {
+            options.space = space;
+        }
+        let store = py.detach(|| Store::with(&path, &options));
+        let store = store.map_err(store_error)?;
+        Ok(PyStore(Until::new(store, "the store is closed")))
+    }
+
+    /// Begins to read.
+    fn read(&self, py: Python<'_>) -> PyResult<PyReadTx> {
+        let tx = self.0.with(py, |store| store.read())?;
+        Ok(PyReadTx(Until::new(tx, "the snapshot is closed")))
+    }
+
+    /// Begins to write, as soon as nobody else does.
+    fn write(&self, py: Python<'_>) -> PyResult<PyWriteTx> {
+        // A clone, so that others can read while this one waits.
+        let store = self.0.with(py, |store| Ok(store.clone()))?;
+        let tx = py.detach(|| store.write()).map_err(store_error)?;
+        let known = HashSet::new();
+        let writing = Writing { tx, known };
+        Ok(PyWriteTx(Until::new(writing, "the transaction is over")))
+    }
+
+    /// Closes the store. Transactions that live keep the file open until they end.
+    fn close(&self, py: Python<'_>) {
+        let store = self.0.end(py);
+        py.detach(|| drop(store));
+    }
+}
+
+fn kind_of(kind: Option<&str>) -> PyResult<Option<Kind>> {
+    match kind {
+        None => Ok(None),
+        Some("ordered") => Ok(Some(Kind::Ordered)),
+        Some("hashed") => Ok(Some(Kind::Hashed)),
+        Some(other) => Err(UsageError::new_err(no_such(
+            "kind of table",
+            other,
+            &["ordered", "hashed"],
+        ))),
+    }
+}
+
+fn kinds(tables: Vec<(String, Kind)>) -> Vec<(String, String)> {
+    let named = |(name, kind): (String, Kind)| (name, kind.to_string());
+    tables.into_iter().map(named).collect()
+}
+
+fn value<'py>(py: Python<'py>, bytes: Option<Vec<u8>>) -> Option<Bound_<'py>> {
+    bytes.map(|bytes| PyBytes::new(py, &bytes))
+}
+
+type Bound_<'py> = pyo3::Bound<'py, PyBytes>;
+
+/// Pairs between two keys, the first of which may be left out, from one end, and not more than so
+/// many.
+struct Part {
+    low: Bound<Key>,
+    high: Bound<Key>,
+    reverse: bool,
+    limit: usize,
+}
+
+impl Part {
+    /// The keys from `low` to before `high`; in `reverse` and otherwise they go on behind `after`.
+    fn new(
+        low: Option<Key>,
+        high: Option<Key>,
+        after: Option<Key>,
+        reverse: bool,
+        limit: usize,
+    ) -> Part {
+        let (mut low, mut high) = (
+            low.map_or(Bound::Unbounded, Bound::Included),
+            high.map_or(Bound::Unbounded, Bound::Excluded),
+        );
+        if let Some(after) = after {
+            *(if reverse { &mut high } else { &mut low }) = Bound::Excluded(after);
+        }
+        Part {
+            low,
+            high,
+            reverse,
+            limit,
+        }
+    }
+
+    /// Whether it is the whole of a table, which hashed ones have as well.
+    fn is_all(&self) -> bool {
+        matches!(
+            (&self.low, &self.high),
+            (Bound::Unbounded, Bound::Unbounded)
+        )
+    }
+
+    /// Whether nothing can lie between its ends.
+    fn is_empty(&self) -> bool {
+        match (&self.low, &self.high) {
+            (Bound::Included(low), Bound::Excluded(high)) => low >= high,
+            (Bound::Excluded(low), Bound::Excluded(high)) => low >= high,
+            _ => false,
+        }
+    }
+
+    fn take<V: AsRef<[u8]>>(
+        &self,
+        pairs: impl DoubleEndedIterator<Item = Result<(Key, V), StoreError>>,
+    ) -> Result<Pairs, StoreError> {
+        let owned = |pair: Result<(Key, V), StoreError>| {
+            pair.map(|(key, value)| (key, value.as_ref().to_vec()))
+        };
+        match self.reverse {
+            true => pairs.rev().take(self.limit).map(owned).collect(),
+            false => pairs.take(self.limit).map(owned).collect(),
+        }
+    }
+}
+
+fn as_bytes(py: Python<'_>, pairs: Pairs) -> Vec<(Bound_<'_>, Bound_<'_>)> {
+    let bytes = |bytes: Vec<u8>| PyBytes::new(py, &bytes);
+    let each = pairs.into_iter();
+    each.map(|(key, value)| (bytes(key), bytes(value)))
+        .collect()
+}
+
+/// The tables as they were at one moment.
+#[pyclass(module = "flagstone._native", name = "ReadTx", frozen)]
+pub(crate) struct PyReadTx(Until<ReadTx>);
+
+impl PyReadTx {
+    /// Reads a table; one that there is not has nothing in it.
+    fn table<R: Send + Default>(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        work: impl FnOnce(flagstone_store::Table) -> Result<R, StoreError> + Send,
+    ) -> PyResult<R> {
+        self.0.with(py, |tx| match tx.table(name) {
+            Ok(table) => work(table),
+            Err(StoreError::NoTable(_)) => Ok(R::default()),
+            Err(error) => Err(error),
+        })
+    }
+}
+
+#[pymethods]
+impl PyReadTx {
+    fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
+        self.0.with(py, |tx| tx.tables()).map(kinds)
+    }
+
+    fn get<'py>(&self, py: Python<'py>, table: &str, key: Key) -> PyResult<Option<Bound_<'py>>> {
+        let found = self.table(py, table, |table| Ok(table.get(&key)?.map(Vec::from)))?;
+        Ok(value(py, found))
+    }
+
+    fn get_many<'py>(
+        &self,
+        py: Python<'py>,
+        table: &str,
+        keys: Vec<Key>,
+    ) -> PyResult<Vec<Option<Bound_<'py>>>> {
+        let count = keys.len();
+        let mut found: Vec<Option<Vec<u8>>> = self.table(py, table, |table| {
+            let found = table.get_many(&keys)?.into_iter();
+            Ok(found.map(|value| value.map(Vec::from)).collect())
+        })?;
+        found.resize(count, None);
+        Ok(found.into_iter().map(|bytes| value(py, bytes)).collect())
+    }
+
+    fn contains(&self, py: Python<'_>, table: &str, key: Key) -> PyResult<bool> {
+        self.table(py, table, |table| table.contains(&key))
+    }
+
+    fn len(&self, py: Python<'_>, table: &str) -> PyResult<u64> {
+        self.table(py, table, |table| table.len())
+    }
+
+    #[pyo3(signature = (table, low, high, after, reverse, limit))]
+    #[expect(clippy::too_many_arguments, reason = "all of them say which pairs")]
+    fn pairs<'py>(
+        &self,
+        py: Python<'py>,
+        table: &str,
+        low: Option<Key>,
+        high: Option<Key>,
+        after: Option<Key>,
+        reverse: bool,
+        limit: usize,
+    ) -> PyResult<Vec<(Bound_<'py>, Bound_<'py>)>> {
+        let part = Part::new(low, high, after, reverse, limit);
+        let pairs = self.table(py, table, |table| match (part.is_empty(), part.is_all()) {
+            (true, _) => Ok(Vec::new()),
+            (false, true) => part.take(table.iter()),
+            (false, false) => part.take(table.range((part.low.clone(), part.high.clone()))?),
+        })?;
+        Ok(as_bytes(py, pairs))
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let tx = self.0.end(py);
+        py.detach(|| drop(tx));
+    }
+}
+
+/// A transaction that writes.
+#[pyclass(module = "flagstone._native", name = "WriteTx", frozen)]
+pub(crate) struct PyWriteTx(Until<Writing>);
+
+struct Writing {
+    tx: WriteTx,
+    /// Tables that are known to be there. To look for one in the catalog takes longer than to read
+    /// a value.
+    known: HashSet<String>,
+}
+
+impl Writing {
+    /// A table, if it is there.
+    fn look(&mut self, name: &str) -> Result<Option<TableMut<'_>>, StoreError> {
+        if !self.known.contains(name) {
+            let tables = self.tx.tables()?;
+            if !tables.iter().any(|(known, _)| known == name) {
+                return Ok(None);
+            }
+            self.known.insert(name.into());
+        }
+        self.tx.table(name).map(Some)
+    }
+}
+
+impl PyWriteTx {
+    /// Reads a table; one that there is not has nothing in it, and is not made.
+    fn look<R: Send + Default>(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        work: impl FnOnce(TableMut<'_>) -> Result<R, StoreError> + Send,
+    ) -> PyResult<R> {
+        let looked = |this: &mut Writing| match this.look(name)? {
+            Some(table) => work(table),
+            None => Ok(R::default()),
+        };
+        self.0.with(py, looked)
+    }
+}
+
+#[pymethods]
+impl PyWriteTx {
+    fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
+        self.0.with(py, |this| this.tx.tables()).map(kinds)
+    }
+
+    fn get<'py>(&self, py: Python<'py>, table: &str, key: Key) -> PyResult<Option<Bound_<'py>>> {
+        let found = self.look(py, table, |table| Ok(table.get(&key)?.map(Vec::from)))?;
+        Ok(value(py, found))
+    }
+
+    fn get_many<'py>(
+        &self,
+        py: Python<'py>,
+        table: &str,
+        keys: Vec<Key>,
+    ) -> PyResult<Vec<Option<Bound_<'py>>>> {
+        let count = keys.len();
+        let mut found: Vec<Option<Vec<u8>>> = self.look(py, table, |table| {
+            let found = table.view()?.get_many(&keys)?.into_iter();
+            Ok(found.map(|value| value.map(Vec::from)).collect())
+        })?;
+        found.resize(count, None);
+        Ok(found.into_iter().map(|bytes| value(py, bytes)).collect())
+    }
+
+    fn contains(&self, py: Python<'_>, table: &str, key: Key) -> PyResult<bool> {
+        self.look(py, table, |table| table.view()?.contains(&key))
+    }
+
+    fn len(&self, py: Python<'_>, table: &str) -> PyResult<u64> {
+        self.look(py, table, |mut table| table.len())
+    }
+
+    #[pyo3(signature = (table, low, high, after, reverse, limit))]
+    #[expect(clippy::too_many_arguments, reason = "all of them say which pairs")]
+    fn pairs<'py>(
+        &self,
+        py: Python<'py>,
+        table: &str,
+        low: Option<Key>,
+        high: Option<Key>,
+        after: Option<Key>,
+        reverse: bool,
+        limit: usize,
+    ) -> PyResult<Vec<(Bound_<'py>, Bound_<'py>)>> {
+        let part = Part::new(low, high, after, reverse, limit);
+        let pairs = self.look(py, table, |table| match (part.is_empty(), part.is_all()) {
+            (true, _) => Ok(Vec::new()),
+            (false, true) => part.take(table.iter()?),
+            (false, false) => part.take(table.range((part.low.clone(), part.high.clone()))?),
+        })?;
+        Ok(as_bytes(py, pairs))
+    }
+
+    /// Opens a table, and makes one of a kind if there is none.
+    #[pyo3(signature = (table, kind=None))]
+    fn make(&self, py: Python<'_>, table: &str, kind: Option<&str>) -> PyResult<()> {
+        let kind = kind_of(kind)?;
+        self.0.with(py, |this| match kind {
+            None => this.tx.table(table).map(drop),
+            Some(kind) => this.tx.open_table(table, kind).map(drop),
+        })
+    }
+
+    fn insert(&self, py: Python<'_>, table: &str, key: Key, value: Vec<u8>) -> PyResult<bool> {
+        self.0
+            .with(py, |this| this.tx.table(table)?.insert(&key, &value))
+    }
+
+    fn insert_all(&self, py: Python<'_>, table: &str, pairs: Pairs) -> PyResult<()> {
+        self.0
+            .with(py, |this| this.tx.table(table)?.insert_all(&pairs))
+    }
+
+    fn remove(&self, py: Python<'_>, table: &str, key: Key) -> PyResult<bool> {
+        self.look(py, table, |mut table| table.remove(&key))
+    }
+
+    fn add(&self, py: Python<'_>, table: &str, key: Key, by: i64) -> PyResult<i64> {
+        self.0.with(py, |this| this.tx.table(table)?.add(&key, by))
+    }
+
+    fn clear(&self, py: Python<'_>, table: &str) -> PyResult<()> {
+        self.look(py, table, |mut table| table.clear())
+    }
+
+    fn drop_table(&self, py: Python<'_>, table: &str) -> PyResult<()> {
+        self.0.with(py, |this| {
+            this.known.remove(table);
+            this.tx.drop_table(table)
+        })
+    }
+
+    /// Makes a savepoint.
+    fn savepoint(&self, py: Python<'_>) -> PyResult<PySavepoint> {
+        self.0.with(py, |this| Ok(PySavepoint(this.tx.savepoint())))
+    }
+
+    fn rollback_to(&self, py: Python<'_>, savepoint: &PySavepoint) -> PyResult<()> {
+        let savepoint = savepoint.0;
+        self.0.with(py, move |this| {
+            this.known.clear();
+            this.tx.rollback_to(savepoint)
+        })
+    }
+
+    fn release(&self, py: Python<'_>, savepoint: &PySavepoint) -> PyResult<()> {
+        let savepoint = savepoint.0;
+        self.0.with(py, move |this| this.tx.release(savepoint))
+    }
+
+    /// Commits, and returns when that is durable. Others write meanwhile.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        match self.0.end(py) {
+            Some(this) => py.detach(|| this.tx.commit()).map_err(store_error),
+            None => Err(UsageError::new_err(self.0.over)),
+        }
+    }
+
+    /// Undoes all of it. Nothing happens if the transaction is over.
+    fn rollback(&self, py: Python<'_>) {
+        let tx = self.0.end(py);
+        py.detach(|| drop(tx));
+    }
+}
+
+/// A moment of a transaction.
+#[pyclass(module = "flagstone._native", name = "Savepoint", frozen)]
+pub(crate) struct PySavepoint(Savepoint);

@@ -1,0 +1,36 @@
+//! Single tasks of a sweep, for whoever hands them to workers.
+
+use crate::command::waiting;
+use crate::errors::{FailedError, UsageError};
+use flagstone_lab::reproduce::engine::Library;
+use flagstone_lab::sweep::{Kept, Task, Tasked};
+use flagstone_terminal::Inside;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+fn parse(task: &str) -> PyResult<Task> {
+    Task::from_json(task).map_err(|error| UsageError::new_err(error.to_string()))
+}
+
+/// Runs a task, given as JSON, and returns the bytes of its result file.
+#[pyfunction]
+pub(crate) fn run_task<'py>(py: Python<'py>, task: &str) -> PyResult<Bound<'py, PyBytes>> {
+    let task = parse(task)?;
+    let work = move || task.result(&Library::new(1));
+    let kept = waiting(py, &Inside::default(), &None, work)?.map_err(FailedError::new_err)?;
+    Ok(PyBytes::new(py, &kept.bytes()))
+}
+
+/// The result of a task from the bytes of its file, which are checked, as JSON: metrics by name, or
+/// why the protocol refuses the task.
+#[pyfunction]
+pub(crate) fn read_result(task: &str, bytes: &[u8]) -> PyResult<String> {
+    let task = parse(task)?;
+    let kept = Kept::read(bytes, task.run());
+    let kept = kept.map_err(|error| FailedError::new_err(error.to_string()))?;
+    let result = match kept.result {
+        Tasked::Metrics(metrics) => serde_json::json!({ "metrics": metrics }),
+        Tasked::Refused(why) => serde_json::json!({ "refused": why }),
+    };
+    Ok(result.to_string())
+}
