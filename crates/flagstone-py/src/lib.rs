@@ -1,8 +1,8 @@
 //! The native part of the Python package `flagstone`: commands of the program, run inside Python,
 //! and the entry points by which SQLite loads the VFS from this same file.
 //!
-//! What users call is in `python/flagstone`, with its types and examples; `_native.pyi` says what is
-//! here.
+//! What users call is in `python/flagstone`, with its types and examples; `_native.pyi` says what
+//! is here.
 
 mod command;
 mod errors;

@@ -197,9 +197,9 @@ impl Examiner {
     }
 }
 
-/// What e2fsck says of a file system. Exit code 1 is that it has replayed the journal. What it mends
-/// beside that are the totals in the superblock: ext4 does not keep them in its journal, and a mount
-/// counts them again.
+/// What e2fsck says of a file system. Exit code 1 is that it has replayed the journal. What it
+/// mends beside that are the totals in the superblock: ext4 does not keep them in its journal, and
+/// a mount counts them again.
 fn e2fsck(path: &Path, how: &str) -> Result<Verdict, Box<dyn Error>> {
     let done = Command::new("e2fsck").arg(how).arg(path).output();
     let done = done.map_err(|error| format!("e2fsck: {error}: install e2fsprogs"))?;

@@ -67,8 +67,8 @@ impl SharedPages {
         Ok(SharedPages(Arc::new(Inner(groups))))
     }
 
-    /// Waits for the turn to write. One that is dropped changes nothing. A store that was opened for
-    /// reading has turns as well, to look at what is newest.
+    /// Waits for the turn to write. One that is dropped changes nothing. A store that was opened
+    /// for reading has turns as well, to look at what is newest.
     ///
     /// # Errors
     /// The store failed before.
@@ -155,8 +155,8 @@ impl Ticket {
     /// Waits until the commit is durable.
     ///
     /// # Errors
-    /// The store is full ([`StoreError::Full`]): nothing has changed, and what later turns have read
-    /// of this transaction is gone with it. Or the medium fails: whether the transaction has
+    /// The store is full ([`StoreError::Full`]): nothing has changed, and what later turns have
+    /// read of this transaction is gone with it. Or the medium fails: whether the transaction has
     /// committed is open until the store is opened again.
     pub fn wait(self) -> Result<(), StoreError> {
         self.pages.0.0.wait(&self.outcome)

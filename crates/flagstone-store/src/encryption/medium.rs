@@ -45,8 +45,8 @@ fn trailer_at(field: std::ops::Range<usize>) -> std::ops::Range<usize> {
     DATA + field.start..DATA + field.end
 }
 
-/// What the rest of a spare area is filled with. Tables at rest, the highest bit of whose generation
-/// is set, have none.
+/// What the rest of a spare area is filled with. Tables at rest, the highest bit of whose
+/// generation is set, have none.
 fn fill(generation: u64) -> u8 {
     if generation >> 63 == 0 { 0xff } else { 0 }
 }

@@ -4,13 +4,13 @@
 //!   user's key, or Argon2id of a passphrase ──wraps──> data key ──> pages, marks, superblocks
 //! ```
 //!
-//! Everything that a store writes passes a medium that encrypts it ([`Encrypted`]); the layers above
-//! know nothing of it. The data key is random and never changes. It lies in both superblocks,
+//! Everything that a store writes passes a medium that encrypts it ([`Encrypted`]); the layers
+//! above know nothing of it. The data key is random and never changes. It lies in both superblocks,
 //! wrapped by the key of the user ([`lock`]): another key wraps it anew, and no data is written.
 //!
-//! The cipher is AES-256-GCM-SIV. Its nonce, and its associated data, are the place of a page on the
-//! medium and the generation of its block, which are never used twice together: so a page counts at
-//! its place only, and as long as its block was not erased.
+//! The cipher is AES-256-GCM-SIV. Its nonce, and its associated data, are the place of a page on
+//! the medium and the generation of its block, which are never used twice together: so a page
+//! counts at its place only, and as long as its block was not erased.
 //!
 //! | part | encrypted | authentic | why |
 //! |---|---|---|---|
@@ -21,8 +21,8 @@
 //! | tables at rest | yes | yes | they are pages, and their generation is the number of their superblock |
 //!
 //! Not protected: what an older copy of the medium had, put back as a whole or by whole blocks with
-//! their marks; pages of zeros in place of the newest ones after a crash, which a power cut leaves as
-//! well; and the sizes, places and times of writes.
+//! their marks; pages of zeros in place of the newest ones after a crash, which a power cut leaves
+//! as well; and the sizes, places and times of writes.
 //!
 //! [`Encrypted`]: medium::Encrypted
 
@@ -53,8 +53,8 @@ layout! {
 }
 
 layout! {
-    /// What ends a page of a store that is encrypted, instead of `trailer`. Before it are 4032 bytes
-    /// of data, the first 34 of the spare area, the bytes of data and the CRC-32C, encrypted.
+    /// What ends a page of a store that is encrypted, instead of `trailer`. Before it are 4032
+    /// bytes of data, the first 34 of the spare area, the bytes of data and the CRC-32C, encrypted.
     pub sealed_end: 24 => {
         GENERATION: 8,  "the erase of its block that it follows";
         TAG:        16, "of the encrypted bytes; place and generation are nonce and associated data";
@@ -62,7 +62,8 @@ layout! {
 }
 
 layout! {
-    /// What follows a mark, or 20 zeros where a block had no pages yet, in a store that is encrypted.
+    /// What follows a mark, or 20 zeros where a block had no pages yet, in a store that is
+    /// encrypted.
     pub sealed_mark: 16 => {
         TAG: 16, "over the 20 bytes; the place and the generation are its nonce";
     }

@@ -22,8 +22,8 @@ pub struct Disk {
     /// Dropped first: the lock of the file lasts until its thread has ended.
     ahead: Mutex<Ahead>,
     file: File,
-    /// The file or device once more, for writes past the cache of the system; none where that cannot
-    /// be.
+    /// The file or device once more, for writes past the cache of the system; none where that
+    /// cannot be.
     direct: Option<Arc<File>>,
     is_device: bool,
     /// Of a block device: what is written next, aligned as a write past the cache wants it.

@@ -29,8 +29,8 @@ pub(super) struct Bench {
     /// Seed of the pages that are written and read.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Measure an encrypted store as well, after the other. Two columns have its commits a second and
-    /// its time of a read, as multiples of those without encryption.
+    /// Measure an encrypted store as well, after the other. Two columns have its commits a second
+    /// and its time of a read, as multiples of those without encryption.
     #[arg(long)]
     encrypt: bool,
     /// Print one JSON object a row, one a line.

@@ -50,8 +50,8 @@ pub(super) struct Break {
     /// Let the medium lie: a control that must fail.
     #[arg(long, value_parser = Lie::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
     lie: String,
-    /// Cut stores of tables, under `seal`: transactions with savepoints, snapshots, and commits that
-    /// share a flush.
+    /// Cut stores of tables, under `seal`: transactions with savepoints, snapshots, and commits
+    /// that share a flush.
     #[arg(long, conflicts_with = "protocol")]
     tables: bool,
     /// Encrypt the stores.

@@ -15,8 +15,8 @@ use std::process::ExitCode;
 pub(super) struct Tables {
     /// The store.
     store: PathBuf,
-    /// Read all tables instead and check them: the order and fill of their nodes, and that each page
-    /// is used once or free. Exit code 1 if something is wrong.
+    /// Read all tables instead and check them: the order and fill of their nodes, and that each
+    /// page is used once or free. Exit code 1 if something is wrong.
     #[arg(long, conflicts_with = "json")]
     check: bool,
     /// Print one JSON object a table, one a line.
