@@ -375,13 +375,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn run(protocol: &str, rest: &str) -> ReplayRun {
-        let trace = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../data/tpcc-postgres.parquet"
-        );
         let text = format!(
-            "trace = {trace:?}\nprotocol = \"{protocol}\"\ntransactions = 60\nfill = 0.9\n\
-             overwrite = true\ndevice = {{ preset = \"small\" }}\n{rest}"
+            "workload = \"zipf:0.9\"\nrequests = 600\npages_per_transaction = 10\n\
+             protocol = \"{protocol}\"\nfill = 0.9\noverwrite = true\n\
+             device = {{ preset = \"small\", geometry = {{ blocks_per_plane = 32 }} }}\n{rest}"
         );
         ReplayRun::parse(toml::from_str(&text).unwrap()).unwrap()
     }
