@@ -177,6 +177,20 @@ impl PageSnapshot {
         self.0.core.read(Some(self.0.id), at)
     }
 
+    /// The bytes of a page that nearly every reader asks for. Such pages are kept with the
+    /// snapshot, a few of them, and are found there without any lock.
+    ///
+    /// # Errors
+    /// As [`PageSnapshot::read`].
+    pub(crate) fn read_often(&self, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
+        self.0.read_often(at)
+    }
+
+    /// What its readers keep together: nothing changes it but they, and it goes with the snapshot.
+    pub(crate) fn noted<T: Default + Send + Sync + 'static>(&self) -> &T {
+        self.0.noted()
+    }
+
     /// The bytes of several pages, read side by side.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use anyhow::{Context, anyhow};
 use rustix::fs::{Advice, fadvise};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A number of bytes that the system counts for this process.
@@ -17,6 +18,16 @@ fn counted(name: &str) -> anyhow::Result<u64> {
 /// Bytes that were fetched from devices for this process, and that it caused to be written.
 pub(crate) fn io() -> anyhow::Result<(u64, u64)> {
     Ok((counted("read_bytes")?, counted("write_bytes")?))
+}
+
+/// Bytes that were written to the device below a file or folder since the system started, by
+/// whomever. Nothing where the system does not say so.
+pub(crate) fn written_to_device(path: &Path) -> Option<u64> {
+    let device = fs::metadata(path).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    let sectors: u64 = text.split_whitespace().nth(6)?.parse().ok()?;
+    Some(sectors * 512)
 }
 
 /// Where groups can be made, and what their limit is called: version 1, version 2.

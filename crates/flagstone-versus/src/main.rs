@@ -8,6 +8,7 @@
 
 mod limit;
 mod peers;
+mod ycsb;
 
 use anyhow::{Context, bail};
 use clap::Parser;
@@ -16,12 +17,15 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 /// Compare point lookups and updates with LMDB, RocksDB, redb and SQLite.
 #[derive(Debug, Clone, Parser)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Args {
+    #[command(subcommand)]
+    mode: Option<Mode>,
     /// Stores, separated by commas.
     #[arg(long, value_delimiter = ',', default_values = NAMES)]
     stores: Vec<String>,
@@ -38,8 +42,8 @@ struct Args {
     #[arg(long, default_value_t = 1_000)]
     batch: u64,
     /// Where the files go; they are removed afterwards.
-    #[arg(long)]
-    dir: PathBuf,
+    #[arg(long, required = true)]
+    dir: Option<PathBuf>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON object a store, one a line.
@@ -48,6 +52,17 @@ struct Args {
     /// A phase in a process of its own.
     #[arg(long, hide = true)]
     phase: Option<String>,
+}
+
+impl Args {
+    fn dir(&self) -> &Path {
+        self.dir.as_deref().expect("it is required")
+    }
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+enum Mode {
+    Ycsb(ycsb::Ycsb),
 }
 
 /// Bytes beside the memory that was asked for: stacks, buffers, what a library allocates to begin.
@@ -69,11 +84,19 @@ struct Figures {
     bytes_written_an_update: f64,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     let args = Args::parse();
-    match &args.phase {
-        Some(phase) => child(&args, phase),
-        None => parent(&args),
+    let done = match (&args.mode, &args.phase) {
+        (Some(Mode::Ycsb(args)), _) => ycsb::main(args),
+        (None, Some(phase)) => child(&args, phase),
+        (None, None) => parent(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -91,7 +114,7 @@ fn memory_of(args: &Args) -> u64 {
 
 fn child(args: &Args, phase: &str) -> anyhow::Result<()> {
     let name = &args.stores[0];
-    let path = args.dir.join(name);
+    let path = args.dir().join(name);
     let mut figures = Figures {
         store: name.clone(),
         ..Figures::default()
@@ -183,11 +206,11 @@ fn parent(args: &Args) -> anyhow::Result<()> {
             bail!("there is no store `{name}`; there are {}", NAMES.join(", "));
         }
     }
-    std::fs::create_dir_all(&args.dir)
-        .with_context(|| format!("making the folder {}", args.dir.display()))?;
+    std::fs::create_dir_all(args.dir())
+        .with_context(|| format!("making the folder {}", args.dir().display()))?;
     let mut all = Vec::new();
     for name in &args.stores {
-        let path = args.dir.join(name);
+        let path = args.dir().join(name);
         let gone = || {
             let _ = std::fs::remove_file(&path);
             let _ = std::fs::remove_dir_all(&path);
@@ -223,7 +246,7 @@ fn phase(args: &Args, name: &str, phase: &str) -> anyhow::Result<Figures> {
     command
         .args(["--phase", phase, "--stores", name])
         .arg("--dir")
-        .arg(&args.dir)
+        .arg(args.dir())
         .args(["--records", &args.records.to_string()])
         .args(["--operations", &args.operations.to_string()])
         .args(["--batch", &args.batch.to_string()])
@@ -270,7 +293,11 @@ fn table(args: &Args, all: &[Figures]) {
         "{} records of 16 bytes, {} bytes of memory{}, commits of {} updates",
         args.records,
         memory_of(args),
-        if limited { "" } else { " (NOT enforced: no memory control group)" },
+        if limited {
+            ""
+        } else {
+            " (NOT enforced: no memory control group)"
+        },
         args.batch
     );
 }

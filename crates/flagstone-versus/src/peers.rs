@@ -82,7 +82,10 @@ impl Peer for Own {
 /// LMDB has no cache of its own: it maps its file.
 struct Lmdb {
     env: heed::Env,
-    db: heed::Database<heed::types::U64<heed::byteorder::BigEndian>, heed::types::U64<heed::byteorder::BigEndian>>,
+    db: heed::Database<
+        heed::types::U64<heed::byteorder::BigEndian>,
+        heed::types::U64<heed::byteorder::BigEndian>,
+    >,
 }
 
 impl Lmdb {

@@ -6,6 +6,9 @@
 //! up, and the right checksum. Otherwise the place is looked up again: the page is damaged only if
 //! it is still the same. A snapshot that was ended by force meanwhile says so at that second look.
 //!
+//! A snapshot does not change. So it keeps pages that nearly every reader asks for, such as inner
+//! nodes, by their numbers alone: they are found without the lock, and without the look-up.
+//!
 //! A page in memory is known by its place and the generation of its block: such a page never
 //! changes, so that no entry is ever stale.
 
@@ -18,13 +21,17 @@ use crate::superblock::MEDIUM_PAGE_BYTES;
 use flagstone::commit::DeviceError;
 use flagstone::units::{Lpn, SnapshotId};
 use quick_cache::{Weighter, sync::Cache};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// A page: its place, and the generation of its block.
 type Key = (u32, u64);
 
 /// What a page takes in memory beside its bytes: the entry, the count of its users, the allocation.
 const ENTRY_BYTES: u64 = 96;
+
+/// Pages that a snapshot keeps at most, beside the cache: half a mebibyte.
+const OFTEN: usize = 128;
 
 #[derive(Clone)]
 struct Bytes;
@@ -157,6 +164,8 @@ impl Core {
         Ok(Durable {
             id: store.snapshot()?,
             core: Arc::clone(core),
+            often: OnceLock::new(),
+            noted: OnceLock::new(),
         })
     }
 
@@ -173,10 +182,41 @@ fn key(place: &Place) -> Key {
     (place.at.0, place.generation)
 }
 
+/// A place for a page, and which page it is.
+type Kept = OnceLock<(Lpn, PageBytes)>;
+
 /// A snapshot of the store. The last one who drops it gives it back.
 pub(super) struct Durable {
     pub(super) id: SnapshotId,
     pub(super) core: Arc<Core>,
+    /// Pages that are asked for often, each in one place that its number says.
+    often: OnceLock<Box<[Kept]>>,
+    noted: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+impl Durable {
+    /// The bytes of a page that is asked for often.
+    pub(super) fn read_often(&self, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
+        let empty = || (0..OFTEN).map(|_| OnceLock::new()).collect();
+        let place = &self.often.get_or_init(empty)[at.index() % OFTEN];
+        if let Some((kept, page)) = place.get()
+            && *kept == at
+        {
+            return Ok(Some(Arc::clone(page)));
+        }
+        let page = self.core.read(Some(self.id), at)?;
+        if let Some(page) = &page {
+            // Another page may have the place: the first one keeps it.
+            let _ = place.set((at, Arc::clone(page)));
+        }
+        Ok(page)
+    }
+
+    /// What readers of this snapshot keep together: one thing, always of the same type.
+    pub(super) fn noted<T: Default + Send + Sync + 'static>(&self) -> &T {
+        let noted = self.noted.get_or_init(|| Box::new(T::default()));
+        noted.downcast_ref().expect("readers agree on the type")
+    }
 }
 
 impl Drop for Durable {

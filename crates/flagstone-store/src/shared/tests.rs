@@ -36,6 +36,32 @@ fn set(pages: &SharedPages, at: Lpn, bytes: &[u8]) -> Ticket {
         .expect("room")
 }
 
+#[test]
+fn what_is_read_often_is_that_of_the_snapshot() {
+    let pages = on(Memory::default());
+    // These two have the same place among the pages that a snapshot keeps.
+    let (one, other) = (Lpn(3), Lpn(3 + 128));
+    let write = |bytes: &[u8]| {
+        set(&pages, one, bytes).wait().expect("it is durable");
+        set(&pages, other, &[bytes, b"!"].concat())
+            .wait()
+            .expect("it is durable");
+    };
+    let see = |snapshot: &PageSnapshot, at| snapshot.read_often(at).expect("it can be read");
+    write(b"old");
+    let old = pages.snapshot().expect("it is well");
+    assert_eq!(see(&old, one), page(b"old"));
+    write(b"new");
+    let new = pages.snapshot().expect("it is well");
+    for _ in 0..2 {
+        assert_eq!(see(&old, one), page(b"old"));
+        assert_eq!(see(&old, other), page(b"old!"));
+        assert_eq!(see(&new, one), page(b"new"));
+        assert_eq!(see(&new, other), page(b"new!"));
+        assert_eq!(see(&new, Lpn(77)), None);
+    }
+}
+
 type Counts = [u64; THREADS as usize];
 
 fn number(bytes: &[u8]) -> u64 {

@@ -8,14 +8,14 @@ use super::range::{KeyRange, Range};
 use crate::error::StoreError;
 use crate::pages::PageStore;
 use crate::shared::{PageBytes, PageSnapshot};
-use flagstone::index::prefix_bptree::{Found, Images, Walk};
+use flagstone::index::prefix_bptree::{Found, Images, Root, Walk};
 use flagstone::units::Lpn;
 use std::ops::{Bound, Deref};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, RwLock};
 
 /// The pages of a snapshot. A clone is the same snapshot.
 #[derive(Clone)]
-pub struct Snapshot(pub(super) Arc<PageSnapshot>);
+pub struct Snapshot(PageSnapshot);
 
 impl Images for Snapshot {
     type Page = PageBytes;
@@ -23,6 +23,10 @@ impl Images for Snapshot {
 
     fn page(&self, at: Lpn) -> Result<PageBytes, StoreError> {
         whole(at, self.0.read(at)?)
+    }
+
+    fn inner(&self, at: Lpn) -> Result<PageBytes, StoreError> {
+        whole(at, self.0.read_often(at)?)
     }
 
     fn pages(&self, pages: &[Lpn]) -> Result<Vec<PageBytes>, StoreError> {
@@ -94,10 +98,7 @@ pub struct Table<S = Snapshot> {
 }
 
 /// The tree of a record.
-pub(super) fn walk<S: Source>(
-    source: S,
-    root: flagstone::index::prefix_bptree::Root,
-) -> Result<Walk<S>, StoreError> {
+pub(super) fn walk<S: Source>(source: S, root: Root) -> Result<Walk<S>, StoreError> {
     Ok(Walk::new(source, PageStore::PAGE_BYTES, root)?)
 }
 
@@ -293,17 +294,40 @@ pub(super) fn in_table(name: &str, key: Option<&[u8]>) -> impl FnOnce(StoreError
     }
 }
 
-/// The tree of the catalog; nothing if the store holds nothing at all.
-pub(super) fn catalog<S: Source>(
-    source: S,
-    head: Option<PageBytes>,
-) -> Result<Option<Walk<S>>, StoreError> {
+/// The root of the catalog; nothing if the store holds nothing at all.
+fn root(head: Option<PageBytes>) -> Result<Option<Root>, StoreError> {
     let Some(head) = head else { return Ok(None) };
     match parse_head(&head)? {
-        Some(root) => Ok(Some(walk(source, root)?)),
+        Some(root) => Ok(Some(root)),
         None => Err(StoreError::Damaged(format!(
             "page {HEAD} is not the first of a store that holds tables any more"
         ))),
+    }
+}
+
+/// What the first readers of a snapshot have found, for those after them.
+#[derive(Default)]
+struct Noted {
+    /// The root of the catalog; nothing if the store holds nothing.
+    catalog: OnceLock<Option<Root>>,
+    /// Tables that were asked for.
+    tables: RwLock<Vec<(Arc<str>, Record)>>,
+}
+
+/// Tables of which a snapshot keeps the records.
+const NOTED: usize = 64;
+
+impl Noted {
+    fn table(&self, name: &str) -> Option<(Arc<str>, Record)> {
+        let tables = self.tables.read().expect("no thread panics here");
+        tables.iter().find(|(known, _)| **known == *name).cloned()
+    }
+
+    fn note(&self, name: &Arc<str>, record: Record) {
+        let mut tables = self.tables.write().expect("no thread panics here");
+        if tables.len() < NOTED && tables.iter().all(|(known, _)| known != name) {
+            tables.push((name.clone(), record));
+        }
     }
 }
 
@@ -316,10 +340,17 @@ pub struct ReadTx {
 
 impl ReadTx {
     pub(super) fn new(snapshot: PageSnapshot) -> Result<ReadTx, StoreError> {
-        let head = snapshot.read(HEAD)?;
-        let source = Snapshot(Arc::new(snapshot));
+        let noted: &Noted = snapshot.noted();
+        let root = match noted.catalog.get() {
+            Some(&root) => root,
+            None => *noted.catalog.get_or_init({
+                let root = root(snapshot.read(HEAD)?)?;
+                move || root
+            }),
+        };
+        let catalog = root.map(|root| walk(Snapshot(snapshot), root));
         Ok(ReadTx {
-            catalog: catalog(source, head)?,
+            catalog: catalog.transpose()?,
         })
     }
 
@@ -328,16 +359,23 @@ impl ReadTx {
     /// # Errors
     /// There is none of this name, or a page is damaged.
     pub fn table(&self, name: &str) -> Result<Table, StoreError> {
-        match &self.catalog {
-            Some(catalog) => match catalog.get(name.as_bytes()) {
-                Ok(Some(record)) => {
-                    let record = Record::parse(name, &record)?;
-                    Table::new(&name.into(), record, catalog.images().clone())
-                }
-                Ok(None) => Err(no_table(name, &self.tables()?)),
-                Err(error) => Err(in_table(name, None)(error)),
-            },
-            None => Err(no_table(name, &[])),
+        let Some(catalog) = &self.catalog else {
+            return Err(no_table(name, &[]));
+        };
+        let source = catalog.images().clone();
+        let noted: &Noted = source.0.noted();
+        if let Some((name, record)) = noted.table(name) {
+            return Table::new(&name, record, source);
+        }
+        match catalog.get(name.as_bytes()) {
+            Ok(Some(record)) => {
+                let record = Record::parse(name, &record)?;
+                let name = name.into();
+                noted.note(&name, record);
+                Table::new(&name, record, catalog.images().clone())
+            }
+            Ok(None) => Err(no_table(name, &self.tables()?)),
+            Err(error) => Err(in_table(name, None)(error)),
         }
     }
 

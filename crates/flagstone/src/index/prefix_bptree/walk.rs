@@ -23,6 +23,14 @@ pub trait Images {
     /// It cannot be read.
     fn page(&self, at: Lpn) -> Result<Self::Page, Self::Error>;
 
+    /// A page that is an inner node: nearly every search passes it.
+    ///
+    /// # Errors
+    /// As [`Images::page`].
+    fn inner(&self, at: Lpn) -> Result<Self::Page, Self::Error> {
+        self.page(at)
+    }
+
     /// Several pages, read side by side.
     ///
     /// # Errors
@@ -103,12 +111,12 @@ impl<I: Images> Walk<I> {
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Found<I::Page>>, I::Error> {
         let mut at = self.root.at;
-        let mut page = self.images.page(at)?;
         for _ in 1..self.root.height {
+            let page = self.images.inner(at)?;
             let inner = node(&page, at, Kind::Inner)?;
             at = inner.child(inner.route(key));
-            page = self.images.page(at)?;
         }
+        let page = self.images.page(at)?;
         let leaf = node(&page, at, Kind::Leaf)?;
         let Ok(slot) = leaf.find(key) else {
             return Ok(None);
@@ -198,7 +206,7 @@ impl<I: Images> Walk<I> {
         let mut cursor = Cursor { path: Vec::new() };
         let mut at = self.root.at;
         for _ in 1..self.root.height {
-            let page = self.images.page(at)?;
+            let page = self.images.inner(at)?;
             let inner = node(&page, at, Kind::Inner)?;
             let slot = inner.route(key);
             let child = inner.child(slot);
@@ -230,7 +238,7 @@ impl<I: Images> Walk<I> {
         to_last: bool,
     ) -> Result<(), I::Error> {
         while cursor.path.len() + 1 < self.root.height as usize {
-            let page = self.images.page(at)?;
+            let page = self.images.inner(at)?;
             let inner = node(&page, at, Kind::Inner)?;
             let slot = if to_last { inner.len } else { 0 };
             let child = inner.child(slot);
