@@ -380,6 +380,10 @@ impl Run {
                     tx.rollback_to(*savepoint).map_err(failed("a savepoint"))?;
                     *state = then.clone();
                 }
+                4 if self.is_crowded_once_in(3) => {
+                    let crowd = self.crowd.as_mut().expect("it is a crowded run");
+                    crowd.change_many(tx, state)?;
+                }
                 2 if !savepoints.is_empty() => {
                     let at = dice.random_range(0..savepoints.len());
                     tx.release(savepoints[at].0)

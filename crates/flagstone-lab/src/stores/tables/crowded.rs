@@ -7,7 +7,7 @@ use super::states::{Rows, State, Tag, bytes_of, len_of};
 use super::{Run, failed};
 use crate::stores::lie::Lying;
 use flagstone_store::medium::{Medium, Recorded};
-use flagstone_store::tables::{Kind, Store};
+use flagstone_store::tables::{Kind, Store, WriteTx};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::io;
@@ -85,6 +85,31 @@ impl Crowd {
             true => (from..).find(|&tag| len_of(tag) > LARGE).unwrap_or(from),
             false => from,
         }
+    }
+
+    /// Drops or makes most of the many tables, so that the catalog has fewer levels, or more.
+    pub(super) fn change_many(
+        &mut self,
+        tx: &mut WriteTx,
+        state: &mut State,
+    ) -> Result<(), String> {
+        let drops = self.once_in(2);
+        for &(name, kind) in MANY.iter() {
+            if self.once_in(16) || state.contains_key(name) != drops {
+                continue;
+            }
+            match drops {
+                true => {
+                    tx.drop_table(name).map_err(failed("dropping"))?;
+                    state.remove(name);
+                }
+                false => {
+                    tx.open_table(name, kind).map_err(failed("a table"))?;
+                    state.insert(name, Rows::new());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// There is room again.
