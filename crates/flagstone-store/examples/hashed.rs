@@ -6,7 +6,6 @@
 //! 100 insertions in a durable commit. Keys are uniform. Marks and superblocks of a store count as
 //! pages written. A million records take a minute.
 
-use flagstone::index::sal::Transactions;
 use flagstone::index::{Index, IndexKind, MemStore, Settings, Store as Below, StoreError};
 use flagstone::units::{Lpn, Nanos};
 use flagstone_store::medium::{Medium, Memory};
@@ -149,24 +148,6 @@ impl Subject for Flushed {
     }
 }
 
-/// SAL-hashing with the log of its transactions.
-struct Logged(Transactions);
-
-impl Subject for Logged {
-    fn get(&mut self, key: u64) -> Answer<bool> {
-        Ok(self.0.get(ZERO, None, key)?.0.is_some())
-    }
-
-    fn insert(&mut self, keys: &[u64]) -> Answer<()> {
-        let tx = self.0.begin();
-        for &key in keys {
-            self.0.change(ZERO, tx, key, Some(key))?;
-        }
-        self.0.commit(ZERO, tx)?;
-        Ok(())
-    }
-}
-
 fn measure(
     name: &str,
     records: u64,
@@ -221,7 +202,7 @@ fn table(kind: Kind, records: u64) -> Answer<()> {
     measure(&name, records, &mut subject, &|| counts.now())
 }
 
-fn index(kind: IndexKind, logs: bool, records: u64) -> Answer<()> {
+fn index(kind: IndexKind, records: u64) -> Answer<()> {
     let counts = Rc::new(Cell::default());
     let pages = (records / 50).max(20_000) as u32;
     let store = Box::new(Pages(
@@ -232,19 +213,6 @@ fn index(kind: IndexKind, logs: bool, records: u64) -> Answer<()> {
     let name = kind.info().name;
     let all: Vec<u64> = (0..records).map(key).collect();
     let now = || counts.get();
-    if logs {
-        let (transactions, _) = Transactions::open(store, &settings, 4_000, 1_000, ZERO)?;
-        let mut subject = Logged(transactions);
-        for keys in all.chunks(1_000) {
-            subject.insert(keys)?;
-        }
-        return measure(
-            &format!("{name}, with its log"),
-            records,
-            &mut subject,
-            &now,
-        );
-    }
     let mut subject = Flushed(kind.open(store, &settings, ZERO)?.0);
     for keys in all.chunks(100_000) {
         subject.insert(keys)?;
@@ -267,7 +235,6 @@ fn main() -> Answer<()> {
     );
     table(Kind::Ordered, records)?;
     table(Kind::Hashed, records)?;
-    index(IndexKind::Linear, false, records)?;
-    index(IndexKind::Sal, false, records)?;
-    index(IndexKind::Sal, true, records)
+    index(IndexKind::Linear, records)?;
+    index(IndexKind::Sal, records)
 }
