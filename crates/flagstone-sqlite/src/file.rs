@@ -23,7 +23,7 @@ use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::ffi::Movable;
 use flagstone::commit::Info;
 use flagstone::units::{Lpn, SnapshotId};
-use flagstone_store::{Chunks, Cut, PageStore, Version};
+use flagstone_store::{Chunks, Cut, Holds, PageStore, Version};
 use std::collections::HashMap;
 
 /// Bytes of a chunk.
@@ -96,10 +96,12 @@ impl StoreFile {
         let mut page = [0; MAIN];
         if store.holds(Lpn(0)) {
             let bytes = store.read(None, Lpn(0), &mut page)?.unwrap_or(0);
-            if page[..bytes].starts_with(flagstone_store::tables::MAGIC) {
+            let holds = Holds::of([&page[..bytes], &[]]);
+            if matches!(holds, Holds::Tables | Holds::Disk) {
+                let advice = holds.advice();
                 return Err(Trouble::new(
                     TroubleKind::NotAStore,
-                    "the store holds tables: a database needs a store of its own",
+                    format!("{advice}, and a database in a store of its own"),
                 ));
             }
         }

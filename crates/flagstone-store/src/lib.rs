@@ -32,6 +32,7 @@ mod file;
 mod flash;
 #[doc(hidden)]
 pub mod fuzzing;
+mod holds;
 pub mod medium;
 pub mod mtd;
 mod pages;
@@ -48,6 +49,7 @@ pub use encryption::{Key, rekey};
 pub use error::StoreError;
 pub use file::{FileOptions, FileStore, OpenError};
 pub use flash::{MediumStats, page_sum};
+pub use holds::Holds;
 pub use pages::{CheckReport, OpenOptions, PageFacts, PageStore, StoreInfo};
 pub use shared::{Changes, PageBytes, PageSnapshot, SharedPages, Ticket, Turn};
 pub use superblock::{Lifetime, MEDIUM_PAGE_BYTES, STORE_VERSION};

@@ -23,6 +23,7 @@
 
 use crate::chunks::{Chunks, Cut, Pages, Version};
 use crate::error::StoreError;
+use crate::holds::Holds;
 use crate::medium::SECTOR_BYTES;
 use flagstone::layout;
 use flagstone::layout::{get, put};
@@ -38,7 +39,8 @@ layout! {
     }
 }
 
-const MAGIC: &[u8; 8] = b"Flagdisk";
+/// What the first page of a disk begins with.
+pub(crate) const MAGIC: &[u8; 8] = b"Flagdisk";
 const VERSION: u64 = 1;
 const FIRST: Lpn = Lpn(0);
 
@@ -59,6 +61,20 @@ pub struct Volume<P> {
     broken: Option<String>,
     /// Commits of transactions that nobody had asked for.
     early: u64,
+}
+
+/// What pages hold that are no disk, and what to do then. `first` are the bytes of the first page.
+fn what_else(pages: &mut impl Pages, first: &[u8]) -> Result<String, StoreError> {
+    if pages.highest().is_none() {
+        return Ok("the store holds no disk: it is empty".into());
+    }
+    let mut second = vec![0; pages.page_bytes()];
+    let bytes = pages.read(Version::Of(None), Lpn(1), &mut second)?;
+    let holds = Holds::of([first, &second[..bytes.unwrap_or(0)]]);
+    Ok(format!(
+        "{}, and not as a disk: nothing was changed",
+        holds.advice()
+    ))
 }
 
 impl<P: Pages> Volume<P> {
@@ -89,11 +105,17 @@ impl<P: Pages> Volume<P> {
                 most_bytes(&cut, has)
             )));
         }
-        if let Some(highest) = pages.highest() {
-            return Err(StoreError::NotAStore(format!(
-                "there is something else than a disk here already, as on page {highest}: nothing \
-                 was changed"
-            )));
+        if pages.highest().is_some() {
+            let mut page = vec![0; pages.page_bytes()];
+            let bytes = pages.read(Version::Of(None), FIRST, &mut page)?;
+            let first = &page[..bytes.unwrap_or(0)];
+            let what = match first.starts_with(MAGIC) {
+                true => "there is a disk here already: open it, or name another file; nothing was \
+                         changed"
+                    .to_string(),
+                false => what_else(&mut pages, first)?,
+            };
+            return Err(StoreError::NotAStore(what));
         }
         let mut record = [0; volume::SIZE];
         record[volume::MAGIC].copy_from_slice(MAGIC);
@@ -118,11 +140,10 @@ impl<P: Pages> Volume<P> {
             .unwrap_or(0);
         let record = &page[..bytes];
         if bytes != volume::SIZE || record[volume::MAGIC] != *MAGIC {
-            let what = match pages.highest() {
-                Some(_) => "the store holds something else than a disk: nothing was changed",
-                None => "the store holds no disk: it is empty",
-            };
-            return Err(StoreError::NotAStore(what.into()));
+            return Err(StoreError::NotAStore(what_else(
+                &mut pages,
+                &page[..bytes],
+            )?));
         }
         let (version, chunk) = (get(record, volume::VERSION), get(record, volume::CHUNK));
         let size = get(record, volume::BYTES);

@@ -240,6 +240,78 @@ fn the_bytes_of_a_page_come_out_as_they_went_in() {
 }
 
 #[test]
+fn tables_are_checked_copied_and_salvaged_with_their_store() {
+    use flagstone::units::Lpn;
+    use flagstone_store::{OpenOptions, PageStore, Store};
+    let place = Place::new("store-tables");
+    let path = place.path("a.flag");
+    let store = Store::open(&path).unwrap();
+    for round in 0..40u32 {
+        let mut tx = store.write().unwrap();
+        let mut table = tx.table("users").unwrap();
+        for n in 0..50 {
+            let key = format!("key {:04}", (round * 50 + n) % 600);
+            table.insert(key.as_bytes(), &[round as u8; 300]).unwrap();
+        }
+        table.insert(b"long", &vec![round as u8; 50_000]).unwrap();
+        tx.commit().unwrap();
+    }
+    store.close().unwrap();
+    let rows = |path: &str| good(&["store", "scan", path, "users"], "").0;
+    let before = rows(&path);
+    assert_eq!(before.lines().count(), 601);
+    let well = |path: &str| {
+        assert_eq!(
+            json(&["store", "check", path, "--json"])["tables"]["ok"],
+            true
+        );
+        assert!(
+            good(&["store", "check", path], "")
+                .0
+                .contains("of the tables is in order")
+        );
+        assert!(rows(path) == before);
+    };
+    well(&path);
+    good(&["store", "compact", &path], "");
+    well(&path);
+    let (copy, salvaged) = (place.path("b.flag"), place.path("c.flag"));
+    good(&["store", "backup", &path, &copy], "");
+    well(&copy);
+    good(&["store", "repair", &copy, &salvaged], "");
+    well(&salvaged);
+    // A page of a table goes, and the store below is whole: the check of tables has to say so.
+    let mut pages = PageStore::open(copy.as_ref(), &OpenOptions::existing()).unwrap();
+    let last = pages.highest().unwrap();
+    assert!(last > Lpn(10));
+    let tx = pages.begin().unwrap();
+    pages.trim(tx, last).unwrap();
+    pages.commit(tx).unwrap();
+    pages.close().unwrap();
+    let output = flagstone(&["store", "check", &copy], "");
+    let (out, _) = texts(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        out.contains("all is well") && out.contains("tables are damaged: table `users`"),
+        "{out}"
+    );
+    let output = flagstone(&["store", "check", &copy, "--json"], "");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&found["ok"], &found["tables"]["ok"]),
+        (&false.into(), &false.into())
+    );
+    // Pages are no tables.
+    let pages = used(&place, "d.flag", true);
+    let refused = bad(&["store", "tables", &pages], "", 2);
+    assert!(refused.contains("holds pages of another kind"), "{refused}");
+    assert_eq!(
+        json(&["store", "check", &pages, "--json"])["tables"],
+        Value::Null
+    );
+}
+
+#[test]
 fn a_damaged_store_is_found_and_salvaged_with_a_list_of_what_is_lost() {
     let place = Place::new("store-repair");
     let path = used(&place, "a.flag", true);

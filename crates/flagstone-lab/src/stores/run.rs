@@ -35,6 +35,8 @@ pub struct Tally {
     pub snapshots: u64,
     /// Commits that were under way together with another one.
     pub grouped: u64,
+    /// Times that commits found no room.
+    pub refused: u64,
     /// Cuts after which something else was there than had been acknowledged.
     pub violations: u64,
     /// The first of them.
@@ -50,6 +52,7 @@ impl Tally {
         self.collections += other.collections;
         self.snapshots += other.snapshots;
         self.grouped += other.grouped;
+        self.refused += other.refused;
         self.violations += other.violations;
     }
 }

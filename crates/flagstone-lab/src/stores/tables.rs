@@ -4,17 +4,26 @@
 //! What is there after a cut is one of the states after a commit: not older than the last commit
 //! that was waited for, and not newer than the last one that had begun. A snapshot shows one such
 //! state of the moment when it was taken, and shows the same each time.
+//!
+//! ```text
+//!   tables.rs    what clients and readers do, and the cuts
+//!   states.rs    what may be there, and how a reader is held against it
+//!   crowded.rs   what else happens in half of the runs (`filled`)
+//! ```
+
+mod crowded;
+mod states;
 
 use super::RunId;
 use super::lie::{Lie, Lying};
 use super::run::{CUTS_MAX, Tally};
-use flagstone::commit::DeviceError;
-use flagstone_store::medium::{Landing, Recorded};
-use flagstone_store::tables::{Commit, Kind, Mistake, Pair, ReadTx, Store, TableMut, WriteTx};
-use flagstone_store::{OpenOptions, StoreError};
+use crowded::Crowd;
+use flagstone_store::medium::{Landing, Medium, Recorded};
+use flagstone_store::tables::{Commit, Kind, Mistake, ReadTx, Store, TableMut, WriteTx};
+use flagstone_store::{OpenOptions, PageStore, StoreError, StoreInfo};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::collections::{BTreeMap, VecDeque};
+use states::{History, Rows, Seen, State, bytes_of, compare};
 use std::sync::{Arc, Mutex};
 
 /// Tables that clients use, with the kind that each has whenever it is there.
@@ -28,29 +37,6 @@ const TABLES: [(&str, Kind); 4] = [
     ),
 ];
 
-/// The number of a write, of which its bytes follow.
-type Tag = u64;
-type Rows = BTreeMap<Vec<u8>, Tag>;
-/// The tables that there are, and what they hold.
-type State = BTreeMap<&'static str, Rows>;
-
-fn bytes_of(tag: Tag) -> Vec<u8> {
-    let word = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let most = match word >> 54 {
-        0 => 600_000,
-        1..20 => 30_000,
-        20..200 => 3_000,
-        200..300 => 8,
-        _ => 200,
-    };
-    let len = (word >> 20) as usize % (most + 1);
-    let mut bytes = vec![word as u8; len];
-    for (byte, known) in bytes.iter_mut().zip(tag.to_le_bytes()) {
-        *byte = known;
-    }
-    bytes
-}
-
 /// A key out of few: short, long, alike in front, or so long that only a hashed table takes it.
 fn key(dice: &mut Pcg64Mcg, kind: Kind) -> Vec<u8> {
     let number = dice.random_range(0..300u32);
@@ -63,56 +49,59 @@ fn key(dice: &mut Pcg64Mcg, kind: Kind) -> Vec<u8> {
     }
 }
 
-/// States after commits, as far as a copy of the medium that is not cut yet may hold them.
-struct History {
-    states: VecDeque<Arc<State>>,
-    /// The number of the first of them.
-    first: u64,
-    /// The number of the last one that was waited for.
-    acknowledged: u64,
+/// What may be there at a moment.
+#[derive(Debug, Clone, Copy, Default)]
+struct Right {
+    /// The states, by their numbers.
+    between: (u64, u64),
+    /// Commits that a store which says that it was closed has counted, at least.
+    commits: u64,
 }
 
-impl History {
-    fn new(state: State) -> History {
-        History {
-            states: [Arc::new(state)].into(),
-            first: 0,
-            acknowledged: 0,
-        }
-    }
-
-    /// The states that may be there now.
-    fn now(&self) -> (u64, u64) {
-        (self.acknowledged, self.last())
-    }
-
-    fn last(&self) -> u64 {
-        self.first + self.states.len() as u64 - 1
-    }
-
-    fn newest(&self) -> Arc<State> {
-        self.states.back().expect("there is one").clone()
-    }
-
-    /// Forgets what is older than what was acknowledged.
-    fn forget(&mut self) {
-        while self.first < self.acknowledged {
-            self.states.pop_front();
-            self.first += 1;
-        }
-    }
-
-    fn among(&self, (from, to): (u64, u64)) -> Vec<Arc<State>> {
-        let numbered = (self.first..).zip(&self.states);
-        let among = numbered.filter(|(number, _)| (from..=to).contains(number));
-        among.map(|(_, state)| state.clone()).collect()
-    }
-}
-
-/// A copy of the medium, and which states may be there.
+/// A copy of the medium, and what may be there.
 struct Moment {
     medium: Recorded,
-    between: (u64, u64),
+    right: Right,
+}
+
+/// What a run uses until its process ends: the medium, what may be there, and the copies of it that
+/// are to be cut.
+struct Life {
+    medium: Recorded,
+    history: History,
+    moments: Arc<Mutex<Vec<Moment>>>,
+    right: Arc<Mutex<Right>>,
+    /// Commits that the store had counted when it was opened, and those after that.
+    counted: u64,
+    /// Commits that are under way: their state's number, and 1 if they surely change something.
+    waiting: Vec<(u64, u64, Commit)>,
+    readers: Vec<Reader>,
+}
+
+impl Life {
+    fn new(medium: Recorded, history: History) -> Life {
+        Life {
+            medium,
+            history,
+            moments: Arc::default(),
+            right: Arc::default(),
+            counted: 0,
+            waiting: Vec::new(),
+            readers: Vec::new(),
+        }
+    }
+
+    fn now(&self) -> Right {
+        Right {
+            between: self.history.now(),
+            commits: self.counted,
+        }
+    }
+
+    /// What may be there has changed.
+    fn changed(&self) {
+        *self.right.lock().expect("one thread") = self.now();
+    }
 }
 
 /// A reader: its snapshot, and what it may see; one state, once it has looked.
@@ -128,11 +117,17 @@ pub(super) fn carry_out(id: &RunId) -> Tally {
         pages_per_block: [16, 16, 24, 32][dice.random_range(0..4)],
         every: [1, 2, 5][dice.random_range(0..3)],
         tag: 0,
+        crowd: id.filled.then(|| Crowd::new(id.seed)),
         tally: Tally::default(),
     };
     let rounds = dice.random_range(5..40);
     let medium = Recorded::default();
-    if let Err(what) = run.go_on(medium, State::new(), rounds, id.depth, &mut dice) {
+    let filled = match id.filled {
+        true => run.fill(&medium),
+        false => Ok(State::new()),
+    };
+    let went_on = filled.and_then(|state| run.go_on(medium, state, rounds, id.depth, &mut dice));
+    if let Err(what) = went_on {
         run.violated(what);
     }
     run.tally
@@ -143,6 +138,7 @@ struct Run {
     pages_per_block: u32,
     every: u32,
     tag: u64,
+    crowd: Option<Crowd>,
     tally: Tally,
 }
 
@@ -151,18 +147,46 @@ fn failed(what: &str) -> impl Fn(StoreError) -> String + '_ {
 }
 
 impl Run {
-    fn open(&self, medium: &Recorded) -> Result<Store, StoreError> {
+    fn options(&self) -> OpenOptions {
         let mut options = OpenOptions::default();
         options.pages_per_block = self.pages_per_block;
+        options.space = self.crowd.as_ref().map_or(options.space, Crowd::space);
         self.id.lock(&mut options);
+        options
+    }
+
+    fn open(&self, medium: &Recorded) -> Result<Store, StoreError> {
+        self.open_with(medium, &self.options())
+    }
+
+    fn open_with(&self, medium: &Recorded, options: &OpenOptions) -> Result<Store, StoreError> {
         let lying = Lying::new(medium.clone(), self.id.lie, self.pages_per_block);
         let made = (self.id.lie == Lie::FreedPages).then_some(Mistake::FreedStaysFree);
-        Store::mistaken(Box::new(lying), &options, made.into())
+        let medium: Box<dyn Medium> = match &self.crowd {
+            Some(crowd) => Box::new(crowd.bound(lying)),
+            None => Box::new(lying),
+        };
+        Store::mistaken(medium, options, made.into())
+    }
+
+    /// What the store below the tables says of itself.
+    fn info(&self, medium: &Recorded) -> Result<StoreInfo, String> {
+        let lying = Lying::new(medium.snapshot(), self.id.lie, self.pages_per_block);
+        let opened = PageStore::on(Box::new(lying), &self.options().reading());
+        opened
+            .map(|store| store.info())
+            .map_err(failed("it does not open for reading"))
     }
 
     fn violated(&mut self, what: String) {
         self.tally.violations += 1;
         self.tally.first.get_or_insert(what);
+    }
+
+    fn is_crowded_once_in(&mut self, times: u32) -> bool {
+        self.crowd
+            .as_mut()
+            .is_some_and(|crowd| crowd.once_in(times))
     }
 
     /// Opens a store and uses it, with cuts on the way. The error is a violation that ends it.
@@ -174,95 +198,147 @@ impl Run {
         depth: u32,
         dice: &mut Pcg64Mcg,
     ) -> Result<(), String> {
-        let moments: Arc<Mutex<Vec<Moment>>> = Arc::default();
-        let between: Arc<Mutex<(u64, u64)>> = Arc::default();
-        medium.watch(Some({
-            let (moments, between) = (Arc::clone(&moments), Arc::clone(&between));
+        let mut life = Life::new(medium, History::new(state));
+        life.medium.watch(Some({
+            let (moments, right) = (Arc::clone(&life.moments), Arc::clone(&life.right));
             let (every, mut dice) = (self.every, Pcg64Mcg::seed_from_u64(dice.random()));
             Box::new(move |medium: &Recorded| {
                 if dice.random_range(0..every) == 0 {
                     moments.lock().expect("one thread").push(Moment {
                         medium: medium.snapshot(),
-                        between: *between.lock().expect("one thread"),
+                        right: *right.lock().expect("one thread"),
                     });
                 }
             })
         }));
-        let mut store = self.open(&medium).map_err(failed("it does not open"))?;
-        // Whatever lies in a store that is being made, or whether there is one, is nobody's loss.
-        moments.lock().expect("one thread").clear();
-        let mut history = History::new(state);
-        let mut waiting: Vec<(u64, Commit)> = Vec::new();
-        let mut readers: Vec<Reader> = Vec::new();
+        let mut store = self
+            .open(&life.medium)
+            .map_err(failed("it does not open"))?;
+        if self.crowd.is_none() {
+            // Whatever lies in a store that is being made, or whether there is one, is nobody's
+            // loss.
+            life.moments.lock().expect("one thread").clear();
+        }
+        // That a store which is open cannot be opened for reading is no matter here: cuts will tell.
+        life.counted = self.info(&life.medium).map_or(0, |info| info.life.commits);
+        life.changed();
         for _ in 0..rounds {
-            self.read(&store, &history, &mut readers, dice)?;
+            self.read(&store, &mut life, dice)?;
+            if let Some(crowd) = &mut self.crowd {
+                crowd.bound_room(&life.medium);
+            }
             if dice.random_range(0..24) == 0 {
-                self.wait(&mut waiting, &mut history, &between)?;
-                readers.clear();
+                self.wait(&mut life)?;
+                life.readers.clear();
                 drop(store);
-                self.look(&moments, &history, depth, dice);
+                self.look(&life, depth, dice);
                 store = self
-                    .open(&medium)
+                    .open(&life.medium)
                     .map_err(failed("it does not open again"))?;
             }
             let mut tx = store.write().map_err(failed("begin"))?;
-            let mut after = (*history.newest()).clone();
+            let before = life.history.newest();
+            let mut after = (*before).clone();
             self.change(&mut tx, &mut after, dice)?;
             if dice.random_range(0..8) == 0 {
                 drop(tx);
                 continue;
             }
-            history.states.push_back(Arc::new(after));
-            *between.lock().expect("one thread") = history.now();
+            // One that changes nothing may leave no trace.
+            let counts = u64::from(after != *before);
+            life.history.states.push_back(Arc::new(after));
+            life.changed();
             let commit = tx.commit_later().map_err(failed("commit"))?;
             self.tally.committed += 1;
-            waiting.push((history.last(), commit));
+            life.waiting.push((life.history.last(), counts, commit));
             // Now and then several commits are under way, and share a flush.
             if dice.random_range(0..3) > 0 {
-                self.wait(&mut waiting, &mut history, &between)?;
+                self.wait_beside(&store, &mut life)?;
             }
-            self.look(&moments, &history, depth, dice);
+            self.look(&life, depth, dice);
             if dice.random_range(0..4) == 0 {
-                let between = history.now();
-                let medium = medium.snapshot();
-                self.cut(&Moment { medium, between }, &history, depth, dice);
+                let right = life.now();
+                let medium = life.medium.snapshot();
+                self.cut(&Moment { medium, right }, &life.history, depth, dice);
             }
-            history.forget();
+            life.history.forget();
         }
-        self.wait(&mut waiting, &mut history, &between)?;
-        medium.watch(None);
+        self.wait(&mut life)?;
+        life.medium.watch(None);
+        if let Some(crowd) = &self.crowd {
+            crowd.give_room();
+            self.tally.collections += self.info(&life.medium)?.life.erases;
+        }
         store.check()?;
         let read = store.read().map_err(failed("a snapshot"))?;
-        compare(&read, &[history.newest()]).map(|_| ())
+        compare(&read, &[life.history.newest()]).map(|_| ())
     }
 
-    /// Waits for all commits that are under way, the last one first or the first one first.
-    fn wait(
-        &mut self,
-        waiting: &mut Vec<(u64, Commit)>,
-        history: &mut History,
-        between: &Mutex<(u64, u64)>,
-    ) -> Result<(), String> {
-        self.tally.grouped += waiting.len().saturating_sub(1) as u64;
-        if waiting.len().is_multiple_of(2) {
-            waiting.reverse();
+    /// Waits for all commits that are under way, the last one first or the first one first. Those
+    /// that find no room never were, nor those behind them.
+    fn wait(&mut self, life: &mut Life) -> Result<bool, String> {
+        self.tally.grouped += life.waiting.len().saturating_sub(1) as u64;
+        if life.waiting.len().is_multiple_of(2) {
+            life.waiting.reverse();
         }
-        for (number, commit) in waiting.drain(..) {
-            commit.wait().map_err(failed("waiting for a commit"))?;
-            history.acknowledged = history.acknowledged.max(number);
-            *between.lock().expect("one thread") = history.now();
+        let mut lost = u64::MAX;
+        for (number, counts, commit) in std::mem::take(&mut life.waiting) {
+            match commit.wait() {
+                Ok(()) => {
+                    life.history.acknowledged = life.history.acknowledged.max(number);
+                    life.counted += counts;
+                    life.changed();
+                }
+                Err(StoreError::Full(_)) if self.crowd.is_some() => lost = lost.min(number),
+                Err(error) => return Err(failed("waiting for a commit")(error)),
+            }
+        }
+        if lost == u64::MAX {
+            return Ok(false);
+        }
+        let acknowledged = life.history.acknowledged;
+        if acknowledged >= lost {
+            return Err(format!(
+                "commit {lost} found no room, and {acknowledged} was acknowledged"
+            ));
+        }
+        self.tally.refused += 1;
+        life.history.lose(lost);
+        life.changed();
+        Ok(true)
+    }
+
+    /// Waits for all commits, in a crowded run now and then while a transaction is live: what finds
+    /// no room takes it along.
+    fn wait_beside(&mut self, store: &Store, life: &mut Life) -> Result<(), String> {
+        if !self.is_crowded_once_in(4) {
+            return self.wait(life).map(|_| ());
+        }
+        let mut tx = store.write().map_err(failed("begin"))?;
+        let mut after = (*life.history.newest()).clone();
+        if self.is_crowded_once_in(2) {
+            tx.table("apples").map_err(failed("a table"))?;
+            after.entry("apples").or_default();
+        }
+        let are_lost = self.wait(life)?;
+        match tx.commit_later() {
+            Err(StoreError::Full(_)) if are_lost => {}
+            Err(error) => return Err(failed("a transaction beside others")(error)),
+            Ok(_) if are_lost => {
+                return Err("a transaction commits whose past found no room".into());
+            }
+            Ok(commit) => {
+                life.history.states.push_back(Arc::new(after));
+                life.changed();
+                life.waiting.push((life.history.last(), 0, commit));
+            }
         }
         Ok(())
     }
 
     /// A reader takes a snapshot, ends, or looks.
-    fn read(
-        &mut self,
-        store: &Store,
-        history: &History,
-        readers: &mut Vec<Reader>,
-        dice: &mut Pcg64Mcg,
-    ) -> Result<(), String> {
+    fn read(&mut self, store: &Store, life: &mut Life, dice: &mut Pcg64Mcg) -> Result<(), String> {
+        let (readers, history) = (&mut life.readers, &life.history);
         if !readers.is_empty() && dice.random_range(0..8) == 0 {
             readers.swap_remove(dice.random_range(0..readers.len()));
         }
@@ -304,14 +380,18 @@ impl Run {
                     tx.rollback_to(*savepoint).map_err(failed("a savepoint"))?;
                     *state = then.clone();
                 }
+                4 if self.is_crowded_once_in(3) => {
+                    let crowd = self.crowd.as_mut().expect("it is a crowded run");
+                    crowd.change_many(tx, state)?;
+                }
                 2 if !savepoints.is_empty() => {
                     let at = dice.random_range(0..savepoints.len());
                     tx.release(savepoints[at].0)
                         .map_err(failed("a savepoint"))?;
                     savepoints.truncate(at);
                 }
-                3 if dice.random_range(0..4) == 0 => {
-                    let (name, _) = TABLES[dice.random_range(0..TABLES.len())];
+                3 if self.crowd.is_some() || dice.random_range(0..4) == 0 => {
+                    let (name, _) = self.table(dice);
                     let dropped = tx.drop_table(name);
                     match (dropped, state.remove(name)) {
                         (Ok(()), Some(_)) | (Err(StoreError::NoTable(_)), None) => {}
@@ -319,7 +399,7 @@ impl Run {
                     }
                 }
                 _ => {
-                    let (name, kind) = TABLES[dice.random_range(0..TABLES.len())];
+                    let (name, kind) = self.table(dice);
                     let mut table = tx.open_table(name, kind).map_err(failed("a table"))?;
                     let rows = state.entry(name).or_default();
                     self.change_table(&mut table, rows, dice)?;
@@ -327,6 +407,12 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// A table that a client uses.
+    fn table(&mut self, dice: &mut Pcg64Mcg) -> (&'static str, Kind) {
+        let crowded = self.crowd.as_mut().and_then(Crowd::table);
+        crowded.unwrap_or_else(|| TABLES[dice.random_range(0..TABLES.len())])
     }
 
     fn change_table(
@@ -339,6 +425,9 @@ impl Run {
         let wrong = |what: String| Err(format!("table `{name}`: {what}"));
         let mut key = key(dice, table.kind());
         self.tag += 1;
+        if let Some(crowd) = &mut self.crowd {
+            self.tag = crowd.tag(self.tag);
+        }
         match dice.random_range(0..20) {
             0..10 => {
                 let was = table.insert(&key, &bytes_of(self.tag));
@@ -389,16 +478,10 @@ impl Run {
     }
 
     /// Cuts all copies that were made since the last look.
-    fn look(
-        &mut self,
-        moments: &Mutex<Vec<Moment>>,
-        history: &History,
-        depth: u32,
-        dice: &mut Pcg64Mcg,
-    ) {
-        let moments = std::mem::take(&mut *moments.lock().expect("one thread"));
+    fn look(&mut self, life: &Life, depth: u32, dice: &mut Pcg64Mcg) {
+        let moments = std::mem::take(&mut *life.moments.lock().expect("one thread"));
         for moment in moments {
-            self.cut(&moment, history, depth, dice);
+            self.cut(&moment, &life.history, depth, dice);
         }
     }
 
@@ -407,17 +490,23 @@ impl Run {
         if self.tally.cuts >= CUTS_MAX {
             return;
         }
-        let landing = Landing::draw(
-            moment.medium.pending(),
-            dice.random_range(0..8),
-            dice.random(),
-        );
+        let pending = moment.medium.pending();
+        let landing = Landing::draw(pending, dice.random_range(0..8), dice.random());
         self.tally.cuts += 1;
         self.tally.cuts_again += u64::from(depth < self.id.depth);
-        let left = moment.medium.cut(landing);
         let place = format!("after cut {}, {landing:?}", self.tally.cuts);
-        match self.recover(&left, &history.among(moment.between)) {
-            Ok(found) if depth > 1 && dice.random_range(0..6) == 0 => {
+        let states = history.among(moment.right.between);
+        let commits = moment.right.commits;
+        let cut = match self.is_crowded_once_in(4) {
+            false => Ok((moment.medium.cut(landing), states)),
+            true => self.end_and_cut(&moment.medium, &states, commits, landing),
+        };
+        let recovered = cut.and_then(|(left, states)| {
+            let found = self.recover(&left, &states, commits)?;
+            Ok((left, found))
+        });
+        match recovered {
+            Ok((left, found)) if depth > 1 && dice.random_range(0..6) == 0 => {
                 let rounds = dice.random_range(1..8);
                 if let Err(what) = self.go_on(left, (*found).clone(), rounds, depth - 1, dice) {
                     self.violated(format!("{place}, and more: {what}"));
@@ -428,84 +517,61 @@ impl Run {
         }
     }
 
+    /// Ends the process where a copy was made, opens the store in another one, and cuts the power
+    /// under that. What somebody has read there must stay.
+    fn end_and_cut(
+        &mut self,
+        medium: &Recorded,
+        states: &[Arc<State>],
+        commits: u64,
+        landing: Landing,
+    ) -> Result<(Recorded, Vec<Arc<State>>), String> {
+        let medium = medium.snapshot();
+        self.counted(&medium, commits)?;
+        let opened = self.open(&medium);
+        let store = opened.map_err(failed("it does not open after its process ended"))?;
+        let state = seen(&store, states)?;
+        Ok((medium.cut(landing), vec![state]))
+    }
+
+    /// A store that says that it was closed has counted all that was acknowledged.
+    fn counted(&self, left: &Recorded, commits: u64) -> Result<(), String> {
+        let info = self.info(left)?;
+        match info.closed == Some(true) && info.life.commits < commits {
+            true => Err(format!(
+                "it says that it was closed after {} commits, and {commits} were acknowledged",
+                info.life.commits
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Opens what a cut has left; says which of the states it holds.
-    fn recover(&self, left: &Recorded, states: &[Arc<State>]) -> Result<Arc<State>, String> {
+    fn recover(
+        &mut self,
+        left: &Recorded,
+        states: &[Arc<State>],
+        commits: u64,
+    ) -> Result<Arc<State>, String> {
+        self.counted(left, commits)?;
+        let mut states = states.to_vec();
+        if self.is_crowded_once_in(3) {
+            // Who only reads sees what an opening to write finds then.
+            let opened = self.open_with(&left.snapshot(), &self.options().reading());
+            let store = opened.map_err(failed("it does not open for reading"))?;
+            states = vec![seen(&store, &states)?];
+        }
         let store = self.open(left).map_err(failed("it does not open"))?;
         store.check()?;
-        let read = store.read().map_err(failed("a snapshot"))?;
-        match compare(&read, states)? {
-            Seen::State(state) => Ok(state),
-            Seen::Ended => Err("the only snapshot has ended".into()),
-        }
+        seen(&store, &states)
     }
 }
 
-/// What a reader sees.
-enum Seen {
-    State(Arc<State>),
-    /// Its room was needed.
-    Ended,
-}
-
-fn has_ended(error: &StoreError) -> bool {
-    match error {
-        StoreError::Table { error, .. } => has_ended(error),
-        StoreError::Device(DeviceError::SnapshotEnded) => true,
-        _ => false,
+/// The one of several states that a store holds.
+fn seen(store: &Store, states: &[Arc<State>]) -> Result<Arc<State>, String> {
+    let read = store.read().map_err(failed("a snapshot"))?;
+    match compare(&read, states)? {
+        Seen::State(state) => Ok(state),
+        Seen::Ended => Err("the only snapshot has ended".into()),
     }
-}
-
-/// Finds the state that a reader sees among those that it may see. The error says what differs
-/// from the newest of them.
-fn compare(read: &ReadTx, states: &[Arc<State>]) -> Result<Seen, String> {
-    let mut why = "there is no state that it may see".to_string();
-    for state in states {
-        match is_in(read, state) {
-            Ok(Ok(())) => return Ok(Seen::State(state.clone())),
-            Ok(Err(what)) => why = what,
-            Err(error) if has_ended(&error) => return Ok(Seen::Ended),
-            Err(error) => return Err(error.to_string()),
-        }
-    }
-    Err(why)
-}
-
-/// Holds the tables of a reader against a state. The inner error says what differs.
-fn is_in(read: &ReadTx, state: &State) -> Result<Result<(), String>, StoreError> {
-    let found: Vec<String> = read.tables()?.into_iter().map(|(name, _)| name).collect();
-    let wanted: Vec<&str> = state.keys().copied().collect();
-    if found != wanted {
-        return Ok(Err(format!("the tables are {found:?}, not {wanted:?}")));
-    }
-    for (name, rows) in state {
-        let table = read.table(name)?;
-        let differs = |what: String| Ok(Err(format!("table `{name}`: {what}")));
-        let mut pairs = table.iter().collect::<Result<Vec<Pair>, _>>()?;
-        let mut back = table.iter().rev().collect::<Result<Vec<Pair>, _>>()?;
-        if table.kind() == Kind::Hashed {
-            pairs.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-            back.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
-        }
-        back.reverse();
-        let keys = |pairs: &[Pair]| pairs.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
-        if keys(&pairs) != keys(&back) {
-            return differs("it has other keys from the end than from the begin".into());
-        }
-        if table.len()? != rows.len() as u64 || pairs.len() != rows.len() {
-            return differs(format!("it has {} keys, not {}", pairs.len(), rows.len()));
-        }
-        let all: Vec<&Vec<u8>> = rows.keys().collect();
-        let many = table.get_many(&all)?;
-        for (((key, value), (wanted, tag)), again) in pairs.iter().zip(rows).zip(many) {
-            let bytes = bytes_of(*tag);
-            let same = key == wanted && **value == *bytes;
-            if !same || again.as_deref() != Some(&bytes[..]) {
-                let key = wanted.escape_ascii();
-                return differs(format!(
-                    "key `{key}` does not have the value of write {tag}"
-                ));
-            }
-        }
-    }
-    Ok(Ok(()))
 }

@@ -7,6 +7,7 @@ use super::read::{self, ReadTx};
 use super::space::Space;
 use super::write::{WriteTx, put_record};
 use crate::error::StoreError;
+use crate::holds::Holds;
 use crate::medium::Medium;
 use crate::pages::{OpenOptions, PageStore};
 use crate::shared::{Changes, SharedPages, Turn};
@@ -104,21 +105,6 @@ fn write_counts(mut writer: Writer, turn: Turn) -> Result<(), StoreError> {
     turn.commit(changes)?.wait()
 }
 
-/// What else a store may hold: its first pages, and what to do then.
-fn what_else(pages: &[Option<crate::shared::PageBytes>]) -> &'static str {
-    let is_sqlite = |page: &Option<crate::shared::PageBytes>| {
-        page.as_deref()
-            .is_some_and(|page| page.starts_with(b"SQLite format 3\0"))
-    };
-    match pages.iter().any(is_sqlite) {
-        true => {
-            "it holds an SQLite database: open it by SQLite (docs/sqlite.md), and tables in a \
-             store of their own"
-        }
-        false => "it holds pages that are no tables: open it as a `PageStore`",
-    }
-}
-
 impl Store {
     /// Opens a store in a file or on a block device, and makes one if there is none.
     ///
@@ -172,7 +158,11 @@ impl Store {
             None => None,
         };
         if root.is_none() && !held.is_empty() {
-            return Err(StoreError::NotAStore(what_else(&first).into()));
+            let pages = [0, 1].map(|at| first[at].as_deref().unwrap_or_default());
+            return Err(StoreError::NotAStore(format!(
+                "{}, and tables in a store of their own",
+                Holds::of(pages).advice()
+            )));
         }
         let mut space = Space::new(&held, mistaken);
         if root.is_none() {

@@ -291,19 +291,65 @@ fn handles_go_to_other_threads() {
 
 #[test]
 fn a_store_says_what_it_holds() {
+    use crate::volume::Volume;
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("pages.flag");
-    let mut pages = PageStore::open(&path, &OpenOptions::default()).expect("a new store");
-    let tx = pages.begin().expect("it may write");
-    let first = b"SQLite format 3\0 and so on";
-    pages
-        .write(tx, flagstone::units::Lpn(1), first)
-        .expect("room");
-    pages.commit(tx).expect("room");
-    drop(pages);
-    let refused = Store::open(&path).err().expect("refused").to_string();
+    let path = |name: &str| folder.path().join(name);
+    let pages = |name: &str| PageStore::open(&path(name), &OpenOptions::default()).expect("pages");
+    for (name, at, bytes) in [
+        ("database.flag", 1, &b"SQLite format 3\0 and so on"[..]),
+        ("pages.flag", 7, b"a layout of its own"),
+    ] {
+        let mut pages = pages(name);
+        let tx = pages.begin().expect("it may write");
+        let at = flagstone::units::Lpn(at);
+        pages.write(tx, at, bytes).expect("room");
+        pages.commit(tx).expect("room");
+    }
+    drop(Volume::create(pages("disk.flag"), 1 << 20).expect("a disk"));
+    drop(Store::open(path("tables.flag")).expect("a new store"));
+    let no_tables = |name: &str| Store::open(path(name)).err().map(|error| error.to_string());
+    let no_disk = |name: &str| {
+        Volume::open(pages(name))
+            .err()
+            .map(|error| error.to_string())
+    };
+    let no_new = |name: &str| {
+        Volume::create(pages(name), 4096)
+            .err()
+            .map(|e| e.to_string())
+    };
+    for (name, what) in [
+        (
+            "database.flag",
+            "holds an SQLite database: open it by SQLite",
+        ),
+        (
+            "pages.flag",
+            "holds pages of another kind: open it as a `PageStore`",
+        ),
+        ("disk.flag", "holds a disk: open it as one"),
+        ("tables.flag", "holds tables: open it as a `Store`"),
+    ] {
+        let is_one = |kind: &str| name.starts_with(kind);
+        let says = |refused: Option<String>| refused.is_some_and(|refused| refused.contains(what));
+        assert_eq!(
+            says(no_tables(name)),
+            !is_one("tables"),
+            "{name}: {:?}",
+            no_tables(name)
+        );
+        assert_eq!(
+            says(no_disk(name)),
+            !is_one("disk"),
+            "{name}: {:?}",
+            no_disk(name)
+        );
+        let refused = no_new(name).expect("there is something");
+        assert!(says(Some(refused.clone())) || is_one("disk"), "{refused}");
+    }
+    let refused = no_tables("disk.flag").expect("it is refused");
     assert!(
-        refused.contains("pages.flag: it holds an SQLite database"),
+        refused.contains("disk.flag: the store holds a disk"),
         "{refused}"
     );
 }

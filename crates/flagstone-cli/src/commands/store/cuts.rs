@@ -146,6 +146,7 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
         if campaign.subject == Subject::Tables {
             found["subject"] = json!("tables");
             found["commits_together"] = json!(tally.grouped);
+            found["times_without_room"] = json!(tally.refused);
         }
         return say(&found.to_string());
     }
@@ -155,8 +156,11 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
             (campaign.protocol.to_string(), collections)
         }
         Subject::Tables => {
-            let together = format!("{} of them while another was under way", tally.grouped);
-            ("tables".to_string(), together)
+            let done = format!(
+                "{} of them while another was under way, {} times without room, {} erases",
+                tally.grouped, tally.refused, tally.collections
+            );
+            ("tables".to_string(), done)
         }
     };
     say(&format!(

@@ -5,13 +5,16 @@ use super::{Of, as_json, open};
 use crate::commands::{Failure, mebibytes, note, say, unless_closed};
 use comfy_table::{Table, presets};
 use flagstone::units::Lpn;
-use flagstone_store::{CheckReport, OpenOptions, PageFacts, PageStore, StoreError};
+use flagstone_store::{CheckReport, Holds, OpenOptions, PageFacts, PageStore, Store, StoreError};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
+
+/// What a check says of tables that are as they should be.
+pub(super) const TABLES_WELL: &str = "every node and every page of the tables is in order";
 
 /// Bytes of a line of `dump --page`.
 const LINE_BYTES: usize = 16;
@@ -123,22 +126,48 @@ pub(super) fn check(of: &Of) -> Result<ExitCode, Failure> {
     let report = store.check_with(&mut |pages| bar.inc(pages));
     bar.finish_and_clear();
     let report = report?;
-    let verdict = if report.is_well() { 0 } else { 1 };
+    let info = store.info();
+    let tables = match report.is_well() {
+        true => check_tables(store, of)?,
+        false => None,
+    };
+    let is_well = report.is_well() && !matches!(tables, Some(Err(_)));
     if of.json {
         let unreadable: Vec<u32> = report.unreadable.iter().map(|at| at.0).collect();
         say(&json!({
-            "ok": report.is_well(),
+            "ok": is_well,
             "pages": report.pages,
             "unreadable": unreadable,
             "wrong": report.wrong,
             "torn": report.torn,
-            "store": as_json(&store.info()),
+            "tables": tables.as_ref().map(|tables| match tables {
+                Ok(()) => json!({"ok": true}),
+                Err(what) => json!({"ok": false, "wrong": what}),
+            }),
+            "store": as_json(&info),
         })
         .to_string());
     } else {
         tell(&report);
+        match tables {
+            Some(Ok(())) => say(TABLES_WELL),
+            Some(Err(what)) => say(&format!("the tables are damaged: {what}")),
+            None => {}
+        }
     }
-    Ok(ExitCode::from(verdict))
+    Ok(ExitCode::from(u8::from(!is_well)))
+}
+
+/// Checks the tables of a store that holds some.
+fn check_tables(mut store: PageStore, of: &Of) -> Result<Option<Result<(), String>>, Failure> {
+    let mut page = vec![0; PageStore::PAGE_BYTES];
+    let bytes = store.read(None, Lpn(0), &mut page)?.unwrap_or(0);
+    if Holds::of([&page[..bytes], &[]]) != Holds::Tables {
+        return Ok(None);
+    }
+    drop(store);
+    let reading = of.key.give_to(OpenOptions::existing().reading())?;
+    Ok(Some(Store::with(&of.store, &reading)?.check()))
 }
 
 /// The verdict, and what is wrong one a line.

@@ -32,7 +32,8 @@ enum Action {
     Create(whole::Create),
     /// Print what a store is and holds, and whether it was closed. It is opened for reading.
     Info(Of),
-    /// Read every page and compare the books; changes nothing. Exit code 1 if something is wrong.
+    /// Read every page, compare the books, and check tables; changes nothing. Exit code 1 if
+    /// something is wrong.
     Check(Of),
     /// Print the tables of a store, with their kinds and numbers of keys.
     Tables(tables::Tables),

@@ -1,14 +1,15 @@
 //! `flagstone store tables`, `get`, `put` and `scan`: a look at the tables of a store, and a change
 //! of one row.
 
-use super::look::table;
+use super::key::KeyArgs;
+use super::look::{TABLES_WELL, table};
 use crate::commands::{Failure, note, say, unless_closed};
 use flagstone_store::tables::{KeyRange, Kind, Pair};
 use flagstone_store::{OpenOptions, Store, Table};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::ops::Bound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
@@ -19,6 +20,8 @@ pub(super) struct Tables {
     /// page is used once or free. Exit code 1 if something is wrong.
     #[arg(long, conflicts_with = "json")]
     check: bool,
+    #[command(flatten)]
+    store_key: KeyArgs,
     /// Print one JSON object a table, one a line.
     #[arg(long)]
     json: bool,
@@ -31,7 +34,10 @@ pub(super) struct Get {
     /// The table.
     table: String,
     /// The key. `\n`, `\\` and `\x00` to `\xff` stand for bytes.
+    #[arg(id = "row", value_name = "KEY")]
     key: String,
+    #[command(flatten)]
+    store_key: KeyArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -41,12 +47,15 @@ pub(super) struct Put {
     /// The table, which is made where there is none.
     table: String,
     /// The key. `\n`, `\\` and `\x00` to `\xff` stand for bytes.
+    #[arg(id = "row", value_name = "KEY")]
     key: String,
     /// The value, in the same way. Without it, standard input is the value.
     value: Option<String>,
     /// Make the table a hashed one.
     #[arg(long)]
     hashed: bool,
+    #[command(flatten)]
+    store_key: KeyArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -70,6 +79,8 @@ pub(super) struct Scan {
     /// So many rows at most.
     #[arg(long)]
     limit: Option<usize>,
+    #[command(flatten)]
+    store_key: KeyArgs,
     /// Print one JSON object a row.
     #[arg(long)]
     json: bool,
@@ -111,16 +122,17 @@ fn bytes(text: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn open(store: &PathBuf) -> Result<Store, Failure> {
-    Ok(Store::with(store, &OpenOptions::existing().reading())?)
+fn open(store: &Path, key: &KeyArgs) -> Result<Store, Failure> {
+    let reading = key.give_to(OpenOptions::existing().reading())?;
+    Ok(Store::with(store, &reading)?)
 }
 
 pub(super) fn tables(args: &Tables) -> Result<ExitCode, Failure> {
-    let store = open(&args.store)?;
+    let store = open(&args.store, &args.store_key)?;
     if args.check {
         let checked = store.check();
         say(&match &checked {
-            Ok(()) => "every node and every page of the tables is in order".to_string(),
+            Ok(()) => TABLES_WELL.to_string(),
             Err(what) => what.clone(),
         });
         return Ok(ExitCode::from(u8::from(checked.is_err())));
@@ -146,7 +158,7 @@ pub(super) fn tables(args: &Tables) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn get(args: &Get) -> Result<ExitCode, Failure> {
-    let found = open(&args.store)?
+    let found = open(&args.store, &args.store_key)?
         .read()?
         .table(&args.table)?
         .get(&bytes(&args.key)?)?;
@@ -172,7 +184,10 @@ pub(super) fn put(args: &Put) -> Result<ExitCode, Failure> {
             value
         }
     };
-    let store = Store::open(&args.store)?;
+    let store = Store::with(
+        &args.store,
+        &args.store_key.give_to(OpenOptions::default())?,
+    )?;
     let mut tx = store.write()?;
     let mut table = match args.hashed {
         true => tx.open_table(&args.table, Kind::Hashed)?,
@@ -204,7 +219,9 @@ fn rows(
 }
 
 pub(super) fn scan(args: &Scan) -> Result<ExitCode, Failure> {
-    let table = open(&args.store)?.read()?.table(&args.table)?;
+    let table = open(&args.store, &args.store_key)?
+        .read()?
+        .table(&args.table)?;
     let mut rows = rows(&table, args)?;
     for _ in 0..args.limit.unwrap_or(usize::MAX) {
         let row = match args.reverse {

@@ -1,0 +1,200 @@
+//! What runs with `filled` have beside the others: a store that collects blocks, a catalog of
+//! several levels, a medium without room, transactions that are live while others fail, openings for
+//! reading, cuts during openings, and processes that end and leave writes behind that no sync has
+//! covered. They have dice of their own, so that other runs stay what they are.
+
+use super::states::{Rows, State, Tag, bytes_of, len_of};
+use super::{Run, failed};
+use crate::stores::lie::Lying;
+use flagstone_store::medium::{Medium, Recorded};
+use flagstone_store::tables::{Kind, Store, WriteTx};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+/// What the dice of a run's seed are told apart by.
+const DICE: u64 = 0xc20d << 40;
+
+/// Transactions that fill a store, at most, and their rows.
+const FILL_MAX: u32 = 400;
+const FILL_ROWS: u64 = 24;
+
+/// Bytes of a large value, at least.
+const LARGE: usize = 100_000;
+
+/// Tables whose names need several leaves of the catalog.
+static MANY: LazyLock<Vec<(&'static str, Kind)>> = LazyLock::new(|| {
+    let table = |n: usize| {
+        let name: &'static str = format!("{n:03}/{}", "of many ".repeat(28)).leak();
+        let kind = [Kind::Ordered, Kind::Hashed][usize::from(n.is_multiple_of(5))];
+        (name, kind)
+    };
+    (0..36).map(table).collect()
+});
+
+/// What happens to a store beside what its clients do.
+#[derive(Debug, Clone)]
+pub(super) struct Crowd {
+    dice: Pcg64Mcg,
+    bound: Arc<AtomicU64>,
+    space: f64,
+}
+
+impl Crowd {
+    pub(super) fn new(seed: u64) -> Crowd {
+        let mut dice = Pcg64Mcg::seed_from_u64(seed ^ DICE);
+        Crowd {
+            space: [1.1, 1.5][dice.random_range(0..2)],
+            dice,
+            bound: Arc::new(AtomicU64::new(u64::MAX)),
+        }
+    }
+
+    pub(super) fn space(&self) -> f64 {
+        self.space
+    }
+
+    /// One of the many tables, or nothing where it is to be one of the others.
+    pub(super) fn table(&mut self) -> Option<(&'static str, Kind)> {
+        let is_one = self.dice.random_range(0..3) == 0;
+        is_one.then(|| MANY[self.dice.random_range(0..MANY.len())])
+    }
+
+    /// Whether something happens that happens once in so many times.
+    pub(super) fn once_in(&mut self, times: u32) -> bool {
+        self.dice.random_range(0..times) == 0
+    }
+
+    /// Now and then the medium takes no more room, or takes some again.
+    pub(super) fn bound_room(&mut self, medium: &Recorded) {
+        let bounds = match self.dice.random_range(0..10) {
+            0..3 => medium.bytes().unwrap_or(u64::MAX),
+            3 => u64::MAX,
+            _ => return,
+        };
+        self.bound.store(bounds, Ordering::Relaxed);
+    }
+
+    /// The number of a write, not before another one; of a large value now and then, where there is
+    /// little room.
+    pub(super) fn tag(&mut self, from: Tag) -> Tag {
+        let is_large = self.bound.load(Ordering::Relaxed) < u64::MAX && self.once_in(12);
+        match is_large {
+            true => (from..).find(|&tag| len_of(tag) > LARGE).unwrap_or(from),
+            false => from,
+        }
+    }
+
+    /// Drops or makes most of the many tables, so that the catalog has fewer levels, or more.
+    pub(super) fn change_many(
+        &mut self,
+        tx: &mut WriteTx,
+        state: &mut State,
+    ) -> Result<(), String> {
+        let drops = self.once_in(2);
+        for &(name, kind) in MANY.iter() {
+            if self.once_in(16) || state.contains_key(name) != drops {
+                continue;
+            }
+            match drops {
+                true => {
+                    tx.drop_table(name).map_err(failed("dropping"))?;
+                    state.remove(name);
+                }
+                false => {
+                    tx.open_table(name, kind).map_err(failed("a table"))?;
+                    state.insert(name, Rows::new());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// There is room again.
+    pub(super) fn give_room(&self) {
+        self.bound.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    pub(super) fn bound(&self, below: Lying) -> Bounded {
+        Bounded {
+            below,
+            bound: Arc::clone(&self.bound),
+        }
+    }
+}
+
+/// A medium that does not become longer than it may.
+pub(super) struct Bounded {
+    below: Lying,
+    bound: Arc<AtomicU64>,
+}
+
+impl Medium for Bounded {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.below.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.below.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.below.sync()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.below.bytes()
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        match bytes > self.bound.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => self.below.reserve(bytes),
+        }
+    }
+
+    fn refresh(&self) -> io::Result<()> {
+        self.below.refresh()
+    }
+}
+
+impl Run {
+    /// Makes many tables and writes to some of them until blocks are collected.
+    pub(super) fn fill(&mut self, medium: &Recorded) -> Result<State, String> {
+        let mut dice = Pcg64Mcg::seed_from_u64(self.id.seed ^ DICE ^ 1);
+        let mut state = State::new();
+        let failed = |error| failed("while it is filled")(error);
+        let mut store: Store = self.open(medium).map_err(failed)?;
+        for round in 0..FILL_MAX {
+            let mut tx = store.write().map_err(failed)?;
+            if round == 0 {
+                for &(name, kind) in MANY.iter() {
+                    tx.open_table(name, kind).map_err(failed)?;
+                    state.insert(name, Rows::new());
+                }
+            }
+            for _ in 0..FILL_ROWS {
+                let (name, kind) = MANY[dice.random_range(0..MANY.len() / 2)];
+                let key = format!("filled {:02}", dice.random_range(0..12)).into_bytes();
+                self.tag += 1;
+                // Short ones: long values would make the store grow.
+                let tag = self.tag << 40;
+                let mut table = tx.open_table(name, kind).map_err(failed)?;
+                table.insert(&key, &bytes_of(tag)).map_err(failed)?;
+                state.entry(name).or_default().insert(key, tag);
+            }
+            tx.commit().map_err(failed)?;
+            if round % 20 == 19 {
+                store.close().map_err(failed)?;
+                if self.info(medium)?.life.erases > 0 {
+                    return Ok(state);
+                }
+                store = self.open(medium).map_err(failed)?;
+            }
+        }
+        store.close().map_err(failed)?;
+        Ok(state)
+    }
+}

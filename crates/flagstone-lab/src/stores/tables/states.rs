@@ -1,0 +1,160 @@
+//! What tables may hold: the states after commits, and how a reader is held against them.
+
+use flagstone::commit::DeviceError;
+use flagstone_store::StoreError;
+use flagstone_store::tables::{Kind, Pair, ReadTx};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// The number of a write, of which its bytes follow.
+pub(super) type Tag = u64;
+pub(super) type Rows = BTreeMap<Vec<u8>, Tag>;
+/// The tables that there are, and what they hold.
+pub(super) type State = BTreeMap<&'static str, Rows>;
+
+fn word_of(tag: Tag) -> u64 {
+    tag.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Bytes of the value of a write.
+pub(super) fn len_of(tag: Tag) -> usize {
+    let word = word_of(tag);
+    let most = match word >> 54 {
+        0 => 600_000,
+        1..20 => 30_000,
+        20..200 => 3_000,
+        200..300 => 8,
+        _ => 200,
+    };
+    (word >> 20) as usize % (most + 1)
+}
+
+/// The value of a write.
+pub(super) fn bytes_of(tag: Tag) -> Vec<u8> {
+    let mut bytes = vec![word_of(tag) as u8; len_of(tag)];
+    for (byte, known) in bytes.iter_mut().zip(tag.to_le_bytes()) {
+        *byte = known;
+    }
+    bytes
+}
+
+/// States after commits, as far as a copy of the medium that is not cut yet may hold them.
+pub(super) struct History {
+    pub(super) states: VecDeque<Arc<State>>,
+    /// The number of the first of them.
+    first: u64,
+    /// The number of the last one that was waited for.
+    pub(super) acknowledged: u64,
+}
+
+impl History {
+    pub(super) fn new(state: State) -> History {
+        History {
+            states: [Arc::new(state)].into(),
+            first: 0,
+            acknowledged: 0,
+        }
+    }
+
+    /// The states that may be there now.
+    pub(super) fn now(&self) -> (u64, u64) {
+        (self.acknowledged, self.last())
+    }
+
+    pub(super) fn last(&self) -> u64 {
+        self.first + self.states.len() as u64 - 1
+    }
+
+    pub(super) fn newest(&self) -> Arc<State> {
+        self.states.back().expect("there is one").clone()
+    }
+
+    /// Forgets what is older than what was acknowledged.
+    pub(super) fn forget(&mut self) {
+        while self.first < self.acknowledged {
+            self.states.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Takes back the states from a number on: their commits failed.
+    pub(super) fn lose(&mut self, from: u64) {
+        self.states.truncate((from - self.first) as usize);
+    }
+
+    pub(super) fn among(&self, (from, to): (u64, u64)) -> Vec<Arc<State>> {
+        let numbered = (self.first..).zip(&self.states);
+        let among = numbered.filter(|(number, _)| (from..=to).contains(number));
+        among.map(|(_, state)| state.clone()).collect()
+    }
+}
+
+/// What a reader sees.
+pub(super) enum Seen {
+    State(Arc<State>),
+    /// Its room was needed.
+    Ended,
+}
+
+fn has_ended(error: &StoreError) -> bool {
+    match error {
+        StoreError::Table { error, .. } => has_ended(error),
+        StoreError::Device(DeviceError::SnapshotEnded) => true,
+        _ => false,
+    }
+}
+
+/// Finds the state that a reader sees among those that it may see. The error says what differs
+/// from the newest of them.
+pub(super) fn compare(read: &ReadTx, states: &[Arc<State>]) -> Result<Seen, String> {
+    let mut why = "there is no state that it may see".to_string();
+    for state in states {
+        match is_in(read, state) {
+            Ok(Ok(())) => return Ok(Seen::State(state.clone())),
+            Ok(Err(what)) => why = what,
+            Err(error) if has_ended(&error) => return Ok(Seen::Ended),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Err(why)
+}
+
+/// Holds the tables of a reader against a state. The inner error says what differs.
+fn is_in(read: &ReadTx, state: &State) -> Result<Result<(), String>, StoreError> {
+    let found: Vec<String> = read.tables()?.into_iter().map(|(name, _)| name).collect();
+    let wanted: Vec<&str> = state.keys().copied().collect();
+    if found != wanted {
+        return Ok(Err(format!("the tables are {found:?}, not {wanted:?}")));
+    }
+    for (name, rows) in state {
+        let table = read.table(name)?;
+        let differs = |what: String| Ok(Err(format!("table `{name}`: {what}")));
+        let mut pairs = table.iter().collect::<Result<Vec<Pair>, _>>()?;
+        let mut back = table.iter().rev().collect::<Result<Vec<Pair>, _>>()?;
+        if table.kind() == Kind::Hashed {
+            pairs.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+            back.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
+        }
+        back.reverse();
+        let keys = |pairs: &[Pair]| pairs.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
+        if keys(&pairs) != keys(&back) {
+            return differs("it has other keys from the end than from the begin".into());
+        }
+        if table.len()? != rows.len() as u64 || pairs.len() != rows.len() {
+            return differs(format!("it has {} keys, not {}", pairs.len(), rows.len()));
+        }
+        let all: Vec<&Vec<u8>> = rows.keys().collect();
+        let many = table.get_many(&all)?;
+        for (((key, value), (wanted, tag)), again) in pairs.iter().zip(rows).zip(many) {
+            let bytes = bytes_of(*tag);
+            let same = key == wanted && **value == *bytes;
+            if !same || again.as_deref() != Some(&bytes[..]) {
+                let key = wanted.escape_ascii();
+                return differs(format!(
+                    "key `{key}` does not have the value of write {tag}"
+                ));
+            }
+        }
+    }
+    Ok(Ok(()))
+}
