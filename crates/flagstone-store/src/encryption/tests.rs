@@ -178,6 +178,26 @@ fn a_page_with_any_bit_flipped_is_lost_and_no_other() {
     }
 }
 
+/// What a cut could have left is found only where the close has left tables that say otherwise.
+#[test]
+fn a_check_finds_zeros_that_are_in_the_place_of_a_page_since_the_close() {
+    let medium = Recorded::default();
+    let mut store = open(&medium, raw(1)).expect("it is made");
+    for at in 0..30 {
+        commit(&mut store, at, &[at as u8 + 1; 4000]);
+    }
+    let (offset, _) = place(&store, 29);
+    store.close().expect("a close");
+    let zeros = with(&medium, offset, &[0; MEDIUM_PAGE_BYTES]);
+    let check = |medium: Recorded| {
+        let reading = options(raw(1)).reading().uncached();
+        let store = PageStore::on(Box::new(medium), &reading);
+        let report = store.expect("it opens").check();
+        report.expect("it reads").is_well()
+    };
+    assert!(check(medium) && !check(zeros));
+}
+
 /// What an attacker makes of a store with two pages: the bytes of a page become those of another
 /// one, with all that has no secret put right. Returns what is then read.
 fn forged(key: Option<Key>) -> Option<Vec<u8>> {

@@ -1,6 +1,7 @@
 //! `flagstone store tables`, `get`, `put` and `scan`: a look at the tables of a store, and a change
 //! of one row.
 
+use super::key::KeyArgs;
 use super::look::table;
 use crate::commands::{Failure, note, say, unless_closed};
 use flagstone_store::tables::{KeyRange, Kind, Pair};
@@ -19,6 +20,8 @@ pub(super) struct Tables {
     /// page is used once or free. Exit code 1 if something is wrong.
     #[arg(long, conflicts_with = "json")]
     check: bool,
+    #[command(flatten)]
+    key_of_store: KeyArgs,
     /// Print one JSON object a table, one a line.
     #[arg(long)]
     json: bool,
@@ -32,6 +35,8 @@ pub(super) struct Get {
     table: String,
     /// The key. `\n`, `\\` and `\x00` to `\xff` stand for bytes.
     key: String,
+    #[command(flatten)]
+    key_of_store: KeyArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -47,6 +52,8 @@ pub(super) struct Put {
     /// Make the table a hashed one.
     #[arg(long)]
     hashed: bool,
+    #[command(flatten)]
+    key_of_store: KeyArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -70,6 +77,8 @@ pub(super) struct Scan {
     /// So many rows at most.
     #[arg(long)]
     limit: Option<usize>,
+    #[command(flatten)]
+    key_of_store: KeyArgs,
     /// Print one JSON object a row.
     #[arg(long)]
     json: bool,
@@ -111,12 +120,13 @@ fn bytes(text: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn open(store: &PathBuf) -> Result<Store, Failure> {
-    Ok(Store::with(store, &OpenOptions::existing().reading())?)
+fn open(store: &PathBuf, key: &KeyArgs) -> Result<Store, Failure> {
+    let reading = key.give_to(OpenOptions::existing().reading())?;
+    Store::with(store, &reading).map_err(|error| key.advise(error))
 }
 
 pub(super) fn tables(args: &Tables) -> Result<ExitCode, Failure> {
-    let store = open(&args.store)?;
+    let store = open(&args.store, &args.key_of_store)?;
     if args.check {
         let checked = store.check();
         say(&match &checked {
@@ -146,7 +156,7 @@ pub(super) fn tables(args: &Tables) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn get(args: &Get) -> Result<ExitCode, Failure> {
-    let found = open(&args.store)?
+    let found = open(&args.store, &args.key_of_store)?
         .read()?
         .table(&args.table)?
         .get(&bytes(&args.key)?)?;
@@ -172,7 +182,16 @@ pub(super) fn put(args: &Put) -> Result<ExitCode, Failure> {
             value
         }
     };
-    let store = Store::open(&args.store)?;
+    if args.key_of_store.is_some() && !args.store.exists() {
+        return Err(Failure::Usage(format!(
+            "{}: there is no store to which the key belongs; `flagstone store create --encrypt` \
+             makes one",
+            args.store.display()
+        )));
+    }
+    let options = args.key_of_store.give_to(OpenOptions::default())?;
+    let opened = Store::with(&args.store, &options);
+    let store = opened.map_err(|error| args.key_of_store.advise(error))?;
     let mut tx = store.write()?;
     let mut table = match args.hashed {
         true => tx.open_table(&args.table, Kind::Hashed)?,
@@ -204,7 +223,9 @@ fn rows(
 }
 
 pub(super) fn scan(args: &Scan) -> Result<ExitCode, Failure> {
-    let table = open(&args.store)?.read()?.table(&args.table)?;
+    let table = open(&args.store, &args.key_of_store)?
+        .read()?
+        .table(&args.table)?;
     let mut rows = rows(&table, args)?;
     for _ in 0..args.limit.unwrap_or(usize::MAX) {
         let row = match args.reverse {
