@@ -179,7 +179,7 @@ mod with {
 
     #[test]
     fn power_cuts_lose_nothing_and_a_lie_is_found() {
-        let encrypted = ["store", "break", "--cuts", "1000", "--encrypt"];
+        let encrypted = ["store", "break", "--cuts", "200", "--encrypt"];
         good(&encrypted, "");
         good(&[&encrypted[..], &["--tables"]].concat(), "");
         let lie = [&encrypted[..], &["--lie", "syncs"]].concat();

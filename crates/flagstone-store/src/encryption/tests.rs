@@ -515,3 +515,49 @@ fn a_cut_leaves_all_of_a_transaction_or_nothing() {
     let (done, wrong) = cuts(&medium, 60);
     assert!(wrong > 0, "{wrong} of {done}");
 }
+
+/// Pages are read, decrypted and verified by several threads, outside of the lock of the store, while
+/// their blocks are collected and written again.
+#[test]
+fn readers_beside_a_writer_see_whole_transactions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let keyed = OpenOptions {
+        cache: 0,
+        ..options(raw(1))
+    };
+    let store = crate::Store::with(folder.path().join("a.flag"), &keyed).expect("it is made");
+    let value = |round: u32| [&round.to_le_bytes()[..], &[7; 3000]].concat();
+    let put = |round: u32| {
+        let mut tx = store.write().expect("it begins");
+        let mut table = tx.table("t").expect("a table");
+        for key in [b"one", b"two"] {
+            table.insert(key, &value(round)).expect("room");
+        }
+        tx.commit().expect("it commits");
+    };
+    put(0);
+    let rounds = 1500;
+    std::thread::scope(|scope| {
+        let readers = [(); 3].map(|()| {
+            scope.spawn(|| {
+                let mut seen = Vec::new();
+                while seen.last().is_none_or(|&round| round < rounds) {
+                    let read = store.read().expect("a snapshot");
+                    let table = read.table("t").expect("it is there");
+                    let [one, two] = [b"one", b"two"]
+                        .map(|key| table.get(key).expect("it reads").expect("it is there"));
+                    let round = u32::from_le_bytes(one[..4].try_into().expect("four"));
+                    assert!(one == two && one == value(round), "round {round}");
+                    seen.push(round);
+                }
+                assert!(seen.is_sorted());
+                seen.dedup();
+                seen.len()
+            })
+        });
+        (1..=rounds).for_each(put);
+        for reader in readers {
+            assert!(reader.join().expect("no reader panics") > 1);
+        }
+    });
+}
