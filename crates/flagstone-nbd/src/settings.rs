@@ -5,7 +5,7 @@ use crate::simulated::Simulated;
 use flagstone::commit::Kind;
 use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::no_such;
-use flagstone_store::{OpenOptions, PageStore, Pages, StoreError, Volume};
+use flagstone_store::{KeySource, OpenOptions, PageStore, Pages, StoreError, Volume};
 use std::path::{Path, PathBuf};
 
 /// What `nbdkit --help` prints of the keys.
@@ -16,15 +16,20 @@ device=NAME       Instead of a file: a simulated device, in memory. A preset
                   or a TOML file; `flagstone device list` prints them.
 timing=on         Requests take as long as on that device.
 protocol=NAME     The commit protocol of a new store or a device (default seal).
-transaction=SIZE  Unflushed bytes that may wait for a flush (default 64M).";
+transaction=SIZE  Unflushed bytes that may wait for a flush (default 64M).
+key-file=PATH     The file with the key of an encrypted store: 32 bytes, or
+                  64 hexadecimal digits. A new store is encrypted with it.
+key-env=NAME      The environment variable with that key, in digits.";
 
-const KEYS: [&str; 6] = [
+const KEYS: [&str; 8] = [
     "file",
     "size",
     "device",
     "timing",
     "protocol",
     "transaction",
+    "key-file",
+    "key-env",
 ];
 
 /// What is served, and how.
@@ -36,6 +41,8 @@ pub(crate) struct Settings {
     timing: Option<bool>,
     protocol: Option<Kind>,
     transaction: Option<u64>,
+    key_file: Option<PathBuf>,
+    key_env: Option<String>,
 }
 
 /// A size as `512M`.
@@ -61,12 +68,17 @@ impl Settings {
     /// Takes a key.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let is_new = match key {
-            "file" => {
+            "file" | "key-file" => {
                 // In the background nbdkit works in another folder.
                 let path = std::path::absolute(value);
-                let path = path.map_err(|error| format!("file={value}: {error}"))?;
-                self.file.replace(path).is_none()
+                let path = path.map_err(|error| format!("{key}={value}: {error}"))?;
+                let place = match key {
+                    "file" => &mut self.file,
+                    _ => &mut self.key_file,
+                };
+                place.replace(path).is_none()
             }
+            "key-env" => self.key_env.replace(value.into()).is_none(),
             "size" => self.size.replace(size_of(key, value)?).is_none(),
             "device" => {
                 let is_path = value.contains('/') || value.ends_with(".toml");
@@ -100,17 +112,27 @@ impl Settings {
 
     /// Whether the keys make sense together.
     pub(crate) fn check(&self) -> Result<(), String> {
+        let key = self.key().map_err(|error| error.to_string())?;
         match (&self.file, &self.device) {
             (None, None) => Err("nothing to serve: give file=PATH, or device=NAME".into()),
             (Some(_), Some(_)) => Err("file= and device= are two disks: give one of them".into()),
             (Some(_), None) if self.timing.is_some() => {
                 Err("timing= is about simulated devices: give device= with it, or leave it".into())
             }
+            (None, Some(_)) if key.is_some() => {
+                Err("a simulated device is not encrypted: give file= with a key, or no key".into())
+            }
             (None, Some(_)) if self.size.is_none() => {
                 Err("a simulated device needs size=, the bytes of its disk".into())
             }
             _ => Ok(()),
         }
+    }
+
+    /// Where the key of the store is.
+    fn key(&self) -> Result<Option<KeySource>, StoreError> {
+        let names = ["key-file=", "key-env="];
+        KeySource::one_of(self.key_file.as_deref(), self.key_env.as_deref(), names)
     }
 
     /// Opens the disk as it will be, or makes it, and lets it go.
@@ -165,6 +187,7 @@ impl Settings {
         if readonly {
             options = options.reading();
         }
+        let options = options.with_key_from(self.key()?.as_ref())?;
         let store = PageStore::open(path, &options)?;
         let has = store.info().protocol;
         if let Some(wanted) = self.protocol.filter(|&wanted| wanted != has) {
@@ -239,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_keys_is_said() {
-        let cases: [(&[(&str, &str)], &str); 11] = [
+        let cases: [(&[(&str, &str)], &str); 13] = [
             (&[], "give file=PATH, or device=NAME"),
             (&[("fil", "x")], "did you mean `file`"),
             (&[("file", "x"), ("device", "small")], "two disks"),
@@ -249,6 +272,14 @@ mod tests {
                 "about simulated devices",
             ),
             (&[("device", "small")], "needs size="),
+            (
+                &[("file", "x"), ("key-file", "k"), ("key-env", "K")],
+                "key-file= and key-env= name two keys",
+            ),
+            (
+                &[("device", "small"), ("size", "1M"), ("key-env", "K")],
+                "a simulated device is not encrypted",
+            ),
             (&[("timing", "maybe")], "use on or off"),
             (&[("size", "1Q")], "size=1Q is no size"),
             (&[("size", "0")], "is no size"),
@@ -288,6 +319,44 @@ mod tests {
         std::fs::write(path, b"something else").expect("a file");
         let why = tried(&[("size", "1M")]).expect_err("it is no store");
         assert!(why.contains("not a Flagstone store"), "{why}");
+    }
+
+    #[test]
+    fn a_disk_is_encrypted_where_there_is_a_key() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+        let (disk, key, other) = (path("disk.flag"), path("key"), path("other"));
+        std::fs::write(&key, "0b".repeat(32)).expect("a file");
+        std::fs::write(&other, "0c".repeat(32)).expect("a file");
+        let tried = |keys: &[(&str, &str)]| {
+            let all = [&[("file", &disk[..])], keys].concat();
+            with(&all).and_then(|settings| settings.try_out())
+        };
+        let made = tried(&[("size", "1M"), ("key-file", &key)]);
+        if !cfg!(feature = "encryption") {
+            let why = made.expect_err("there is no encryption");
+            assert!(why.contains("built without encryption"), "{why}");
+            assert!(
+                !std::fs::exists(&disk).expect("a folder"),
+                "nothing was made"
+            );
+            return;
+        }
+        made.expect("it is made");
+        tried(&[("key-file", &key)]).expect("it opens");
+        let none = path("none");
+        for (keys, expected) in [
+            (&[][..], "is encrypted"),
+            (&[("key-file", &other[..])], "not the key"),
+            (&[("key-file", &none)], "the key file"),
+            (
+                &[("key-env", "NO_SUCH_VARIABLE")],
+                "the variable NO_SUCH_VARIABLE",
+            ),
+        ] {
+            let why = tried(keys).expect_err(expected);
+            assert!(why.contains(expected), "{keys:?}: {why}");
+        }
     }
 
     /// In the background nbdkit works in another folder. A store was looked for, and made, there.

@@ -1,5 +1,7 @@
 //! The ways in which a database is kept: in a store, or with a journal of SQLite's own.
 
+use flagstone_sqlite::VFS_NAME;
+use flagstone_store::KeySource;
 use flagstone_terminal::Failure;
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
@@ -38,7 +40,7 @@ impl Engine {
     /// Opens a database that is kept this way, made if it is not there.
     pub(crate) fn open(self, path: &Path) -> Result<Connection, Failure> {
         let db = match self {
-            Engine::Flagstone => open_store(path, true)?,
+            Engine::Flagstone => open_store(path, true, None)?,
             _ => Connection::open(path)?,
         };
         let pragmas = match self {
@@ -54,10 +56,47 @@ impl Engine {
 }
 
 /// Opens a database in a store.
-pub(crate) fn open_store(path: &Path, create: bool) -> Result<Connection, Failure> {
+pub(crate) fn open_store(
+    path: &Path,
+    create: bool,
+    key: Option<&KeySource>,
+) -> Result<Connection, Failure> {
     flagstone_sqlite::register!(rusqlite::ffi)?;
-    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_URI;
     flags.set(OpenFlags::SQLITE_OPEN_CREATE, create);
-    let name = flagstone_sqlite::VFS_NAME;
-    Ok(Connection::open_with_flags_and_vfs(path, flags, name)?)
+    Ok(Connection::open_with_flags(uri_of(path, key)?, flags)?)
+}
+
+/// The name of a store for SQLite. It says where the key is, and never what it is.
+pub(crate) fn uri_of(path: &Path, key: Option<&KeySource>) -> Result<String, Failure> {
+    let mut uri = format!("file:{}?vfs={VFS_NAME}", escaped(path)?);
+    match key {
+        Some(KeySource::File(file)) => uri += &format!("&key_file={}", escaped(file)?),
+        Some(KeySource::Variable(name)) => {
+            uri += &format!("&key_env={}", escaped(Path::new(name))?);
+        }
+        None => {}
+    }
+    Ok(uri)
+}
+
+/// A path in a URI.
+pub(crate) fn escaped(path: &Path) -> Result<String, Failure> {
+    let text = path.to_str().ok_or_else(|| {
+        Failure::Usage(format!(
+            "{} has bytes that are no text: use another name",
+            path.display()
+        ))
+    })?;
+    let escapes = [('%', "%25"), ('?', "%3f"), ('#', "%23"), ('&', "%26")];
+    let escaped = escapes
+        .into_iter()
+        .fold(text.to_owned(), |text, (letter, code)| {
+            text.replace(letter, code)
+        });
+    // Two slashes at the beginning would name a server.
+    Ok(match escaped.starts_with("//") {
+        true => format!("//{escaped}"),
+        false => escaped,
+    })
 }

@@ -1,6 +1,7 @@
 //! A database moves into a store, or out of one: `VACUUM INTO`, then both are compared.
 
-use crate::engine::open_store;
+use crate::engine::{escaped, open_store, uri_of};
+use flagstone_store::{KeySource, OpenOptions};
 use flagstone_terminal::{Failure, note, say};
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
@@ -11,8 +12,10 @@ use std::process::ExitCode;
 pub(crate) struct Import {
     /// The database.
     database: PathBuf,
-    /// The store to make.
+    /// The store to make. With a key it is encrypted.
     store: PathBuf,
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
 /// Copy the database in a store into a new SQLite file, and check the copy.
@@ -20,8 +23,33 @@ pub(crate) struct Import {
 pub(crate) struct Export {
     /// The store.
     store: PathBuf,
-    /// The database to make.
+    /// The database to make, which is not encrypted.
     database: PathBuf,
+    #[command(flatten)]
+    key: KeyArgs,
+}
+
+/// Where the key of an encrypted store is: never on the command line itself.
+#[derive(Debug, clap::Args)]
+#[group(id = "key_of_store", multiple = false)]
+struct KeyArgs {
+    /// The file with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// The environment variable with the key of an encrypted store, as 64 hexadecimal digits.
+    #[arg(long, value_name = "NAME")]
+    key_env: Option<String>,
+}
+
+impl KeyArgs {
+    /// Where the key is. It is read, so that what is wrong with it is said before anything is done.
+    fn source(&self) -> Result<Option<KeySource>, Failure> {
+        let file = self.key_file.clone().map(KeySource::File);
+        let source = file.or_else(|| self.key_env.clone().map(KeySource::Variable));
+        let tried = OpenOptions::default().with_key_from(source.as_ref());
+        tried.map_err(|error| Failure::Usage(error.to_string()))?;
+        Ok(source)
+    }
 }
 
 /// Bytes that a store keeps for itself in each page, which SQLite leaves free when it is told to.
@@ -29,6 +57,7 @@ const RESERVED_BYTES: i32 = 64;
 
 pub(crate) fn import(args: &Import) -> Result<ExitCode, Failure> {
     refuse_existing(&args.store)?;
+    let key = args.key.source()?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let source = Connection::open_with_flags(&args.database, flags)?;
     // Registered before the copy opens it by its name.
@@ -36,21 +65,18 @@ pub(crate) fn import(args: &Import) -> Result<ExitCode, Failure> {
     // Pages as the store has them, whatever those of the source are.
     source.execute_batch("PRAGMA page_size = 4096")?;
     reserve_bytes(&source)?;
-    let target = format!(
-        "file:{}?vfs={}",
-        escaped(&args.store),
-        flagstone_sqlite::VFS_NAME
-    );
+    let target = uri_of(&args.store, key.as_ref())?;
     note("copying");
     source.execute("VACUUM INTO ?1", [target])?;
-    let copy = open_store(&args.store, false)?;
+    let copy = open_store(&args.store, false, key.as_ref())?;
     verdict(&source, &copy)
 }
 
 pub(crate) fn export(args: &Export) -> Result<ExitCode, Failure> {
     refuse_existing(&args.database)?;
-    let source = open_store(&args.store, false)?;
-    let target = format!("file:{}?vfs=unix", escaped(&args.database));
+    let key = args.key.source()?;
+    let source = open_store(&args.store, false, key.as_ref())?;
+    let target = format!("file:{}?vfs=unix", escaped(&args.database)?);
     note("copying");
     source.execute("VACUUM INTO ?1", [target])?;
     let copy = Connection::open(&args.database)?;
@@ -65,14 +91,6 @@ fn refuse_existing(path: &Path) -> Result<(), Failure> {
         ))),
         false => Ok(()),
     }
-}
-
-/// A path in a URI.
-fn escaped(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    text.replace('%', "%25")
-        .replace('?', "%3f")
-        .replace('#', "%23")
 }
 
 /// Asks for free bytes at the end of each page of copies of a database.

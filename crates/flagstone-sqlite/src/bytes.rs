@@ -83,7 +83,7 @@ pub enum TroubleKind {
     CannotOpen,
     /// The system allows reading only.
     Denied,
-    /// There is something else than a store.
+    /// There is something else than a store, or a store that another key opens.
     NotAStore,
     /// It is damaged.
     Damaged,
@@ -130,7 +130,8 @@ impl From<StoreError> for Trouble {
             }
             StoreError::Full(_) => TroubleKind::Full,
             StoreError::ReadOnly => TroubleKind::ReadOnly,
-            StoreError::NotAStore(_) => TroubleKind::NotAStore,
+            // To SQLite a store whose key is missing is no database, until the key is there.
+            StoreError::NotAStore(_) | StoreError::Key(_) => TroubleKind::NotAStore,
             StoreError::Damaged(_) | StoreError::Device(DeviceError::Unreadable(_)) => {
                 TroubleKind::Damaged
             }

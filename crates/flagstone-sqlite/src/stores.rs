@@ -10,7 +10,7 @@ use crate::file::{StoreFile, must_be_atomic};
 use crate::locks::{Level, Locks};
 use flagstone::commit::Kind;
 use flagstone_store::medium::identity;
-use flagstone_store::{OpenOptions, PageStore};
+use flagstone_store::{KeySource, OpenOptions, PageStore};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +26,8 @@ pub struct How {
     pub read_only: bool,
     /// The commit protocol of a new store, by name.
     pub protocol: Option<String>,
+    /// Where the key of an encrypted store is, or of a new one that is to be encrypted.
+    pub key: Option<KeySource>,
 }
 
 /// What databases are kept in.
@@ -56,6 +58,7 @@ impl Backing for Files {
         }
         // Before there is a file.
         must_be_atomic(options.protocol.info())?;
+        let options = options.with_key_from(how.key.as_ref())?;
         let store = PageStore::open(path, &options).map_err(|error| {
             let mut trouble = Trouble::from(error);
             if trouble.kind == TroubleKind::NotAStore && path.is_dir() {
@@ -300,6 +303,13 @@ impl Handle {
     fn open(&mut self) -> Result<(), Trouble> {
         let shared = Arc::clone(&self.shared);
         let mut inner = shared.lock()?;
+        if inner.bytes.is_some() && inner.how.key != self.how.key {
+            return Err(Trouble::new(
+                TroubleKind::NotAStore,
+                "another connection of this process has the store open, with a key from elsewhere \
+                 or without one: name the key in the same way",
+            ));
+        }
         let is_enough = self.how.read_only || !inner.how.read_only;
         if inner.bytes.is_some() && is_enough {
             return Ok(());

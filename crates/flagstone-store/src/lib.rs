@@ -44,6 +44,7 @@ mod volume;
 mod workers;
 
 pub use chunks::{Chunks, Cut, Pages, Version};
+pub use encryption::KeySource;
 #[cfg(feature = "encryption")]
 pub use encryption::{Key, rekey};
 pub use error::StoreError;

@@ -200,11 +200,12 @@ impl PageStore {
         let what = "reading what the last close has left";
         let left = left.map_err(|error| StoreError::io(what, error))?;
         // An opening that is to read the medium believes nothing that it can find out, and
-        // compares.
+        // compares. Tables are not believed beside a damaged superblock either: that one may have
+        // been the newer one, which took them back.
         let (believed, compared) = match left {
-            Ok(left) if !options.uncached => (left, Ok(None)),
-            Err(_) if !options.uncached => (None, Ok(None)),
-            left => (None, left),
+            left if options.uncached => (None, left),
+            Ok(left) if head.damaged.is_none() => (left, Ok(None)),
+            _ => (None, Ok(None)),
         };
         let expecting = medium.expecting();
         let mut flash = MediumFlash::new(medium, superblock, options.read_only);

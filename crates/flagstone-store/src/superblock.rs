@@ -259,14 +259,14 @@ impl Superblock {
         let read = medium.read_at(0, &mut pages);
         read.map_err(|error| StoreError::io("reading the head of the store", error))?;
         let mut found: Option<Superblock> = None;
-        let (mut damaged, mut refused) = (None, None);
+        let (mut damaged, mut blank, mut refused) = (None, None, None);
         for (copy, page) in pages.chunks_exact(MEDIUM_PAGE_BYTES).enumerate() {
             let newest = found.map_or(0, |other| other.sequence);
             match Superblock::parse(page) {
                 Ok(Some(parsed)) if parsed.sequence > newest => found = Some(parsed),
                 Ok(Some(_)) => {}
                 Ok(None) if page.iter().any(|&byte| byte != 0) => damaged = Some(copy as u8),
-                Ok(None) => {}
+                Ok(None) => blank = Some(copy as u8),
                 Err(error) => refused = Some(error),
             }
         }
@@ -274,7 +274,8 @@ impl Superblock {
             (_, Some(error)) => Err(error),
             (Some(superblock), None) => Ok(Some(Head {
                 superblock,
-                damaged,
+                // Each is durable before the next is written: only the first stands alone.
+                damaged: damaged.or(blank.filter(|_| superblock.sequence > 1)),
             })),
             (None, None) if damaged.is_some() => Err(StoreError::NotAStore(
                 "this is not a Flagstone store: neither of its first two pages is a superblock; \

@@ -3,6 +3,7 @@
 mod bad_files;
 mod bad_input;
 mod compare;
+mod encrypted;
 mod explain;
 mod over;
 mod numbers;

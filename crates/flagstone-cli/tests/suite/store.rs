@@ -471,3 +471,23 @@ fn bench_measures_a_store_beside_the_floor_and_leaves_nothing() {
         b"mine"
     );
 }
+
+#[test]
+fn a_store_in_use_is_refused_with_what_to_do_instead() {
+    use flagstone_store::{OpenOptions, PageStore};
+    let place = Place::new("store-in-use");
+    let path = used(&place, "a.flag", true);
+    let copy = place.path("copy.flag");
+    let holder = PageStore::open(path.as_ref(), &OpenOptions::existing()).unwrap();
+    for args in [
+        &["store", "backup", &path, &copy][..],
+        &["store", "check", &path],
+    ] {
+        let error = bad(args, "", 2);
+        let process = format!("in use by process {}", std::process::id());
+        assert!(error.contains(&process), "{error}");
+        assert!(error.contains("VACUUM INTO"), "{error}");
+    }
+    holder.close().unwrap();
+    good(&["store", "check", &path], "");
+}

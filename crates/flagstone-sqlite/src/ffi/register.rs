@@ -17,6 +17,7 @@ use super::types::*;
 use super::{io, rim};
 use crate::bytes::{Trouble, TroubleKind};
 use crate::stores::{Backing, Files, How, Stores};
+use flagstone_store::KeySource;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -216,15 +217,27 @@ unsafe extern "C" fn open(
             });
         }
         rim(INTERNAL, || {
-            let protocol = (registered.functions.uri_parameter)(name, c"protocol".as_ptr());
-            let protocol = match protocol.is_null() {
-                true => None,
-                false => Some(CStr::from_ptr(protocol).to_string_lossy().into_owned()),
+            let parameter = |parameter: &CStr| {
+                let value = (registered.functions.uri_parameter)(name, parameter.as_ptr());
+                (!value.is_null()).then(|| CStr::from_ptr(value))
+            };
+            let text = |value: &CStr| value.to_string_lossy().into_owned();
+            let key_file = parameter(c"key_file").map(|value| OsStr::from_bytes(value.to_bytes()));
+            let key_env = parameter(c"key_env").map(text);
+            let key = KeySource::one_of(
+                key_file.map(Path::new),
+                key_env.as_deref(),
+                ["key_file", "key_env"],
+            );
+            let key = match key {
+                Ok(key) => key,
+                Err(error) => return registered.report(CANTOPEN, &error.into()),
             };
             let how = How {
                 create: flags & OPEN_CREATE != 0,
                 read_only: flags & OPEN_READWRITE == 0,
-                protocol,
+                protocol: parameter(c"protocol").map(text),
+                key,
             };
             match registered.stores.connect(path, how) {
                 Ok(handle) => {

@@ -1,6 +1,7 @@
 //! SQLite on stores. One program, so that SQLite is linked once.
 
 mod connections;
+mod keys;
 mod lab;
 mod power;
 mod sql;

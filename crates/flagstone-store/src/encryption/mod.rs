@@ -30,9 +30,11 @@
 mod key;
 #[cfg(feature = "encryption")]
 mod medium;
+mod source;
 
 #[cfg(feature = "encryption")]
 pub use key::{Key, rekey};
+pub use source::KeySource;
 
 use flagstone::layout;
 

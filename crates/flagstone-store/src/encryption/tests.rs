@@ -178,6 +178,26 @@ fn a_page_with_any_bit_flipped_is_lost_and_no_other() {
     }
 }
 
+/// What a cut could have left is found only where the close has left tables that say otherwise.
+#[test]
+fn a_check_finds_zeros_that_are_in_the_place_of_a_page_since_the_close() {
+    let medium = Recorded::default();
+    let mut store = open(&medium, raw(1)).expect("it is made");
+    for at in 0..30 {
+        commit(&mut store, at, &[at as u8 + 1; 4000]);
+    }
+    let (offset, _) = place(&store, 29);
+    store.close().expect("a close");
+    let zeros = with(&medium, offset, &[0; MEDIUM_PAGE_BYTES]);
+    let check = |medium: Recorded| {
+        let reading = options(raw(1)).reading().uncached();
+        let store = PageStore::on(Box::new(medium), &reading);
+        let report = store.expect("it opens").check();
+        report.expect("it reads").is_well()
+    };
+    assert!(check(medium) && !check(zeros));
+}
+
 /// What an attacker makes of a store with two pages: the bytes of a page become those of another
 /// one, with all that has no secret put right. Returns what is then read.
 fn forged(key: Option<Key>) -> Option<Vec<u8>> {
@@ -494,4 +514,50 @@ fn a_cut_leaves_all_of_a_transaction_or_nothing() {
     medium.lie();
     let (done, wrong) = cuts(&medium, 60);
     assert!(wrong > 0, "{wrong} of {done}");
+}
+
+/// Pages are read, decrypted and verified by several threads, outside of the lock of the store, while
+/// their blocks are collected and written again.
+#[test]
+fn readers_beside_a_writer_see_whole_transactions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let keyed = OpenOptions {
+        cache: 0,
+        ..options(raw(1))
+    };
+    let store = crate::Store::with(folder.path().join("a.flag"), &keyed).expect("it is made");
+    let value = |round: u32| [&round.to_le_bytes()[..], &[7; 3000]].concat();
+    let put = |round: u32| {
+        let mut tx = store.write().expect("it begins");
+        let mut table = tx.table("t").expect("a table");
+        for key in [b"one", b"two"] {
+            table.insert(key, &value(round)).expect("room");
+        }
+        tx.commit().expect("it commits");
+    };
+    put(0);
+    let rounds = 1500;
+    std::thread::scope(|scope| {
+        let readers = [(); 3].map(|()| {
+            scope.spawn(|| {
+                let mut seen = Vec::new();
+                while seen.last().is_none_or(|&round| round < rounds) {
+                    let read = store.read().expect("a snapshot");
+                    let table = read.table("t").expect("it is there");
+                    let [one, two] = [b"one", b"two"]
+                        .map(|key| table.get(key).expect("it reads").expect("it is there"));
+                    let round = u32::from_le_bytes(one[..4].try_into().expect("four"));
+                    assert!(one == two && one == value(round), "round {round}");
+                    seen.push(round);
+                }
+                assert!(seen.is_sorted());
+                seen.dedup();
+                seen.len()
+            })
+        });
+        (1..=rounds).for_each(put);
+        for reader in readers {
+            assert!(reader.join().expect("no reader panics") > 1);
+        }
+    });
 }

@@ -178,7 +178,8 @@ fn patch(
     }
     superblock.sequence += 2;
     patches.insert(0, superblock.emit());
-    patches.insert(1, Vec::new());
+    superblock.sequence += 1;
+    patches.insert(1, superblock.emit());
     Ok(Patched {
         disk,
         pages: patches,

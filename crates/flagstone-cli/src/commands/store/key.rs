@@ -2,12 +2,12 @@
 //! line, which other users of a machine can read.
 
 use crate::commands::Failure;
-use flagstone_store::OpenOptions;
+use flagstone_store::{KeySource, OpenOptions, StoreError};
 use std::path::PathBuf;
 
 /// Where the key of an encrypted store is.
 #[derive(Debug, Clone, Default, clap::Args)]
-#[group(id = "key", multiple = false)]
+#[group(id = "key_of_store", multiple = false)]
 pub(super) struct KeyArgs {
     /// The file with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits.
     #[arg(long, value_name = "FILE")]
@@ -63,17 +63,41 @@ impl KeyArgs {
 
     /// Whether any key is named.
     pub(super) fn is_some(&self) -> bool {
-        self.key_file.is_some() || self.key_env.is_some() || self.passphrase
+        self.source().is_some() || self.passphrase
+    }
+
+    /// What to say of an error: how to name a key that is missing, and how to copy a store that is in
+    /// use.
+    pub(super) fn advise(&self, error: StoreError) -> Failure {
+        let is_missing = matches!(error, StoreError::Key(_)) && !self.is_some();
+        let is_in_use = matches!(error, StoreError::InUse { .. });
+        let failure = Failure::from(error);
+        match is_missing {
+            true if cfg!(feature = "encryption") => {
+                failure.tip("name its key with --key-file, --key-env or --passphrase")
+            }
+            true => failure.tip(NO_ENCRYPTION),
+            false if is_in_use => failure.tip(IN_USE),
+            false => failure,
+        }
+    }
+
+    /// The place of the key, unless it is asked for.
+    fn source(&self) -> Option<KeySource> {
+        let file = self.key_file.clone().map(KeySource::File);
+        file.or_else(|| self.key_env.clone().map(KeySource::Variable))
     }
 }
 
+const IN_USE: &str = "the process that has it can copy it while it goes on, as `VACUUM INTO` does; \
+                      or copy it from a snapshot of the file system (docs/store.md, Copy a store)";
+
+const NO_ENCRYPTION: &str = "this program was built without encryption: `cargo build --release \
+                             -p flagstone-cli --features encryption` builds it with it";
+
 /// What a program without encryption says.
 pub(super) fn no_encryption() -> Failure {
-    Failure::Usage(
-        "this program was built without encryption: `cargo build --release -p flagstone-cli \
-         --features encryption` builds it with it"
-            .into(),
-    )
+    Failure::Usage(NO_ENCRYPTION.into())
 }
 
 #[cfg(feature = "encryption")]
@@ -86,18 +110,11 @@ mod given {
     impl KeyArgs {
         /// The key that the arguments name, if they name one. `what` is what a prompt asks for.
         pub(in crate::commands::store) fn read(&self, what: &str) -> Result<Option<Key>, Failure> {
-            if let Some(path) = &self.key_file {
-                let wrong = |why: String| Failure::Usage(format!("{}: {why}", path.display()));
-                let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-                return Key::parse(&bytes)
+            if let Some(source) = self.source() {
+                let key = source.read();
+                return key
                     .map(Some)
-                    .map_err(|error| wrong(error.to_string()));
-            }
-            if let Some(name) = &self.key_env {
-                let wrong = |why: &str| Failure::Usage(format!("the variable {name}: {why}"));
-                let value = std::env::var(name).map_err(|error| wrong(&error.to_string()))?;
-                let key = Key::parse(value.as_bytes());
-                return key.map(Some).map_err(|error| wrong(&error.to_string()));
+                    .map_err(|error| Failure::Usage(error.to_string()));
             }
             match self.passphrase {
                 true => ask(what, false).map(Some),

@@ -120,7 +120,7 @@ pub(super) fn check(of: &Of) -> Result<ExitCode, Failure> {
             }
             return Ok(ExitCode::from(1));
         }
-        other => other?,
+        other => other.map_err(|error| of.key.advise(error))?,
     };
     let bar = progress_bar(store.info().pages, "checking");
     let report = store.check_with(&mut |pages| bar.inc(pages));

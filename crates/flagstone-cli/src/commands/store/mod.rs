@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn open(path: &Path, key: &KeyArgs) -> Result<PageStore, Failure> {
     let reading = key.give_to(OpenOptions::existing().reading())?;
-    Ok(PageStore::open(path, &reading)?)
+    PageStore::open(path, &reading).map_err(|error| key.advise(error))
 }
 
 /// Shows how far a work on a store is.

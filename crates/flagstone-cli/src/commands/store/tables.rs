@@ -21,7 +21,7 @@ pub(super) struct Tables {
     #[arg(long, conflicts_with = "json")]
     check: bool,
     #[command(flatten)]
-    store_key: KeyArgs,
+    key_of_store: KeyArgs,
     /// Print one JSON object a table, one a line.
     #[arg(long)]
     json: bool,
@@ -37,7 +37,7 @@ pub(super) struct Get {
     #[arg(id = "row", value_name = "KEY")]
     key: String,
     #[command(flatten)]
-    store_key: KeyArgs,
+    key_of_store: KeyArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -55,7 +55,7 @@ pub(super) struct Put {
     #[arg(long)]
     hashed: bool,
     #[command(flatten)]
-    store_key: KeyArgs,
+    key_of_store: KeyArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -80,7 +80,7 @@ pub(super) struct Scan {
     #[arg(long)]
     limit: Option<usize>,
     #[command(flatten)]
-    store_key: KeyArgs,
+    key_of_store: KeyArgs,
     /// Print one JSON object a row.
     #[arg(long)]
     json: bool,
@@ -124,11 +124,11 @@ fn bytes(text: &str) -> Result<Vec<u8>, Failure> {
 
 fn open(store: &Path, key: &KeyArgs) -> Result<Store, Failure> {
     let reading = key.give_to(OpenOptions::existing().reading())?;
-    Ok(Store::with(store, &reading)?)
+    Store::with(store, &reading).map_err(|error| key.advise(error))
 }
 
 pub(super) fn tables(args: &Tables) -> Result<ExitCode, Failure> {
-    let store = open(&args.store, &args.store_key)?;
+    let store = open(&args.store, &args.key_of_store)?;
     if args.check {
         let checked = store.check();
         say(&match &checked {
@@ -158,7 +158,7 @@ pub(super) fn tables(args: &Tables) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn get(args: &Get) -> Result<ExitCode, Failure> {
-    let found = open(&args.store, &args.store_key)?
+    let found = open(&args.store, &args.key_of_store)?
         .read()?
         .table(&args.table)?
         .get(&bytes(&args.key)?)?;
@@ -184,10 +184,16 @@ pub(super) fn put(args: &Put) -> Result<ExitCode, Failure> {
             value
         }
     };
-    let store = Store::with(
-        &args.store,
-        &args.store_key.give_to(OpenOptions::default())?,
-    )?;
+    if args.key_of_store.is_some() && !args.store.exists() {
+        return Err(Failure::Usage(format!(
+            "{}: there is no store to which the key belongs; `flagstone store create --encrypt` \
+             makes one",
+            args.store.display()
+        )));
+    }
+    let options = args.key_of_store.give_to(OpenOptions::default())?;
+    let opened = Store::with(&args.store, &options);
+    let store = opened.map_err(|error| args.key_of_store.advise(error))?;
     let mut tx = store.write()?;
     let mut table = match args.hashed {
         true => tx.open_table(&args.table, Kind::Hashed)?,
@@ -219,7 +225,7 @@ fn rows(
 }
 
 pub(super) fn scan(args: &Scan) -> Result<ExitCode, Failure> {
-    let table = open(&args.store, &args.store_key)?
+    let table = open(&args.store, &args.key_of_store)?
         .read()?
         .table(&args.table)?;
     let mut rows = rows(&table, args)?;

@@ -171,7 +171,11 @@ pub(super) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
     let bar = progress_bar(0, "compacting");
     let copied = tools::compact(&args.store, &opening, &mut shown(&bar));
     bar.finish_and_clear();
-    tell_copied(&copied?, args.json, "compacted");
+    tell_copied(
+        &copied.map_err(|error| args.key.advise(error))?,
+        args.json,
+        "compacted",
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -181,7 +185,11 @@ pub(super) fn backup(args: &Backup) -> Result<ExitCode, Failure> {
     let progress = &mut shown(&bar);
     let copied = tools::backup(&args.store, &args.to, &opening, args.force, progress);
     bar.finish_and_clear();
-    tell_copied(&copied?, args.json, "copied and compared");
+    tell_copied(
+        &copied.map_err(|error| args.key.advise(error))?,
+        args.json,
+        "copied and compared",
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -220,7 +228,7 @@ pub(super) fn repair(args: &Repair) -> Result<ExitCode, Failure> {
         progress,
     );
     bar.finish_and_clear();
-    let report = report?;
+    let report = report.map_err(|error| args.key.advise(error))?;
     if args.json {
         let lost: Vec<u32> = report.lost.iter().map(|at| at.0).collect();
         say(&json!({

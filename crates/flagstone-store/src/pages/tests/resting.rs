@@ -1,6 +1,8 @@
 //! Stores that open from what the last close has left, and those that must not.
 
 use super::*;
+use crate::superblock::superblock;
+use flagstone::layout::get;
 
 /// A store with a history, and what its pages hold.
 struct History {
@@ -88,6 +90,42 @@ fn a_store_that_was_closed_opens_without_reading_its_blocks() {
         }
     }
     assert!(resumed > 20, "{resumed}");
+}
+
+/// The tables of an earlier close were believed again where the superblock that had taken them back
+/// was damaged or made zeros: what was committed since was not there.
+#[test]
+fn tables_that_were_taken_back_are_not_believed_beside_a_lost_superblock() {
+    for lost in [0, 0x55] {
+        let mut history = History::new(3);
+        let mut store = history.open();
+        history.go_on(&mut store, 60);
+        store.close().expect("no fault");
+        assert_eq!(history.look(Landing::Nothing, &reading()), (true, true));
+        let mut store = history.open();
+        let tx = store.begin().expect("it begins");
+        store.write(tx, Lpn(7), b"since").expect("room");
+        store.commit(tx).expect("it commits");
+        history.pages.insert(7, Some(b"since".to_vec()));
+        std::mem::forget(store);
+        let mut bytes = history.medium.to_vec();
+        let sequence = |at: usize| get(&bytes[at..], superblock::SEQUENCE);
+        let newest = if sequence(0) > sequence(4096) {
+            0
+        } else {
+            4096
+        };
+        bytes[newest..newest + 4096].fill(lost);
+        history.medium = Recorded::with(&bytes);
+        // It is refused where a block says that there was a later opening, and is right otherwise.
+        match PageStore::on(Box::new(history.medium), &reading()) {
+            Err(StoreError::Damaged(why)) => assert!(why.contains("newest superblock"), "{why}"),
+            Err(other) => panic!("{other}"),
+            Ok(mut store) => {
+                assert!(!store.info().resumed && contents(&mut store) == history.pages);
+            }
+        }
+    }
 }
 
 #[test]

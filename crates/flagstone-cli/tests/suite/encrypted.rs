@@ -1,0 +1,196 @@
+//! Stores that are encrypted, as their users have them on the command line: where a key may be, what
+//! is said of a wrong one, and what a program without encryption says.
+
+use crate::run::{Place, bad, good};
+use std::fs;
+
+#[test]
+#[cfg(not(feature = "encryption"))]
+fn a_program_without_encryption_says_so() {
+    let place = Place::new("encrypted-without");
+    let key = place.file("key", &"01".repeat(32));
+    let (new, plain) = (place.path("a.flag"), place.path("plain.flag"));
+    good(&["store", "create", &plain], "");
+    for args in [
+        &["store", "create", &new, "--encrypt", "--key-file", &key][..],
+        &["store", "info", &plain, "--key-file", &key],
+        &["store", "rekey", &plain, "--key-file", &key],
+        &["store", "bench", &new, "--encrypt"],
+        &["store", "break", "--cuts", "10", "--encrypt"],
+        &["store", "scan", &plain, "t", "--key-file", &key],
+    ] {
+        let error = bad(args, "", 2);
+        assert!(error.contains("--features encryption"), "{args:?}: {error}");
+    }
+    assert_eq!(place.names(), ["key", "plain.flag"], "nothing was made");
+}
+
+#[cfg(feature = "encryption")]
+mod with {
+    use super::*;
+    use crate::run::{command, output, texts};
+
+    /// Keys in files, and a store that the first one opens, with a table.
+    fn made(name: &str) -> (Place, String, [String; 2]) {
+        let place = Place::new(name);
+        let keys = ["01", "02"].map(|digits| place.file(digits, &digits.repeat(32)));
+        let store = place.path("a.flag");
+        good(
+            &[
+                "store",
+                "create",
+                &store,
+                "--encrypt",
+                "--key-file",
+                &keys[0],
+            ],
+            "",
+        );
+        let value = "a secret that stays one".repeat(9);
+        good(
+            &[
+                "store",
+                "put",
+                &store,
+                "t",
+                "k",
+                &value,
+                "--key-file",
+                &keys[0],
+            ],
+            "",
+        );
+        (place, store, keys)
+    }
+
+    #[test]
+    fn every_command_takes_the_key_and_none_goes_without() {
+        let (place, store, [one, two]) = made("encrypted-all");
+        let bytes = fs::read(&store).unwrap();
+        assert!(!bytes.windows(8).any(|window| window == b"a secret"));
+        let (copy, salvaged) = (place.path("copy.flag"), place.path("salvaged.flag"));
+        let commands = [
+            &["info"][..],
+            &["check"],
+            &["wear"],
+            &["dump"],
+            &["tables"],
+            &["tables", "--check"],
+            &["get", "t", "k"],
+            &["scan", "t"],
+            &["put", "t", "k2", "v"],
+            &["backup", &copy],
+            &["repair", &salvaged],
+            &["compact"],
+            &["compact", "--dry-run"],
+        ];
+        let with = |words: &[&str], key: &[&str]| -> Vec<String> {
+            let (verb, more) = words.split_first().unwrap();
+            let all = [&["store", verb, &store], more, key].concat();
+            all.into_iter().map(str::to_owned).collect()
+        };
+        for words in commands {
+            for (key, expected) in [
+                (&[][..], "--key-file, --key-env or --passphrase"),
+                (&["--key-file", &two], "this is not the key of the store"),
+                (&["--passphrase"], "there is no terminal"),
+            ] {
+                let args = with(words, key);
+                let args: Vec<&str> = args.iter().map(String::as_str).collect();
+                let error = bad(&args, "", 2);
+                assert!(error.contains(expected), "{args:?}: {error}");
+            }
+        }
+        assert_eq!(fs::read(&store).unwrap(), bytes, "nothing was changed");
+        for words in commands {
+            let args = with(words, &["--key-file", &one]);
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            good(&args, "");
+        }
+        for store in [&store, &copy, &salvaged] {
+            let (value, _) = good(&["store", "get", store, "t", "k", "--key-file", &one], "");
+            assert!(value.starts_with("a secret"), "{value}");
+            let error = bad(&["store", "get", store, "t", "k"], "", 2);
+            assert!(error.contains("its key is needed"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_changed_and_no_page_is_written() {
+        let (_place, store, [one, two]) = made("encrypted-rekey");
+        let before = fs::read(&store).unwrap();
+        let rekey = ["store", "rekey", &store];
+        let with = |more: &[&'static str]| [&rekey[..], more].concat();
+        let error = bad(&with(&[]), "", 2);
+        assert!(error.contains("which key does it have now"), "{error}");
+        let change = |old: &str, new: &str| {
+            let args = [&rekey[..], &["--key-file", old, "--new-key-file", new]].concat();
+            crate::run::flagstone(&args, "")
+        };
+        let refused = change(&two, &one);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(texts(&refused).1.contains("this is not the key"));
+        assert_eq!(fs::read(&store).unwrap(), before, "nothing was changed");
+        assert_eq!(change(&one, &two).status.code(), Some(0));
+        assert_eq!(fs::read(&store).unwrap()[8192..], before[8192..]);
+        good(&["store", "check", &store, "--key-file", &two], "");
+        let error = bad(&["store", "check", &store, "--key-file", &one], "", 2);
+        assert!(error.contains("this is not the key"), "{error}");
+    }
+
+    #[test]
+    fn keys_are_in_files_and_variables_only() {
+        let (place, store, [one, _]) = made("encrypted-keys");
+        let raw = place.path("raw");
+        fs::write(&raw, [1; 32]).unwrap();
+        good(&["store", "info", &store, "--key-file", &raw], "");
+        let mut from_variable = command(&["store", "info", &store, "--key-env", "STORE_KEY"]);
+        from_variable.env("STORE_KEY", "01".repeat(32));
+        assert_eq!(output(from_variable, "").status.code(), Some(0));
+        let short = place.file("short", "0102");
+        let none = place.path("none");
+        for (key, expected) in [
+            (&["--key-file", &short][..], "64 hexadecimal digits"),
+            (&["--key-file", &none], "No such file"),
+            (
+                &["--key-env", "NO_SUCH_VARIABLE"],
+                "the variable NO_SUCH_VARIABLE",
+            ),
+            (
+                &["--key-env", "K", "--key-file", &one],
+                "cannot be used with",
+            ),
+        ] {
+            let error = bad(&[&["store", "info", &store], key].concat(), "", 2);
+            assert!(error.contains(expected), "{key:?}: {error}");
+        }
+        let plain = place.path("plain.flag");
+        let error = bad(&["store", "create", &plain, "--key-file", &one], "", 2);
+        assert!(error.contains("add --encrypt"), "{error}");
+        let error = bad(&["store", "create", &plain, "--encrypt"], "", 2);
+        assert!(error.contains("there is no terminal"), "{error}");
+        let put = ["store", "put", &plain, "t", "k", "v", "--key-file", &one];
+        let error = bad(&put, "", 2);
+        assert!(error.contains("store create --encrypt"), "{error}");
+        good(&["store", "create", &plain], "");
+        let error = bad(&["store", "info", &plain, "--key-file", &one], "", 2);
+        assert!(error.contains("leave the key out"), "{error}");
+    }
+
+    #[test]
+    fn power_cuts_lose_nothing_and_a_lie_is_found() {
+        let encrypted = ["store", "break", "--cuts", "200", "--encrypt"];
+        good(&encrypted, "");
+        good(&[&encrypted[..], &["--tables"]].concat(), "");
+        let lie = [&encrypted[..], &["--lie", "syncs"]].concat();
+        let found = crate::run::flagstone(&lie, "");
+        assert_eq!(found.status.code(), Some(1));
+        let (out, _) = texts(&found);
+        let id = out
+            .split_whitespace()
+            .find(|word| word.contains(".encrypted"));
+        let id = id.expect("a run id").trim_end_matches(':');
+        let again = crate::run::flagstone(&["store", "break", "--run", id], "");
+        assert_eq!(again.status.code(), Some(1), "{id}");
+    }
+}
