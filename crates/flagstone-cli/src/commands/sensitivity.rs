@@ -7,7 +7,7 @@ use flagstone_lab::reproduce::engine::Run;
 use flagstone_lab::reproduce::execute::Step;
 use flagstone_lab::reproduce::figures::Mode;
 use flagstone_lab::reproduce::sensitivity::{
-    Design, Kind, OpenSettings, Point, Tried, Trier, best, climb, needed, one_at_a_time,
+    Analysis, Design, Kind, OpenSettings, Point, Tried, Trier, best, climb, needed, one_at_a_time,
     total_effects,
 };
 use flagstone_lab::reproduce::verdict::{Verdict, number};
@@ -52,8 +52,12 @@ pub(crate) struct Args {
     #[arg(long)]
     kept: bool,
     /// List the settings with their bounds and why the paper allows them, and run nothing.
-    #[arg(long, conflicts_with_all = ["samples", "climb", "seed", "out", "threads", "kept", "json"])]
+    #[arg(long, conflicts_with_all = ["samples", "climb", "seed", "out", "threads", "kept", "json", "record"])]
     list: bool,
+    /// Print the answers as TOML: for each claim where it holds, and what becomes of all others
+    /// there. crates/flagstone-lab/experiments/found.toml keeps such answers for the report.
+    #[arg(long, conflicts_with = "json")]
+    record: bool,
     /// Print one JSON object a point, one a line.
     #[arg(long)]
     json: bool,
@@ -144,9 +148,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             args.out.display()
         )));
     }
-    match args.json {
-        true => tried.iter().for_each(|tried| say(&record(tried))),
-        false => report(&design, &tried),
+    if args.record {
+        say(Analysis::new(paper, &args.names, &tried).toml().trim_end());
+    } else if args.json {
+        tried.iter().for_each(|tried| say(&record(tried)));
+    } else {
+        report(&design, &tried);
     }
     Ok(ExitCode::SUCCESS)
 }

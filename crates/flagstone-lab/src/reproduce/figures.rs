@@ -56,6 +56,30 @@ pub struct Experiment {
     pub full: Table,
     /// Its figures and tables.
     pub figure: Vec<Spec>,
+    /// What lies over all of these, for some of the runs; a file has none.
+    #[serde(skip)]
+    pub over: Vec<Over>,
+}
+
+/// Settings that lie over those of a figure, its series and its sweep, in the runs that have all
+/// of certain others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Over {
+    /// What a run must have; a list is any of its values.
+    pub only: Table,
+    /// What it then gets.
+    pub set: Table,
+}
+
+/// Whether a table has all that another one asks for.
+fn has(table: &Table, asked: &Table) -> bool {
+    asked
+        .iter()
+        .all(|(key, asked)| match (table.get(key), asked) {
+            (Some(Value::Table(own)), Value::Table(asked)) => has(own, asked),
+            (Some(own), Value::Array(any)) => any.contains(own),
+            (own, asked) => own == Some(asked),
+        })
 }
 
 /// One figure or table.
@@ -246,6 +270,9 @@ impl Experiment {
                 for over in [size, &spec.set, own_size, &of_series, &of_x] {
                     lay(&mut table, over);
                 }
+                let own = self.over.iter().filter(|over| has(&table, &over.only));
+                let sets: Vec<&Table> = own.map(|over| &over.set).collect();
+                sets.into_iter().for_each(|set| lay(&mut table, set));
                 let metric = match table.remove("metric") {
                     Some(metric) => word(&metric),
                     None => spec.metric.clone(),

@@ -6,11 +6,11 @@
 
 use super::claims::{Claim, ClaimKind, Figure, Measures, Rule, Tolerances};
 use super::measure::{Data, Expr, Point};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What came of a claim, from the worst to the best.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
     /// Nothing was measured that would tell.
     #[serde(rename = "not measured")]

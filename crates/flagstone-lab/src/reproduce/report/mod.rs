@@ -2,6 +2,7 @@
 //! data of each figure as comma-separated values.
 
 mod chart;
+mod hangs;
 mod page;
 mod sentence;
 mod published;
@@ -179,6 +180,8 @@ mod tests {
     use crate::reproduce::engine::Outcome;
     use crate::reproduce::figures::Mode;
     use crate::reproduce::runs;
+    use crate::reproduce::sensitivity::Analysis;
+    use crate::reproduce::verdict::Verdict;
     use std::collections::BTreeMap;
 
     fn results() -> (Catalogue, Results) {
@@ -270,6 +273,42 @@ mod tests {
             rows += 1;
         }
         assert_eq!(rows, results.claims.len());
+    }
+
+    #[test]
+    fn the_page_says_where_claims_hold_that_do_not_here() {
+        let (catalogue, mut results) = results();
+        let analysis = |id: &str, holds_at: &str| {
+            let text = format!(
+                "[[analysis]]\npaper = \"lighttx\"\nnames = [\"lighttx\"]\npoints = 7\nbest = \"b <1>\"\n\
+                 [[analysis.claim]]\nid = \"{id}\"\ndefault = \"differs\"\ntried = 7\n\
+                 holds_at = {holds_at}\n\
+                 [[analysis.place]]\nat = \"b <1>\"\nholds = [\"{id}\"]\ndirection = []\ndiffers = []\n"
+            );
+            Analysis::parse(&text).unwrap()
+        };
+        let judged = &mut results.claims[0];
+        let id = judged.claim.id.clone();
+        judged.judgement.verdict = Verdict::Differs;
+        let section = |results: &Results, found: &[Analysis]| {
+            hangs::section(&catalogue.experiments[0].paper, results, found)
+        };
+        let found = section(&results, &analysis(&id, "[\"b <1>\"]"));
+        assert!(
+            found.contains(&id) && found.contains("at 1 of 7: b &lt;1&gt;"),
+            "{found}"
+        );
+        assert!(
+            found.contains("1 hold, 0 in direction, 0 differ"),
+            "{found}"
+        );
+        let found = section(&results, &analysis(&id, "[]"));
+        assert!(found.contains("at none of 7 points tried"), "{found}");
+        // The control: what holds here needs no other setting, nor has a paper without analyses.
+        assert_eq!(section(&results, &[]), "");
+        results.claims[0].judgement.verdict = Verdict::Holds;
+        let found = section(&results, &analysis(&id, "[]"));
+        assert!(!found.contains(&id), "{found}");
     }
 
     #[test]

@@ -3,11 +3,12 @@
 
 use super::super::claims::Claim;
 use super::super::figures::{Chart, Experiment};
+use super::super::sensitivity::Analysis;
 use super::super::verdict::{Verdict, number};
 use super::super::{Catalogue, Judged, Measured, Results};
 use super::chart::{Places, fitting, svg};
 use super::strip;
-use super::{sentence, summary};
+use super::{hangs, sentence, summary};
 use crate::chart::{colour, escape, sign};
 
 /// The class of a verdict in the style sheet.
@@ -184,6 +185,7 @@ fn paper(experiment: &Experiment, figures: &[&Measured], results: &Results) -> S
             "<details><summary>One setting for the whole paper</summary>\n<ul>\n{items}</ul></details>\n"
         );
     }
+    text += &hangs::section(&experiment.paper, results, &Analysis::shipped());
     // A series has one colour and one shape in all figures of a paper.
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in figures.iter().flat_map(|measured| &measured.data.series) {

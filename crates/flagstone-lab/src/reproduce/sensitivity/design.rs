@@ -4,7 +4,8 @@
 //! The sample has two independent halves A and B of a Sobol sequence, and for each setting *i* the
 //! points of A with the value of *i* from B. A sample of N points is N (k + 2) runs of k settings.
 
-use super::OpenSettings;
+use super::{Open, OpenSettings};
+use crate::reproduce::figures::Over;
 use crate::reproduce::{lay, word};
 use crate::sweep::unit;
 use std::collections::BTreeMap;
@@ -34,8 +35,10 @@ pub struct Point {
     pub kind: Kind,
     /// What is set, by the names of the settings.
     pub at: BTreeMap<String, Value>,
-    /// What lies over the experiment's settings.
+    /// What lies over the experiment's settings, and under those of its figures.
     pub set: Table,
+    /// What lies over those of its figures, in some of the runs.
+    pub over: Vec<Over>,
 }
 
 /// Points, in the order in which they are tried.
@@ -59,7 +62,29 @@ impl Point {
         both.kind = Kind::Climb(round);
         both.at.extend(other.at.clone());
         lay(&mut both.set, &other.set);
+        both.over.extend(other.over.clone());
         Some(both)
+    }
+
+    fn default() -> Point {
+        Point {
+            kind: Kind::Default,
+            at: BTreeMap::new(),
+            set: Table::new(),
+            over: Vec::new(),
+        }
+    }
+
+    /// Gives a setting a value, of which `set` is what it sets.
+    fn put(&mut self, open: &Open, value: Value, set: Table) {
+        self.at.insert(open.axis.name.clone(), value);
+        match open.only.is_empty() {
+            true => lay(&mut self.set, &set),
+            false => {
+                let only = open.only.clone();
+                self.over.push(Over { only, set });
+            }
+        }
     }
 
     /// What is set, in words.
@@ -79,32 +104,28 @@ impl Design {
     /// # Panics
     /// More settings or points than a Sobol sequence has.
     pub fn new(open: &OpenSettings, sample: u32, seed: u32) -> Design {
-        let axes: Vec<_> = open.open.iter().map(|open| &open.axis).collect();
-        let mut points = vec![Point {
-            kind: Kind::Default,
-            at: BTreeMap::new(),
-            set: Table::new(),
-        }];
-        for (nth, axis) in axes.iter().enumerate() {
-            for (value, set) in axis.steps() {
-                let at = BTreeMap::from([(axis.name.clone(), value)]);
-                let kind = Kind::One(nth);
-                points.push(Point { kind, at, set });
+        let mut points = vec![Point::default()];
+        for (nth, open) in open.open.iter().enumerate() {
+            for (value, set) in open.axis.steps() {
+                let mut point = Point::default();
+                point.kind = Kind::One(nth);
+                point.put(open, value, set);
+                points.push(point);
             }
         }
-        let all = axes.len();
+        let all = open.open.len();
         // Both halves are columns of one sequence.
         let coordinates = |of: u32, from: usize| -> Vec<f64> {
             (0..all).map(|nth| unit(of, from + nth, seed)).collect()
         };
         let point = |kind: Kind, units: &[f64]| {
-            let (mut at, mut set) = (BTreeMap::new(), Table::new());
-            for (axis, &unit) in axes.iter().zip(units) {
-                let (value, own) = axis.at_unit(unit);
-                at.insert(axis.name.clone(), value);
-                lay(&mut set, &own);
+            let mut point = Point::default();
+            point.kind = kind;
+            for (open, &unit) in open.open.iter().zip(units) {
+                let (value, set) = open.axis.at_unit(unit);
+                point.put(open, value, set);
             }
-            Point { kind, at, set }
+            point
         };
         for of in 0..sample {
             let (a, b) = (coordinates(of, 0), coordinates(of, all));
@@ -117,7 +138,11 @@ impl Design {
             }
         }
         Design {
-            settings: axes.iter().map(|axis| axis.name.clone()).collect(),
+            settings: open
+                .open
+                .iter()
+                .map(|open| open.axis.name.clone())
+                .collect(),
             sample,
             points,
         }

@@ -10,6 +10,8 @@
 //!     verdicts and figures at each point                                      tried
 //!            |
 //!     ranks, total effects, the best point, what each claim needs             effects, found
+//!            |
+//!   experiments/found.toml        answers of long analyses, for reports       record
 //! ```
 //!
 //! Defaults and verdicts of `flagstone reproduce` are not touched. A figure's own sweep, series and
@@ -19,6 +21,7 @@ mod design;
 mod effects;
 mod found;
 mod open;
+mod record;
 #[cfg(test)]
 mod tests;
 mod tried;
@@ -27,4 +30,5 @@ pub use design::{Design, Kind, Point};
 pub use effects::{Effect, Effects};
 pub use found::{Needed, Range, best, climb, needed, one_at_a_time, total_effects};
 pub use open::{Open, OpenSettings};
+pub use record::{Analysis, Answer, Place, answers};
 pub use tried::{Tried, Trier, Value};

@@ -5,7 +5,13 @@ use crate::sweep::Axis;
 use serde::Deserialize;
 use toml::Table;
 
-const FILES: [&str; 1] = [include_str!("../../../experiments/flagcommit.open.toml")];
+const FILES: [&str; 5] = [
+    include_str!("../../../experiments/lighttx.open.toml"),
+    include_str!("../../../experiments/flagcommit.open.toml"),
+    include_str!("../../../experiments/mixsl.open.toml"),
+    include_str!("../../../experiments/lazybtree.open.toml"),
+    include_str!("../../../experiments/sal.open.toml"),
+];
 
 /// The settings that one paper leaves open.
 #[derive(Debug, Clone, Deserialize)]
@@ -26,6 +32,11 @@ pub struct OpenSettings {
 pub struct Open {
     /// Which, and within which bounds: an axis as a sweep has it.
     pub axis: Axis,
+    /// The runs that have it, by others of their settings; a list is any of its values. In these it
+    /// lies over what a figure and its series set. All runs have it if this is left out, and what
+    /// figures and series set lies over it.
+    #[serde(default)]
+    pub only: Table,
     /// Why the paper allows all of these.
     pub reason: String,
     /// The section that says what it does say.

@@ -136,6 +136,7 @@ fn a_climb_joins_what_helps_alone() {
             .iter()
             .map(|name| (name.to_string(), 1.into()))
             .collect(),
+        over: Vec::new(),
     };
     let made = |point: Point, holds: &[&str]| Tried {
         point,
@@ -233,6 +234,43 @@ fn every_setting_that_a_paper_leaves_open_changes_some_run() {
             assert!(open.open[nth].reason.len() > 40 && !open.open[nth].place.is_empty());
         }
     }
+}
+
+#[test]
+fn a_setting_for_some_runs_lies_over_their_figures_own() {
+    // The figure itself says how many clients its series have.
+    let own = "series = { points = [\
+        { name = \"cfc\", set = { protocol = \"cfc\", abort_ratio = 0.0 } }, \
+        { name = \"scc\", set = { protocol = \"scc\", abort_ratio = 0.0 } } ] }";
+    let (text, _) = EXPERIMENT.split_once("series =").unwrap();
+    let experiment = Experiment::parse(&format!("{text}{own}\n")).unwrap();
+    let catalogue = Catalogue {
+        experiments: vec![experiment],
+        ..catalogue()
+    };
+    let selection = catalogue.select(&["p"]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let changed = |only: &str| {
+        let text = OPEN.replacen("[0.5, 2.0] }", &format!("[0.5] }}\n{only}"), 1);
+        let open = OpenSettings::parse(&text).unwrap();
+        let trier = Trier::new(&catalogue, &open, &selection, Mode::Quick);
+        let design = Design::new(&open, 0, 1);
+        let point = &design.points[1];
+        assert_eq!(point.name(), "abort_ratio 0.5");
+        let cells = &trier.figures(point).unwrap()[0].2;
+        let ratio = |at: usize| cells[at].run.settings()["abort_ratio"].as_f64().unwrap();
+        let tried = trier.run(point, 2, folder.path(), &|_, _| {});
+        (ratio(0), ratio(1), tried.value("p.f.half", 0).unwrap())
+    };
+    // The control: without `only` the figure's own value is what runs.
+    assert_eq!(changed(""), (0.0, 0.0, 50.0));
+    let (cfc, scc, committed) = changed("only = { protocol = [\"cfc\", \"lighttx\"] }");
+    assert_eq!((cfc, scc), (0.5, 0.0));
+    assert!(committed < 40.0);
+    let nested = "only = { protocol = \"scc\", device = { preset = \"small\" } }";
+    assert_eq!(changed(nested), (0.0, 0.5, 50.0));
+    let other = "only = { protocol = \"scc\", device = { preset = \"large\" } }";
+    assert_eq!(changed(other), (0.0, 0.0, 50.0));
 }
 
 #[test]

@@ -87,6 +87,7 @@ impl<'a> Trier<'a> {
                 lay(size, &self.open.window);
                 lay(size, &point.set);
             }
+            experiment.over.clone_from(&point.over);
         }
         catalogue
             .try_plan(self.selection, self.mode)

@@ -1,0 +1,333 @@
+//! What analyses found, as data that comes with the program: `experiments/found.toml`.
+//!
+//! An analysis takes hours, a report minutes. So the answers of long analyses are kept here, and
+//! `flagstone reproduce` and docs/reproduction-settings.md show them beside the claims.
+
+use super::{Kind, Needed, Tried, best, needed};
+use crate::reproduce::verdict::Verdict;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+const SHIPPED: &str = include_str!("../../../experiments/found.toml");
+
+/// One analysis: some claims of one paper, over points of the settings that it leaves open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Analysis {
+    /// The paper's key.
+    pub paper: String,
+    /// Which figures and claims were asked for.
+    pub names: Vec<String>,
+    /// Points that could be run, besides the default.
+    pub points: usize,
+    /// The point at which most claims hold.
+    pub best: String,
+    /// The claims that do not hold with the default settings.
+    #[serde(default)]
+    pub claim: Vec<Answer>,
+    /// Verdicts on all of the claims: with the default settings, at the best point, and where
+    /// claims hold that do not by default.
+    pub place: Vec<Place>,
+}
+
+/// What was found for a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// The claim.
+    pub id: String,
+    /// Its verdict with the default settings, in the window of the analysis.
+    pub default: Verdict,
+    /// Points that have a verdict on it, besides the default.
+    pub tried: usize,
+    /// Those at which it holds; the one first at which most claims hold.
+    pub holds_at: Vec<String>,
+}
+
+/// The verdicts at one point.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// The point.
+    pub at: String,
+    /// Claims that hold there.
+    pub holds: Vec<String>,
+    /// Claims of which the direction holds.
+    pub direction: Vec<String>,
+    /// Claims that differ.
+    pub differs: Vec<String>,
+}
+
+/// All that a file has.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    analysis: Vec<Analysis>,
+}
+
+impl Place {
+    fn of(tried: &Tried) -> Place {
+        let claims = tried.claims.iter().flatten();
+        let claims: Vec<(&String, Verdict)> = claims.map(|(id, (own, _))| (id, *own)).collect();
+        let with = |verdict: Verdict| {
+            let own = claims.iter().filter(|(_, own)| *own == verdict);
+            own.map(|(id, _)| (*id).clone()).collect()
+        };
+        Place {
+            at: tried.point.name(),
+            holds: with(Verdict::Holds),
+            direction: with(Verdict::Direction),
+            differs: with(Verdict::Differs),
+        }
+    }
+
+    /// How many claims have which verdict there, in words.
+    pub fn counts(&self) -> String {
+        format!(
+            "{} hold, {} in direction, {} differ",
+            self.holds.len(),
+            self.direction.len(),
+            self.differs.len()
+        )
+    }
+}
+
+impl Answer {
+    /// Where the claim holds, in words. `shown` points are named, of all at which it does.
+    pub fn words(&self, shown: usize) -> String {
+        let named = self.holds_at.len().min(shown);
+        match self.holds_at.len() {
+            0 => format!("at none of {} points tried", self.tried),
+            all if all > named => format!(
+                "at {all} of {} points, among them {}",
+                self.tried,
+                self.holds_at[..named].join("; ")
+            ),
+            all => format!("at {all} of {}: {}", self.tried, self.holds_at.join("; ")),
+        }
+    }
+}
+
+impl Analysis {
+    /// What was found at these points, of which the first is the default.
+    pub fn new(paper: &str, names: &[String], tried: &[Tried]) -> Analysis {
+        let order = best(tried);
+        let name = |at: usize| tried[at].point.name();
+        let found = needed(tried);
+        let default = tried
+            .iter()
+            .position(|tried| tried.point.kind == Kind::Default);
+        let first = |needed: &Needed| needed.holds_at.first().copied();
+        let mut shown: BTreeSet<usize> = found.iter().filter_map(first).collect();
+        shown.extend(default);
+        shown.extend(order.first());
+        let answer = |needed: Needed| Answer {
+            id: needed.claim,
+            default: needed.default,
+            tried: needed.tried,
+            holds_at: needed.holds_at.into_iter().map(name).collect(),
+        };
+        Analysis {
+            paper: paper.into(),
+            names: names.into(),
+            points: order.len().saturating_sub(1),
+            best: order.first().map_or(String::new(), |&at| name(at)),
+            claim: found.into_iter().map(answer).collect(),
+            place: shown.into_iter().map(|at| Place::of(&tried[at])).collect(),
+        }
+    }
+
+    /// The analysis as a part of a file of them.
+    ///
+    /// # Panics
+    /// Never: an analysis is plain data.
+    pub fn toml(&self) -> String {
+        let analysis = vec![self.clone()];
+        toml::to_string_pretty(&File { analysis }).expect("an analysis is plain data")
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Line and reason.
+    pub fn parse(text: &str) -> Result<Vec<Analysis>, String> {
+        let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+        Ok(file.analysis)
+    }
+
+    /// All that come with the program.
+    ///
+    /// # Panics
+    /// A shipped file that cannot be read; a test reads it.
+    pub fn shipped() -> Vec<Analysis> {
+        Analysis::parse(SHIPPED).expect("a shipped file")
+    }
+
+    /// The verdicts at a point, by its name.
+    pub fn at(&self, name: &str) -> Option<&Place> {
+        self.place.iter().find(|place| place.at == name)
+    }
+
+    /// How many claims have a verdict.
+    pub fn claims(&self) -> usize {
+        let default = self.at("default");
+        default.map_or(0, |at| {
+            at.holds.len() + at.direction.len() + at.differs.len()
+        })
+    }
+
+    /// The analysis for a document.
+    pub fn markdown(&self) -> String {
+        let short = |id: &String| -> String {
+            let id = id.split_once('.').map_or(id.as_str(), |(_, rest)| rest);
+            id.into()
+        };
+        let list = |ids: &[String]| match ids {
+            [] => "none".into(),
+            ids => ids.iter().map(short).collect::<Vec<String>>().join(", "),
+        };
+        let mut text = String::new();
+        let names = self.names.join(" ");
+        let _ = writeln!(text, "`flagstone sensitivity {names}`\n");
+        let _ = write!(text, "{} claims, {} points", self.claims(), self.points);
+        if let (Some(best), Some(default)) = (self.at(&self.best), self.at("default")) {
+            let _ = write!(text, ". With the default settings {}", default.counts());
+            if best.at != default.at {
+                let _ = write!(text, "; at the best point, {}, {}", best.at, best.counts());
+            }
+        }
+        text += ".\n\n| claim | default | it holds |\n|---|---|---|\n";
+        for answer in &self.claim {
+            let words = answer.words(4);
+            let id = short(&answer.id);
+            let _ = writeln!(text, "| {id} | {} | {words} |", answer.default);
+        }
+        text += "\n";
+        for place in &self.place {
+            let _ = writeln!(
+                text,
+                "- **{}**. Hold: {}. In direction: {}. Differ: {}.",
+                place.at,
+                list(&place.holds),
+                list(&place.direction),
+                list(&place.differs)
+            );
+        }
+        text
+    }
+}
+
+/// The answers for each claim, of all analyses that have one.
+pub fn answers<'a>(analyses: &'a [Analysis]) -> BTreeMap<&'a str, (&'a Analysis, &'a Answer)> {
+    let of = |analysis: &'a Analysis| {
+        let each = analysis.claim.iter();
+        each.map(move |answer| (answer.id.as_str(), (analysis, answer)))
+    };
+    analyses.iter().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::Catalogue;
+    use std::fs;
+    use std::path::Path;
+
+    const DOCUMENT: &str = "docs/reproduction-settings.md";
+    const GENERATED: &str = "<!-- below: generated from experiments/found.toml -->\n";
+
+    /// What is wrong with an analysis, beside the claims that there are.
+    fn wrong(analysis: &Analysis, known: &[String]) -> Option<String> {
+        let places = analysis.place.iter();
+        let listed = places.flat_map(|place| [&place.holds, &place.direction, &place.differs]);
+        let answered = analysis.claim.iter().map(|answer| &answer.id);
+        for id in listed.flatten().chain(answered) {
+            if !known.contains(id) || !id.starts_with(&format!("{}.", analysis.paper)) {
+                return Some(format!("{id} is no claim of {}", analysis.paper));
+            }
+        }
+        let Some(default) = analysis.at("default") else {
+            return Some("the default is missing".into());
+        };
+        for answer in &analysis.claim {
+            let list = match answer.default {
+                Verdict::Holds => &default.holds,
+                Verdict::Direction => &default.direction,
+                Verdict::Differs | Verdict::NotMeasured => &default.differs,
+            };
+            if answer.default == Verdict::Holds || !list.contains(&answer.id) {
+                return Some(format!("{} has two verdicts by default", answer.id));
+            }
+            if answer.tried > analysis.points || answer.holds_at.len() > answer.tried {
+                return Some(format!("{} has more points than there are", answer.id));
+            }
+            let Some(first) = answer.holds_at.first() else {
+                continue;
+            };
+            let holds = |place: &Place| place.holds.contains(&answer.id);
+            if !analysis.at(first).is_some_and(holds) {
+                return Some(format!("{} does not hold at {first}", answer.id));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn what_is_shipped_agrees_with_itself_and_with_the_claims() {
+        let catalogue = Catalogue::shipped();
+        let known: Vec<String> = catalogue.claims.iter().map(|one| one.id.clone()).collect();
+        let shipped = Analysis::shipped();
+        for analysis in &shipped {
+            assert_eq!(wrong(analysis, &known), None);
+            catalogue.select(&analysis.names).unwrap();
+            assert_eq!(
+                Analysis::parse(&analysis.toml()).unwrap(),
+                [analysis.clone()]
+            );
+        }
+        // The control: an answer that was changed by hand is found.
+        let with = shipped.iter().find(|analysis| {
+            let mut claims = analysis.claim.iter();
+            claims.any(|answer| !answer.holds_at.is_empty())
+        });
+        let mut changed = with.unwrap().clone();
+        let answer = changed.claim.iter_mut();
+        let answer = answer.max_by_key(|answer| answer.holds_at.len()).unwrap();
+        answer.holds_at[0] = "default".into();
+        assert!(
+            wrong(&changed, &known)
+                .unwrap()
+                .contains("does not hold at")
+        );
+    }
+
+    #[test]
+    fn the_document_of_what_was_found_is_current() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .join(DOCUMENT);
+        let old = fs::read_to_string(&path).unwrap();
+        let (by_hand, _) = old.split_once(GENERATED).expect("its generated part");
+        let mut new = format!("{by_hand}{GENERATED}");
+        let catalogue = Catalogue::shipped();
+        let shipped = Analysis::shipped();
+        for experiment in &catalogue.experiments {
+            let own = shipped.iter();
+            let own = own.filter(|analysis| analysis.paper == experiment.paper);
+            let texts: Vec<String> = own.map(Analysis::markdown).collect();
+            if !texts.is_empty() {
+                let _ = write!(new, "\n## {}\n\n{}", experiment.title, texts.join("\n"));
+            }
+        }
+        if std::env::var_os("FLAGSTONE_BLESS").is_some() {
+            fs::write(&path, new).unwrap();
+            return;
+        }
+        assert!(
+            old == new,
+            "{DOCUMENT} is out of date: FLAGSTONE_BLESS=1 cargo test -p flagstone-lab --lib \
+             sensitivity::record rewrites it"
+        );
+    }
+}
