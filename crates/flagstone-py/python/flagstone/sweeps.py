@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
+import uuid
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._command import Progress, _Bar, run
-from .errors import FailedError, UsageError
+from .errors import Error, FailedError, UsageError
 from .records import Records
 
 if TYPE_CHECKING:
@@ -86,33 +88,34 @@ def _on_cluster(
     by_hash = {task["hash"]: json.dumps(task) for task in tasks}
     # What is there and not whole is an error before anything runs.
     left = iter([name for name, task in by_hash.items() if _kept(out, name, task) is None])
-    if window is None:
-        window = 2 * max(1, sum(client.nthreads().values()))
-    if window < 1:
+    if window is not None and window < 1:
         raise UsageError(f"`window` is {window}: at least one task has to be with the cluster")
     futures: dict[Any, str] = {}
 
-    def submit(count: int) -> Iterator[Any]:
-        for name in islice(left, count):
-            future = client.submit(
-                run_task, by_hash[name], key=f"flagstone-{name}", pure=False, retries=retries
-            )
+    room = _Window(client, window)
+    # What a sweep before this one left with the cluster, cancelled or failed, is not taken up.
+    this_call = uuid.uuid4().hex[:8]
+
+    def submit() -> Iterator[Any]:
+        for name in islice(left, max(0, room() - len(futures))):
+            key = f"flagstone-{name}-{this_call}"
+            future = client.submit(run_task, by_hash[name], key=key, pure=False, retries=retries)
             futures[future] = name
             yield future
 
     done, wanted = 0, sum(1 for name in by_hash if not os.path.exists(_file(out, name)))
     with _Bar(progress) as bar:
         try:
-            completed = as_completed(submit(window))
+            completed = as_completed(list(submit()))
             for future in completed:
                 name = futures.pop(future)
-                _keep(out, name, future.result())
+                _keep(out, name, _result(future, by_hash[name]))
                 # Else the cluster keeps the result as long as this future lives.
                 future.release()
                 done += 1
                 if bar is not None:
                     bar(done, wanted, "sweeping")
-                for another in submit(1):
+                for another in submit():
                     completed.add(another)
         finally:
             if futures:
@@ -123,6 +126,36 @@ def _on_cluster(
         assert result is not None, "each task has its result by now"
         records.append({"task": task["hash"], "at": task["at"], **result})
     return records
+
+
+class _Window:
+    """How many tasks may be with a cluster at once. Workers come and go while a sweep runs: those of
+    a batch system come when it has room."""
+
+    def __init__(self, client: Client, fixed: int | None) -> None:
+        self._client = client
+        self._fixed = fixed
+        self._threads = 0
+        self._asked = float("-inf")
+
+    def __call__(self) -> int:
+        if self._fixed is not None:
+            return self._fixed
+        # To ask the scheduler costs a message each time.
+        if time.monotonic() - self._asked >= 1:
+            self._threads = sum(self._client.nthreads().values())
+            self._asked = time.monotonic()
+        return 2 * max(1, self._threads)
+
+
+def _result(future: Any, task: str) -> bytes:
+    """The bytes of a result, or an error that names the task."""
+    try:
+        content: bytes = future.result()
+    except Exception as error:
+        kind = type(error) if isinstance(error, Error) else FailedError
+        raise kind(f"the task with {json.loads(task)['at']}: {error}") from error
+    return content
 
 
 def _file(out: str, name: str) -> str:
