@@ -177,6 +177,24 @@ def test_tqdm_shows_progress_where_it_is_asked_for_or_somebody_looks():
     assert bar(", progress=True) if not __import__('sys').modules.update(tqdm=None) else print(") == ""
 
 
+def test_two_calls_at_once_do_not_mix():
+    alone = {name: flagstone.compare(protocols=name, **SMALL) for name in ("seal", "scc")}
+    together, told = {}, {"seal": [], "scc": []}
+
+    def call(name):
+        progress = lambda done, of, what: told[name].append(of)
+        flagstone.campaign(name, cuts=4000 if name == "seal" else 6000, progress=progress)
+        together[name] = flagstone.compare(protocols=name, **SMALL)
+
+    threads = [threading.Thread(target=call, args=(name,)) for name in alone]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == alone
+    assert set(told["seal"]) == {4000} and set(told["scc"]) == {6000}
+
+
 def test_other_threads_go_on_meanwhile():
     counted = 0
     over = threading.Event()

@@ -39,8 +39,8 @@ def sweep(
     result file below `out`, named by a hash of its configuration and written by rename. So a sweep
     that was stopped goes on where it was, here or elsewhere.
 
-    Without a client the tasks run on `threads` of this process. With one of dask.distributed
-    (`pip install flagstone[cluster]`) they run on its workers, which need this package and the files
+    Without a client the tasks run on `threads` of this process. With one of dask.distributed (the
+    extra `cluster` of this package) they run on its workers, which need this package and the files
     that tasks read. At most `window` tasks are with the cluster at once (by default twice its
     threads), so that memory stays bounded whatever the sweep. A worker may die: its tasks go to
     others. A task that fails is tried `retries` times more. Results are written by this process:
