@@ -101,6 +101,9 @@ impl PyStore {
 fn key_of(key: Option<Key>, passphrase: Option<String>) -> PyResult<Option<StoreKey>> {
     match (key, passphrase) {
         (None, None) => Ok(None),
+        (None, Some(text)) if text.is_empty() => {
+            Err(UsageError::new_err("the passphrase is empty"))
+        }
         (None, Some(text)) => Ok(Some(StoreKey::passphrase(text))),
         (Some(bytes), None) => {
             let key = StoreKey::parse(&bytes);

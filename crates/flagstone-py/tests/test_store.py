@@ -388,6 +388,7 @@ def test_a_key_is_changed_without_its_data():
         ({"key": b"k" * 32, "passphrase": "p"}, "one key"),
         ({"key": b"k" * 32, "key_file": "none"}, "one key"),
         ({"key_file": "none"}, "none: No such file"),
+        ({"passphrase": ""}, "the passphrase is empty"),
     ],
 )
 def test_a_key_that_is_none_is_refused_and_no_store_is_made(keys, message, tmp_path):

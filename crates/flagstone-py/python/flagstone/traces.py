@@ -87,7 +87,8 @@ class Trace:
         try:
             table = table.select(list(types)).cast(pyarrow.schema(list(arrow.items())))
         except pyarrow.ArrowException as error:
-            raise UsageError(f"a column does not become what a trace has ({types}): {error}") from error
+            wanted = ", ".join(f"{name} as {kind}" for name, kind in types.items())
+            raise UsageError(f"a trace has {wanted}, and a column does not become that: {error}") from error
         metadata = {"flagstone.format": "trace", "flagstone.version": "1", "flagstone.page_bytes": str(page_bytes)}
         if pages is not None:
             metadata["flagstone.pages"] = str(pages)
