@@ -1,6 +1,7 @@
 """Comparisons, campaigns, indexes and reproductions: the same figures as the program's, in records
 that tables of data take."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from conftest import ROOT
 
 import flagstone
+from flagstone import _native
 
 SMALL = {"workload": "uniform", "requests": 2000, "fill": 0.1, "clients": 4}
 
@@ -132,6 +134,30 @@ def test_a_campaign_finds_nothing_and_its_control_does():
     assert (right["cuts"], right["violations"]) == (500, 0)
     [wrong] = flagstone.campaign("scc", cuts=5000, sabotage="sync-ignored")
     assert wrong["violations"] > 0 and wrong["first_run_id"]
+
+
+#: What has no keyword: ways to print, what belongs to other commands or to nights of the program
+#: (images, long campaigns), and single tasks.
+LEFT_OUT = {"help", "json", "csv", "markdown", "wide", "image", "long", "list", "quick", "only"}
+
+
+@pytest.mark.parametrize(
+    ("command", "function"),
+    [
+        ("compare", flagstone.compare),
+        ("break", flagstone.campaign),
+        ("reproduce", flagstone.reproduce),
+        ("index bench", flagstone.index_bench),
+        ("sweep", flagstone.sweep),
+    ],
+)
+def test_each_option_of_a_command_is_a_keyword(command, function):
+    with pytest.raises(flagstone.UsageError) as caught:
+        _native.command([*command.split(), "--help"])
+    options = {name.replace("-", "_") for name in re.findall(r"^ +(?:-\w, )?--([a-z-]+)", str(caught.value), re.M)}
+    keywords = set(inspect.signature(function).parameters)
+    assert len(options) > 5 and options - LEFT_OUT - {"set"} <= keywords
+    assert keywords & LEFT_OUT == set() and ("settings" in keywords) == ("set" in options)
 
 
 def test_an_index_is_measured_by_windows():

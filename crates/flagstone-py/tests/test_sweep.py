@@ -65,6 +65,19 @@ def test_a_cluster_gives_the_same_files_and_goes_on_where_it_was(cluster):
     assert all(os.stat(f"cluster/{name}").st_mtime_ns == at for name, at in times.items())
 
 
+def test_a_map_is_drawn_of_what_a_cluster_has_made(cluster):
+    wide = grid(2)
+    wide["axis"].append({"key": "seed", "values": [1, 2]})
+    there = flagstone.sweep(wide, out="out", client=cluster)
+    times = {name: os.stat(f"out/{name}").st_mtime_ns for name in files("out")}
+    here = flagstone.sweep(wide, out="out", html="map.html", map=("clients", "seed"))
+    assert len(here) == 8 and here == there
+    assert "over clients and seed</title>" in Path("map.html").read_text()
+    assert times == {name: os.stat(f"out/{name}").st_mtime_ns for name in files("out")}
+    with pytest.raises(flagstone.UsageError, match="without the client"):
+        flagstone.sweep(wide, out="out", html="map.html", client=cluster)
+
+
 def test_a_worker_dies_and_nothing_is_lost():
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
         with Client(cluster) as client:

@@ -30,6 +30,8 @@ def sweep(
     threads: int | None = None,
     window: int | None = None,
     retries: int = 2,
+    map: tuple[str, str] | None = None,
+    html: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
 ) -> Records:
     """Runs a configuration over a grid or a sample of its settings. A record is one task: what is
@@ -45,6 +47,9 @@ def sweep(
     threads), so that memory stays bounded whatever the sweep. A worker may die: its tasks go to
     others. A task that fails is tried `retries` times more. Results are written by this process:
     workers need no common file system.
+
+    `html` is a file for a page with the map of who wins where, over the axes of `map` or those that
+    the grid names. For a sweep that a cluster has made, call again without the client: nothing runs.
 
     >>> import flagstone
     >>> grid = {
@@ -64,7 +69,10 @@ def sweep(
             with open(path, "w", encoding="utf-8") as file:
                 file.writelines(f"{key} = {_toml(value)}\n" for key, value in grid.items())
         if client is None:
-            return run("sweep", {"out": out, "threads": threads}, [path], progress)[1]
+            options = {"out": out, "threads": threads, "map": map, "html": html}
+            return run("sweep", options, [path], progress)[1]
+        if map is not None or html is not None:
+            raise UsageError("a map is drawn here: call again without the client, and nothing runs anew")
         tasks = run("sweep", {"list": True}, [path])[1]
     return _on_cluster(client, tasks, os.fspath(out), window, retries, progress)
 
