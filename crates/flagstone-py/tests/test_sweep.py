@@ -105,17 +105,17 @@ def test_a_thousand_tasks_are_never_with_the_cluster_at_once(cluster):
 
     def look(done, of, what):
         most["client"] = max(most["client"], len(cluster.futures))
-        if done % 50 == 1:
+        if done % 50 < 3:
             most["scheduler"] = max(most["scheduler"], known_to_the_scheduler(cluster))
 
     records = flagstone.sweep(grid(500, 40), out="many", client=cluster, window=8, progress=look)
     assert len(records) == 1000 == len(files("many"))
-    # What has ended is with nobody any more, but for a few that are just being forgotten.
-    assert 0 < most["client"] <= 8 and 0 < most["scheduler"] <= 16
+    # What has ended is with nobody any more, but for a few that the scheduler is just forgetting.
+    assert 0 < most["client"] <= 8 and 0 < most["scheduler"] <= 32
     # The control: with a wide window there are more at once.
     most = {"client": 0, "scheduler": 0}
-    flagstone.sweep(grid(30, 48), out="wide", client=cluster, window=60, progress=look)
-    assert most["client"] > 50 and most["scheduler"] > 50
+    flagstone.sweep(grid(60, 48), out="wide", client=cluster, window=120, progress=look)
+    assert most["client"] > 32 and most["scheduler"] > 32
 
 
 def test_a_result_that_was_changed_is_an_error_before_anything_runs(cluster):
