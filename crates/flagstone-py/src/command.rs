@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Between two looks at signals and progress.
-const TICK: Duration = Duration::from_millis(50);
+pub(crate) const TICK: Duration = Duration::from_millis(50);
 
 /// What a command of the shell has as its stack: the main thread's.
 const STACK_BYTES: usize = 8 << 20;

@@ -13,6 +13,7 @@ pyo3::import_exception!(flagstone.errors, StoreError);
 pyo3::import_exception!(flagstone.errors, InUseError);
 pyo3::import_exception!(flagstone.errors, DamagedError);
 pyo3::import_exception!(flagstone.errors, FullError);
+pyo3::import_exception!(flagstone.errors, WrongKeyError);
 
 /// The exception for a command that could not do what was asked.
 pub(crate) fn failed(failure: &Failure) -> PyErr {
@@ -34,6 +35,7 @@ pub(crate) fn store_error(error: Refusal) -> PyErr {
     match kind {
         Refusal::Options(_) | Refusal::NoTable(_) | Refusal::ReadOnly => UsageError::new_err(why),
         Refusal::Index(IndexError::TooLong { .. }) => UsageError::new_err(why),
+        Refusal::Key(_) => WrongKeyError::new_err(why),
         Refusal::InUse { .. } => InUseError::new_err(why),
         Refusal::Damaged(_) | Refusal::NotAStore(_) => DamagedError::new_err(why),
         Refusal::Full(_) | Refusal::Index(IndexError::Full { .. }) => FullError::new_err(why),

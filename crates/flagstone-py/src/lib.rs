@@ -6,6 +6,7 @@
 
 mod command;
 mod errors;
+mod owned;
 mod store;
 mod sweeps;
 
@@ -19,7 +20,7 @@ mod _native {
     #[pymodule_export]
     use super::command::command;
     #[pymodule_export]
-    use super::store::{PyReadTx, PySavepoint, PyStore, PyWriteTx};
+    use super::store::{PyReadTx, PySavepoint, PyStore, PyWriteTx, rekey};
     #[pymodule_export]
     use super::sweeps::{read_result, run_task};
 

@@ -5,67 +5,38 @@
 //! Pairs of a table are handed out in lists, each from where the one before has ended.
 
 use crate::errors::{UsageError, store_error};
+use crate::owned::{Turn, Turns, Until};
 use flagstone::commit::Kind as Protocol;
 use flagstone_lab::no_such;
 use flagstone_store::tables::Savepoint;
-use flagstone_store::{Kind, OpenOptions, ReadTx, Store, StoreError, TableMut, WriteTx};
+use flagstone_store::{
+    Key as StoreKey, Kind, OpenOptions, ReadTx, Store, StoreError, TableMut, WriteTx,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 type Key = Vec<u8>;
 
-/// A value that is there until somebody ends it.
-struct Until<T> {
-    inner: Mutex<Option<T>>,
-    /// What is wrong once it is gone.
-    over: &'static str,
-}
-
-impl<T: Send> Until<T> {
-    fn new(inner: T, over: &'static str) -> Until<T> {
-        let inner = Mutex::new(Some(inner));
-        Until { inner, over }
-    }
-
-    /// Works with it, without the lock of the interpreter.
-    fn with<R: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&mut T) -> Result<R, StoreError> + Send,
-    ) -> PyResult<R> {
-        let done = py.detach(|| {
-            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            inner.as_mut().map(work)
-        });
-        match done {
-            Some(done) => done.map_err(store_error),
-            None => Err(UsageError::new_err(self.over)),
-        }
-    }
-
-    /// Takes it out. Nothing if that was done before.
-    fn end(&self, py: Python<'_>) -> Option<T> {
-        py.detach(|| {
-            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            inner.take()
-        })
-    }
-}
-
 /// A store of tables.
 #[pyclass(module = "flagstone._native", name = "Store", frozen)]
-pub(crate) struct PyStore(Until<Store>);
+pub(crate) struct PyStore {
+    store: Until<Store>,
+    turns: Arc<Turns>,
+}
 
 #[pymethods]
 impl PyStore {
     /// Opens a store, and makes one where there is none.
     #[new]
-    #[pyo3(signature = (path, *, create=true, read_only=false, protocol=None, space=None))]
+    #[pyo3(signature = (
+        path, *, create=true, read_only=false, protocol=None, space=None, cache=None, key=None,
+        passphrase=None,
+    ))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -73,6 +44,9 @@ impl PyStore {
         read_only: bool,
         protocol: Option<&str>,
         space: Option<f64>,
+        cache: Option<u64>,
+        key: Option<Vec<u8>>,
+        passphrase: Option<String>,
     ) -> PyResult<PyStore> {
         let mut options = OpenOptions::default();
         options.create = create;
@@ -86,32 +60,82 @@ impl PyStore {
         if let Some(space) = space {
             options.space = space;
         }
+        if let Some(cache) = cache {
+            options.cache = cache;
+        }
+        options.key = key_of(key, passphrase)?;
         let store = py.detach(|| Store::with(&path, &options));
         let store = store.map_err(store_error)?;
-        Ok(PyStore(Until::new(store, "the store is closed")))
+        Ok(PyStore {
+            store: Until::new(store, "the store is closed"),
+            turns: Arc::default(),
+        })
     }
 
     /// Begins to read.
     fn read(&self, py: Python<'_>) -> PyResult<PyReadTx> {
-        let tx = self.0.with(py, |store| store.read())?;
+        let tx = self.store.with(py, |store| store.read())?;
         Ok(PyReadTx(Until::new(tx, "the snapshot is closed")))
     }
 
     /// Begins to write, as soon as nobody else does.
     fn write(&self, py: Python<'_>) -> PyResult<PyWriteTx> {
         // A clone, so that others can read while this one waits.
-        let store = self.0.with(py, |store| Ok(store.clone()))?;
+        let store = self.store.with(py, |store| Ok(store.clone()))?;
+        let turn = Turns::take(&self.turns, py)?;
         let tx = py.detach(|| store.write()).map_err(store_error)?;
         let known = HashSet::new();
-        let writing = Writing { tx, known };
+        let writing = Writing { tx, turn, known };
         Ok(PyWriteTx(Until::new(writing, "the transaction is over")))
     }
 
     /// Closes the store. Transactions that live keep the file open until they end.
-    fn close(&self, py: Python<'_>) {
-        let store = self.0.end(py);
-        py.detach(|| drop(store));
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.store.end(py);
+        let closed = py.detach(|| store.map_or(Ok(()), Store::close));
+        closed.map_err(store_error)
     }
+}
+
+/// The key of a store, if one is given.
+fn key_of(key: Option<Key>, passphrase: Option<String>) -> PyResult<Option<StoreKey>> {
+    match (key, passphrase) {
+        (None, None) => Ok(None),
+        (None, Some(text)) if text.is_empty() => {
+            Err(UsageError::new_err("the passphrase is empty"))
+        }
+        (None, Some(text)) => Ok(Some(StoreKey::passphrase(text))),
+        (Some(bytes), None) => {
+            let key = StoreKey::parse(&bytes);
+            key.map(Some)
+                .map_err(|error| UsageError::new_err(error.to_string()))
+        }
+        (Some(_), Some(_)) => Err(UsageError::new_err(
+            "a store has one key: give the key or the passphrase",
+        )),
+    }
+}
+
+/// Changes the key of a store that nobody has open.
+#[pyfunction]
+#[pyo3(signature = (path, key, passphrase, new_key, new_passphrase))]
+pub(crate) fn rekey(
+    py: Python<'_>,
+    path: PathBuf,
+    key: Option<Key>,
+    passphrase: Option<String>,
+    new_key: Option<Key>,
+    new_passphrase: Option<String>,
+) -> PyResult<()> {
+    let missing = |which: &str| {
+        UsageError::new_err(format!(
+            "the {which} key is missing: give it, its file, or a passphrase"
+        ))
+    };
+    let old = key_of(key, passphrase)?.ok_or_else(|| missing("present"))?;
+    let new = key_of(new_key, new_passphrase)?.ok_or_else(|| missing("new"))?;
+    py.detach(|| flagstone_store::rekey(&path, &old, &new))
+        .map_err(store_error)
 }
 
 fn kind_of(kind: Option<&str>) -> PyResult<Option<Kind>> {
@@ -296,6 +320,8 @@ pub(crate) struct PyWriteTx(Until<Writing>);
 
 struct Writing {
     tx: WriteTx,
+    /// Dropped after the transaction.
+    turn: Turn,
     /// Tables that are known to be there. To look for one in the catalog takes longer than to read
     /// a value.
     known: HashSet<String>,
@@ -446,8 +472,14 @@ impl PyWriteTx {
     /// Commits, and returns when that is durable. Others write meanwhile.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         match self.0.end(py) {
-            Some(this) => py.detach(|| this.tx.commit()).map_err(store_error),
-            None => Err(UsageError::new_err(self.0.over)),
+            Some(this) => py
+                .detach(|| {
+                    let commit = this.tx.commit_later();
+                    drop(this.turn);
+                    commit?.wait()
+                })
+                .map_err(store_error),
+            None => Err(self.0.over()),
         }
     }
 

@@ -239,7 +239,7 @@ def test_a_killed_process_has_kept_its_word(rounds):
         process.stdout.readline()
         time.sleep(random.uniform(0.05, 0.5))
         process.send_signal(signal.SIGKILL)
-        acknowledged = [int(line) for line in process.communicate()[0].splitlines() if line.endswith("")]
+        acknowledged = [int(line) for line in process.communicate()[0].splitlines() if line]
         with flagstone.open("x.flag") as store:
             n = store["t"].add(b"n", 0)
             assert n == store["t"].add(b"m", 0) and b"lost" not in store["t"]
@@ -267,3 +267,131 @@ def test_commits_release_the_lock_of_the_interpreter(store):
     over.set()
     thread.join()
     assert counted > 20 * took
+
+
+def test_control_c_ends_the_wait_for_the_turn_to_write():
+    """The transaction that is waited for never ends: without the interrupt nothing would go on."""
+    program = """
+        import flagstone, threading
+        store = flagstone.open("x.flag")
+        inside, over = threading.Event(), threading.Event()
+
+        def hold():
+            with store.transaction():
+                store["t"][b"held"] = b"v"
+                inside.set()
+                over.wait()
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        inside.wait()
+        print("ready", flush=True)
+        try:
+            store["t"][b"k"] = b"v"
+        except KeyboardInterrupt:
+            print("stopped", flush=True)
+        over.set()
+        holder.join()
+        store["t"][b"later"] = b"v"
+        print(list(store["t"]))
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    try:
+        assert process.communicate(timeout=60)[0] == "stopped\n[b'held', b'later']\n"
+    finally:
+        process.kill()
+
+
+def test_a_fork_has_nothing_of_the_store_and_spoils_nothing():
+    program = """
+        import flagstone, os, sys
+        store = flagstone.open("x.flag")
+        store["t"][b"a"] = b"1"
+        snapshot = store.snapshot()
+        with store.transaction():
+            store["t"][b"b"] = b"2"
+            child = os.fork()
+            if child == 0:
+                # All the ways in, and then an end with the destructors of Python.
+                for go in (lambda: store["t"][b"a"], lambda: snapshot["t"][b"a"], store.snapshot):
+                    try:
+                        go()
+                    except flagstone.UsageError as error:
+                        assert "forked" in str(error)
+                    else:
+                        sys.exit(1)
+                try:
+                    flagstone.open("x.flag")
+                except flagstone.InUseError:
+                    pass
+                else:
+                    sys.exit(2)
+                store.close()
+                del store, snapshot
+                sys.exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        store["t"][b"c"] = b"3"
+        print(len(snapshot["t"]), dict(store["t"]))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert done.stdout == "1 {b'a': b'1', b'b': b'2', b'c': b'3'}\n", done.stderr
+    with flagstone.open("x.flag", create=False) as store:
+        assert len(store["t"]) == 3
+
+
+def test_an_encrypted_store_opens_with_its_key_alone(tmp_path):
+    word = b"nobody reads this" * 100
+    keys = {"key": b"k" * 32}, {"passphrase": "correct horse"}, {"key_file": tmp_path / "key"}
+    (tmp_path / "key").write_text("ab" * 32 + "\n")
+    for number, right in enumerate(keys):
+        path = f"{number}.flag"
+        with flagstone.open(path, **right) as store:
+            store["t"][b"k"] = word
+        with flagstone.open(path, **right) as store:
+            assert store["t"][b"k"] == word
+        assert word[:17] not in (tmp_path / path).read_bytes()
+        for wrong in ({}, {"key": b"w" * 32}, {"passphrase": "wrong"}):
+            with pytest.raises(flagstone.WrongKeyError, match=path):
+                flagstone.open(path, **wrong)
+    # The control: without a key it is there to read, and a key is refused.
+    with flagstone.open("plain.flag") as store:
+        store["t"][b"k"] = word
+    assert word[:17] in (tmp_path / "plain.flag").read_bytes()
+    with pytest.raises(flagstone.WrongKeyError, match="plain.flag"):
+        flagstone.open("plain.flag", key=b"k" * 32)
+
+
+def test_a_key_is_changed_without_its_data():
+    with flagstone.open("x.flag", key=b"1" * 32) as store:
+        store["t"][b"k"] = b"v"
+    with pytest.raises(flagstone.WrongKeyError):
+        flagstone.rekey("x.flag", key=b"2" * 32, new_key=b"3" * 32)
+    flagstone.rekey("x.flag", key=b"1" * 32, new_passphrase="new")
+    with pytest.raises(flagstone.WrongKeyError):
+        flagstone.open("x.flag", key=b"1" * 32)
+    with flagstone.open("x.flag", passphrase="new") as store:
+        assert store["t"][b"k"] == b"v"
+        with pytest.raises(flagstone.InUseError):
+            flagstone.rekey("x.flag", passphrase="new", new_key=b"1" * 32)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"key": b"short"}, "a key has 32 bytes"),
+        ({"key": b"k" * 32, "passphrase": "p"}, "one key"),
+        ({"key": b"k" * 32, "key_file": "none"}, "one key"),
+        ({"key_file": "none"}, "none: No such file"),
+        ({"passphrase": ""}, "the passphrase is empty"),
+    ],
+)
+def test_a_key_that_is_none_is_refused_and_no_store_is_made(keys, message, tmp_path):
+    with pytest.raises(flagstone.UsageError, match=message):
+        flagstone.open("x.flag", **keys)
+    assert not (tmp_path / "x.flag").exists()

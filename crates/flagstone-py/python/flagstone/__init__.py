@@ -19,10 +19,11 @@ from .errors import (
     InUseError,
     StoreError,
     UsageError,
+    WrongKeyError,
 )
 from .records import Records
 from .sqlite import register_sqlite, sqlite_extension
-from .store import Snapshot, Store, Table, TableView, open
+from .store import Snapshot, Store, Table, TableView, open, rekey
 from .sweeps import sweep
 from .traces import Trace
 
@@ -42,6 +43,7 @@ __all__ = [
     "TableView",
     "Trace",
     "UsageError",
+    "WrongKeyError",
     "__version__",
     "campaign",
     "compare",
@@ -50,6 +52,7 @@ __all__ = [
     "open",
     "protocols",
     "register_sqlite",
+    "rekey",
     "reproduce",
     "sqlite_extension",
     "sweep",

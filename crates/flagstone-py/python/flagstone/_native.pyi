@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import final
 
-__all__ = ["VERSION", "ReadTx", "Savepoint", "Store", "WriteTx", "command", "read_result", "run_task"]
+__all__ = ["VERSION", "ReadTx", "Savepoint", "Store", "WriteTx", "command", "read_result", "rekey", "run_task"]
 
 VERSION: str
 
@@ -12,6 +12,13 @@ def command(
     arguments: Sequence[str | PathLike[str]],
     progress: Callable[[int, int | None, str], object] | None = None,
 ) -> tuple[bool, str, list[str]]: ...
+def rekey(
+    path: str | PathLike[str],
+    key: bytes | None,
+    passphrase: str | None,
+    new_key: bytes | None,
+    new_passphrase: str | None,
+) -> None: ...
 def run_task(task: str) -> bytes: ...
 def read_result(task: str, bytes: bytes) -> str: ...
 @final
@@ -24,6 +31,9 @@ class Store:
         read_only: bool = False,
         protocol: str | None = None,
         space: float | None = None,
+        cache: int | None = None,
+        key: bytes | None = None,
+        passphrase: str | None = None,
     ) -> Store: ...
     def read(self) -> ReadTx: ...
     def write(self) -> WriteTx: ...

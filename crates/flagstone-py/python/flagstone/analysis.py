@@ -38,6 +38,7 @@ def compare(
     seeds: int | None = None,
     workload: str | None = None,
     requests: int | None = None,
+    warm_up: int | None = None,
     read_share: float | None = None,
     pages_per_transaction: int | None = None,
     over: Names | None = None,
@@ -49,6 +50,7 @@ def compare(
     log_pages: int | None = None,
     threads: int | None = None,
     timing: bool = False,
+    html: Path | None = None,
     progress: bool | Progress | None = None,
 ) -> Records:
     """Replays transactions on commit protocols in virtual time; a record is one run.
@@ -59,7 +61,7 @@ def compare(
     arguments give equal records, on every machine and for any number of threads.
 
     `settings` are those that protocols declare: `{"zone_blocks": 64}` for all that have it,
-    `{"lighttx.zone_blocks": 64}` for one.
+    `{"lighttx.zone_blocks": 64}` for one. `html` is a file for a page that draws the comparison.
 
     >>> import flagstone
     >>> runs = flagstone.compare(
@@ -81,6 +83,7 @@ def campaign(
     stack: Names | None = None,
     index: Names | None = None,
     on: Names | None = None,
+    device: Path | None = None,
     cuts: int | str | None = None,
     depth: int = 2,
     faults: Names = "torn",
@@ -94,7 +97,8 @@ def campaign(
     recovery brings back: `flagstone break`. A record is the campaign of one subject.
 
     What was violated is in the records and no exception: `violations` counts, and each of the first
-    has its run id, which `flagstone replay` tells as a story.
+    has its run id, which `flagstone replay` tells as a story. `device` is a preset or a file, for
+    devices like that one.
 
     >>> import flagstone
     >>> [record] = flagstone.campaign("scc", cuts=200)

@@ -33,6 +33,10 @@ class DamagedError(StoreError):
     """There is no store, or it is damaged."""
 
 
+class WrongKeyError(StoreError):
+    """The store is encrypted and the key is missing or another one, or it is not encrypted."""
+
+
 class FullError(StoreError):
     """There is no room, on the medium or within the bound of the store. Nothing has changed."""
 

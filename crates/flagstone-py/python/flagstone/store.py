@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import threading
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, MutableMapping, ValuesView
@@ -21,6 +22,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from . import _native
+from .errors import UsageError
 
 Kind = Literal["ordered", "hashed"]
 Pair = tuple[bytes, bytes]
@@ -40,19 +42,79 @@ def open(
     read_only: bool = False,
     protocol: str | None = None,
     space: float | None = None,
+    cache: int | None = None,
+    key: bytes | None = None,
+    key_file: str | os.PathLike[str] | None = None,
+    passphrase: str | None = None,
 ) -> Store:
     """Opens a store in a file or on a block device, and makes one where there is none.
 
     `protocol` is the commit protocol of a new store (`"seal"`), and `space` how much room it takes,
-    as a multiple of what it holds, before old versions are collected (1.5).
+    as a multiple of what it holds, before old versions are collected (1.5). `cache` is the bytes of
+    memory for pages (64 MiB).
+
+    A new store is encrypted if it is given a key: 32 bytes (or 64 hexadecimal digits) as `key` or in
+    `key_file`, or a `passphrase`. From then on only that key opens it.
 
     >>> import flagstone
     >>> flagstone.open("nothing.flag", create=False)
     Traceback (most recent call last):
     ...
     flagstone.errors.StoreError: ...
+    >>> import pathlib, secrets
+    >>> _ = pathlib.Path("shop.key").write_bytes(secrets.token_bytes(32))
+    >>> with flagstone.open("secret.flag", key_file="shop.key") as store:
+    ...     store["users"][b"ada"] = b"London"
+    >>> flagstone.open("secret.flag")
+    Traceback (most recent call last):
+    ...
+    flagstone.errors.WrongKeyError: ...
     """
-    return Store(_native.Store(path, create=create, read_only=read_only, protocol=protocol, space=space), path)
+    native = _native.Store(
+        path,
+        create=create,
+        read_only=read_only,
+        protocol=protocol,
+        space=space,
+        cache=cache,
+        key=_key(key, key_file),
+        passphrase=passphrase,
+    )
+    return Store(native, path)
+
+
+def rekey(
+    path: str | os.PathLike[str],
+    *,
+    key: bytes | None = None,
+    key_file: str | os.PathLike[str] | None = None,
+    passphrase: str | None = None,
+    new_key: bytes | None = None,
+    new_key_file: str | os.PathLike[str] | None = None,
+    new_passphrase: str | None = None,
+) -> None:
+    """Changes the key of an encrypted store that nobody has open. No data is written anew, so the
+    old key still opens copies that were made before.
+
+    >>> import flagstone
+    >>> flagstone.open("rekeyed.flag", key=b"1" * 32).close()
+    >>> flagstone.rekey("rekeyed.flag", key=b"1" * 32, new_key=b"2" * 32)
+    >>> flagstone.open("rekeyed.flag", key=b"2" * 32).close()
+    """
+    _native.rekey(path, _key(key, key_file), passphrase, _key(new_key, new_key_file), new_passphrase)
+
+
+def _key(key: bytes | None, file: str | os.PathLike[str] | None) -> bytes | None:
+    if file is None:
+        return key
+    if key is not None:
+        raise UsageError("a store has one key: give the key or its file")
+    try:
+        with builtins.open(file, "rb") as opened:
+            # A key is short: what is longer is none, and not read as a whole.
+            return opened.read(4096)
+    except OSError as error:
+        raise UsageError(f"{os.fspath(file)}: {error.strerror}") from error
 
 
 class _Tables(Mapping[str, "TableView"]):

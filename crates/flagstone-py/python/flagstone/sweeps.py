@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
+import uuid
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._command import Progress, _Bar, run
-from .errors import FailedError, UsageError
+from .errors import Error, FailedError, UsageError
 from .records import Records
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ def sweep(
     threads: int | None = None,
     window: int | None = None,
     retries: int = 2,
+    map: tuple[str, str] | None = None,
+    html: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
 ) -> Records:
     """Runs a configuration over a grid or a sample of its settings. A record is one task: what is
@@ -37,12 +41,15 @@ def sweep(
     result file below `out`, named by a hash of its configuration and written by rename. So a sweep
     that was stopped goes on where it was, here or elsewhere.
 
-    Without a client the tasks run on `threads` of this process. With one of dask.distributed
-    (`pip install flagstone[cluster]`) they run on its workers, which need this package and the files
+    Without a client the tasks run on `threads` of this process. With one of dask.distributed (the
+    extra `cluster` of this package) they run on its workers, which need this package and the files
     that tasks read. At most `window` tasks are with the cluster at once (by default twice its
     threads), so that memory stays bounded whatever the sweep. A worker may die: its tasks go to
     others. A task that fails is tried `retries` times more. Results are written by this process:
     workers need no common file system.
+
+    `html` is a file for a page with the map of who wins where, over the axes of `map` or those that
+    the grid names. For a sweep that a cluster has made, call again without the client: nothing runs.
 
     >>> import flagstone
     >>> grid = {
@@ -62,7 +69,10 @@ def sweep(
             with open(path, "w", encoding="utf-8") as file:
                 file.writelines(f"{key} = {_toml(value)}\n" for key, value in grid.items())
         if client is None:
-            return run("sweep", {"out": out, "threads": threads}, [path], progress)[1]
+            options = {"out": out, "threads": threads, "map": map, "html": html}
+            return run("sweep", options, [path], progress)[1]
+        if map is not None or html is not None:
+            raise UsageError("a map is drawn here: call again without the client, and nothing runs anew")
         tasks = run("sweep", {"list": True}, [path])[1]
     return _on_cluster(client, tasks, os.fspath(out), window, retries, progress)
 
@@ -86,33 +96,34 @@ def _on_cluster(
     by_hash = {task["hash"]: json.dumps(task) for task in tasks}
     # What is there and not whole is an error before anything runs.
     left = iter([name for name, task in by_hash.items() if _kept(out, name, task) is None])
-    if window is None:
-        window = 2 * max(1, sum(client.nthreads().values()))
-    if window < 1:
+    if window is not None and window < 1:
         raise UsageError(f"`window` is {window}: at least one task has to be with the cluster")
     futures: dict[Any, str] = {}
 
-    def submit(count: int) -> Iterator[Any]:
-        for name in islice(left, count):
-            future = client.submit(
-                run_task, by_hash[name], key=f"flagstone-{name}", pure=False, retries=retries
-            )
+    room = _Window(client, window)
+    # What a sweep before this one left with the cluster, cancelled or failed, is not taken up.
+    this_call = uuid.uuid4().hex[:8]
+
+    def submit() -> Iterator[Any]:
+        for name in islice(left, max(0, room() - len(futures))):
+            key = f"flagstone-{name}-{this_call}"
+            future = client.submit(run_task, by_hash[name], key=key, pure=False, retries=retries)
             futures[future] = name
             yield future
 
     done, wanted = 0, sum(1 for name in by_hash if not os.path.exists(_file(out, name)))
     with _Bar(progress) as bar:
         try:
-            completed = as_completed(submit(window))
+            completed = as_completed(list(submit()))
             for future in completed:
                 name = futures.pop(future)
-                _keep(out, name, future.result())
+                _keep(out, name, _result(future, by_hash[name]))
                 # Else the cluster keeps the result as long as this future lives.
                 future.release()
                 done += 1
                 if bar is not None:
                     bar(done, wanted, "sweeping")
-                for another in submit(1):
+                for another in submit():
                     completed.add(another)
         finally:
             if futures:
@@ -123,6 +134,36 @@ def _on_cluster(
         assert result is not None, "each task has its result by now"
         records.append({"task": task["hash"], "at": task["at"], **result})
     return records
+
+
+class _Window:
+    """How many tasks may be with a cluster at once. Workers come and go while a sweep runs: those of
+    a batch system come when it has room."""
+
+    def __init__(self, client: Client, fixed: int | None) -> None:
+        self._client = client
+        self._fixed = fixed
+        self._threads = 0
+        self._asked = float("-inf")
+
+    def __call__(self) -> int:
+        if self._fixed is not None:
+            return self._fixed
+        # To ask the scheduler costs a message each time.
+        if time.monotonic() - self._asked >= 1:
+            self._threads = sum(self._client.nthreads().values())
+            self._asked = time.monotonic()
+        return 2 * max(1, self._threads)
+
+
+def _result(future: Any, task: str) -> bytes:
+    """The bytes of a result, or an error that names the task."""
+    try:
+        content: bytes = future.result()
+    except Exception as error:
+        kind = type(error) if isinstance(error, Error) else FailedError
+        raise kind(f"the task with {json.loads(task)['at']}: {error}") from error
+    return content
 
 
 def _file(out: str, name: str) -> str:

@@ -8,7 +8,8 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from ._command import say
+from ._command import _arguments, say
+from .errors import UsageError
 
 if TYPE_CHECKING:
     import pandas
@@ -81,11 +82,13 @@ class Trace:
         types = {"time_ns": "int64", "transaction": "int32", "op": "string", "page": "int32"}
         missing = types.keys() - set(table.column_names)
         if missing:
-            from .errors import UsageError
-
             raise UsageError(f"a trace has the columns {', '.join(types)}: {', '.join(sorted(missing))} is missing")
         arrow = {name: getattr(pyarrow, kind)() for name, kind in types.items()}
-        table = table.select(list(types)).cast(pyarrow.schema(list(arrow.items())))
+        try:
+            table = table.select(list(types)).cast(pyarrow.schema(list(arrow.items())))
+        except pyarrow.ArrowException as error:
+            wanted = ", ".join(f"{name} as {kind}" for name, kind in types.items())
+            raise UsageError(f"a trace has {wanted}, and a column does not become that: {error}") from error
         metadata = {"flagstone.format": "trace", "flagstone.version": "1", "flagstone.page_bytes": str(page_bytes)}
         if pages is not None:
             metadata["flagstone.pages"] = str(pages)
@@ -113,11 +116,7 @@ class Trace:
         `"blkparse"` or `"fio"`, as `flagstone trace import` makes it. Options are those of the
         command.
         """
-        from ._command import _arguments
-
         if format not in _FORMATS:
-            from .errors import UsageError
-
             raise UsageError(f"there is no format `{format}`; there are {', '.join(_FORMATS)}")
         options["output"] = path
         arguments = ["trace", "import", format, *_arguments(options), "--", os.fspath(source)]

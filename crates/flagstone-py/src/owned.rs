@@ -1,0 +1,119 @@
+//! What Python holds of a store: something that is there until somebody ends it, in the process
+//! that opened it alone; and the turn to write.
+
+use crate::command::TICK;
+use crate::errors::{UsageError, store_error};
+use flagstone_store::StoreError;
+use pyo3::prelude::*;
+use std::process;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A value that is there until somebody ends it.
+pub(crate) struct Until<T> {
+    inner: Mutex<Option<T>>,
+    /// What is wrong once it is gone.
+    over: &'static str,
+    /// The process that it belongs to. A fork of that process has neither the threads of the store
+    /// nor a lock of its own on the file, and would write what its parent does not know of.
+    process: u32,
+}
+
+impl<T: Send> Until<T> {
+    pub(crate) fn new(inner: T, over: &'static str) -> Until<T> {
+        Until {
+            inner: Mutex::new(Some(inner)),
+            over,
+            process: process::id(),
+        }
+    }
+
+    /// Works with it, without the lock of the interpreter.
+    pub(crate) fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut T) -> Result<R, StoreError> + Send,
+    ) -> PyResult<R> {
+        if !self.is_ours() {
+            return Err(UsageError::new_err(
+                "the store is open in the process that this one was forked from: open it after \
+                 the fork, and in one of the two",
+            ));
+        }
+        match py.detach(|| self.lock().as_mut().map(work)) {
+            Some(done) => done.map_err(store_error),
+            None => Err(self.over()),
+        }
+    }
+
+    /// Takes it out. Nothing if that was done before, or if it is another process's.
+    pub(crate) fn end(&self, py: Python<'_>) -> Option<T> {
+        match self.is_ours() {
+            true => py.detach(|| self.lock().take()),
+            false => None,
+        }
+    }
+
+    /// The error of who comes when it is gone.
+    pub(crate) fn over(&self) -> PyErr {
+        UsageError::new_err(self.over)
+    }
+
+    fn is_ours(&self) -> bool {
+        self.process == process::id()
+    }
+}
+
+impl<T> Until<T> {
+    fn lock(&self) -> MutexGuard<'_, Option<T>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Drop for Until<T> {
+    fn drop(&mut self) {
+        if self.process != process::id() {
+            // To end it is up to the process that it belongs to.
+            let inner = self.inner.get_mut();
+            std::mem::forget(inner.unwrap_or_else(PoisonError::into_inner).take());
+        }
+    }
+}
+
+/// The turn to write. Threads of Python wait for it here and not in the store, so that Ctrl-C ends
+/// the wait.
+#[derive(Default)]
+pub(crate) struct Turns {
+    is_taken: Mutex<bool>,
+    is_free: Condvar,
+}
+
+/// The turn of one thread, until it is dropped.
+pub(crate) struct Turn(Arc<Turns>);
+
+impl Turns {
+    /// Waits for the turn.
+    pub(crate) fn take(this: &Arc<Turns>, py: Python<'_>) -> PyResult<Turn> {
+        loop {
+            let took = py.detach(|| {
+                let is_taken = this.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
+                let waited = this
+                    .is_free
+                    .wait_timeout_while(is_taken, TICK, |is_taken| *is_taken);
+                let (mut is_taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                !std::mem::replace(&mut *is_taken, true)
+            });
+            if took {
+                return Ok(Turn(this.clone()));
+            }
+            py.check_signals()?;
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let is_taken = &self.0.is_taken;
+        *is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.is_free.notify_one();
+    }
+}
