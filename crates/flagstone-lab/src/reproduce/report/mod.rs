@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_page_says_where_claims_hold_that_do_not_here() {
-        let (catalogue, mut results) = results();
+        let (_, mut results) = results();
         let analysis = |id: &str, holds_at: &str| {
             let text = format!(
                 "[[analysis]]\npaper = \"lighttx\"\nnames = [\"lighttx\"]\npoints = 7\nbest = \"b <1>\"\n\
@@ -287,12 +287,13 @@ mod tests {
             );
             Analysis::parse(&text).unwrap()
         };
-        let judged = &mut results.claims[0];
+        let of_paper = |judged: &Judged| judged.claim.paper() == "lighttx";
+        let at = results.claims.iter().position(of_paper).unwrap();
+        let judged = &mut results.claims[at];
         let id = judged.claim.id.clone();
         judged.judgement.verdict = Verdict::Differs;
-        let section = |results: &Results, found: &[Analysis]| {
-            hangs::section(&catalogue.experiments[0].paper, results, found)
-        };
+        let section =
+            |results: &Results, found: &[Analysis]| hangs::section("lighttx", results, found);
         let found = section(&results, &analysis(&id, "[\"b <1>\"]"));
         assert!(
             found.contains(&id) && found.contains("at 1 of 7: b &lt;1&gt;"),
@@ -306,7 +307,7 @@ mod tests {
         assert!(found.contains("at none of 7 points tried"), "{found}");
         // The control: what holds here needs no other setting, nor has a paper without analyses.
         assert_eq!(section(&results, &[]), "");
-        results.claims[0].judgement.verdict = Verdict::Holds;
+        results.claims[at].judgement.verdict = Verdict::Holds;
         let found = section(&results, &analysis(&id, "[]"));
         assert!(!found.contains(&id), "{found}");
     }

@@ -283,7 +283,7 @@ mod tests {
             catalogue.select(&analysis.names).unwrap();
             assert_eq!(
                 Analysis::parse(&analysis.toml()).unwrap(),
-                [analysis.clone()]
+                std::slice::from_ref(analysis)
             );
         }
         // The control: an answer that was changed by hand is found.
