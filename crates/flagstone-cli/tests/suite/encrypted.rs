@@ -2,7 +2,6 @@
 //! what is said of a wrong one, and what a program without encryption says.
 
 use crate::run::{Place, bad, good};
-use std::fs;
 
 #[test]
 #[cfg(not(feature = "encryption"))]
@@ -29,6 +28,7 @@ fn a_program_without_encryption_says_so() {
 mod with {
     use super::*;
     use crate::run::{command, output, texts};
+    use std::fs;
 
     /// Keys in files, and a store that the first one opens, with a table.
     fn made(name: &str) -> (Place, String, [String; 2]) {
