@@ -1,8 +1,7 @@
-//! Stores that are encrypted, as their users have them on the command line: where a key may be, what
-//! is said of a wrong one, and what a program without encryption says.
+//! Stores that are encrypted, as their users have them on the command line: where a key may be,
+//! what is said of a wrong one, and what a program without encryption says.
 
 use crate::run::{Place, bad, good};
-use std::fs;
 
 #[test]
 #[cfg(not(feature = "encryption"))]
@@ -29,6 +28,7 @@ fn a_program_without_encryption_says_so() {
 mod with {
     use super::*;
     use crate::run::{command, output, texts};
+    use std::fs;
 
     /// Keys in files, and a store that the first one opens, with a table.
     fn made(name: &str) -> (Place, String, [String; 2]) {
@@ -181,7 +181,6 @@ mod with {
     fn power_cuts_lose_nothing_and_a_lie_is_found() {
         let encrypted = ["store", "break", "--cuts", "200", "--encrypt"];
         good(&encrypted, "");
-        good(&[&encrypted[..], &["--tables"]].concat(), "");
         let lie = [&encrypted[..], &["--lie", "syncs"]].concat();
         let found = crate::run::flagstone(&lie, "");
         assert_eq!(found.status.code(), Some(1));

@@ -1,6 +1,8 @@
 //! Databases in stores that are encrypted: URIs say where the key is.
 
-use crate::support::{Stores, assert_well, text};
+#[cfg(feature = "encryption")]
+use crate::support::assert_well;
+use crate::support::{Stores, text};
 use rusqlite::Connection;
 
 /// What SQLite says, and what `PRAGMA flagstone_error` says.

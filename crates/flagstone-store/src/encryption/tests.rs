@@ -516,8 +516,8 @@ fn a_cut_leaves_all_of_a_transaction_or_nothing() {
     assert!(wrong > 0, "{wrong} of {done}");
 }
 
-/// Pages are read, decrypted and verified by several threads, outside of the lock of the store, while
-/// their blocks are collected and written again.
+/// Pages are read, decrypted and verified by several threads, outside of the lock of the store,
+/// while their blocks are collected and written again.
 #[test]
 fn readers_beside_a_writer_see_whole_transactions() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -66,8 +66,8 @@ impl KeyArgs {
         self.source().is_some() || self.passphrase
     }
 
-    /// What to say of an error: how to name a key that is missing, and how to copy a store that is in
-    /// use.
+    /// What to say of an error: how to name a key that is missing, and how to copy a store that is
+    /// in use.
     pub(super) fn advise(&self, error: StoreError) -> Failure {
         let is_missing = matches!(error, StoreError::Key(_)) && !self.is_some();
         let is_in_use = matches!(error, StoreError::InUse { .. });
