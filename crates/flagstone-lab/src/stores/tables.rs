@@ -219,7 +219,7 @@ impl Run {
             // loss.
             life.moments.lock().expect("one thread").clear();
         }
-        // That a store which is open cannot be opened for reading is no matter here: cuts will tell.
+        // Whether an open store can be opened for reading is no matter here: cuts will tell.
         life.counted = self.info(&life.medium).map_or(0, |info| info.life.commits);
         life.changed();
         for _ in 0..rounds {

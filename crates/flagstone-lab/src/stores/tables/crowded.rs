@@ -1,7 +1,7 @@
 //! What runs with `filled` have beside the others: a store that collects blocks, a catalog of
-//! several levels, a medium without room, transactions that are live while others fail, openings for
-//! reading, cuts during openings, and processes that end and leave writes behind that no sync has
-//! covered. They have dice of their own, so that other runs stay what they are.
+//! several levels, a medium without room, transactions that are live while others fail, openings
+//! for reading, cuts during openings, and processes that end and leave writes behind that no sync
+//! has covered. They have dice of their own, so that other runs stay what they are.
 
 use super::states::{Rows, State, Tag, bytes_of, len_of};
 use super::{Run, failed};
