@@ -1,6 +1,6 @@
 //! A B+-tree of byte strings, keys and values of any length, for a key-value store to stand on.
 //!
-//! Paper       [PrefixBTree]: what inner nodes keep of keys, and what all keys of a node begin
+//! Paper       \[PrefixBTree]: what inner nodes keep of keys, and what all keys of a node begin
 //!             with. Slots, and pages for long values, are those of the textbooks.
 //! Idea        Entries lie in leaves, in order; inner nodes lead to them. A key between two leaves
 //!             is the shortest that tells them apart, and a node keeps once what its keys begin
