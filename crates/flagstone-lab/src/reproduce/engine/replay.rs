@@ -378,7 +378,8 @@ mod tests {
         let text = format!(
             "workload = \"zipf:0.9\"\nrequests = 600\npages_per_transaction = 10\n\
              protocol = \"{protocol}\"\nfill = 0.9\noverwrite = true\n\
-             device = {{ preset = \"small\", geometry = {{ blocks_per_plane = 32 }} }}\n{rest}"
+             device = {{ preset = \"small\", geometry = {{ blocks_per_plane = 32 }}, \
+             ftl = {{ over_provision = 0.25 }} }}\n{rest}"
         );
         ReplayRun::parse(toml::from_str(&text).unwrap()).unwrap()
     }
