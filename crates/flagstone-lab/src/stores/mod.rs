@@ -31,8 +31,8 @@ use std::str::FromStr;
 /// Whether this program can encrypt stores.
 pub const ENCRYPTS: bool = cfg!(feature = "encryption");
 
-/// Runs that are handed out together.
-const BATCH: u64 = 64;
+/// Runs that are handed out together: few at first, so that a small campaign is small.
+const BATCH: std::ops::RangeInclusive<u64> = 8..=64;
 /// Violations that are kept.
 const KEPT: usize = 16;
 
@@ -219,7 +219,8 @@ impl Campaign {
         let mut findings = Findings::default();
         while findings.tally.cuts < self.cuts {
             let first = findings.runs;
-            let ids = (first..first + BATCH).map(|number| RunId {
+            let batch = first.clamp(*BATCH.start(), *BATCH.end());
+            let ids = (first..first + batch).map(|number| RunId {
                 subject: self.subject,
                 protocol: self.protocol,
                 lie: self.lie,

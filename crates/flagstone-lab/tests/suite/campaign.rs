@@ -85,9 +85,15 @@ fn every_protocol_survives_three_cuts_in_a_row_with_every_fault() {
     }
 }
 
+/// One protocol of each family. `.ci/run` has all of them.
 #[test]
-fn every_protocol_survives_a_cut_at_every_operation() {
+fn a_protocol_of_each_family_survives_a_cut_at_every_operation() {
+    use Kind::{Afc, Aw, GMixSl, LightTx, Scc, Seal};
+    let chosen = [Afc, Aw, GMixSl, LightTx, Scc, Seal];
     for (kind, variant) in stacks() {
+        if !chosen.contains(&kind) {
+            continue;
+        }
         let faults = Faults {
             torn: true,
             ..Faults::default()
