@@ -171,7 +171,6 @@ fn what_cannot_be_swept_is_refused() {
         (&["sweep", &file, "--html", "x.html"], "--map X,Y"),
         (&["sensitivity", "flagcommit.fig12"], "did you mean"),
         (&["sensitivity", "all"], "one paper at a time"),
-        (&["sensitivity", "lighttx"], "files for: flagcommit"),
         (
             &[
                 "sensitivity",
