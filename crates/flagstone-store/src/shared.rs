@@ -115,6 +115,14 @@ impl Turn {
         self.pages.0.0.read(self.failures, at)
     }
 
+    /// The newest bytes of several pages, read side by side.
+    ///
+    /// # Errors
+    /// As [`Turn::read`].
+    pub fn read_many(&self, pages: &[Lpn]) -> Result<Vec<Option<PageBytes>>, StoreError> {
+        self.pages.0.0.read_many(self.failures, pages)
+    }
+
     /// Commits changes, whole or not at all, and gives up the turn. The next turn sees them at
     /// once; snapshots see them when they are durable.
     ///

@@ -169,6 +169,21 @@ impl Images for &Changed {
     fn page(&self, at: Lpn) -> Result<PageBytes, StoreError> {
         self.image(at)
     }
+
+    fn pages(&self, pages: &[Lpn]) -> Result<Vec<PageBytes>, StoreError> {
+        let mut read = self.read.borrow_mut();
+        let is_known = |at: &Lpn| self.own.contains_key(at) || read.contains_key(at);
+        let missing: Vec<Lpn> = pages.iter().copied().filter(|at| !is_known(at)).collect();
+        if read.len() + missing.len() > AT_HAND {
+            read.clear();
+        }
+        let found = self.turn.read_many(&missing)?;
+        for (&at, page) in missing.iter().zip(found) {
+            read.insert(at, whole(at, page)?);
+        }
+        drop(read);
+        pages.iter().map(|&at| self.image(at)).collect()
+    }
 }
 
 impl Nodes for &mut Changed {

@@ -5,6 +5,7 @@ use super::catalog::{FIRST_ROOT, HEAD, Record, head, parse_head};
 use super::changed::Changed;
 use super::read::{self, ReadTx};
 use super::space::Space;
+use super::table_mut::SIDE_BY_SIDE;
 use super::write::{WriteTx, put_record};
 use crate::error::StoreError;
 use crate::holds::Holds;
@@ -213,6 +214,36 @@ impl Store {
             true => Err(StoreError::ReadOnly),
             false => self.begin(),
         }
+    }
+
+    /// Gives several keys of a table their values, in a transaction of its own, which is durable
+    /// when this returns. An ordered table is made if there is none.
+    ///
+    /// It reads the pages on which the keys lie before it waits for its turn to write. So threads
+    /// that write to keys all over a large table wait for the medium side by side, where
+    /// [`Store::write`] and [`TableMut::insert`](super::TableMut::insert) make them wait one
+    /// after the other.
+    ///
+    /// # Errors
+    /// As [`Store::write`], as [`TableMut::insert_all`](super::TableMut::insert_all), or as
+    /// [`WriteTx::commit`]: all keys have their values, or none.
+    pub fn insert_all<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        table: &str,
+        pairs: &[(K, V)],
+    ) -> Result<(), StoreError> {
+        match self.read()?.table(table) {
+            Ok(read) => {
+                let keys = pairs.iter().take(SIDE_BY_SIDE);
+                let keys: Vec<&[u8]> = keys.map(|pair| pair.0.as_ref()).collect();
+                read.get_many(&keys)?;
+            }
+            Err(StoreError::NoTable(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let mut tx = self.write()?;
+        tx.table(table)?.insert_all(pairs)?;
+        tx.commit()
     }
 
     fn begin(&self) -> Result<WriteTx, StoreError> {

@@ -385,3 +385,46 @@ fn a_store_is_what_it_was_when_it_is_opened_again() {
     }
     store.check().expect("each page is used once or free");
 }
+
+#[test]
+fn pairs_that_threads_write_by_one_call_each_are_all_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("tables.flag");
+    let store = Store::open(&path).expect("a new store");
+    let pairs = |from: u16, value: &str| -> Vec<_> {
+        let numbers = (0..700).map(|n| n * 8 + from);
+        numbers
+            .map(|n| (number(n), format!("{value} {n}")))
+            .collect()
+    };
+    for round in ["first", "second"] {
+        std::thread::scope(|scope| {
+            for from in 0..4 {
+                let (store, pairs) = (&store, &pairs);
+                scope.spawn(move || store.insert_all("t", &pairs(from, round)).expect("room"));
+            }
+        });
+    }
+    let read = store.read().expect("a snapshot");
+    let table = read.table("t").expect("it was made");
+    for from in 0..4 {
+        for (key, value) in pairs(from, "second") {
+            let found = table.get(&key).expect("a table");
+            assert_eq!(found.as_deref(), Some(value.as_bytes()));
+        }
+    }
+    assert_eq!(table.iter().count(), 2800);
+    // All or nothing: the last key is too long.
+    let long = [(vec![1], vec![1]), (vec![2; 1 << 20], vec![1])];
+    assert!(store.insert_all("t", &long).is_err());
+    assert!(
+        !store
+            .read()
+            .expect("one")
+            .table("t")
+            .expect("it")
+            .contains(&[1])
+            .expect("it")
+    );
+    store.check().expect("all is in order");
+}

@@ -133,12 +133,7 @@ impl Session for &flagstone_store::Store {
     }
 
     fn put(&mut self, records: &[Record]) -> Result<()> {
-        let mut tx = self.write()?;
-        let mut table = tx.table(TABLE)?;
-        for (key, value) in records {
-            table.insert(key, value)?;
-        }
-        Ok(tx.commit()?)
+        Ok(self.insert_all(TABLE, records)?)
     }
 }
 
