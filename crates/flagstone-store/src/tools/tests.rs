@@ -72,6 +72,12 @@ fn names(folder: &TempDir) -> Vec<String> {
     names
 }
 
+/// What of a damaged store can be read, in a file that may be there already.
+fn salvage(path: &Path, to: &Path) -> Repaired {
+    let report = repair(path, to, &options(), &Hints::default(), true, &mut quiet());
+    report.expect("it can be salvaged")
+}
+
 #[test]
 fn a_compaction_keeps_everything_but_room() {
     let (folder, path, mut pages) = place();
@@ -230,15 +236,7 @@ fn every_damaged_page_is_found_and_all_others_are_salvaged() {
             .iter()
             .any(|&byte| byte != 0);
         flip(&path, offset + 100 + u64::from(number % 3_900));
-        let report = repair(
-            &path,
-            &to,
-            &options(),
-            &Hints::default(),
-            true,
-            &mut quiet(),
-        );
-        let report = report.expect("it can be salvaged");
+        let report = salvage(&path, &to);
         let salvaged = contents(&to);
         // All pages but those that are lost are as they were.
         let lost_pages: Vec<u32> = report.lost.iter().map(|at| at.0).collect();
@@ -309,15 +307,7 @@ fn damaged_marks_are_made_up_for_by_the_pages_behind_them() {
         let offset = mark_page(PAGES, block) * MEDIUM_PAGE_BYTES as u64;
         flip(&path, offset + u64::from(block % 20));
         assert!(is_found(&path).unwrap_or(true), "the mark of block {block}");
-        let report = repair(
-            &path,
-            &to,
-            &options(),
-            &Hints::default(),
-            true,
-            &mut quiet(),
-        );
-        let report = report.expect("it can be salvaged");
+        let report = salvage(&path, &to);
         assert!(
             contents(&to) == pages,
             "the mark of block {block}: {report:?}"
@@ -337,15 +327,7 @@ fn a_superblock_or_both_can_be_damaged() {
             fs::write(&path, &whole).expect("room");
             flip(&path, copy + byte);
             assert!(is_found(&path).unwrap_or(true), "byte {byte} at {copy}");
-            let report = repair(
-                &path,
-                &to,
-                &options(),
-                &Hints::default(),
-                true,
-                &mut quiet(),
-            );
-            let report = report.expect("it can be salvaged");
+            let report = salvage(&path, &to);
             assert!(contents(&to) == pages && report.is_whole(), "{report:?}");
             assert!(!report.mended.is_empty());
         }
@@ -402,15 +384,7 @@ fn a_missing_end_is_damage_and_what_is_left_can_be_salvaged() {
         let error = PageStore::open(&path, &OpenOptions::existing()).err();
         let error = error.expect("its end is missing").to_string();
         assert!(error.contains("the end of the store is missing"), "{error}");
-        let report = repair(
-            &path,
-            &to,
-            &options(),
-            &Hints::default(),
-            true,
-            &mut quiet(),
-        );
-        let report = report.expect("it can be salvaged");
+        let report = salvage(&path, &to);
         let salvaged = contents(&to);
         assert!(salvaged == pages || !report.is_whole(), "{cut}: {report:?}");
     }
