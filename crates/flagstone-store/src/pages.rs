@@ -183,11 +183,13 @@ impl PageStore {
             )));
         }
         let medium = encryption::dress(medium, options)?;
-        let mut head = match Superblock::read(medium.as_ref())? {
-            Some(head) => head,
-            None => create::create(medium.as_ref(), options)?,
+        let (mut head, is_new) = match Superblock::read(medium.as_ref())? {
+            Some(head) => (head, false),
+            None => (create::create(medium.as_ref(), options)?, true),
         };
-        let is_doubtful = head.superblock.closed != Some(true) && !options.read_only;
+        // A making that failed may have left its superblock in the cache of the system alone.
+        let is_whole = head.superblock.closed == Some(true) && head.superblock.boot > 0;
+        let is_doubtful = !is_whole && !is_new && !options.read_only;
         if is_doubtful || options.uncached {
             let refreshed = medium.refresh();
             let what = "making durable what an earlier opening left";

@@ -382,7 +382,7 @@ impl<S: Source> Table<S> {
     /// let since = ("door".to_string(), 0);
     /// let last = events.range(Bound::Included(&since), Bound::Unbounded)?.next();
     /// assert_eq!(last.transpose()?, Some((("door".into(), 7), "closed".into())));
-    /// # Ok::<(), flagstone_store::StoreError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn typed<K: KeyCodec, V: Codec>(self) -> Typed<K, V, Table<S>> {
         let types = PhantomData;

@@ -22,7 +22,7 @@
 //!     let (name, city) = pair?;
 //!     println!("{} in {}", name.escape_ascii(), city.escape_ascii());
 //! }
-//! # Ok::<(), flagstone_store::StoreError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! A table is a tree of the library (`prefix-bptree`), in pages that all tables of a store share.
