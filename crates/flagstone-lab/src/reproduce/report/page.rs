@@ -231,7 +231,7 @@ fn figure(measured: &Measured, results: &Results, place: Places<'_>) -> String {
         }
         let strip = strip::of_figure(&claims);
         if !strip.is_empty() {
-            chips += "<span><b>–</b> published; where that is a ratio, to the other series as measured</span>";
+            chips += "<span class=\"said\"><b>–</b> published; where that is a ratio, to the other series as measured</span>";
         }
         text += &format!(
             "<figure>{svg}\n<figcaption class=\"legend\">{chips}</figcaption>{strip}</figure>\n"
