@@ -3,7 +3,7 @@
 //! [`crate::StoreFile`] is the one over a store. Tests bring others.
 
 use flagstone::commit::DeviceError;
-use flagstone_store::StoreError;
+use flagstone_store::{PageStore, StoreError};
 use std::fmt;
 use std::io::ErrorKind;
 
@@ -65,6 +65,11 @@ pub trait Bytes: Send {
     fn is_current(&self, snapshot: u64) -> bool {
         let _ = snapshot;
         true
+    }
+
+    /// The store that the bytes are in, if they are in one.
+    fn store(&mut self) -> Option<&mut PageStore> {
+        None
     }
 
     /// Gives a snapshot back.

@@ -1,5 +1,8 @@
 //! What pragmas mean on a store.
 
+use flagstone_store::CheckReport;
+use std::path::PathBuf;
+
 /// What becomes of a pragma.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -9,6 +12,10 @@ pub(crate) enum Answer {
     Text(String),
     /// It fails, and says this.
     Refuse(String),
+    /// A copy of the store is to be made in this file.
+    Backup(PathBuf),
+    /// The store is to be checked.
+    Check,
 }
 
 /// Decides about a pragma. `can_look` says whether the VFS can tell a journal that SQLite keeps in
@@ -25,8 +32,24 @@ pub(crate) fn answer(name: &str, value: Option<&str>, can_look: bool, last_error
             // A journal on disk would never be read, and without one ROLLBACK would be undefined.
             _ => Answer::Text("memory".into()),
         },
+        "flagstone_backup" => match value {
+            Some(to) => Answer::Backup(to.into()),
+            None => Answer::Refuse("name a new file: PRAGMA flagstone_backup='copy.flag'".into()),
+        },
+        "flagstone_check" => Answer::Check,
         "flagstone_error" => Answer::Text(last_error.into()),
         _ => Answer::Pass,
+    }
+}
+
+/// What a check found, as SQLite's own checks say it.
+pub(crate) fn verdict(report: &CheckReport) -> String {
+    let lost = report.unreadable.iter();
+    let lost = lost.map(|at| format!("page {at} of the store cannot be read"));
+    let wrong: Vec<String> = report.wrong.iter().cloned().chain(lost).collect();
+    match wrong.is_empty() {
+        true => "ok".into(),
+        false => wrong.join("\n"),
     }
 }
 
@@ -59,6 +82,14 @@ mod tests {
         assert_eq!(keeps_locks("locking_mode", None), None);
         assert_eq!(keeps_locks("locking_mode", Some("other")), None);
         assert_eq!(keeps_locks("cache_size", Some("exclusive")), None);
+    }
+
+    #[test]
+    fn a_backup_needs_a_name() {
+        let backup = |value| answer("Flagstone_Backup", value, true, "");
+        assert_eq!(backup(Some("a.flag")), Answer::Backup("a.flag".into()));
+        assert!(matches!(backup(None), Answer::Refuse(_)));
+        assert_eq!(answer("flagstone_check", None, true, ""), Answer::Check);
     }
 
     #[test]

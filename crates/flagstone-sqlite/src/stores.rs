@@ -10,7 +10,8 @@ use crate::file::{StoreFile, must_be_atomic};
 use crate::locks::{Level, Locks};
 use flagstone::commit::Kind;
 use flagstone_store::medium::identity;
-use flagstone_store::{KeySource, OpenOptions, PageStore};
+use flagstone_store::tools::{Act, backup_live, check_live};
+use flagstone_store::{CheckReport, KeySource, OpenOptions, PageStore, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -423,6 +424,30 @@ impl Handle {
             View::Own => bytes.commit(),
             View::Committed | View::Snapshot(_) => Ok(()),
         })
+    }
+
+    /// Gives the store to somebody for a moment.
+    fn with_store(&self, act: Act<'_>) -> Result<(), StoreError> {
+        let broken = |trouble: Trouble| StoreError::Broken(trouble.why);
+        let mut inner = self.shared.lock().map_err(broken)?;
+        match inner.bytes.as_mut().and_then(|bytes| bytes.store()) {
+            Some(store) => act(store),
+            None => Err(StoreError::Options("the database is in no store".into())),
+        }
+    }
+
+    /// Makes a copy of what is committed, in a new file, while others write. Returns how many pages
+    /// it has.
+    pub(crate) fn backup(&mut self, to: &Path) -> Result<u64, Trouble> {
+        self.open()?;
+        let copied = backup_live(&|act| self.with_store(act), to, false, &mut |_, _| ())?;
+        Ok(copied.pages)
+    }
+
+    /// Reads all that is committed, while others write.
+    pub(crate) fn check(&mut self) -> Result<CheckReport, Trouble> {
+        self.open()?;
+        Ok(check_live(&|act| self.with_store(act), &mut |_| ())?)
     }
 
     /// Asks for a level. Returns whether it was granted.

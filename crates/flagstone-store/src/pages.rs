@@ -21,7 +21,7 @@ use crate::superblock::{Head, Superblock};
 use flagstone::commit::{Device, DeviceError, Kind, Options};
 use flagstone::ftl::{BlockState, Config, FtlError, Slot};
 use flagstone::units::{Lpn, Nanos, Pbn, SnapshotId, TxId};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Blocks of a new store: the fewest with which the collector works, and a few.
@@ -46,8 +46,7 @@ pub struct OpenOptions {
     pub protocol: Kind,
     /// Pages of a block of a new store, from 16 to 128.
     pub pages_per_block: u32,
-    /// Bytes of a new store to begin with, as far as it needs no more. One whose protocol keeps its
-    /// mapping table on the medium keeps this size; others grow.
+    /// Bytes of a new store to begin with, as far as it needs no more. It grows from there.
     pub bytes: u64,
     /// How much room a store takes, as a multiple of what it holds, before it collects blocks that
     /// hold old versions instead of growing; at least 1.1.
@@ -144,6 +143,9 @@ pub struct PageStore {
     resumed: bool,
     /// What is wrong with those tables, if that was looked at.
     left_wrong: Option<String>,
+    /// Its name, if it has one, and options with its key.
+    path: Option<PathBuf>,
+    keyed: OpenOptions,
 }
 
 impl PageStore {
@@ -159,7 +161,10 @@ impl PageStore {
     pub fn open(path: &Path, options: &OpenOptions) -> Result<PageStore, StoreError> {
         let is_new = !path.exists();
         let disk = Disk::open(path, options.create, options.read_only)?;
-        let opened = PageStore::on(Box::new(disk), options);
+        let opened = PageStore::on(Box::new(disk), options).map(|mut store| {
+            store.path = Some(path.to_path_buf());
+            store
+        });
         let opened = opened.map_err(|error| error.at(path));
         if is_new && opened.is_ok() {
             let folder = path.parent().filter(|folder| *folder != Path::new(""));
@@ -246,6 +251,8 @@ impl PageStore {
         let mut store = PageStore {
             resumed,
             left_wrong,
+            path: None,
+            keyed: OpenOptions::default().with_key_of(options),
             now: device.recovered_at(),
             fill: 1.0 / options.space,
             read_only: options.read_only,
@@ -512,21 +519,18 @@ impl PageStore {
         blocks.count() as u64 * u64::from(ftl.data_pages_per_block())
     }
 
-    /// Pages that can hold something within the bound of the store, if it cannot grow.
-    pub(crate) fn pages_that_fit(&self) -> Option<u64> {
-        let ftl = self.device.ftl();
-        let kept_free = ftl.collects_below() as u64 * u64::from(ftl.data_pages_per_block());
-        let fit = self.in_service.saturating_sub(kept_free) as f64 * self.fill;
-        (!ftl.can_grow()).then_some(fit as u64)
+    /// Blocks that the store grows by at a time: an eighth.
+    fn next_blocks(&self) -> u32 {
+        (self.device.geometry().blocks() / 8).max(8)
     }
 
-    /// Grows the store by an eighth. Returns how many blocks were added: none if there is no room.
+    /// Grows the store. Returns how many blocks were added: none if there is no room.
     fn grow(&mut self) -> Result<u32, StoreError> {
-        if !self.device.ftl().can_grow() {
+        let more = self.next_blocks();
+        if self.device.ftl().why_not_grow(more).is_some() {
             return Ok(0);
         }
-        let more = (self.device.geometry().blocks() / 8).max(8);
-        let grown = self.device.grow(more);
+        let grown = self.device.grow(self.now, more);
         let grown = self.settle(grown)?;
         self.in_service = self.in_service();
         Ok(grown)
@@ -534,12 +538,15 @@ impl PageStore {
 
     /// Why the store does not grow.
     fn why_no_more(&self) -> String {
-        match (self.device.ftl().can_grow(), &*self.notes.refused()) {
-            (false, _) => {
-                "with this protocol it cannot grow: make it as large as it is to become".into()
-            }
-            (true, Some(error)) => format!("the medium gives no more room: {error}"),
-            (true, None) => "the medium has no room for more".into(),
+        let ftl = self.device.ftl();
+        match (ftl.why_not_grow(self.next_blocks()), &*self.notes.refused()) {
+            (Some(why), _) => format!(
+                "with {} and blocks of {} pages it cannot grow any more: {why}",
+                self.device.info().name,
+                ftl.geometry().pages_per_block
+            ),
+            (None, Some(error)) => format!("the medium gives no more room: {error}"),
+            (None, None) => "the medium has no room for more".into(),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::error::StoreError;
 use crate::medium::Medium;
 use crate::pages::{OpenOptions, PageStore};
 use flagstone::commit::DeviceError;
-use flagstone::units::Lpn;
+use flagstone::units::{Lpn, SnapshotId};
 use groups::{Groups, Outcome};
 use reads::{Core, Durable};
 use std::collections::BTreeMap;
@@ -85,6 +85,11 @@ impl SharedPages {
     /// The store failed before.
     pub fn snapshot(&self) -> Result<PageSnapshot, StoreError> {
         Ok(PageSnapshot(self.0.0.durable()))
+    }
+
+    /// Gives somebody the store below for a moment.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut PageStore) -> T) -> T {
+        act(&mut self.0.0.core().store())
     }
 
     /// The pages that hold something durable, in ascending order.
@@ -192,6 +197,11 @@ impl PageSnapshot {
     /// As [`PageSnapshot::read`].
     pub(crate) fn read_often(&self, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
         self.0.read_often(at)
+    }
+
+    /// The snapshot of the store below.
+    pub(crate) fn id(&self) -> SnapshotId {
+        self.0.id
     }
 
     /// What its readers keep together: nothing changes it but they, and it goes with the snapshot.

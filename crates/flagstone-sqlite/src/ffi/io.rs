@@ -395,8 +395,19 @@ unsafe fn answer_pragma(
         }
         let can_look = hooks::can_look_at_journal(file, database);
         let last_error = database.registered.last_error();
-        match pragma::answer(&name, value.as_deref(), can_look, &last_error) {
-            Answer::Pass => NOTFOUND,
+        let refuse = |trouble: Trouble| Answer::Refuse(trouble.why);
+        let answer = match pragma::answer(&name, value.as_deref(), can_look, &last_error) {
+            Answer::Backup(to) => match database.handle.backup(&to) {
+                Ok(pages) => Answer::Text(format!("{pages} pages")),
+                Err(trouble) => refuse(trouble),
+            },
+            Answer::Check => match database.handle.check() {
+                Ok(report) => Answer::Text(pragma::verdict(&report)),
+                Err(trouble) => refuse(trouble),
+            },
+            other => other,
+        };
+        match answer {
             Answer::Text(answer) => {
                 *words = text(database.registered, answer.as_bytes());
                 OK
@@ -405,6 +416,7 @@ unsafe fn answer_pragma(
                 *words = text(database.registered, why.as_bytes());
                 ERROR
             }
+            _ => NOTFOUND,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{Chunk, Seen, StoreFile};
 use crate::bytes::{Bytes, Trouble, View};
 use flagstone::commit::DeviceError;
 use flagstone::units::SnapshotId;
-use flagstone_store::StoreError;
+use flagstone_store::{PageStore, StoreError};
 
 impl Bytes for StoreFile {
     fn size(&self, view: View) -> u64 {
@@ -81,7 +81,11 @@ impl Bytes for StoreFile {
     }
 
     fn is_current(&self, snapshot: u64) -> bool {
-        self.store().is_current(SnapshotId(snapshot))
+        StoreFile::store(self).is_current(SnapshotId(snapshot))
+    }
+
+    fn store(&mut self) -> Option<&mut PageStore> {
+        Some(self.chunks.pages_mut())
     }
 
     fn end_snapshot(&mut self, snapshot: u64) {

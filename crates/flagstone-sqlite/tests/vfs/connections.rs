@@ -418,3 +418,50 @@ fn a_store_without_its_name_is_not_written_to() {
     assert_eq!(text(&db, "SELECT count(*) FROM t"), "2");
     assert_well(&db);
 }
+
+#[test]
+fn a_store_is_copied_and_checked_beside_a_writer() {
+    let stores = Stores::new();
+    let db = stores.open("a.flag");
+    let rows = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) \
+                INSERT INTO t SELECT i, 0, zeroblob(200) FROM n";
+    db.execute_batch("CREATE TABLE t (i INTEGER PRIMARY KEY, a, b)")
+        .and_then(|()| db.execute_batch(rows))
+        .expect("a table");
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let db = stores.open("a.flag");
+            let mut rounds = 0;
+            while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                db.execute_batch("UPDATE t SET a = a + 1").expect("room");
+                rounds += 1;
+            }
+            rounds
+        });
+        for round in 0..3 {
+            let name = format!("copy-{round}.flag");
+            let to = stores.path(&name);
+            let backup = format!("PRAGMA flagstone_backup='{}'", to.display());
+            assert!(text(&db, &backup).ends_with(" pages"));
+            assert_eq!(text(&db, "PRAGMA flagstone_check"), "ok");
+            let copy = stores.open(&name);
+            assert_well(&copy);
+            // Of one transaction.
+            assert_eq!(text(&copy, "SELECT count(DISTINCT a) FROM t"), "1");
+            assert_eq!(text(&copy, "SELECT count(*) FROM t"), "2000");
+            let again = db
+                .query_row(&backup, [], |_| Ok(()))
+                .expect_err("it is there");
+            assert!(
+                again.to_string().contains("there is a file already"),
+                "{again}"
+            );
+        }
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(writer.join().expect("it does not panic") > 3);
+    });
+    let unnamed = db.query_row("PRAGMA flagstone_backup", [], |_| Ok(()));
+    let unnamed = unnamed.expect_err("it has no name").to_string();
+    assert!(unnamed.contains("name a new file"), "{unnamed}");
+}

@@ -1,6 +1,6 @@
 //! What a store is and holds, whether it is whole, and what an opening must not believe.
 
-use super::PageStore;
+use super::{OpenOptions, PageStore};
 use crate::error::StoreError;
 use crate::flash::{DAMAGED, NEVER, Notes, generation_in, geometry};
 use crate::flash::{mark_at, mark_page, medium_bytes};
@@ -9,7 +9,8 @@ use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::commit::{DeviceError, Kind};
 use flagstone::ftl::{BlockState, Header, Slot, header};
 use flagstone::layout::get;
-use flagstone::units::{Lpn, Pbn};
+use flagstone::units::{Lpn, Pbn, SnapshotId};
+use std::path::Path;
 
 /// What a store is and holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -261,6 +262,36 @@ impl PageStore {
     /// # Errors
     /// As [`PageStore::check`].
     pub fn check_with(&mut self, progress: &mut dyn FnMut(u64)) -> Result<CheckReport, StoreError> {
+        let mut report = self.check_books()?;
+        let mut page = vec![0; PageStore::PAGE_BYTES];
+        for at in self.held().collect::<Vec<_>>() {
+            report.pages += 1;
+            match self.read(None, at, &mut page) {
+                Err(StoreError::Device(DeviceError::Unreadable(_))) => report.unreadable.push(at),
+                other => {
+                    other?;
+                }
+            }
+            progress(1);
+        }
+        let marks = self.notes.damage().marks.clone();
+        report.torn = self.torn(&marks.into_iter().collect::<Vec<_>>());
+        let superblock = &self.opened.superblock;
+        let always_closed = superblock.closed == Some(true)
+            && superblock.life.unclosed == 0
+            && superblock.life.since == 0;
+        if report.torn > 0 && always_closed {
+            report.wrong.push(format!(
+                "{} pages have a wrong checksum that no power cut can have torn: the store was \
+                 always closed",
+                report.torn
+            ));
+        }
+        Ok(report)
+    }
+
+    /// Compares the books, and says what was found damaged beside pages. It reads no page.
+    pub(crate) fn check_books(&self) -> Result<CheckReport, StoreError> {
         self.is_well()?;
         let mut report = CheckReport::default();
         report.wrong.extend(self.device.check().err());
@@ -277,36 +308,34 @@ impl PageStore {
                  that writes takes it back"
             ));
         }
-        let marks = self.notes.damage().marks.clone();
-        for block in &marks {
+        for block in &self.notes.damage().marks {
             report.wrong.push(format!(
                 "the mark of block {block} is damaged: none of its pages can be read"
             ));
         }
-        let mut page = vec![0; PageStore::PAGE_BYTES];
-        for at in self.held().collect::<Vec<_>>() {
-            report.pages += 1;
-            match self.read(None, at, &mut page) {
-                Err(StoreError::Device(DeviceError::Unreadable(_))) => report.unreadable.push(at),
-                other => {
-                    other?;
-                }
-            }
-            progress(1);
-        }
-        report.torn = self.torn(&marks.into_iter().collect::<Vec<_>>());
-        let superblock = &self.opened.superblock;
-        let always_closed = superblock.closed == Some(true)
-            && superblock.life.unclosed == 0
-            && superblock.life.since == 0;
-        if report.torn > 0 && always_closed {
-            report.wrong.push(format!(
-                "{} pages have a wrong checksum that no power cut can have torn: the store was \
-                 always closed",
-                report.torn
-            ));
-        }
         Ok(report)
+    }
+
+    /// The pages that hold something in a snapshot, in ascending order.
+    pub(crate) fn held_in(&self, id: SnapshotId) -> Result<Vec<Lpn>, StoreError> {
+        let ftl = self.device.ftl();
+        let mut held = Vec::new();
+        for at in (0..self.device.pages()).map(Lpn) {
+            let slot = ftl.snapshot_slot(id, at);
+            let slot = slot.ok_or(StoreError::Device(DeviceError::SnapshotEnded))?;
+            held.extend(matches!(slot, Slot::Page(_)).then_some(at));
+        }
+        Ok(held)
+    }
+
+    /// The file of the store, if it was opened by name.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Options with the key of the store.
+    pub(crate) fn keyed(&self) -> OpenOptions {
+        self.keyed.clone()
     }
 
     /// Pages of the medium that nothing refers to and that have a wrong checksum, but for those of

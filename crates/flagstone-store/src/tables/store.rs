@@ -246,6 +246,11 @@ impl Store {
         tx.commit()
     }
 
+    /// The pages below.
+    pub(crate) fn pages(&self) -> &SharedPages {
+        &self.0.pages
+    }
+
     fn begin(&self) -> Result<WriteTx, StoreError> {
         let mut writer = self.0.writer.lock().expect("no thread panics here");
         let mut mine = loop {

@@ -139,18 +139,20 @@ impl Draft {
         }
     }
 
-    /// Gives the store its name, with the rights of another file. It is durable before, and its
-    /// name is afterwards.
-    pub(super) fn finish(mut self, like: &Metadata) -> Result<(), StoreError> {
+    /// Gives the store its name, with the rights of another file if there is one. It is durable
+    /// before, and its name is afterwards.
+    pub(super) fn finish(mut self, like: Option<&Metadata>) -> Result<(), StoreError> {
         let failed = |error| io_error("finishing", &self.target)(error);
         let file = File::open(&self.path).map_err(failed)?;
         let now = file.metadata().map_err(failed)?;
-        file.set_permissions(like.permissions()).map_err(failed)?;
-        if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
-            let chowned = std::os::unix::fs::fchown(&file, Some(like.uid()), Some(like.gid()));
-            // Only root can give a file away. A backup belongs to whoever makes it.
-            if self.input.is_none() {
-                chowned.map_err(io_error("keeping the owner of", &self.target))?;
+        if let Some(like) = like {
+            file.set_permissions(like.permissions()).map_err(failed)?;
+            if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
+                let chowned = std::os::unix::fs::fchown(&file, Some(like.uid()), Some(like.gid()));
+                // Only root can give a file away. A backup belongs to whoever makes it.
+                if self.input.is_none() {
+                    chowned.map_err(io_error("keeping the owner of", &self.target))?;
+                }
             }
         }
         file.sync_all().map_err(failed)?;

@@ -5,15 +5,17 @@
 //! before, whatever fails and whenever the power does.
 
 mod draft;
+mod live;
 mod newest;
 mod patched;
 mod repair;
 
+pub use live::{Access, Act, backup_live, check_live};
 pub use repair::{Hints, Repaired, repair};
 
 use crate::error::StoreError;
 use crate::flash::{geometry, medium_bytes};
-use crate::pages::{OpenOptions, PageStore};
+use crate::pages::{OpenOptions, PageStore, StoreInfo};
 use crate::superblock::Lifetime;
 use draft::Draft;
 use flagstone::commit::DeviceError;
@@ -58,7 +60,8 @@ pub fn backup(
     let reading = OpenOptions::existing().reading().with_key_of(opening);
     let mut store = PageStore::open(from, &reading)?;
     let draft = Draft::new(to, Some(from), replaces, opening)?;
-    copy(&mut store, draft, &metadata(from)?, None, progress)
+    let like = metadata(from)?;
+    copy(Source::of(&mut store), draft, Some(&like), None, progress)
 }
 
 /// Gives back the room that a store does not need: its pages go into a new file, which takes the
@@ -66,8 +69,8 @@ pub fn backup(
 /// key, as for [`backup`].
 ///
 /// # Errors
-/// The store is in use, damaged, on a block device, has a second name (hard link) or a protocol
-/// with which stores keep their size; or there is no room. The store is as it was.
+/// The store is in use, damaged, on a block device, or has a second name (hard link); or there is no
+/// room. The store is as it was.
 pub fn compact(
     path: &Path,
     opening: &OpenOptions,
@@ -87,46 +90,43 @@ pub fn compact(
     if meta.nlink() > 1 {
         return refuse("the file has another name (a hard link), which would keep the old store");
     }
-    if !store.device().ftl().can_grow() {
-        return refuse("stores with this protocol keep their size: there is no room to give back");
-    }
     let draft = Draft::new(path, None, true, opening)?;
     let life = store.info().life;
-    copy(&mut store, draft, &meta, Some(life), progress)
+    copy(
+        Source::of(&mut store),
+        draft,
+        Some(&meta),
+        Some(life),
+        progress,
+    )
 }
 
 /// Bytes that the copy of a store takes, that is, what `compact` and `backup` need.
 pub fn bytes_of_copy(store: &PageStore) -> u64 {
     let (info, ftl) = (store.info(), store.device().ftl());
-    let blocks = match ftl.can_grow() {
-        true => {
-            let full = info.pages.div_ceil(ftl.data_pages_per_block().into());
-            let is_meta = |&block: &u32| ftl.block_state(Pbn(block)) == BlockState::Meta;
-            let meta = (0..info.blocks).filter(is_meta).count() as u64;
-            // With those that are open or wait for their summary, it does not grow meanwhile.
-            let spare = u64::from(ftl.gc_threshold_blocks()) + meta + 5;
-            let least = (full + spare).max(crate::pages::FIRST_BLOCKS.into());
-            let least = u32::try_from(least).unwrap_or(u32::MAX);
-            // A store has as many blocks as the number of its highest page needs.
-            let top = store.highest().map_or(0, |at| at.0 + 1);
-            let reaches = |blocks: u32| {
-                let shape = geometry(info.pages_per_block, blocks);
-                let format = &info.protocol.info().format;
-                Ftl::capacity(&shape, &crate::pages::config(), format).is_ok_and(|has| has >= top)
-            };
-            let (mut low, mut high) = (least, least.max(info.blocks));
-            while low < high {
-                let middle = low + (high - low) / 2;
-                match reaches(middle) {
-                    true => high = middle,
-                    false => low = middle + 1,
-                }
-            }
-            low
-        }
-        false => info.blocks,
+    let full = info.pages.div_ceil(ftl.data_pages_per_block().into());
+    let is_meta = |&block: &u32| ftl.block_state(Pbn(block)) == BlockState::Meta;
+    let meta = (0..info.blocks).filter(is_meta).count() as u64;
+    // With those that are open or wait for their summary, it does not grow meanwhile.
+    let spare = u64::from(ftl.gc_threshold_blocks()) + meta + 5;
+    let least = (full + spare).max(crate::pages::FIRST_BLOCKS.into());
+    let least = u32::try_from(least).unwrap_or(u32::MAX);
+    // A store has as many blocks as the number of its highest page needs.
+    let top = store.highest().map_or(0, |at| at.0 + 1);
+    let reaches = |blocks: u32| {
+        let shape = geometry(info.pages_per_block, blocks);
+        let format = &info.protocol.info().format;
+        Ftl::capacity(&shape, &crate::pages::config(), format).is_ok_and(|has| has >= top)
     };
-    medium_bytes(info.pages_per_block, blocks)
+    let (mut low, mut high) = (least, least.max(info.blocks));
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match reaches(middle) {
+            true => high = middle,
+            false => low = middle + 1,
+        }
+    }
+    medium_bytes(info.pages_per_block, low)
 }
 
 fn metadata(path: &Path) -> Result<Metadata, StoreError> {
@@ -134,32 +134,74 @@ fn metadata(path: &Path) -> Result<Metadata, StoreError> {
     meta.map_err(|error| StoreError::io(format!("looking at {}", path.display()), error))
 }
 
+/// Pages to be copied: those of one moment.
+struct Source<'a> {
+    /// Those that hold something, in ascending order.
+    held: Vec<Lpn>,
+    info: StoreInfo,
+    /// Bytes that a copy takes.
+    takes: u64,
+    read: Box<dyn Read + 'a>,
+}
+
+/// Reads a page into a buffer. Returns how many bytes it has, or nothing if it holds nothing.
+trait Read: FnMut(Lpn, &mut [u8]) -> Result<Option<usize>, StoreError> {}
+
+impl<T: FnMut(Lpn, &mut [u8]) -> Result<Option<usize>, StoreError>> Read for T {}
+
+impl<'a> Source<'a> {
+    /// What is committed in a store.
+    fn of(store: &'a mut PageStore) -> Source<'a> {
+        Source {
+            held: store.held().collect(),
+            ..Source::of_nothing(store)
+        }
+        .read_by(|at, page| store.read(None, at, page))
+    }
+
+    /// What a store is, without its pages.
+    fn of_nothing(store: &PageStore) -> Source<'a> {
+        Source {
+            held: Vec::new(),
+            info: store.info(),
+            takes: bytes_of_copy(store),
+            read: Box::new(|_, _| Ok(None)),
+        }
+    }
+
+    fn read_by(self, read: impl Read + 'a) -> Source<'a> {
+        Source {
+            read: Box::new(read),
+            ..self
+        }
+    }
+}
+
 /// Copies a whole store into a draft, holds the two against each other, and names it.
 fn copy(
-    store: &mut PageStore,
+    mut source: Source<'_>,
     draft: Draft,
-    like: &Metadata,
+    like: Option<&Metadata>,
     life: Option<Lifetime>,
     progress: Progress<'_>,
 ) -> Result<Copied, StoreError> {
-    let held: Vec<Lpn> = store.held().collect();
-    let (mut done, all) = (0, 2 * held.len() as u64);
+    let (mut done, all) = (0, 2 * source.held.len() as u64);
     let mut step = |steps: u64| {
         done += steps;
         progress(done, all);
     };
-    let lost = fill(store, &held, &draft, life, &mut step)?;
+    let lost = fill(&mut source, &draft, life, &mut step)?;
     if let Some(at) = lost.first() {
         return Err(StoreError::Damaged(format!(
             "page {at} cannot be read: `flagstone store check` lists all that cannot, and \
              `flagstone store repair` salvages the others"
         )));
     }
-    let bytes = compare(store, &held, &draft, &mut step)?;
+    let bytes = compare(&mut source, &draft, &mut step)?;
     draft.finish(like)?;
     Ok(Copied {
-        pages: held.len() as u64,
-        bytes_before: store.info().bytes,
+        pages: source.held.len() as u64,
+        bytes_before: source.info.bytes,
         bytes,
     })
 }
@@ -167,23 +209,22 @@ fn copy(
 /// Writes pages of a store into the new store of a draft, if there is room for it. Returns those
 /// that cannot be read.
 fn fill(
-    store: &mut PageStore,
-    held: &[Lpn],
+    source: &mut Source<'_>,
     draft: &Draft,
     life: Option<Lifetime>,
     step: &mut dyn FnMut(u64),
 ) -> Result<Vec<Lpn>, StoreError> {
-    let info = store.info();
+    let info = &source.info;
     let mut options = draft.keyed(OpenOptions::default().with_protocol(info.protocol));
     options.pages_per_block = info.pages_per_block;
-    options.bytes = bytes_of_copy(store);
+    options.bytes = source.takes;
     draft.has_room(options.bytes)?;
     let mut new = PageStore::open(draft.path(), &options)?;
     let (mut page, mut lost) = (vec![0; PageStore::PAGE_BYTES], Vec::new());
-    for some in held.chunks(AT_ONCE) {
+    for some in source.held.chunks(AT_ONCE) {
         let tx = new.begin()?;
         for &at in some {
-            match store.read(None, at, &mut page) {
+            match (source.read)(at, &mut page) {
                 Ok(Some(bytes)) => new.write(tx, at, &page[..bytes])?,
                 Ok(None) => {}
                 Err(StoreError::Device(DeviceError::Unreadable(_))) => lost.push(at),
@@ -203,8 +244,7 @@ fn fill(
 /// Opens the new store of a draft and holds it against these pages of the old one. Returns the
 /// bytes that it has.
 fn compare(
-    store: &mut PageStore,
-    held: &[Lpn],
+    source: &mut Source<'_>,
     draft: &Draft,
     step: &mut dyn FnMut(u64),
 ) -> Result<u64, StoreError> {
@@ -220,8 +260,8 @@ fn compare(
         vec![0; PageStore::PAGE_BYTES],
         vec![0; PageStore::PAGE_BYTES],
     );
-    for &at in held {
-        let old = store.read(None, at, &mut old_page)?;
+    for &at in &source.held {
+        let old = (source.read)(at, &mut old_page)?;
         let copied = new.read(None, at, &mut new_page)?;
         let (old, copied) = (old.map(|n| &old_page[..n]), copied.map(|n| &new_page[..n]));
         if old != copied {
@@ -229,7 +269,7 @@ fn compare(
         }
         step(1);
     }
-    if new.held().count() != held.len() {
+    if new.held().count() != source.held.len() {
         return Err(wrong("it holds more pages".into()));
     }
     let report = new.check()?;

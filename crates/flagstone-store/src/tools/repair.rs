@@ -11,7 +11,7 @@
 
 use super::draft::Draft;
 use super::patched::Patched;
-use super::{Progress, compare, fill, metadata, newest};
+use super::{Progress, Source, compare, fill, metadata, newest};
 use crate::encryption;
 use crate::error::StoreError;
 use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, geometry, mark, mark_at, mark_page};
@@ -92,7 +92,7 @@ pub fn repair(
              versions of pages that were damaged"
                 .into(),
         );
-        draft.finish(&metadata(from)?)?;
+        draft.finish(Some(&metadata(from)?))?;
         return Ok(report);
     }
     let reading = OpenOptions::existing().reading();
@@ -106,8 +106,7 @@ pub fn repair(
         }
         other => other.map_err(|error| error.at(from))?,
     };
-    let held: Vec<Lpn> = store.held().collect();
-    let (mut done, all) = (0, 3 * held.len() as u64);
+    let (mut done, all) = (0, 3 * store.held().count() as u64);
     let mut step = |steps: u64| {
         done += steps;
         progress(done, all);
@@ -116,12 +115,13 @@ pub fn repair(
     report.torn = found.torn;
     // The marks that could not be made up for are in the report already.
     report.missing.extend(found.wrong);
-    report.lost = fill(&mut store, &held, &draft, None, &mut step)?;
+    let mut source = Source::of(&mut store);
+    report.lost = fill(&mut source, &draft, None, &mut step)?;
     let is_lost = |at: &Lpn| report.lost.binary_search(at).is_ok();
-    let saved: Vec<Lpn> = held.into_iter().filter(|at| !is_lost(at)).collect();
-    compare(&mut store, &saved, &draft, &mut step)?;
-    report.pages = saved.len() as u64;
-    draft.finish(&metadata(from)?)?;
+    source.held.retain(|at| !is_lost(at));
+    compare(&mut source, &draft, &mut step)?;
+    report.pages = source.held.len() as u64;
+    draft.finish(Some(&metadata(from)?))?;
     Ok(report)
 }
 

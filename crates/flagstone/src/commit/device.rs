@@ -181,8 +181,8 @@ impl Device {
     ///
     /// # Errors
     /// The device is of a form that cannot grow, or the power fails.
-    pub fn grow(&mut self, blocks: u32) -> Result<u32, DeviceError> {
-        let added = self.ftl.grow(blocks)?;
+    pub fn grow(&mut self, now: Nanos, blocks: u32) -> Result<u32, DeviceError> {
+        let added = self.ftl.grow(now, blocks)?;
         self.protocol.grown(&self.ftl);
         Ok(added)
     }

@@ -4,7 +4,7 @@
 use super::small_device::{EVERYTHING, NOTHING, Small};
 use super::{Config, DeviceError, Kind, Options};
 use crate::dice::Dice;
-use crate::ftl::FtlError;
+use crate::ftl::{EndOfLife, FtlError, Wear};
 use crate::nand::{Cell, Geometry, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Pbn};
@@ -134,6 +134,64 @@ fn a_worn_out_device_says_so_and_all_that_was_acknowledged_can_be_read() {
             life.small = life.small.restart(cut);
             assert!(life.is_whole(), "{kind}, after a restart");
         }
+    }
+}
+
+/// What was said of the end of a device until it came, by a reading of its wear.
+#[derive(Debug, Default)]
+struct Said {
+    /// Transactions that were taken.
+    all: u64,
+    /// Of these, those before the end was near.
+    far: u64,
+}
+
+/// Lives a device out. Each reading is asked after each transaction.
+fn said_until_the_end<const N: usize>(
+    kind: Kind,
+    readings: [fn(Wear) -> EndOfLife; N],
+) -> [Said; N] {
+    let mut life = Life::new(kind);
+    let mut said = [(); N].map(|()| Said::default());
+    for round in 0..4_000 {
+        for _ in 0..40 {
+            if life.transaction().is_err() {
+                return said;
+            }
+            let wear = life.small.device().ftl().wear();
+            for (reading, said) in readings.iter().zip(&mut said) {
+                let was_far = said.all == said.far;
+                said.all += 1;
+                said.far += u64::from(was_far && reading(wear) == EndOfLife::Far);
+            }
+        }
+        let cut = [NOTHING, EVERYTHING][round % 2];
+        life.small = life.small.wear_out(cut, endurance);
+    }
+    panic!("{kind} takes writes for ever");
+}
+
+#[test]
+fn the_end_is_said_to_be_near_before_it_comes_and_not_long_before() {
+    for &kind in Kind::ALL {
+        // Without and with the erases that a block is rated for; and the control, which does not
+        // see that blocks fail.
+        let [blocks, rated, blind] = said_until_the_end(
+            kind,
+            [
+                |wear| wear.end(None),
+                |wear| wear.end(Some(12)),
+                |wear| {
+                    let may_fail = wear.may_fail + wear.out_of_service;
+                    Wear { may_fail, ..wear }.end(None)
+                },
+            ],
+        );
+        for said in [&blocks, &rated] {
+            assert!(said.far < said.all, "{kind}: {said:?} was no warning");
+            assert!(said.far > said.all / 2, "{kind}: {said:?} was no news");
+        }
+        assert_eq!(blind.far, blind.all, "{kind}: {blind:?} is the control");
     }
 }
 

@@ -3,7 +3,8 @@
 
 #[cfg(test)]
 use super::Slot;
-use super::meta::{NONE, RootImage};
+use super::meta::NONE;
+use super::root::RootImage;
 use super::{Ftl, FtlError};
 use crate::units::{Lpn, Pbn, Ppn};
 
@@ -43,7 +44,8 @@ impl Ftl {
     /// Whether a root can be one of this device.
     pub(super) fn doubt_root(&self, image: &RootImage) -> Result<(), FtlError> {
         let (found, needed) = (image.directory.len(), self.meta.directory.len());
-        if found != needed {
+        // A device that has grown has a larger table than its root, until the next checkpoint.
+        if found > needed || (found < needed && image.pool.is_none()) {
             return foreign(format!(
                 "the mapping table has {found} pages, this protocol and configuration need {needed}"
             ));
@@ -66,6 +68,21 @@ impl Ftl {
             return foreign("its root names a mapping page twice".into());
         }
         Ok(())
+    }
+
+    /// Whether a root's list of blocks for mapping pages and logs can be one of this device. Blocks
+    /// behind the last one are those that it is to grow by.
+    pub(super) fn doubt_pool(&self, pool: &[Pbn]) -> Result<(), FtlError> {
+        let mut sorted = pool.to_vec();
+        sorted.sort_unstable();
+        let is_anchor = |block: &Pbn| self.meta.anchors.iter().any(|it| it.block == *block);
+        let end = self.geometry.blocks();
+        let later = sorted.iter().filter(|block| block.0 >= end);
+        let follow = later.zip(end..).all(|(block, next)| block.0 == next);
+        match sorted.is_sorted_by(|a, b| a < b) && follow && !sorted.iter().any(is_anchor) {
+            true => Ok(()),
+            false => foreign("its root lists blocks for mapping pages that cannot be such".into()),
+        }
     }
 
     /// Whether the mapping table, as it was read, names pages of the device alone.

@@ -1,16 +1,67 @@
 //! A device that becomes larger while it is used, as a file can.
 //!
-//! New blocks lie behind the last one of the only plane, so that no page changes its number. The
-//! area for roots stays where it is, which is why a mapping table on flash, or logs, do not grow.
+//! New blocks lie behind the last one of the only plane, so that no page changes its number. A
+//! mapping table on flash needs more of them for its pages, and a root is what says where these are:
+//!
+//! ```text
+//!   root      | ... directory | blob | pool: the blocks of the area, those to come included |
+//!   grow      1. a root names the blocks that the area is to have     2. the medium grows
+//! ```
+//!
+//! The root is durable before the medium grows. So a restart finds a device of the old size, whose
+//! root names blocks beyond it, or one of the new size whose area is as large as it needs. Anchors
+//! stay where they are: a device grows as long as its root fits them.
 
 use super::config::Sizes;
+use super::meta::{MetaBlock, NONE};
 use super::{Addresses, Block, BlockState, EMPTY, Ftl, FtlError};
-use crate::units::Pbn;
+use crate::nand::{Flash, Geometry};
+use crate::units::{Nanos, Pbn};
 
 impl Ftl {
-    /// Whether the device can become larger, if its medium can.
+    /// Whether the device can become larger, if its medium can: at least by one block.
     pub fn can_grow(&self) -> bool {
-        self.geometry.planes() == 1 && !self.format.persist_map && self.format.logs == 0
+        self.larger(1).is_ok()
+    }
+
+    /// Why the device cannot become larger by so many blocks, if it cannot.
+    pub fn why_not_grow(&self, blocks: u32) -> Option<String> {
+        self.larger(blocks).err()
+    }
+
+    /// The shape with so many more blocks, and what goes where then.
+    fn larger(&self, blocks: u32) -> Result<(Geometry, Sizes), String> {
+        if self.geometry.planes() != 1 {
+            return Err("it has several planes".into());
+        }
+        let mut geometry = self.geometry;
+        let more = geometry.blocks_per_plane.checked_add(blocks);
+        geometry.blocks_per_plane = more.ok_or("it has all blocks that can be numbered")?;
+        geometry.validate().map_err(|error| error.to_string())?;
+        let sizes = self.sizes_of(&geometry)?;
+        // What names the blocks of a root: two blocks are enough for two roots, if each fits one.
+        let lists = match self.format.zoned {
+            true => u64::from(geometry.blocks()) / 5 + 256,
+            false => 256,
+        };
+        let words = u64::from(sizes.map_pages + sizes.map_blocks + sizes.log_blocks) + lists;
+        let room = self.pairs.meta_pages.len() as u64
+            * u64::from(self.geometry.page_bytes.saturating_sub(32));
+        let keeps_anchors = sizes.anchors as usize == self.meta.anchors.len();
+        match !self.format.persist_map || (keeps_anchors && 4 * words <= room) {
+            true => Ok((geometry, sizes)),
+            false => Err(format!(
+                "its root, which lists {} pages of the mapping table, would no longer fit a block",
+                sizes.map_pages
+            )),
+        }
+    }
+
+    fn sizes_of(&self, geometry: &Geometry) -> Result<Sizes, String> {
+        let in_service = self.blocks.iter();
+        let bad = in_service.filter(|block| block.state == BlockState::Bad);
+        let good = geometry.blocks() - bad.count() as u32;
+        Sizes::new(geometry, &self.config, &self.format, good).map_err(|error| error.0)
     }
 
     /// Asks the medium for so many more blocks and takes into service those that it has added.
@@ -18,29 +69,29 @@ impl Ftl {
     ///
     /// # Errors
     /// The device is of a form that cannot grow, or the power fails.
-    pub fn grow(&mut self, blocks: u32) -> Result<u32, FtlError> {
-        if !self.can_grow() {
-            return Err(FtlError::Setting(
-                "this device keeps its mapping table or logs in an area of fixed size, so it cannot \
-                 grow: make it as large as it is to become"
-                    .into(),
-            ));
+    pub fn grow(&mut self, now: Nanos, blocks: u32) -> Result<u32, FtlError> {
+        let larger = self.larger(blocks);
+        let (_, sizes) =
+            larger.map_err(|why| FtlError::Setting(format!("this device cannot grow: {why}")))?;
+        if self.format.persist_map {
+            self.promise(now, &sizes)?;
         }
         self.flash.grow(blocks)?;
         let geometry = *self.flash.geometry();
         let (old, new) = (self.geometry.blocks(), geometry.blocks());
-        let in_service = self.blocks.iter();
-        let bad = in_service
-            .filter(|block| block.state == BlockState::Bad)
-            .count();
-        let sizes = Sizes::new(&geometry, &self.config, &self.format, new - bad as u32)
-            .map_err(|error| FtlError::Setting(error.0))?;
+        if new == old {
+            return Ok(0);
+        }
+        let sizes = self.sizes_of(&geometry).map_err(FtlError::Setting)?;
         self.geometry = geometry;
         self.addresses = Addresses::new(&geometry);
         self.logical_pages = sizes.logical_pages;
         self.gc_threshold_blocks = self.gc_threshold_blocks.max(sizes.gc_threshold_blocks);
         self.map
             .resize(sizes.logical_pages as usize, EMPTY.to_le_bytes());
+        let map_pages = sizes.map_pages as usize;
+        self.meta.directory.resize(map_pages, NONE);
+        self.dirty_map_pages.resize(map_pages.div_ceil(64), 0);
         self.live
             .resize((geometry.pages() as usize).div_ceil(64), 0);
         let blank = Block {
@@ -54,7 +105,56 @@ impl Ftl {
         self.erases.resize(new as usize, 0);
         self.victims.grow(new);
         self.scrub.grow(&geometry, self.config.scrub);
-        (old..new).for_each(|block| self.free_block(Pbn(block)));
+        let (come, later): (Vec<Pbn>, _) =
+            (self.meta.promised.drain(..)).partition(|block| block.0 < new);
+        self.meta.promised = later;
+        for &block in &come {
+            self.blocks[block.index()].state = BlockState::Meta;
+            self.meta.take(MetaBlock::blank(block));
+        }
+        for block in (old..new).map(Pbn).filter(|block| !come.contains(block)) {
+            self.free_block(block);
+        }
         Ok(new - old)
+    }
+
+    /// Makes the blocks that a root names the area for translation pages and logs.
+    pub(super) fn take_pool(&mut self, pool: &[Pbn]) -> Result<(), FtlError> {
+        self.doubt_pool(pool)?;
+        let state = |flash: &dyn Flash, block| match flash.is_factory_bad(block) {
+            true => BlockState::Bad,
+            false => BlockState::Free,
+        };
+        self.meta.places.clear();
+        for before in std::mem::take(&mut self.meta.pool) {
+            self.blocks[before.block.index()].state = state(self.flash.as_ref(), before.block);
+        }
+        self.meta.is_named = true;
+        for &block in pool {
+            match self.blocks.get_mut(block.index()) {
+                Some(entry) => {
+                    entry.state = BlockState::Meta;
+                    self.meta.take(MetaBlock::blank(block));
+                }
+                None => self.meta.promised.push(block),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a root durable that names the blocks which the area for mapping pages is to have, those
+    /// beyond the device included, if there is none.
+    fn promise(&mut self, now: Nanos, sizes: &Sizes) -> Result<(), FtlError> {
+        let wanted = (sizes.map_blocks + sizes.log_blocks) as usize;
+        let more = wanted.saturating_sub(self.meta.pool.len()) as u32;
+        let end = self.geometry.blocks();
+        let promised: Vec<Pbn> = (end..end + more).map(Pbn).collect();
+        if self.meta.is_named && self.meta.promised == promised {
+            return Ok(());
+        }
+        self.meta.is_named = true;
+        self.meta.promised = promised;
+        self.write_root(now)?;
+        Ok(())
     }
 }

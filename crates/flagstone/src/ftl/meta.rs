@@ -13,6 +13,7 @@
 //! are never erased to make room for the next one. A root that fits a block lies in one; a larger
 //! one begins a block and goes on in others.
 
+use super::root::RootImage;
 use super::{BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, header};
 use crate::layout;
 use crate::layout::{get, put};
@@ -59,6 +60,20 @@ pub(super) struct MetaBlock {
     pub(super) erased: Option<Nanos>,
 }
 
+impl MetaBlock {
+    /// A block whose contents are not known, or do not matter.
+    pub(super) fn blank(block: Pbn) -> MetaBlock {
+        MetaBlock {
+            block,
+            state: MetaState::Free,
+            next: 0,
+            live: 0,
+            is_log: false,
+            erased: None,
+        }
+    }
+}
+
 /// Roots, translation pages and logs.
 #[derive(Debug, Clone)]
 pub(super) struct MetaArea {
@@ -71,6 +86,10 @@ pub(super) struct MetaArea {
     pub(super) pool: Vec<MetaBlock>,
     /// Where each block is in the pool.
     pub(super) places: FxHashMap<Pbn, usize>,
+    /// Whether roots name the blocks of the pool. Before a device grows they follow from its shape.
+    pub(super) is_named: bool,
+    /// Blocks beyond the device that the pool gets when it grows.
+    pub(super) promised: Vec<Pbn>,
     pub(super) open_map: Vec<Option<usize>>,
     pub(super) turn: usize,
     pub(super) open_log: Vec<Option<usize>>,
@@ -85,66 +104,16 @@ pub(super) struct MetaArea {
     pub(super) blob: Vec<u8>,
 }
 
-/// The contents of a root.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct RootImage {
-    pub(super) log_from: u64,
-    pub(super) bad: Vec<Pbn>,
-    pub(super) directory: Vec<u32>,
-    pub(super) blob: Vec<u8>,
-}
-
-impl RootImage {
-    fn emit(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        out.extend_from_slice(&self.log_from.to_le_bytes());
-        for list in [
-            &self.bad.iter().map(|b| b.0).collect::<Vec<_>>(),
-            &self.directory,
-        ] {
-            out.extend_from_slice(&(list.len() as u32).to_le_bytes());
-            list.iter()
-                .for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
-        }
-        out.extend_from_slice(&(self.blob.len() as u32).to_le_bytes());
-        out.extend_from_slice(&self.blob);
-        out
-    }
-
-    pub(super) fn parse(bytes: &[u8]) -> Option<RootImage> {
-        let mut rest = bytes;
-        let mut take = |len: usize| {
-            let (head, tail) = rest.split_at_checked(len)?;
-            rest = tail;
-            Some(head)
-        };
-        let log_from = layout::get(take(8)?, 0..8);
-        let mut list = || {
-            let len = layout::get(take(4)?, 0..4) as usize;
-            let words = take(len.checked_mul(4)?)?.chunks_exact(4);
-            Some(
-                words
-                    .map(|w| layout::get(w, 0..4) as u32)
-                    .collect::<Vec<u32>>(),
-            )
-        };
-        let bad = list()?.into_iter().map(Pbn).collect();
-        let directory = list()?;
-        let len = layout::get(take(4)?, 0..4) as usize;
-        let blob = take(len)?.to_vec();
-        Some(RootImage {
-            log_from,
-            bad,
-            directory,
-            blob,
-        })
-    }
-}
-
 impl MetaArea {
     /// Where a block is in the pool.
     pub(super) fn place(&self, block: Pbn) -> Option<usize> {
         self.places.get(&block).copied()
+    }
+
+    /// Takes a block into the pool.
+    pub(super) fn take(&mut self, block: MetaBlock) {
+        self.places.insert(block.block, self.pool.len());
+        self.pool.push(block);
     }
 
     pub(super) fn free_blocks(&self) -> usize {
@@ -409,11 +378,14 @@ impl Ftl {
 
     /// Writes a root of the present state. Returns when it is durable.
     pub(super) fn write_root(&mut self, now: Nanos) -> Result<Nanos, FtlError> {
+        let in_pool = self.meta.pool.iter().map(|block| block.block);
+        let in_pool = in_pool.chain(self.meta.promised.iter().copied());
         let image = RootImage {
             log_from: self.meta.log_from,
             bad: self.meta.bad.clone(),
             directory: self.meta.directory.clone(),
             blob: self.meta.blob.clone(),
+            pool: self.meta.is_named.then(|| in_pool.collect()),
         };
         let bytes = image.emit();
         let room = self.geometry.page_bytes as usize - root_part::SIZE;
@@ -552,16 +524,3 @@ impl Ftl {
 /// Bytes of the head of a part of a root.
 #[cfg(test)]
 pub(crate) const PART_HEAD_BYTES: usize = root_part::SIZE;
-
-/// For fuzzing: whether bytes are a part of a root, or a whole one, which comes back as it was.
-pub(crate) fn is_root(bytes: &[u8]) -> bool {
-    let part = Ftl::parse_root_part(bytes).is_some();
-    let Some(image) = RootImage::parse(bytes) else {
-        return part;
-    };
-    assert!(
-        bytes.starts_with(&image.emit()),
-        "a root that is read is written"
-    );
-    true
-}

@@ -48,12 +48,14 @@ mod steps;
 mod collector;
 mod snapshots;
 mod scrub;
+mod root;
 mod meta;
 mod logs;
 mod mount;
 mod doubt;
 pub(crate) mod rest;
 mod grow;
+mod wear;
 
 pub use checksum::sums;
 pub use closing::{VERDICT_BYTES, verdict};
@@ -66,6 +68,7 @@ pub use slot::Slot;
 pub use spare::{FORMAT_VERSION, Header, Kind, TAIL_BYTES_MAX, header};
 pub use stats::{Cause, Operation, Stats};
 pub use victims::VictimPolicy;
+pub use wear::{EndOfLife, Wear};
 pub use write::{Stream, Written};
 
 use crate::layout::Layout;
@@ -77,10 +80,10 @@ pub(crate) use collector::{collect, make_room};
 use meta::MetaArea;
 #[cfg(test)]
 pub(crate) use meta::PART_HEAD_BYTES;
-pub(crate) use meta::is_root;
 pub(crate) use moves::move_page;
 use pairs::Pairs;
 use pool::{Pool, Zone};
+pub(crate) use root::is_root;
 use scrub::Scrubber;
 pub(crate) use scrub::tend;
 use slot::EMPTY;

@@ -5,8 +5,9 @@
 //! scans blocks as its recovery needs, says which pages live, and calls [`Ftl::finish_mount`].
 
 use super::config::Sizes;
-use super::meta::{MetaArea, MetaBlock, MetaState, NONE, RootImage};
+use super::meta::{MetaArea, MetaBlock, MetaState, NONE};
 use super::pool::{Pool, Zone};
+use super::root::RootImage;
 use super::write::Head;
 use super::{
     Block, BlockState, Cause, Config, ConfigError, EMPTY, Format, Ftl, FtlError, Header, Kind,
@@ -104,14 +105,7 @@ impl Ftl {
         let meta_count = sizes.anchors + sizes.map_blocks + sizes.log_blocks;
         let meta = meta_blocks(&geometry, flash.as_ref(), meta_count);
         let (anchors, pool) = meta.split_at(sizes.anchors as usize);
-        let entry = |&block: &Pbn| MetaBlock {
-            block,
-            state: MetaState::Free,
-            next: 0,
-            live: 0,
-            is_log: false,
-            erased: None,
-        };
+        let entry = |&block: &Pbn| MetaBlock::blank(block);
         let (pages, blocks) = (geometry.pages() as usize, geometry.blocks());
         let mut ftl = Ftl {
             map: vec![EMPTY.to_le_bytes(); sizes.logical_pages as usize],
@@ -144,6 +138,8 @@ impl Ftl {
                 anchor_open: None,
                 pool: pool.iter().map(entry).collect(),
                 places: pool.iter().enumerate().map(|(i, &b)| (b, i)).collect(),
+                is_named: false,
+                promised: Vec::new(),
                 open_map: vec![None; sizes.map_lanes as usize],
                 turn: 0,
                 open_log: vec![None; format.logs as usize],
@@ -231,9 +227,13 @@ impl Ftl {
                 anchors.dedup();
                 self.meta.root_in = anchors;
                 let bytes = parts.concat();
-                let image = RootImage::parse(&bytes)
+                let mut image = RootImage::parse(&bytes)
                     .ok_or_else(|| FtlError::Foreign("a root that ends early".into()))?;
+                if let Some(pool) = &image.pool {
+                    self.take_pool(pool)?;
+                }
                 self.doubt_root(&image)?;
+                image.directory.resize(self.meta.directory.len(), NONE);
                 Some(image)
             }
             None => None,

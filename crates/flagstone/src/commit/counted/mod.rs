@@ -251,6 +251,10 @@ impl<R: Rule> Counted<R> {
 }
 
 impl<R: Rule> Protocol for Counted<R> {
+    fn grown(&mut self, ftl: &Ftl) {
+        self.zones.grown(ftl);
+    }
+
     fn live_max(&self) -> Option<u32> {
         self.rule.live_max()
     }

@@ -57,6 +57,8 @@ const CLOSED: Open = Open {
 /// The Available and Unavailable zones.
 #[derive(Debug, Clone)]
 pub(super) struct Zones {
+    /// Blocks that a slide sets aside, as they were asked for, or 0.
+    zone_blocks: u32,
     /// Blocks that a slide sets aside.
     size: u32,
     /// Below this many blocks the zone is short, if more can be had.
@@ -123,6 +125,18 @@ impl LastSlide {
     }
 }
 
+/// Blocks that a slide sets aside, and below how many the zone is short.
+fn sizes(ftl: &Ftl, zone_blocks: u32) -> (u32, u32) {
+    let geometry = ftl.geometry();
+    // A block for each plane, so that pages do not crowd on the planes that have one left.
+    let low = geometry.planes() + 1;
+    let size = match zone_blocks {
+        0 => (geometry.blocks() / 64).max(2 * geometry.planes() + low),
+        blocks => blocks.max(LEAST + 1),
+    };
+    (size, low.min(size / 2).max(LEAST))
+}
+
 impl Zones {
     /// The zones of a mounted device, as its last slide left them.
     pub(super) fn mount(
@@ -131,15 +145,10 @@ impl Zones {
         zone_blocks: u32,
     ) -> Result<(Zones, LastSlide), FtlError> {
         let geometry = *ftl.geometry();
-        // A block for each plane, so that pages do not crowd on the planes that have one left.
-        let low = geometry.planes() + 1;
-        let size = match zone_blocks {
-            0 => (geometry.blocks() / 64).max(2 * geometry.planes() + low),
-            blocks => blocks.max(LEAST + 1),
-        };
-        let low = low.min(size / 2).max(LEAST);
+        let (size, low) = sizes(ftl, zone_blocks);
         ftl.keep_writable(size + low);
         let mut zones = Zones {
+            zone_blocks,
             size,
             low,
             open: vec![CLOSED; 2 * geometry.planes() as usize],
@@ -165,6 +174,11 @@ impl Zones {
             last.unavailable.retain(in_service);
         }
         Ok((zones, last))
+    }
+
+    /// The device has become larger.
+    pub(super) fn grown(&mut self, ftl: &Ftl) {
+        (self.size, self.low) = sizes(ftl, self.zone_blocks);
     }
 
     /// The zones, for people.

@@ -379,7 +379,6 @@ impl MappingLog {
         trusting: bool,
         rulings: &mut Rulings,
     ) -> Result<(MappingLog, Nanos), FtlError> {
-        let table = ftl.logical_pages().div_ceil(ftl.geometry().page_bytes / 4);
         let mut log = MappingLog {
             logs,
             group: 0,
@@ -391,7 +390,7 @@ impl MappingLog {
             committed: mounted.done,
             ready: mounted.done,
             pages: 0,
-            pages_max: (table / 8).max(logs * ftl.geometry().pages_per_block),
+            pages_max: pages_max(ftl, logs),
             seq_max: 0,
             begun: mounted.done,
             busy: vec![mounted.done; logs as usize * LANES],
@@ -459,6 +458,11 @@ impl MappingLog {
         Ok((log, done))
     }
 
+    /// The device has become larger.
+    pub(in crate::commit) fn grown(&mut self, ftl: &Ftl) {
+        self.pages_max = pages_max(ftl, self.logs);
+    }
+
     /// The highest transaction identifier that has committed.
     pub(in crate::commit) fn last_tx(&self) -> TxId {
         self.last_tx
@@ -472,6 +476,13 @@ impl MappingLog {
             .map(|group| (size_of::<Recent>() + group.blocks.len() * size_of::<Pbn>()) as u64);
         self.buffer.len() as u64 + recent.sum::<u64>()
     }
+}
+
+/// Log pages between two checkpoints, at the most.
+fn pages_max(ftl: &Ftl, logs: u32) -> u32 {
+    let geometry = ftl.geometry();
+    let table = ftl.logical_pages().div_ceil(geometry.page_bytes / 4);
+    (table / 8).max(logs * geometry.pages_per_block)
 }
 
 /// The parts of a group that were found.

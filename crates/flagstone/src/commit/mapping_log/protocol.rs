@@ -100,6 +100,10 @@ impl<R: Rule> Logged<R> {
 }
 
 impl<R: Rule> Protocol for Logged<R> {
+    fn grown(&mut self, ftl: &Ftl) {
+        self.log.grown(ftl);
+    }
+
     fn live_max(&self) -> Option<u32> {
         self.rule.live_max()
     }

@@ -33,6 +33,8 @@ pub(super) struct Bounds {
     lot: u32,
     /// Below this many announced blocks the next lot is announced, if there are free ones.
     low: u32,
+    /// What was asked for of the following, or 0.
+    asked: u32,
     /// A checkpoint is due when a restart would read more blocks than this.
     most: usize,
     unto: u64,
@@ -53,20 +55,18 @@ impl Bounds {
         // pages crowd on the planes that have one left.
         let lot = ftl.gc_threshold_blocks().max(LEAST + 1);
         let low = (lot / 2).max(LEAST);
-        let most = match most {
-            0 => geometry.blocks() / 5,
-            most => most,
-        };
         let mut bounds = Bounds {
             lot,
             low,
-            most: most.max(2 * lot) as usize,
+            asked: most,
+            most: 0,
             unto: 0,
             last_tx: TxId(0),
             blocks: Vec::new(),
             ready: mounted.done,
             settled: mounted.done,
         };
+        bounds.grown(ftl);
         // Before the first lot there is nothing, or a root that a bad block was the reason for.
         if let Some((head, list)) = mounted.blob.split_at_checked(bounds_blob::SIZE) {
             let foreign = || FtlError::Foreign("the list of blocks in its root is damaged".into());
@@ -86,6 +86,15 @@ impl Bounds {
             bounds.last_tx = TxId(get(head, bounds_blob::XID));
         }
         Ok(bounds)
+    }
+
+    /// The device has its first size, or another one.
+    pub(super) fn grown(&mut self, ftl: &Ftl) {
+        let most = match self.asked {
+            0 => ftl.geometry().blocks() / 5,
+            asked => asked,
+        };
+        self.most = most.max(2 * self.lot) as usize;
     }
 
     /// Where the listed transactions begin in what a root keeps.

@@ -234,6 +234,12 @@ fn start(
 }
 
 impl Protocol for Seal {
+    fn grown(&mut self, ftl: &Ftl) {
+        if let Some(bounds) = &mut self.bounds {
+            bounds.grown(ftl);
+        }
+    }
+
     fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
         self.last_tx = tx;
         Ok(())

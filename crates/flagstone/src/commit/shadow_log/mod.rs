@@ -258,6 +258,12 @@ impl ShadowLog {
         self.printed.is_some()
     }
 
+    /// The device has become larger.
+    pub(super) fn grown(&mut self, ftl: &Ftl) {
+        let blocks = ftl.geometry().blocks() as usize;
+        self.generations.resize(blocks, 0);
+    }
+
     /// A transaction starts.
     pub(super) fn begin(&mut self, tx: TxId) {
         self.last_tx = tx;

@@ -73,6 +73,10 @@ pub(super) fn recover<R: Rule>(
 }
 
 impl<R: Rule> Protocol for Shadowed<R> {
+    fn grown(&mut self, ftl: &Ftl) {
+        self.log.grown(ftl);
+    }
+
     fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
         self.log.begin(tx);
         Ok(())

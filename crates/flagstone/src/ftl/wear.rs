@@ -1,0 +1,173 @@
+//! How worn a device is, and how far from its end: the moment from which it takes no more writes.
+
+use super::meta::MetaState;
+use super::{BlockState, Ftl};
+use crate::units::Pbn;
+
+/// How worn the blocks of a device are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Wear {
+    /// Blocks in service.
+    pub blocks: u32,
+    /// Blocks that are bad from the factory or have failed since.
+    pub out_of_service: u32,
+    /// How many more blocks may fail before the device may be full: with what it holds now, and if
+    /// they fail where they are needed most.
+    pub may_fail: u32,
+    /// Erases of a block in service: the least, the median, the most. After a restart a block
+    /// without a summary page counts as the mean of the others.
+    pub erases: [u32; 3],
+    /// Erases of all blocks in service together.
+    pub erases_total: u64,
+}
+
+/// How near the end of a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EndOfLife {
+    /// Not in sight.
+    Far,
+    /// It is time to copy what the device holds to another one.
+    Near,
+    /// The device may be full at the next write: it may end read-only.
+    Here,
+}
+
+impl EndOfLife {
+    /// The word that results have for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            EndOfLife::Far => "far",
+            EndOfLife::Near => "near",
+            EndOfLife::Here => "here",
+        }
+    }
+
+    /// By the share of what a maker promises that is used up.
+    pub fn by_share(used: f64) -> EndOfLife {
+        match used {
+            used if used >= 1.0 => EndOfLife::Here,
+            used if used >= Wear::NEAR => EndOfLife::Near,
+            _ => EndOfLife::Far,
+        }
+    }
+}
+
+impl Wear {
+    /// The share of the rated erases from which the end is near.
+    pub const NEAR: f64 = 0.9;
+
+    /// The end is near as soon as no more blocks may fail than this.
+    pub fn spare_least(&self) -> u32 {
+        (self.blocks / 50).max(3)
+    }
+
+    /// The share of their rated erases that the blocks have had.
+    pub fn used(&self, rated: u32) -> f64 {
+        self.erases_total as f64 / (f64::from(rated) * f64::from(self.blocks.max(1)))
+    }
+
+    /// How near the end is: by the blocks that may still fail, and, where it is known how many
+    /// erases a block is rated for, by those. A device that is at its rated erases may live on, and
+    /// its end is near.
+    pub fn end(&self, rated: Option<u32>) -> EndOfLife {
+        let spare = match self.may_fail {
+            0 => EndOfLife::Here,
+            few if few <= self.spare_least() => EndOfLife::Near,
+            _ => EndOfLife::Far,
+        };
+        let used = rated.map_or(EndOfLife::Far, |rated| {
+            EndOfLife::by_share(self.used(rated)).min(EndOfLife::Near)
+        });
+        spare.max(used)
+    }
+
+    /// How long the blocks last until their rated erases, at the rate at which they were erased so
+    /// far in a time; in its unit. Without end if nothing was erased.
+    pub fn lasts(&self, rated: u32, time: f64) -> f64 {
+        let used = self.used(rated);
+        match used > 0.0 {
+            true => ((1.0 - used) * time / used).max(0.0),
+            false => f64::INFINITY,
+        }
+    }
+}
+
+impl Ftl {
+    /// How worn the device is, and how many blocks may still fail.
+    pub fn wear(&self) -> Wear {
+        let is_bad = |block: &Pbn| self.block_state(*block) == BlockState::Bad;
+        let all = (0..self.geometry.blocks()).map(Pbn);
+        let (bad, good): (Vec<Pbn>, Vec<Pbn>) = all.partition(is_bad);
+        let mut erases: Vec<u32> = good.iter().map(|&block| self.erases_of(block)).collect();
+        erases.sort_unstable();
+        let at = |index: usize| erases.get(index).copied().unwrap_or(0);
+        Wear {
+            blocks: good.len() as u32,
+            out_of_service: bad.len() as u32,
+            may_fail: self.data_may_fail().min(self.meta_may_fail()),
+            erases: [0, erases.len() / 2, erases.len().saturating_sub(1)].map(at),
+            erases_total: erases.iter().map(|&erases| u64::from(erases)).sum(),
+        }
+    }
+
+    /// Blocks beyond those that hold what is live, and that the collector works with.
+    fn data_may_fail(&self) -> u32 {
+        let holds = self.live_pages().div_ceil(u64::from(self.dense_pages)) as u32;
+        let works_with = self.gc_threshold_blocks() + 2 * self.geometry.planes() + 1;
+        (self.data_blocks().len() as u32).saturating_sub(holds + works_with)
+    }
+
+    /// Blocks of the area for roots, mapping pages and logs beyond those that it cannot do without.
+    fn meta_may_fail(&self) -> u32 {
+        let good = |state: MetaState| state != MetaState::Bad;
+        let anchors = self.meta.anchors.iter().filter(|it| good(it.state)).count();
+        let root = self.meta.root_in.len().max(1);
+        let anchors = anchors.saturating_sub(2 * root);
+        if self.meta.pool.is_empty() {
+            return anchors as u32;
+        }
+        let pool = self.meta.pool.iter().filter(|it| good(it.state)).count();
+        let table = self
+            .meta
+            .full_checkpoint_blocks(self.pairs.meta_pages.len() as u32);
+        let needs = 2 * table + 2 * self.meta.open_log.len();
+        anchors.min(pool.saturating_sub(needs)) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WEAR: Wear = Wear {
+        blocks: 100,
+        out_of_service: 2,
+        may_fail: 10,
+        erases: [400, 500, 600],
+        erases_total: 50_000,
+    };
+
+    #[test]
+    fn the_end_comes_in_sight_by_erases_and_by_blocks() {
+        assert_eq!(WEAR.end(None), EndOfLife::Far);
+        assert_eq!(WEAR.end(Some(1_000)), EndOfLife::Far);
+        assert_eq!(WEAR.end(Some(550)), EndOfLife::Near);
+        assert_eq!(WEAR.end(Some(400)), EndOfLife::Near);
+        let fewer = |may_fail| Wear { may_fail, ..WEAR };
+        assert_eq!(fewer(4).end(Some(1_000)), EndOfLife::Far);
+        assert_eq!(fewer(3).end(Some(1_000)), EndOfLife::Near);
+        assert_eq!(fewer(0).end(Some(1_000)), EndOfLife::Here);
+    }
+
+    #[test]
+    fn half_of_the_erases_in_ten_days_leave_ten_days() {
+        assert!((WEAR.lasts(1_000, 10.0) - 10.0).abs() < 1e-9);
+        assert_eq!(WEAR.lasts(400, 10.0), 0.0);
+        let new = Wear {
+            erases_total: 0,
+            ..WEAR
+        };
+        assert_eq!(new.lasts(1_000, 10.0), f64::INFINITY);
+    }
+}
