@@ -326,6 +326,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     (
+        "mtd wear",
+        &[(
+            "mtd wear /dev/mtd0 --rated 100000 --days 90",
+            "how long its blocks last",
+        )],
+    ),
+    (
         "mtd load",
         &[("mtd load /dev/mtd0", "transactions that verify knows")],
     ),

@@ -2,7 +2,7 @@
 
 use super::{Failure, mebibytes, note, progress_bar, protocol_of, say};
 use flagstone::commit::{Device, DeviceError, Options};
-use flagstone::ftl::{Config, PairedPages, Scrub};
+use flagstone::ftl::{Config, EndOfLife, PairedPages, Scrub};
 use flagstone::nand::{Flash, Pairing};
 use flagstone::units::{Lpn, Nanos};
 use flagstone_lab::witness::Witness;
@@ -29,6 +29,9 @@ enum Action {
     /// Recover what a device holds, read every page and compare the books; writes nothing. Exit
     /// code 1 if something is wrong.
     Check(On),
+    /// How worn the blocks are, how many more may fail, and how long they last; writes nothing. Exit
+    /// code 1 if the end of the device is near.
+    Wear(Wear),
     /// Commit transactions whose contents follow from a seed and their numbers, after those that
     /// are there.
     Load(Load),
@@ -76,6 +79,18 @@ struct On {
     /// Write a block anew after a read in which the ECC corrected so many bits of a page.
     #[arg(long)]
     scrub: Option<u16>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Wear {
+    #[command(flatten)]
+    on: On,
+    /// Erases that the maker promises for a block.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rated: Option<u32>,
+    /// Days in which the device was worn as it is: then it is said how long it lasts at that rate.
+    #[arg(long, requires = "rated")]
+    days: Option<f64>,
 }
 
 /// What `load` wrote.
@@ -126,6 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Action::Info(of) => info(of),
         Action::Create(args) => create(args),
         Action::Check(on) => check(on),
+        Action::Wear(args) => wear(args),
         Action::Load(args) => load(args),
         Action::Verify(args) => verify(args),
     }
@@ -337,6 +353,61 @@ fn check(on: &On) -> Result<ExitCode, Failure> {
         ));
     }
     Ok(ExitCode::from(u8::from(!is_well)))
+}
+
+fn wear(args: &Wear) -> Result<ExitCode, Failure> {
+    if let Some(days) = args.days.filter(|days| !(*days > 0.0 && days.is_finite())) {
+        return Err(Failure::Usage(format!("--days {days}: use more than 0")));
+    }
+    let opened = args.on.open()?;
+    let wear = opened.device.ftl().wear();
+    let end = wear.end(args.rated);
+    let left = args.rated.zip(args.days);
+    let left = left.map(|(rated, days)| wear.lasts(rated, days));
+    let [least, median, most] = wear.erases;
+    if args.on.of.json {
+        say(&json!({
+            "end": end.name(),
+            "blocks": wear.blocks,
+            "out_of_service": wear.out_of_service,
+            "may_fail": wear.may_fail,
+            "erases": wear.erases_total,
+            "erases_of_a_block": {"least": least, "median": median, "most": most},
+            "rated": args.rated,
+            "used": args.rated.map(|rated| wear.used(rated)),
+            "days": args.days,
+            "days_left": left.filter(|left| left.is_finite()),
+        })
+        .to_string());
+        return Ok(ExitCode::from(u8::from(end != EndOfLife::Far)));
+    }
+    let used = args.rated.map(|rated| {
+        let share = wear.used(rated) * 100.0;
+        format!(": {share:.1} % of {rated} a block")
+    });
+    let lasts = left
+        .zip(args.days)
+        .map(|(left, days)| match left.is_finite() {
+            true => format!("\nit lasts {left:.0} days more, at the rate of the last {days}"),
+            false => "\nnothing was erased yet".into(),
+        });
+    say(&format!(
+        "{} blocks in service, {} out of service; {} more may fail with what it holds\n\
+         {} erases{}; a block {least} to {most}, half of them at most {median}{}\n\
+         the end of the device is {}",
+        wear.blocks,
+        wear.out_of_service,
+        wear.may_fail,
+        wear.erases_total,
+        used.unwrap_or_default(),
+        lasts.unwrap_or_default(),
+        match end {
+            EndOfLife::Far => "far",
+            EndOfLife::Near => "near: copy what it holds to another one",
+            EndOfLife::Here => "here: it may take no more writes; what it holds can be read",
+        }
+    ));
+    Ok(ExitCode::from(u8::from(end != EndOfLife::Far)))
 }
 
 fn load(args: &Load) -> Result<ExitCode, Failure> {

@@ -14,6 +14,7 @@ mod kill_tables;
 pub mod bench;
 mod lie;
 mod model;
+mod on_chip;
 mod run;
 pub mod soak;
 mod tables;
@@ -72,6 +73,9 @@ pub struct RunId {
     /// Whether the store is written to before the run until it collects. Over tables there is then
     /// little room as well, and many tables, and processes end.
     pub filled: bool,
+    /// Whether the store grows during the run: what it holds lies wide apart, or it may take much
+    /// room before it collects. Runs over tables do not say so; their stores grow as they come.
+    pub grows: bool,
     /// Whether the store is encrypted. A program without encryption knows no such runs.
     pub encrypted: bool,
     /// Cuts in a row, at most.
@@ -88,6 +92,9 @@ impl fmt::Display for RunId {
         }
         if self.filled {
             write!(f, ".filled")?;
+        }
+        if self.grows {
+            write!(f, ".grows")?;
         }
         if self.encrypted {
             write!(f, ".encrypted")?;
@@ -116,6 +123,7 @@ impl FromStr for RunId {
                 "`{text}` is about an encrypted store: build with the feature `encryption`"
             ));
         }
+        let grows = names.pop_if(|name| *name == "grows").is_some();
         let (protocol, lie, filled) = match names.as_slice() {
             [_, protocol] => (*protocol, "none", false),
             [_, protocol, "filled"] => (*protocol, "none", true),
@@ -134,13 +142,14 @@ impl FromStr for RunId {
             protocol: Kind::by_name(protocol).ok_or_else(wrong)?,
             lie: Lie::by_name(lie).ok_or_else(wrong)?,
             filled,
+            grows,
             encrypted,
             depth: u32::try_from(number(depth, 'n').ok_or_else(wrong)?).map_err(|_| wrong())?,
             seed: number(seed, 's').ok_or_else(wrong)?,
         };
         let is_one = match subject {
             Subject::Pages => true,
-            Subject::Tables => run.protocol == Kind::Seal,
+            Subject::Tables => run.protocol == Kind::Seal && !run.grows,
         };
         match run.to_string() == text && is_one && subject.has(run.lie) {
             true => Ok(run),
@@ -153,9 +162,25 @@ impl RunId {
     /// Carries the run out.
     pub fn run(&self) -> Tally {
         match self.subject {
-            Subject::Pages => run::carry_out(self),
+            Subject::Pages => run::carry_out(self, false),
             Subject::Tables => tables::carry_out(self),
         }
+    }
+
+    /// Whether the run can be held against the simulated chip: it is one of pages that are not
+    /// encrypted.
+    pub fn runs_on_chip(&self) -> bool {
+        self.subject == Subject::Pages && !self.encrypted
+    }
+
+    /// Carries the run out, and holds what each cut leaves against the simulated chip, on which the
+    /// same operations have landed. Another state there is a violation.
+    ///
+    /// # Panics
+    /// The run cannot be on the chip ([`RunId::runs_on_chip`]).
+    pub fn run_on_chip(&self) -> Tally {
+        assert!(self.runs_on_chip(), "{self}");
+        run::carry_out(self, true)
     }
 
     /// Gives a store its key, if the run is about an encrypted one.
@@ -180,6 +205,8 @@ pub struct Campaign {
     pub lie: Lie,
     /// Whether the stores are encrypted.
     pub encrypted: bool,
+    /// Whether what each cut leaves is held against the simulated chip, see [`RunId::run_on_chip`].
+    pub on_chip: bool,
     /// So many cuts, or a few more.
     pub cuts: u64,
     /// Cuts in a row, at most.
@@ -201,9 +228,9 @@ pub struct Findings {
     pub violations: Vec<(RunId, String)>,
 }
 
-/// Whether a store with the protocol keeps the size that it was made with. It is large for what the
-/// clients of a run write, and collects nothing unless it is filled before.
-fn keeps_its_size(protocol: Kind) -> bool {
+/// Whether a new store with the protocol is large for what the clients of a run write, and collects
+/// nothing unless it is filled before.
+fn begins_large(protocol: Kind) -> bool {
     let format = protocol.info().format;
     format.persist_map || format.logs > 0
 }
@@ -224,10 +251,9 @@ impl Campaign {
                 subject: self.subject,
                 protocol: self.protocol,
                 lie: self.lie,
-                filled: match self.subject {
-                    Subject::Pages => keeps_its_size(self.protocol) && number % 4 != 0,
-                    Subject::Tables => number % 2 != 0,
-                },
+                filled: number % 2 != 0
+                    && (self.subject == Subject::Tables || begins_large(self.protocol)),
+                grows: self.subject == Subject::Pages && matches!(number % 8, 2 | 5),
                 encrypted: self.encrypted,
                 depth: self.depth.max(1),
                 seed: self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) & (u64::MAX >> 16),
@@ -236,7 +262,10 @@ impl Campaign {
             let stop = Stop::current();
             let each = ids.par_iter().map(|id| {
                 stop.within(|| ());
-                let tally = id.run();
+                let tally = match self.on_chip {
+                    true => id.run_on_chip(),
+                    false => id.run(),
+                };
                 progress(tally.cuts);
                 tally
             });

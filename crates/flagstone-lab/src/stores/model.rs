@@ -11,6 +11,20 @@ pub(super) type Tag = u64;
 /// What transactions wrote, trims as nothing.
 pub(super) type Writes = BTreeMap<u32, Option<Tag>>;
 
+/// The pages that clients write to: so many, each so far from the one before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pages {
+    pub(super) count: u32,
+    pub(super) apart: u32,
+}
+
+impl Pages {
+    /// The number of one of them.
+    pub(super) fn at(self, index: u32) -> u32 {
+        index * self.apart
+    }
+}
+
 /// What is committed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Model {
@@ -42,18 +56,18 @@ impl Model {
     }
 
     /// Holds a store against it. The error says what differs first.
-    pub(super) fn compare(&self, store: &mut PageStore, pages: u32) -> Result<(), String> {
+    pub(super) fn compare(&self, store: &mut PageStore, pages: Pages) -> Result<(), String> {
         self.compare_by(pages, |at, page| store.read(None, at, page))
     }
 
     /// Holds against it what somebody reads.
     pub(super) fn compare_by(
         &self,
-        pages: u32,
+        pages: Pages,
         mut read: impl FnMut(Lpn, &mut [u8]) -> Result<Option<usize>, StoreError>,
     ) -> Result<(), String> {
         let mut page = vec![0; PageStore::PAGE_BYTES];
-        for at in 0..pages {
+        for at in (0..pages.count).map(|index| pages.at(index)) {
             let found = match read(Lpn(at), &mut page) {
                 Ok(bytes) => bytes.map(|bytes| &page[..bytes]),
                 Err(StoreError::Device(DeviceError::Unreadable(_))) => {

@@ -2,7 +2,8 @@
 
 use super::RunId;
 use super::lie::Lying;
-use super::model::{Model, Writes, bytes_of};
+use super::model::{Model, Pages, Writes, bytes_of};
+use super::on_chip::{History, Noting};
 use flagstone::commit::DeviceError;
 use flagstone::units::{Lpn, SnapshotId, TxId};
 use flagstone_store::medium::{Landing, Recorded};
@@ -16,6 +17,8 @@ use std::sync::{Arc, Mutex};
 const FILL_WRITES: u32 = 16;
 const FILL_MAX: u32 = 4_000;
 const FILL: u64 = 0xf111 << 40;
+/// How a store grows is drawn with dice of their own as well.
+const GROWTH: u64 = 0x9703 << 40;
 
 /// Cuts of one run, at most: those of stores that were cut before multiply.
 pub(super) const CUTS_MAX: u64 = 300;
@@ -31,12 +34,18 @@ pub struct Tally {
     pub committed: u64,
     /// Blocks that were collected.
     pub collections: u64,
+    /// Blocks that were added to stores.
+    pub grown: u64,
     /// Times that a snapshot was held against what was committed when it was taken.
     pub snapshots: u64,
     /// Commits that were under way together with another one.
     pub grouped: u64,
     /// Times that commits found no room.
     pub refused: u64,
+    /// Cuts after which the simulated chip was recovered to the same state as the store.
+    pub on_chip: u64,
+    /// Of these, those after which it would be another one had all operations landed.
+    pub on_chip_otherwise: u64,
     /// Cuts after which something else was there than had been acknowledged.
     pub violations: u64,
     /// The first of them.
@@ -50,9 +59,12 @@ impl Tally {
         self.cuts_again += other.cuts_again;
         self.committed += other.committed;
         self.collections += other.collections;
+        self.grown += other.grown;
         self.snapshots += other.snapshots;
         self.grouped += other.grouped;
         self.refused += other.refused;
+        self.on_chip += other.on_chip;
+        self.on_chip_otherwise += other.on_chip_otherwise;
         self.violations += other.violations;
     }
 }
@@ -62,7 +74,9 @@ impl Tally {
 struct Shape {
     pages_per_block: u32,
     /// Pages that clients write to.
-    pages: u32,
+    pages: Pages,
+    /// How much room the store takes before it collects, see [`OpenOptions::space`].
+    space: f64,
     /// The most writes of a transaction.
     writes: u32,
     clients: usize,
@@ -75,7 +89,11 @@ impl Shape {
         let pages_per_block = [16, 16, 24, 32][dice.random_range(0..4)];
         Shape {
             pages_per_block,
-            pages: dice.random_range(10..150),
+            pages: Pages {
+                count: dice.random_range(10..150),
+                apart: 1,
+            },
+            space: OpenOptions::default().space,
             writes: [1, 2, 4, 12, 60][dice.random_range(0..5)],
             clients: dice.random_range(1..4),
             every: [1, 2, 5][dice.random_range(0..3)],
@@ -83,10 +101,28 @@ impl Shape {
     }
 }
 
-/// A copy of the medium, and whether it was made while a transaction committed.
+impl Shape {
+    /// Has the store grow, by dice of its own: pages with high numbers come at any time, or old
+    /// versions get more room than there is.
+    fn grow(&mut self, seed: u64) {
+        let mut dice = Pcg64Mcg::seed_from_u64(seed ^ GROWTH);
+        match dice.random_range(0..3) {
+            0 => self.space = 30.0,
+            _ => self.pages.apart = dice.random_range(2..100),
+        }
+    }
+}
+
+/// A copy of the medium, whether it was made while a transaction committed, and what the device had
+/// done by then, if that is noted.
 struct Moment {
     medium: Recorded,
     in_commit: bool,
+    done: Option<(History, usize)>,
+}
+
+fn so_far(history: Option<&History>) -> Option<(History, usize)> {
+    history.map(|history| (history.clone(), history.len()))
 }
 
 /// What a store must hold.
@@ -99,21 +135,28 @@ struct Right<'a> {
     commits: u64,
 }
 
-pub(super) fn carry_out(id: &RunId) -> Tally {
+/// Carries a run out; `on_chip` holds what each cut leaves against the simulated chip as well.
+pub(super) fn carry_out(id: &RunId, on_chip: bool) -> Tally {
     let mut dice = Pcg64Mcg::seed_from_u64(id.seed);
+    let mut shape = Shape::draw(&mut dice);
+    if id.grows {
+        shape.grow(id.seed);
+    }
     let mut run = Run {
         id: *id,
-        shape: Shape::draw(&mut dice),
+        shape,
         tag: 0,
         tally: Tally::default(),
     };
     let rounds = dice.random_range(10..80);
     let medium = Recorded::default();
+    let history = on_chip.then(|| History::new(run.shape.pages_per_block));
     let filled = match id.filled {
-        true => run.fill(&medium),
+        true => run.fill(&medium, history.as_ref()),
         false => Ok(Model::default()),
     };
-    let went_on = filled.and_then(|model| run.go_on(medium, model, rounds, id.depth, &mut dice));
+    let begin = |model| run.go_on((medium, history), model, rounds, id.depth, &mut dice);
+    let went_on = filled.and_then(begin);
     if let Err(what) = went_on {
         run.violated(what);
     }
@@ -135,7 +178,7 @@ struct Readers {
 
 impl Readers {
     /// One takes a snapshot, ends, or reads.
-    fn step(&mut self, store: &mut PageStore, model: &Model, pages: u32) -> Result<u64, String> {
+    fn step(&mut self, store: &mut PageStore, model: &Model, pages: Pages) -> Result<u64, String> {
         if !self.open.is_empty() && self.dice.random_range(0..8) == 0 {
             let at = self.dice.random_range(0..self.open.len());
             store.end_snapshot(self.open.swap_remove(at).0);
@@ -175,13 +218,18 @@ impl Run {
     fn options(&self) -> OpenOptions {
         let mut options = OpenOptions::default().with_protocol(self.id.protocol);
         options.pages_per_block = self.shape.pages_per_block;
+        options.space = self.shape.space;
         self.id.lock(&mut options);
         options
     }
 
-    fn open(&self, medium: &Recorded) -> Result<PageStore, StoreError> {
-        let lying = Lying::new(medium.clone(), self.id.lie, self.shape.pages_per_block);
-        PageStore::on(Box::new(lying), &self.options())
+    fn open(&self, medium: &Recorded, history: Option<&History>) -> Result<PageStore, StoreError> {
+        let below = Lying::new(medium.clone(), self.id.lie, self.shape.pages_per_block);
+        let options = self.options();
+        match history.cloned() {
+            Some(history) => PageStore::on(Box::new(Noting { below, history }), &options),
+            None => PageStore::on(Box::new(below), &options),
+        }
     }
 
     fn violated(&mut self, what: String) {
@@ -190,10 +238,10 @@ impl Run {
     }
 
     /// Writes to a store until it collects, with dice of its own.
-    fn fill(&mut self, medium: &Recorded) -> Result<Model, String> {
+    fn fill(&mut self, medium: &Recorded, history: Option<&History>) -> Result<Model, String> {
         let mut dice = Pcg64Mcg::seed_from_u64(self.id.seed ^ FILL);
         let mut model = Model::default();
-        let opened = self.open(medium);
+        let opened = self.open(medium, history);
         let mut store = opened.map_err(|error| format!("it does not open: {error}"))?;
         let failed = |error| format!("while it is filled: {error}");
         for _ in 0..FILL_MAX {
@@ -203,7 +251,10 @@ impl Run {
             let tx = store.begin().map_err(failed)?;
             let mut writes = Writes::new();
             for _ in 0..FILL_WRITES {
-                let at = dice.random_range(0..self.shape.pages);
+                let at = self
+                    .shape
+                    .pages
+                    .at(dice.random_range(0..self.shape.pages.count));
                 // Under some protocols a transaction writes a page once.
                 if writes.contains_key(&at) {
                     continue;
@@ -225,7 +276,7 @@ impl Run {
     /// Opens a store and uses it, with cuts on the way. The error is a violation that ends it.
     fn go_on(
         &mut self,
-        medium: Recorded,
+        (medium, history): (Recorded, Option<History>),
         mut model: Model,
         rounds: u32,
         depth: u32,
@@ -236,17 +287,20 @@ impl Run {
         medium.watch(Some({
             let (moments, in_commit) = (Arc::clone(&moments), Arc::clone(&in_commit));
             let (every, mut dice) = (self.shape.every, Pcg64Mcg::seed_from_u64(dice.random()));
+            let history = history.clone();
             Box::new(move |medium: &Recorded| {
                 if dice.random_range(0..every) == 0 {
                     moments.lock().expect("one thread").push(Moment {
                         medium: medium.snapshot(),
                         in_commit: *in_commit.lock().expect("one thread"),
+                        done: so_far(history.as_ref()),
                     });
                 }
             })
         }));
-        let opened = self.open(&medium);
+        let opened = self.open(&medium, history.as_ref());
         let mut store = opened.map_err(|error| format!("it does not open: {error}"))?;
+        let began = store.device().geometry().blocks();
         // Whatever lies in a store that is being made, or whether there is one, is nobody's loss.
         moments.lock().expect("one thread").clear();
         let (mut commits, mut wrote) = (store.info().life.commits, false);
@@ -263,7 +317,7 @@ impl Run {
                 readers.open.clear();
                 self.tally.collections += store.device().stats().collections;
                 store.close().map_err(|error| format!("close: {error}"))?;
-                let opened = self.open(&medium);
+                let opened = self.open(&medium, history.as_ref());
                 store = opened.map_err(|error| format!("it does not open again: {error}"))?;
                 let right = Right::now(&model, commits);
                 right.counted(&store)?;
@@ -311,12 +365,18 @@ impl Run {
             if dice.random_range(0..4) == 0 {
                 let medium = medium.snapshot();
                 let in_commit = false;
-                let moment = Moment { medium, in_commit };
+                let done = so_far(history.as_ref());
+                let moment = Moment {
+                    medium,
+                    in_commit,
+                    done,
+                };
                 self.cut(&moment, Right::now(&model, commits), depth, dice);
             }
         }
         medium.watch(None);
         self.tally.collections += store.device().stats().collections;
+        self.tally.grown += u64::from(store.device().geometry().blocks() - began);
         model.compare(&mut store, self.shape.pages)
     }
 
@@ -329,7 +389,10 @@ impl Run {
     ) -> Result<(), String> {
         for _ in 0..dice.random_range(1..=client.left.min(8)) {
             client.left -= 1;
-            let at = dice.random_range(0..self.shape.pages);
+            let at = self
+                .shape
+                .pages
+                .at(dice.random_range(0..self.shape.pages.count));
             self.tag += 1;
             let (tag, trims) = (self.tag, dice.random_range(0..8) == 0);
             let written = match trims {
@@ -380,12 +443,18 @@ impl Run {
         self.tally.cuts += 1;
         self.tally.cuts_again += u64::from(depth < self.id.depth);
         let left = moment.medium.cut(landing);
-        let place = |what: String| format!("after cut {}, {landing:?}: {what}", self.tally.cuts);
-        let found = self.compare(&left, right).map_err(place);
+        let cuts = self.tally.cuts;
+        let place = |what: String| format!("after cut {cuts}, {landing:?}: {what}");
+        let found = self.compare(&left, right, moment.done.as_ref());
+        let found = found.map_err(place);
         match found {
             Ok(found) if depth > 1 && dice.random_range(0..6) == 0 => {
                 let rounds = dice.random_range(1..12);
-                if let Err(what) = self.go_on(left, found, rounds, depth - 1, dice) {
+                let history = moment
+                    .done
+                    .as_ref()
+                    .map(|(history, count)| history.begin(*count));
+                if let Err(what) = self.go_on((left, history), found, rounds, depth - 1, dice) {
                     let what = format!("after cut {} and more: {what}", self.tally.cuts);
                     self.violated(what);
                 }
@@ -396,12 +465,22 @@ impl Run {
     }
 
     /// Opens what a cut has left; says which of the two states it holds.
-    fn compare(&self, left: &Recorded, right: Right<'_>) -> Result<Model, String> {
+    fn compare(
+        &mut self,
+        left: &Recorded,
+        right: Right<'_>,
+        done: Option<&(History, usize)>,
+    ) -> Result<Model, String> {
         let Right { model, after, .. } = right;
-        let opened = self.open(left);
+        let opened = self.open(left, None);
         let mut store = opened.map_err(|error| format!("it does not open: {error}"))?;
         store.device().check()?;
         right.counted(&store)?;
+        if let Some((history, count)) = done {
+            let otherwise = history.compare(*count, left, &mut store, self.shape.pages)?;
+            self.tally.on_chip += 1;
+            self.tally.on_chip_otherwise += u64::from(otherwise);
+        }
         let without = model.compare(&mut store, self.shape.pages);
         let with = after.map(|after| (after, after.compare(&mut store, self.shape.pages)));
         match (without, with) {

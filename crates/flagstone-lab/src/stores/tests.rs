@@ -12,6 +12,7 @@ fn campaign_over(subject: Subject, protocol: Kind, lie: Lie, cuts: u64) -> Findi
         protocol,
         lie,
         encrypted: false,
+        on_chip: false,
         cuts,
         depth: 3,
         seed: 14,
@@ -25,13 +26,40 @@ fn cuts_lose_nothing_under_any_protocol_that_a_store_can_have() {
     let mut protocols = 0;
     for &protocol in Kind::ALL.iter().filter(|&&protocol| suits(protocol)) {
         protocols += 1;
-        // Three runs: the stores of two are filled where they keep their size.
-        let findings = campaign(protocol, Lie::None, 900);
+        // A dozen runs: stores of three grow, and half of those that begin large are filled.
+        let findings = campaign(protocol, Lie::None, 1_100);
         assert_eq!(findings.violations, [], "{protocol}");
         assert!(findings.tally.cuts_again > 50, "{findings:?}");
         assert!(findings.tally.collections > 0, "{protocol}: {findings:?}");
+        assert!(findings.tally.grown > 0, "{protocol}: {findings:?}");
     }
     assert!(protocols > 6);
+}
+
+#[test]
+fn a_cut_leaves_the_same_in_a_store_and_on_the_chip() {
+    for &protocol in Kind::ALL.iter().filter(|&&protocol| suits(protocol)) {
+        let campaign = Campaign {
+            subject: Subject::Pages,
+            protocol,
+            lie: Lie::None,
+            encrypted: false,
+            on_chip: true,
+            cuts: 500,
+            depth: 3,
+            seed: 41,
+            stop_early: false,
+        };
+        let findings = campaign.run(&|_| ());
+        assert_eq!(findings.violations, [], "{protocol}");
+        let tally = &findings.tally;
+        assert_eq!(tally.on_chip, tally.cuts, "{protocol}");
+        // The control: a chip on which all has landed is in another state.
+        assert!(
+            tally.on_chip_otherwise > tally.cuts / 10,
+            "{protocol}: {tally:?}"
+        );
+    }
 }
 
 #[test]
@@ -90,6 +118,7 @@ fn a_run_id_is_whole_or_refused() {
         lie: Lie::None,
         encrypted: false,
         filled: false,
+        grows: false,
         depth: 3,
         seed: 17,
     };
@@ -97,6 +126,12 @@ fn a_run_id_is_whole_or_refused() {
     let filled = RunId { filled: true, ..id };
     assert_eq!(filled.to_string(), "store.seal.filled/n3/s17");
     assert_eq!(filled.to_string().parse(), Ok(filled));
+    let grows = RunId {
+        grows: true,
+        ..filled
+    };
+    assert_eq!(grows.to_string(), "store.seal.filled.grows/n3/s17");
+    assert_eq!(grows.to_string().parse(), Ok(grows));
     let encrypted = RunId {
         encrypted: true,
         ..filled
@@ -125,6 +160,7 @@ fn a_run_id_is_whole_or_refused() {
     assert_eq!(tables.to_string().parse(), Ok(tables));
     for text in [
         "tables.scc/n3/s1",
+        "tables.seal.grows/n3/s1",
         "tables.seal.filled.none/n3/s1",
         "store.seal.freed-pages/n3/s1",
         "store.seal.none/n3/s1",

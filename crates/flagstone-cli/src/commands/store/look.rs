@@ -4,6 +4,7 @@ use super::key::KeyArgs;
 use super::{Of, as_json, open};
 use crate::commands::{Failure, mebibytes, note, say, unless_closed};
 use comfy_table::{Table, presets};
+use flagstone::ftl::EndOfLife;
 use flagstone::units::Lpn;
 use flagstone_store::{CheckReport, Holds, OpenOptions, PageFacts, PageStore, Store, StoreError};
 use flagstone_terminal::progress_bar;
@@ -236,6 +237,8 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
         true => ((1.0 - share) * days / share).max(0.0),
         false => f64::INFINITY,
     });
+    let end = share.map_or(EndOfLife::Far, EndOfLife::by_share);
+    let code = ExitCode::from(u8::from(end != EndOfLife::Far));
     let [least, median, most] = info.erases;
     let counts_all = life.since == 0 && life.unclosed == 0 && info.closed == Some(true);
     if args.json {
@@ -252,12 +255,13 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
             "openings_not_counted": life.since,
             "counts_all": counts_all,
             "counts_of_older_file": life.carried,
+            "end": share.map(|_| end.name()),
             "endurance_used": share,
             "days": days,
             "days_left": left.filter(|left| left.is_finite()),
         })
         .to_string());
-        return Ok(ExitCode::SUCCESS);
+        return Ok(code);
     }
     let mut table = table();
     table.add_row(["given to write".into(), mebibytes(life.user_bytes)]);
@@ -304,7 +308,10 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
             "note: {unclosed} openings ended without a close; what they wrote last is not counted"
         ));
     }
-    Ok(ExitCode::SUCCESS)
+    if end != EndOfLife::Far {
+        note("the end of the drive is near: copy the store to another one");
+    }
+    Ok(code)
 }
 
 pub(super) fn dump(args: &Dump) -> Result<ExitCode, Failure> {

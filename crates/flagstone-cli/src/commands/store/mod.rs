@@ -43,7 +43,8 @@ enum Action {
     Put(tables::Put),
     /// Print rows of a table, with what is no printable letter escaped.
     Scan(tables::Scan),
-    /// Print what was written to a store in its life, and how long a drive lasts at that rate.
+    /// Print what was written to a store in its life, and how long a drive lasts at that rate. Exit
+    /// code 1 if a tenth of its endurance is left, or less.
     Wear(look::Wear),
     /// Print the pages of a store, one a line, or the bytes of one page.
     Dump(look::Dump),
