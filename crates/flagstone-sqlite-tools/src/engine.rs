@@ -37,12 +37,16 @@ impl Engine {
             .1
     }
 
-    /// Opens a database that is kept this way, made if it is not there.
+    /// Opens a database, made if it is not there; [`Engine::set_up`] has to follow.
     pub(crate) fn open(self, path: &Path) -> Result<Connection, Failure> {
-        let db = match self {
-            Engine::Flagstone => open_store(path, true, None)?,
-            _ => Connection::open(path)?,
-        };
+        match self {
+            Engine::Flagstone => open_store(path, true, None),
+            _ => Ok(Connection::open(path)?),
+        }
+    }
+
+    /// Has a connection keep its database this way.
+    pub(crate) fn set_up(self, db: &Connection) -> Result<(), Failure> {
         let pragmas = match self {
             Engine::Flagstone => "",
             Engine::WalFull => "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
@@ -51,7 +55,7 @@ impl Engine {
             Engine::Truncate => "PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=FULL",
         };
         db.execute_batch(pragmas)?;
-        Ok(db)
+        Ok(())
     }
 }
 

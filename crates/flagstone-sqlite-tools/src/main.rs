@@ -6,6 +6,7 @@
 mod bench;
 mod disk;
 mod engine;
+mod nand;
 mod transfer;
 
 use clap::{Parser, Subcommand};

@@ -2,6 +2,7 @@
 
 use crate::disk::Counters;
 use crate::engine::Engine;
+use crate::nand;
 use flagstone_terminal::{Failure, progress_bar};
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ pub(super) trait Client: Send {
 pub(super) struct Lane {
     pub(super) engine: Engine,
     pub(super) path: PathBuf,
+    /// Whether what it writes is recorded, and not timed.
+    is_recorded: bool,
     /// Keeps the database open while clients come and go.
     pub(super) db: Connection,
     pub(super) clients: Vec<Box<dyn Client>>,
@@ -31,11 +34,12 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn open(engine: Engine, path: PathBuf) -> Result<Lane, Failure> {
+    pub(super) fn open(engine: Engine, path: PathBuf, is_recorded: bool) -> Result<Lane, Failure> {
         Ok(Lane {
             engine,
-            db: engine.open(&path)?,
+            db: open(engine, &path, is_recorded)?,
             path,
+            is_recorded,
             clients: Vec::new(),
             times: Vec::new(),
             wall: Duration::ZERO,
@@ -45,7 +49,7 @@ impl Lane {
 
     /// Another connection, which waits while others write.
     pub(super) fn connect(&self) -> Result<Connection, Failure> {
-        let db = self.engine.open(&self.path)?;
+        let db = open(self.engine, &self.path, self.is_recorded)?;
         db.busy_timeout(Duration::from_secs(60))?;
         Ok(db)
     }
@@ -125,6 +129,41 @@ impl Lane {
         self.wall += start.elapsed();
         Ok(())
     }
+}
+
+/// Opens a database, to be timed or to be recorded.
+fn open(engine: Engine, path: &Path, is_recorded: bool) -> Result<Connection, Failure> {
+    let db = match is_recorded {
+        true => nand::open(engine, path)?,
+        false => engine.open(path)?,
+    };
+    engine.set_up(&db)?;
+    Ok(db)
+}
+
+/// One way after the other carries out so many transactions, recorded. Returns what was.
+pub(super) fn record(
+    lanes: &mut [Lane],
+    name: &str,
+    transactions: u64,
+) -> Result<Vec<(Engine, nand::Trace)>, Failure> {
+    let bar = progress_bar(
+        transactions * lanes.len() as u64,
+        &format!("recording {name}"),
+    );
+    let mut traces = Vec::new();
+    for lane in lanes {
+        nand::start(lane.engine, &lane.path)?;
+        lane.times.clear();
+        for done in (0..transactions).step_by(ROUND as usize) {
+            let round = ROUND.min(transactions - done);
+            lane.round(round)?;
+            bar.inc(round);
+        }
+        traces.push((lane.engine, nand::take(lane.engine, &lane.path)?));
+    }
+    bar.finish_and_clear();
+    Ok(traces)
 }
 
 /// All ways in turn, some transactions each, until each has had its number.

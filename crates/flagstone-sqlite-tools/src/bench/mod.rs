@@ -4,12 +4,14 @@
 //! The ways take turns in short rounds, so that whatever else the machine does meets all of them.
 //! Times are those of this machine and this run: what carries over are their ratios.
 //!
-//! [`rows`] and [`tpcc`] are the clients, [`lane`] runs them and measures, [`report`] prints.
+//! [`rows`] and [`tpcc`] are the clients, [`lane`] runs them and measures, [`virtual_time`] has them
+//! recorded and played on simulated NAND, [`report`] prints.
 
 mod lane;
 mod report;
 mod rows;
 mod tpcc;
+mod virtual_time;
 
 use crate::engine::Engine;
 use flagstone_terminal::{Failure, progress_bar, say};
@@ -20,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Time SQLite on a store beside its own journal modes.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     /// A folder on the file system to measure.
     folder: PathBuf,
@@ -47,9 +49,16 @@ pub(crate) struct Args {
     /// Warehouses of TPC-C, some 90 megabytes each.
     #[arg(long, default_value_t = 1)]
     warehouses: u32,
+    /// The chips on which each workload is played in virtual time, a preset or a device file;
+    /// `none` leaves that out. One client carries the workload out for it, on databases of its own.
+    #[arg(long, default_value = "small")]
+    pub(crate) nand: String,
+    /// How much of what that device offers a database fills with its journal.
+    #[arg(long, default_value_t = 0.8)]
+    pub(crate) nand_fill: f64,
     /// Seed of all choices.
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub(crate) seed: u64,
     /// Print one JSON object a row, one a line.
     #[arg(long)]
     json: bool,
@@ -100,7 +109,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "--transactions, --megabytes, --threads and --warehouses must be at least 1".into(),
         ));
     }
+    if !(0.05..=0.95).contains(&args.nand_fill) {
+        return Err(Failure::Usage(format!(
+            "--nand-fill {}: use 0.05 to 0.95",
+            args.nand_fill
+        )));
+    }
     let folder = tempfile::tempdir_in(&args.folder)?;
+    let mut virtual_time = virtual_time::Recorder::new(args, &engines, folder.path());
     let mut of_rows = Vec::new();
     let mut report = Vec::new();
     for (workload, name) in workloads {
@@ -108,7 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let lanes = match workload {
             Workload::Rows(mix) => {
                 if of_rows.is_empty() {
-                    of_rows = fill(&engines, folder.path(), "rows", |lane| {
+                    of_rows = fill(&engines, folder.path(), "rows", false, |lane| {
                         rows::fill(lane, args)
                     })?;
                 }
@@ -118,7 +134,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 &mut of_rows
             }
             Workload::Tpcc => {
-                of_tpcc = fill(&engines, folder.path(), "tpcc", |lane| {
+                of_tpcc = fill(&engines, folder.path(), "tpcc", false, |lane| {
                     tpcc::fill(lane, args)
                 })?;
                 for lane in &mut of_tpcc {
@@ -128,8 +144,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             }
         };
         lane::measure(lanes, name, args.transactions, folder.path())?;
-        for lane in lanes {
-            let row = Row::of(lane, name, args.threads)?;
+        let played = virtual_time.play(workload, name)?;
+        for (at, lane) in lanes.iter_mut().enumerate() {
+            let row = Row::of(lane, name, args.threads, played.get(at).copied())?;
             match args.json {
                 true => say(&row.json().to_string()),
                 false => report.push(row),
@@ -141,7 +158,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     if !args.json {
-        report::print(&report);
+        report::print(&report, args);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -151,12 +168,13 @@ fn fill(
     engines: &[(Engine, &'static str)],
     folder: &Path,
     what: &str,
+    is_recorded: bool,
     fill: impl Fn(&mut Lane) -> Result<(), Failure>,
 ) -> Result<Vec<Lane>, Failure> {
     let bar = progress_bar(engines.len() as u64, "filling");
     let mut lanes = Vec::new();
     for &(engine, name) in engines {
-        let mut lane = Lane::open(engine, folder.join(format!("{what}-{name}")))?;
+        let mut lane = Lane::open(engine, folder.join(format!("{what}-{name}")), is_recorded)?;
         fill(&mut lane)?;
         lanes.push(lane);
         bar.inc(1);

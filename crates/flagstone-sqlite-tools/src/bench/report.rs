@@ -1,7 +1,9 @@
 //! What was measured, as a table or as JSON.
 
+use super::Args;
 use super::lane::Lane;
 use crate::engine::Engine;
+use crate::nand::Played;
 use flagstone_terminal::{Failure, say};
 use serde_json::json;
 
@@ -15,6 +17,7 @@ pub(super) struct Row {
     kib: f64,
     flushes: f64,
     megabytes: f64,
+    played: Option<Played>,
 }
 
 impl Row {
@@ -22,6 +25,7 @@ impl Row {
         lane: &mut Lane,
         workload: &'static str,
         threads: u32,
+        played: Option<Played>,
     ) -> Result<Row, Failure> {
         lane.times.sort_unstable();
         let times = &lane.times;
@@ -36,6 +40,7 @@ impl Row {
             kib: lane.disk.bytes as f64 / 1024.0 / count,
             flushes: lane.disk.flushes as f64 / count,
             megabytes: lane.bytes()? as f64 / 1e6,
+            played,
         })
     }
 
@@ -49,7 +54,7 @@ impl Row {
 
     pub(super) fn json(&self) -> serde_json::Value {
         let [p50, p99, p999, max] = self.micros;
-        json!({
+        let mut row = json!({
             "workload": self.workload,
             "threads": self.threads,
             "engine": self.engine.name(),
@@ -61,12 +66,66 @@ impl Row {
             "disk_kib_per_transaction": self.kib,
             "disk_flushes_per_transaction": self.flushes,
             "file_mb": self.megabytes,
-        })
+        });
+        if let Some(played) = &self.played {
+            row["nand"] = json!({
+                "programs_per_transaction": played.programs(),
+                "erases_per_1000_transactions": played.erases(),
+                "write_amplification": played.amplification(),
+                "lifetime_transactions": played.lasts(),
+                "transactions_per_s": played.rate(),
+            });
+        }
+        row
     }
 }
 
+/// A number, or a dash.
+fn or_dash(value: Option<f64>, digits: usize) -> String {
+    value.map_or("-".into(), |value| format!("{value:.digits$}"))
+}
+
+/// What the workloads came to in virtual time.
+fn print_played(rows: &[Row], args: &Args) {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header([
+        "workload",
+        "kept by",
+        "programs",
+        "erases/1000",
+        "wa",
+        "lifetime, M tx",
+        "tx/s",
+    ]);
+    for row in rows {
+        let Some(played) = &row.played else { continue };
+        table.add_row([
+            row.workload.to_string(),
+            row.engine.name().to_string(),
+            format!("{:.2}", played.programs()),
+            format!("{:.2}", played.erases()),
+            or_dash(played.amplification(), 2),
+            or_dash(played.lasts().map(|lasts| lasts / 1e6), 1),
+            or_dash(played.rate(), 0),
+        ]);
+    }
+    say(&format!(
+        "\nThe same workloads by one client in virtual time, on chips of `{}` that are {} % full:",
+        args.nand,
+        args.nand_fill * 100.0
+    ));
+    say(&table.trim_fmt());
+    say(
+        "\nprograms: a transaction, all of the device's; wa: of them for each page that it was \
+         given; lifetime: millions of transactions until all blocks have had their rated erases. \
+         A store has the protocol seal; the others are on a page-mapping FTL, without what the \
+         file system writes for itself",
+    );
+}
+
 /// Prints all rows.
-pub(super) fn print(rows: &[Row]) {
+pub(super) fn print(rows: &[Row], args: &Args) {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);
     table.set_header([
@@ -82,4 +141,7 @@ pub(super) fn print(rows: &[Row]) {
          wal-normal does not wait for its commits to be durable\nThe ways take turns: times are of \
          this machine and this run, and only ratios within a workload carry over",
     );
+    if rows.iter().any(|row| row.played.is_some()) {
+        print_played(rows, args);
+    }
 }
