@@ -29,8 +29,8 @@ enum Action {
     /// Recover what a device holds, read every page and compare the books; writes nothing. Exit
     /// code 1 if something is wrong.
     Check(On),
-    /// How worn the blocks are, how many more may fail, and how long they last; writes nothing. Exit
-    /// code 1 if the end of the device is near.
+    /// How worn the blocks are, how many more may fail, and how long they last; writes nothing.
+    /// Exit code 1 if the end of the device is near.
     Wear(Wear),
     /// Commit transactions whose contents follow from a seed and their numbers, after those that
     /// are there.

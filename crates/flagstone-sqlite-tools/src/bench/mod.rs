@@ -4,8 +4,8 @@
 //! The ways take turns in short rounds, so that whatever else the machine does meets all of them.
 //! Times are those of this machine and this run: what carries over are their ratios.
 //!
-//! [`rows`] and [`tpcc`] are the clients, [`lane`] runs them and measures, [`virtual_time`] has them
-//! recorded and played on simulated NAND, [`report`] prints.
+//! [`rows`] and [`tpcc`] are the clients, [`lane`] runs them and measures, [`virtual_time`] has
+//! them recorded and played on simulated NAND, [`report`] prints.
 
 mod lane;
 mod report;

@@ -1,5 +1,5 @@
-//! The same workloads on the same NAND in virtual time: what programs and erases each way of keeping
-//! a database costs there, and how long the cells last.
+//! The same workloads on the same NAND in virtual time: what programs and erases each way of
+//! keeping a database costs there, and how long the cells last.
 //!
 //! Each workload is carried out once more by one client, on databases of its own whose writes and
 //! syncs are recorded ([`vfs`] for SQLite's own journals, [`store`] for a store). Then the pages of

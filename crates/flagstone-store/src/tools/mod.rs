@@ -69,8 +69,8 @@ pub fn backup(
 /// key, as for [`backup`].
 ///
 /// # Errors
-/// The store is in use, damaged, on a block device, or has a second name (hard link); or there is no
-/// room. The store is as it was.
+/// The store is in use, damaged, on a block device, or has a second name (hard link); or there is
+/// no room. The store is as it was.
 pub fn compact(
     path: &Path,
     opening: &OpenOptions,

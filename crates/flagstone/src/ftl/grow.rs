@@ -1,7 +1,8 @@
 //! A device that becomes larger while it is used, as a file can.
 //!
 //! New blocks lie behind the last one of the only plane, so that no page changes its number. A
-//! mapping table on flash needs more of them for its pages, and a root is what says where these are:
+//! mapping table on flash needs more of them for its pages, and a root is what says where these
+//! are:
 //!
 //! ```text
 //!   root      | ... directory | blob | pool: the blocks of the area, those to come included |
@@ -142,8 +143,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Makes a root durable that names the blocks which the area for mapping pages is to have, those
-    /// beyond the device included, if there is none.
+    /// Makes a root durable that names the blocks which the area for mapping pages is to have,
+    /// those beyond the device included, if there is none.
     fn promise(&mut self, now: Nanos, sizes: &Sizes) -> Result<(), FtlError> {
         let wanted = (sizes.map_blocks + sizes.log_blocks) as usize;
         let more = wanted.saturating_sub(self.meta.pool.len()) as u32;
