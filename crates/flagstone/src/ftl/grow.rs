@@ -20,12 +20,8 @@ use crate::nand::{Flash, Geometry};
 use crate::units::{Nanos, Pbn};
 
 impl Ftl {
-    /// Whether the device can become larger, if its medium can: at least by one block.
-    pub fn can_grow(&self) -> bool {
-        self.larger(1).is_ok()
-    }
-
-    /// Why the device cannot become larger by so many blocks, if it cannot.
+    /// Why the device cannot become larger by so many blocks, if it cannot. Its medium may still
+    /// have no room.
     pub fn why_not_grow(&self, blocks: u32) -> Option<String> {
         self.larger(blocks).err()
     }
