@@ -13,8 +13,9 @@
 use flagstone::commit::Options;
 use flagstone::host::{HostConfig, Stack};
 use flagstone::units::Nanos;
-use flagstone_lab::closed::{Closed, Plan, Span};
+use flagstone_lab::closed::Closed;
 use flagstone_lab::device::DeviceSpec;
+use flagstone_lab::driver::{Plan, Span};
 use flagstone_lab::tpcc::Scale;
 use flagstone_lab::tpcc::pages::{self, Pages};
 use std::process::ExitCode;

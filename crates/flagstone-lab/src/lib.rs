@@ -26,6 +26,7 @@ pub mod workload;
 pub mod steady;
 pub mod image;
 pub mod bare;
+pub mod driver;
 pub mod replay;
 pub mod chart;
 pub mod closed;

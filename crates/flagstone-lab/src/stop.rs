@@ -97,8 +97,9 @@ pub fn point() {
 mod tests {
     use super::*;
     use crate::campaign::{Campaign, Cuts, Faults, Sabotage, Subject};
-    use crate::closed::{Closed, Plan, Span};
+    use crate::closed::Closed;
     use crate::device::DeviceSpec;
+    use crate::driver::{Plan, Span};
     use crate::indexing::{self, Bench, BenchOptions, Place};
     use crate::replay::{Setup, Source, Terms, script_of};
     use crate::tpcc::Scale;

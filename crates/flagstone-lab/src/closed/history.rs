@@ -14,7 +14,7 @@
 //! taken to be shared evenly: a page is written out once its client has asked for its share of the
 //! frames in other pages.
 
-use super::source::Source;
+use crate::driver::Source;
 use crate::stop;
 use crate::tpcc::pages::{Access, PagesError, Transaction};
 use flagstone::commit::{Device, DeviceError, RecordDevice};

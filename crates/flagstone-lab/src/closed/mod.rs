@@ -9,26 +9,16 @@
 //! read and written through a buffer pool under locks, transactions wait for each other and are
 //! made to start again, and who meets whom depends on the stack.
 
-mod client;
-mod driver;
-mod backend;
 mod history;
-mod oracle;
-mod plan;
 mod record;
 mod recorded;
-mod source;
 
-pub use backend::Backend;
-pub use driver::Driver;
 pub use history::{History, Past};
-pub use oracle::{Oracle, Violation};
-pub use plan::{Counted, Driven, DriverError, Plan, Span};
 pub use record::{ClosedRecord, ClosedTiming};
 pub use recorded::{Recorded, Recording};
-pub use source::{Played, Source};
 
 use crate::device::{DeviceSpec, chip_of, power_off};
+use crate::driver::{Admission, Driver, DriverError, Oracle, Plan, Source, Span};
 use crate::replay::{Erases, ReplayError, Setup, Terms};
 use flagstone::commit::{Options, RecordDevice, RecordKind, RecordOptions};
 use flagstone::ftl::{Cause, Operation};
@@ -269,30 +259,28 @@ impl Closed {
                 .erase_ahead(host.recovered_at())
                 .map_err(|error| self.not_open(error))?,
         };
-        let mut driver = Driver::new(self.plan, start);
+        let mut driver = Driver::new(self.plan, Admission::Free, host, source, start);
         let simulated = Instant::now();
-        driver
-            .run(&mut host, source, self.warm_up)
-            .map_err(failed)?;
-        host.reset_stats();
-        let erased = chip_of(host.ftl()).erase_counts().to_vec();
-        let counted = driver
-            .run(&mut host, source, self.measured)
-            .map_err(failed)?;
+        driver.run(self.warm_up).map_err(failed)?;
+        driver.engine().reset_stats();
+        let erased = chip_of(driver.engine().ftl()).erase_counts().to_vec();
+        let counted = driver.run(self.measured).map_err(failed)?;
         let simulated_wall_s = simulated.elapsed().as_secs_f64();
         let (_, ended) = driver.issued_and_completed();
+        let load = driver.load(counted.from);
+        let host = driver.engine();
         let erases = Erases::between(&erased, chip_of(host.ftl()).erase_counts());
-        let load = self.plan.speedup.map(|_| driver.load(counted.from));
-        let mut record = ClosedRecord::new(self, &host, &host.stats(), &counted, load, erases);
-        driver.drain(&mut host, source).map_err(failed)?;
+        let mut record = ClosedRecord::new(self, host, &host.stats(), &counted, load, erases);
+        driver.drain().map_err(failed)?;
+        (record.issued, _) = driver.issued_and_completed();
 
+        let (host, oracle) = driver.into_parts();
         let mut host = self.open(power_off(host.into_flash()))?;
         record.recovery_ns = host.recovered_at().0;
         record.recovery_pages_read = host.ftl().stats().count(Operation::Read, Cause::Recovery);
-        if let Some(oracle) = driver.oracle() {
-            record.records_checked = Some(check(&mut host, oracle).map_err(failed)?);
+        if let Some(oracle) = oracle {
+            record.records_checked = Some(check(&mut host, &oracle).map_err(failed)?);
         }
-        (record.issued, _) = driver.issued_and_completed();
         record.timing = Some(ClosedTiming {
             wall_s: wall.elapsed().as_secs_f64(),
             simulated_wall_s,

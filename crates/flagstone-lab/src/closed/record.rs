@@ -1,8 +1,8 @@
 //! The result of a closed-loop run: one record, one JSON object.
 
 use super::Closed;
-use super::plan::Counted;
-use crate::replay::{Causes, Erases, Latency, Load, flash_by_cause, given};
+use crate::driver::{Counted, Load};
+use crate::replay::{Causes, Erases, Latency, flash_by_cause, given};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{Host, HostStats, Why};
 use serde::Serialize;
@@ -73,7 +73,7 @@ pub struct ClosedRecord {
     pub backlog_before: Option<f64>,
     /// The same of the last quarter.
     pub backlog_after: Option<f64>,
-    /// Open loop: whether more arrives than ends ([`Load`](crate::replay::Load)).
+    /// Open loop: whether more arrives than ends ([`Load`]).
     pub saturated: Option<bool>,
     /// Accesses served, those of aborted attempts included.
     pub accesses: u64,

@@ -1,7 +1,8 @@
 //! Runs on small devices with every stack, and databases that make mistakes, which must be noticed.
 
 use super::*;
-use crate::replay::{Latency, ReplayRecord, Script, script_of};
+use crate::driver::{Backend, Counted};
+use crate::replay::{Latency, Played, ReplayRecord, Script, script_of};
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Pages};
 use crate::workload::{Pattern, Workload};
@@ -133,9 +134,9 @@ impl Mistaken {
 }
 
 impl Backend for Mistaken {
-    fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
+    fn begin(&mut self, now: Nanos) -> Result<Option<TxId>, HostError> {
         self.called(now);
-        self.host.begin(now)
+        self.host.begin(now).map(Some)
     }
 
     fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
@@ -219,15 +220,15 @@ fn drive_from(
         .open(closed.filled(&History::default()).unwrap())
         .unwrap();
     let start = host.recovered_at();
-    let mut host = Mistaken {
+    let host = Mistaken {
         host,
         last: start,
         mistake,
         calls: 0,
     };
-    let mut driver = Driver::new(closed.plan, start);
-    let counted = driver.run(&mut host, source, Span::Transactions(2_000))?;
-    driver.drain(&mut host, source)?;
+    let mut driver = Driver::new(closed.plan, Admission::Free, host, source, start);
+    let counted = driver.run(Span::Transactions(2_000))?;
+    driver.drain()?;
     Ok(counted)
 }
 

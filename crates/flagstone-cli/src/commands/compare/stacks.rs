@@ -11,11 +11,10 @@ use flagstone::commit::{DeviceError, Options};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{HostConfig, HostError, Stack};
 use flagstone::units::Nanos;
-use flagstone_lab::closed::{
-    Closed, ClosedError, ClosedRecord, Plan, Played, Recorded, Recording, Span,
-};
+use flagstone_lab::closed::{Closed, ClosedError, ClosedRecord, Recorded, Recording};
 use flagstone_lab::device::DeviceSpec;
-use flagstone_lab::replay::{Latency, ReplayRecord};
+use flagstone_lab::driver::{Plan, Span};
+use flagstone_lab::replay::{Latency, Played, ReplayRecord};
 use std::process::ExitCode;
 
 /// The database above the device.

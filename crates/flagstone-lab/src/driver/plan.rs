@@ -13,7 +13,7 @@ pub(super) const ATTEMPTS: u32 = 1_000;
 /// Why a run stopped.
 #[derive(Debug, Error)]
 pub enum DriverError {
-    /// The database refused or could not go on.
+    /// The database, or the device, refused or could not go on.
     #[error("at {at}: {error}")]
     Host {
         /// When.
