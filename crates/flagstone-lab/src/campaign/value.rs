@@ -1,5 +1,5 @@
-//! What stands in a record for what a client wrote there: the writer and which of its writes it is,
-//! and as many bytes more as the record is to have.
+//! The bytes of a record: the writer and which of its writes it is, and as many bytes more as the
+//! record is to have.
 
 use super::oracle::{Payload, Place, payload};
 

@@ -26,7 +26,7 @@ const COUNTER: (&str, &[u8]) = ("counter", b"last");
 /// A change of a row: its table, its key, and the bytes of its value, or nothing for a removal.
 type Change = (usize, Vec<u8>, Option<Vec<u8>>);
 
-/// What the transaction of a number changes.
+/// The changes of the transaction with a number.
 fn changes(number: u64) -> Vec<Change> {
     let mut dice = Pcg64Mcg::seed_from_u64(number);
     let count = [1, 2, 3, 8, 60][dice.random_range(0..5)];
@@ -94,7 +94,7 @@ pub(super) fn work(path: &Path, mistakes: Mistakes) -> Result<(), StoreError> {
     })
 }
 
-/// What the transactions so far have left.
+/// The tables after the transactions so far.
 #[derive(Debug, Default)]
 pub(super) struct Rows(BTreeMap<(usize, Vec<u8>), Vec<u8>>);
 

@@ -1,4 +1,4 @@
-//! What a store has to hold: pages with marks that no two writes share.
+//! The contents that a store has to hold: pages with marks that no two writes share.
 
 use flagstone::commit::DeviceError;
 use flagstone::units::Lpn;
@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 /// The number of a write, of which its bytes follow.
 pub(super) type Tag = u64;
 
-/// What transactions wrote, trims as nothing.
+/// The writes of a transaction, trims as nothing.
 pub(super) type Writes = BTreeMap<u32, Option<Tag>>;
 
-/// What is committed.
+/// The committed contents of all pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Model {
     pages: BTreeMap<u32, Tag>,

@@ -182,7 +182,7 @@ impl<'a, R: Measured> Standing<'a, R> {
         self.rows.first().map_or(0, |row| row.runs.len())
     }
 
-    /// Who is ahead, in sentences: as far as the seeds show it.
+    /// The order of the rows in sentences, as far as the seeds show it.
     pub(super) fn verdict(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.rows.iter().any(|row| row.commits()) {
@@ -221,7 +221,7 @@ impl<'a, R: Measured> Standing<'a, R> {
         rows.map(|row| row.name()).collect()
     }
 
-    /// Who is first, and who is not clearly behind.
+    /// The first row, and the rows that are not clearly behind it.
     fn lead(&self, first: &Row<R>, next: &Row<R>) -> String {
         let (by, name) = (self.by.name(), first.name());
         let behind = |row: &Row<R>| self.by.behind(row, first);

@@ -43,7 +43,7 @@ const ZONE_BLOCKS: Setting = Setting {
            planes and the collector need",
 };
 
-/// What both protocols say of themselves, but for name, idea and the like.
+/// The description that both protocols share: all but name, idea and the like.
 const INFO: Info = Info {
     paper: "LightTx",
     isolation: Isolation::Serializable,

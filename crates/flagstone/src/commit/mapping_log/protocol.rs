@@ -11,7 +11,7 @@ use crate::commit::{
 use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
-/// What both protocols say of themselves, but for name, idea and the like.
+/// The description that both protocols share: all but name, idea and the like.
 pub(super) const INFO: Info = Info {
     isolation: Isolation::Strict,
     rewrites: true,
