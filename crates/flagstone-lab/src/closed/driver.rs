@@ -21,6 +21,7 @@ use super::client::{Client, State};
 use super::oracle::Oracle;
 use super::plan::{ATTEMPTS, Counted, Driven, DriverError, Plan, Span};
 use super::source::Source;
+use crate::effort;
 use crate::replay::Load;
 use crate::stop;
 use crate::tpcc::pages::{Access, Verb};
@@ -525,6 +526,7 @@ impl Driver {
         let own = &mut self.clients[client as usize];
         own.state = State::Idle;
         self.completed += 1;
+        effort::did(effort::TRANSACTED);
         if self.plan.speedup.is_some() {
             self.ends.push(now.0);
         }

@@ -11,6 +11,7 @@
 
 use super::load::Load;
 use super::script::{Script, Transaction};
+use crate::effort;
 use crate::stop;
 use flagstone::commit::{Device, DeviceError, Isolation};
 use flagstone::units::{Lpn, Nanos, TxId};
@@ -282,6 +283,7 @@ impl Driver<'_, '_> {
         );
         let (tx, step) = (running.tx, running.step);
         running.step += 1;
+        effort::did(effort::REPLAYED);
         let done = if step < reads.len() {
             self.device.read(now, Some(tx), Lpn(reads[step]))?.0
         } else if step < reads.len() + trims.len() {
