@@ -43,7 +43,7 @@ pub(crate) fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
         shown.set_position(effort.done());
         shown.set_message(match effort.running() {
             running if running.is_empty() => what.clone(),
-            running => format!("{what} {running}"),
+            running => format!("{what} ({running})"),
         });
     });
     let done = effort.watch(work);

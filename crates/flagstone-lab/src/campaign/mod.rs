@@ -33,7 +33,7 @@ mod tests;
 
 pub use faults::Faults;
 pub use long::{CHUNK_CUTS, LongError, Plan, Tally, Violation};
-pub(crate) use oracle::{name_of, payload};
+pub(crate) use oracle::{name_of, payload, write_of};
 pub use run_id::{BaseId, Fall, RunId, RunIdError};
 pub use sabotage::Sabotage;
 pub(crate) use scene::TIMING;

@@ -188,7 +188,10 @@ fn print(args: &Args, grid: &mut Grid<'_>) {
     say("");
     lines.iter().for_each(|line| say(line));
     say("");
-    text(&grid.legend());
+    text(&match grid.axes.len() {
+        1 => grid.legend(),
+        _ => format!("{} --json has all figures, --html draws them.", grid.legend()),
+    });
     text(&grid.verdict());
 }
 
@@ -309,7 +312,7 @@ impl Grid<'_> {
             ),
             _ => format!(
                 "The first of each point, and how many tie with it ({by}). plain keeps no \
-                 transaction together and is never first. --json has all figures, --html draws them."
+                 transaction together and is never first."
             ),
         }
     }
