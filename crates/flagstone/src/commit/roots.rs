@@ -72,9 +72,9 @@ pub(super) fn list(
 }
 
 /// Blocks, four bytes each.
-pub(super) fn blocks(bytes: &[u8], meaning: &'static str) -> Vec<Field> {
+pub(super) fn blocks(bytes: &[u8], name: &'static str, meaning: &'static str) -> Vec<Field> {
     let words = bytes.chunks_exact(4).map(|word| get(word, 0..4));
-    list("BLOCK", meaning, 4, words)
+    list(name, meaning, 4, words)
 }
 
 /// Records of one layout behind each other, a line each.

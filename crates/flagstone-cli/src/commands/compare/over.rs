@@ -190,7 +190,10 @@ fn print(args: &Args, grid: &mut Grid<'_>) {
     say("");
     text(&match grid.axes.len() {
         1 => grid.legend(),
-        _ => format!("{} --json has all figures, --html draws them.", grid.legend()),
+        _ => format!(
+            "{} --json has all figures, --html draws them.",
+            grid.legend()
+        ),
     });
     text(&grid.verdict());
 }

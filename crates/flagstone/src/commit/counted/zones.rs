@@ -389,8 +389,16 @@ pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
     let (available, unavailable) = list.split_at(available);
     vec![
         fields_of(&[zone_blob::RECORD], head),
-        blocks(available, "a block of the Available zone"),
-        blocks(unavailable, "a block of the Unavailable zone"),
+        blocks(
+            available,
+            "AVAILABLE_BLOCK",
+            "a block of the Available zone",
+        ),
+        blocks(
+            unavailable,
+            "UNAVAILABLE_BLOCK",
+            "a block of the Unavailable zone",
+        ),
     ]
 }
 

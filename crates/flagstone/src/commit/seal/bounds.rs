@@ -207,7 +207,7 @@ pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
     let (named, listed) = rest.split_at(named);
     let mut lines = vec![
         fields_of(&[bounds_blob::RECORD], head),
-        blocks(named, "a block that a restart reads"),
+        blocks(named, "BLOCK", "a block that a restart reads"),
     ];
     lines.extend(records(listed::RECORD, listed));
     lines
