@@ -10,7 +10,7 @@ mod standing;
 mod table;
 
 use super::settings::{Given, Owner};
-use super::{Failure, progress_bar, protocols_of, share};
+use super::{Failure, protocols_of, runs, share};
 use flagstone::commit::{Isolation, Kind, Options};
 use flagstone::ftl::PairedPages;
 use flagstone::nand::Pairing;
@@ -19,7 +19,6 @@ use flagstone_lab::image;
 use flagstone_lab::replay::{ReplayError, ReplayRecord, Script, Setup, Source, Terms, script_of};
 use flagstone_lab::trace::{Trace, file};
 use flagstone_lab::workload::{Pattern, Workload};
-use indicatif::ProgressBar;
 use report::{Outcome, Printed, report, run_all};
 use standing::Measured;
 use std::fmt::{self, Display};
@@ -200,9 +199,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let comparison = Comparison::new(args)?;
     checks::page_sizes(comparison.sizes);
-    let bar = progress_bar(comparison.runs(), "comparing");
-    let outcomes = comparison.run(&bar);
-    bar.finish_and_clear();
+    let outcomes = runs::watched("comparing", || comparison.run());
     let suits = |subject: &Subject<'_>, device: &DeviceSpec| comparison.suits(subject.kind, device);
     let about = |record: &ReplayRecord| comparison.about(record);
     let printed = Printed {
@@ -306,23 +303,47 @@ impl<'a> Comparison<'a> {
         })
     }
 
-    /// How many runs there are.
-    fn runs(&self) -> u64 {
-        self.subjects.len() as u64 * self.seeds.count
+    /// What its runs take, about.
+    fn effort(&self) -> u64 {
+        let of = |nth| {
+            self.subjects
+                .iter()
+                .map(move |subject| self.takes(subject, nth))
+        };
+        (0..self.seeds.count as usize).flat_map(of).sum()
+    }
+
+    /// What a run takes, about.
+    fn takes(&self, subject: &Subject<'_>, nth: usize) -> u64 {
+        let script = self.input.script(nth).effort();
+        match subject.image {
+            Some(_) => script,
+            None => {
+                let seed = self.seeds.nth(nth);
+                setup(self.args, &self.set, &self.device, subject.kind, seed).filling() + script
+            }
+        }
     }
 
     /// Makes them.
-    fn run(&self, bar: &ProgressBar) -> Vec<Outcome<Subject<'a>, ReplayRecord, ReplayError>> {
+    fn run(&self) -> Vec<Outcome<Subject<'a>, ReplayRecord, ReplayError>> {
         let threads = self.args.threads;
-        run_all(&self.subjects, self.seeds, threads, bar, |subject, nth| {
-            let seed = self.seeds.nth(nth);
-            let setup = setup(self.args, &self.set, &self.device, subject.kind, seed);
-            let script = self.input.script(nth);
-            match subject.image {
-                Some(image) => setup.run_saved(image, script, &self.source),
-                None => setup.run(script, &self.source),
-            }
-        })
+        let takes = |subject: &Subject<'_>, nth| self.takes(subject, nth);
+        run_all(
+            &self.subjects,
+            self.seeds,
+            threads,
+            takes,
+            |subject, nth| {
+                let seed = self.seeds.nth(nth);
+                let setup = setup(self.args, &self.set, &self.device, subject.kind, seed);
+                let script = self.input.script(nth);
+                match subject.image {
+                    Some(image) => setup.run_saved(image, script, &self.source),
+                    None => setup.run(script, &self.source),
+                }
+            },
+        )
     }
 
     fn suits(&self, kind: Kind, device: &DeviceSpec) -> bool {

@@ -33,8 +33,12 @@ mod tests;
 
 pub use faults::Faults;
 pub use long::{CHUNK_CUTS, LongError, Plan, Tally, Violation};
+<<<<<<< HEAD
 pub(crate) use oracle::{name_of, payload};
 pub(crate) use run::caught;
+=======
+pub(crate) use oracle::{name_of, payload, write_of};
+>>>>>>> seen
 pub use run_id::{BaseId, Fall, RunId, RunIdError};
 pub use sabotage::Sabotage;
 pub(crate) use scene::TIMING;

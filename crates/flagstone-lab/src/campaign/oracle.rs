@@ -163,10 +163,16 @@ pub(crate) fn payload(name: u64, page: Place, nth: u16) -> Payload {
 
 /// The transaction that wrote these bytes, if they are such a write.
 pub(crate) fn name_of(bytes: &[u8]) -> Option<u64> {
+    write_of(bytes).map(|(name, _)| name)
+}
+
+/// The transaction that wrote these bytes, and which of its writes it is, if they are such a write.
+pub(crate) fn write_of(bytes: &[u8]) -> Option<(u64, u16)> {
     let payload: &Payload = bytes.try_into().ok()?;
     let mut name = [0; 8];
     name[..6].copy_from_slice(&payload[..6]);
-    Some(u64::from_le_bytes(name))
+    let nth = u16::from_le_bytes([payload[10], payload[11]]);
+    Some((u64::from_le_bytes(name), nth))
 }
 
 /// Contents in words: which transaction wrote them.

@@ -18,7 +18,11 @@ pub use record::{ClosedRecord, ClosedTiming};
 pub use recorded::{Recorded, Recording};
 
 use crate::device::{DeviceSpec, chip_of, power_off};
+<<<<<<< HEAD
 use crate::driver::{Admission, Driver, DriverError, Oracle, Plan, Source, Span};
+=======
+use crate::effort;
+>>>>>>> seen
 use crate::replay::{Erases, ReplayError, Setup, Terms};
 use flagstone::commit::{Options, RecordDevice, RecordKind, RecordOptions};
 use flagstone::ftl::{Cause, Operation};
@@ -220,6 +224,27 @@ impl Closed {
         }
     }
 
+    /// Transactions that it plays, with a source of so many; nothing if that is not known.
+    fn transactions(&self, all: Option<u64>) -> Option<u64> {
+        let spans = [self.warm_up, self.measured];
+        let counts = spans.map(|span| match span {
+            Span::Transactions(u64::MAX) => all,
+            Span::Transactions(count) => Some(count),
+            Span::Time(_) => all,
+        });
+        let sum = counts[0]?.saturating_add(counts[1]?);
+        Some(all.map_or(sum, |all| all.min(sum)))
+    }
+
+    /// What [`Closed::run`] takes with a source of so many transactions, about, in the unit of
+    /// [`effort`].
+    pub fn effort(&self, transactions: u64) -> u64 {
+        let played = self
+            .transactions(Some(transactions))
+            .unwrap_or(transactions);
+        self.setup().filling() + played * effort::TRANSACTED
+    }
+
     /// Makes the run: on a device that it fills, without a history.
     ///
     /// # Errors
@@ -259,7 +284,14 @@ impl Closed {
                 .erase_ahead(host.recovered_at())
                 .map_err(|error| self.not_open(error))?,
         };
+<<<<<<< HEAD
         let mut driver = Driver::new(self.plan, Admission::Free, host, source, start);
+=======
+        let mut driver = Driver::new(self.plan, start);
+        if let Some(transactions) = self.transactions(None) {
+            effort::left(transactions * effort::TRANSACTED);
+        }
+>>>>>>> seen
         let simulated = Instant::now();
         driver.run(self.warm_up).map_err(failed)?;
         driver.engine().reset_stats();

@@ -17,7 +17,11 @@ pub use script::{Script, ScriptError, Transaction};
 pub use terms::Terms;
 
 use crate::device::{DeviceSpec, chip_of, power_off};
+<<<<<<< HEAD
 use crate::driver::{Admission, Driver, DriverError, PageDevice, Plan, Span};
+=======
+use crate::effort;
+>>>>>>> seen
 use crate::image::{self, ImageError};
 use crate::stop;
 use crate::workload::{Request, Workload, WorkloadError};
@@ -221,6 +225,18 @@ impl Setup {
         }
     }
 
+    /// What [`Setup::filled`] takes, about, in the unit of [`effort`].
+    pub fn filling(&self) -> u64 {
+        let geometry = &self.device.geometry;
+        let filled = f64::from(self.capacity().unwrap_or(0)) * self.terms.fill.clamp(0.0, 1.0);
+        let overwritten = match self.terms.overwrite {
+            // Until free blocks are few, and then half of it.
+            true => (geometry.pages() as f64 * 0.97 - filled).max(0.0) + filled / 2.0,
+            false => 0.0,
+        };
+        filled as u64 * effort::FILLED + overwritten as u64 * effort::OVERWRITTEN
+    }
+
     /// Makes the run.
     ///
     /// # Errors
@@ -301,6 +317,7 @@ impl Setup {
                 .map_err(|source| self.failed(source))?,
         };
         device.reset_stats();
+        effort::left(script.effort());
         let erased_before = erase_counts(&device).to_vec();
         let window = Instant::now();
         let barriers = isolation == Isolation::Strict || self.terms.speedup.is_some();
@@ -406,6 +423,7 @@ impl<D> Order<D> {
         let mut now = Nanos::ZERO;
         for page in 0..self.pages {
             stop::point();
+            effort::did(effort::FILLED);
             now = write(device, now, page)?;
         }
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ 0xf111);
@@ -415,6 +433,7 @@ impl<D> Order<D> {
         let mut made = 0;
         while left > 0 && made < most {
             stop::point();
+            effort::did(effort::OVERWRITTEN);
             if (self.ftl)(device).free_blocks() <= few {
                 left -= 1;
             }

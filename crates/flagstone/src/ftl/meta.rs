@@ -31,6 +31,14 @@ layout! {
     }
 }
 
+layout! {
+    /// How the contents of a root begin. Behind it are the blocks that are out of service, the pages
+    /// of the mapping table, and what the protocol keeps, each behind its length in four bytes.
+    pub root_contents: 8 => {
+        LOG_FROM: 8, "write sequence from which pages of the logs count";
+    }
+}
+
 /// The first bytes of every part of a root.
 pub(super) const MAGIC: u64 = 0x5346_5452;
 
@@ -87,11 +95,11 @@ pub(super) struct MetaArea {
 
 /// The contents of a root.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct RootImage {
+pub(crate) struct RootImage {
     pub(super) log_from: u64,
-    pub(super) bad: Vec<Pbn>,
-    pub(super) directory: Vec<u32>,
-    pub(super) blob: Vec<u8>,
+    pub(crate) bad: Vec<Pbn>,
+    pub(crate) directory: Vec<u32>,
+    pub(crate) blob: Vec<u8>,
 }
 
 impl RootImage {
@@ -111,14 +119,14 @@ impl RootImage {
         out
     }
 
-    pub(super) fn parse(bytes: &[u8]) -> Option<RootImage> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<RootImage> {
         let mut rest = bytes;
         let mut take = |len: usize| {
             let (head, tail) = rest.split_at_checked(len)?;
             rest = tail;
             Some(head)
         };
-        let log_from = layout::get(take(8)?, 0..8);
+        let log_from = layout::get(take(root_contents::SIZE)?, root_contents::LOG_FROM);
         let mut list = || {
             let len = layout::get(take(4)?, 0..4) as usize;
             let words = take(len.checked_mul(4)?)?.chunks_exact(4);

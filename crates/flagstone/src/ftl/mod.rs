@@ -77,7 +77,7 @@ pub(crate) use collector::{collect, make_room};
 use meta::MetaArea;
 #[cfg(test)]
 pub(crate) use meta::PART_HEAD_BYTES;
-pub(crate) use meta::is_root;
+pub(crate) use meta::{RootImage, is_root, root_contents, root_part};
 pub(crate) use moves::move_page;
 use pairs::Pairs;
 use pool::{Pool, Zone};
@@ -97,6 +97,7 @@ pub const LAYOUTS: &[Layout] = &[
     sums::RECORD,
     verdict::RECORD,
     meta::root_part::RECORD,
+    meta::root_contents::RECORD,
     rest::rest::RECORD,
 ];
 

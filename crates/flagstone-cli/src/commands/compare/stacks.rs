@@ -5,7 +5,7 @@ use super::standing::{Figure, Measured};
 use super::table::{Cell, Column, hundredths, millis, tenths, whole};
 use super::{Args, Failure, Input, Seeds, checks, device_of, elsewhere, input_of, least_of};
 use crate::commands::settings::{Given, Owner, once_each};
-use crate::commands::{progress_bar, stacks_of};
+use crate::commands::{runs, stacks_of};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{DeviceError, Options};
 use flagstone::ftl::{Cause, Operation};
@@ -97,18 +97,23 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
         Input::Trace(trace) => Kept::Trace(Recording::from_trace(&trace, page_bytes)?),
         input @ Input::Workloads(_) => Kept::Scripts(input),
     };
-    let bar = progress_bar(stacks.len() as u64 * seeds.count, "comparing");
-    let outcomes = run_all(&stacks, seeds, args.threads, &bar, |&stack, nth| {
-        let setup = closed(args, &set, &device, stack, seeds.nth(nth), &source.name);
-        match &kept {
-            Kept::Trace(recording) => {
-                let mut played: Recorded = recording.source();
-                setup.run(&mut played)
-            }
-            Kept::Scripts(input) => setup.run(&mut Played::new(input.script(nth))),
+    let setup = |stack, nth| closed(args, &set, &device, stack, seeds.nth(nth), &source.name);
+    let takes = |&stack: &Stack, nth| {
+        setup(stack, nth).effort(match &kept {
+            Kept::Trace(recording) => recording.transactions(),
+            Kept::Scripts(input) => input.script(nth).transactions().len() as u64,
+        })
+    };
+    let one = |&stack: &Stack, nth| match &kept {
+        Kept::Trace(recording) => {
+            let mut played: Recorded = recording.source();
+            setup(stack, nth).run(&mut played)
         }
+        Kept::Scripts(input) => setup(stack, nth).run(&mut Played::new(input.script(nth))),
+    };
+    let outcomes = runs::watched("comparing", || {
+        run_all(&stacks, seeds, args.threads, takes, one)
     });
-    bar.finish_and_clear();
     if let Some(warm_up) = args.host.warm_up {
         let mut ended = outcomes.iter().flat_map(Outcome::runs).peekable();
         if ended.peek().is_some() && ended.all(|run| run.committed + run.rolled_back == 0) {

@@ -3,8 +3,13 @@
 use super::named::{self, fields_of, known, take};
 use super::replay::{by_name, device_of, shares};
 use super::{Library, Outcome, RunError};
+<<<<<<< HEAD
 use crate::closed::{Closed, ClosedRecord, Past};
 use crate::driver::{Plan, Span};
+=======
+use crate::closed::{Closed, ClosedRecord, Past, Plan, Span};
+use crate::effort;
+>>>>>>> seen
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, HotRows, Sizes};
 use flagstone::buffer::PolicyKind;
@@ -285,6 +290,17 @@ impl ClosedRun {
             Ok(format!("{} {history:?}", setup.filled_by()))
         };
         by().unwrap_or_else(|error: RunError| error.why)
+    }
+
+    /// See [`super::Run::effort`].
+    pub(super) fn effort(&self) -> (u64, u64) {
+        let filling = self.setup().map_or(0, |setup| setup.setup().filling());
+        let history = self.history_pages * effort::OVERWRITTEN;
+        let transactions = self.warm_up.saturating_add(self.transactions);
+        (
+            filling + history,
+            transactions.saturating_mul(effort::TRANSACTED),
+        )
     }
 
     pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {

@@ -2,12 +2,14 @@
 
 use super::replay::{by_name, device_of};
 use super::{Outcome, RunError, named};
+use crate::effort;
 use crate::indexing::{
     Bench, BenchError, BenchOptions, IndexRecord, KeyKind, LoadOrder, Place, Plan, Window,
 };
 use flagstone::commit::{Kind, Options};
 use flagstone::index::{IndexKind, Settings};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
@@ -192,9 +194,21 @@ impl IndexRun {
         )
     }
 
+    /// See [`super::Run::effort`]: a guess until it has begun.
+    pub(super) fn effort(&self) -> u64 {
+        let operations = self.records.max(self.operations.unwrap_or(0));
+        self.scaled(2 * operations) * effort::INDEXED
+    }
+
     pub(super) fn outcome(&self) -> Result<Outcome, String> {
         let bench = self.bench().map_err(|error| error.to_string())?;
-        match bench.run(&|_, _| {}) {
+        let reported = Cell::new(0);
+        let progress = |done: u64, all: u64| {
+            let more = done - reported.replace(done);
+            effort::did(more * effort::INDEXED);
+            effort::left((all - done.min(all)) * effort::INDEXED);
+        };
+        match bench.run(&progress) {
             Ok(record) => Ok(Outcome::Done {
                 metrics: metrics(&record),
                 seconds: record.load_s + record.windows.iter().map(|w| w.cpu_s).sum::<f64>(),

@@ -189,6 +189,17 @@ impl Run {
         }
     }
 
+    /// What it takes, about, in the unit of [`effort`](crate::effort): to fill what it starts from,
+    /// which other runs may start from as well, and the rest.
+    pub(crate) fn effort(&self) -> (u64, u64) {
+        match self {
+            Run::Replay(run) => run.effort(),
+            Run::Closed(run) => run.effort(),
+            Run::Index(run) => (0, run.effort()),
+            Run::Formula(_) => (0, 1),
+        }
+    }
+
     /// The file that the run reads.
     pub fn input(&self) -> Option<&Path> {
         match self {

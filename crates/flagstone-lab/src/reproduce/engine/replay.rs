@@ -3,6 +3,7 @@
 use super::named::{self, fields_of, known, take};
 use super::{Library, Outcome, RunError};
 use crate::device::DeviceSpec;
+use crate::effort;
 use crate::nearest::no_such;
 use crate::replay::{ReplayError, ReplayRecord, Script, Setup, Source, Terms, script_of};
 use crate::workload::{Pattern, Workload};
@@ -17,6 +18,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 use toml::Table;
+
+/// Requests of a workload where nothing is said.
+const REQUESTS: u64 = 200_000;
 
 /// Settings of a replay, with the keys of an experiment file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -189,7 +193,7 @@ impl ReplayRun {
             script_of(&Workload {
                 pattern,
                 pages: if filled == 0 { least } else { filled },
-                requests: self.requests.unwrap_or(200_000),
+                requests: self.requests.unwrap_or(REQUESTS),
                 read_share: self.read_share.unwrap_or(0.0),
                 pages_per_transaction: self.pages_per_transaction.unwrap_or(8),
                 seed: self.terms.seed,
@@ -246,6 +250,18 @@ impl ReplayRun {
     pub(super) fn filled_by(&self) -> String {
         self.setup()
             .map_or_else(|error| error.why, |setup| setup.filled_by())
+    }
+
+    /// See [`super::Run::effort`]. Of a trace that is not read yet it is a guess.
+    pub(super) fn effort(&self) -> (u64, u64) {
+        let filling = self.setup().map_or(0, |setup| setup.filling());
+        let requests = match self.workload {
+            Some(_) => self.requests.unwrap_or(REQUESTS),
+            None => self
+                .transactions
+                .map_or(REQUESTS, |most| u64::from(most) * 30),
+        };
+        (filling, requests * effort::REPLAYED)
     }
 
     pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {

@@ -50,6 +50,7 @@ const INFO: Info = Info {
     rewrites: true,
     settings: &[ZONE_BLOCKS],
     tail: &[count_record::RECORD],
+    root: Some(zones::fields),
     recovery: &[
         row(
             "@A",

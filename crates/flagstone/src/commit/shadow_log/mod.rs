@@ -59,6 +59,7 @@ pub(super) const INFO: Info = Info {
     as_published: true,
     tail: &[tail::RECORD],
     log: &[record::log_page::RECORD, record::log_record::RECORD],
+    root: Some(aborted::fields),
     recovery: &[
         row(
             "@A",
