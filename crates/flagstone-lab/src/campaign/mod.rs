@@ -33,12 +33,8 @@ mod tests;
 
 pub use faults::Faults;
 pub use long::{CHUNK_CUTS, LongError, Plan, Tally, Violation};
-<<<<<<< HEAD
-pub(crate) use oracle::{name_of, payload};
-pub(crate) use run::caught;
-=======
 pub(crate) use oracle::{name_of, payload, write_of};
->>>>>>> seen
+pub(crate) use run::caught;
 pub use run_id::{BaseId, Fall, RunId, RunIdError};
 pub use sabotage::Sabotage;
 pub(crate) use scene::TIMING;

@@ -14,12 +14,8 @@
 //! taken to be shared evenly: a page is written out once its client has asked for its share of the
 //! frames in other pages.
 
-<<<<<<< HEAD
 use crate::driver::Source;
-=======
-use super::source::Source;
 use crate::effort;
->>>>>>> seen
 use crate::stop;
 use crate::tpcc::pages::{Access, PagesError, Transaction};
 use flagstone::commit::{Device, DeviceError, RecordDevice};

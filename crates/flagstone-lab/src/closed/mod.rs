@@ -18,11 +18,8 @@ pub use record::{ClosedRecord, ClosedTiming};
 pub use recorded::{Recorded, Recording};
 
 use crate::device::{DeviceSpec, chip_of, power_off};
-<<<<<<< HEAD
 use crate::driver::{Admission, Driver, DriverError, Oracle, Plan, Source, Span};
-=======
 use crate::effort;
->>>>>>> seen
 use crate::replay::{Erases, ReplayError, Setup, Terms};
 use flagstone::commit::{Options, RecordDevice, RecordKind, RecordOptions};
 use flagstone::ftl::{Cause, Operation};
@@ -284,14 +281,10 @@ impl Closed {
                 .erase_ahead(host.recovered_at())
                 .map_err(|error| self.not_open(error))?,
         };
-<<<<<<< HEAD
         let mut driver = Driver::new(self.plan, Admission::Free, host, source, start);
-=======
-        let mut driver = Driver::new(self.plan, start);
         if let Some(transactions) = self.transactions(None) {
             effort::left(transactions * effort::TRANSACTED);
         }
->>>>>>> seen
         let simulated = Instant::now();
         driver.run(self.warm_up).map_err(failed)?;
         driver.engine().reset_stats();

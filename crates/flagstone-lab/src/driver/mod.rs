@@ -18,7 +18,6 @@
 //! all wait and nothing is due, the groups are flushed; if that does not help, the backend has lost
 //! somebody, and the run fails and says so.
 
-<<<<<<< HEAD:crates/flagstone-lab/src/driver/mod.rs
 mod admission;
 mod backend;
 mod client;
@@ -36,15 +35,7 @@ pub(crate) use pages::PageDevice;
 pub use plan::{Counted, Driven, DriverError, Plan, Span};
 pub use source::Source;
 
-=======
-use super::Backend;
-use super::client::{Client, State};
-use super::oracle::Oracle;
-use super::plan::{ATTEMPTS, Counted, Driven, DriverError, Plan, Span};
-use super::source::Source;
 use crate::effort;
-use crate::replay::Load;
->>>>>>> seen:crates/flagstone-lab/src/closed/driver.rs
 use crate::stop;
 use crate::tpcc::pages::{Access, Transaction, Verb};
 use client::{Client, State};
@@ -311,7 +302,10 @@ impl<B: Backend, S: Source> Driver<B, S> {
                 self.requests(now, client)
             }
             State::Runs => self.requests(now, client),
-            State::Ends { committed } => self.end(now, client, committed),
+            State::Ends { committed } => {
+                effort::did(effort::TRANSACTED);
+                self.end(now, client, committed)
+            }
             State::Waits | State::Grouped => unreachable!("who waits has no event"),
         }
     }
@@ -584,11 +578,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         own.state = State::Idle;
         self.idle.insert((now, client));
         self.completed += 1;
-<<<<<<< HEAD:crates/flagstone-lab/src/driver/mod.rs
         self.end = self.end.max(now);
-=======
-        effort::did(effort::TRANSACTED);
->>>>>>> seen:crates/flagstone-lab/src/closed/driver.rs
         if self.plan.speedup.is_some() {
             self.ends.push(now.0);
         }

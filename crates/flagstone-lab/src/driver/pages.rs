@@ -2,6 +2,7 @@
 //! and a record that is deleted is a page that is trimmed.
 
 use super::Backend;
+use crate::effort;
 use flagstone::commit::{Device, DeviceError};
 use flagstone::host::{HostError, Rid, Step};
 use flagstone::units::{Lpn, Nanos, TxId};
@@ -44,6 +45,7 @@ impl Backend for PageDevice<'_> {
     }
 
     fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
+        effort::did(effort::REPLAYED);
         let (done, _) = self.device.read(now, Some(tx), page)?;
         Ok(Step::Done((), done))
     }
@@ -55,6 +57,7 @@ impl Backend for PageDevice<'_> {
         rid: Rid,
         _: &mut Vec<u8>,
     ) -> Result<Step<bool>, HostError> {
+        effort::did(effort::REPLAYED);
         let (done, bytes) = self.device.read(now, Some(tx), rid.page)?;
         Ok(Step::Done(bytes.is_some(), done))
     }
@@ -66,6 +69,7 @@ impl Backend for PageDevice<'_> {
         rid: Rid,
         bytes: Option<&[u8]>,
     ) -> Result<Step<()>, HostError> {
+        effort::did(effort::REPLAYED);
         if bytes.is_none() {
             let taken = self.device.trim(now, tx, rid.page)?;
             return Ok(Step::Done((), taken.next));

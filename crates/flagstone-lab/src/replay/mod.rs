@@ -17,11 +17,8 @@ pub use script::{Script, ScriptError, Transaction};
 pub use terms::Terms;
 
 use crate::device::{DeviceSpec, chip_of, power_off};
-<<<<<<< HEAD
 use crate::driver::{Admission, Driver, DriverError, PageDevice, Plan, Span};
-=======
 use crate::effort;
->>>>>>> seen
 use crate::image::{self, ImageError};
 use crate::stop;
 use crate::workload::{Request, Workload, WorkloadError};

@@ -3,13 +3,9 @@
 use super::named::{self, fields_of, known, take};
 use super::replay::{by_name, device_of, shares};
 use super::{Library, Outcome, RunError};
-<<<<<<< HEAD
 use crate::closed::{Closed, ClosedRecord, Past};
 use crate::driver::{Plan, Span};
-=======
-use crate::closed::{Closed, ClosedRecord, Past, Plan, Span};
 use crate::effort;
->>>>>>> seen
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, HotRows, Sizes};
 use flagstone::buffer::PolicyKind;
