@@ -176,9 +176,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
             self.now = until.unwrap_or(self.now);
         }
         self.counted.to = self.over();
-        if !self.admission.is_ahead() {
-            self.look_at_memory();
-        }
+        self.look_at_memory();
         Ok(std::mem::take(&mut self.counted))
     }
 
