@@ -14,6 +14,7 @@
 //! long can be asked to [`stop`].
 #![forbid(unsafe_code)]
 
+mod names;
 mod nearest;
 pub mod inputs;
 pub mod output;
