@@ -14,6 +14,7 @@
 //! long can be asked to [`stop`], and says by its [`effort`] how far it is.
 #![forbid(unsafe_code)]
 
+mod names;
 mod nearest;
 pub mod inputs;
 pub mod output;

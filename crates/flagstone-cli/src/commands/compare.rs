@@ -18,7 +18,7 @@ use flagstone_lab::device::{DeviceSpec, presets};
 use flagstone_lab::image;
 use flagstone_lab::replay::{ReplayError, ReplayRecord, Script, Setup, Source, Terms, script_of};
 use flagstone_lab::trace::{Trace, file};
-use flagstone_lab::workload::{Pattern, Workload};
+use flagstone_lab::workload::{Drawn, Pattern};
 use report::{Outcome, Printed, report, run_all};
 use standing::Measured;
 use std::fmt::{self, Display};
@@ -133,6 +133,16 @@ pub(crate) struct Args {
     /// Add what depends on the machine, wall-clock time and memory, to --json or --csv.
     #[arg(long)]
     timing: bool,
+}
+
+impl Args {
+    fn drawn(&self) -> Drawn {
+        Drawn {
+            requests: self.requests,
+            read_share: self.read_share,
+            pages_per_transaction: self.pages_per_transaction,
+        }
+    }
 }
 
 fn speedup(text: &str) -> Result<f64, String> {
@@ -404,7 +414,11 @@ fn setup(args: &Args, set: &Given, device: &DeviceSpec, kind: Kind, seed: u64) -
             clients: args.clients.unwrap_or(CLIENTS),
             speedup: args.speedup,
             abort_ratio: args.abort_ratio,
-            ..Terms::on_filled(args.fill.unwrap_or(FILL), seed)
+            // A trace is played as it was recorded, on a device whose collector works.
+            recorded_aborts: true,
+            fill: args.fill.unwrap_or(FILL),
+            overwrite: true,
+            seed,
         },
     }
 }
@@ -469,17 +483,8 @@ fn input_of(
 ) -> Result<(Input, Source), Failure> {
     if let Some(pattern) = args.workload {
         let least = smallest().map_err(Failure::Usage)?;
-        let filled = (f64::from(least) * args.fill.unwrap_or(FILL)) as u32;
-        let script = |seed| {
-            script_of(&Workload {
-                pattern,
-                pages: if filled == 0 { least } else { filled },
-                requests: args.requests.unwrap_or(200_000),
-                read_share: args.read_share.unwrap_or(0.0),
-                pages_per_transaction: args.pages_per_transaction.unwrap_or(8),
-                seed,
-            })
-        };
+        let (drawn, fill) = (args.drawn(), args.fill.unwrap_or(FILL));
+        let script = |seed| script_of(&drawn.over(pattern, least, fill, seed));
         let scripts: Result<Vec<Script>, _> = Seeds::of(args).all().map(script).collect();
         let scripts = scripts.map_err(|error| Failure::Usage(error.to_string()))?;
         let name = pattern.to_string();

@@ -60,7 +60,7 @@ impl Admission {
         }
     }
 
-    /// Memory is looked at after so many transactions; by a database at the end of a span as well.
+    /// Memory is looked at after so many transactions, and at the end of a span.
     pub(super) fn memory_every(&self) -> u64 {
         match self.is_ahead() {
             true => 64,
@@ -113,4 +113,58 @@ impl Admission {
 fn changes(transaction: &Transaction) -> impl Iterator<Item = u32> {
     let writes = transaction.accesses.iter().filter(|access| access.writes());
     writes.map(|Access { at, .. }| at.page.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tpcc::pages::{Rid, Verb};
+    use flagstone::units::Lpn;
+
+    fn writes(pages: &[u32]) -> Transaction {
+        let access = |&page: &u32| Access {
+            verb: Verb::Update,
+            at: Rid {
+                page: Lpn(page),
+                slot: 0,
+            },
+        };
+        Transaction {
+            accesses: pages.iter().map(access).collect(),
+            ..Transaction::default()
+        }
+    }
+
+    #[test]
+    fn a_database_lets_everybody_in() {
+        let from = Admission::Free.admits(&writes(&[1]), 7, Nanos(9));
+        assert_eq!(from, Some(Nanos::ZERO));
+    }
+
+    #[test]
+    fn strict_isolation_is_one_transaction_at_a_time() {
+        let mut strict = Admission::isolated(Isolation::Strict);
+        assert_eq!(strict.admits(&writes(&[1]), 0, Nanos(5)), Some(Nanos(5)));
+        strict.begun(&writes(&[1]));
+        assert_eq!(strict.admits(&writes(&[2]), 1, Nanos(5)), None);
+        assert_eq!(strict.admits(&writes(&[2]), 0, Nanos(8)), Some(Nanos(8)));
+    }
+
+    #[test]
+    fn a_transaction_that_writes_a_page_of_the_segment_opens_the_next() {
+        let mut segments = Admission::isolated(Isolation::NoPageConflict);
+        assert_eq!(segments.admits(&writes(&[1]), 0, Nanos(5)), Some(Nanos(5)));
+        segments.begun(&writes(&[1]));
+        // Side by side, from the begin of the segment on, whatever has ended since.
+        assert_eq!(segments.admits(&writes(&[2]), 1, Nanos(6)), Some(Nanos(5)));
+        segments.begun(&writes(&[2]));
+        // Also where the one that wrote the page has ended.
+        assert_eq!(segments.admits(&writes(&[3, 1]), 1, Nanos(7)), None);
+        let opened = segments.admits(&writes(&[3, 1]), 0, Nanos(9));
+        assert_eq!(opened, Some(Nanos(9)));
+        let mut serializable = Admission::isolated(Isolation::Serializable);
+        serializable.begun(&writes(&[1]));
+        let beside = serializable.admits(&writes(&[1]), 3, Nanos(9));
+        assert_eq!(beside, Some(Nanos::ZERO));
+    }
 }

@@ -177,9 +177,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
             self.now = until.unwrap_or(self.now);
         }
         self.counted.to = self.over();
-        if !self.admission.is_ahead() {
-            self.look_at_memory();
-        }
+        self.counted.remember(self.engine.memory());
         Ok(std::mem::take(&mut self.counted))
     }
 
@@ -582,30 +580,10 @@ impl<B: Backend, S: Source> Driver<B, S> {
         if self.plan.speedup.is_some() {
             self.ends.push(now.0);
         }
-        if committed {
-            let asked = own.commit_asked.expect("it asked to commit");
-            self.counted.committed += 1;
-            let commit = now.since(asked).since(own.waited_in_commit);
-            self.counted.response_ns.push(now.since(own.asked).0);
-            self.counted.isolation_wait_ns.push(own.waited.0);
-            self.counted.attempt_ns.push(now.since(own.attempted).0);
-            self.counted.commit_ns.push(commit.0);
-        } else {
-            self.counted.rolled_back += 1;
-        }
+        self.counted.ended(own, now, committed);
         if self.completed % self.admission.memory_every() == 1 {
-            self.look_at_memory();
+            self.counted.remember(self.engine.memory());
         }
         self.begin_what_can(now)
-    }
-
-    fn look_at_memory(&mut self) {
-        for (name, bytes) in self.engine.memory() {
-            let memory = &mut self.counted.memory;
-            match memory.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, most)) => *most = bytes.max(*most),
-                None => memory.push((name, bytes)),
-            }
-        }
     }
 }

@@ -45,7 +45,7 @@ impl Source for Played<'_> {
             return Ok(false);
         };
         into.number = self.next as u64;
-        into.commits = !(transaction.aborted && self.recorded_aborts) && !roll_back;
+        into.commits = !(roll_back || transaction.aborted && self.recorded_aborts);
         into.accesses.clear();
         let all = [
             (Verb::Read, self.script.reads(transaction)),
