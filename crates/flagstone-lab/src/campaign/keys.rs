@@ -320,8 +320,8 @@ impl Keys {
         }
     }
 
-    /// A call was refused, and its transaction is rolled back: the database below asks for that, its
-    /// log takes no more, or a page was lost, where that is allowed.
+    /// A call was refused, and its transaction is rolled back: the database below asks for that,
+    /// its log takes no more, or a page was lost, where that is allowed.
     fn refused(&mut self, known: &mut Known, which: Option<usize>, error: IndexError) -> Done<()> {
         let goes_on = matches!(self.index, Index::Store(_, true)) && known.damage_allowed;
         let damaged = (goes_on && is_damage(&error)).then_some("has to be rolled back");

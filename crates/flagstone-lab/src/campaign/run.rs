@@ -179,8 +179,8 @@ impl<'a> Run<'a> {
     }
 
     fn cut_phase(&mut self, phase: usize, fall: Fall, work: &mut Work) -> Result<(), String> {
-        // The state that a recovery has made of a cut must outlive a restart, also where nothing was
-        // done in between.
+        // The state that a recovery has made of a cut must outlive a restart, also where nothing
+        // was done in between.
         if phase > 0 && self.dice.random_bool(RESTARTS) {
             self.phase(usize::MAX, Until::Restart, work)?;
         }

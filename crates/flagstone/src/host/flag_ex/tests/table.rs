@@ -26,8 +26,8 @@ struct Facts {
     another: bool,
 }
 
-/// Whether the transaction has committed, at the restart and at the next one, for which the log says
-/// nothing of it.
+/// Whether the transaction has committed, at the restart and at the next one, for which the log
+/// says nothing of it.
 type Counts = [bool; 2];
 
 /// The first two rows of the table in the header of the folder.
