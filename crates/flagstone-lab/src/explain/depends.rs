@@ -7,15 +7,15 @@
 //!   a violated page    every version of it, and the transactions that wrote these
 //!   a transaction      all that it asked for, all of its pages, and what the restart decided of it
 //!   a page             what it names: the place behind its link and whatever is written there
-//!                      later, the version that it names and newer ones of that page
+//!                      later; the version that it names, or the next newer one of that page
 //!   a place            programs and reprograms there, the erases of its block, the summary of the
 //!                      block where that holds verdicts
 //!   both               pages of the log that name them, and the last root before each cut
 //! ```
 //!
-//! What a violation says in words names the violated pages and who wrote what was found. It does not
-//! name the transaction whose version completes another one's ring, or whose page lies where a link
-//! of another one leads.
+//! The words of a violation name the violated pages and who wrote what was found. They do not name
+//! the transaction whose version completes another one's ring, or whose page lies where a link of
+//! another one leads.
 
 use super::story::{Change, Lane, Page, Pane};
 use std::collections::BTreeSet;
