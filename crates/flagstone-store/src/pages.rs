@@ -219,10 +219,10 @@ impl PageStore {
                 let (flash, tables) = (Box::new(flash), left.tables);
                 Device::resume(flash, kind, config(), &defaults, Nanos::ZERO, tables)
             }
-            // To ask for reads takes as long as what is done with them: one thread each.
             None => std::thread::scope(|scope| {
-                if let Some(expecting) = expecting {
-                    let asks = move || look::expect_marks(expecting, &superblock);
+                for thread in 0..look::ASKING {
+                    let Some(expecting) = &expecting else { break };
+                    let asks = move || look::expect_marks(expecting, &superblock, thread);
                     // Where there is no thread to be had, one read follows the other.
                     let _ = std::thread::Builder::new().spawn_scoped(scope, asks);
                 }

@@ -70,10 +70,14 @@ pub(super) fn work(path: &Path, mistakes: Mistakes) -> Result<(), StoreError> {
         said.and_then(|()| out.flush()).is_ok()
     };
     let commit_on = |store: Store| {
-        let mut kept = Vec::new();
+        let (mut kept, mut number) = (Vec::new(), 0);
         loop {
+            // Pages of what may be this thread's turn are read before it, beside other threads.
+            for (table, key, _) in changes(number + THREADS as u64) {
+                let _ = store.prefetch(TABLES[table].0, &[key]);
+            }
             let mut tx = store.write()?;
-            let number = tx.table(COUNTER.0)?.add(COUNTER.1, 1)? as u64;
+            number = tx.table(COUNTER.0)?.add(COUNTER.1, 1)? as u64;
             if leaks {
                 kept.push(vec![number as u8; 1 << 18]);
             }

@@ -131,7 +131,8 @@ impl<N: Nodes> ByteTree<N> {
             };
         };
         let key = node.key(slot);
-        if entry_bytes(key.len(), bytes) <= self.sizes.entry {
+        // Before an entry could have half a node, values left their leaf at a quarter.
+        if entry_bytes(key.len(), bytes) <= self.sizes.short {
             return Err(format!(
                 "the value of key {key:?} is short, and lies elsewhere"
             ));
