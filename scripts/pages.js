@@ -84,10 +84,11 @@ async function story(view, page, fits) {
     expect([...page.querySelectorAll(".now")].every((now) => now.textContent.trim()), `step ${i + 1} says nothing`);
   }
   at(steps, "stepping through");
-  // A restart can find nothing, so a page is looked for just before the power fails.
-  get("parts").querySelector("button").click();
-  press("ArrowLeft");
-  const cell = [...page.querySelectorAll(".cell.data")].find((cell) => cell.offsetWidth > 0);
+  // A restart can find nothing, and so can the first cut: the first step that shows a page will do.
+  const first = () => [...page.querySelectorAll(".cell.data")].find((cell) => cell.offsetWidth > 0);
+  press("Home");
+  for (let i = 1; i < steps && !first(); i++) press("ArrowRight");
+  const cell = first();
   expect(cell, "no page of the flash is shown");
   if (cell) {
     cell.click();

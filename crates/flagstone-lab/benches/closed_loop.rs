@@ -11,9 +11,9 @@
 //! what was committed.
 
 use flagstone::commit::Options;
-use flagstone::host::{HostConfig, Stack};
-use flagstone::units::Nanos;
-use flagstone_lab::closed::{Closed, Plan, Span};
+use flagstone::host::Stack;
+use flagstone::settings::Settings;
+use flagstone_lab::closed::{Closed, Terms};
 use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::tpcc::Scale;
 use flagstone_lab::tpcc::pages::{self, Pages};
@@ -61,19 +61,19 @@ fn main() -> ExitCode {
             stack,
             options: Options::default(),
             device: device(),
-            host: HostConfig::default(),
-            plan: Plan {
+            settings: Settings::new(),
+            policy_settings: Settings::new(),
+            kept: Vec::new(),
+            terms: Terms {
                 clients: CLIENTS,
-                speedup: None,
                 abort_ratio: 0.05,
-                back_off: Nanos::from_micros(10_000),
-                seed: 1,
+                fill: 0.95,
+                overwrite: true,
+                warm_up: transactions / 4,
+                transactions,
                 check: arguments.iter().any(|argument| argument == "--check"),
+                ..Terms::default()
             },
-            fill: 0.95,
-            overwrite: true,
-            warm_up: Span::Transactions(transactions / 4),
-            measured: Span::Transactions(transactions),
             workload: "tpcc".into(),
         };
         let options = pages::PagesOptions::new(Scale::standard(WAREHOUSES), 1);

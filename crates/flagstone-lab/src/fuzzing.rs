@@ -5,6 +5,7 @@
 use crate::campaign::RunId;
 use crate::device::DeviceSpec;
 use crate::image;
+use crate::stores;
 use crate::trace::block::fio::Waits;
 use crate::trace::block::time::TimeUnit;
 use crate::trace::block::{BlockOptions, blkparse, disksim, fio, msr};
@@ -116,11 +117,15 @@ pub fn device_payload(bytes: &[u8]) -> bool {
     true
 }
 
-/// A run id, which comes back as it was.
+/// A run id of a device or of a store, which comes back as it was.
 pub fn run_id(bytes: &[u8]) -> bool {
     let Ok(word) = std::str::from_utf8(bytes) else {
         return false;
     };
+    if let Ok(id) = word.parse::<stores::RunId>() {
+        assert_eq!(id.to_string(), word);
+        return true;
+    }
     let Ok(id) = word.parse::<RunId>() else {
         return false;
     };

@@ -11,13 +11,15 @@
 //! [`reproduce`] holds what the papers publish against runs of the same experiments, and a
 //! [`sweep`] varies the settings of one over a grid or a sample. An [`output`] is a file that a
 //! result goes to, whole or not at all. A [`stopwatch`] tells what our own code takes. What takes
-//! long can be asked to [`stop`].
+//! long can be asked to [`stop`], and says by its [`effort`] how far it is.
 #![forbid(unsafe_code)]
 
+mod names;
 mod nearest;
 pub mod inputs;
 pub mod output;
 pub mod stop;
+pub mod effort;
 pub mod stopwatch;
 pub mod device;
 pub mod trace;
@@ -26,6 +28,7 @@ pub mod workload;
 pub mod steady;
 pub mod image;
 pub mod bare;
+pub mod driver;
 pub mod replay;
 pub mod chart;
 pub mod closed;

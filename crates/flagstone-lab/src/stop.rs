@@ -97,7 +97,7 @@ pub fn point() {
 mod tests {
     use super::*;
     use crate::campaign::{Campaign, Cuts, Faults, Sabotage, Subject};
-    use crate::closed::{Closed, Plan, Span};
+    use crate::closed::{self, Closed};
     use crate::device::DeviceSpec;
     use crate::indexing::{self, Bench, BenchOptions, Place};
     use crate::replay::{Setup, Source, Terms, script_of};
@@ -105,9 +105,8 @@ mod tests {
     use crate::tpcc::pages::{Pages, PagesOptions};
     use crate::workload::{Pattern, Workload};
     use flagstone::commit::{Kind, Options};
-    use flagstone::host::{HostConfig, Stack};
+    use flagstone::host::Stack;
     use flagstone::index::{IndexKind, Settings};
-    use flagstone::units::Nanos;
     use rayon::prelude::*;
     use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};
@@ -230,19 +229,13 @@ mod tests {
             stack: Stack::Wal,
             options: Options::default(),
             device: DeviceSpec::load("small").expect("a preset"),
-            host: HostConfig::default(),
-            plan: Plan {
+            settings: Settings::new(),
+            policy_settings: Settings::new(),
+            kept: Vec::new(),
+            terms: closed::Terms {
                 clients: 8,
-                speedup: None,
-                abort_ratio: 0.0,
-                back_off: Nanos::from_micros(2_000),
-                seed: 1,
-                check: false,
+                ..closed::Terms::default()
             },
-            fill: 0.0,
-            overwrite: false,
-            warm_up: Span::Transactions(0),
-            measured: Span::Transactions(u64::MAX),
             workload: "tpcc".into(),
         };
         stops(move || drop(closed.run(&mut source)));

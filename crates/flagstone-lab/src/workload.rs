@@ -23,6 +23,7 @@ use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use rand_pcg::Pcg64Mcg;
 use rustc_hash::FxHashSet as HashSet;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
@@ -105,6 +106,50 @@ pub struct Workload {
     pub pages_per_transaction: u32,
     /// Seed of the random numbers.
     pub seed: u64,
+}
+
+/// What users choose of a [`Workload`] besides its pattern. The fields are keys of experiment files;
+/// what is left out has a default.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Drawn {
+    /// Requests of the workload [default: 200000].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
+    /// Share of them that read [default: 0].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_share: Option<f64>,
+    /// Requests in one of its transactions [default: 8].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pages_per_transaction: Option<u32>,
+}
+
+impl Drawn {
+    /// The workload over the share of so many pages that is filled; over all of them if none is.
+    pub fn over(&self, pattern: Pattern, pages: u32, fill: f64, seed: u64) -> Workload {
+        let filled = (f64::from(pages) * fill) as u32;
+        Workload {
+            pattern,
+            pages: if filled == 0 { pages } else { filled },
+            requests: self.requests.unwrap_or(200_000),
+            read_share: self.read_share.unwrap_or(0.0),
+            pages_per_transaction: self.pages_per_transaction.unwrap_or(8),
+            seed,
+        }
+    }
+
+    /// The keys, and which of them are given.
+    pub fn given(&self) -> [(&'static str, bool); 3] {
+        let Drawn {
+            requests,
+            read_share,
+            pages_per_transaction,
+        } = self;
+        [
+            ("requests", requests.is_some()),
+            ("read_share", read_share.is_some()),
+            ("pages_per_transaction", pages_per_transaction.is_some()),
+        ]
+    }
 }
 
 impl Workload {

@@ -107,7 +107,7 @@ impl Service {
                 began,
             };
             settings.open(readonly, server).inspect_err(|why| {
-                // Nobody listens any more once the disk was opened.
+                // Once the disk was opened, its answer is not waited for.
                 let _ = opened.send(Err(why.clone()));
             })
         });

@@ -34,7 +34,7 @@ impl Simulated {
         })
     }
 
-    fn settle<T>(answer: Result<T, DeviceError>) -> Result<T, StoreError> {
+    fn translate<T>(answer: Result<T, DeviceError>) -> Result<T, StoreError> {
         answer.map_err(|error| match error {
             DeviceError::Ftl(FtlError::Full { live, pages, .. }) => {
                 StoreError::Full(format!("{live} of {pages} pages of the device are in use"))
@@ -86,7 +86,7 @@ impl Pages for Simulated {
     }
 
     fn begin(&mut self) -> Result<TxId, StoreError> {
-        Simulated::settle(self.device.begin(self.now))
+        Simulated::translate(self.device.begin(self.now))
     }
 
     fn read(
@@ -100,30 +100,30 @@ impl Pages for Simulated {
             Version::Of(tx) => device.read_into(now, tx, at, into),
             Version::At(snapshot) => device.read_snapshot(now, snapshot, at, into),
         };
-        let (done, bytes) = Simulated::settle(read)?;
+        let (done, bytes) = Simulated::translate(read)?;
         self.until(done);
         Ok(bytes)
     }
 
     fn write(&mut self, tx: TxId, at: Lpn, data: &[u8]) -> Result<(), StoreError> {
-        let taken = Simulated::settle(self.device.write(self.now, tx, at, data))?;
+        let taken = Simulated::translate(self.device.write(self.now, tx, at, data))?;
         self.now = self.now.max(taken.next);
         self.until(self.now);
         Ok(())
     }
 
     fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
-        let taken = Simulated::settle(self.device.trim(self.now, tx, at))?;
+        let taken = Simulated::translate(self.device.trim(self.now, tx, at))?;
         self.now = self.now.max(taken.next);
         self.until(self.now);
         Ok(())
     }
 
     fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
-        let mut done = Simulated::settle(self.device.commit(self.now, tx))?;
+        let mut done = Simulated::translate(self.device.commit(self.now, tx))?;
         if done.is_none() {
             // The group that it waits for has nobody else in it.
-            let group = Simulated::settle(self.device.acknowledged(self.now, true))?;
+            let group = Simulated::translate(self.device.acknowledged(self.now, true))?;
             done = group.iter().map(|&(_, done)| done).max();
         }
         self.until(done.unwrap_or(self.now));
@@ -131,7 +131,7 @@ impl Pages for Simulated {
     }
 
     fn abort(&mut self, tx: TxId) -> Result<(), StoreError> {
-        let done = Simulated::settle(self.device.abort(self.now, tx))?;
+        let done = Simulated::translate(self.device.abort(self.now, tx))?;
         self.until(done);
         Ok(())
     }

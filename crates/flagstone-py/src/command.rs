@@ -21,12 +21,12 @@ pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// What a command of the shell has as its stack: the main thread's.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Does work on a thread of its own, as a part of `program`, and stops it at Ctrl-C or if
-/// `progress` raises.
+/// Does work on a thread of its own, as a part of `program`, and stops it at Ctrl-C or if `look`
+/// raises, which is called now and then and in the end.
 pub(crate) fn waiting<T: Send + 'static>(
     py: Python<'_>,
     program: &Inside,
-    progress: &Option<Py<PyAny>>,
+    mut look: impl FnMut() -> PyResult<()>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> PyResult<T> {
     let stop = Stop::default();
@@ -43,21 +43,19 @@ pub(crate) fn waiting<T: Send + 'static>(
     let worker = thread.stack_size(STACK_BYTES).spawn(done)?;
     let ended = Mutex::new(ended);
     let wait = || ended.lock().expect("one thread waits").recv_timeout(TICK);
-    let mut told = None;
     let waited = loop {
         match py.detach(wait) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break Ok(()),
         }
-        let looked = py.check_signals();
-        if let Err(error) = looked.and_then(|()| tell(py, program, progress, &mut told)) {
+        if let Err(error) = py.check_signals().and_then(|()| look()) {
             stop.ask();
             break Err(error);
         }
     };
     let ended = py.detach(|| worker.join());
     waited?;
-    tell(py, program, progress, &mut told)?;
+    look()?;
     match ended {
         Err(panic) => Err(defect(&*panic)),
         Ok(done) => done.map_err(|stopped| FailedError::new_err(stopped.to_string())),
@@ -76,7 +74,9 @@ pub(crate) fn command(
 ) -> PyResult<(bool, String, Vec<String>)> {
     let program = Inside::default();
     let work = || flagstone_cli::run(arguments);
-    let code = waiting(py, &program, &progress, work)?.map_err(|failure| failed(&failure))?;
+    let mut told = None;
+    let look = || tell(py, &program, &progress, &mut told);
+    let code = waiting(py, &program, look, work)?.map_err(|failure| failed(&failure))?;
     let notes = program.notes();
     if code == ExitCode::from(NOT_DONE) {
         // Some of what was asked could not be done, and the notes say what.

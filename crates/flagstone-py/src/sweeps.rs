@@ -12,12 +12,22 @@ fn parse(task: &str) -> PyResult<Task> {
     Task::from_json(task).map_err(|error| UsageError::new_err(error.to_string()))
 }
 
-/// Runs a task, given as JSON, and returns the bytes of its result file.
+/// Runs a task, given as JSON, and returns the bytes of its result file. `look` is called now and
+/// then; the task ends if it raises.
 #[pyfunction]
-pub(crate) fn run_task<'py>(py: Python<'py>, task: &str) -> PyResult<Bound<'py, PyBytes>> {
+#[pyo3(signature = (task, look=None))]
+pub(crate) fn run_task<'py>(
+    py: Python<'py>,
+    task: &str,
+    look: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyBytes>> {
     let task = parse(task)?;
     let work = move || task.result(&Library::new(1));
-    let kept = waiting(py, &Inside::default(), &None, work)?.map_err(FailedError::new_err)?;
+    let look = || match &look {
+        Some(look) => look.call0(py).map(|_| ()),
+        None => Ok(()),
+    };
+    let kept = waiting(py, &Inside::default(), look, work)?.map_err(FailedError::new_err)?;
     Ok(PyBytes::new(py, &kept.bytes()))
 }
 

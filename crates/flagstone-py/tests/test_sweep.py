@@ -171,17 +171,64 @@ def test_control_c_ends_a_sweep_on_a_cluster_and_it_goes_on_later():
     assert len(files("out")) == 40 and kept.items() <= files("out").items()
 
 
+def at_work(client: Client) -> int:
+    """Tasks that threads of the workers are at, wanted or not."""
+    return sum(client.run(lambda dask_worker: len(dask_worker.active_threads)).values())
+
+
+def within(seconds: float, holds) -> bool:
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.1)
+    return holds()
+
+
+def look_no_more() -> None:
+    """Has tasks of this worker run on whatever becomes of them."""
+    import flagstone.sweeps as sweeps
+
+    sweeps._wanted = lambda: None
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_control_c_ends_what_runs_on_the_workers(looks):
+    program = f"""
+        import flagstone, sys
+        from distributed import Client
+
+        with Client(sys.argv[1]) as client:
+            try:
+                flagstone.sweep({grid(2, 10_000_000)!r}, out="out", client=client)
+            except KeyboardInterrupt:
+                print("stopped", flush=True)
+    """
+    Path("program.py").write_text(textwrap.dedent(program))
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
+        with Client(cluster) as client:
+            if not looks:
+                client.run(look_no_more)
+            command = [sys.executable, "program.py", cluster.scheduler_address]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            assert within(60, lambda: at_work(client) == 2)
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=60)[0]
+            assert process.returncode == 0 and said == "stopped\n"
+            # The control: a task that does not look is still at work, and would be for long.
+            assert within(4, lambda: at_work(client) == 0) == looks
+    assert not os.path.exists("out") or files("out") == {}
+
+
 def fail_at_first(times: int) -> None:
     """Has each task of this worker fail so many times before it runs."""
     import flagstone._native as native
 
     runs, failed = native.run_task, {}
 
-    def run_task(task: str) -> bytes:
+    def run_task(task: str, look) -> bytes:
         failed[task] = failed.get(task, 0) + 1
         if failed[task] <= times:
             raise RuntimeError(f"failure {failed[task]}")
-        return runs(task)
+        return runs(task, look)
 
     native.run_task = run_task
 

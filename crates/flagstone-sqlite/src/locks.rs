@@ -39,7 +39,7 @@ impl Level {
     }
 }
 
-/// Who has what of one file.
+/// The connections with a lock on one file.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     /// Connections with any lock.
@@ -59,7 +59,7 @@ impl Locks {
         self.writer.is_some()
     }
 
-    /// Who means to write.
+    /// The connection that means to write.
     pub(crate) fn writer(&self) -> Option<u64> {
         self.writer.map(|(who, _)| who)
     }
@@ -70,7 +70,7 @@ impl Locks {
             .is_some_and(|(_, level)| level == Level::Exclusive)
     }
 
-    /// Who has a lock besides one.
+    /// The other connections with a lock.
     pub(crate) fn others(&self, who: u64) -> impl Iterator<Item = u64> + '_ {
         self.readers
             .iter()

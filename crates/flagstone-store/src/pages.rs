@@ -224,10 +224,10 @@ impl PageStore {
                 let (flash, tables) = (Box::new(flash), left.tables);
                 Device::resume(flash, kind, config(), &defaults, Nanos::ZERO, tables)
             }
-            // To ask for reads takes as long as what is done with them: one thread each.
             None => std::thread::scope(|scope| {
-                if let Some(expecting) = expecting {
-                    let asks = move || look::expect_marks(expecting, &superblock);
+                for thread in 0..look::ASKING {
+                    let Some(expecting) = &expecting else { break };
+                    let asks = move || look::expect_marks(expecting, &superblock, thread);
                     // Where there is no thread to be had, one read follows the other.
                     let _ = std::thread::Builder::new().spawn_scoped(scope, asks);
                 }
@@ -276,7 +276,7 @@ impl PageStore {
     pub fn begin(&mut self) -> Result<TxId, StoreError> {
         self.may_write()?;
         let begun = self.device.begin(self.now);
-        self.settle(begun)
+        self.translate(begun)
     }
 
     /// Writes a page in a transaction; at most [`PageStore::PAGE_BYTES`].
@@ -288,7 +288,7 @@ impl PageStore {
         self.make_room(at)?;
         self.highest = self.highest.max(at.0);
         let taken = self.device.write(self.now, tx, at, data);
-        let taken = self.settle(taken)?;
+        let taken = self.translate(taken)?;
         self.now = self.now.max(taken.next);
         self.notes.stats().user_bytes += data.len() as u64;
         Ok(())
@@ -302,7 +302,7 @@ impl PageStore {
         self.may_write()?;
         self.make_room(at)?;
         let taken = self.device.trim(self.now, tx, at);
-        let taken = self.settle(taken)?;
+        let taken = self.translate(taken)?;
         self.now = self.now.max(taken.next);
         Ok(())
     }
@@ -333,7 +333,7 @@ impl PageStore {
             return Ok(None);
         }
         let read = read(&mut self.device, self.now);
-        let (_, bytes) = self.settle(read)?;
+        let (_, bytes) = self.translate(read)?;
         Ok(bytes)
     }
 
@@ -347,7 +347,7 @@ impl PageStore {
     pub fn snapshot(&mut self) -> Result<SnapshotId, StoreError> {
         self.is_well()?;
         let taken = self.device.snapshot();
-        self.settle(taken)
+        self.translate(taken)
     }
 
     /// Gives a snapshot back.
@@ -383,11 +383,11 @@ impl PageStore {
         self.may_write()?;
         self.make_room(Lpn(0))?;
         let committed = self.device.commit(self.now, tx);
-        match self.settle(committed)? {
+        match self.translate(committed)? {
             Some(done) => self.now = self.now.max(done),
             None => {
                 let flushed = self.device.acknowledged(self.now, true);
-                for (_, done) in self.settle(flushed)? {
+                for (_, done) in self.translate(flushed)? {
                     self.now = self.now.max(done);
                 }
             }
@@ -403,7 +403,7 @@ impl PageStore {
     pub fn abort(&mut self, tx: TxId) -> Result<(), StoreError> {
         self.may_write()?;
         let aborted = self.device.abort(self.now, tx);
-        self.now = self.settle(aborted)?.max(self.now);
+        self.now = self.translate(aborted)?.max(self.now);
         Ok(())
     }
 
@@ -441,7 +441,7 @@ impl PageStore {
         let may = self.notes.may_close() && !self.read_only && self.broken.is_none();
         if may && is_worth(wrote, self.device.pages()) {
             let tables = self.device.rest(self.now);
-            let tables = self.settle(tables)?;
+            let tables = self.translate(tables)?;
             *self.notes.tables() = tables;
         }
         Ok(())
@@ -531,7 +531,7 @@ impl PageStore {
             return Ok(0);
         }
         let grown = self.device.grow(self.now, more);
-        let grown = self.settle(grown)?;
+        let grown = self.translate(grown)?;
         self.in_service = self.in_service();
         Ok(grown)
     }
@@ -551,7 +551,7 @@ impl PageStore {
     }
 
     /// Turns an answer of the device into one of the store.
-    fn settle<T>(&mut self, answer: Result<T, DeviceError>) -> Result<T, StoreError> {
+    fn translate<T>(&mut self, answer: Result<T, DeviceError>) -> Result<T, StoreError> {
         answer.map_err(|error| match error {
             DeviceError::Ftl(FtlError::PowerLost) => match self.notes.trouble.take() {
                 Some((what, error)) => {

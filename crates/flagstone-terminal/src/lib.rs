@@ -11,7 +11,7 @@ mod progress;
 pub use arguments::{arguments, arguments_with, parsed};
 pub use failure::{Failure, NOT_DONE, excerpt, note, say, unless_closed};
 pub use inside::{Inside, Progress, inside};
-pub use progress::{progress, progress_bar};
+pub use progress::{progress, progress_bar, share_bar};
 
 /// Columns of the terminal that standard output is; none if it is a file or a pipe.
 pub fn width() -> Option<u16> {

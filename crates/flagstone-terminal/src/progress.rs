@@ -16,6 +16,9 @@ const TICK: Duration = Duration::from_millis(250);
 /// Between two plain lines.
 const EVERY: Duration = Duration::from_secs(10);
 
+/// Before so much time has passed nothing is promised: the first steps tell little of the others.
+const SETTLED: Duration = Duration::from_secs(1);
+
 /// Progress by a count of what is done; a length of 0 is not known yet.
 pub fn progress_bar(length: u64, what: &str) -> ProgressBar {
     let bar = progress("{msg:12} {bar:32} {human_pos}/{human_len} {elapsed} {left}");
@@ -24,37 +27,79 @@ pub fn progress_bar(length: u64, what: &str) -> ProgressBar {
     bar
 }
 
+/// Progress by the share that is done, for work whose unit says little to a reader. The message
+/// says what is being done.
+pub fn share_bar(what: &str) -> ProgressBar {
+    let bar = shown("{bar:32} {share:>5} {elapsed} {left}  {msg}", share);
+    bar.set_length(0);
+    bar.set_message(what.to_string());
+    bar
+}
+
 /// Progress that looks like `template` on a terminal, where `{left}` is what is left, as soon as
 /// something is done from which that can be told.
 pub fn progress(template: &str) -> ProgressBar {
+    shown(template, count)
+}
+
+/// How much is done, in words.
+type Amount = fn(&ProgressState) -> String;
+
+/// What is done, and of how much.
+fn count(state: &ProgressState) -> String {
+    let all = state.len().filter(|&all| all > 0);
+    let of = all.map_or(String::new(), |all| format!(" of {}", HumanCount(all)));
+    format!("{}{of}", HumanCount(state.pos()))
+}
+
+/// The share that is done.
+fn share(state: &ProgressState) -> String {
+    match state.len().filter(|&all| all > 0) {
+        Some(all) => format!("{} %", state.pos() * 100 / all),
+        None => String::new(),
+    }
+}
+
+fn shown(template: &str, amount: Amount) -> ProgressBar {
     if let Some(program) = inside::program() {
         return program.bar();
     }
     if !io::stderr().is_terminal() {
-        let bar = plain(EVERY, Box::new(io::stderr()));
+        let bar = plain(EVERY, amount, Box::new(io::stderr()));
         bar.enable_steady_tick(EVERY);
         return bar;
     }
     let bar = ProgressBar::no_length();
     let style = ProgressStyle::with_template(template).expect("a constant template");
-    bar.set_style(style.with_key("left", left));
+    let share = move |state: &ProgressState, text: &mut dyn fmt::Write| {
+        let _ = text.write_str(&amount(state));
+    };
+    bar.set_style(style.with_key("left", left).with_key("share", share));
     // Steps may take long: the clock goes on meanwhile.
     bar.enable_steady_tick(TICK);
     bar
 }
 
-/// How long the rest takes at the rate so far; nothing before the first step.
+/// How long the rest takes at the rate so far.
 fn left(state: &ProgressState, text: &mut dyn fmt::Write) {
-    let (done, elapsed) = (state.pos(), state.elapsed());
-    if let Some(all) = state.len().filter(|&all| all > 0 && done > 0) {
-        let rest = all.saturating_sub(done) as f64 / done as f64;
-        let left = FormattedDuration(elapsed.mul_f64(rest));
-        let _ = write!(text, "about {left} left");
+    if let Some(left) = time_left(state.pos(), state.len().unwrap_or(0), state.elapsed()) {
+        let _ = write!(text, "about {} left", FormattedDuration(left));
     }
 }
 
+/// How long the rest takes at the rate so far, in whole seconds and never none; nothing before the
+/// rate can be told, and nothing if all is done.
+fn time_left(done: u64, all: u64, elapsed: Duration) -> Option<Duration> {
+    if done == 0 || done >= all || elapsed < SETTLED {
+        return None;
+    }
+    let rest = (all - done) as f64 / done as f64;
+    let seconds = elapsed.mul_f64(rest).as_secs_f64().ceil();
+    Some(Duration::from_secs(seconds.max(1.0) as u64))
+}
+
 /// A line at most `every` so often, and none before that.
-fn plain(every: Duration, out: Box<dyn Write + Send>) -> ProgressBar {
+fn plain(every: Duration, amount: Amount, out: Box<dyn Write + Send>) -> ProgressBar {
     let lines = Lines {
         every,
         page: Mutex::new(Page {
@@ -65,20 +110,16 @@ fn plain(every: Duration, out: Box<dyn Write + Send>) -> ProgressBar {
     };
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::term_like(Box::new(lines)));
     let style = ProgressStyle::with_template("{msg} {so_far}").expect("a constant template");
+    let so_far = move |state: &ProgressState, text: &mut dyn fmt::Write| {
+        let elapsed = FormattedDuration(state.elapsed());
+        let _ = write!(text, "{} in {elapsed}", amount(state));
+        let (done, all) = (state.pos(), state.len().unwrap_or(0));
+        if time_left(done, all, state.elapsed()).is_some() {
+            let _ = text.write_str(", ");
+            left(state, text);
+        }
+    };
     bar.with_style(style.with_key("so_far", so_far))
-}
-
-/// What is done, of how much, since when, and how long the rest takes at that rate.
-fn so_far(state: &ProgressState, text: &mut dyn fmt::Write) {
-    let (done, elapsed) = (state.pos(), state.elapsed());
-    let all = state.len().filter(|&all| all > 0);
-    let of = all.map_or(String::new(), |all| format!(" of {}", HumanCount(all)));
-    let so_far = FormattedDuration(elapsed);
-    let _ = write!(text, "{}{of} in {so_far}", HumanCount(done));
-    if all.is_some() && done > 0 {
-        let _ = text.write_str(", ");
-        left(state, text);
-    }
 }
 
 /// What stands for a terminal where there is none.
@@ -177,9 +218,11 @@ mod tests {
         }
     }
 
-    fn work(every: Duration, length: u64) -> String {
+    fn work(every: Duration, amount: Amount, length: u64) -> String {
         let written = Written::default();
-        let bar = plain(every, Box::new(written.clone()));
+        let bar = plain(every, amount, Box::new(written.clone()));
+        // As if it had begun a while ago.
+        let bar = bar.with_elapsed(2 * SETTLED);
         bar.set_length(length);
         bar.set_message("counting");
         bar.inc(1_000);
@@ -190,24 +233,41 @@ mod tests {
 
     #[test]
     fn a_pipe_gets_plain_lines_with_what_is_left() {
-        let text = work(Duration::ZERO, 4_000);
+        let text = work(Duration::ZERO, count, 4_000);
         let last = text.lines().last().expect("a line");
         assert!(last.starts_with("counting 1,000 of 4,000 in "), "{text:?}");
-        assert!(last.ends_with(" left"), "{text:?}");
+        assert!(last.ends_with(", about 6s left"), "{text:?}");
         assert!(!text.contains(['\r', '\u{1b}']), "{text:?}");
     }
 
     #[test]
     fn nothing_is_promised_of_an_unknown_length() {
-        let text = work(Duration::ZERO, 0);
+        let text = work(Duration::ZERO, count, 0);
         assert!(text.contains("counting 1,000 in "), "{text:?}");
         assert!(!text.contains("left"), "{text:?}");
     }
 
     #[test]
+    fn a_share_says_nothing_of_its_unit() {
+        let text = work(Duration::ZERO, share, 4_000);
+        let last = text.lines().last().expect("a line");
+        assert!(last.starts_with("counting 25 % in "), "{text:?}");
+    }
+
+    #[test]
+    fn no_time_is_promised_that_is_none_or_too_soon() {
+        let second = Duration::from_secs(1);
+        assert_eq!(time_left(1, 1_000_000, second / 2), None);
+        assert_eq!(time_left(0, 1_000_000, second), None);
+        assert_eq!(time_left(999_999, 1_000_000, second), Some(second));
+        assert_eq!(time_left(1, 4, second), Some(3 * second));
+        assert_eq!(time_left(4, 4, second), None);
+    }
+
+    #[test]
     fn nothing_is_promised_before_the_first_step() {
         let written = Written::default();
-        let bar = plain(Duration::ZERO, Box::new(written.clone()));
+        let bar = plain(Duration::ZERO, count, Box::new(written.clone()));
         bar.set_length(4_000);
         bar.tick();
         bar.finish_and_clear();
@@ -218,6 +278,6 @@ mod tests {
 
     #[test]
     fn what_is_soon_over_says_nothing() {
-        assert_eq!(work(Duration::from_secs(3600), 4_000), "");
+        assert_eq!(work(Duration::from_secs(3600), count, 4_000), "");
     }
 }

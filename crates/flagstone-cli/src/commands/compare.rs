@@ -10,7 +10,7 @@ mod standing;
 mod table;
 
 use super::settings::{Given, Owner};
-use super::{Failure, progress_bar, protocols_of, share};
+use super::{Failure, protocols_of, runs, share};
 use flagstone::commit::{Isolation, Kind, Options};
 use flagstone::ftl::PairedPages;
 use flagstone::nand::Pairing;
@@ -18,8 +18,7 @@ use flagstone_lab::device::{DeviceSpec, presets};
 use flagstone_lab::image;
 use flagstone_lab::replay::{ReplayError, ReplayRecord, Script, Setup, Source, Terms, script_of};
 use flagstone_lab::trace::{Trace, file};
-use flagstone_lab::workload::{Pattern, Workload};
-use indicatif::ProgressBar;
+use flagstone_lab::workload::{Drawn, Pattern};
 use report::{Outcome, Printed, report, run_all};
 use standing::Measured;
 use std::fmt::{self, Display};
@@ -136,6 +135,16 @@ pub(crate) struct Args {
     timing: bool,
 }
 
+impl Args {
+    fn drawn(&self) -> Drawn {
+        Drawn {
+            requests: self.requests,
+            read_share: self.read_share,
+            pages_per_transaction: self.pages_per_transaction,
+        }
+    }
+}
+
 fn speedup(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(factor) if factor > 0.0 && f64::is_finite(factor) => Ok(factor),
@@ -200,9 +209,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let comparison = Comparison::new(args)?;
     checks::page_sizes(comparison.sizes);
-    let bar = progress_bar(comparison.runs(), "comparing");
-    let outcomes = comparison.run(&bar);
-    bar.finish_and_clear();
+    let outcomes = runs::watched("comparing", || comparison.run());
     let suits = |subject: &Subject<'_>, device: &DeviceSpec| comparison.suits(subject.kind, device);
     let about = |record: &ReplayRecord| comparison.about(record);
     let printed = Printed {
@@ -306,23 +313,47 @@ impl<'a> Comparison<'a> {
         })
     }
 
-    /// How many runs there are.
-    fn runs(&self) -> u64 {
-        self.subjects.len() as u64 * self.seeds.count
+    /// What its runs take, about.
+    fn effort(&self) -> u64 {
+        let of = |nth| {
+            self.subjects
+                .iter()
+                .map(move |subject| self.takes(subject, nth))
+        };
+        (0..self.seeds.count as usize).flat_map(of).sum()
+    }
+
+    /// What a run takes, about.
+    fn takes(&self, subject: &Subject<'_>, nth: usize) -> u64 {
+        let script = self.input.script(nth).effort();
+        match subject.image {
+            Some(_) => script,
+            None => {
+                let seed = self.seeds.nth(nth);
+                setup(self.args, &self.set, &self.device, subject.kind, seed).filling() + script
+            }
+        }
     }
 
     /// Makes them.
-    fn run(&self, bar: &ProgressBar) -> Vec<Outcome<Subject<'a>, ReplayRecord, ReplayError>> {
+    fn run(&self) -> Vec<Outcome<Subject<'a>, ReplayRecord, ReplayError>> {
         let threads = self.args.threads;
-        run_all(&self.subjects, self.seeds, threads, bar, |subject, nth| {
-            let seed = self.seeds.nth(nth);
-            let setup = setup(self.args, &self.set, &self.device, subject.kind, seed);
-            let script = self.input.script(nth);
-            match subject.image {
-                Some(image) => setup.run_saved(image, script, &self.source),
-                None => setup.run(script, &self.source),
-            }
-        })
+        let takes = |subject: &Subject<'_>, nth| self.takes(subject, nth);
+        run_all(
+            &self.subjects,
+            self.seeds,
+            threads,
+            takes,
+            |subject, nth| {
+                let seed = self.seeds.nth(nth);
+                let setup = setup(self.args, &self.set, &self.device, subject.kind, seed);
+                let script = self.input.script(nth);
+                match subject.image {
+                    Some(image) => setup.run_saved(image, script, &self.source),
+                    None => setup.run(script, &self.source),
+                }
+            },
+        )
     }
 
     fn suits(&self, kind: Kind, device: &DeviceSpec) -> bool {
@@ -383,7 +414,11 @@ fn setup(args: &Args, set: &Given, device: &DeviceSpec, kind: Kind, seed: u64) -
             clients: args.clients.unwrap_or(CLIENTS),
             speedup: args.speedup,
             abort_ratio: args.abort_ratio,
-            ..Terms::on_filled(args.fill.unwrap_or(FILL), seed)
+            // A trace is played as it was recorded, on a device whose collector works.
+            recorded_aborts: true,
+            fill: args.fill.unwrap_or(FILL),
+            overwrite: true,
+            seed,
         },
     }
 }
@@ -448,17 +483,8 @@ fn input_of(
 ) -> Result<(Input, Source), Failure> {
     if let Some(pattern) = args.workload {
         let least = smallest().map_err(Failure::Usage)?;
-        let filled = (f64::from(least) * args.fill.unwrap_or(FILL)) as u32;
-        let script = |seed| {
-            script_of(&Workload {
-                pattern,
-                pages: if filled == 0 { least } else { filled },
-                requests: args.requests.unwrap_or(200_000),
-                read_share: args.read_share.unwrap_or(0.0),
-                pages_per_transaction: args.pages_per_transaction.unwrap_or(8),
-                seed,
-            })
-        };
+        let (drawn, fill) = (args.drawn(), args.fill.unwrap_or(FILL));
+        let script = |seed| script_of(&drawn.over(pattern, least, fill, seed));
         let scripts: Result<Vec<Script>, _> = Seeds::of(args).all().map(script).collect();
         let scripts = scripts.map_err(|error| Failure::Usage(error.to_string()))?;
         let name = pattern.to_string();

@@ -2,9 +2,10 @@
 //! ones for later.
 
 use super::settings::{Given, Owner};
-use super::{Failure, mebibytes, note, say, share};
+use super::{Failure, mebibytes, note, runs, say, share};
 use flagstone::commit::{Kind, Options};
 use flagstone_lab::device::{DEFAULT, DeviceSpec, DeviceSpecError, presets, schema};
+use flagstone_lab::effort::Effort;
 use flagstone_lab::image;
 use flagstone_lab::output::Output;
 use flagstone_lab::replay::{Setup, Terms};
@@ -98,7 +99,13 @@ fn fill(args: &Fill) -> Result<(), Failure> {
     }
     setup.starts().map_err(refused)?;
     let output = Output::new(&args.out, &[Path::new(&args.device)])?;
-    let (device, _) = setup.filled().map_err(refused)?;
+    let filling = setup.filling();
+    let filled = runs::watched("filling", || {
+        let effort = Effort::current();
+        effort.plan(filling);
+        effort.within(kind.info().name, filling, || setup.filled())
+    });
+    let (device, _) = filled.map_err(refused)?;
     let bytes = image::save(&output, &device, &setup.saved())?;
     note(&format!(
         "{}: {} on {}, {:.0} % full, {}",

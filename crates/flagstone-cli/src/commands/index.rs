@@ -6,7 +6,8 @@ use clap::builder::PossibleValuesParser;
 use flagstone::commit::{Kind, Options};
 use flagstone::index::{COMMON, IndexError, IndexKind, Info};
 use flagstone_lab::indexing::{
-    Access, Bench, BenchError, BenchOptions, IndexRecord, KeyKind, Place, Plan, Step, WORKLOADS,
+    Access, Bench, BenchError, BenchOptions, IndexRecord, KeyKind, LoadOrder, Place, Plan, Step,
+    WORKLOADS,
 };
 use flagstone_store::FileOptions;
 use serde_json::json;
@@ -148,9 +149,14 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
         operations: args.operations,
         search_shares: args.searches.clone(),
         localities: args.locality.clone(),
+        // The sizes of the traces A, B and G are the paper's.
         sizes: Vec::new(),
         keys: keys.map_err(Failure::Usage)?,
         scattered: args.scattered,
+        // How the papers load their indexes, and when they look: of experiment files.
+        warm_up: None,
+        load_order: LoadOrder::Appearance,
+        flush: false,
     };
     let plan = Plan::new(&args.workload, &options).map_err(Failure::Usage)?;
     let place = place_of(args, &set)?;

@@ -27,7 +27,9 @@ pub(crate) use flagstone_terminal::{Failure, say};
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
 use flagstone_lab::no_such;
-use flagstone_terminal::{NOT_DONE, excerpt, note, progress, progress_bar, unless_closed};
+use flagstone_terminal::{
+    NOT_DONE, excerpt, note, progress, progress_bar, share_bar, unless_closed,
+};
 
 /// There is no `what` called `name`: which one was probably meant, and all there are.
 pub(crate) fn unknown<S: AsRef<str>>(what: &str, name: &str, known: &[S]) -> Failure {

@@ -1,6 +1,6 @@
 //! `flagstone reproduce`: the papers' evaluations, claim by claim.
 
-use super::{Failure, note, progress_bar, runs, say};
+use super::{Failure, note, runs, say};
 use flagstone_lab::output::OutputError;
 use flagstone_lab::reproduce::engine::Run;
 use flagstone_lab::reproduce::execute::execute;
@@ -84,10 +84,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .chain(args.experiment.iter().map(|path| &**path))
         .collect();
     let report = Report::new(&args.out, figures, &inputs).map_err(unwritten)?;
-    let bar = progress_bar(all.len() as u64, "reproducing");
     let (jobs, folder) = (runs::threads(args.jobs), args.out.join("runs"));
-    let outcomes = execute(&all, jobs, &folder, &runs::shown_on(&bar));
-    bar.finish_and_clear();
+    let outcomes = runs::watched("reproducing", || {
+        execute(&all, jobs, &folder, &runs::unheard)
+    });
     let outcomes = outcomes.map_err(Failure::Failed)?;
     let results = catalogue.judge(&selection, mode, plan, &outcomes);
     let page = report.write(&catalogue, &results);

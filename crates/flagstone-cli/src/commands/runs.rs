@@ -1,11 +1,11 @@
 //! What commands share that make the runs of experiments: their files, threads and progress.
 
-use super::{Failure, excerpt};
+use super::{Failure, excerpt, share_bar};
+use flagstone_lab::effort::Effort;
 use flagstone_lab::inputs;
 use flagstone_lab::reproduce::engine::Run;
 use flagstone_lab::reproduce::execute::Step;
 use flagstone_lab::reproduce::figures::ParseError;
-use indicatif::ProgressBar;
 use std::path::Path;
 
 /// Reads a TOML file that a user wrote; an error shows the place.
@@ -34,15 +34,22 @@ pub(crate) fn threads(asked: Option<u16>) -> usize {
     asked.map_or_else(cores, usize::from)
 }
 
-/// Shows on a bar which run is made, and how many are.
-pub(crate) fn shown_on(bar: &ProgressBar) -> impl Fn(&Run, Step) + Sync {
-    |run, step| match step {
-        Step::Started => bar.set_message(run.name()),
-        // What was there already says nothing of the time that the others take.
-        Step::Found => {
-            bar.set_length(bar.length().unwrap_or(1).saturating_sub(1));
-            bar.reset_eta();
-        }
-        Step::Done => bar.inc(1),
-    }
+/// Does work while a bar shows how much of it is done, and which of its parts are being done.
+pub(crate) fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let bar = share_bar(what);
+    let (shown, what) = (bar.clone(), what.to_string());
+    let effort = Effort::new(move |effort| {
+        shown.set_length(effort.planned());
+        shown.set_position(effort.done());
+        shown.set_message(match effort.running() {
+            running if running.is_empty() => what.clone(),
+            running => format!("{what} ({running})"),
+        });
+    });
+    let done = effort.watch(work);
+    bar.finish_and_clear();
+    done
 }
+
+/// Runs of experiments, of which only the [`Effort`] is watched.
+pub(crate) fn unheard(_: &Run, _: Step) {}

@@ -3,7 +3,7 @@
 
 use super::compare::page::{paragraphs, whole};
 use super::winners::{self, Cell, Winners, table};
-use super::{Failure, progress_bar, runs, say};
+use super::{Failure, runs, say};
 use flagstone_lab::chart::escape;
 use flagstone_lab::output::Output;
 use flagstone_lab::sweep::{self, Kept, Map, MapCell, MapSpec, Plan, Task, Tasked};
@@ -97,10 +97,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Output::new(path, &inputs)
     });
     let page = page.transpose()?;
-    let bar = progress_bar(plan.tasks.len() as u64, "sweeping");
     let threads = runs::threads(args.threads);
-    let results = sweep::run(&plan, threads, &args.out, &runs::shown_on(&bar));
-    bar.finish_and_clear();
+    let results = runs::watched("sweeping", || {
+        sweep::run(&plan, threads, &args.out, &runs::unheard)
+    });
     let results = results.map_err(Failure::Failed)?;
     if args.json {
         for (task, kept) in plan.tasks.iter().zip(&results) {

@@ -15,7 +15,7 @@ pub(crate) struct Winners<'a> {
     pub cells: Vec<Cell<'a>>,
 }
 
-/// Who wins in one cell.
+/// The winners of one cell.
 pub(crate) struct Cell<'a> {
     /// The first, and those that tie with it; nobody where nothing was measured.
     pub winners: &'a [String],

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub(super) struct Base {
     pub(super) scene: Scene,
     pub(super) chip: Chip,
-    /// What its cells have been through.
+    /// The ages of its cells.
     pub(super) ages: Ages,
     pub(super) oracle: Oracle,
     pub(super) next_name: u64,
@@ -94,7 +94,7 @@ fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
         ages.rest(Nanos::ZERO);
         now = (faulty.into_inner().pull(id.age.into(), false), ages);
     }
-    // Whatever was in doubt is settled by looking.
+    // The oracle takes over the commits in doubt that are there.
     let (stack, world) = open(now);
     let mut world = world?;
     known.now = world.recovered_at();

@@ -36,7 +36,7 @@ const OFF_DAYS: u64 = 5;
 /// Of so many steps of the clients one comes after days.
 const STEPS: u32 = 8;
 
-/// What a device does about it.
+/// The scrubbing of a device.
 pub(super) const SCRUB: Scrub = Scrub {
     bits: SCRUB_BITS,
     patrol: PATROL,

@@ -1,11 +1,11 @@
-//! What goes wrong besides power cuts, and when.
+//! The faults of a run besides power cuts, and when they strike.
 
 use super::{RunId, Subject};
 use flagstone::nand::{Fault, FaultPlan};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-/// What goes wrong besides power cuts.
+/// Kinds of faults besides power cuts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
     /// A program in flight at the cut may be torn, and so may an erase or a reprogram.

@@ -116,7 +116,7 @@ pub(super) struct Keys {
     clients: Vec<Client>,
 }
 
-/// What stands for a payload in an index: its writer's name and which of its writes it is.
+/// The value of a payload in an index: its writer's name and which of its writes it is.
 fn value(payload: &Payload) -> Value {
     let mut bytes = [0; 8];
     bytes[..6].copy_from_slice(&payload[..6]);
@@ -131,7 +131,7 @@ fn contents(key: Place, value: Option<Value>) -> Contents {
 impl World for Keys {
     fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         known.pass_time(dice);
-        known.oracle.settle(known.now.0);
+        known.oracle.pass(known.now.0);
         let keys = self.index.keys();
         let key = known.some_page(dice) * keys + dice.random_range(0..keys);
         let roll = dice.random_range(0..100);
@@ -181,7 +181,7 @@ impl World for Keys {
             found.insert(key, contents(key, value));
         }
         if known.damage_allowed {
-            // What a check cannot read is no news.
+            // A check that meets a lost page says nothing new.
             return Ok(found);
         }
         match self.index.index().map_or(Ok(()), |index| index.check()) {
@@ -320,8 +320,8 @@ impl Keys {
         }
     }
 
-    /// What could not be done has the transaction rolled back: because what is below wants it,
-    /// because the log below does not take it, or because a page was lost, where that is allowed.
+    /// A call was refused, and its transaction is rolled back: the database below asks for that,
+    /// its log takes no more, or a page was lost, where that is allowed.
     fn refused(&mut self, known: &mut Known, which: Option<usize>, error: IndexError) -> Done<()> {
         let goes_on = matches!(self.index, Index::Store(_, true)) && known.damage_allowed;
         let damaged = (goes_on && is_damage(&error)).then_some("has to be rolled back");
@@ -341,7 +341,7 @@ impl Keys {
     }
 }
 
-/// What becomes of a transaction that the database below refuses, where that may be.
+/// Why a transaction that the database below refuses is rolled back, where that may be.
 fn rolled_back(known: &mut Known, error: &IndexError) -> Option<&'static str> {
     if matches!(error, IndexError::Store(error) if error.is_restart()) {
         return Some("has to be rolled back");

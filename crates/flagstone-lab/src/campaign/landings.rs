@@ -23,11 +23,11 @@ pub(super) const MOMENTS: usize = 64;
 /// flight, only the erase that overtakes it has landed. The other one is drawn.
 const DRAWN: u64 = 8;
 
-/// What was known at a moment.
+/// The oracle at a moment.
 #[derive(Clone)]
 pub(super) struct Seen {
     pub(super) oracle: Oracle,
-    /// What was acknowledged by then must be there.
+    /// Commits that were acknowledged by then must be there.
     pub(super) failed_at: Nanos,
 }
 

@@ -21,14 +21,14 @@ use thiserror::Error;
 
 /// Power cuts of a protocol's chunk: some seconds of work, which is what a stop can lose.
 pub const CHUNK_CUTS: u64 = 30_000;
-/// What a cut of a database and one of an index cost, in cuts of a protocol.
+/// The cost of a cut of a database and of one of an index, in cuts of a protocol.
 const DATABASE_COSTS: u64 = 3;
 const INDEX_COSTS: u64 = 15;
 
-/// What a long campaign is to do.
+/// The task of a long campaign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// What is broken, each in one of its modes or its default one.
+    /// The subjects, each in one of its modes or its default one.
     pub subjects: Vec<(Subject, Option<&'static str>)>,
     /// Power cuts in all, at the least; a campaign that has fewer goes on.
     pub cuts: u64,
@@ -36,7 +36,7 @@ pub struct Plan {
     pub chunk_cuts: u64,
     /// Power cuts of one run, one after the other.
     pub depth: u32,
-    /// What goes wrong besides.
+    /// Faults besides the cuts.
     pub faults: Faults,
     /// The first seed.
     pub seed: u64,
@@ -53,10 +53,10 @@ pub struct Violation {
     pub what: String,
 }
 
-/// What a chunk did and found, or several of one subject.
+/// The counts and findings of a chunk, or of several of one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Tally {
-    /// What was broken.
+    /// The subject.
     pub subject: String,
     /// Runs carried out.
     pub runs: u64,

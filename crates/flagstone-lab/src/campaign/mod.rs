@@ -33,7 +33,8 @@ mod tests;
 
 pub use faults::Faults;
 pub use long::{CHUNK_CUTS, LongError, Plan, Tally, Violation};
-pub(crate) use oracle::{name_of, payload};
+pub(crate) use oracle::{name_of, payload, write_of};
+pub(crate) use run::caught;
 pub use run_id::{BaseId, Fall, RunId, RunIdError};
 pub use sabotage::Sabotage;
 pub(crate) use scene::TIMING;
@@ -43,13 +44,12 @@ pub use traits::DeviceTraits;
 pub use work::Work;
 
 use crate::stop::Stop;
-use bases::{Base, Bases, Made};
+use bases::{Base, Bases};
 use every::every_landing;
 use rayon::prelude::*;
 use run::{execute, explore};
 use scene::Scene;
 use std::cell::Cell;
-use std::ops::Deref;
 use std::sync::{Arc, Once};
 
 /// Which cuts a campaign tries.
@@ -63,10 +63,10 @@ pub enum Cuts {
     Landings(u64),
 }
 
-/// What a campaign is to do with one protocol or stack.
+/// The task of a campaign with one subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Campaign {
-    /// What is broken.
+    /// The protocol, stack or index that is broken.
     pub subject: Subject,
     /// One of its modes, or none for the default.
     pub variant: Option<&'static str>,
@@ -80,7 +80,7 @@ pub struct Campaign {
     pub ahead: bool,
     /// The device that those of the runs are like, if a user has described one.
     pub device: Option<Arc<DeviceTraits>>,
-    /// What goes wrong besides.
+    /// Faults besides the cuts.
     pub faults: Faults,
     /// Seed of everything.
     pub seed: u64,
@@ -95,7 +95,7 @@ pub struct Campaign {
 pub struct Findings {
     /// Runs carried out.
     pub runs: u64,
-    /// What they did.
+    /// The work of all runs.
     pub work: Work,
     /// Runs that ended in a violation, by the order of their drawing; the first few.
     pub violations: Vec<(RunId, String)>,
@@ -110,14 +110,14 @@ pub struct Findings {
 const BATCH: usize = 512;
 const BATCH_FEW: usize = 64;
 const BATCH_LANDINGS: usize = 8;
-/// Violations that are kept.
-const KEPT: usize = 16;
+/// Violations that a campaign keeps.
+pub(crate) const KEPT: usize = 16;
 
-/// What a run did, and what is wrong, if anything.
+/// The work of a run, and the violation, if there is one.
 type Outcome = (Work, Result<(), String>);
 
-/// What a run of a campaign did, and the violation that was found on its way, if one was: that of
-/// the run itself, or of another one.
+/// The work of a run of a campaign, and the violation that was found on its way, if one was: that
+/// of the run itself, or of another one.
 type Found = (Work, Option<(RunId, String)>);
 
 impl Campaign {
@@ -137,10 +137,14 @@ impl Campaign {
             if batch.is_empty() {
                 break;
             }
-            let found = match self.every_landing() {
-                Some(depth) => cut_everywhere(&batch, depth, progress),
-                None => carry_out(&batch, &|id| bases.get(id), around, progress),
-            };
+            let found = over_cores(&batch, |id| match self.every_landing() {
+                Some(depth) => every_landing(id, &Base::make(&id.base, &None), depth, progress),
+                None => {
+                    let found = explore(id, &bases.get(&id.base), around);
+                    progress(found.0.cuts);
+                    found
+                }
+            });
             for (work, found) in found {
                 if self.has_enough(&findings) {
                     return findings;
@@ -184,29 +188,11 @@ impl Campaign {
     }
 }
 
-/// Carries runs out over the cores, each on its base. What they found is in the order of the ids.
-fn carry_out<B: Deref<Target = Made>>(
-    ids: &[RunId],
-    base_of: &(dyn Fn(&BaseId) -> B + Sync),
-    around: bool,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Vec<Found> {
+/// Carries runs out over the cores. What they did is in the order of the ids.
+pub(crate) fn over_cores<I: Sync, T: Send>(ids: &[I], one: impl Fn(&I) -> T + Sync) -> Vec<T> {
     let stop = Stop::current();
-    let one = |id: &RunId| {
-        stop.within(|| ());
-        let found = explore(id, &base_of(&id.base), around);
-        progress(found.0.cuts);
-        found
-    };
-    ids.par_iter().map(one).collect()
-}
-
-/// Cuts runs everywhere over the cores. What was found is in the order of the ids.
-fn cut_everywhere(ids: &[RunId], depth: u32, progress: &(dyn Fn(u64) + Sync)) -> Vec<Found> {
-    let stop = Stop::current();
-    let cut = |id: &RunId| every_landing(id, &Base::make(&id.base, &None), depth, progress);
-    let one = |id: &RunId| stop.within(|| cut(id));
-    ids.par_iter().map(one).collect()
+    let part = |id| stop.within(|| one(id));
+    ids.par_iter().map(part).collect()
 }
 
 /// Whether a run in which a mistake is made on purpose fails without it as well.

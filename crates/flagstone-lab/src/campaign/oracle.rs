@@ -1,5 +1,5 @@
-//! What may be found after a power cut: the acknowledged is there, what was asking to commit is all
-//! there or not at all, nothing else exists.
+//! The oracle of a run. After a power cut, acknowledged transactions are there. A transaction that
+//! was asking to commit is there as a whole or not at all. Nothing else is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,15 +32,15 @@ impl Asked {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Oracle {
     /// Pages that are certain.
-    settled: BTreeMap<Place, Contents>,
+    certain: BTreeMap<Place, Contents>,
     /// Commits since then.
     asked: Vec<Asked>,
-    /// What a reader without a transaction sees while the power is on.
+    /// The pages as a reader without a transaction sees them while the power is on.
     visible: BTreeMap<Place, Contents>,
 }
 
 impl Oracle {
-    /// What a reader outside of transactions should see.
+    /// The contents that a reader outside of transactions should see.
     pub(super) fn read(&self, page: Place) -> Contents {
         self.visible.get(&page).copied().flatten()
     }
@@ -80,10 +80,10 @@ impl Oracle {
 
     /// Moves commits that were acknowledged by `now` into what is certain, as far as no earlier one
     /// is still in doubt.
-    pub(super) fn settle(&mut self, now: u64) {
+    pub(super) fn pass(&mut self, now: u64) {
         let certain = self.asked.iter().take_while(|asked| asked.is_certain(now));
         for asked in self.asked.drain(..certain.count()) {
-            self.settled.extend(asked.writes);
+            self.certain.extend(asked.writes);
         }
     }
 
@@ -126,13 +126,13 @@ impl Oracle {
             }
         }
         for (place, contents) in found.iter().filter(|(place, _)| !hidden.contains(place)) {
-            let right = self.settled.get(place).copied().flatten();
+            let right = self.certain.get(place).copied().flatten();
             if right != *contents {
                 wrong.insert(*place, right);
             }
         }
         if wrong.is_empty() {
-            self.settled.clone_from(found);
+            self.certain.clone_from(found);
             self.visible.clone_from(found);
             self.asked.clear();
             return Ok(());
@@ -163,10 +163,16 @@ pub(crate) fn payload(name: u64, page: Place, nth: u16) -> Payload {
 
 /// The transaction that wrote these bytes, if they are such a write.
 pub(crate) fn name_of(bytes: &[u8]) -> Option<u64> {
+    write_of(bytes).map(|(name, _)| name)
+}
+
+/// The transaction that wrote these bytes, and which of its writes it is, if they are such a write.
+pub(crate) fn write_of(bytes: &[u8]) -> Option<(u64, u16)> {
     let payload: &Payload = bytes.try_into().ok()?;
     let mut name = [0; 8];
     name[..6].copy_from_slice(&payload[..6]);
-    Some(u64::from_le_bytes(name))
+    let nth = u16::from_le_bytes([payload[10], payload[11]]);
+    Some((u64::from_le_bytes(name), nth))
 }
 
 /// Contents in words: which transaction wrote them.
@@ -255,7 +261,7 @@ mod tests {
             .filter(|&i| !oracle.asked[i].is_certain(now))
             .collect();
         (0..1u32 << in_doubt.len()).any(|chosen| {
-            let mut expected = oracle.settled.clone();
+            let mut expected = oracle.certain.clone();
             for (i, asked) in oracle.asked.iter().enumerate() {
                 let bit = in_doubt.iter().position(|&d| d == i);
                 if bit.is_none_or(|bit| chosen >> bit & 1 == 1) {
@@ -292,12 +298,12 @@ mod tests {
                     oracle.acknowledge(name, dice.random_range(0..10));
                 }
                 if dice.random_bool(0.2) {
-                    oracle.settle(dice.random_range(0..4));
+                    oracle.pass(dice.random_range(0..4));
                 }
             }
-            // What some of the commits leave behind, and now and then something else.
+            // The contents after some of the commits, and now and then other ones.
             let mut found: BTreeMap<Place, Contents> = (0..4).map(|place| (place, None)).collect();
-            found.extend(&oracle.settled);
+            found.extend(&oracle.certain);
             for asked in &oracle.asked {
                 if dice.random_bool(0.6) {
                     found.extend(&asked.writes);

@@ -112,7 +112,7 @@ impl Pages {
             tended.map_err(|error| stop(known, error))?;
         }
         self.collect_groups(known)?;
-        known.oracle.settle(known.now.0);
+        known.oracle.pass(known.now.0);
         let action = dice.random_range(0..100);
         if self.clients.is_empty() || (action < 12 && self.clients.len() < known.clients) {
             return self.begin(known, dice);
@@ -219,7 +219,7 @@ impl Pages {
         )))
     }
 
-    /// What does not fit a full device is rolled back, and there is room again.
+    /// A transaction that does not fit a full device is rolled back, and there is room again.
     fn give_up(&mut self, known: &mut Known, which: usize) -> Done<()> {
         known.full += 1;
         known.note(|| "the device is full".into());

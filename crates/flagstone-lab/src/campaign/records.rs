@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How often a transaction that stays long ends once it has written everything.
 const LEAVES: f64 = 0.2;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
     Read(Place),
@@ -33,7 +33,7 @@ struct Client {
     intent: Intent,
     /// The record that it asked for last.
     last: Option<Place>,
-    /// What it waits for, if it does, or has to ask for again.
+    /// The request that it waits for, or has to make again.
     wish: Option<Wish>,
     parked: bool,
 }
@@ -60,7 +60,7 @@ impl World for Records {
     fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         known.pass_time(dice);
         self.hear(known, false)?;
-        known.oracle.settle(known.now.0);
+        known.oracle.pass(known.now.0);
         let awake: Vec<usize> = (0..self.clients.len())
             .filter(|&i| !self.clients[i].parked)
             .collect();
@@ -175,7 +175,7 @@ impl World for Records {
 }
 
 impl Client {
-    /// What it asks for next.
+    /// Its next request.
     fn wishes(&mut self, known: &Known, dice: &mut Pcg64Mcg, action: u32) -> Wish {
         let habits = known.habits;
         let Intent { stays, brief, .. } = self.intent;
@@ -239,7 +239,7 @@ impl Records {
         // All locks are free when the last of them has ended.
         known.now += Nanos::from_micros(1_000_000);
         self.hear(known, false)?;
-        known.oracle.settle(known.now.0);
+        known.oracle.pass(known.now.0);
         Ok(())
     }
 

@@ -33,11 +33,11 @@ const AT_LEISURE: Nanos = Nanos(u64::MAX);
 const STEPS_MAX: u64 = 3_000;
 
 /// Carries `run` out; a panic is an error like any other.
-pub(super) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let outcome = super::quietly(|| catch_unwind(AssertUnwindSafe(run)));
     outcome.unwrap_or_else(|panic| {
         if panic.is::<Stopped>() {
-            // Who asked for the run does not want it any more.
+            // The caller has asked the run to stop.
             resume_unwind(panic);
         }
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -179,8 +179,8 @@ impl<'a> Run<'a> {
     }
 
     fn cut_phase(&mut self, phase: usize, fall: Fall, work: &mut Work) -> Result<(), String> {
-        // What a recovery has made of a cut must outlive a restart, also where nothing was done in
-        // between.
+        // The state that a recovery has made of a cut must outlive a restart, also where nothing
+        // was done in between.
         if phase > 0 && self.dice.random_bool(RESTARTS) {
             self.phase(usize::MAX, Until::Restart, work)?;
         }
@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
         let ended = outcome.as_ref().err().filter(|stop| **stop == Stop::Full);
         work.full += std::mem::take(&mut self.known.full) + u64::from(ended.is_some());
         match outcome {
-            // What has stopped on a full device has to go on after a restart.
+            // A subject that has stopped on a full device has to go on after a restart.
             Ok(()) | Err(Stop::PowerLost | Stop::Full) => {}
             Err(Stop::Damaged) => unreachable!("damage stops only runs of its own"),
             Err(Stop::Violation(what)) => return Err(what),

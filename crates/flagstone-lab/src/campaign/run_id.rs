@@ -31,10 +31,10 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What a run starts on: everything that an aged device depends on, and nothing else.
+/// The base of a run: everything that an aged device depends on, and nothing else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseId {
-    /// What is under test.
+    /// The subject of the run.
     pub subject: Subject,
     /// One of its modes, or none for the default.
     pub variant: Option<&'static str>,
@@ -82,7 +82,7 @@ const AIMS: [(char, Aim); 8] = [
 /// Everything that decides what a run does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunId {
-    /// What it starts on.
+    /// The base that it starts on.
     pub base: BaseId,
     /// Seed of what the clients do, and of the faults.
     pub seed: u64,

@@ -138,7 +138,7 @@ impl Sabotage {
         }
     }
 
-    /// What it can be done to, and how that is named.
+    /// The subjects that it can be done to, in words.
     pub fn wants(self) -> &'static str {
         match self {
             Sabotage::Index(_) => "an index that recovers itself: name --index sal --on plain",

@@ -1,4 +1,4 @@
-//! What the device of a run, the database on it and its clients are like.
+//! The shape of a run: its device, the database on it and its clients.
 //!
 //! A shape is drawn from its number, which the run id has, and from nothing else; number 0 is the
 //! plain one. It is made of a device, a database and habits, each of one of a few characters, so
@@ -91,7 +91,7 @@ pub(super) struct DatabaseShape {
     pub(super) group_wait: Nanos,
 }
 
-/// What clients do.
+/// The habits of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Habits {
     /// Writes of a transaction, from 1 to this many.
@@ -312,7 +312,7 @@ impl Shape {
                 habits.slots = dice.random_range(16..31);
                 habits.may_overflow = true;
                 self.database.frames = 2;
-                // What the records of a page take, of a hundred bytes, where all are there.
+                // Of a hundred bytes of a page, those that its records take if all are there.
                 let fill = dice.random_range(60..105);
                 let room = self.device.page_bytes * fill / 100 - PAGE_HEAD;
                 let mean = (room / habits.slots).saturating_sub(RECORD_HEAD).max(1);

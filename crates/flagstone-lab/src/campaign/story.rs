@@ -11,7 +11,7 @@ use crate::explain::{Mark, Story, Tale, Told, What, image};
 use flagstone::commit::{Kind, RecordKind};
 use flagstone::host::Stack;
 
-/// What a story has in it.
+/// The detail of a story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Detail {
     /// Reads of pages.
@@ -53,7 +53,7 @@ pub fn tell(id: &RunId, detail: Detail) -> (Story, bool) {
     (told.story(), violated)
 }
 
-/// What writes the spare areas.
+/// The protocol that writes the spare areas.
 fn what(id: &RunId) -> What {
     match id.base.subject.below() {
         Below::Protocol(kind) | Below::Stack(Stack::Force(kind)) => What::Pages(kind),

@@ -6,7 +6,7 @@ use flagstone::host::Stack;
 use flagstone::index::IndexKind;
 use std::fmt;
 
-/// What an index can stand on.
+/// The store of an index: a device or a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Below {
     /// A device with a commit protocol.

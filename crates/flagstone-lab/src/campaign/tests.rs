@@ -1,8 +1,10 @@
 //! Campaigns are exact: a run depends on its run id alone. And every run id that a campaign can
 //! draw is a run.
 
+use super::bases::Made;
 use super::*;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 /// One of each kind: what commits pages, what logs, what sets flags of records, what fails, an
@@ -45,7 +47,7 @@ fn outcomes<B: Deref<Target = Made>>(
 ) -> Vec<Found> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     pool.expect("threads")
-        .install(|| carry_out(ids, base_of, around, &|_| ()))
+        .install(|| over_cores(ids, |id| explore(id, &base_of(&id.base), around)))
 }
 
 /// Runs whose outcomes differ if they are carried out in another order on other threads.

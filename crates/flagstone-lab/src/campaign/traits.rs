@@ -1,4 +1,4 @@
-//! What the devices of a campaign take over from one that a user describes.
+//! The traits that the devices of a campaign take over from one that a user describes.
 //!
 //! A device of gigabytes cannot be filled, collected and cut some thousand times. So a run keeps
 //! sizes of its own: blocks, pages of a block and bytes of a page, which the shape draws. All else
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 /// Planes of a run's device, so that a few blocks of each are few.
 const PLANES_MAX: u32 = 8;
 
-/// What runs take over from a device.
+/// The traits that runs take over from a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceTraits {
     /// The name of the device.

@@ -1,18 +1,10 @@
-//! What stands in a record for what a client wrote there: the writer and which of its writes it is,
-//! and as many bytes more as the record is to have.
+//! The bytes of a record: the writer and which of its writes it is, and as many bytes more as the
+//! record is to have.
 
-use super::oracle::{Payload, Place, payload};
+use super::oracle::{Payload, Place, payload, write_of};
 
 /// Bytes from and to.
 pub(super) type Lengths = (u16, u16);
-
-/// The writer and the number of a write.
-fn writer(payload: &Payload) -> (u64, u16) {
-    let mut name = [0; 8];
-    name[..6].copy_from_slice(&payload[..6]);
-    let nth = u16::from_le_bytes([payload[10], payload[11]]);
-    (u64::from_le_bytes(name), nth)
-}
 
 /// Seven bits a byte, the lowest first; all but the last have the highest bit set.
 fn put(mut number: u64, into: &mut Vec<u8>) {
@@ -38,7 +30,7 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
 
 /// Writes the record of a payload.
 pub(super) fn emit(payload: &Payload, (from, to): Lengths, into: &mut Vec<u8>) {
-    let (name, nth) = writer(payload);
+    let (name, nth) = write_of(payload).expect("it is a payload");
     into.clear();
     put(name, into);
     put(nth.into(), into);

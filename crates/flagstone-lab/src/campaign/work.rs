@@ -1,8 +1,8 @@
-//! What runs did, in numbers: what a campaign prints, and what a test holds it to.
+//! The work of runs in numbers, which a campaign prints and a test holds it to.
 
 use flagstone::ftl::{Operation, Stats};
 
-/// What a run did, summed over its phases.
+/// The work of a run, summed over its phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
     /// Power cuts that fell.

@@ -1,5 +1,5 @@
-//! What a run is about: something that transactions work on, the clients that do so at random by a
-//! seed, and what is known of what they may see.
+//! The seam between the loop of a run and its adaptors: the subject that transactions work on, the
+//! clients that do so at random by a seed, and the oracle of what they may see.
 
 use super::BaseId;
 use super::cells;
@@ -32,7 +32,7 @@ pub(super) enum Stop {
 
 pub(super) type Done<T> = Result<T, Stop>;
 
-/// What is worked on, with the clients that work on it. It lives from one power-on to the next.
+/// A subject with the clients that work on it. It lives from one power-on to the next.
 pub(super) trait World {
     /// One step of some client.
     fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()>;
@@ -69,7 +69,7 @@ pub(super) trait World {
     fn count(&mut self, work: &mut Work);
 }
 
-/// What is known across power cuts, and the clock.
+/// The knowledge that outlives power cuts, and the clock.
 #[derive(Clone)]
 pub(super) struct Known {
     pub(super) oracle: Oracle,
@@ -129,7 +129,7 @@ impl Known {
     pub(super) fn note(&self, text: impl FnOnce() -> String) {
         if let Some(story) = &self.story {
             let text = text();
-            // What is said of a transaction begins with its name.
+            // A note about a transaction begins with its name.
             let name = text
                 .strip_prefix('#')
                 .and_then(|text| text.split(' ').next());
@@ -167,7 +167,7 @@ impl Known {
         }
     }
 
-    /// What a restart has decided.
+    /// The rulings of a restart.
     pub(super) fn note_rulings(&self, rulings: &[Ruling]) {
         if let Some(story) = &self.story {
             story.mark(Mark::Ruled(rulings.to_vec()));

@@ -14,7 +14,8 @@
 //! taken to be shared evenly: a page is written out once its client has asked for its share of the
 //! frames in other pages.
 
-use super::source::Source;
+use crate::driver::Source;
+use crate::effort;
 use crate::stop;
 use crate::tpcc::pages::{Access, PagesError, Transaction};
 use flagstone::commit::{Device, DeviceError, RecordDevice};
@@ -121,6 +122,7 @@ impl History {
         let mut waiting = 0;
         for (n, (pages, commits)) in self.each().enumerate() {
             stop::point();
+            effort::did(effort::OVERWRITTEN * pages.len() as u64);
             let tx = match device.begin(now) {
                 Err(DeviceError::TooManyLive { .. }) if waiting > 0 => {
                     now = acknowledged(device, now, true, &mut waiting)?;
@@ -166,6 +168,7 @@ impl History {
     ) -> Result<Nanos, DeviceError> {
         for (n, (pages, commits)) in self.each().enumerate() {
             stop::point();
+            effort::did(effort::OVERWRITTEN * pages.len() as u64);
             for &page in pages.iter().filter(|_| commits) {
                 now = now.max(device.write(now, Lpn(page), &[], &[])?);
             }

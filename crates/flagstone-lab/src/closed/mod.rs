@@ -9,31 +9,26 @@
 //! read and written through a buffer pool under locks, transactions wait for each other and are
 //! made to start again, and who meets whom depends on the stack.
 
-mod client;
-mod driver;
-mod backend;
 mod history;
-mod oracle;
-mod plan;
 mod record;
 mod recorded;
-mod source;
+mod terms;
 
-pub use backend::Backend;
-pub use driver::Driver;
 pub use history::{History, Past};
-pub use oracle::{Oracle, Violation};
-pub use plan::{Counted, Driven, DriverError, Plan, Span};
 pub use record::{ClosedRecord, ClosedTiming};
 pub use recorded::{Recorded, Recording};
-pub use source::{Played, Source};
+pub use terms::Terms;
+pub(crate) use terms::log_pages;
 
 use crate::device::{DeviceSpec, chip_of, power_off};
-use crate::replay::{Erases, ReplayError, Setup, Terms};
+use crate::driver::{Admission, Driver, DriverError, Oracle, Source, Span};
+use crate::effort;
+use crate::replay::{Erases, ReplayError, Setup};
 use flagstone::commit::{Options, RecordDevice, RecordKind, RecordOptions};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{Granularity, Host, HostConfig, HostError, Stack, Step};
 use flagstone::nand::Chip;
+use flagstone::settings::Settings;
 use flagstone::units::{Lpn, Nanos};
 use history::Ring;
 use std::collections::BTreeSet;
@@ -49,18 +44,14 @@ pub struct Closed {
     pub options: Options,
     /// The device.
     pub device: DeviceSpec,
-    /// The database's settings.
-    pub host: HostConfig,
-    /// Clients, rollbacks, back-off.
-    pub plan: Plan,
-    /// Share of the device's logical pages that hold something before the run.
-    pub fill: f64,
-    /// Whether these are then overwritten at random until the collector works all the time.
-    pub overwrite: bool,
-    /// What runs before anything is counted.
-    pub warm_up: Span,
-    /// What is counted.
-    pub measured: Span,
+    /// Settings of the recovery manager.
+    pub settings: Settings,
+    /// Settings of the eviction policy.
+    pub policy_settings: Settings,
+    /// See [`HostConfig::kept`].
+    pub kept: Vec<Lpn>,
+    /// The rest, as experiment files have it as well.
+    pub terms: Terms,
     /// Name of the workload, for the record.
     pub workload: String,
 }
@@ -111,7 +102,16 @@ pub enum ClosedError {
 impl Closed {
     /// What is locked.
     pub fn granularity(&self) -> Granularity {
-        self.host.granularity.unwrap_or(self.stack.granularity())
+        self.terms.locks.unwrap_or(self.stack.granularity())
+    }
+
+    /// The database's settings.
+    pub fn host(&self) -> HostConfig {
+        let mut host = self.terms.host();
+        host.settings = self.settings.clone();
+        host.policy_settings = self.policy_settings.clone();
+        host.kept = self.kept.clone();
+        host
     }
 
     /// The device's fill, as a replay on its protocol would have it.
@@ -121,16 +121,13 @@ impl Closed {
             options: self.options.clone(),
             device: self.device.clone(),
             isolation: None,
-            terms: Terms {
-                overwrite: self.overwrite,
-                ..Terms::on_filled(self.fill, self.plan.seed)
-            },
+            terms: self.terms.fill(),
         }
     }
 
     /// How a device that commits records is set up.
     fn record_options(&self, kind: RecordKind) -> Result<RecordOptions, ClosedError> {
-        let options = self.host.record_options(kind);
+        let options = self.host().record_options(kind);
         options.map_err(|error| self.not_open(error))
     }
 
@@ -149,7 +146,7 @@ impl Closed {
         }
         let log = match self.stack {
             Stack::Force(_) => 0,
-            Stack::Wal | Stack::CfcEx | Stack::AfcEx => self.host.log_pages,
+            Stack::Wal | Stack::CfcEx | Stack::AfcEx => self.terms.log_pages,
         };
         Ok(pages.saturating_sub(log))
     }
@@ -164,8 +161,8 @@ impl Closed {
         let setup = self.setup();
         // The log of the run will be behind these pages.
         let log = |pages: u32| Ring {
-            first: pages.saturating_sub(2 * self.host.log_pages),
-            pages: self.host.log_pages,
+            first: pages.saturating_sub(2 * self.terms.log_pages),
+            pages: self.terms.log_pages,
         };
         let records = match self.stack {
             Stack::CfcEx => RecordKind::CfcEx,
@@ -202,7 +199,7 @@ impl Closed {
     /// the device.
     pub fn filled_by(&self) -> String {
         let records = self.stack.record_kind();
-        let records = records.map(|kind| (kind, self.host.record_options(kind)));
+        let records = records.map(|kind| (kind, self.host().record_options(kind)));
         format!("{:?} {records:?}", self.setup())
     }
 
@@ -216,7 +213,7 @@ impl Closed {
             self.stack,
             self.device.config,
             &self.options,
-            &self.host,
+            &self.host(),
             Nanos::ZERO,
         );
         host.map_err(|error| self.not_open(error))
@@ -228,6 +225,23 @@ impl Closed {
             device: self.device.name.clone(),
             error,
         }
+    }
+
+    /// Transactions that it plays, with a source of so many; nothing if that is not known.
+    fn transactions(&self, all: Option<u64>) -> Option<u64> {
+        let counts = [self.terms.warm_up, self.terms.transactions];
+        let counts = counts.map(|count| Some(count).filter(|&count| count != u64::MAX).or(all));
+        let sum = counts[0]?.saturating_add(counts[1]?);
+        Some(all.map_or(sum, |all| all.min(sum)))
+    }
+
+    /// What [`Closed::run`] takes with a source of so many transactions, about, in the unit of
+    /// [`effort`].
+    pub fn effort(&self, transactions: u64) -> u64 {
+        let played = self
+            .transactions(Some(transactions))
+            .unwrap_or(transactions);
+        self.setup().filling() + played * effort::TRANSACTED
     }
 
     /// Makes the run: on a device that it fills, without a history.
@@ -263,36 +277,40 @@ impl Closed {
             error,
         };
         // A device that was only filled has had time to prepare the blocks that are left.
-        let start = match self.overwrite {
+        let start = match self.terms.overwrite {
             true => host.recovered_at(),
             false => host
                 .erase_ahead(host.recovered_at())
                 .map_err(|error| self.not_open(error))?,
         };
-        let mut driver = Driver::new(self.plan, start);
+        let mut driver = Driver::new(self.terms.plan(), Admission::Free, host, source, start);
+        if let Some(transactions) = self.transactions(None) {
+            effort::left(transactions * effort::TRANSACTED);
+        }
         let simulated = Instant::now();
         driver
-            .run(&mut host, source, self.warm_up)
+            .run(Span::Transactions(self.terms.warm_up))
             .map_err(failed)?;
-        host.reset_stats();
-        let erased = chip_of(host.ftl()).erase_counts().to_vec();
-        let counted = driver
-            .run(&mut host, source, self.measured)
-            .map_err(failed)?;
+        driver.engine().reset_stats();
+        let erased = chip_of(driver.engine().ftl()).erase_counts().to_vec();
+        let measured = Span::Transactions(self.terms.transactions);
+        let counted = driver.run(measured).map_err(failed)?;
         let simulated_wall_s = simulated.elapsed().as_secs_f64();
         let (_, ended) = driver.issued_and_completed();
+        let load = driver.load(counted.from);
+        let host = driver.engine();
         let erases = Erases::between(&erased, chip_of(host.ftl()).erase_counts());
-        let load = self.plan.speedup.map(|_| driver.load(counted.from));
-        let mut record = ClosedRecord::new(self, &host, &host.stats(), &counted, load, erases);
-        driver.drain(&mut host, source).map_err(failed)?;
+        let mut record = ClosedRecord::new(self, host, &host.stats(), &counted, load, erases);
+        driver.drain().map_err(failed)?;
+        (record.issued, _) = driver.issued_and_completed();
 
+        let (host, oracle) = driver.into_parts();
         let mut host = self.open(power_off(host.into_flash()))?;
         record.recovery_ns = host.recovered_at().0;
         record.recovery_pages_read = host.ftl().stats().count(Operation::Read, Cause::Recovery);
-        if let Some(oracle) = driver.oracle() {
-            record.records_checked = Some(check(&mut host, oracle).map_err(failed)?);
+        if let Some(oracle) = oracle {
+            record.records_checked = Some(check(&mut host, &oracle).map_err(failed)?);
         }
-        (record.issued, _) = driver.issued_and_completed();
         record.timing = Some(ClosedTiming {
             wall_s: wall.elapsed().as_secs_f64(),
             simulated_wall_s,

@@ -1,8 +1,8 @@
 //! The result of a closed-loop run: one record, one JSON object.
 
 use super::Closed;
-use super::plan::Counted;
-use crate::replay::{Causes, Erases, Latency, Load, flash_by_cause, given};
+use crate::driver::{Counted, Load};
+use crate::replay::{Causes, Erases, Latency, flash_by_cause, given};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{Host, HostStats, Why};
 use serde::Serialize;
@@ -73,7 +73,7 @@ pub struct ClosedRecord {
     pub backlog_before: Option<f64>,
     /// The same of the last quarter.
     pub backlog_after: Option<f64>,
-    /// Open loop: whether more arrives than ends ([`Load`](crate::replay::Load)).
+    /// Open loop: whether more arrives than ends ([`Load`]).
     pub saturated: Option<bool>,
     /// Accesses served, those of aborted attempts included.
     pub accesses: u64,
@@ -176,19 +176,19 @@ impl ClosedRecord {
             device: setup.device.name.clone(),
             workload: setup.workload.clone(),
             granularity: format!("{:?}", setup.granularity()).to_lowercase(),
-            policy: setup.host.policy.to_string(),
-            frames: setup.host.frames,
+            policy: setup.terms.policy.to_string(),
+            frames: setup.terms.frames as usize,
             settings: given([
-                &setup.host.settings,
+                &setup.settings,
                 &setup.options.settings,
-                &setup.host.policy_settings,
+                &setup.policy_settings,
             ]),
-            clients: setup.plan.speedup.is_none().then_some(setup.plan.clients),
-            speedup: setup.plan.speedup,
-            abort_ratio: setup.plan.abort_ratio,
-            back_off_ns: setup.plan.back_off.0,
-            fill: setup.fill,
-            seed: setup.plan.seed,
+            clients: setup.terms.speedup.is_none().then_some(setup.terms.clients),
+            speedup: setup.terms.speedup,
+            abort_ratio: setup.terms.abort_ratio,
+            back_off_ns: setup.terms.plan().back_off.0,
+            fill: setup.terms.fill,
+            seed: setup.terms.seed,
             committed: counted.committed,
             rolled_back: counted.rolled_back,
             restarts,

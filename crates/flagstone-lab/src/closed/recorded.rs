@@ -11,7 +11,7 @@
 //! number; a stack that locks pages makes them wait for each other nevertheless. A page of the
 //! trace is as many of the database's as it takes; smaller ones share one.
 
-use super::source::Source;
+use crate::driver::Source;
 use crate::replay::{ScriptError, page_ratio};
 use crate::tpcc::pages::{Access, PagesError, Transaction, Verb};
 use crate::trace::{Op, Trace};
@@ -133,9 +133,9 @@ impl Source for Recorded<'_> {
         Ok(true)
     }
 
-    fn arrival(&self) -> Option<u64> {
-        let next = self.recording.transactions.get(self.next);
-        next.map(|part| part.start_ns)
+    fn arrival(&self, after: usize) -> Option<u64> {
+        let arrives = self.recording.transactions.get(self.next + after);
+        arrives.map(|part| part.start_ns)
     }
 
     fn pages(&self) -> u32 {
@@ -184,21 +184,21 @@ mod tests {
         let recording = Recording::from_trace(&trace(4096), 4096).unwrap();
         assert_eq!((recording.pages(), recording.transactions()), (4, 2));
         let mut source = recording.source();
-        assert_eq!(source.arrival(), Some(0));
+        assert_eq!(source.arrival(0), Some(0));
         let first = [
             (Verb::Touch, 3, 0),
             (Verb::Update, 3, 0),
             (Verb::Touch, 1, 0),
         ];
         assert_eq!(dealt(&mut source), first);
-        assert_eq!(source.arrival(), Some(7));
+        assert_eq!(source.arrival(0), Some(7));
         let mut into = Transaction::default();
         assert!(source.clone().deal(0, false, &mut into).unwrap() && !into.commits);
         assert_eq!(
             dealt(&mut source),
             [(Verb::Update, 0, 1), (Verb::Delete, 1, 1)]
         );
-        assert_eq!(source.arrival(), None);
+        assert_eq!(source.arrival(0), None);
         assert!(!source.deal(0, false, &mut into).unwrap());
     }
 

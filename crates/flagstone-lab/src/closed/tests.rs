@@ -1,7 +1,8 @@
 //! Runs on small devices with every stack, and databases that make mistakes, which must be noticed.
 
 use super::*;
-use crate::replay::{Latency, ReplayRecord, Script, script_of};
+use crate::driver::{Backend, Counted};
+use crate::replay::{Latency, Played, ReplayRecord, Script, script_of};
 use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Pages};
 use crate::workload::{Pattern, Workload};
@@ -18,26 +19,27 @@ fn closed(stack: Stack) -> Closed {
     device.geometry.cell = Cell::Slc {
         partial_programs: 4,
     };
-    let mut host = HostConfig::default();
-    host.frames = 160;
-    host.log_pages = 128;
     Closed {
         stack,
         options: Options::default(),
         device,
-        host,
-        plan: Plan {
+        settings: Settings::new(),
+        policy_settings: Settings::new(),
+        kept: Vec::new(),
+        terms: Terms {
             clients: 6,
-            speedup: None,
+            frames: 160,
+            log_pages: 128,
+            back_off_ms: 2.0,
             abort_ratio: 0.05,
-            back_off: Nanos::from_micros(2_000),
+            fill: 0.6,
+            overwrite: true,
+            warm_up: 50,
+            transactions: 300,
             seed: 11,
             check: true,
+            ..Terms::default()
         },
-        fill: 0.6,
-        overwrite: true,
-        warm_up: Span::Transactions(50),
-        measured: Span::Transactions(300),
         workload: "tpcc".into(),
     }
 }
@@ -86,9 +88,9 @@ fn every_stack_runs_every_transaction_to_its_end_and_the_same_twice() {
 #[test]
 fn a_transaction_that_never_fits_the_pool_is_given_up_in_words() {
     let mut closed = closed(Stack::Force(Kind::Scc));
-    closed.host.frames = 20;
+    closed.terms.frames = 20;
     // Alone, so that it is aborted for nothing else.
-    closed.plan.clients = 1;
+    closed.terms.clients = 1;
     let error = closed.run(&mut tpcc(&closed)).unwrap_err().to_string();
     assert!(
         error.contains("force:scc on small") && error.contains("pool_exhausted"),
@@ -133,9 +135,9 @@ impl Mistaken {
 }
 
 impl Backend for Mistaken {
-    fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
+    fn begin(&mut self, now: Nanos) -> Result<Option<TxId>, HostError> {
         self.called(now);
-        self.host.begin(now)
+        self.host.begin(now).map(Some)
     }
 
     fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
@@ -219,15 +221,15 @@ fn drive_from(
         .open(closed.filled(&History::default()).unwrap())
         .unwrap();
     let start = host.recovered_at();
-    let mut host = Mistaken {
+    let host = Mistaken {
         host,
         last: start,
         mistake,
         calls: 0,
     };
-    let mut driver = Driver::new(closed.plan, start);
-    let counted = driver.run(&mut host, source, Span::Transactions(2_000))?;
-    driver.drain(&mut host, source)?;
+    let mut driver = Driver::new(closed.terms.plan(), Admission::Free, host, source, start);
+    let counted = driver.run(Span::Transactions(2_000))?;
+    driver.drain()?;
     Ok(counted)
 }
 
@@ -236,8 +238,8 @@ fn erases(closed: &Closed, pages: u64) -> (u64, u64) {
     let mut source = tpcc(closed);
     let past = Past {
         pages,
-        clients: closed.plan.clients,
-        frames: closed.host.frames,
+        clients: closed.terms.clients,
+        frames: closed.terms.frames as usize,
         abort_ratio: 0.2,
         seed: 3,
     };
@@ -253,8 +255,8 @@ fn erases(closed: &Closed, pages: u64) -> (u64, u64) {
 fn a_device_with_a_history_collects_from_the_first_transaction_on() {
     for stack in ["force:afc", "force:bpcc", "force:g-mixsl", "wal", "afc-ex"] {
         let mut closed = closed(stack.parse().unwrap());
-        (closed.fill, closed.overwrite) = (0.5, false);
-        (closed.warm_up, closed.measured) = (Span::Transactions(0), Span::Transactions(60));
+        (closed.terms.fill, closed.terms.overwrite) = (0.5, false);
+        (closed.terms.warm_up, closed.terms.transactions) = (0, 60);
         assert_eq!(erases(&closed, 0), (0, 0), "{stack}");
         // Free blocks were erased while nobody ran.
         let (all, collections) = erases(&closed, 40_000);
@@ -279,7 +281,7 @@ fn calls_are_in_the_order_of_their_instants() {
             assert_eq!(counted.committed + counted.rolled_back, 2_000, "{stack}");
         }
         let mut open = closed(stack);
-        open.plan.speedup = Some(0.01);
+        open.terms.speedup = Some(0.01);
         let script = script();
         let counted = drive_from(Mistake::None, &open, &mut Played::new(&script));
         if stack == Stack::Force(Kind::Plain) {
@@ -304,17 +306,14 @@ fn mistakes_of_a_database_are_noticed() {
 
 #[test]
 fn waits_deadlocks_and_restarts_happen_and_are_counted() {
-    let record = run(&Closed {
-        measured: Span::Transactions(2_000),
-        ..closed(Stack::Force(Kind::Cfc))
-    });
+    let mut closed = closed(Stack::Force(Kind::Cfc));
+    closed.terms.transactions = 2_000;
+    let record = run(&closed);
     assert!(record.waits > 100, "{}", record.waits);
     assert!(record.restarts["deadlock"] > 10, "{:?}", record.restarts);
     assert!(record.response_ns.mean > record.attempt_ns.mean);
     let delay = |record: &ClosedRecord| record.response_ns.mean - record.attempt_ns.mean;
-    let mut closed = closed(Stack::Force(Kind::Cfc));
-    closed.measured = Span::Transactions(2_000);
-    closed.plan.back_off = Nanos::from_micros(500_000);
+    closed.terms.back_off_ms = 500.0;
     assert!(
         delay(&run(&closed)) > 2.0 * delay(&record),
         "back-off takes its time"
@@ -325,8 +324,8 @@ fn waits_deadlocks_and_restarts_happen_and_are_counted() {
 fn a_wait_for_a_place_is_a_wait_for_isolation_and_not_the_commit() {
     let run = |stack, clients| {
         let mut closed = closed(Stack::Force(stack));
-        (closed.plan.clients, closed.plan.abort_ratio) = (clients, 0.0);
-        closed.measured = Span::Transactions(1_000);
+        (closed.terms.clients, closed.terms.abort_ratio) = (clients, 0.0);
+        closed.terms.transactions = 1_000;
         run(&closed)
     };
     // One transaction at a time is on the device of Atomic-Write, any number on that of LightTx.
@@ -356,8 +355,8 @@ fn a_wait_for_a_place_is_a_wait_for_isolation_and_not_the_commit() {
 fn rollbacks_are_as_many_as_asked_for() {
     let share = |abort_ratio: f64| {
         let mut closed = closed(Stack::Wal);
-        closed.plan.abort_ratio = abort_ratio;
-        closed.measured = Span::Transactions(1_000);
+        closed.terms.abort_ratio = abort_ratio;
+        closed.terms.transactions = 1_000;
         let record = run(&closed);
         assert_eq!(record.committed + record.rolled_back, 1_000);
         record.rolled_back as f64 / 1_000.0
@@ -369,12 +368,20 @@ fn rollbacks_are_as_many_as_asked_for() {
 
 #[test]
 fn a_window_of_time_is_as_long_as_asked_for() {
-    let mut closed = closed(Stack::Wal);
-    closed.warm_up = Span::NONE;
-    closed.measured = Span::Time(Nanos::from_micros(50_000));
-    let record = run(&closed);
-    assert_eq!(record.virtual_ns, 50_000_000);
-    assert!(record.committed > 10, "{}", record.committed);
+    let closed = closed(Stack::Wal);
+    let chip = closed.filled(&History::default()).unwrap();
+    let (host, mut source) = (closed.open(chip).unwrap(), tpcc(&closed));
+    let start = host.recovered_at();
+    let mut driver = Driver::new(
+        closed.terms.plan(),
+        Admission::Free,
+        host,
+        &mut source,
+        start,
+    );
+    let counted = driver.run(Span::Time(Nanos::from_micros(50_000))).unwrap();
+    assert_eq!(counted.to.since(counted.from).0, 50_000_000);
+    assert!(counted.committed > 10, "{}", counted.committed);
 }
 
 fn script() -> Script {
@@ -394,8 +401,8 @@ fn an_open_loop_begins_transactions_when_they_arrive() {
     let script = script();
     let run = |speedup| {
         let mut closed = closed(Stack::Wal);
-        closed.plan.speedup = Some(speedup);
-        (closed.warm_up, closed.measured) = (Span::NONE, Span::Transactions(u64::MAX));
+        closed.terms.speedup = Some(speedup);
+        (closed.terms.warm_up, closed.terms.transactions) = (0, u64::MAX);
         closed.run(&mut Played::new(&script)).unwrap()
     };
     // A begin every microsecond of the recording: a thousandth of its speed leaves time for each.
@@ -416,7 +423,7 @@ fn an_open_loop_begins_transactions_when_they_arrive() {
 fn a_closed_loop_plays_a_script_to_its_end() {
     let script = script();
     let mut closed = closed(Stack::Force(Kind::GMixSl));
-    (closed.warm_up, closed.measured) = (Span::NONE, Span::Transactions(u64::MAX));
+    (closed.terms.warm_up, closed.terms.transactions) = (0, u64::MAX);
     let record = closed.run(&mut Played::new(&script)).unwrap();
     assert_eq!(record.committed + record.rolled_back, 600);
 }

@@ -122,6 +122,10 @@ impl Reader {
             (What::Pages(kind), Kind::Summary) if kind.info().format.late_summaries => {
                 page.data = self.verdicts(kind.info().format.tail_bytes, &kept.data);
             }
+            (what, Kind::Root) => {
+                let lines = what.root_fields(&kept.data);
+                page.data = lines.iter().map(|line| self.line(line, names)).collect();
+            }
             (What::Records(kind), Kind::Data) => {
                 for (tx, slots) in kind.info().entries(&kept.spare, &kept.data) {
                     let slots: Vec<String> = slots.iter().map(u16::to_string).collect();
@@ -164,8 +168,10 @@ impl Reader {
         match field.name {
             "XID" | "TXID" if value == 0 => "none".into(),
             "XID" | "TXID" | "TX" => names.tx(value),
-            "LINK" | "PPN" if field.is_blank() => "none".into(),
-            "LINK" | "PPN" => format!("p{value}"),
+            "LINK" | "PPN" | "MAP" if field.is_blank() => "none".into(),
+            "LINK" | "PPN" | "MAP" => format!("p{value}"),
+            "BAD" => format!("b{value}"),
+            name if name.ends_with("BLOCK") => format!("b{value}"),
             "LINK_SEQ" if field.is_blank() => "none".into(),
             "NEXT_PAGE" | "LPN" => format!("page {value}"),
             "STATUS" => if value == 1 { "committed" } else { "aborted" }.into(),
@@ -179,10 +185,17 @@ impl Reader {
         }
     }
 
-    /// Fields in one line.
+    /// Fields in one line. Those of one name behind each other are a list.
     fn line(&self, fields: &[Field], names: &Names) -> String {
-        let one = |field: &Field| format!("{} {}", field.name, self.words(field, names));
-        fields.iter().map(one).collect::<Vec<_>>().join(" · ")
+        let alike = fields.chunk_by(|one, other| one.name == other.name);
+        let each = alike.map(|fields| {
+            let words: Vec<String> = fields
+                .iter()
+                .map(|field| self.words(field, names))
+                .collect();
+            format!("{} {}", fields[0].name, words.join(", "))
+        });
+        each.collect::<Vec<_>>().join(" · ")
     }
 
     /// What a summary page that came late says of the pages of its block.

@@ -1,9 +1,10 @@
-//! The story of a run of a campaign: what led to its violation, without the transactions that have
-//! nothing to do with it, and why.
+//! The story of a run of a campaign: what led to its violation, without what the violated pages do
+//! not depend on, and why.
 
 use super::cells::{Names, Reader};
+use super::depends::{self, Violated};
 use super::steps::Teller;
-use super::story::{Change, Ending, Lane, Pane, Shape, Step, Story};
+use super::story::{Ending, Lane, Pane, Shape, Step, Story};
 use super::subject::What;
 use super::tale::{Event, Mark, Tale};
 use super::why;
@@ -43,10 +44,10 @@ impl Told<'_> {
             with_reads: self.with_reads,
         };
         let mut pane = teller.pane(&self.run_id, self.tale, self.ending());
-        let about = self.about();
-        if !about.is_empty() && !self.whole {
-            let is_about = concerns(&pane, &about, self.geometry.pages_per_block);
-            condense(&mut pane, &is_about);
+        let violated = self.violated();
+        if !violated.by.is_empty() && !self.whole {
+            let depends = depends::on(&pane, &violated, self.geometry.pages_per_block);
+            condense(&mut pane, &depends);
         }
         Story {
             title: self.run_id.clone(),
@@ -79,13 +80,13 @@ impl Told<'_> {
         said.collect()
     }
 
-    /// The transactions that the violation is about: those that it names, and those that wrote what
-    /// it names. None if it names none.
-    fn about(&self) -> BTreeSet<String> {
+    /// The pages that the violation names, the transactions that it names, and those that wrote a
+    /// page, record or key that it names. None if it names none.
+    fn violated(&self) -> Violated {
         let Some(violation) = &self.violation else {
-            return BTreeSet::new();
+            return Violated::default();
         };
-        let mut about: BTreeSet<u64> = numbers_after(violation, "#").collect();
+        let mut by: BTreeSet<u64> = numbers_after(violation, "#").collect();
         for thing in ["page ", "record ", "key "] {
             let places: BTreeSet<u64> = numbers_after(violation, thing).collect();
             for (who, text) in self.said() {
@@ -95,11 +96,15 @@ impl Told<'_> {
                         .next()
                         .is_some_and(|at| places.contains(&at))
                 {
-                    about.insert(who);
+                    by.insert(who);
                 }
             }
         }
-        about.into_iter().map(|who| format!("#{who}")).collect()
+        let pages = numbers_after(violation, "page ");
+        Violated {
+            pages: pages.filter_map(|page| page.try_into().ok()).collect(),
+            by: by.into_iter().map(|who| format!("#{who}")).collect(),
+        }
     }
 
     fn ending(&self) -> Ending {
@@ -178,47 +183,6 @@ fn numbers_after<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = u64> 
             .unwrap_or(rest.len());
         rest[..end].parse().ok()
     })
-}
-
-/// Which steps have to do with some transactions: those of one of them, and those that touch a
-/// place where a page of theirs lay or that such a page names.
-fn concerns(pane: &Pane, about: &BTreeSet<String>, pages_per_block: u32) -> Vec<bool> {
-    let is_of = |step: &Step| step.who.as_ref().is_some_and(|who| about.contains(who));
-    let mut places: BTreeSet<u32> = BTreeSet::new();
-    for change in pane.steps.iter().flat_map(|step| &step.changes) {
-        let Change::Pages(pages) = change else {
-            continue;
-        };
-        for (&at, page) in pages {
-            if page
-                .owner
-                .as_ref()
-                .is_some_and(|owner| about.contains(owner))
-            {
-                places.insert(at);
-                places.extend(&page.links);
-            }
-        }
-    }
-    let touches = |step: &Step| {
-        let erases = |change: &Change| match change {
-            Change::Erase(block) => {
-                let first = block * pages_per_block;
-                places
-                    .range(first..first + pages_per_block)
-                    .next()
-                    .is_some()
-            }
-            _ => false,
-        };
-        let is_program = !step.changes.is_empty() && step.lane != Lane::Restart;
-        is_program && step.pages.iter().any(|at| places.contains(at))
-            || step.changes.iter().any(erases)
-    };
-    pane.steps
-        .iter()
-        .map(|step| is_of(step) || touches(step))
-        .collect()
 }
 
 /// Leaves steps out that have nothing to do with what is told. What the power and the restart as a

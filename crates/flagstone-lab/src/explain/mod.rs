@@ -8,6 +8,7 @@
 
 mod cells;
 mod counterexample;
+mod depends;
 mod page;
 mod script;
 mod steps;
@@ -111,15 +112,18 @@ fn rules(what: What) -> Vec<Rule> {
 
 /// What is found in the end, for the pages that the example is about.
 fn ending(what: What, seen: &Seen, touched: &BTreeSet<u32>, form: Form) -> Ending {
-    let of = |name: Option<u64>| name.map_or("nothing".to_string(), |name| format!("T{name}"));
     let places = seen.pages.iter();
     let shown = places.filter(|place| touched.contains(&place.page) || !place.right);
     let pages = shown.map(|place| {
         let right = match place.doubted {
-            Some(doubted) => format!("{}, or T{doubted}", of(place.before)),
-            None => of(place.before),
+            Some(_) => format!(
+                "{}, or {}",
+                place.words(place.before),
+                place.words(place.doubted)
+            ),
+            None => place.words(place.before),
         };
-        (place.page, right, of(place.found), place.right)
+        (place.page, right, place.words(place.found), place.right)
     });
     let mut why = Vec::new();
     let text = match &seen.wrong {

@@ -95,7 +95,7 @@ function linksOf(state, page) {
 
 function build(pane, index) {
   const root = make("section", "pane");
-  const head = make("h2", "", pane.name);
+  const head = make("h2", "", pane.name === story.title ? "" : pane.name);
   const badge = make("span", "badge");
   head.append(badge);
   const now = make("div", "now");
@@ -277,6 +277,8 @@ function showPane(pane, view, index) {
     if (on.has(page)) name += step.changes || step.ruled ? " on" : " seen";
     else if (view.selected === page) name += " seen";
     cell.className = name;
+    // A name that is cut off would be that of another transaction.
+    cell.style.fontSize = text.length > 5 ? `calc(.62rem * 5.5 / ${text.length})` : "";
     cell.textContent = text;
     cell.title = where(page) + (it ? `: ${it.kind} ${it.label}${it.owner ? " of " + it.owner : ""}` : ": blank");
     cell.setAttribute("aria-label", cell.title);

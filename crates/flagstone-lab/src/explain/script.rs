@@ -49,7 +49,13 @@ enum Last {
     Over,
     /// So many pages that the collector works meanwhile.
     Long,
+    /// A page twice.
+    Twice,
 }
+
+/// A write: its transaction, and which of that transaction's writes of the page it is.
+type Wrote = (u64, u16);
+type Writes = BTreeMap<u32, Wrote>;
 
 /// Where the power fails: as this operation of the act is issued, and what has landed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,14 +78,33 @@ pub(super) struct Seen {
     is_cut_in_two: bool,
 }
 
-/// A logical page after the restart; names of transactions.
+/// A logical page after the restart, and the writes that it may hold and holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) page: u32,
-    pub(super) before: Option<u64>,
-    pub(super) doubted: Option<u64>,
-    pub(super) found: Option<u64>,
+    pub(super) before: Option<Wrote>,
+    pub(super) doubted: Option<Wrote>,
+    pub(super) found: Option<Wrote>,
     pub(super) right: bool,
+}
+
+impl Place {
+    /// A write in words. Where two writes of one transaction differ, it says which.
+    pub(super) fn words(&self, wrote: Option<Wrote>) -> String {
+        let all = [self.before, self.doubted, self.found];
+        let numbers = |name| {
+            all.into_iter()
+                .flatten()
+                .filter(move |other| other.0 == name)
+        };
+        match wrote {
+            None => "nothing".into(),
+            Some((name, nth)) if numbers(name).any(|other| other.1 != nth) => {
+                format!("T{name}'s write {}", nth + 1)
+            }
+            Some((name, _)) => format!("T{name}"),
+        }
+    }
 }
 
 impl Plot {
@@ -117,6 +142,7 @@ impl Plot {
         let last: &[u32] = match self.last {
             Last::Own => &[1, 4, 5],
             Last::Over => &[2, 0, 4],
+            Last::Twice => &[1, 1, 4],
             Last::Long => &[1, 4, 5, 11, 12, 13, 14, 15, 16, 17, 18, 19],
         };
         whole(&mut acts, last, false);
@@ -132,7 +158,7 @@ impl Plot {
 pub(super) struct Played {
     pub(super) chip: Chip,
     /// What is known of each transaction: its writes, and when its commit was durable, if it asked.
-    asked: Vec<(u64, BTreeMap<u32, u64>, Option<Nanos>)>,
+    asked: Vec<(u64, Writes, Option<Nanos>)>,
     /// The last transaction that wrote each page.
     written: Vec<u64>,
     failed_at: Option<Nanos>,
@@ -161,8 +187,8 @@ fn play(
     };
     let mut machine = Machine::start(subject, form, below).map_err(|error| error.to_string())?;
     let mut now = machine.recovered_at();
-    let mut live: BTreeMap<u64, BTreeMap<u32, u64>> = BTreeMap::new();
-    let mut asked: Vec<(u64, BTreeMap<u32, u64>, Option<Nanos>)> = Vec::new();
+    let mut live: BTreeMap<u64, Writes> = BTreeMap::new();
+    let mut asked: Vec<(u64, Writes, Option<Nanos>)> = Vec::new();
     let mut issued = Vec::new();
     let mut written = vec![0; PAGES as usize];
     let (mut failed_at, mut latest, mut before, mut after) = (None, now, None, [0; 2]);
@@ -199,10 +225,12 @@ fn play(
             }
             Act::Write(name, page) => {
                 let writes = live.get_mut(&name).expect("it has begun");
-                writes.insert(page, name);
+                let nth = writes.get(&page).map_or(0, |&(_, nth)| nth + 1);
+                writes.insert(page, (name, nth));
                 written[page as usize] = name;
-                say(now, name, format!("T{name} writes page {page}"));
-                let bytes = payload(name, page, 0);
+                let again = if nth > 0 { " again" } else { "" };
+                say(now, name, format!("T{name} writes page {page}{again}"));
+                let bytes = payload(name, page, nth);
                 machine.write(now, name, page, &bytes)
             }
             Act::Commit(name) => {
@@ -310,8 +338,8 @@ fn restart(
         tale.mark(Mark::Ruled(machine.rulings()));
         tale.mark(Mark::Shows(Box::new(machine.shown())));
     }
-    let mut before: BTreeMap<u32, u64> = BTreeMap::new();
-    let mut doubted: Vec<(u64, BTreeMap<u32, u64>)> = Vec::new();
+    let mut before = Writes::new();
+    let mut doubted: Vec<(u64, Writes)> = Vec::new();
     for (name, writes, done) in asked {
         if committed(&done) {
             before.extend(writes);
@@ -319,14 +347,16 @@ fn restart(
             doubted.push((name, writes));
         }
     }
-    let mut found: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut found = Writes::new();
     for page in 0..PAGES {
         let read = machine.read(page).map_err(|error| error.to_string())?;
-        found.extend(read.map(|name| (page, name)));
+        found.extend(read.map(|write| (page, write)));
     }
     // A transaction in doubt counts if any of its pages shows it; then all of them have to.
-    let shows =
-        |writes: &BTreeMap<u32, u64>| writes.iter().any(|(at, name)| found.get(at) == Some(name));
+    let shows = |writes: &Writes| {
+        let mut of_any = writes.iter();
+        of_any.any(|(at, (name, _))| found.get(at).is_some_and(|found| found.0 == *name))
+    };
     let mut right = before.clone();
     let mut is_cut_in_two = false;
     for (name, writes) in &doubted {
@@ -357,13 +387,15 @@ fn restart(
         .iter()
         .filter(|place| !place.right)
         .map(|place| {
-            let name =
-                |name: Option<&u64>| name.map_or("nothing".into(), |name| format!("T{name}"));
-            let (found, right) = (name(found.get(&place.page)), name(right.get(&place.page)));
-            format!(
-                "page {} is what {found} wrote, not what {right} wrote",
-                place.page
-            )
+            let right = place.words(right.get(&place.page).copied());
+            let found = place.words(place.found);
+            match found.contains("write") {
+                true => format!("page {} is {found}, not {right}", place.page),
+                false => format!(
+                    "page {} is what {found} wrote, not what {right} wrote",
+                    place.page
+                ),
+            }
         })
         .collect();
     Ok(Seen {
@@ -457,9 +489,12 @@ fn plots(subject: &Subject) -> Result<Vec<Plot>, String> {
         (Last::Long, 0),
         (Last::Long, 8),
         (Last::Over, 24),
+        (Last::Twice, 0),
+        (Last::Twice, 3),
     ];
+    let plays = |last: Last| last != Last::Twice || subject.rewrites();
     for copies in [true, false] {
-        for (last, between) in orders {
+        for (last, between) in orders.into_iter().filter(|&(last, _)| plays(last)) {
             for earlier in 0..EARLIER_MAX {
                 let plot = Plot {
                     earlier,

@@ -63,7 +63,7 @@ pub struct Step {
     pub part: u32,
     /// When, in microseconds of virtual time.
     pub at: Option<u64>,
-    /// Who does it.
+    /// The party that does it.
     pub lane: Lane,
     /// The transaction that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ pub struct Step {
     pub tables: Option<Tables>,
 }
 
-/// Who does something.
+/// A party of a story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lane {

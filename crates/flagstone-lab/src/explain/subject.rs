@@ -1,7 +1,7 @@
 //! What is explained: a protocol under logical pages, or one under records, on the smallest device
 //! that suits it.
 
-use crate::campaign::TIMING;
+use crate::campaign::{TIMING, write_of};
 use flagstone::commit::{
     Device, DeviceError, Field, Kind, MergedPage, Options, Pending, RecordDevice, RecordKind,
     RecordOptions, Row, Ruling, Table,
@@ -75,6 +75,13 @@ impl What {
         }
     }
 
+    pub(crate) fn root_fields(self, data: &[u8]) -> Vec<Vec<Field>> {
+        match self {
+            What::Pages(kind) => kind.info().root_fields(data),
+            What::Records(kind) => kind.info().root_fields(data),
+        }
+    }
+
     pub(crate) fn flag(self, flag: u8) -> Option<&'static str> {
         match self {
             What::Pages(kind) => kind.info().flag.map(|says| says(flag)),
@@ -137,6 +144,14 @@ impl Subject {
     pub(super) fn has_published(&self) -> bool {
         match self.what {
             What::Pages(kind) => kind.info().as_published,
+            What::Records(_) => true,
+        }
+    }
+
+    /// Whether a transaction may write a page twice.
+    pub(super) fn rewrites(&self) -> bool {
+        match self.what {
+            What::Pages(kind) => kind.info().rewrites,
             What::Records(_) => true,
         }
     }
@@ -330,19 +345,19 @@ impl Machine {
         }
     }
 
-    /// The name of the transaction whose write a page holds.
-    pub(super) fn read(&mut self, page: u32) -> Result<Option<u64>, Refused> {
+    /// The write that a page holds: the name of its transaction, and its number there.
+    pub(super) fn read(&mut self, page: u32) -> Result<Option<(u64, u16)>, Refused> {
         let now = self.recovered_at();
         match &mut self.running {
             Running::Pages(device) => {
                 let (_, bytes) = device.read(now, None, Lpn(page))?;
-                Ok(bytes.and_then(crate::campaign::name_of))
+                Ok(bytes.and_then(write_of))
             }
             Running::Records(records) => {
                 let mut found = MergedPage::default();
                 records.device.read(now, Lpn(page), &mut found)?;
                 let image = Page::parse(&found.image).ok();
-                let name = |page: &Page| page.get(SLOT).and_then(crate::campaign::name_of);
+                let name = |page: &Page| page.get(SLOT).and_then(write_of);
                 Ok(image.as_ref().and_then(name))
             }
         }

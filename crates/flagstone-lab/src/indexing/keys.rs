@@ -11,12 +11,13 @@
 //! after the point, to the base 27. The number is scaled to 64 bits; a key that is there already
 //! takes the next one.
 
-use crate::nearest::no_such;
+use crate::names::{self, Named};
 use flagstone::index::Key;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use rand_pcg::Pcg64Mcg;
 use rustc_hash::FxHashSet;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// How keys are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,11 +43,27 @@ impl KeyKind {
     /// # Errors
     /// Names those that there are.
     pub fn by_name(name: &str) -> Result<KeyKind, String> {
-        let names = KeyKind::ALL.map(|(_, name)| name);
-        let found = KeyKind::ALL.iter().find(|(_, known)| *known == name);
-        found
-            .map(|(kind, _)| *kind)
-            .ok_or_else(|| no_such("kind of keys", name, &names))
+        names::by_name(name)
+    }
+}
+
+impl Named for KeyKind {
+    const WHAT: &'static str = "kind of keys";
+
+    fn all() -> Vec<(Self, &'static str)> {
+        KeyKind::ALL.to_vec()
+    }
+}
+
+impl Serialize for KeyKind {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        names::serialize(self, to)
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyKind {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        names::deserialize(from)
     }
 }
 

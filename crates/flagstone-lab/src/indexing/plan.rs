@@ -2,7 +2,9 @@
 //! other.
 
 use super::keys::KeyKind;
+use crate::names::Named;
 use crate::nearest::no_such;
+use serde::{Deserialize, Serialize};
 
 /// Records that a workload can have: their keys are in memory.
 const RECORDS_MAX: u64 = 1 << 30;
@@ -66,6 +68,14 @@ impl LoadOrder {
     ];
 }
 
+impl Named for LoadOrder {
+    const WHAT: &'static str = "load_order";
+
+    fn all() -> Vec<(Self, &'static str)> {
+        LoadOrder::ALL.to_vec()
+    }
+}
+
 /// A window of operations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
@@ -100,23 +110,50 @@ pub struct Plan {
     pub scattered: bool,
 }
 
-/// What a workload may be told besides its name.
-#[derive(Debug, Clone, PartialEq, Default)]
+/// What a workload may be told besides its name. The fields are keys of experiment files, and the
+/// command fills in every one of them.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchOptions {
     /// Keys at the end of a trace that inserts, else those that are loaded.
     pub records: u64,
     /// Operations of a window [default: the workload's].
     pub operations: Option<u64>,
     /// Shares of searches, a window each (trace D, E).
+    #[serde(default)]
     pub search_shares: Vec<f64>,
     /// Localities, a window each (trace C), or the one (trace E, F, H): 0.8 is "80-20".
+    #[serde(default)]
     pub localities: Vec<f64>,
     /// Sizes as shares of `records`, a window each (trace A, B, F, G).
+    #[serde(default)]
     pub sizes: Vec<f64>,
     /// Keys [default: the workload's].
     pub keys: Option<KeyKind>,
     /// Whether the hot buckets of a hash index lie anywhere (trace C, E).
+    #[serde(default)]
     pub scattered: bool,
+    /// Operations before the first window, like its [default: the workload's].
+    pub warm_up: Option<u64>,
+    /// In which order keys are loaded: `appearance`, `keys` or `packed`.
+    #[serde(default, with = "crate::names")]
+    pub load_order: LoadOrder,
+    /// Whether what waits in the index's memory at the end of the last window is brought to its
+    /// pages, and counts.
+    #[serde(default)]
+    pub flush: bool,
+}
+
+impl BenchOptions {
+    /// The same with a part of the records and operations.
+    #[must_use]
+    pub fn scaled(&self, scale: impl Fn(u64) -> u64) -> BenchOptions {
+        BenchOptions {
+            records: scale(self.records),
+            operations: self.operations.map(&scale),
+            warm_up: self.warm_up.map(&scale),
+            ..self.clone()
+        }
+    }
 }
 
 /// The names of all workloads, with what they are.
@@ -225,7 +262,7 @@ impl Plan {
             name: name.into(),
             keys: KeyKind::Uniform,
             load: options.records,
-            load_order: LoadOrder::Appearance,
+            load_order: options.load_order,
             warm_up: 0,
             steps: Vec::new(),
             scattered: options.scattered,
@@ -238,6 +275,10 @@ impl Plan {
             plan.sal(name, options);
         }
         plan.keys = options.keys.unwrap_or(plan.keys);
+        plan.warm_up = options.warm_up.unwrap_or(plan.warm_up);
+        if let Some(last) = plan.steps.last_mut() {
+            last.flush |= options.flush;
+        }
         if plan.steps.iter().all(|step| step.operations == 0) {
             return Err(format!(
                 "{name} has no operation on so few records: use more than {}",
@@ -273,58 +314,15 @@ impl Plan {
     }
 
     fn ycsb(&mut self, kind: &str, options: &BenchOptions) {
-        let zipf = Access::Zipf(0.99);
-        let half = 0.5;
-        let none = Mix::default();
-        let (mix, access) = match kind {
-            "a" => (
-                Mix {
-                    search: half,
-                    update: half,
-                    ..none
-                },
-                zipf,
-            ),
-            "b" => (
-                Mix {
-                    search: 0.95,
-                    update: 0.05,
-                    ..none
-                },
-                zipf,
-            ),
-            "c" => (
-                Mix {
-                    search: 1.0,
-                    ..none
-                },
-                zipf,
-            ),
-            "d" => (
-                Mix {
-                    search: 0.95,
-                    insert: 0.05,
-                    ..none
-                },
-                Access::Latest(0.99),
-            ),
-            "e" => (
-                Mix {
-                    scan: 0.95,
-                    insert: 0.05,
-                    ..none
-                },
-                zipf,
-            ),
-            _ => (
-                Mix {
-                    search: half,
-                    modify: half,
-                    ..none
-                },
-                zipf,
-            ),
-        };
+        let (mut mix, mut access) = (Mix::default(), Access::Zipf(0.99));
+        match kind {
+            "a" => (mix.search, mix.update) = (0.5, 0.5),
+            "b" => (mix.search, mix.update) = (0.95, 0.05),
+            "c" => mix.search = 1.0,
+            "d" => (mix.search, mix.insert, access) = (0.95, 0.05, Access::Latest(0.99)),
+            "e" => (mix.scan, mix.insert) = (0.95, 0.05),
+            _ => (mix.search, mix.modify) = (0.5, 0.5),
+        }
         let operations = options.operations.unwrap_or(options.records);
         self.warm_up = operations / 10;
         self.steps.push(step(kind, operations, mix, access));

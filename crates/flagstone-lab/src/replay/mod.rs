@@ -4,13 +4,12 @@
 //! Virtual time is exact: two runs with the same configuration and seed give the same figures, on
 //! every machine and for any number of threads; only `timing` tells of the machine.
 
-mod driver;
-mod load;
+mod played;
 mod record;
 mod script;
 mod terms;
 
-pub use load::Load;
+pub use played::Played;
 pub use record::{Causes, Erases, Latency, ReplayRecord, Timing, by_cause, flash_by_cause};
 pub(crate) use record::{given, memory_of};
 pub(crate) use script::page_ratio;
@@ -18,12 +17,14 @@ pub use script::{Script, ScriptError, Transaction};
 pub use terms::Terms;
 
 use crate::device::{DeviceSpec, chip_of, power_off};
+use crate::driver::{Admission, Driver, DriverError, PageDevice, Plan, Span};
+use crate::effort;
 use crate::image::{self, ImageError};
 use crate::stop;
 use crate::workload::{Request, Workload, WorkloadError};
-use driver::{Play, Timings, play};
 use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options};
 use flagstone::ftl::{Cause, Ftl, Operation};
+use flagstone::host::HostError;
 use flagstone::nand::Chip;
 use flagstone::units::{Lpn, Nanos};
 use rand::{RngExt, SeedableRng};
@@ -221,6 +222,18 @@ impl Setup {
         }
     }
 
+    /// What [`Setup::filled`] takes, about, in the unit of [`effort`].
+    pub fn filling(&self) -> u64 {
+        let geometry = &self.device.geometry;
+        let filled = f64::from(self.capacity().unwrap_or(0)) * self.terms.fill.clamp(0.0, 1.0);
+        let overwritten = match self.terms.overwrite {
+            // Until free blocks are few, and then half of it.
+            true => (geometry.pages() as f64 * 0.97 - filled).max(0.0) + filled / 2.0,
+            false => 0.0,
+        };
+        filled as u64 * effort::FILLED + overwritten as u64 * effort::OVERWRITTEN
+    }
+
     /// Makes the run.
     ///
     /// # Errors
@@ -293,7 +306,6 @@ impl Setup {
         source: &Source,
     ) -> Result<ReplayRecord, ReplayError> {
         let isolation = self.isolation()?;
-        let aborted = self.aborts(script);
         // A device that was only filled has had time to prepare the blocks that are left.
         let start = match self.terms.overwrite {
             true => filled,
@@ -302,25 +314,32 @@ impl Setup {
                 .map_err(|source| self.failed(source))?,
         };
         device.reset_stats();
+        effort::left(script.effort());
         let erased_before = erase_counts(&device).to_vec();
         let window = Instant::now();
-        let how = Play {
-            script,
-            isolation,
-            clients: self.terms.clients.max(1),
-            speedup: self.terms.speedup,
-            aborted: &aborted,
-        };
-        let timings = play(&mut device, how, start).map_err(|source| self.failed(source))?;
-        let window_s = window.elapsed().as_secs_f64();
-        assert_eq!(
-            timings.issued, timings.completed,
-            "every transaction that began has ended"
+        let barriers = isolation == Isolation::Strict || self.terms.speedup.is_some();
+        let mut driver = Driver::new(
+            self.plan(),
+            Admission::isolated(isolation),
+            PageDevice::new(&mut device, barriers),
+            Played::new(script).with_recorded_aborts(self.terms.recorded_aborts),
+            start,
         );
+        let counted = driver.run(Span::Transactions(u64::MAX));
+        let counted = counted.map_err(|error| match error {
+            DriverError::Host {
+                error: HostError::Device(source),
+                ..
+            } => self.failed(source),
+            defect => panic!("{defect}"),
+        })?;
+        let load = driver.load(Nanos::ZERO);
+        let window_s = window.elapsed().as_secs_f64();
+        let all = script.transactions().len() as u64;
         assert_eq!(
-            timings.issued,
-            script.transactions().len() as u64,
-            "every transaction began"
+            driver.issued_and_completed(),
+            (all, all),
+            "every transaction began, and has ended"
         );
         let host = *device.request_stats();
         assert_eq!(
@@ -330,7 +349,7 @@ impl Setup {
         );
         let erases = Erases::between(&erased_before, erase_counts(&device));
         let mut record =
-            ReplayRecord::new(self, isolation, source, &device, &timings, start, erases);
+            ReplayRecord::new(self, isolation, source, &device, &counted, load, erases);
         let (recovery_ns, recovery_pages_read) = self.restart(device)?;
         record.recovery_ns = recovery_ns;
         record.recovery_pages_read = recovery_pages_read;
@@ -343,14 +362,15 @@ impl Setup {
         Ok(record)
     }
 
-    /// Which transactions are rolled back: those of the recording, and more by the seed.
-    fn aborts(&self, script: &Script) -> Vec<bool> {
-        let mut dice = Pcg64Mcg::seed_from_u64(self.terms.seed ^ 0xab07);
-        let ratio = self.terms.abort_ratio.clamp(0.0, 1.0);
-        let toss = |transaction: &Transaction| {
-            (transaction.aborted && self.terms.recorded_aborts) | dice.random_bool(ratio)
-        };
-        script.transactions().iter().map(toss).collect()
+    fn plan(&self) -> Plan {
+        Plan {
+            clients: self.terms.clients,
+            speedup: self.terms.speedup,
+            abort_ratio: self.terms.abort_ratio,
+            back_off: Nanos::ZERO,
+            seed: self.terms.seed,
+            check: false,
+        }
     }
 
     /// Switches the power off and on: how long recovery takes, and how many pages it reads.
@@ -400,6 +420,7 @@ impl<D> Order<D> {
         let mut now = Nanos::ZERO;
         for page in 0..self.pages {
             stop::point();
+            effort::did(effort::FILLED);
             now = write(device, now, page)?;
         }
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ 0xf111);
@@ -409,6 +430,7 @@ impl<D> Order<D> {
         let mut made = 0;
         while left > 0 && made < most {
             stop::point();
+            effort::did(effort::OVERWRITTEN);
             if (self.ftl)(device).free_blocks() <= few {
                 left -= 1;
             }

@@ -1,10 +1,10 @@
 //! The result of a run: one record, one JSON object, whatever prints it.
 
-use super::{Setup, Source, Timings};
+use super::{Setup, Source};
+use crate::driver::{Counted, Load};
 use flagstone::commit::{Device, Isolation};
 use flagstone::ftl::{Cause, Operation, Stats};
 use flagstone::settings::Settings;
-use flagstone::units::Nanos;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -120,7 +120,7 @@ pub struct ReplayRecord {
     pub backlog_before: Option<f64>,
     /// The same of the last quarter.
     pub backlog_after: Option<f64>,
-    /// Open loop: whether more arrives than ends ([`Load`](super::Load)).
+    /// Open loop: whether more arrives than ends ([`Load`]).
     pub saturated: Option<bool>,
     /// Flash operations: kind, then cause.
     pub flash: BTreeMap<&'static str, Causes>,
@@ -246,16 +246,15 @@ impl ReplayRecord {
         isolation: Isolation,
         source: &Source,
         device: &Device,
-        timings: &Timings,
-        start: Nanos,
+        counted: &Counted,
+        load: Option<Load>,
         erases: Erases,
     ) -> ReplayRecord {
         let (stats, host) = (device.stats(), device.request_stats());
         let programs = stats.total(Operation::Program);
         let mapping = stats.count(Operation::Program, Cause::Mapping)
             + stats.count(Operation::Program, Cause::Log);
-        let virtual_ns = timings.end.since(start).0;
-        let load = setup.terms.speedup.map(|_| timings.load());
+        let virtual_ns = counted.to.since(counted.from).0;
         ReplayRecord {
             protocol: setup.kind.info().name,
             as_published: setup.options.as_published,
@@ -274,9 +273,9 @@ impl ReplayRecord {
             transactions_aborted: host.aborted,
             virtual_ns,
             throughput_tps: host.committed as f64 / (virtual_ns.max(1) as f64 / 1e9),
-            response_ns: Latency::of(&timings.response_ns),
-            isolation_wait_ns: Latency::of(&timings.isolation_wait_ns),
-            commit_ns: Latency::of(&timings.commit_ns),
+            response_ns: Latency::of(&counted.response_ns),
+            isolation_wait_ns: Latency::of(&counted.isolation_wait_ns),
+            commit_ns: Latency::of(&counted.commit_ns),
             arrivals_tps: load.and_then(|load| load.arrivals_tps),
             backlog_before: load.map(|load| load.backlog_before),
             backlog_after: load.map(|load| load.backlog_after),
@@ -294,7 +293,7 @@ impl ReplayRecord {
                 .0,
             gc_share: stats.gc_share(&setup.device.timing, &setup.device.geometry),
             mapping_write_ratio: mapping as f64 / programs.max(1) as f64,
-            memory_bytes: timings.memory.iter().copied().collect(),
+            memory_bytes: counted.memory.iter().copied().collect(),
             recovery_ns: 0,
             recovery_pages_read: 0,
             erases,

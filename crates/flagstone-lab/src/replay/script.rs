@@ -169,6 +169,11 @@ impl Script {
         &self.transactions
     }
 
+    /// What playing it takes, about, in the unit of [`effort`](crate::effort).
+    pub fn effort(&self) -> u64 {
+        self.pages.len() as u64 * crate::effort::REPLAYED
+    }
+
     /// Pages that a transaction reads.
     pub fn reads(&self, transaction: &Transaction) -> &[u32] {
         self.part(transaction.first, transaction.reads)

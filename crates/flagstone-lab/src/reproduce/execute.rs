@@ -2,6 +2,7 @@
 //! was stopped goes on where it was.
 
 use super::engine::{Library, Outcome, Run};
+use crate::effort::Effort;
 use crate::output::{Output, OutputError, make_folder};
 use crate::stop::Stop;
 use rayon::prelude::*;
@@ -76,11 +77,13 @@ pub(crate) fn all(
     let shared = runs.values().map(Run::starts_from).filter_map(again);
     let library = Library::new(jobs.max(1)).sharing(shared.collect());
     let failed = AtomicBool::new(false);
-    let stop = Stop::current();
+    let (stop, effort) = (Stop::current(), Effort::current());
+    let planned = planned(runs, &effort);
     let one = |(hash, run): (&String, &Run)| -> Option<Result<(String, Outcome), String>> {
         match keeping.find(run) {
             Ok(None) => {}
             Ok(Some(outcome)) => {
+                effort.drop(planned[&hash]);
                 watch(run, Step::Found);
                 return Some(Ok((hash.clone(), outcome)));
             }
@@ -90,7 +93,9 @@ pub(crate) fn all(
             return None;
         }
         watch(run, Step::Started);
-        let made = stop.within(|| run.outcome(&library)).and_then(|outcome| {
+        let outcome =
+            stop.within(|| effort.within(&run.name(), planned[&hash], || run.outcome(&library)));
+        let made = outcome.and_then(|outcome| {
             keeping.keep(run, &outcome)?;
             Ok((hash.clone(), outcome))
         });
@@ -111,6 +116,22 @@ pub(crate) fn all(
             .filter_map(one)
             .collect()
     })
+}
+
+/// What each run takes, by its hash, which is planned here. What several start from is filled once.
+fn planned<'a>(runs: &'a BTreeMap<String, Run>, effort: &Effort) -> BTreeMap<&'a String, u64> {
+    let mut filled = BTreeSet::new();
+    let one = |(hash, run): (&'a String, &Run)| {
+        let (filling, rest) = run.effort();
+        let filling = if filled.insert(run.starts_from()) {
+            filling
+        } else {
+            0
+        };
+        effort.plan(filling + rest);
+        (hash, filling + rest)
+    };
+    runs.iter().map(one).collect()
 }
 
 /// The result of a run that `folder` has, and nothing if it has none.

@@ -16,7 +16,7 @@ const TURN: u32 = 200;
 /// Bytes of the file that the floor writes to.
 const FLOOR_BYTES: usize = 16 << 20;
 
-/// What is measured.
+/// The task of a bench.
 #[derive(Debug, Clone)]
 pub struct Bench {
     /// A folder on the file system to measure.
@@ -86,7 +86,7 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // What is left is in the way of nobody but the next bench, which says so.
+        // Files that stay are in the way of the next bench only, which says so.
         let _ = fs::remove_file(self.store());
         let _ = fs::remove_file(self.floor());
     }

@@ -86,7 +86,7 @@ pub fn work(path: &Path, subject: Subject, mistakes: Mistakes) -> Result<(), Sto
     }
 }
 
-/// What a verifier knows of a store.
+/// The store as a verifier knows it.
 #[derive(Debug)]
 pub struct Verifier {
     subject: Subject,
@@ -186,7 +186,7 @@ impl Verifier {
     }
 }
 
-/// What a worker needs of its process.
+/// The process of a worker, as far as it is used.
 pub fn listening(command: &mut std::process::Command) -> &mut std::process::Command {
     command.stdin(Stdio::null()).stdout(Stdio::piped())
 }

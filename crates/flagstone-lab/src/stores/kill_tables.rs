@@ -26,7 +26,7 @@ const COUNTER: (&str, &[u8]) = ("counter", b"last");
 /// A change of a row: its table, its key, and the bytes of its value, or nothing for a removal.
 type Change = (usize, Vec<u8>, Option<Vec<u8>>);
 
-/// What the transaction of a number changes.
+/// The changes of the transaction with a number.
 fn changes(number: u64) -> Vec<Change> {
     let mut dice = Pcg64Mcg::seed_from_u64(number);
     let count = [1, 2, 3, 8, 60][dice.random_range(0..5)];
@@ -70,10 +70,14 @@ pub(super) fn work(path: &Path, mistakes: Mistakes) -> Result<(), StoreError> {
         said.and_then(|()| out.flush()).is_ok()
     };
     let commit_on = |store: Store| {
-        let mut kept = Vec::new();
+        let (mut kept, mut number) = (Vec::new(), 0);
         loop {
+            // Pages of what may be this thread's turn are read before it, beside other threads.
+            for (table, key, _) in changes(number + THREADS as u64) {
+                let _ = store.prefetch(TABLES[table].0, &[key]);
+            }
             let mut tx = store.write()?;
-            let number = tx.table(COUNTER.0)?.add(COUNTER.1, 1)? as u64;
+            number = tx.table(COUNTER.0)?.add(COUNTER.1, 1)? as u64;
             if leaks {
                 kept.push(vec![number as u8; 1 << 18]);
             }
@@ -94,7 +98,7 @@ pub(super) fn work(path: &Path, mistakes: Mistakes) -> Result<(), StoreError> {
     })
 }
 
-/// What the transactions so far have left.
+/// The tables after the transactions so far.
 #[derive(Debug, Default)]
 pub(super) struct Rows(BTreeMap<(usize, Vec<u8>), Vec<u8>>);
 

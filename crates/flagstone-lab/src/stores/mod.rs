@@ -12,30 +12,30 @@
 pub mod kill;
 mod kill_tables;
 pub mod bench;
+mod harness;
 mod lie;
 mod model;
-mod on_chip;
-mod run;
+mod pages;
 pub mod soak;
 mod tables;
 
+pub use harness::Tally;
 pub use lie::Lie;
-pub use run::Tally;
 
-use crate::stop::Stop;
+use crate::campaign::{KEPT, over_cores};
 use flagstone::commit::Kind;
 use flagstone_store::OpenOptions;
-use rayon::prelude::*;
+use harness::carry_out;
+use pages::Pages;
 use std::fmt;
 use std::str::FromStr;
+use tables::Tables;
 
 /// Whether this program can encrypt stores.
 pub const ENCRYPTS: bool = cfg!(feature = "encryption");
 
 /// Runs that are handed out together: few at first, so that a small campaign is small.
 const BATCH: std::ops::RangeInclusive<u64> = 8..=64;
-/// Violations that are kept.
-const KEPT: usize = 16;
 
 /// What a store holds while its power is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,25 +162,9 @@ impl RunId {
     /// Carries the run out.
     pub fn run(&self) -> Tally {
         match self.subject {
-            Subject::Pages => run::carry_out(self, false),
-            Subject::Tables => tables::carry_out(self),
+            Subject::Pages => carry_out::<Pages>(self),
+            Subject::Tables => carry_out::<Tables>(self),
         }
-    }
-
-    /// Whether the run can be held against the simulated chip: it is one of pages that are not
-    /// encrypted.
-    pub fn runs_on_chip(&self) -> bool {
-        self.subject == Subject::Pages && !self.encrypted
-    }
-
-    /// Carries the run out, and holds what each cut leaves against the simulated chip, on which the
-    /// same operations have landed. Another state there is a violation.
-    ///
-    /// # Panics
-    /// The run cannot be on the chip ([`RunId::runs_on_chip`]).
-    pub fn run_on_chip(&self) -> Tally {
-        assert!(self.runs_on_chip(), "{self}");
-        run::carry_out(self, true)
     }
 
     /// Gives a store its key, if the run is about an encrypted one.
@@ -194,7 +178,7 @@ impl RunId {
     }
 }
 
-/// What a campaign is to do with the stores of one protocol.
+/// The task of a campaign with the stores of one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Campaign {
     /// What the stores hold.
@@ -205,8 +189,6 @@ pub struct Campaign {
     pub lie: Lie,
     /// Whether the stores are encrypted.
     pub encrypted: bool,
-    /// Whether what each cut leaves is held against the simulated chip, see [`RunId::run_on_chip`].
-    pub on_chip: bool,
     /// So many cuts, or a few more.
     pub cuts: u64,
     /// Cuts in a row, at most.
@@ -222,7 +204,7 @@ pub struct Campaign {
 pub struct Findings {
     /// Runs carried out.
     pub runs: u64,
-    /// What they did together.
+    /// The work of all runs.
     pub tally: Tally,
     /// Runs with a violation, the first of each, in the order of their drawing; the first few.
     pub violations: Vec<(RunId, String)>,
@@ -259,24 +241,17 @@ impl Campaign {
                 seed: self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) & (u64::MAX >> 16),
             });
             let ids: Vec<RunId> = ids.collect();
-            let stop = Stop::current();
-            let each = ids.par_iter().map(|id| {
-                stop.within(|| ());
-                let tally = match self.on_chip {
-                    true => id.run_on_chip(),
-                    false => id.run(),
-                };
+            let tallies = over_cores(&ids, |id| {
+                let tally = id.run();
                 progress(tally.cuts);
                 tally
             });
-            for (id, tally) in ids.iter().zip(each.collect::<Vec<_>>()) {
-                if let Some(what) = tally
-                    .first
-                    .as_ref()
-                    .filter(|_| findings.violations.len() < KEPT)
-                {
-                    findings.violations.push((*id, what.clone()));
-                }
+            for (id, tally) in ids.iter().zip(tallies) {
+                let keeps = findings.violations.len() < KEPT;
+                let found = tally.first.as_ref().filter(|_| keeps);
+                findings
+                    .violations
+                    .extend(found.map(|what| (*id, what.clone())));
                 findings.runs += 1;
                 findings.tally.add(&tally);
                 let is_found = self.stop_early && findings.tally.violations > 0;

@@ -1,31 +1,38 @@
-//! What a store has to hold: pages with marks that no two writes share.
+//! The contents that a store has to hold: pages with marks that no two writes share.
 
 use flagstone::commit::DeviceError;
 use flagstone::units::Lpn;
 use flagstone_store::{PageStore, StoreError};
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 
 /// The number of a write, of which its bytes follow.
 pub(super) type Tag = u64;
 
-/// What transactions wrote, trims as nothing.
+/// The writes of a transaction, trims as nothing.
 pub(super) type Writes = BTreeMap<u32, Option<Tag>>;
 
 /// The pages that clients write to: so many, each so far from the one before.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pages {
+pub(super) struct Places {
     pub(super) count: u32,
     pub(super) apart: u32,
 }
 
-impl Pages {
+impl Places {
     /// The number of one of them.
     pub(super) fn at(self, index: u32) -> u32 {
         index * self.apart
     }
+
+    /// One of them by dice.
+    pub(super) fn draw(self, dice: &mut Pcg64Mcg) -> u32 {
+        self.at(dice.random_range(0..self.count))
+    }
 }
 
-/// What is committed.
+/// The committed contents of all pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Model {
     pages: BTreeMap<u32, Tag>,
@@ -56,14 +63,14 @@ impl Model {
     }
 
     /// Holds a store against it. The error says what differs first.
-    pub(super) fn compare(&self, store: &mut PageStore, pages: Pages) -> Result<(), String> {
+    pub(super) fn compare(&self, store: &mut PageStore, pages: Places) -> Result<(), String> {
         self.compare_by(pages, |at, page| store.read(None, at, page))
     }
 
     /// Holds against it what somebody reads.
     pub(super) fn compare_by(
         &self,
-        pages: Pages,
+        pages: Places,
         mut read: impl FnMut(Lpn, &mut [u8]) -> Result<Option<usize>, StoreError>,
     ) -> Result<(), String> {
         let mut page = vec![0; PageStore::PAGE_BYTES];

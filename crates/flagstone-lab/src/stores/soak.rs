@@ -35,7 +35,7 @@ const SHORT: Duration = Duration::from_secs(1);
 const SLACK_FACTOR: f64 = 1.25;
 const SLACK_BYTES: u64 = 8 << 20;
 
-/// What a soak must find, if it is told to make it wrong.
+/// The mistakes that a soak makes if it is told to, and must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
     /// Nothing is wrong.
@@ -73,7 +73,7 @@ pub struct Soak {
     pub time: Duration,
     /// Seed of everything but the clock.
     pub seed: u64,
-    /// What is made wrong.
+    /// The mistake that is made.
     pub control: Control,
 }
 
@@ -88,7 +88,7 @@ pub enum SoakError {
     Store(#[from] StoreError),
 }
 
-/// What a soak did and found.
+/// The counts and findings of a soak.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Outcome {

@@ -1,13 +1,10 @@
-//! One run over tables: transactions with savepoints on several tables of both kinds, commits that
-//! share a flush, readers of snapshots, and cuts of copies of the medium.
-//!
-//! What is there after a cut is one of the states after a commit: not older than the last commit
-//! that was waited for, and not newer than the last one that had begun. A snapshot shows one such
-//! state of the moment when it was taken, and shows the same each time.
+//! Tables of a store: transactions with savepoints on several tables of both kinds, commits that
+//! share a flush, and readers of snapshots. A snapshot shows a state that may have been there when
+//! it was taken, and shows the same each time.
 //!
 //! ```text
-//!   tables.rs    what clients and readers do, and the cuts
-//!   states.rs    what may be there, and how a reader is held against it
+//!   tables.rs    what clients and readers do
+//!   states.rs    what tables hold, and how a reader is held against that
 //!   crowded.rs   what else happens in half of the runs (`filled`)
 //! ```
 
@@ -15,16 +12,17 @@ mod crowded;
 mod states;
 
 use super::RunId;
+use super::harness::{Done, Life, May, Run, World, failed};
 use super::lie::{Lie, Lying};
-use super::run::{CUTS_MAX, Tally};
 use crowded::Crowd;
 use flagstone_store::medium::{Landing, Medium, Recorded};
 use flagstone_store::tables::{Commit, Kind, Mistake, ReadTx, Store, TableMut, WriteTx};
 use flagstone_store::{OpenOptions, PageStore, StoreError, StoreInfo};
-use rand::{RngExt, SeedableRng};
+use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
-use states::{History, Rows, Seen, State, bytes_of, compare};
-use std::sync::{Arc, Mutex};
+use states::{Rows, Seen, State, bytes_of, compare};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Tables that clients use, with the kind that each has whenever it is there.
 const TABLES: [(&str, Kind); 4] = [
@@ -49,108 +47,30 @@ fn key(dice: &mut Pcg64Mcg, kind: Kind) -> Vec<u8> {
     }
 }
 
-/// What may be there at a moment.
-#[derive(Debug, Clone, Copy, Default)]
-struct Right {
-    /// The states, by their numbers.
-    between: (u64, u64),
-    /// Commits that a store which says that it was closed has counted, at least.
-    commits: u64,
-}
-
-/// A copy of the medium, and what may be there.
-struct Moment {
-    medium: Recorded,
-    right: Right,
-}
-
-/// What a run uses until its process ends: the medium, what may be there, and the copies of it that
-/// are to be cut.
-struct Life {
-    medium: Recorded,
-    history: History,
-    moments: Arc<Mutex<Vec<Moment>>>,
-    right: Arc<Mutex<Right>>,
-    /// Commits that the store had counted when it was opened, and those after that.
-    counted: u64,
-    /// Commits that are under way: their state's number, and 1 if they surely change something.
-    waiting: Vec<(u64, u64, Commit)>,
-    readers: Vec<Reader>,
-}
-
-impl Life {
-    fn new(medium: Recorded, history: History) -> Life {
-        Life {
-            medium,
-            history,
-            moments: Arc::default(),
-            right: Arc::default(),
-            counted: 0,
-            waiting: Vec::new(),
-            readers: Vec::new(),
-        }
-    }
-
-    fn now(&self) -> Right {
-        Right {
-            between: self.history.now(),
-            commits: self.counted,
-        }
-    }
-
-    /// What may be there has changed.
-    fn changed(&self) {
-        *self.right.lock().expect("one thread") = self.now();
-    }
-}
-
 /// A reader: its snapshot, and what it may see; one state, once it has looked.
 struct Reader {
     tx: ReadTx,
     may_see: Vec<Arc<State>>,
 }
 
-pub(super) fn carry_out(id: &RunId) -> Tally {
-    let mut dice = Pcg64Mcg::seed_from_u64(id.seed);
-    let mut run = Run {
-        id: *id,
-        pages_per_block: [16, 16, 24, 32][dice.random_range(0..4)],
-        every: [1, 2, 5][dice.random_range(0..3)],
-        tag: 0,
-        crowd: id.filled.then(|| Crowd::new(id.seed)),
-        tally: Tally::default(),
-    };
-    let rounds = dice.random_range(5..40);
-    let medium = Recorded::default();
-    let filled = match id.filled {
-        true => run.fill(&medium),
-        false => Ok(State::new()),
-    };
-    let went_on = filled.and_then(|state| run.go_on(medium, state, rounds, id.depth, &mut dice));
-    if let Err(what) = went_on {
-        run.violated(what);
-    }
-    run.tally
-}
-
-struct Run {
-    id: RunId,
+/// The stores of a run.
+pub(super) struct Tables {
     pages_per_block: u32,
-    every: u32,
-    tag: u64,
     crowd: Option<Crowd>,
-    tally: Tally,
 }
 
-fn failed(what: &str) -> impl Fn(StoreError) -> String + '_ {
-    move |error| format!("{what}: {error}")
-}
+/// Commits that are under way: their state's number, and whether they surely change something.
+type Waiting = Vec<(u64, bool, Commit)>;
 
-impl Run {
+impl Run<Tables> {
     fn options(&self) -> OpenOptions {
         let mut options = OpenOptions::default();
-        options.pages_per_block = self.pages_per_block;
-        options.space = self.crowd.as_ref().map_or(options.space, Crowd::space);
+        options.pages_per_block = self.world.pages_per_block;
+        options.space = self
+            .world
+            .crowd
+            .as_ref()
+            .map_or(options.space, Crowd::space);
         self.id.lock(&mut options);
         options
     }
@@ -160,191 +80,97 @@ impl Run {
     }
 
     fn open_with(&self, medium: &Recorded, options: &OpenOptions) -> Result<Store, StoreError> {
-        let lying = Lying::new(medium.clone(), self.id.lie, self.pages_per_block);
+        let lying = Lying::new(medium.clone(), self.id.lie, self.world.pages_per_block);
         let made = (self.id.lie == Lie::FreedPages).then_some(Mistake::FreedStaysFree);
-        let medium: Box<dyn Medium> = match &self.crowd {
+        let medium: Box<dyn Medium> = match &self.world.crowd {
             Some(crowd) => Box::new(crowd.bound(lying)),
             None => Box::new(lying),
         };
         Store::mistaken(medium, options, made.into())
     }
 
-    /// What the store below the tables says of itself.
+    /// The description of the store below the tables.
     fn info(&self, medium: &Recorded) -> Result<StoreInfo, String> {
-        let lying = Lying::new(medium.snapshot(), self.id.lie, self.pages_per_block);
+        let lying = Lying::new(medium.snapshot(), self.id.lie, self.world.pages_per_block);
         let opened = PageStore::on(Box::new(lying), &self.options().reading());
         opened
             .map(|store| store.info())
             .map_err(failed("it does not open for reading"))
     }
 
-    fn violated(&mut self, what: String) {
-        self.tally.violations += 1;
-        self.tally.first.get_or_insert(what);
-    }
-
     fn is_crowded_once_in(&mut self, times: u32) -> bool {
-        self.crowd
+        self.world
+            .crowd
             .as_mut()
             .is_some_and(|crowd| crowd.once_in(times))
     }
 
-    /// Opens a store and uses it, with cuts on the way. The error is a violation that ends it.
-    fn go_on(
-        &mut self,
-        medium: Recorded,
-        state: State,
-        rounds: u32,
-        depth: u32,
-        dice: &mut Pcg64Mcg,
-    ) -> Result<(), String> {
-        let mut life = Life::new(medium, History::new(state));
-        life.medium.watch(Some({
-            let (moments, right) = (Arc::clone(&life.moments), Arc::clone(&life.right));
-            let (every, mut dice) = (self.every, Pcg64Mcg::seed_from_u64(dice.random()));
-            Box::new(move |medium: &Recorded| {
-                if dice.random_range(0..every) == 0 {
-                    moments.lock().expect("one thread").push(Moment {
-                        medium: medium.snapshot(),
-                        right: *right.lock().expect("one thread"),
-                    });
-                }
-            })
-        }));
-        let mut store = self
-            .open(&life.medium)
-            .map_err(failed("it does not open"))?;
-        if self.crowd.is_none() {
-            // Whatever lies in a store that is being made, or whether there is one, is nobody's
-            // loss.
-            life.moments.lock().expect("one thread").clear();
-        }
-        // Whether an open store can be opened for reading is no matter here: cuts will tell.
-        life.counted = self.info(&life.medium).map_or(0, |info| info.life.commits);
-        life.changed();
-        for _ in 0..rounds {
-            self.read(&store, &mut life, dice)?;
-            if let Some(crowd) = &mut self.crowd {
-                crowd.bound_room(&life.medium);
-            }
-            if dice.random_range(0..24) == 0 {
-                self.wait(&mut life)?;
-                life.readers.clear();
-                drop(store);
-                self.look(&life, depth, dice);
-                store = self
-                    .open(&life.medium)
-                    .map_err(failed("it does not open again"))?;
-            }
-            let mut tx = store.write().map_err(failed("begin"))?;
-            let before = life.history.newest();
-            let mut after = (*before).clone();
-            self.change(&mut tx, &mut after, dice)?;
-            if dice.random_range(0..8) == 0 {
-                drop(tx);
-                continue;
-            }
-            // One that changes nothing may leave no trace.
-            let counts = u64::from(after != *before);
-            life.history.states.push_back(Arc::new(after));
-            life.changed();
-            let commit = tx.commit_later().map_err(failed("commit"))?;
-            self.tally.committed += 1;
-            life.waiting.push((life.history.last(), counts, commit));
-            // Now and then several commits are under way, and share a flush.
-            if dice.random_range(0..3) > 0 {
-                self.wait_beside(&store, &mut life)?;
-            }
-            self.look(&life, depth, dice);
-            if dice.random_range(0..4) == 0 {
-                let right = life.now();
-                let medium = life.medium.snapshot();
-                self.cut(&Moment { medium, right }, &life.history, depth, dice);
-            }
-            life.history.forget();
-        }
-        self.wait(&mut life)?;
-        life.medium.watch(None);
-        if let Some(crowd) = &self.crowd {
-            crowd.give_room();
-            self.tally.collections += self.info(&life.medium)?.life.erases;
-        }
-        store.check()?;
-        let read = store.read().map_err(failed("a snapshot"))?;
-        compare(&read, &[life.history.newest()]).map(|_| ())
-    }
-
     /// Waits for all commits that are under way, the last one first or the first one first. Those
-    /// that find no room never were, nor those behind them.
-    fn wait(&mut self, life: &mut Life) -> Result<bool, String> {
-        self.tally.grouped += life.waiting.len().saturating_sub(1) as u64;
-        if life.waiting.len().is_multiple_of(2) {
-            life.waiting.reverse();
+    /// that find no room never were, nor those behind them. Says whether there are such.
+    fn wait(&mut self, waiting: &mut Waiting, life: &mut Life<State>) -> Done<bool> {
+        self.tally.grouped += waiting.len().saturating_sub(1) as u64;
+        if waiting.len().is_multiple_of(2) {
+            waiting.reverse();
         }
         let mut lost = u64::MAX;
-        for (number, counts, commit) in std::mem::take(&mut life.waiting) {
+        for (number, counts, commit) in waiting.drain(..) {
             match commit.wait() {
-                Ok(()) => {
-                    life.history.acknowledged = life.history.acknowledged.max(number);
-                    life.counted += counts;
-                    life.changed();
-                }
-                Err(StoreError::Full(_)) if self.crowd.is_some() => lost = lost.min(number),
+                Ok(()) => life.acknowledge(number, counts),
+                Err(StoreError::Full(_)) if self.world.crowd.is_some() => lost = lost.min(number),
                 Err(error) => return Err(failed("waiting for a commit")(error)),
             }
         }
         if lost == u64::MAX {
             return Ok(false);
         }
-        let acknowledged = life.history.acknowledged;
-        if acknowledged >= lost {
-            return Err(format!(
-                "commit {lost} found no room, and {acknowledged} was acknowledged"
-            ));
-        }
+        life.lose(lost)?;
         self.tally.refused += 1;
-        life.history.lose(lost);
-        life.changed();
         Ok(true)
     }
 
-    /// Waits for all commits, in a crowded run now and then while a transaction is live: what finds
-    /// no room takes it along.
-    fn wait_beside(&mut self, store: &Store, life: &mut Life) -> Result<(), String> {
+    /// Waits for all commits, in a crowded run now and then while a transaction is live: a commit
+    /// that finds no room takes it along.
+    fn wait_beside(
+        &mut self,
+        store: &Store,
+        waiting: &mut Waiting,
+        life: &mut Life<State>,
+    ) -> Done<()> {
         if !self.is_crowded_once_in(4) {
-            return self.wait(life).map(|_| ());
+            return self.wait(waiting, life).map(|_| ());
         }
         let mut tx = store.write().map_err(failed("begin"))?;
-        let mut after = (*life.history.newest()).clone();
+        let mut after = (*life.newest()).clone();
         if self.is_crowded_once_in(2) {
             tx.table("apples").map_err(failed("a table"))?;
             after.entry("apples").or_default();
         }
-        let are_lost = self.wait(life)?;
+        let are_lost = self.wait(waiting, life)?;
         match tx.commit_later() {
-            Err(StoreError::Full(_)) if are_lost => {}
-            Err(error) => return Err(failed("a transaction beside others")(error)),
-            Ok(_) if are_lost => {
-                return Err("a transaction commits whose past found no room".into());
-            }
+            Err(StoreError::Full(_)) if are_lost => Ok(()),
+            Err(error) => Err(failed("a transaction beside others")(error)),
+            Ok(_) if are_lost => Err("a transaction commits whose past found no room".into()),
             Ok(commit) => {
-                life.history.states.push_back(Arc::new(after));
-                life.changed();
-                life.waiting.push((life.history.last(), 0, commit));
+                waiting.push((life.ask(after), false, commit));
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// A reader takes a snapshot, ends, or looks.
-    fn read(&mut self, store: &Store, life: &mut Life, dice: &mut Pcg64Mcg) -> Result<(), String> {
-        let (readers, history) = (&mut life.readers, &life.history);
+    fn read(
+        &mut self,
+        store: &Store,
+        readers: &mut Vec<Reader>,
+        life: &Life<State>,
+        dice: &mut Pcg64Mcg,
+    ) -> Done<()> {
         if !readers.is_empty() && dice.random_range(0..8) == 0 {
             readers.swap_remove(dice.random_range(0..readers.len()));
         }
         if readers.len() < 4 && dice.random_range(0..6) == 0 {
             let tx = store.read().map_err(failed("a snapshot"))?;
-            let may_see = history.among(history.now());
+            let may_see = life.may().states;
             readers.push(Reader { tx, may_see });
         }
         for at in (0..readers.len()).rev() {
@@ -361,13 +187,8 @@ impl Run {
         Ok(())
     }
 
-    /// What one transaction does.
-    fn change(
-        &mut self,
-        tx: &mut WriteTx,
-        state: &mut State,
-        dice: &mut Pcg64Mcg,
-    ) -> Result<(), String> {
+    /// The steps of one transaction.
+    fn change(&mut self, tx: &mut WriteTx, state: &mut State, dice: &mut Pcg64Mcg) -> Done<()> {
         let steps = [1, 2, 8, 60][dice.random_range(0..4)];
         let mut savepoints = Vec::new();
         for _ in 0..steps {
@@ -381,7 +202,7 @@ impl Run {
                     *state = then.clone();
                 }
                 4 if self.is_crowded_once_in(3) => {
-                    let crowd = self.crowd.as_mut().expect("it is a crowded run");
+                    let crowd = self.world.crowd.as_mut().expect("it is a crowded run");
                     crowd.change_many(tx, state)?;
                 }
                 2 if !savepoints.is_empty() => {
@@ -390,7 +211,7 @@ impl Run {
                         .map_err(failed("a savepoint"))?;
                     savepoints.truncate(at);
                 }
-                3 if self.crowd.is_some() || dice.random_range(0..4) == 0 => {
+                3 if self.world.crowd.is_some() || dice.random_range(0..4) == 0 => {
                     let (name, _) = self.table(dice);
                     let dropped = tx.drop_table(name);
                     match (dropped, state.remove(name)) {
@@ -411,7 +232,7 @@ impl Run {
 
     /// A table that a client uses.
     fn table(&mut self, dice: &mut Pcg64Mcg) -> (&'static str, Kind) {
-        let crowded = self.crowd.as_mut().and_then(Crowd::table);
+        let crowded = self.world.crowd.as_mut().and_then(Crowd::table);
         crowded.unwrap_or_else(|| TABLES[dice.random_range(0..TABLES.len())])
     }
 
@@ -420,12 +241,12 @@ impl Run {
         table: &mut TableMut<'_>,
         rows: &mut Rows,
         dice: &mut Pcg64Mcg,
-    ) -> Result<(), String> {
+    ) -> Done<()> {
         let name = table.name().to_string();
         let wrong = |what: String| Err(format!("table `{name}`: {what}"));
         let mut key = key(dice, table.kind());
         self.tag += 1;
-        if let Some(crowd) = &mut self.crowd {
+        if let Some(crowd) = &mut self.world.crowd {
             self.tag = crowd.tag(self.tag);
         }
         match dice.random_range(0..20) {
@@ -476,94 +297,116 @@ impl Run {
         }
         Ok(())
     }
+}
 
-    /// Cuts all copies that were made since the last look.
-    fn look(&mut self, life: &Life, depth: u32, dice: &mut Pcg64Mcg) {
-        let moments = std::mem::take(&mut *life.moments.lock().expect("one thread"));
-        for moment in moments {
-            self.cut(&moment, &life.history, depth, dice);
-        }
-    }
+impl World for Tables {
+    type State = State;
 
-    /// Cuts a copy, opens what is left, and holds it against the states that may be there.
-    fn cut(&mut self, moment: &Moment, history: &History, depth: u32, dice: &mut Pcg64Mcg) {
-        if self.tally.cuts >= CUTS_MAX {
-            return;
-        }
-        let pending = moment.medium.pending();
-        let landing = Landing::draw(pending, dice.random_range(0..8), dice.random());
-        self.tally.cuts += 1;
-        self.tally.cuts_again += u64::from(depth < self.id.depth);
-        let place = format!("after cut {}, {landing:?}", self.tally.cuts);
-        let states = history.among(moment.right.between);
-        let commits = moment.right.commits;
-        let cut = match self.is_crowded_once_in(4) {
-            false => Ok((moment.medium.cut(landing), states)),
-            true => self.end_and_cut(&moment.medium, &states, commits, landing),
+    const STEPS: [Range<u32>; 2] = [5..40, 1..8];
+
+    fn draw(id: &RunId, dice: &mut Pcg64Mcg) -> (Tables, u32) {
+        let tables = Tables {
+            pages_per_block: [16, 16, 24, 32][dice.random_range(0..4)],
+            crowd: id.filled.then(|| Crowd::new(id.seed)),
         };
-        let recovered = cut.and_then(|(left, states)| {
-            let found = self.recover(&left, &states, commits)?;
-            Ok((left, found))
-        });
-        match recovered {
-            Ok((left, found)) if depth > 1 && dice.random_range(0..6) == 0 => {
-                let rounds = dice.random_range(1..8);
-                if let Err(what) = self.go_on(left, (*found).clone(), rounds, depth - 1, dice) {
-                    self.violated(format!("{place}, and more: {what}"));
-                }
+        (tables, [1, 2, 5][dice.random_range(0..3)])
+    }
+
+    fn landing(pending: u64, dice: &mut Pcg64Mcg) -> Landing {
+        Landing::draw(pending, dice.random_range(0..8), dice.random())
+    }
+
+    fn fill(run: &mut Run<Tables>, medium: &Recorded) -> Done<State> {
+        run.fill(medium)
+    }
+
+    fn live(
+        run: &mut Run<Tables>,
+        life: &mut Life<State>,
+        steps: u32,
+        dice: &mut Pcg64Mcg,
+    ) -> Done<()> {
+        let (mut waiting, mut readers) = (Waiting::new(), Vec::new());
+        let opened = run.open(&life.medium);
+        let mut store = opened.map_err(failed("it does not open"))?;
+        if run.world.crowd.is_none() {
+            life.leave_out_opening();
+        }
+        // Whether an open store can be opened for reading is no matter here: cuts will tell.
+        let info = run.info(&life.medium);
+        life.opened(info.map_or(0, |info| info.life.commits));
+        for _ in 0..steps {
+            run.read(&store, &mut readers, life, dice)?;
+            if let Some(crowd) = &mut run.world.crowd {
+                crowd.bound_room(&life.medium);
             }
-            Ok(_) => {}
-            Err(what) => self.violated(format!("{place}: {what}")),
+            if dice.random_range(0..24) == 0 {
+                run.wait(&mut waiting, life)?;
+                readers.clear();
+                drop(store);
+                run.look(life, dice);
+                let opened = run.open(&life.medium);
+                store = opened.map_err(failed("it does not open again"))?;
+            }
+            let mut tx = store.write().map_err(failed("begin"))?;
+            let before = life.newest();
+            let mut after = (*before).clone();
+            run.change(&mut tx, &mut after, dice)?;
+            if dice.random_range(0..8) == 0 {
+                drop(tx);
+                continue;
+            }
+            // One that changes nothing may leave no trace.
+            let counts = after != *before;
+            let number = life.ask(after);
+            let commit = tx.commit_later().map_err(failed("commit"))?;
+            run.tally.committed += 1;
+            waiting.push((number, counts, commit));
+            // Now and then several commits are under way, and share a flush.
+            if dice.random_range(0..3) > 0 {
+                run.wait_beside(&store, &mut waiting, life)?;
+            }
+            run.look_after_commit(life, dice);
         }
-    }
-
-    /// Ends the process where a copy was made, opens the store in another one, and cuts the power
-    /// under that. What somebody has read there must stay.
-    fn end_and_cut(
-        &mut self,
-        medium: &Recorded,
-        states: &[Arc<State>],
-        commits: u64,
-        landing: Landing,
-    ) -> Result<(Recorded, Vec<Arc<State>>), String> {
-        let medium = medium.snapshot();
-        self.counted(&medium, commits)?;
-        let opened = self.open(&medium);
-        let store = opened.map_err(failed("it does not open after its process ended"))?;
-        let state = seen(&store, states)?;
-        Ok((medium.cut(landing), vec![state]))
-    }
-
-    /// A store that says that it was closed has counted all that was acknowledged.
-    fn counted(&self, left: &Recorded, commits: u64) -> Result<(), String> {
-        let info = self.info(left)?;
-        match info.closed == Some(true) && info.life.commits < commits {
-            true => Err(format!(
-                "it says that it was closed after {} commits, and {commits} were acknowledged",
-                info.life.commits
-            )),
-            false => Ok(()),
+        run.wait(&mut waiting, life)?;
+        if let Some(crowd) = &run.world.crowd {
+            crowd.give_room();
+            run.tally.collections += run.info(&life.medium)?.life.erases;
         }
-    }
-
-    /// Opens what a cut has left; says which of the states it holds.
-    fn recover(
-        &mut self,
-        left: &Recorded,
-        states: &[Arc<State>],
-        commits: u64,
-    ) -> Result<Arc<State>, String> {
-        self.counted(left, commits)?;
-        let mut states = states.to_vec();
-        if self.is_crowded_once_in(3) {
-            // Who only reads sees what an opening to write finds then.
-            let opened = self.open_with(&left.snapshot(), &self.options().reading());
-            let store = opened.map_err(failed("it does not open for reading"))?;
-            states = vec![seen(&store, &states)?];
-        }
-        let store = self.open(left).map_err(failed("it does not open"))?;
         store.check()?;
-        seen(&store, &states)
+        seen(&store, &[life.newest()]).map(|_| ())
+    }
+
+    /// Now and then the process ends where the copy was made, another one opens the store, and the
+    /// power is cut under that. What the other one has read must stay.
+    fn cut(
+        run: &mut Run<Tables>,
+        medium: &Recorded,
+        landing: Landing,
+        may: &mut May<State>,
+    ) -> Done<Recorded> {
+        if !run.is_crowded_once_in(4) {
+            return Ok(medium.cut(landing));
+        }
+        let medium = medium.snapshot();
+        may.counted(&run.info(&medium)?)?;
+        let opened = run.open(&medium);
+        let store = opened.map_err(failed("it does not open after its process ended"))?;
+        may.states = vec![seen(&store, &may.states)?];
+        Ok(medium.cut(landing))
+    }
+
+    fn recover(run: &mut Run<Tables>, left: &Recorded, mut may: May<State>) -> Done<Arc<State>> {
+        may.counted(&run.info(left)?)?;
+        if run.is_crowded_once_in(3) {
+            // A store opened for reading shows what an opening to write finds then.
+            let opened = run.open_with(&left.snapshot(), &run.options().reading());
+            let store = opened.map_err(failed("it does not open for reading"))?;
+            may.states = vec![seen(&store, &may.states)?];
+        }
+        let store = run.open(left).map_err(failed("it does not open"))?;
+        store.check()?;
+        seen(&store, &may.states)
     }
 }
 

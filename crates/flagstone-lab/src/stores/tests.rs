@@ -1,6 +1,11 @@
 //! Small campaigns on stores, their controls, and run ids.
 
+use super::harness::{Done, Life, May, Run, World};
 use super::*;
+use flagstone_store::medium::{Landing, Recorded};
+use rand_pcg::Pcg64Mcg;
+use std::ops::Range;
+use std::sync::Arc;
 
 fn campaign(protocol: Kind, lie: Lie, cuts: u64) -> Findings {
     campaign_over(Subject::Pages, protocol, lie, cuts)
@@ -12,7 +17,6 @@ fn campaign_over(subject: Subject, protocol: Kind, lie: Lie, cuts: u64) -> Findi
         protocol,
         lie,
         encrypted: false,
-        on_chip: false,
         cuts,
         depth: 3,
         seed: 14,
@@ -34,32 +38,6 @@ fn cuts_lose_nothing_under_any_protocol_that_a_store_can_have() {
         assert!(findings.tally.grown > 0, "{protocol}: {findings:?}");
     }
     assert!(protocols > 6);
-}
-
-#[test]
-fn a_cut_leaves_the_same_in_a_store_and_on_the_chip() {
-    for &protocol in Kind::ALL.iter().filter(|&&protocol| suits(protocol)) {
-        let campaign = Campaign {
-            subject: Subject::Pages,
-            protocol,
-            lie: Lie::None,
-            encrypted: false,
-            on_chip: true,
-            cuts: 500,
-            depth: 3,
-            seed: 41,
-            stop_early: false,
-        };
-        let findings = campaign.run(&|_| ());
-        assert_eq!(findings.violations, [], "{protocol}");
-        let tally = &findings.tally;
-        assert_eq!(tally.on_chip, tally.cuts, "{protocol}");
-        // The control: a chip on which all has landed is in another state.
-        assert!(
-            tally.on_chip_otherwise > tally.cuts / 10,
-            "{protocol}: {tally:?}"
-        );
-    }
 }
 
 #[test]
@@ -108,6 +86,44 @@ fn every_lie_of_a_medium_is_found() {
         };
         assert_eq!(honest.run().violations, 0, "{honest}");
     }
+}
+
+/// Stores that panic.
+struct Panics;
+
+impl World for Panics {
+    type State = ();
+
+    const STEPS: [Range<u32>; 2] = [1..2, 1..2];
+
+    fn draw(_: &RunId, _: &mut Pcg64Mcg) -> (Panics, u32) {
+        (Panics, 1)
+    }
+
+    fn landing(_: u64, _: &mut Pcg64Mcg) -> Landing {
+        Landing::Nothing
+    }
+
+    fn fill(_: &mut Run<Panics>, _: &Recorded) -> Done<()> {
+        Ok(())
+    }
+
+    fn live(run: &mut Run<Panics>, _: &mut Life<()>, _: u32, _: &mut Pcg64Mcg) -> Done<()> {
+        run.tally.committed = 7;
+        panic!("it is broken")
+    }
+
+    fn recover(_: &mut Run<Panics>, _: &Recorded, _: May<()>) -> Done<Arc<()>> {
+        Ok(Arc::default())
+    }
+}
+
+#[test]
+fn a_panic_of_a_store_is_a_violation_and_what_was_done_before_counts() {
+    let id = "store.seal/n1/s1".parse().expect("a run id");
+    let tally = carry_out::<Panics>(&id);
+    assert_eq!(tally.first.as_deref(), Some("panic: it is broken"));
+    assert_eq!((tally.violations, tally.committed), (1, 7));
 }
 
 #[test]

@@ -39,13 +39,13 @@ pub struct Side {
 pub struct MapCell {
     /// How many places it has.
     pub places: usize,
-    /// Who wins at most of them; several tie. The one with the best mean is first.
+    /// The protocols that win at most of them: several, if they tie. The best mean is first.
     pub winners: Vec<String>,
     /// The mean of each contender over the places and seeds; nothing where it has no figure.
     pub means: Vec<(String, Option<f64>)>,
 }
 
-/// Who wins where.
+/// The winners of each cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Map {
     /// The side across.
@@ -120,7 +120,7 @@ impl Map {
     }
 }
 
-/// Who wins the places of a cell.
+/// The winners of the places of a cell.
 fn cell(spec: &MapSpec, names: &[String], places: &BTreeMap<String, Place>) -> MapCell {
     let mut wins = vec![0; names.len()];
     for place in places.values() {

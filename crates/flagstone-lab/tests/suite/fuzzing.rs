@@ -81,6 +81,8 @@ fn run_ids() {
         "scc.published/g17/b2/w4x24/f3/s91/n2/c113-5f-t/r7-0-n",
         "force:scc/g0/b0/w4x24/f0/s7/n1/o3-5f-n",
         "wal/g1/b0/w1x2/f0/s18446744073709551615/n1/c0-0-t",
+        "store.mixsl.syncs.filled/n3/s17",
+        "tables.seal.freed-pages/n1/s18446744073709551615",
     ];
     let valid: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
     run(

@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ def sweep(
     extra `cluster` of this package) they run on its workers, which need this package and the files
     that tasks read. At most `window` tasks are with the cluster at once (by default twice its
     threads), so that memory stays bounded whatever the sweep. A worker may die: its tasks go to
-    others. A task that fails is tried `retries` times more. Results are written by this process:
+    others. A task that fails is tried `retries` times more. Ctrl-C ends what runs on the workers, too. Results are written by this process:
     workers need no common file system.
 
     `html` is a file for a page with the map of who wins where, over the axes of `map` or those that
@@ -78,8 +78,32 @@ def sweep(
 
 
 def run_task(task: str) -> bytes:
-    """Runs one task, given as JSON, and returns the bytes of its result file."""
-    return _native.run_task(task)
+    """Runs one task, given as JSON, and returns the bytes of its result file. On a worker of a
+    cluster it ends soon after the cluster has been told that nobody wants it any more."""
+    return _native.run_task(task, _wanted())
+
+
+class _Cancelled(Exception):
+    """The cluster was told that nobody wants the task any more."""
+
+
+def _wanted() -> Callable[[], None] | None:
+    """Raises once the task that this thread runs for a cluster is cancelled; None if it runs for
+    none. A task that runs is not interrupted by the cluster: it has to look."""
+    try:
+        from distributed import get_worker
+
+        worker = get_worker()
+        key = worker.get_current_task()
+    except (ImportError, ValueError, KeyError):
+        return None
+
+    def look() -> None:
+        known = worker.state.tasks.get(key)
+        if known is None or known.state == "cancelled":
+            raise _Cancelled(key)
+
+    return look
 
 
 def _on_cluster(

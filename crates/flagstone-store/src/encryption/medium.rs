@@ -252,7 +252,7 @@ impl Medium for Encrypted {
         for (page, place) in pages.iter_mut().zip(first..) {
             let begin = (place * page_bytes).max(from);
             let until = ((place + 1) * page_bytes).min(to);
-            // Whoever wants the first bytes of a page where marks lie wants a mark.
+            // The first bytes of a page where marks lie are read for a mark.
             match until - begin == mark::SIZE as u64 && self.is_mark(place) {
                 true => self.open_mark(place, page),
                 false => self.open(place, page),

@@ -65,6 +65,6 @@ impl PageStore {
     /// Says what the medium refused to a thread beside the holder: the store is broken.
     pub(crate) fn failed(&mut self) -> StoreError {
         let gone = Err::<(), _>(DeviceError::Ftl(FtlError::PowerLost));
-        self.settle(gone).expect_err("it is an error")
+        self.translate(gone).expect_err("it is an error")
     }
 }

@@ -12,7 +12,7 @@ layout! {
     /// The first page of a store that holds tables.
     pub tables_head: 32 => {
         MAGIC:   16, "Flagstone tables";
-        VERSION: 2,  "1";
+        VERSION: 2,  "2; 1 where an entry of a leaf has a quarter of a page at most";
         HEIGHT:  2,  "levels of the catalog, a prefix B+-tree; its keys are names of tables";
         ROOT:    4,  "the root of the catalog";
         KEPT:    8,  "zeros";
@@ -35,7 +35,10 @@ pub(super) const LAYOUTS: [Layout; 2] = [tables_head::RECORD, table_record::RECO
 
 /// What the first page of a store that holds tables begins with.
 pub const MAGIC: &[u8; 16] = b"Flagstone tables";
-const VERSION: u64 = 1;
+/// The version of the format of tables; docs/store.md has it.
+pub const VERSION: u64 = 2;
+/// The oldest version that is read. Whatever writes to a store of that makes it one of [`VERSION`].
+const OLDEST: u64 = 1;
 
 /// The page of the head.
 pub(super) const HEAD: Lpn = Lpn(0);
@@ -112,6 +115,15 @@ impl Record {
     }
 }
 
+/// What the first page of a store that holds tables says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    /// The root of the catalog.
+    pub(super) catalog: Root,
+    /// Whether it is of an older version than what this program writes.
+    pub(super) is_older: bool,
+}
+
 /// The first page of a store whose catalog has this root.
 pub(super) fn head(root: Root) -> PageBytes {
     let mut page = [0; tables_head::SIZE];
@@ -122,20 +134,24 @@ pub(super) fn head(root: Root) -> PageBytes {
     page[..].into()
 }
 
-/// Where the catalog is; nothing if the page is not the first of a store that holds tables.
-pub(super) fn parse_head(page: &[u8]) -> Result<Option<Root>, StoreError> {
+/// What the first page says; nothing if it is not that of a store that holds tables.
+pub(super) fn parse_head(page: &[u8]) -> Result<Option<Head>, StoreError> {
     if page.len() < tables_head::SIZE || page[tables_head::MAGIC] != MAGIC[..] {
         return Ok(None);
     }
     let version = get(page, tables_head::VERSION);
-    if version != VERSION {
+    if !(OLDEST..=VERSION).contains(&version) {
         return Err(StoreError::NotAStore(format!(
-            "its tables are of version {version}, and this program knows version {VERSION}: use \
-             the program that wrote them"
+            "its tables are of version {version}, and this program knows versions {OLDEST} to \
+             {VERSION}: use the program that wrote them"
         )));
     }
-    Ok(Some(Root {
+    let catalog = Root {
         at: Lpn(get(page, tables_head::ROOT) as u32),
         height: get(page, tables_head::HEIGHT) as u32,
+    };
+    Ok(Some(Head {
+        catalog,
+        is_older: version < VERSION,
     }))
 }

@@ -65,6 +65,11 @@ impl Changed {
         self.trouble.take().unwrap_or(StoreError::Index(error))
     }
 
+    /// Whether the transaction has pages of its own.
+    pub(super) fn has_changed(&self) -> bool {
+        !self.own.is_empty()
+    }
+
     /// Gives a page its bytes, so that a savepoint can take them back.
     pub(super) fn set(&mut self, at: Lpn, page: Own) {
         self.note(at);

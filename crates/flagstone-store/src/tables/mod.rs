@@ -36,6 +36,7 @@ mod hashed;
 mod histories;
 mod range;
 mod read;
+mod single;
 mod space;
 mod store;
 mod table_mut;
@@ -45,7 +46,7 @@ mod write;
 
 use flagstone::layout::Layout;
 
-pub use catalog::{Kind, MAGIC};
+pub use catalog::{Kind, MAGIC, VERSION};
 pub use codec::{Codec, KeyCodec, Typed};
 pub use range::{KeyRange, Pair, Range};
 pub use read::{ReadTx, Snapshot, Source, Table, Value};

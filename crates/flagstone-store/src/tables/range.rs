@@ -190,7 +190,7 @@ impl<S: Source> Range<S> {
         Ok(self.behind.pop_back())
     }
 
-    fn settle(
+    fn yielded(
         &mut self,
         answer: Result<Option<Pair>, StoreError>,
     ) -> Option<Result<Pair, StoreError>> {
@@ -209,7 +209,7 @@ impl<S: Source> Iterator for Range<S> {
             return None;
         }
         let pair = self.front_pair();
-        self.settle(pair)
+        self.yielded(pair)
     }
 }
 
@@ -219,7 +219,7 @@ impl<S: Source> DoubleEndedIterator for Range<S> {
             return None;
         }
         let pair = self.back_pair();
-        self.settle(pair)
+        self.yielded(pair)
     }
 }
 

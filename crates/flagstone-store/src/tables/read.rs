@@ -97,6 +97,10 @@ pub struct Table<S = Snapshot> {
     pub(super) walk: Walk<S>,
 }
 
+/// Keys whose pages are read side by side before they get values: the pages are to stay in memory
+/// until then.
+pub(super) const SIDE_BY_SIDE: usize = 256;
+
 /// The tree of a record.
 pub(super) fn walk<S: Source>(source: S, root: Root) -> Result<Walk<S>, StoreError> {
     Ok(Walk::new(source, PageStore::PAGE_BYTES, root)?)
@@ -172,6 +176,21 @@ impl<S: Source> Table<S> {
             Some(Value::part(records, place.value))
         };
         Ok(found.into_iter().zip(keys).map(value).collect())
+    }
+
+    /// Reads the leaves on which some keys lie, those of the first keys if there are many.
+    pub(super) fn prefetch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<(), StoreError> {
+        let keys = keys.iter().take(SIDE_BY_SIDE).map(AsRef::as_ref);
+        let hashes: Vec<[u8; 8]>;
+        let keys: Vec<&[u8]> = match self.kind {
+            Kind::Ordered => keys.collect(),
+            Kind::Hashed => {
+                hashes = keys.map(hashed::hash).collect();
+                hashes.iter().map(|hash| &hash[..]).collect()
+            }
+        };
+        let fetched = self.walk.prefetch(&keys);
+        fetched.map_err(in_table(&self.name, None))
     }
 
     /// The number of keys. It is known if nothing was inserted or removed since the store was
@@ -298,7 +317,7 @@ pub(super) fn in_table(name: &str, key: Option<&[u8]>) -> impl FnOnce(StoreError
 fn root(head: Option<PageBytes>) -> Result<Option<Root>, StoreError> {
     let Some(head) = head else { return Ok(None) };
     match parse_head(&head)? {
-        Some(root) => Ok(Some(root)),
+        Some(head) => Ok(Some(head.catalog)),
         None => Err(StoreError::Damaged(format!(
             "page {HEAD} is not the first of a store that holds tables any more"
         ))),

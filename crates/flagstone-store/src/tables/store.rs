@@ -1,11 +1,10 @@
 //! A store of tables: opening it, and the turn of writers.
 
 use super::Mistake;
-use super::catalog::{FIRST_ROOT, HEAD, Record, head, parse_head};
+use super::catalog::{FIRST_ROOT, HEAD, Head, Record, head, parse_head};
 use super::changed::Changed;
 use super::read::{self, ReadTx};
 use super::space::Space;
-use super::table_mut::SIDE_BY_SIDE;
 use super::write::{WriteTx, put_record};
 use crate::error::StoreError;
 use crate::holds::Holds;
@@ -35,6 +34,8 @@ pub(super) struct Inner {
 /// What writers hand to each other.
 pub(super) struct Writer {
     pub(super) catalog: Root,
+    /// Whether the first page is of an older version: the next commit writes it anew.
+    pub(super) is_older: bool,
     /// Groups of transactions that had found no room ([`Turn::failures`]) when the rest was read.
     failures: u64,
     /// Numbers of keys that the catalog does not have: it gets them when the store is closed.
@@ -55,9 +56,10 @@ impl Inner {
     /// Reads from the newest pages what writers hand to each other.
     fn look_again(&self, turn: &Turn, writer: &mut Writer) -> Result<(), StoreError> {
         let head = turn.read(HEAD)?;
-        let catalog = head.as_deref().map(parse_head).transpose()?.flatten();
+        let head = head.as_deref().map(parse_head).transpose()?.flatten();
         let damaged = || StoreError::Damaged("the first page does not name the catalog".into());
-        writer.catalog = catalog.ok_or_else(damaged)?;
+        let head = head.ok_or_else(damaged)?;
+        (writer.catalog, writer.is_older) = (head.catalog, head.is_older);
         writer.counts.clear();
         // No group is under way: all that were have failed.
         writer.space = Some(Space::new(&self.pages.held(), self.mistaken));
@@ -154,11 +156,11 @@ impl Store {
     ) -> Result<Store, StoreError> {
         let held = pages.held();
         let first = pages.snapshot()?.read_many(&[HEAD, Lpn(1)])?;
-        let mut root = match &first[0] {
+        let mut found = match &first[0] {
             Some(page) => parse_head(page)?,
             None => None,
         };
-        if root.is_none() && !held.is_empty() {
+        if found.is_none() && !held.is_empty() {
             let pages = [0, 1].map(|at| first[at].as_deref().unwrap_or_default());
             return Err(StoreError::NotAStore(format!(
                 "{}, and tables in a store of their own",
@@ -166,8 +168,8 @@ impl Store {
             )));
         }
         let mut space = Space::new(&held, mistaken);
-        if root.is_none() {
-            let made = Root {
+        if found.is_none() {
+            let catalog = Root {
                 at: FIRST_ROOT,
                 height: 1,
             };
@@ -175,14 +177,18 @@ impl Store {
                 let mut page = vec![0; PageStore::PAGE_BYTES];
                 write_empty(&mut page);
                 let changes =
-                    Changes::from([(HEAD, Some(head(made))), (FIRST_ROOT, Some(page.into()))]);
+                    Changes::from([(HEAD, Some(head(catalog))), (FIRST_ROOT, Some(page.into()))]);
                 pages.turn()?.commit(changes)?.wait()?;
                 space = Space::new(&[HEAD, FIRST_ROOT], mistaken);
             }
-            root = Some(made);
+            found = Some(Head {
+                catalog,
+                is_older: false,
+            });
         }
-        let writer = root.map(|catalog| Writer {
-            catalog,
+        let writer = found.map(|head| Writer {
+            catalog: head.catalog,
+            is_older: head.is_older,
             failures: 0,
             counts: BTreeMap::new(),
             space: Some(space),
@@ -214,36 +220,6 @@ impl Store {
             true => Err(StoreError::ReadOnly),
             false => self.begin(),
         }
-    }
-
-    /// Gives several keys of a table their values, in a transaction of its own, which is durable
-    /// when this returns. An ordered table is made if there is none.
-    ///
-    /// It reads the pages on which the keys lie before it waits for its turn to write. So threads
-    /// that write to keys all over a large table wait for the medium side by side, where
-    /// [`Store::write`] and [`TableMut::insert`](super::TableMut::insert) make them wait one
-    /// after the other.
-    ///
-    /// # Errors
-    /// As [`Store::write`], as [`TableMut::insert_all`](super::TableMut::insert_all), or as
-    /// [`WriteTx::commit`]: all keys have their values, or none.
-    pub fn insert_all<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-        &self,
-        table: &str,
-        pairs: &[(K, V)],
-    ) -> Result<(), StoreError> {
-        match self.read()?.table(table) {
-            Ok(read) => {
-                let keys = pairs.iter().take(SIDE_BY_SIDE);
-                let keys: Vec<&[u8]> = keys.map(|pair| pair.0.as_ref()).collect();
-                read.get_many(&keys)?;
-            }
-            Err(StoreError::NoTable(_)) => {}
-            Err(error) => return Err(error),
-        }
-        let mut tx = self.write()?;
-        tx.table(table)?.insert_all(pairs)?;
-        tx.commit()
     }
 
     /// The pages below.

@@ -3,7 +3,7 @@
 use super::catalog::{Kind, Record};
 use super::hashed;
 use super::range::{KeyRange, Range};
-use super::read::{Source, Table, Value, in_table, shown, walk};
+use super::read::{SIDE_BY_SIDE, Source, Table, Value, in_table, shown, walk};
 use super::write::{WriteTx, empty_tree, free_tree};
 use crate::error::StoreError;
 use flagstone::index::IndexError;
@@ -19,9 +19,6 @@ pub struct TableMut<'a> {
     pub(super) name: Arc<str>,
     pub(super) record: Record,
 }
-
-/// Keys whose pages are read at a time, before they get values.
-pub(super) const SIDE_BY_SIDE: usize = 256;
 
 impl TableMut<'_> {
     /// The table as it is now in the transaction, to read.
@@ -119,7 +116,8 @@ impl TableMut<'_> {
         for some in order.chunks(SIDE_BY_SIDE) {
             let keys: Vec<&[u8]> = some.iter().map(|&i| pairs[i].0.as_ref()).collect();
             if keys.len() > 1 {
-                self.view()?.get_many(&keys)?;
+                // What fails here fails again below, where it is known at which key.
+                let _ = self.view()?.prefetch(&keys);
             }
             for &i in some {
                 self.insert(pairs[i].0.as_ref(), pairs[i].1.as_ref())?;

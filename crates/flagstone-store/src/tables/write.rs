@@ -87,7 +87,7 @@ impl WriteTx {
     }
 
     /// What the transaction has of a table.
-    fn record(&self, name: &str) -> Result<Option<Record>, StoreError> {
+    pub(super) fn record(&self, name: &str) -> Result<Option<Record>, StoreError> {
         if let Some(&open) = self.open.get(name) {
             return Ok(open);
         }
@@ -263,15 +263,22 @@ impl WriteTx {
     pub fn commit_later(mut self) -> Result<Commit, StoreError> {
         self.may_go_on()?;
         self.write_catalog()?;
+        let is_older = self.writer.as_ref().is_some_and(|writer| writer.is_older);
+        if is_older && self.changed().has_changed() {
+            let catalog = self.catalog;
+            self.changed_mut().set(HEAD, Some(head(catalog)));
+        }
         let (Some(changed), Some(mut writer)) = (self.changed.take(), self.writer.take()) else {
             unreachable!("a transaction ends once");
         };
         let (turn, changes, mut space) = changed.finish();
+        let changes_nothing = changes.is_empty();
         let committed = turn.commit(changes);
         match committed {
             Ok(_) => {
                 space.keep();
                 writer.catalog = self.catalog;
+                writer.is_older &= changes_nothing;
                 for (name, keys) in self.counts.drain(..) {
                     match keys {
                         Some(keys) => _ = writer.counts.insert(name, keys),

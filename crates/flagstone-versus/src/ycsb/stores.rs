@@ -44,7 +44,7 @@ pub(crate) type Key = [u8; 8];
 /// A key with its value.
 pub(crate) type Record = (Key, Vec<u8>);
 
-/// Who sees the keys and values of a scan.
+/// Is called with each key and value of a scan.
 pub(crate) type See<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
 
 /// A store that threads share.

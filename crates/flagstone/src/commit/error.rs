@@ -25,7 +25,7 @@ pub enum DeviceError {
         protocol: &'static str,
         /// The page.
         at: Lpn,
-        /// Who wrote it.
+        /// The transaction that wrote it.
         holder: TxId,
     },
     /// The protocol takes each page once in a transaction.

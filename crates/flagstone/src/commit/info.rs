@@ -1,5 +1,6 @@
 //! The description of a commit protocol.
 
+use super::roots::Own;
 use super::show::Row;
 use super::{Isolation, Mode, Options, heads, mapping_log};
 use crate::ftl::{Config, Format, Ftl};
@@ -47,6 +48,8 @@ pub struct Info {
     /// A page of its log, if it has one: the head, whose last field counts the entries, and an
     /// entry.
     pub log: &'static [Layout],
+    /// What it keeps in a root, in fields ([`Info::root_fields`]), if it keeps anything there.
+    pub(super) root: Option<Own>,
     /// The rows of its recovery table.
     pub recovery: &'static [Row],
     /// What a commit flag says, for protocols that have one.
@@ -73,6 +76,7 @@ impl Info {
             format: Format::NONE,
             tail: &[],
             log: &[],
+            root: None,
             recovery: &[],
             flag: None,
         }

@@ -40,6 +40,7 @@ pub(crate) mod fuzz;
 mod info;
 mod live;
 mod options;
+mod roots;
 mod show;
 
 // What several families share.

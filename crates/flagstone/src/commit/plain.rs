@@ -35,6 +35,7 @@ pub(super) const INFO: Info = Info {
     format: Format::NONE,
     tail: &[],
     log: &[],
+    root: None,
     recovery: &[
         row(
             "newest",

@@ -16,7 +16,7 @@ pub struct Row {
     pub code: &'static str,
     /// The facts that it is about.
     pub facts: &'static str,
-    /// What follows from them.
+    /// The verdict that follows from them.
     pub verdict: &'static str,
 }
 

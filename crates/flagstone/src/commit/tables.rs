@@ -3,9 +3,9 @@
 
 use super::{Device, DeviceError, Kind, Options};
 use crate::ftl::{Config, Header, Kind as PageKind};
-use crate::nand::{Cell, Chip, Flash, FlashError, Geometry, Read, Timing, small};
+use crate::nand::{Cell, Chip, Flash, FlashError, Geometry, Timing, forward, small};
 use crate::settings::Settings;
-use crate::units::{Lpn, Nanos, Pbn, Ppn};
+use crate::units::{Lpn, Nanos, Ppn};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -25,19 +25,7 @@ struct Watched {
 }
 
 impl Flash for Watched {
-    fn geometry(&self) -> &Geometry {
-        self.chip.geometry()
-    }
-
-    fn read(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-        data: &mut [u8],
-        spare: &mut [u8],
-    ) -> Result<Read, FlashError> {
-        self.chip.read(now, at, data, spare)
-    }
+    forward!([chip]: geometry read reprogram erase sync is_factory_bad);
 
     fn program(
         &mut self,
@@ -59,28 +47,6 @@ impl Flash for Watched {
         let done = self.chip.program(now, at, data, spare)?;
         self.done.insert(at, done);
         Ok(done)
-    }
-
-    fn reprogram(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<Nanos, FlashError> {
-        self.chip.reprogram(now, at, offset, bytes)
-    }
-
-    fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
-        self.chip.erase(now, block)
-    }
-
-    fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
-        self.chip.sync(now, until)
-    }
-
-    fn is_factory_bad(&self, block: Pbn) -> bool {
-        self.chip.is_factory_bad(block)
     }
 }
 

@@ -30,7 +30,7 @@ use crate::nand::{FlashError, Read};
 use crate::units::{Nanos, Ppn};
 
 layout! {
-    /// What follows the tail in the spare area of every page, if the device has checksums.
+    /// The bytes behind the tail in the spare area of every page, if the device has checksums.
     pub sums: 8 => {
         DATA:  4, "CRC-32 of the data";
         SPARE: 4, "CRC-32 of header and tail without the flag bytes, of DATA, and of the number of the physical page (4 bytes)";

@@ -32,6 +32,15 @@ layout! {
     }
 }
 
+layout! {
+    /// How the contents of a root begin. Behind it are the blocks that are out of service, the
+    /// pages of the mapping table, and what the protocol keeps, each behind its length in four
+    /// bytes.
+    pub root_contents: 8 => {
+        LOG_FROM: 8, "write sequence from which pages of the logs count";
+    }
+}
+
 /// The first bytes of every part of a root.
 pub(super) const MAGIC: u64 = 0x5346_5452;
 

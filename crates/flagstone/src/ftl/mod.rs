@@ -80,10 +80,11 @@ pub(crate) use collector::{collect, make_room};
 use meta::MetaArea;
 #[cfg(test)]
 pub(crate) use meta::PART_HEAD_BYTES;
+pub(crate) use meta::{root_contents, root_part};
 pub(crate) use moves::move_page;
 use pairs::Pairs;
 use pool::{Pool, Zone};
-pub(crate) use root::is_root;
+pub(crate) use root::{RootImage, is_root};
 use scrub::Scrubber;
 pub(crate) use scrub::tend;
 use slot::EMPTY;
@@ -100,6 +101,7 @@ pub const LAYOUTS: &[Layout] = &[
     sums::RECORD,
     verdict::RECORD,
     meta::root_part::RECORD,
+    meta::root_contents::RECORD,
     rest::rest::RECORD,
 ];
 

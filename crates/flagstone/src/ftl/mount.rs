@@ -582,7 +582,7 @@ struct RootParts {
     found: BTreeMap<usize, (usize, Vec<u8>)>,
 }
 
-/// What reading the spare records of a block has found out besides them.
+/// The result of reading the spare records of a block, besides these records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockRead {

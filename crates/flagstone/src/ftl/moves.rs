@@ -18,7 +18,7 @@ pub(super) fn begin(ftl: &mut Ftl, victim: Pbn) {
     ftl.victims.remove(victim, block.live.into());
 }
 
-/// What became of the live pages of a victim.
+/// The progress of a collection: how far the live pages of a victim were moved.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moves {
     /// The first page that was not looked at; the end of the block if nothing is live any more.

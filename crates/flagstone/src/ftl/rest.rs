@@ -1,8 +1,8 @@
 //! A translation layer at rest: its tables as bytes, so that the next start need not find them out.
 //!
-//! Whoever closes a device may keep them, and gives them back when the device is opened again. They
-//! are true of a flash to which nothing was written since. Nothing depends on them: without them a
-//! start reads the blocks.
+//! The owner of a device keeps them when it closes the device, and gives them back when it opens
+//! the device again. They are true of a flash to which nothing was written since. Nothing depends
+//! on them: without them a start reads the blocks.
 //!
 //! ```text
 //!   tables    | rest | entry 4 of each logical page | block 4 of each block | of the protocol |

@@ -1,18 +1,27 @@
 //! The contents of a root: what a restart needs to know before it can read anything else.
+//!
+//! ```text
+//!   root                     | log_from |                          | bad | directory | blob |
+//!   of a device that grew    | log_from | all ones | pool, a list  | bad | directory | blob |
+//! ```
+//!
+//! To a program that knows no pool, all ones are the length of a list that ends early. So it refuses
+//! the device, and does not look for its blocks where they would be in one that was made as large.
 
 use super::Ftl;
+use super::meta::root_contents;
 use crate::layout;
 use crate::units::Pbn;
 
 /// The contents of a root.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct RootImage {
+pub(crate) struct RootImage {
     pub(super) log_from: u64,
-    pub(super) bad: Vec<Pbn>,
-    pub(super) directory: Vec<u32>,
-    pub(super) blob: Vec<u8>,
+    pub(crate) bad: Vec<Pbn>,
+    pub(crate) directory: Vec<u32>,
+    pub(crate) blob: Vec<u8>,
     /// The blocks for translation pages and logs, of a device that has grown or is about to.
-    pub(super) pool: Option<Vec<Pbn>>,
+    pub(crate) pool: Option<Vec<Pbn>>,
 }
 
 /// Writes a list: its length, and its words.
@@ -33,31 +42,38 @@ fn parse_list(rest: &mut &[u8]) -> Option<Vec<u32>> {
     Some(words.map(|word| layout::get(word, 0..4) as u32).collect())
 }
 
+/// Where the length of a list would be, in a root that names the blocks of the pool.
+const NAMED: u32 = u32::MAX;
+
 impl RootImage {
     pub(super) fn emit(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend_from_slice(&self.log_from.to_le_bytes());
+        if let Some(pool) = &self.pool {
+            out.extend_from_slice(&NAMED.to_le_bytes());
+            emit_list(&mut out, pool.iter().map(|block| block.0));
+        }
         emit_list(&mut out, self.bad.iter().map(|block| block.0));
         emit_list(&mut out, self.directory.iter().copied());
         out.extend_from_slice(&(self.blob.len() as u32).to_le_bytes());
         out.extend_from_slice(&self.blob);
-        if let Some(pool) = &self.pool {
-            emit_list(&mut out, pool.iter().map(|block| block.0));
-        }
         out
     }
 
-    pub(super) fn parse(bytes: &[u8]) -> Option<RootImage> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<RootImage> {
         let rest = &mut &*bytes;
-        let log_from = layout::get(take(rest, 8)?, 0..8);
+        let log_from = layout::get(take(rest, root_contents::SIZE)?, root_contents::LOG_FROM);
+        let pool = match rest.strip_prefix(&NAMED.to_le_bytes()) {
+            Some(named) => {
+                *rest = named;
+                Some(parse_list(rest)?.into_iter().map(Pbn).collect())
+            }
+            None => None,
+        };
         let bad = parse_list(rest)?.into_iter().map(Pbn).collect();
         let directory = parse_list(rest)?;
         let len = layout::get(take(rest, 4)?, 0..4) as usize;
         let blob = take(rest, len)?.to_vec();
-        let pool = match rest.is_empty() {
-            true => None,
-            false => Some(parse_list(rest)?.into_iter().map(Pbn).collect()),
-        };
         Some(RootImage {
             log_from,
             bad,
@@ -79,4 +95,41 @@ pub(crate) fn is_root(bytes: &[u8]) -> bool {
         "a root that is read is written"
     );
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reading of roots before there were pools.
+    fn parse_before_pools(bytes: &[u8]) -> Option<(u64, Vec<u32>, Vec<u32>, Vec<u8>)> {
+        let rest = &mut &*bytes;
+        let log_from = layout::get(take(rest, 8)?, 0..8);
+        let (bad, directory) = (parse_list(rest)?, parse_list(rest)?);
+        let len = layout::get(take(rest, 4)?, 0..4) as usize;
+        Some((log_from, bad, directory, take(rest, len)?.to_vec()))
+    }
+
+    #[test]
+    fn a_program_that_knows_no_pool_reads_a_root_without_one_and_no_other() {
+        let without = RootImage {
+            log_from: 7,
+            bad: vec![Pbn(3)],
+            directory: vec![5, 6],
+            blob: vec![1, 2, 3],
+            pool: None,
+        };
+        for pool in [None, Some(vec![]), Some(vec![Pbn(4), Pbn(90)])] {
+            let image = RootImage {
+                pool,
+                ..without.clone()
+            };
+            // What follows in a page is no part of it.
+            let bytes = [image.emit(), vec![0; 9]].concat();
+            assert_eq!(RootImage::parse(&bytes), Some(image.clone()));
+            let before = image.pool.is_none();
+            let read = before.then(|| (7, vec![3], vec![5, 6], vec![1, 2, 3]));
+            assert_eq!(parse_before_pools(&bytes), read);
+        }
+    }
 }

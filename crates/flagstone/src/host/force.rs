@@ -70,7 +70,7 @@ struct Force {
     txs: FxHashMap<TxId, Tx>,
     /// Transactions that have written pages out, by their identifier on the device.
     outer: FxHashMap<TxId, TxId>,
-    /// Who has written a page out, by its identifier on the device.
+    /// Transactions that have written a page out, by their identifiers on the device.
     writers: FxHashMap<Lpn, TxId>,
     /// How a place among the transactions of the device is locked, if these are bounded.
     place: Option<Mode>,

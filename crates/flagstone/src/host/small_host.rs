@@ -114,31 +114,25 @@ impl SmallHost {
         Ok(())
     }
 
-    /// The power will fail with `cut`, counted from now, and what is in flight now has landed.
+    /// The power will fail with `cut`, counted from now, and what is in flight now has landed. The
+    /// cut may fall into this restart, which writes.
     pub(super) fn arm(&mut self, cut: Cut) {
-        self.host = None;
-        small::restart(&mut self.flash, 1, false, Some(cut));
-        // The cut may fall into this restart, which writes.
-        while let Err(error) = self.open() {
-            assert!(is_power_loss(&error), "{error}");
-            self.cut_restarts += 1;
-            self.again(None);
-        }
-    }
-
-    fn again(&mut self, cut: Option<Cut>) {
-        self.host = None;
-        small::restart(&mut self.flash, 6, false, cut);
+        self.switch_on(1, Some(cut));
     }
 
     /// Starts again after a power cut, or cuts the power now. If `cut` falls into the restart, that
     /// is followed by another one, which it does not.
     pub(super) fn restart(&mut self, cut: Option<Cut>) {
-        self.again(cut);
-        while let Err(error) = self.open() {
+        self.switch_on(6, cut);
+    }
+
+    fn switch_on(&mut self, dice: u64, cut: Option<Cut>) {
+        self.host = None;
+        small::restart(&mut self.flash, dice, false, cut);
+        if let Err(error) = self.open() {
             assert!(is_power_loss(&error), "{error}");
             self.cut_restarts += 1;
-            self.again(None);
+            self.switch_on(6, None);
         }
     }
 

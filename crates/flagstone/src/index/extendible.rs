@@ -277,35 +277,23 @@ mod tests {
     use super::super::model::{History, assert_recovers};
     use super::*;
 
-    fn history() -> History {
-        History {
-            kind: IndexKind::Extendible,
-            settings: Settings::new().with("memory", 6 * 256),
-            page_bytes: 256,
-            seed: 1,
-            operations: 6000,
-            keys: 1500,
-        }
-    }
+    const KIND: IndexKind = IndexKind::Extendible;
 
     #[test]
     fn agrees_with_a_map() {
-        history().assert_agrees(4);
+        let settings = Settings::new().with("memory", 6 * 256);
+        History::of(KIND, settings).assert_agrees(4);
     }
 
     #[test]
     fn agrees_with_a_map_where_buckets_overflow() {
         let settings = Settings::new().with("memory", 1024).with("depth_max", 3);
-        let history = History {
-            settings,
-            ..history()
-        };
-        history.assert_agrees(3);
+        History::of(KIND, settings).assert_agrees(3);
     }
 
     #[test]
     fn transactions_survive_or_are_gone() {
         let settings = Settings::new().with("memory", 4096);
-        assert_recovers(IndexKind::Extendible, &settings, 5, 400);
+        assert_recovers(KIND, &settings, 5, 400);
     }
 }

@@ -278,30 +278,18 @@ mod tests {
     use super::*;
     use crate::dice::Dice;
 
-    fn history() -> History {
-        History {
-            kind: IndexKind::LazySplit,
-            settings: Settings::new().with("memory", 6 * 256),
-            page_bytes: 256,
-            seed: 1,
-            operations: 6000,
-            keys: 1500,
-        }
-    }
+    const KIND: IndexKind = IndexKind::LazySplit;
 
     #[test]
     fn agrees_with_a_map() {
-        history().assert_agrees(4);
+        let settings = Settings::new().with("memory", 6 * 256);
+        History::of(KIND, settings).assert_agrees(4);
     }
 
     #[test]
     fn agrees_with_a_map_where_lists_are_long() {
         let settings = Settings::new().with("memory", 1024).with("load_factor", 3);
-        let history = History {
-            settings,
-            ..history()
-        };
-        history.assert_agrees(3);
+        History::of(KIND, settings).assert_agrees(3);
     }
 
     fn small(load_factor: f64) -> (Box<dyn Index>, Nanos) {
@@ -431,6 +419,6 @@ mod tests {
     #[test]
     fn transactions_survive_or_are_gone() {
         let settings = Settings::new().with("memory", 4096);
-        assert_recovers(IndexKind::LazySplit, &settings, 5, 400);
+        assert_recovers(KIND, &settings, 5, 400);
     }
 }

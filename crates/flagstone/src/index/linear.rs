@@ -228,20 +228,12 @@ mod tests {
     use super::*;
     use crate::dice::Dice;
 
-    fn history() -> History {
-        History {
-            kind: IndexKind::Linear,
-            settings: Settings::new().with("memory", 6 * 256),
-            page_bytes: 256,
-            seed: 1,
-            operations: 6000,
-            keys: 1500,
-        }
-    }
+    const KIND: IndexKind = IndexKind::Linear;
 
     #[test]
     fn agrees_with_a_map() {
-        history().assert_agrees(4);
+        let settings = Settings::new().with("memory", 6 * 256);
+        History::of(KIND, settings).assert_agrees(4);
     }
 
     #[test]
@@ -250,22 +242,18 @@ mod tests {
             .with("memory", 1024)
             .with("load_factor", 3)
             .with("contract_below", 2.5);
-        let history = History {
-            settings,
-            ..history()
-        };
-        history.assert_agrees(3);
+        History::of(KIND, settings).assert_agrees(3);
     }
 
     #[test]
     fn agrees_with_a_map_on_the_smallest_pages() {
         for value_bytes in [1, 4, 8] {
+            let settings = Settings::new()
+                .with("memory", 256)
+                .with("value_bytes", value_bytes);
             let history = History {
-                settings: Settings::new()
-                    .with("memory", 256)
-                    .with("value_bytes", value_bytes),
                 page_bytes: 64,
-                ..history()
+                ..History::of(KIND, settings)
             };
             history.assert_agrees(1);
         }
@@ -342,6 +330,6 @@ mod tests {
     #[test]
     fn transactions_survive_or_are_gone() {
         let settings = Settings::new().with("memory", 4096);
-        assert_recovers(IndexKind::Linear, &settings, 5, 400);
+        assert_recovers(KIND, &settings, 5, 400);
     }
 }

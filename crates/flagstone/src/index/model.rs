@@ -43,6 +43,18 @@ pub(super) enum Mistake {
 }
 
 impl History {
+    /// One on pages of 256 bytes.
+    pub(super) fn of(kind: IndexKind, settings: Settings) -> History {
+        History {
+            kind,
+            settings,
+            page_bytes: 256,
+            seed: 1,
+            operations: 6000,
+            keys: 1500,
+        }
+    }
+
     /// Plays it.
     ///
     /// # Errors
@@ -271,7 +283,7 @@ pub(super) fn assert_reads_ahead(kind: IndexKind) {
                 store = index.into_store();
             }
             let what = format!("{from}..={to} of {keys} reads {reads:?} pages");
-            // What only follows links looks into the leaf behind the last one at times.
+            // A tree that only follows links looks into the leaf behind the last one at times.
             assert!(reads[1] + 1 >= reads[0], "{what}");
             // The nodes above the leaves, where links lead past them.
             let above = if levels < 3 { 0 } else { reads[0].div_ceil(8) };

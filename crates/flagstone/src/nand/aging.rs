@@ -19,7 +19,7 @@
 //! Simple on purpose: a code word is a page, there is no temperature, and the pages of a block are
 //! alike. An aging device has no copy-back, which would hand errors on past the ECC.
 
-use super::{Chip, Flash, FlashError, Geometry, PowerCut, Read};
+use super::{Chip, Flash, FlashError, Geometry, PowerCut, Read, forward};
 use crate::units::{Nanos, Pbn, Ppn};
 use std::ops::Range;
 
@@ -61,7 +61,7 @@ pub struct Growth {
     pub wear_exponent: f64,
     /// What the time since the program adds.
     pub retention: PowerLaw,
-    /// What reads of the block add.
+    /// The errors that reads of the block add.
     pub disturb: PowerLaw,
     /// Erases that the maker promises for a block.
     pub endurance: u32,
@@ -270,9 +270,7 @@ impl<F: AsMut<Chip>> AsMut<Chip> for Aging<F> {
 }
 
 impl<F: Flash + AsMut<Chip> + AsRef<Chip>> Flash for Aging<F> {
-    fn geometry(&self) -> &Geometry {
-        self.inner.geometry()
-    }
+    forward!([inner]: geometry is_factory_bad);
 
     fn read(
         &mut self,
@@ -340,10 +338,6 @@ impl<F: Flash + AsMut<Chip> + AsRef<Chip>> Flash for Aging<F> {
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
         self.pass(now.max(until));
         self.inner.sync(now, until)
-    }
-
-    fn is_factory_bad(&self, block: Pbn) -> bool {
-        self.inner.is_factory_bad(block)
     }
 
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {

@@ -1,11 +1,11 @@
 //! Faults other than power cuts, at chosen operations, around a [`Chip`].
 
 use super::chip::Damage;
-use super::{Chip, Flash, FlashError, Geometry, Read};
+use super::{Chip, Flash, FlashError, Read, forward};
 use crate::units::{Nanos, Pbn, Ppn};
 use std::collections::BTreeMap;
 
-/// What goes wrong.
+/// A fault of the flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Fault {
@@ -181,9 +181,7 @@ impl<F: AsRef<Chip>> AsRef<Chip> for Faulty<F> {
 }
 
 impl<F: Flash + AsMut<Chip>> Flash for Faulty<F> {
-    fn geometry(&self) -> &Geometry {
-        self.inner.geometry()
-    }
+    forward!([inner]: geometry reprogram sync is_factory_bad peek);
 
     fn read(
         &mut self,
@@ -239,16 +237,6 @@ impl<F: Flash + AsMut<Chip>> Flash for Faulty<F> {
         Ok(done)
     }
 
-    fn reprogram(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<Nanos, FlashError> {
-        self.inner.reprogram(now, at, offset, bytes)
-    }
-
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
         let n = self.erases;
         self.erases += 1;
@@ -260,18 +248,6 @@ impl<F: Flash + AsMut<Chip>> Flash for Faulty<F> {
         let geometry = *self.inner.geometry();
         self.lies.retain(|&at, _| geometry.block_of(at) != block);
         Ok(done)
-    }
-
-    fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
-        self.inner.sync(now, until)
-    }
-
-    fn is_factory_bad(&self, block: Pbn) -> bool {
-        self.inner.is_factory_bad(block)
-    }
-
-    fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
-        self.inner.peek(at, data, spare)
     }
 }
 

@@ -225,3 +225,83 @@ pub trait Flash: Send {
         None
     }
 }
+
+/// In an implementation of [`Flash`]: these methods are those of what lies below, in this field or
+/// behind this call.
+macro_rules! forward {
+    ($below:tt: $($method:ident)+) => {
+        $($crate::nand::forward!(@$method $below);)+
+    };
+    (@geometry [$($below:tt)+]) => {
+        fn geometry(&self) -> &$crate::nand::Geometry {
+            self.$($below)+.geometry()
+        }
+    };
+    (@read [$($below:tt)+]) => {
+        fn read(
+            &mut self,
+            now: $crate::units::Nanos,
+            at: $crate::units::Ppn,
+            data: &mut [u8],
+            spare: &mut [u8],
+        ) -> Result<$crate::nand::Read, $crate::nand::FlashError> {
+            self.$($below)+.read(now, at, data, spare)
+        }
+    };
+    (@program [$($below:tt)+]) => {
+        fn program(
+            &mut self,
+            now: $crate::units::Nanos,
+            at: $crate::units::Ppn,
+            data: &[u8],
+            spare: &[u8],
+        ) -> Result<$crate::units::Nanos, $crate::nand::FlashError> {
+            self.$($below)+.program(now, at, data, spare)
+        }
+    };
+    (@reprogram [$($below:tt)+]) => {
+        fn reprogram(
+            &mut self,
+            now: $crate::units::Nanos,
+            at: $crate::units::Ppn,
+            offset: usize,
+            bytes: &[u8],
+        ) -> Result<$crate::units::Nanos, $crate::nand::FlashError> {
+            self.$($below)+.reprogram(now, at, offset, bytes)
+        }
+    };
+    (@erase [$($below:tt)+]) => {
+        fn erase(
+            &mut self,
+            now: $crate::units::Nanos,
+            block: $crate::units::Pbn,
+        ) -> Result<$crate::units::Nanos, $crate::nand::FlashError> {
+            self.$($below)+.erase(now, block)
+        }
+    };
+    (@sync [$($below:tt)+]) => {
+        fn sync(
+            &mut self,
+            now: $crate::units::Nanos,
+            until: $crate::units::Nanos,
+        ) -> Result<$crate::units::Nanos, $crate::nand::FlashError> {
+            self.$($below)+.sync(now, until)
+        }
+    };
+    (@is_factory_bad [$($below:tt)+]) => {
+        fn is_factory_bad(&self, block: $crate::units::Pbn) -> bool {
+            self.$($below)+.is_factory_bad(block)
+        }
+    };
+    (@peek [$($below:tt)+]) => {
+        fn peek(
+            &self,
+            at: $crate::units::Ppn,
+            data: &mut [u8],
+            spare: &mut [u8],
+        ) -> Option<usize> {
+            self.$($below)+.peek(at, data, spare)
+        }
+    };
+}
+pub(crate) use forward;

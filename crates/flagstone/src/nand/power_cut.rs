@@ -20,7 +20,7 @@ pub use landing::Landings;
 pub use moment::Moment;
 
 use super::chip::{Damage, SavedBlock};
-use super::{Cells, Chip, Flash, FlashError, Geometry, Read};
+use super::{Cells, Chip, Flash, FlashError, Read, forward};
 use crate::units::{Nanos, Pbn, Ppn};
 
 /// Where a power cut falls and what it leaves behind.
@@ -458,9 +458,7 @@ impl Dice {
 }
 
 impl Flash for PowerCut {
-    fn geometry(&self) -> &Geometry {
-        self.chip.geometry()
-    }
+    forward!([chip]: geometry is_factory_bad peek);
 
     fn read(
         &mut self,
@@ -545,13 +543,5 @@ impl Flash for PowerCut {
             }
         }
         Ok(end)
-    }
-
-    fn is_factory_bad(&self, block: Pbn) -> bool {
-        self.chip.is_factory_bad(block)
-    }
-
-    fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
-        self.chip.peek(at, data, spare)
     }
 }

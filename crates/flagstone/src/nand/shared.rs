@@ -1,8 +1,7 @@
 //! A handle to a flash. The maker of the flash keeps one and gives another to a device. The device
 //! may fail or be dropped, and the maker still has the flash.
 
-use super::{Flash, FlashError, Geometry, Read};
-use crate::units::{Nanos, Pbn, Ppn};
+use super::{Flash, Geometry, forward};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A flash with several handles.
@@ -53,53 +52,9 @@ impl<F: Flash> Shared<F> {
 }
 
 impl<F: Flash> Flash for Shared<F> {
+    forward!([inner()]: read program reprogram erase sync is_factory_bad peek);
+
     fn geometry(&self) -> &Geometry {
         &self.geometry
-    }
-
-    fn read(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-        data: &mut [u8],
-        spare: &mut [u8],
-    ) -> Result<Read, FlashError> {
-        self.inner().read(now, at, data, spare)
-    }
-
-    fn program(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-        data: &[u8],
-        spare: &[u8],
-    ) -> Result<Nanos, FlashError> {
-        self.inner().program(now, at, data, spare)
-    }
-
-    fn reprogram(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<Nanos, FlashError> {
-        self.inner().reprogram(now, at, offset, bytes)
-    }
-
-    fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
-        self.inner().erase(now, block)
-    }
-
-    fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
-        self.inner().sync(now, until)
-    }
-
-    fn is_factory_bad(&self, block: Pbn) -> bool {
-        self.inner().is_factory_bad(block)
-    }
-
-    fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
-        self.inner().peek(at, data, spare)
     }
 }

@@ -1,6 +1,6 @@
 //! Remembers every operation, so that a run can be told as a story.
 
-use super::{Flash, FlashError, Geometry, Read};
+use super::{Flash, FlashError, Read, forward};
 use crate::units::{Nanos, Pbn, Ppn};
 use std::sync::{Arc, Mutex};
 
@@ -80,9 +80,7 @@ impl<F: Flash> Tracer<F> {
 }
 
 impl<F: Flash> Flash for Tracer<F> {
-    fn geometry(&self) -> &Geometry {
-        self.inner.geometry()
-    }
+    forward!([inner]: geometry is_factory_bad peek);
 
     fn read(
         &mut self,
@@ -146,13 +144,5 @@ impl<F: Flash> Flash for Tracer<F> {
         let result = self.inner.sync(now, until);
         self.tell(now, OpKind::Sync { until }, result.err());
         result
-    }
-
-    fn is_factory_bad(&self, block: Pbn) -> bool {
-        self.inner.is_factory_bad(block)
-    }
-
-    fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
-        self.inner.peek(at, data, spare)
     }
 }

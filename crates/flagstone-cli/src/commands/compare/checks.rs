@@ -26,17 +26,11 @@ pub(super) fn options(args: &Args) -> Result<(), Failure> {
              leave it out",
         )?;
     }
-    let workload = [
-        ("--requests", args.requests.is_some()),
-        ("--read-share", args.read_share.is_some()),
-        (
-            "--pages-per-transaction",
-            args.pages_per_transaction.is_some(),
-        ),
-    ];
-    if args.workload.is_none() {
+    if args.workload.is_none()
+        && let Some((key, _)) = args.drawn().given().iter().find(|(_, given)| *given)
+    {
         refuse(
-            &workload,
+            &[(&format!("--{}", key.replace('_', "-")), true)],
             "is of generated transactions, and a trace is replayed: generate them with \
              --workload, or leave it out",
         )?;
@@ -108,10 +102,10 @@ pub(super) fn values(setup: &Setup) -> Result<(), Failure> {
 
 /// The same of settings of a recovery manager and of an eviction policy.
 pub(super) fn host_values(setup: &Closed) -> Result<(), Failure> {
-    let mut defaults = setup.host.clone();
-    defaults.settings = Settings::new();
-    defaults.policy_settings = Settings::new();
-    match (defaults.check(setup.stack), setup.host.check(setup.stack)) {
+    let mut defaults = setup.clone();
+    (defaults.settings, defaults.policy_settings) = (Settings::new(), Settings::new());
+    let check = |setup: &Closed| setup.host().check(setup.stack);
+    match (check(&defaults), check(setup)) {
         (Ok(()), Err(error)) => Err(Failure::Usage(format!("--set: {error}"))),
         _ => Ok(()),
     }

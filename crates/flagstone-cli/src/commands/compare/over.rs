@@ -11,8 +11,9 @@ use super::standing::{Figure, Measured, Row, Standing};
 use super::table::{csv, millis, whole, width, wrap};
 use super::{Args, Comparison, checks};
 use crate::commands::winners::{self, Cell, Winners, table};
-use crate::commands::{Failure, NOT_DONE, note, progress_bar, say};
+use crate::commands::{Failure, NOT_DONE, note, runs, say};
 use axis::set;
+use flagstone_lab::effort::Effort;
 use flagstone_lab::output::Output;
 use flagstone_lab::replay::ReplayRecord;
 use flagstone_lab::sweep::Side;
@@ -81,45 +82,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         about: String::new(),
         seeds: args.seeds.unwrap_or(1),
     };
-    let (mut left_out, mut failed) = (BTreeSet::new(), false);
-    let bar = progress_bar(0, "comparing");
-    let mut last: Option<Comparison<'_>> = None;
-    for (done, (place, args)) in points.iter().enumerate() {
-        let comparison = Comparison::after(args, last.as_ref());
-        let comparison = comparison.map_err(|failure| of_point(axes, place, failure))?;
-        if done == 0 {
-            checks::page_sizes(comparison.sizes);
-        }
-        bar.set_length(comparison.runs() * points.len() as u64);
-        bar.set_position(comparison.runs() * done as u64);
-        let mut rows = Vec::new();
-        for Outcome { of, ended } in comparison.run(&bar) {
-            let name = of.to_string();
-            let ended: Result<Vec<ReplayRecord>, _> = ended.into_iter().collect();
-            match ended {
-                Ok(runs) => rows.push(Row { runs }),
-                Err(error) if error.is_refusal() => {
-                    left_out.insert(format!("left out: {error}"));
-                }
-                Err(error) => {
-                    failed = true;
-                    note(&format!("error: {name} at {}: {error}", at(axes, place)));
-                }
-            }
-            if !grid.protocols.contains(&name) {
-                grid.protocols.push(name);
-            }
-        }
-        if let Some(row) = rows.first() {
-            grid.by = Standing::of(&rows).by;
-            let fill = (!axis::names(axes, Setting::Fill)).then_some(row.runs[0].fill);
-            let device = super::about(&comparison.device, fill);
-            grid.about = format!("{}, on {device}", row.runs[0].trace);
-        }
-        grid.points.push(Point::new(place.clone(), rows));
-        last = Some(comparison);
-    }
-    bar.finish_and_clear();
+    let (left_out, failed) = runs::watched("comparing", || grid.measure(&points))?;
     left_out.iter().for_each(|why| note(why));
     if grid.points.iter().all(|point| point.rows.is_empty()) {
         return Err(Failure::Usage("no protocol supports what was asked".into()));
@@ -132,6 +95,59 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         true => ExitCode::from(NOT_DONE),
         false => ExitCode::SUCCESS,
     })
+}
+
+impl<'a> Grid<'a> {
+    /// Makes the runs of all points. Says what was left out, and whether something failed.
+    fn measure(
+        &mut self,
+        points: &'a [(Vec<f64>, Args)],
+    ) -> Result<(BTreeSet<String>, bool), Failure> {
+        let axes = self.axes;
+        let (mut left_out, mut failed) = (BTreeSet::new(), false);
+        let effort = Effort::current();
+        let mut last: Option<Comparison<'_>> = None;
+        for (done, (place, args)) in points.iter().enumerate() {
+            let comparison = Comparison::after(args, last.as_ref());
+            let comparison = comparison.map_err(|failure| of_point(axes, place, failure))?;
+            // Until their turn comes, the other points are taken to need what this one does.
+            let to_come = (points.len() - done) as u64;
+            match done {
+                0 => {
+                    checks::page_sizes(comparison.sizes);
+                    effort.plan((to_come - 1) * comparison.effort());
+                }
+                _ => effort.drop((effort.planned() - effort.done()) / to_come),
+            }
+            let mut rows = Vec::new();
+            for Outcome { of, ended } in comparison.run() {
+                let name = of.to_string();
+                let ended: Result<Vec<ReplayRecord>, _> = ended.into_iter().collect();
+                match ended {
+                    Ok(runs) => rows.push(Row { runs }),
+                    Err(error) if error.is_refusal() => {
+                        left_out.insert(format!("left out: {error}"));
+                    }
+                    Err(error) => {
+                        failed = true;
+                        note(&format!("error: {name} at {}: {error}", at(axes, place)));
+                    }
+                }
+                if !self.protocols.contains(&name) {
+                    self.protocols.push(name);
+                }
+            }
+            if let Some(row) = rows.first() {
+                self.by = Standing::of(&rows).by;
+                let fill = (!axis::names(axes, Setting::Fill)).then_some(row.runs[0].fill);
+                let device = super::about(&comparison.device, fill);
+                self.about = format!("{}, on {device}", row.runs[0].trace);
+            }
+            self.points.push(Point::new(place.clone(), rows));
+            last = Some(comparison);
+        }
+        Ok((left_out, failed))
+    }
 }
 
 /// Where a point is, in words.
@@ -172,7 +188,13 @@ fn print(args: &Args, grid: &mut Grid<'_>) {
     say("");
     lines.iter().for_each(|line| say(line));
     say("");
-    text(&grid.legend());
+    text(&match grid.axes.len() {
+        1 => grid.legend(),
+        _ => format!(
+            "{} --json has all figures, --html draws them.",
+            grid.legend()
+        ),
+    });
     text(&grid.verdict());
 }
 
@@ -293,7 +315,7 @@ impl Grid<'_> {
             ),
             _ => format!(
                 "The first of each point, and how many tie with it ({by}). plain keeps no \
-                 transaction together and is never first. --json has all figures, --html draws them."
+                 transaction together and is never first."
             ),
         }
     }

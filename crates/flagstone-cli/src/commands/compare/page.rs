@@ -19,10 +19,17 @@ pub(in crate::commands) fn whole(title: &str, body: &str) -> String {
 
 /// Paragraphs.
 pub(in crate::commands) fn paragraphs(lines: &[String]) -> String {
-    let each = lines
-        .iter()
-        .map(|line| format!("<p>{}</p>\n", escape(line)));
+    let each = lines.iter().map(|line| format!("<p>{}</p>\n", prose(line)));
     each.collect()
+}
+
+/// A text in which no option is broken over two lines.
+pub(in crate::commands) fn prose(text: &str) -> String {
+    let words = text.split(' ').map(|word| match word.contains("--") {
+        true => format!("<code>{}</code>", escape(word)),
+        false => escape(word),
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// A table of text, of which some cells are HTML already.
@@ -46,4 +53,15 @@ pub(super) fn bar(text: &str, share: f64) -> String {
         share.clamp(0.0, 1.0) * 100.0,
         escape(text)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_is_not_broken_over_two_lines() {
+        let text = prose("a < b (--seeds 5), not a-b");
+        assert_eq!(text, "a &lt; b <code>(--seeds</code> 5), not a-b");
+    }
 }

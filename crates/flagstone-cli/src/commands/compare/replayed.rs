@@ -1,47 +1,11 @@
 //! What a comparison of protocols prints: its columns, and what a row costs in words.
 
-use super::standing::{Figure, Measured, Row, Standing};
+use super::standing::{Figure, Measured, Row, Standing, measured};
 use super::table::{Cell, Column, hundredths, millis, tenths, whole};
 use flagstone::ftl::{Cause, Operation};
 use flagstone_lab::replay::{Latency, ReplayRecord, by_cause};
 
-impl Measured for ReplayRecord {
-    fn name(&self) -> &str {
-        self.protocol
-    }
-
-    fn is_atomic(&self) -> bool {
-        self.protocol != "plain"
-    }
-
-    fn committed(&self) -> u64 {
-        self.transactions_committed
-    }
-
-    fn rate(&self) -> f64 {
-        self.throughput_tps
-    }
-
-    fn response(&self) -> &Latency {
-        &self.response_ns
-    }
-
-    fn is_open(&self) -> bool {
-        self.speedup.is_some()
-    }
-
-    fn arrivals(&self) -> Option<f64> {
-        self.arrivals_tps
-    }
-
-    fn is_saturated(&self) -> bool {
-        self.saturated == Some(true)
-    }
-
-    fn forget_timing(&mut self) {
-        self.timing = None;
-    }
-}
+measured!(ReplayRecord, protocol, transactions_committed, "plain");
 
 pub(super) const COLUMNS: &[Column<ReplayRecord>] = &[
     Column {

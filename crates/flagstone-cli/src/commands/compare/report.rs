@@ -7,10 +7,10 @@ use super::{Args, Seeds, elsewhere, page};
 use crate::commands::{Failure, NOT_DONE, note, say};
 use flagstone_lab::chart::escape;
 use flagstone_lab::device::DeviceSpec;
+use flagstone_lab::effort::Effort;
 use flagstone_lab::output::Output;
 use flagstone_lab::replay::ReplayError;
 use flagstone_lab::stop::Stop;
-use indicatif::ProgressBar;
 use rayon::prelude::*;
 use std::fmt::Display;
 use std::path::Path;
@@ -42,22 +42,23 @@ impl Refusal for ReplayError {
 }
 
 /// Makes all runs, on so many threads, or one a core; what comes out is in the order of the
-/// subjects.
-pub(super) fn run_all<K: Clone + Sync, R: Send, E: Send>(
+/// subjects. `takes` says what a run takes, for who watches its [`Effort`].
+pub(super) fn run_all<K: Clone + Display + Sync, R: Send, E: Send>(
     subjects: &[K],
     seeds: Seeds,
     threads: Option<u64>,
-    bar: &ProgressBar,
+    takes: impl Fn(&K, usize) -> u64,
     run: impl Fn(&K, usize) -> Result<R, E> + Sync,
 ) -> Vec<Outcome<K, R, E>> {
     let nth = 0..seeds.count as usize;
+    let (stop, effort) = (Stop::current(), Effort::current());
     let each = |at: usize| nth.clone().map(move |nth| (at, nth));
     let all: Vec<(usize, usize)> = (0..subjects.len()).flat_map(each).collect();
-    let stop = Stop::current();
-    let made = all.par_iter().map(|&(at, nth)| {
-        let outcome = stop.within(|| run(&subjects[at], nth));
-        bar.inc(1);
-        outcome
+    let planned = all.iter().map(|&(at, nth)| takes(&subjects[at], nth));
+    let planned: Vec<u64> = planned.inspect(|&pages| effort.plan(pages)).collect();
+    let made = all.par_iter().zip(&planned).map(|(&(at, nth), &pages)| {
+        let name = subjects[at].to_string();
+        stop.within(|| effort.within(&name, pages, || run(&subjects[at], nth)))
     });
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0) as usize);
     let mut ended: Vec<Result<R, E>> = match pool.build() {

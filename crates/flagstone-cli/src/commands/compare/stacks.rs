@@ -1,21 +1,18 @@
 //! `flagstone compare --stack`: the same transactions on databases, side by side.
 
 use super::report::{Outcome, Printed, Refusal, report, run_all};
-use super::standing::{Figure, Measured};
+use super::standing::{Figure, Measured, measured};
 use super::table::{Cell, Column, hundredths, millis, tenths, whole};
 use super::{Args, Failure, Input, Seeds, checks, device_of, elsewhere, input_of, least_of};
 use crate::commands::settings::{Given, Owner, once_each};
-use crate::commands::{progress_bar, stacks_of};
+use crate::commands::{runs, stacks_of};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{DeviceError, Options};
 use flagstone::ftl::{Cause, Operation};
-use flagstone::host::{HostConfig, HostError, Stack};
-use flagstone::units::Nanos;
-use flagstone_lab::closed::{
-    Closed, ClosedError, ClosedRecord, Plan, Played, Recorded, Recording, Span,
-};
+use flagstone::host::{HostError, Stack};
+use flagstone_lab::closed::{Closed, ClosedError, ClosedRecord, Recorded, Recording, Terms};
 use flagstone_lab::device::DeviceSpec;
-use flagstone_lab::replay::{Latency, ReplayRecord};
+use flagstone_lab::replay::{Latency, Played, ReplayRecord};
 use std::process::ExitCode;
 
 /// The database above the device.
@@ -42,19 +39,17 @@ pub(super) struct HostArgs {
 }
 
 impl HostArgs {
-    fn config(&self, set: &Given, stack: Stack) -> HostConfig {
-        let mut config = HostConfig::default();
-        let policy = self.policy.as_ref().map(|name| {
+    fn policy(&self) -> PolicyKind {
+        let named = self.policy.as_ref().map(|name| {
             let mut all = PolicyKind::ALL.iter();
             *all.find(|kind| kind.info().name == name)
                 .expect("clap has checked it")
         });
-        config.frames = self.frames.map_or(config.frames, |frames| frames as usize);
-        config.policy = policy.unwrap_or(config.policy);
-        config.log_pages = self.log_pages.unwrap_or(config.log_pages);
-        config.settings = set.of(stack.manager());
-        config.policy_settings = set.of(config.policy.info());
-        config
+        named.unwrap_or(Terms::default().policy)
+    }
+
+    fn log_pages(&self) -> u32 {
+        self.log_pages.unwrap_or(Terms::default().log_pages)
     }
 }
 
@@ -68,12 +63,11 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     let stacks = stacks_of(list)?;
     checks::stacks(args, &stacks)?;
     let set = Given::parse(&args.set)?;
-    let policy = args.host.config(&set, stacks[0]).policy;
     let parts = stacks.iter().flat_map(|stack| {
         let below = matches!(stack, Stack::Force(_)).then(|| Owner::of(stack.below().info()));
         [Owner::of(stack.manager())].into_iter().chain(below)
     });
-    let run = once_each(parts.chain([Owner::of(policy.info())]));
+    let run = once_each(parts.chain([Owner::of(args.host.policy().info())]));
     set.check(&run, &Owner::of_stacks())?;
     let device = device_of(args)?;
     let page_bytes = device.geometry.page_bytes;
@@ -98,18 +92,23 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
         Input::Trace(trace) => Kept::Trace(Recording::from_trace(&trace, page_bytes)?),
         input @ Input::Workloads(_) => Kept::Scripts(input),
     };
-    let bar = progress_bar(stacks.len() as u64 * seeds.count, "comparing");
-    let outcomes = run_all(&stacks, seeds, args.threads, &bar, |&stack, nth| {
-        let setup = closed(args, &set, &device, stack, seeds.nth(nth), &source.name);
-        match &kept {
-            Kept::Trace(recording) => {
-                let mut played: Recorded = recording.source();
-                setup.run(&mut played)
-            }
-            Kept::Scripts(input) => setup.run(&mut Played::new(input.script(nth))),
+    let setup = |stack, nth| closed(args, &set, &device, stack, seeds.nth(nth), &source.name);
+    let takes = |&stack: &Stack, nth| {
+        setup(stack, nth).effort(match &kept {
+            Kept::Trace(recording) => recording.transactions(),
+            Kept::Scripts(input) => input.script(nth).transactions().len() as u64,
+        })
+    };
+    let one = |&stack: &Stack, nth| match &kept {
+        Kept::Trace(recording) => {
+            let mut played: Recorded = recording.source();
+            setup(stack, nth).run(&mut played)
         }
+        Kept::Scripts(input) => setup(stack, nth).run(&mut Played::new(input.script(nth))),
+    };
+    let outcomes = runs::watched("comparing", || {
+        run_all(&stacks, seeds, args.threads, takes, one)
     });
-    bar.finish_and_clear();
     if let Some(warm_up) = args.host.warm_up {
         let mut ended = outcomes.iter().flat_map(Outcome::runs).peekable();
         if ended.peek().is_some() && ended.all(|run| run.committed + run.rolled_back == 0) {
@@ -124,10 +123,7 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     let about = |record: &ClosedRecord| {
         let logs = stacks.iter().any(|stack| !matches!(stack, Stack::Force(_)));
         let log = match logs {
-            true => format!(
-                ", {} log pages",
-                args.host.config(&set, Stack::Wal).log_pages
-            ),
+            true => format!(", {} log pages", args.host.log_pages()),
             false => String::new(),
         };
         let mut lines = vec![
@@ -161,6 +157,7 @@ fn closed(
     seed: u64,
     workload: &str,
 ) -> Closed {
+    let defaults = Terms::default();
     let mut options = Options::default();
     options.as_published = args.as_published;
     if let Stack::Force(kind) = stack {
@@ -170,19 +167,28 @@ fn closed(
         stack,
         options,
         device: device.clone(),
-        host: args.host.config(set, stack),
-        plan: Plan {
+        settings: set.of(stack.manager()),
+        policy_settings: set.of(args.host.policy().info()),
+        kept: Vec::new(),
+        terms: Terms {
             clients: args.clients.unwrap_or(super::CLIENTS),
             speedup: args.speedup,
+            // Stacks are compared as they are by themselves, on a device whose collector works.
+            locks: None,
+            steal: None,
+            overwrite: true,
+            frames: args.host.frames.unwrap_or(defaults.frames),
+            policy: args.host.policy(),
+            log_pages: args.host.log_pages(),
+            back_off_ms: defaults.back_off_ms,
             abort_ratio: args.abort_ratio,
-            back_off: Nanos::from_micros(10_000),
+            fill: args.fill.unwrap_or(super::FILL),
+            warm_up: args.host.warm_up.unwrap_or(0),
+            // The whole trace.
+            transactions: u64::MAX,
             seed,
             check: false,
         },
-        fill: args.fill.unwrap_or(super::FILL),
-        overwrite: true,
-        warm_up: args.host.warm_up.map_or(Span::NONE, Span::Transactions),
-        measured: Span::Transactions(u64::MAX),
         workload: workload.to_string(),
     }
 }
@@ -200,43 +206,7 @@ impl Refusal for ClosedError {
     }
 }
 
-impl Measured for ClosedRecord {
-    fn name(&self) -> &str {
-        &self.stack
-    }
-
-    fn is_atomic(&self) -> bool {
-        self.stack != "force:plain"
-    }
-
-    fn committed(&self) -> u64 {
-        self.committed
-    }
-
-    fn rate(&self) -> f64 {
-        self.throughput_tps
-    }
-
-    fn response(&self) -> &Latency {
-        &self.response_ns
-    }
-
-    fn is_open(&self) -> bool {
-        self.speedup.is_some()
-    }
-
-    fn arrivals(&self) -> Option<f64> {
-        self.arrivals_tps
-    }
-
-    fn is_saturated(&self) -> bool {
-        self.saturated == Some(true)
-    }
-
-    fn forget_timing(&mut self) {
-        self.timing = None;
-    }
-}
+measured!(ClosedRecord, stack, committed, "force:plain");
 
 fn each(record: &ClosedRecord, count: u64) -> f64 {
     count as f64 / record.committed.max(1) as f64

@@ -32,6 +32,52 @@ pub(super) trait Measured: Serialize {
     fn forget_timing(&mut self);
 }
 
+/// A record as [`Measured`]: its fields for the name and for what it committed, and the name of the
+/// control.
+macro_rules! measured {
+    ($record:ty, $name:ident, $committed:ident, $control:literal) => {
+        impl Measured for $record {
+            fn name(&self) -> &str {
+                &self.$name
+            }
+
+            fn is_atomic(&self) -> bool {
+                self.$name != $control
+            }
+
+            fn committed(&self) -> u64 {
+                self.$committed
+            }
+
+            fn rate(&self) -> f64 {
+                self.throughput_tps
+            }
+
+            fn response(&self) -> &Latency {
+                &self.response_ns
+            }
+
+            fn is_open(&self) -> bool {
+                self.speedup.is_some()
+            }
+
+            fn arrivals(&self) -> Option<f64> {
+                self.arrivals_tps
+            }
+
+            fn is_saturated(&self) -> bool {
+                self.saturated == Some(true)
+            }
+
+            fn forget_timing(&mut self) {
+                self.timing = None;
+            }
+        }
+    };
+}
+
+pub(super) use measured;
+
 /// The runs of one protocol or stack, one a seed, and at least one.
 #[derive(Debug)]
 pub(super) struct Row<R> {
@@ -182,7 +228,7 @@ impl<'a, R: Measured> Standing<'a, R> {
         self.rows.first().map_or(0, |row| row.runs.len())
     }
 
-    /// Who is ahead, in sentences: as far as the seeds show it.
+    /// The order of the rows in sentences, as far as the seeds show it.
     pub(super) fn verdict(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.rows.iter().any(|row| row.commits()) {
@@ -221,7 +267,7 @@ impl<'a, R: Measured> Standing<'a, R> {
         rows.map(|row| row.name()).collect()
     }
 
-    /// Who is first, and who is not clearly behind.
+    /// The first row, and the rows that are not clearly behind it.
     fn lead(&self, first: &Row<R>, next: &Row<R>) -> String {
         let (by, name) = (self.by.name(), first.name());
         let behind = |row: &Row<R>| self.by.behind(row, first);

@@ -3,7 +3,7 @@
 use super::key::no_encryption;
 use crate::commands::{Failure, protocols_of, say};
 use flagstone_lab::stores::kill::{Mistakes, Verifier, listening, work};
-use flagstone_lab::stores::{Campaign, ENCRYPTS, Findings, Lie, RunId, Subject, Tally, suits};
+use flagstone_lab::stores::{Campaign, ENCRYPTS, Findings, Lie, RunId, Subject, suits};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::path::PathBuf;
@@ -57,10 +57,6 @@ pub(super) struct Break {
     /// Encrypt the stores.
     #[arg(long)]
     encrypt: bool,
-    /// Hold what each cut leaves against the simulated chip as well, on which the same operations
-    /// have landed: both must be recovered to the same state.
-    #[arg(long, conflicts_with_all = ["tables", "encrypt"])]
-    on_chip: bool,
     /// Carry out one run again, by its id.
     #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "tables", "cuts", "depth", "seed", "lie", "encrypt"])]
     run: Option<RunId>,
@@ -71,19 +67,10 @@ pub(super) struct Break {
 
 pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
     if let Some(id) = &args.run {
-        if args.on_chip && !id.runs_on_chip() {
-            return Err(Failure::Usage(format!(
-                "{id} is about tables or an encrypted store, which the simulated chip has not: \
-                 leave --on-chip out"
-            )));
-        }
-        let tally = match args.on_chip {
-            true => id.run_on_chip(),
-            false => id.run(),
-        };
+        let tally = id.run();
         say(&match &tally.first {
             Some(what) => format!("{id}: {what}"),
-            None => format!("{id} holds: {} cuts{}", tally.cuts, on_chip(&tally)),
+            None => format!("{id} holds: {} cuts", tally.cuts),
         });
         return Ok(ExitCode::from(u8::from(tally.violations > 0)));
     }
@@ -116,7 +103,6 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
             protocol,
             lie,
             encrypted: args.encrypt,
-            on_chip: args.on_chip,
             cuts: args.cuts,
             depth: args.depth,
             seed: args.seed,
@@ -129,18 +115,6 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
         print_findings(&campaign, &findings, args.json);
     }
     Ok(ExitCode::from(u8::from(violated)))
-}
-
-/// How many cuts were held against the simulated chip.
-fn on_chip(tally: &Tally) -> String {
-    match tally.on_chip {
-        0 => String::new(),
-        cuts => format!(
-            "; the chip was in the same state after {cuts}, and would not have been after {} had \
-             all landed",
-            tally.on_chip_otherwise
-        ),
-    }
 }
 
 fn subject(of_tables: bool) -> Subject {
@@ -170,10 +144,6 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
             "first_run_id": first.map(|(id, _)| id.to_string()),
             "first_violation": first.map(|(_, what)| what),
         });
-        if campaign.on_chip {
-            found["same_on_chip"] = json!(tally.on_chip);
-            found["others_had_all_landed"] = json!(tally.on_chip_otherwise);
-        }
         if campaign.subject == Subject::Tables {
             found["subject"] = json!("tables");
             found["commits_together"] = json!(tally.grouped);
@@ -199,13 +169,8 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
     };
     say(&format!(
         "{name:10} {:>9} cuts ({} of stores that had been cut before)  {:>6} violations  {} commits, \
-         {done}, {} looks at snapshots{}",
-        tally.cuts,
-        tally.cuts_again,
-        tally.violations,
-        tally.committed,
-        tally.snapshots,
-        on_chip(tally),
+         {done}, {} looks at snapshots",
+        tally.cuts, tally.cuts_again, tally.violations, tally.committed, tally.snapshots,
     ));
     for (id, what) in &findings.violations {
         say(&format!("  {id}: {what}"));

@@ -1,19 +1,19 @@
 //! The engine that puts workloads of keys on indexes: settings, and what is measured.
 
+use super::named::{self, fields_of, known, take};
 use super::replay::{by_name, device_of};
-use super::{Outcome, RunError, named};
-use crate::indexing::{
-    Bench, BenchError, BenchOptions, IndexRecord, KeyKind, LoadOrder, Place, Plan, Window,
-};
+use super::{Outcome, RunError};
+use crate::effort;
+use crate::indexing::{Bench, BenchError, BenchOptions, IndexRecord, Place, Plan, Window};
 use flagstone::commit::{Kind, Options};
 use flagstone::index::{IndexKind, Settings};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 /// Settings of an index under a workload, with the keys of an experiment file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct IndexRun {
     /// The index, by its name.
     index: String,
@@ -22,37 +22,13 @@ pub struct IndexRun {
     set: Table,
     /// The workload, by its name.
     workload: String,
-    /// Which keys; the workload's if left out.
-    keys: Option<String>,
-    /// Keys: those loaded, or those at the end of a workload that inserts them.
-    records: u64,
-    /// Operations of each window; the workload's if left out.
-    operations: Option<u64>,
+    /// What it is told besides. Numbers are the paper's.
+    #[serde(flatten, skip_deserializing)]
+    options: BenchOptions,
     /// What records, operations and the index's memory are multiplied by: sizes are the paper's,
     /// and a run is a part of it.
     #[serde(default = "whole")]
     scale: f64,
-    /// Traces D, E: shares of searches, a window each.
-    #[serde(default)]
-    search_shares: Vec<f64>,
-    /// Trace C: localities, a window each; D, E, H: the one.
-    #[serde(default)]
-    localities: Vec<f64>,
-    /// Traces A, B, G: sizes as shares of the records, a window each.
-    #[serde(default)]
-    sizes: Vec<f64>,
-    /// Traces C, E: whether the hot buckets of a hash index lie anywhere.
-    #[serde(default)]
-    scattered: bool,
-    /// Operations before the first window, like its; the workload's if left out.
-    warm_up: Option<u64>,
-    /// In which order keys are loaded: `appearance`, `keys` or `packed`.
-    #[serde(default = "appearance")]
-    load_order: String,
-    /// Whether what waits in the index's memory at the end of the last window is brought to its
-    /// pages, and counts.
-    #[serde(default)]
-    flush: bool,
     /// Settings while it is loaded, over those of `set`.
     #[serde(default)]
     load: Table,
@@ -78,10 +54,6 @@ fn sim() -> String {
     "sim".into()
 }
 
-fn appearance() -> String {
-    "appearance".into()
-}
-
 fn plain() -> String {
     "plain".into()
 }
@@ -95,8 +67,10 @@ const RATIOS: [f64; 8] = [0.5, 1.0, 2.0, 2.5, 4.0, 6.0, 8.0, 10.0];
 
 impl IndexRun {
     pub(super) fn parse(mut table: Table) -> Result<IndexRun, RunError> {
-        named::known(&table, named::fields_of::<IndexRun>())?;
-        let run = named::take::<IndexRun>(&mut table)?;
+        let own = [fields_of::<IndexRun>(), fields_of::<BenchOptions>()].concat();
+        known(&table, &own)?;
+        let mut run = take::<IndexRun>(&mut table)?;
+        run.options = take(&mut table)?;
         run.bench()?;
         Ok(run)
     }
@@ -132,25 +106,9 @@ impl IndexRun {
                 Some(self::settings(index, &self.at_scale(&table))?)
             }
         };
-        let keys = self.keys.as_deref().map(KeyKind::by_name).transpose();
-        let keys = keys.map_err(|why| RunError::of("keys", why))?;
-        let options = BenchOptions {
-            records: self.scaled(self.records),
-            operations: self.operations.map(|operations| self.scaled(operations)),
-            search_shares: self.search_shares.clone(),
-            localities: self.localities.clone(),
-            sizes: self.sizes.clone(),
-            keys,
-            scattered: self.scattered,
-        };
+        let options = self.options.scaled(|number| self.scaled(number));
         let plan = Plan::new(&self.workload, &options);
-        let mut plan = plan.map_err(|why| RunError::of("workload", why))?;
-        plan.load_order = by_name("load_order", &self.load_order, &LoadOrder::ALL)?;
-        let warm_up = self.warm_up.map(|operations| self.scaled(operations));
-        plan.warm_up = warm_up.unwrap_or(plan.warm_up);
-        if let Some(last) = plan.steps.last_mut() {
-            last.flush |= self.flush;
-        }
+        let plan = plan.map_err(|why| RunError::of("workload", why))?;
         let page_bytes = 4096;
         let place = match self.store.as_str() {
             "mem" if self.device.is_empty() => Place::Mem { page_bytes },
@@ -188,13 +146,28 @@ impl IndexRun {
             "{}{policy}, {}, {} keys",
             self.index,
             self.workload,
-            self.scaled(self.records)
+            self.scaled(self.options.records)
         )
+    }
+
+    /// See [`super::Run::effort`]: a guess until it has begun.
+    pub(super) fn effort(&self) -> u64 {
+        let operations = self
+            .options
+            .records
+            .max(self.options.operations.unwrap_or(0));
+        self.scaled(2 * operations) * effort::INDEXED
     }
 
     pub(super) fn outcome(&self) -> Result<Outcome, String> {
         let bench = self.bench().map_err(|error| error.to_string())?;
-        match bench.run(&|_, _| {}) {
+        let reported = Cell::new(0);
+        let progress = |done: u64, all: u64| {
+            let more = done - reported.replace(done);
+            effort::did(more * effort::INDEXED);
+            effort::left((all - done.min(all)) * effort::INDEXED);
+        };
+        match bench.run(&progress) {
             Ok(record) => Ok(Outcome::Done {
                 metrics: metrics(&record),
                 seconds: record.load_s + record.windows.iter().map(|w| w.cpu_s).sum::<f64>(),

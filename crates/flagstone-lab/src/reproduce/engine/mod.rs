@@ -14,7 +14,7 @@ pub use index::IndexRun;
 pub use replay::ReplayRun;
 
 use crate::closed::{Closed, History, Past};
-use crate::replay::Script;
+use crate::replay::{Causes, Script};
 use crate::tpcc::pages::{self, Pages};
 use flagstone::nand::Chip;
 use serde::{Deserialize, Serialize};
@@ -189,6 +189,17 @@ impl Run {
         }
     }
 
+    /// What it takes, about, in the unit of [`effort`](crate::effort): to fill what it starts from,
+    /// which other runs may start from as well, and the rest.
+    pub(crate) fn effort(&self) -> (u64, u64) {
+        match self {
+            Run::Replay(run) => run.effort(),
+            Run::Closed(run) => run.effort(),
+            Run::Index(run) => (0, run.effort()),
+            Run::Formula(_) => (0, 1),
+        }
+    }
+
     /// The file that the run reads.
     pub fn input(&self) -> Option<&Path> {
         match self {
@@ -231,6 +242,24 @@ impl Run {
             Run::Closed(run) => run.outcome(library),
             Run::Index(run) => run.outcome(),
             Run::Formula(run) => Ok(run.outcome()),
+        }
+    }
+}
+
+/// Adds a metric for each structure in memory, in megabytes of so many bytes, and for each kind and
+/// cause of flash operations.
+fn each(
+    metrics: &mut BTreeMap<String, f64>,
+    memory: &BTreeMap<&str, u64>,
+    megabyte: f64,
+    flash: &BTreeMap<&str, Causes>,
+) {
+    for (name, bytes) in memory {
+        metrics.insert(format!("memory_mb.{name}"), *bytes as f64 / megabyte);
+    }
+    for (operation, causes) in flash {
+        for (cause, count) in causes {
+            metrics.insert(format!("{operation}s.{cause}"), *count as f64);
         }
     }
 }

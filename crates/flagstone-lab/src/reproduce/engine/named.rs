@@ -164,6 +164,43 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_written_as_a_file_that_makes_it_again() {
+        let closed = "engine = \"closed\"\nstack = \"force:afc\"\nclients = 4\nwarehouses = 1\n\
+             frames = 200\nback_off_ms = 1.5\nabort_ratio = 0.1\nfill = 0.9\noverwrite = true\n\
+             warm_up = 10\ntransactions = 60\ndevice = { preset = \"small\" }\n\
+             locks = \"records\"\npolicy = \"cflru\"\nwindow = 30\nsteal = true\nseed = 7\n\
+             hot_rows = \"last\"\nsizes = \"short\"\nhot_fill = 40\nversions = 3\n\
+             reads_first = true\ninsert_targets = 2\nrolled_back_after = 0.5\n\
+             history_pages = 100\nblock_flags = false";
+        let index = "engine = \"index\"\nindex = \"linear\"\nworkload = \"D\"\nrecords = 80_000\n\
+             store = \"mem\"\nset = { memory = 1_048_576 }\noperations = 9000\nscale = 0.5\n\
+             search_shares = [0.5]\nlocalities = [0.8]\nsizes = [0.5, 1.0]\nscattered = true\n\
+             keys = \"names\"\nwarm_up = 100\nload_order = \"packed\"\nflush = true\nseed = 7";
+        let replay = "engine = \"replay\"\nprotocol = \"afc\"\nworkload = \"zipf:0.9\"\nfill = 0.5\n\
+             device = { preset = \"small\" }\nrequests = 600\nread_share = 0.5\n\
+             pages_per_transaction = 10\ntransactions = 50\nisolation = \"strict\"\nclients = 3\n\
+             abort_ratio = 0.2\nrecorded_aborts = true\noverwrite = false\nseed = 7\n\
+             block_flags = false";
+        for text in [closed, index, replay] {
+            let table: toml::Table = toml::from_str(text).expect("a table");
+            let run = Settings(table.clone()).run().expect("a run");
+            let written = run.settings();
+            // Each key comes back with its value; what was not given has a value that makes no
+            // other run.
+            for (key, value) in &table {
+                let value = serde_json::to_value(value).expect("plain values");
+                assert_eq!(written.get(key), Some(&value), "{key}");
+            }
+            let written = written.as_object().expect("an object").iter();
+            let given = written.filter(|(_, value)| !value.is_null());
+            let again: toml::Table = given
+                .map(|(key, value)| (key.clone(), toml::Value::try_from(value).expect("plain")))
+                .collect();
+            assert_eq!(Settings(again).run().expect("a run"), run);
+        }
+    }
+
+    #[test]
     fn an_unknown_name_and_a_value_that_cannot_be_are_refused() {
         let unknown = closed("cfc-ex", "max_d = 2").unwrap_err();
         assert_eq!(unknown.key.as_deref(), Some("max_d"));

@@ -1,11 +1,12 @@
 //! The engine that plays recorded transactions on a device: settings, and what is measured.
 
 use super::named::{self, fields_of, known, take};
-use super::{Library, Outcome, RunError};
+use super::{Library, Outcome, RunError, each};
 use crate::device::DeviceSpec;
+use crate::effort;
 use crate::nearest::no_such;
 use crate::replay::{ReplayError, ReplayRecord, Script, Setup, Source, Terms, script_of};
-use crate::workload::{Pattern, Workload};
+use crate::workload::{Drawn, Pattern};
 use flagstone::commit::{Device, Isolation, Kind, Options};
 use flagstone::settings::Configurable;
 use flagstone::units::Nanos;
@@ -17,6 +18,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 use toml::Table;
+
+/// Requests of a workload where nothing is said.
+const REQUESTS: u64 = 200_000;
 
 /// Settings of a replay, with the keys of an experiment file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,15 +36,9 @@ pub struct ReplayRun {
     /// on the protocol for which the device has the fewest, so that all protocols have the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     workload: Option<String>,
-    /// Requests of the workload.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    requests: Option<u64>,
-    /// Share of them that read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    read_share: Option<f64>,
-    /// Requests in one of its transactions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pages_per_transaction: Option<u32>,
+    /// What is drawn of the workload.
+    #[serde(flatten, skip_deserializing)]
+    drawn: Drawn,
     /// So many transactions of it, over and over if it has fewer.
     transactions: Option<u32>,
     /// How far transactions overlap; the protocol's loosest if left out or `loosest`.
@@ -83,9 +81,14 @@ pub(super) fn device_of(table: &Table) -> Result<DeviceSpec, RunError> {
 
 impl ReplayRun {
     pub(super) fn parse(mut table: Table) -> Result<ReplayRun, RunError> {
-        let own = [fields_of::<ReplayRun>(), fields_of::<Terms>()].concat();
-        known(&table, &[&own[..], &named::names()].concat())?;
+        let own = [
+            fields_of::<ReplayRun>(),
+            fields_of::<Drawn>(),
+            fields_of::<Terms>(),
+        ];
+        known(&table, &[&own.concat()[..], &named::names()].concat())?;
         let mut run = take::<ReplayRun>(&mut table)?;
+        run.drawn = take(&mut table)?;
         run.terms = take(&mut table)?;
         run.named = table;
         run.setup()?;
@@ -138,23 +141,13 @@ impl ReplayRun {
                 Err(RunError::of("trace", why))
             }
             (Some(_), Some(_)) => Err(RunError::of("workload", both)),
-            (Some(_), None) => {
-                let given = [
-                    ("requests", self.requests.is_some()),
-                    ("read_share", self.read_share.is_some()),
-                    (
-                        "pages_per_transaction",
-                        self.pages_per_transaction.is_some(),
-                    ),
-                ];
-                match given.iter().find(|(_, given)| *given) {
-                    None => Ok(()),
-                    Some((key, _)) => {
-                        let why = format!("{key} is of a `workload`, and a trace is replayed");
-                        Err(RunError::of(key, why))
-                    }
+            (Some(_), None) => match self.drawn.given().iter().find(|(_, given)| *given) {
+                None => Ok(()),
+                Some((key, _)) => {
+                    let why = format!("{key} is of a `workload`, and a trace is replayed");
+                    Err(RunError::of(key, why))
                 }
-            }
+            },
             (None, Some(name)) => {
                 let pattern: Result<Pattern, _> = name.parse();
                 pattern.map_err(|error| RunError::of("workload", error.to_string()))?;
@@ -183,19 +176,11 @@ impl ReplayRun {
         let own = setup.capacity().ok();
         let least = Kind::ALL.iter().filter_map(capacity).chain(own).min();
         let least = least.unwrap_or_default();
-        let filled = (f64::from(least) * self.terms.fill) as u32;
+        let Terms { fill, seed, .. } = self.terms;
         let pattern: Result<Pattern, _> = name.parse();
-        let workload = pattern.and_then(|pattern| {
-            script_of(&Workload {
-                pattern,
-                pages: if filled == 0 { least } else { filled },
-                requests: self.requests.unwrap_or(200_000),
-                read_share: self.read_share.unwrap_or(0.0),
-                pages_per_transaction: self.pages_per_transaction.unwrap_or(8),
-                seed: self.terms.seed,
-            })
-        });
-        workload.map_err(|error| error.to_string())
+        let script =
+            pattern.and_then(|pattern| script_of(&self.drawn.over(pattern, least, fill, seed)));
+        script.map_err(|error| error.to_string())
     }
 
     /// The trace, if it replays one.
@@ -246,6 +231,18 @@ impl ReplayRun {
     pub(super) fn filled_by(&self) -> String {
         self.setup()
             .map_or_else(|error| error.why, |setup| setup.filled_by())
+    }
+
+    /// See [`super::Run::effort`]. Of a trace that is not read yet it is a guess.
+    pub(super) fn effort(&self) -> (u64, u64) {
+        let filling = self.setup().map_or(0, |setup| setup.filling());
+        let requests = match self.workload {
+            Some(_) => self.drawn.requests.unwrap_or(REQUESTS),
+            None => self
+                .transactions
+                .map_or(REQUESTS, |most| u64::from(most) * 30),
+        };
+        (filling, requests * effort::REPLAYED)
     }
 
     pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
@@ -358,14 +355,7 @@ fn metrics(record: &ReplayRecord) -> BTreeMap<String, f64> {
     if let Some(saturated) = record.saturated {
         metrics.insert("saturated".into(), f64::from(u8::from(saturated)));
     }
-    for (name, bytes) in &record.memory_bytes {
-        metrics.insert(format!("memory_mb.{name}"), *bytes as f64 / 1048576.0);
-    }
-    for (operation, causes) in &record.flash {
-        for (cause, count) in causes {
-            metrics.insert(format!("{operation}s.{cause}"), *count as f64);
-        }
-    }
+    each(&mut metrics, &record.memory_bytes, 1048576.0, &record.flash);
     metrics
 }
 

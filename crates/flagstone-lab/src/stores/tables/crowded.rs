@@ -1,10 +1,11 @@
-//! What runs with `filled` have beside the others: a store that collects blocks, a catalog of
-//! several levels, a medium without room, transactions that are live while others fail, openings
-//! for reading, cuts during openings, and processes that end and leave writes behind that no sync
-//! has covered. They have dice of their own, so that other runs stay what they are.
+//! Crowded runs, those with `filled`. Their store collects blocks, its catalog has several levels,
+//! and its medium may have no room. Transactions are live while others fail. Stores are opened for
+//! reading, cut during openings, and left by processes that end with writes that no sync has
+//! covered. Crowded runs have dice of their own, so that other runs stay as they are.
 
+use super::Tables;
 use super::states::{Rows, State, Tag, bytes_of, len_of};
-use super::{Run, failed};
+use crate::stores::harness::{Run, failed};
 use crate::stores::lie::Lying;
 use flagstone_store::medium::{Medium, Recorded};
 use flagstone_store::tables::{Kind, Store, WriteTx};
@@ -14,7 +15,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-/// What the dice of a run's seed are told apart by.
+/// A mark that makes these dice others than those of the run.
 const DICE: u64 = 0xc20d << 40;
 
 /// Transactions that fill a store, at most, and their rows.
@@ -34,7 +35,7 @@ static MANY: LazyLock<Vec<(&'static str, Kind)>> = LazyLock::new(|| {
     (0..36).map(table).collect()
 });
 
-/// What happens to a store beside what its clients do.
+/// The events around a store that its clients do not cause.
 #[derive(Debug, Clone)]
 pub(super) struct Crowd {
     dice: Pcg64Mcg,
@@ -160,7 +161,7 @@ impl Medium for Bounded {
     }
 }
 
-impl Run {
+impl Run<Tables> {
     /// Makes many tables and writes to some of them until blocks are collected.
     pub(super) fn fill(&mut self, medium: &Recorded) -> Result<State, String> {
         let mut dice = Pcg64Mcg::seed_from_u64(self.id.seed ^ DICE ^ 1);

@@ -1,9 +1,9 @@
-//! What tables may hold: the states after commits, and how a reader is held against them.
+//! The state of tables, and how a reader is held against it.
 
 use flagstone::commit::DeviceError;
 use flagstone_store::StoreError;
 use flagstone_store::tables::{Kind, Pair, ReadTx};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The number of a write, of which its bytes follow.
@@ -38,58 +38,7 @@ pub(super) fn bytes_of(tag: Tag) -> Vec<u8> {
     bytes
 }
 
-/// States after commits, as far as a copy of the medium that is not cut yet may hold them.
-pub(super) struct History {
-    pub(super) states: VecDeque<Arc<State>>,
-    /// The number of the first of them.
-    first: u64,
-    /// The number of the last one that was waited for.
-    pub(super) acknowledged: u64,
-}
-
-impl History {
-    pub(super) fn new(state: State) -> History {
-        History {
-            states: [Arc::new(state)].into(),
-            first: 0,
-            acknowledged: 0,
-        }
-    }
-
-    /// The states that may be there now.
-    pub(super) fn now(&self) -> (u64, u64) {
-        (self.acknowledged, self.last())
-    }
-
-    pub(super) fn last(&self) -> u64 {
-        self.first + self.states.len() as u64 - 1
-    }
-
-    pub(super) fn newest(&self) -> Arc<State> {
-        self.states.back().expect("there is one").clone()
-    }
-
-    /// Forgets what is older than what was acknowledged.
-    pub(super) fn forget(&mut self) {
-        while self.first < self.acknowledged {
-            self.states.pop_front();
-            self.first += 1;
-        }
-    }
-
-    /// Takes back the states from a number on: their commits failed.
-    pub(super) fn lose(&mut self, from: u64) {
-        self.states.truncate((from - self.first) as usize);
-    }
-
-    pub(super) fn among(&self, (from, to): (u64, u64)) -> Vec<Arc<State>> {
-        let numbered = (self.first..).zip(&self.states);
-        let among = numbered.filter(|(number, _)| (from..=to).contains(number));
-        among.map(|(_, state)| state.clone()).collect()
-    }
-}
-
-/// What a reader sees.
+/// The state that a reader sees, if it still sees one.
 pub(super) enum Seen {
     State(Arc<State>),
     /// Its room was needed.

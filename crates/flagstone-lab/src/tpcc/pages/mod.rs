@@ -37,10 +37,12 @@ use super::Scale;
 use super::input::Terminal;
 use super::mix::{Client, Kind};
 use super::random::Constants;
+use crate::names::Named;
 use derive::Database;
 pub use flagstone::host::Rid;
 use flagstone::units::Lpn;
 use relation::Relation;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use versions::Versions;
 
@@ -145,6 +147,18 @@ impl Sizes {
     }
 }
 
+impl Named for Sizes {
+    const WHAT: &'static str = "sizes";
+
+    fn all() -> Vec<(Self, &'static str)> {
+        vec![
+            (Sizes::All, "all"),
+            (Sizes::AtMost(10), "short"),
+            (Sizes::MoreThan(10), "long"),
+        ]
+    }
+}
+
 /// When a transaction asks for the rows that many others want as well: those of warehouses and
 /// districts. The trace of a paper can have them anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -159,14 +173,31 @@ pub enum HotRows {
     Last,
 }
 
-/// What fixes a stream of transactions.
-#[derive(Debug, Clone, Copy, PartialEq)]
+impl Named for HotRows {
+    const WHAT: &'static str = "hot_rows";
+
+    fn all() -> Vec<(Self, &'static str)> {
+        vec![
+            (HotRows::First, "first"),
+            (HotRows::InOrder, "order"),
+            (HotRows::Last, "last"),
+        ]
+    }
+}
+
+/// What fixes a stream of transactions. The fields are keys of experiment files, but those that
+/// come from the device and the run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PagesOptions {
     /// The database's size.
+    #[serde(skip)]
     pub scale: Scale,
     /// Bytes of a page, 1024 to 32768.
+    #[serde(skip)]
     pub page_bytes: u32,
     /// Seed of the population and of what the clients ask for.
+    #[serde(skip)]
     pub seed: u64,
     /// Percent to which pages of warehouses and districts are filled, 1 to 100: with few rows in a
     /// page, fewer transactions meet in one.
@@ -179,14 +210,26 @@ pub struct PagesOptions {
     /// Pages of each table to which rows are added at a time, which clients share: client *c* uses
     /// the one of number *c* modulo this. With 0 each client has its own, as a server's backend.
     pub insert_targets: u32,
-    /// When rows of warehouses and districts are asked for.
+    /// When rows of warehouses and districts are asked for: `first`, in the `order` of the
+    /// transaction's profile, or `last`.
+    #[serde(with = "crate::names")]
     pub hot_rows: HotRows,
-    /// Share of its accesses that a transaction has made when it is rolled back.
+    /// Share of its accesses that a transaction has made when it is rolled back; with 0 a rollback
+    /// costs nothing.
     pub rolled_back_after: f64,
     /// Pages that the database may grow to.
+    #[serde(skip)]
     pub pages_max: u32,
-    /// Which transactions are dealt.
+    /// Which transactions are dealt, by the pages that they write: `all`, `short` (at most ten) or
+    /// `long` (more).
+    #[serde(with = "crate::names")]
     pub sizes: Sizes,
+}
+
+impl Default for PagesOptions {
+    fn default() -> Self {
+        PagesOptions::new(Scale::standard(1), 1)
+    }
 }
 
 impl PagesOptions {

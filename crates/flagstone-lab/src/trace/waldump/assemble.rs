@@ -173,7 +173,7 @@ impl<'a> Assembler<'a> {
                 report.folded_subtransactions += 1;
             }
         }
-        self.settle(report);
+        self.assign_slots(report);
         if self.events.is_empty() {
             return Err(ImportError::Whole(format!(
                 "no transaction ends in these {} records: let pg_waldump read further, or keep \
@@ -220,7 +220,7 @@ impl<'a> Assembler<'a> {
     }
 
     /// Gives every event its transaction's slot, and drops or ends what never ended.
-    fn settle(&mut self, report: &mut Report) {
+    fn assign_slots(&mut self, report: &mut Report) {
         for event in &mut self.events {
             loop {
                 let up = self.slots[event.slot as usize].part_of;

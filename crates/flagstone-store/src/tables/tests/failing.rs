@@ -77,14 +77,7 @@ fn threads_take_turns_and_no_reader_sees_half_of_a_transaction() {
 
 #[test]
 fn what_finds_no_room_is_gone_and_the_store_goes_on() {
-    let bound = Arc::new(AtomicU64::new(2 << 20));
-    let medium = Recorded::default();
-    let bounded = Bounded(medium.clone(), Arc::clone(&bound));
-    let options = OpenOptions {
-        pages_per_block: 16,
-        ..OpenOptions::default()
-    };
-    let store = Store::on(Box::new(bounded), &options).expect("a new store");
+    let (store, medium, bound) = bounded(2 << 20);
     let insert = |key: &[u8], bytes: usize| {
         let mut tx = store.write()?;
         tx.table("t")?.insert(key, &vec![7; bytes])?;
@@ -120,9 +113,107 @@ fn what_finds_no_room_is_gone_and_the_store_goes_on() {
         .expect("durable");
     drop(store);
     let left = medium.cut(Landing::Nothing);
-    let store = Store::on(Box::new(left), &options).expect("a store");
+    let store = Store::on(Box::new(left), &OpenOptions::default()).expect("a store");
     store.check().expect("each page is used once or free");
     assert_eq!(found(&store).len(), 3);
+}
+
+/// A store that may have so many bytes, and the bound.
+fn bounded(bytes: u64) -> (Store, Recorded, Arc<AtomicU64>) {
+    let (medium, bound) = (Recorded::default(), Arc::new(AtomicU64::new(bytes)));
+    let bounded = Bounded(medium.clone(), Arc::clone(&bound));
+    let options = OpenOptions {
+        pages_per_block: 16,
+        ..OpenOptions::default()
+    };
+    let store = Store::on(Box::new(bounded), &options).expect("a new store");
+    (store, medium, bound)
+}
+
+fn long_name(n: usize) -> String {
+    format!("{n:03}/{}", "a name that is long ".repeat(10))
+}
+
+/// Inserts a value that finds no room where there are two mebibytes.
+fn insert_too_much(tx: &mut WriteTx) {
+    let mut table = tx.table("t").expect("a table");
+    table.insert(b"large", &vec![7; 4 << 20]).expect("memory");
+}
+
+/// Fails if the root of the catalog is not read again after a group that found no room.
+#[test]
+fn the_catalog_goes_back_to_the_root_that_it_had_before_a_group_without_room() {
+    let (store, medium, bound) = bounded(2 << 20);
+    let names = |store: &Store| -> Vec<String> {
+        let tables = store.read().expect("a snapshot").tables();
+        let tables = tables.expect("a catalog").into_iter();
+        tables.map(|(name, _)| name).collect()
+    };
+    store.insert("t", b"first", b"1").expect("room");
+    // So many names need several leaves: the root of the catalog moves.
+    let mut tx = store.write().expect("a turn");
+    for n in 0..60 {
+        tx.table(&long_name(n)).expect("a new table");
+    }
+    insert_too_much(&mut tx);
+    assert!(matches!(tx.commit(), Err(StoreError::Full(_))));
+    let mut tx = store.write().expect("a turn");
+    assert_eq!(
+        tx.tables().expect("a catalog"),
+        [("t".to_string(), Kind::Ordered)]
+    );
+    tx.table("later").expect("a new table");
+    tx.commit().expect("room");
+    store.check().expect("each page is used once or free");
+    assert_eq!(names(&store), ["later", "t"]);
+    // The other way round: the catalog has several levels, and a group that fails takes them away.
+    bound.store(u64::MAX, Ordering::SeqCst);
+    let mut tx = store.write().expect("a turn");
+    for n in 0..60 {
+        tx.table(&long_name(n)).expect("a new table");
+    }
+    tx.commit().expect("room");
+    let has = medium.bytes().expect("a medium");
+    bound.store(has, Ordering::SeqCst);
+    let mut tx = store.write().expect("a turn");
+    for n in 0..60 {
+        tx.drop_table(&long_name(n)).expect("it is there");
+    }
+    insert_too_much(&mut tx);
+    assert!(matches!(tx.commit(), Err(StoreError::Full(_))));
+    bound.store(u64::MAX, Ordering::SeqCst);
+    store.insert(&long_name(7), b"key", b"1").expect("room");
+    assert_eq!(names(&store).len(), 62);
+    store.check().expect("each page is used once or free");
+}
+
+/// Fails if numbers of keys that a group without room has left are not forgotten.
+#[test]
+fn keys_that_found_no_room_are_not_counted() {
+    let (store, medium, bound) = bounded(2 << 20);
+    let len = |store: &Store| {
+        let mut tx = store.write().expect("a turn");
+        let mut table = tx.table("t").expect("a table");
+        table.len().expect("a table")
+    };
+    store.insert("t", b"first", b"1").expect("room");
+    assert_eq!(len(&store), 1);
+    let mut tx = store.write().expect("a turn");
+    let mut table = tx.table("t").expect("a table");
+    for n in 0..10 {
+        table.insert(&number(n), b"").expect("memory");
+    }
+    insert_too_much(&mut tx);
+    assert!(matches!(tx.commit(), Err(StoreError::Full(_))));
+    assert_eq!(len(&store), 1);
+    store.insert("t", b"second", b"2").expect("room");
+    assert_eq!(len(&store), 2);
+    store.check().expect("numbers of keys are right");
+    bound.store(u64::MAX, Ordering::SeqCst);
+    store.close().expect("room");
+    let store = Store::on(Box::new(medium), &OpenOptions::default()).expect("a store");
+    assert_eq!(len(&store), 2);
+    store.check().expect("numbers of keys are right");
 }
 
 #[test]

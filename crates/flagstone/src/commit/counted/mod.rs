@@ -43,13 +43,14 @@ const ZONE_BLOCKS: Setting = Setting {
            planes and the collector need",
 };
 
-/// What both protocols say of themselves, but for name, idea and the like.
+/// The description that both protocols share: all but name, idea and the like.
 const INFO: Info = Info {
     paper: "LightTx",
     isolation: Isolation::Serializable,
     rewrites: true,
     settings: &[ZONE_BLOCKS],
     tail: &[count_record::RECORD],
+    root: Some(zones::fields),
     recovery: &[
         row(
             "@A",

@@ -19,7 +19,9 @@
 //! what began before a transaction did cannot hold a page of it. It keeps a block for one slide, so
 //! that a log head that rests does not keep all that was written since.
 
-use crate::commit::{Table, table_bytes};
+use crate::commit::roots::blocks;
+use crate::commit::show::fields_of;
+use crate::commit::{Field, Table, table_bytes};
 use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Stream, doubt_number};
 use crate::layout;
 use crate::layout::{get, put};
@@ -390,6 +392,28 @@ impl Zones {
         }
         Ok(())
     }
+}
+
+/// What a slide gave to its root, in fields.
+pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
+    let Some((head, list)) = blob.split_at_checked(zone_blob::SIZE) else {
+        return Vec::new();
+    };
+    let available = (4 * get(head, zone_blob::AVAILABLE) as usize).min(list.len());
+    let (available, unavailable) = list.split_at(available);
+    vec![
+        fields_of(&[zone_blob::RECORD], head),
+        blocks(
+            available,
+            "AVAILABLE_BLOCK",
+            "a block of the Available zone",
+        ),
+        blocks(
+            unavailable,
+            "UNAVAILABLE_BLOCK",
+            "a block of the Unavailable zone",
+        ),
+    ]
 }
 
 /// For fuzzing: whether bytes are what a slide gives to its root.

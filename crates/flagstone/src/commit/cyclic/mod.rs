@@ -57,7 +57,7 @@ layout! {
 /// The longest tail.
 const TAIL_MAX: usize = link::SIZE + bpcc::back::SIZE;
 
-/// What both protocols say of themselves, but for name, idea and section.
+/// The description that both protocols share: all but name, idea and section.
 const INFO: Info = Info {
     paper: "TxFlash",
     isolation: Isolation::NoPageConflict,
@@ -80,7 +80,7 @@ struct Version {
 trait Rule: Default + Clone + Send + 'static {
     /// What is known of an uncommitted version on flash.
     type Leftover: Copy + Send;
-    /// What recovery gathers.
+    /// The versions that recovery gathers.
     type Versions: Versions;
     /// Bytes of the tail behind the link.
     const MORE: usize = 0;
@@ -170,7 +170,7 @@ trait Rule: Default + Clone + Send + 'static {
     fn check(&self, tables: &Tables<Self::Leftover>, ftl: &Ftl) -> Result<(), String>;
 }
 
-/// What both protocols know of the pages.
+/// The tables of pages that both protocols keep.
 #[derive(Debug, Clone)]
 struct Tables<L> {
     /// Number of each page's last committed version.

@@ -38,7 +38,7 @@ impl Carriers {
         self.of_target.contains_key(&target)
     }
 
-    /// Nobody needs the version at `at` any more. It is dropped, unless it carries a flag.
+    /// The version at `at` is no longer needed. It is dropped, unless it carries a flag.
     pub(super) fn retire(&mut self, ftl: &mut Ftl, at: Ppn) {
         match self.carriers.get_mut(&at) {
             Some(carried) => carried.current = false,

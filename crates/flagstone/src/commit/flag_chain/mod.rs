@@ -61,7 +61,7 @@ const BLOCK_FLAGS: Setting = Setting {
     what: "one flag for all pages of a transaction in a block ([FlagCommit] §3.4), or one a page",
 };
 
-/// What both protocols say of themselves, but for name, idea and section.
+/// The description that both protocols share: all but name, idea and section.
 const INFO: Info = Info {
     paper: "FlagCommit",
     isolation: Isolation::NoPageConflict,

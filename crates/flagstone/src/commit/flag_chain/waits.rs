@@ -15,7 +15,7 @@ const ERASES: usize = 64;
 /// nothing is forgotten because an instant has passed: there is a floor below which all is one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waits {
-    /// What ends up to here is not remembered, and waited for by all.
+    /// Commits that end up to here are not remembered one by one. All wait for them.
     floor: Nanos,
     /// The end of the last commit, of any.
     acked: Nanos,
@@ -68,8 +68,8 @@ impl Waits {
         place.map_or(self.floor, |place| self.acks[place].1)
     }
 
-    /// When the commits of some transactions are durable, for who asks at `now`: no later than that
-    /// if all are.
+    /// The instant at which the commits of some transactions are durable. If all are durable at
+    /// `now`, it is no later than that.
     pub(super) fn acks_of(&self, now: Nanos, xids: impl Iterator<Item = TxId>) -> Nanos {
         let all = self.acked.max(self.floor);
         if all <= now {

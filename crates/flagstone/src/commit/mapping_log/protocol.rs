@@ -3,7 +3,7 @@
 
 use super::MappingLog;
 use crate::commit::active::{TxTable, Version, Writes};
-use crate::commit::show::{LIVE, Rulings, live_row, places};
+use crate::commit::show::{LIVE, Rulings, fields_of, live_row, places};
 use crate::commit::{
     Content, Found, Info, Isolation, LOG_HEADS, LOG_PER_HEAD, Options, Protocol, Recovered, Table,
     Taken, Write,
@@ -11,13 +11,14 @@ use crate::commit::{
 use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
-/// What both protocols say of themselves, but for name, idea and the like.
+/// The description that both protocols share: all but name, idea and the like.
 pub(super) const INFO: Info = Info {
     isolation: Isolation::Strict,
     rewrites: true,
     as_published: true,
     settings: &[LOG_HEADS],
     log: &[super::group_head::RECORD, super::group_entry::RECORD],
+    root: Some(|blob| vec![fields_of(&[super::log_blob::RECORD], blob)]),
     recovery: super::RECOVERY,
     format: Format {
         persist_map: true,

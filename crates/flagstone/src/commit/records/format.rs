@@ -74,7 +74,7 @@ pub(super) struct Entry {
     pub(super) slots: Box<[SlotNo]>,
 }
 
-/// What stands behind an image.
+/// The list of entries and older records behind the image of a page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct List {
     pub(super) entries: Vec<Entry>,

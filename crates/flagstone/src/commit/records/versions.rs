@@ -29,7 +29,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// Who has a record pending here.
+    /// The transactions with a pending record here.
     fn holder(&self, slot: SlotNo) -> Option<TxId> {
         let mut held = self.held.iter();
         held.find(|held| held.slots.contains(&slot))

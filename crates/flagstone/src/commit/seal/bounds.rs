@@ -7,7 +7,10 @@
 //! pages of live transactions.
 
 use super::evidence::Evidence;
-use super::{Mistake, Seal};
+use super::{Mistake, Seal, listed};
+use crate::commit::Field;
+use crate::commit::roots::{blocks, records};
+use crate::commit::show::fields_of;
 use crate::ftl::{BlockState, Ftl, FtlError, Mounted, doubt_number};
 use crate::layout;
 use crate::layout::{get, put};
@@ -202,4 +205,19 @@ impl Seal {
         self.relied_until = self.relied_until.max(ready);
         Ok(())
     }
+}
+
+/// What a root says of restarts and of transactions, in fields.
+pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
+    let Some((head, rest)) = blob.split_at_checked(bounds_blob::SIZE) else {
+        return Vec::new();
+    };
+    let named = (4 * get(head, bounds_blob::BLOCKS) as usize).min(rest.len());
+    let (named, listed) = rest.split_at(named);
+    let mut lines = vec![
+        fields_of(&[bounds_blob::RECORD], head),
+        blocks(named, "BLOCK", "a block that a restart reads"),
+    ];
+    lines.extend(records(listed::RECORD, listed));
+    lines
 }

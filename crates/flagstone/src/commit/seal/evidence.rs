@@ -1,4 +1,4 @@
-//! What says that a transaction has committed, as long as one of its pages needs that.
+//! The evidence that a transaction has committed, as long as one of its pages needs it.
 //!
 //! A page in a block whose summary has a verdict for it needs nothing else. A page in an
 //! *undecided* block, one without a verdict for it, counts because of something elsewhere: all
@@ -15,7 +15,7 @@ use crate::layout::put;
 use crate::units::{Nanos, Pbn, TxId};
 use rustc_hash::FxHashMap;
 
-/// What else than its counted pages says that a transaction has committed.
+/// The evidence that a transaction has committed, other than its counted pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Witness {
     /// Nothing: its pages are counted.

@@ -63,6 +63,7 @@ mod tests;
 pub use mistake::Mistake;
 
 use super::active::{HeldBack, TxTable, Writes};
+use super::roots::records;
 use super::{
     Found, Info, Isolation, Mode, Options, Protocol, Recovered, Table, Taken, Way, Write,
     table_bytes,
@@ -110,6 +111,7 @@ pub(super) const INFO: Info = Info {
     ],
     settings: &[LINGER, UNDECIDED],
     tail: &[tail::RECORD],
+    root: Some(|blob| records(listed::RECORD, blob)),
     recovery: show::RECOVERY,
     format: Format {
         tail_bytes: tail::SIZE,

@@ -44,7 +44,7 @@ impl Version {
     }
 }
 
-/// What recovery has found.
+/// The findings of a recovery.
 pub(super) struct Recovery {
     pub(super) evidence: Evidence,
     pub(super) bounds: Option<Bounds>,

@@ -20,7 +20,7 @@
 //! Departures  none: there is no paper.
 
 use super::INFO as SEAL;
-use super::bounds::Bounds;
+use super::bounds::{self, Bounds};
 use super::settings::{LINGER, UNDECIDED};
 use crate::commit::{Info, Options, Recovered};
 use crate::ftl::{Format, Ftl, FtlError, Mounted};
@@ -37,6 +37,7 @@ pub(in crate::commit) const INFO: Info = Info {
     name: "seal-r",
     idea: "as seal, with checkpoints of the mapping table, which bound what a restart reads",
     settings: &[LINGER, UNDECIDED, CHECKPOINT],
+    root: Some(bounds::fields),
     format: Format {
         persist_map: true,
         zoned: true,

@@ -1,6 +1,9 @@
 //! Which transactions did not commit although pages of theirs are still on flash, and the few bytes
 //! that say so once their log records are gone.
 
+use crate::commit::Field;
+use crate::commit::roots::list;
+use crate::commit::show::fields_of;
 use crate::ftl::FtlError;
 use crate::layout;
 use crate::layout::{get, put};
@@ -147,6 +150,16 @@ impl Watermark {
         let last = get(head, compacted::WATERMARK);
         Ok(Watermark { last, losers })
     }
+}
+
+/// What a compaction left, in fields.
+pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
+    let losers = Watermark::parse(blob).unwrap_or_default().losers;
+    let meaning = "a transaction that does not count, with pages on flash";
+    vec![
+        fields_of(&[compacted::RECORD], blob),
+        list("XID", meaning, 6, losers.into_iter()),
+    ]
 }
 
 #[cfg(test)]

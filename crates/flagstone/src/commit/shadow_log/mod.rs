@@ -51,7 +51,7 @@ layout! {
     }
 }
 
-/// What both protocols say of themselves, but for name, idea, section and modes.
+/// The description that both protocols share: all but name, idea, section and modes.
 pub(super) const INFO: Info = Info {
     paper: "MixSL",
     isolation: Isolation::NoPageConflict,
@@ -59,6 +59,7 @@ pub(super) const INFO: Info = Info {
     as_published: true,
     tail: &[tail::RECORD],
     log: &[record::log_page::RECORD, record::log_record::RECORD],
+    root: Some(aborted::fields),
     recovery: &[
         row(
             "@A",
@@ -123,7 +124,7 @@ enum Verdict {
     Obsolete,
 }
 
-/// What recovery knows while it looks at one version after the other.
+/// The state of a recovery that looks at one version after the other.
 struct Versions {
     /// Transactions with a record that says that they have committed.
     logged: FxHashSet<TxId>,

@@ -10,7 +10,7 @@ use crate::ftl::{BlockState, Cause, Ftl, FtlError, Header, LogPage, Slot, collec
 use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 
-/// What only the form as printed needs.
+/// State that only the form as printed needs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Printed {
     /// Pages of the log, which each pass reads.

@@ -273,7 +273,7 @@ fn a_group_ends_at_its_deadline_or_when_the_host_asks() {
     bench.write(third, 1, 1);
     assert_eq!(commit(&mut bench, third), None);
     assert_eq!(acknowledged(bench.now, &mut bench, true).len(), 1);
-    // Who waits is gone with the power.
+    // Transactions that wait are gone with the power.
     let fourth = bench.begin();
     bench.write(fourth, 2, 1);
     assert_eq!(commit(&mut bench, fourth), None);

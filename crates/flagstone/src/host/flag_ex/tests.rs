@@ -1,8 +1,10 @@
 //! CFC_ex and AFC_ex: random histories with power cuts, and titled scenarios, cut everywhere.
 
+mod table;
+
 use super::super::below::Below;
 use super::super::config::{Mistake, Stack};
-use super::super::frame::{Frame, Marks};
+use super::super::frame::Frame;
 use super::super::log::{Log, Place};
 use super::super::manager::{Manager, Memory};
 use super::super::rig::Rig;
@@ -340,14 +342,7 @@ fn a_page_waits_for_all_commits_that_are_in_it_not_for_the_last_one() {
             flag_ex.txs.insert(tx, known);
             flag_ex.committed(&mut memory, tx, done);
         }
-        let frame = Frame {
-            page: Page::default(),
-            ready: Nanos::ZERO,
-            changed: 0,
-            owner: None,
-            marks: Marks::default(),
-        };
-        let written = flag_ex.write_back(Nanos(100), Lpn(0), &frame);
+        let written = flag_ex.write_back(Nanos(100), Lpn(0), &Frame::default());
         assert_eq!(written.not_before == Nanos(900), mistake.is_none());
     }
 }

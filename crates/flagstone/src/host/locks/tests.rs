@@ -217,7 +217,7 @@ fn the_check_finds_what_is_wrong() {
     assert!(locks.0.check().is_err());
 }
 
-/// Who holds and who waits, as plain lists; whatever is asked is computed from them.
+/// The holders and the queue of each resource as plain lists, from which all answers are computed.
 #[derive(Default)]
 struct Naive {
     held: Vec<(TxId, Resource, Mode)>,

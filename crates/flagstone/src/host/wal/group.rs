@@ -37,7 +37,7 @@ impl Group {
         !self.members.is_empty()
     }
 
-    /// Nobody joins any more. Gives up to where the log holds the group, if there is one.
+    /// Closes the group, if there is one. Returns the end of its records in the log.
     pub(super) fn close(&mut self) -> Option<Lsn> {
         self.deadline = None;
         self.members.last().map(|&(_, last)| last + 1)

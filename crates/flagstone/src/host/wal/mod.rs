@@ -242,7 +242,7 @@ impl Wal {
             return Ok(Room::Enough);
         }
         if self.group.waits() {
-            // Who has asked to commit keeps nothing, and is no victim.
+            // A transaction that has asked to commit keeps nothing, and is no victim.
             return Ok(Room::AfterGroup);
         }
         let first = self.txs.values().map(|known| known.first).min();

@@ -79,7 +79,7 @@ fn a_page_that_is_no_bucket_is_an_error_for_every_hash_index() {
             let Ok((mut index, mut now)) = kind.open(store, &settings, Nanos::ZERO) else {
                 continue;
             };
-            // Whatever follows, the error is told and nothing panics.
+            // Each call after that returns the error, and none panics.
             for key in (0..1500).step_by(7) {
                 match index.get(now, key) {
                     Ok((_, done)) => now = done,

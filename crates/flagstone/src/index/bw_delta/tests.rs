@@ -10,14 +10,7 @@ fn tiny() -> Settings {
 }
 
 fn history(memory: u64) -> History {
-    History {
-        kind: IndexKind::BwDelta,
-        settings: tiny().with("memory", memory),
-        page_bytes: 256,
-        seed: 1,
-        operations: 6000,
-        keys: 1500,
-    }
+    History::of(IndexKind::BwDelta, tiny().with("memory", memory))
 }
 
 #[test]

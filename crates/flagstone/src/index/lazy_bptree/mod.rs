@@ -136,7 +136,7 @@ struct LazyTree {
     from_root: FromRoot,
 }
 
-/// What goes down the whole tree, and not from the deepest node that the pool knows of.
+/// The searches that go down the whole tree, and not from the deepest node that the pool knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FromRoot {
     None,

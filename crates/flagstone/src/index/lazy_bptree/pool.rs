@@ -98,7 +98,7 @@ pub(super) enum CancelOut {
     Sound,
     /// The same, but that inserted keys are new: an insertion and a deletion vanish.
     NewKeys,
-    /// Whatever has the same key and the opposite type vanishes.
+    /// A request with the same key and the opposite type vanishes.
     AsPublished,
 }
 
@@ -381,7 +381,7 @@ fn whole(at: Lpn) -> Span {
     Span { at, low, high }
 }
 
-/// What waits after a request came to one of the same key.
+/// The request that waits after a request came to one of the same key.
 fn join(cancel_out: CancelOut, old: Option<Request>, new: Request) -> Option<Request> {
     use Request::{Delete, Insert, Overwrite};
     let published = cancel_out == CancelOut::AsPublished;

@@ -75,7 +75,7 @@ fn agrees_with_a_map_with_the_smallest_memory_and_with_a_large_one() {
     history(small(2).with("on_eviction", false), 3).assert_agrees(2);
 }
 
-/// What begins at the root passes more nodes, and finds and leaves the same.
+/// A search from the root passes more nodes. It finds the same, and leaves the same tree.
 #[test]
 fn ways_from_the_root_pass_more_nodes_and_lead_to_the_same() {
     let ways = ["none", "commits", "all"].map(|way| {

@@ -1,11 +1,16 @@
 //! A node taken apart, and where one is cut in two.
 //!
 //! Keys and values have any length, so that a node is full by its bytes and not by its entries. No
-//! entry takes more than a quarter of a page, and none of an inner node much more than an eighth.
-//! Then two pages are always enough, and the entries of each would fill a quarter of one without
-//! prefixes. For if what came in shares the prefix of the others, which were in one page, a cut in
-//! the middle will do. If not, it stands at one end, as does a node that has too few: as many from
-//! there as fill a quarter take half a page at most, and the rest fits as it did before.
+//! entry takes more than half of a page, and none of an inner node much more than an eighth. Then
+//! two pages are always enough, and the entries of each would fill a quarter of one without
+//! prefixes:
+//!
+//! - What came in shares the prefix of the others, which were in one page. All together are at most
+//!   one page and a half. A cut as near to the middle as can be leaves parts that differ by half a
+//!   page at most: the larger one is one page at most, the smaller one a quarter at least.
+//! - What came in does not share it, or a node has too few. It stands at one end. As many from
+//!   there as fill a quarter take less than a quarter and a half. The rest fits as it did before,
+//!   and it is more than a quarter, since all together are more than a page.
 
 use super::node::{self, Kind, Node, Value, alike, entry_bytes};
 use crate::units::Lpn;

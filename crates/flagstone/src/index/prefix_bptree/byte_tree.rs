@@ -44,6 +44,8 @@ pub(super) struct Sizes {
     pub(super) room: usize,
     /// Those of an entry at most, with its slot and without a prefix.
     pub(super) entry: usize,
+    /// Those of an entry that is never so long that its value has pages of its own.
+    pub(super) short: usize,
     /// Pages of a value that an entry can name.
     direct: usize,
     pub(super) limits: Limits,
@@ -54,9 +56,9 @@ impl Sizes {
     /// The page is too small.
     pub(super) fn new(page: usize) -> Result<Sizes, IndexError> {
         let room = node::room(page);
-        let entry = room / 4;
-        // Half for the key, the other half for the pages of a value.
-        let key = entry.saturating_sub(entry_bytes(0, 0)) / 2;
+        let (entry, short) = (room / 2, room / 4);
+        // Half of a short one for the key, the other half for the pages of a value.
+        let key = short.saturating_sub(entry_bytes(0, 0)) / 2;
         let pages = key.saturating_sub(node::large_value_head::SIZE) / 4;
         if pages == 0 || page > 1 << 16 {
             return Err(IndexError::Settings(format!(
@@ -69,6 +71,7 @@ impl Sizes {
             page,
             room,
             entry,
+            short,
             direct: pages,
             limits: Limits { key, value },
         })

@@ -103,7 +103,7 @@ impl<N: Nodes> ByteTree<N> {
         for slot in 0..node.len {
             let key = node.key(slot);
             let ordered = before.is_none_or(|before| before < key);
-            // What tells two children apart is not the first key of the first of them.
+            // The key that tells two children apart is not the first key of the first of them.
             let first = if kind == Kind::Leaf {
                 &key >= low
             } else {
@@ -131,7 +131,8 @@ impl<N: Nodes> ByteTree<N> {
             };
         };
         let key = node.key(slot);
-        if entry_bytes(key.len(), bytes) <= self.sizes.entry {
+        // Before an entry could have half a node, values left their leaf at a quarter.
+        if entry_bytes(key.len(), bytes) <= self.sizes.short {
             return Err(format!(
                 "the value of key {key:?} is short, and lies elsewhere"
             ));

@@ -8,8 +8,8 @@
 //!             A node splits or merges by bytes and not by entries.
 //! Cost        As many reads as there are levels, less what the memory holds; one program for a
 //!             change, three for a split, for entries that move to a sibling, two for a merge. A
-//!             value of more than a quarter of a page has pages of its own, that are written in
-//!             one request and read in one.
+//!             value of more than half of a page has pages of its own, that are written in one
+//!             request and read in one.
 //!
 //!   node.rs     nodes in pages            byte_tree.rs searches, changes, long values
 //!   apart.rs    cutting a node in two     balance.rs   splits, merges
@@ -17,7 +17,7 @@
 //!   walk.rs     reading, both ways        tree.rs      the tree as an index
 //!   range.rs    ranges of an index        numbers.rs   numbers as byte strings
 //!
-//! Invariants  1. No entry takes more than a quarter of a node; a key has half of that at most.
+//! Invariants  1. No entry takes more than half of a node; a key has an eighth of one at most.
 //!             2. The entries of a node other than the root would fill a quarter of a page or more
 //!                without a prefix.
 //!             3. All keys of a child lie between those beside it in its parent.

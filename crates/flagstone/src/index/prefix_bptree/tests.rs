@@ -486,7 +486,7 @@ fn the_check_notices_each_byte_of_head_and_slots_that_is_another_one() {
             store.write(now, &[(page, &other)]).expect("a page");
             let (mut index, _) = open(store, &settings, now).expect("metadata");
             assert!(index.check().is_err(), "byte {at} of page {page}");
-            // Whatever else is asked of it ends, and does not panic.
+            // All other calls return, and do not panic.
             for key in 0..120 {
                 let _ = index.get(now, key);
             }

@@ -130,11 +130,35 @@ impl<I: Images> Walk<I> {
     /// # Errors
     /// As [`Walk::get`].
     pub fn get_many(&self, keys: &[&[u8]]) -> Result<AllFound<I::Page>, I::Error> {
+        let mut found: AllFound<I::Page> = keys.iter().map(|_| None).collect();
+        self.leaves(keys, |i, page, at| {
+            if let Ok(slot) = node(page, at, Kind::Leaf)?.find(keys[i]) {
+                found[i] = Some(self.found(page, at, slot)?);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Asks for the pages on which several keys lie, those of each level side by side, and for no
+    /// pages of long values. Whoever keeps pages has them then.
+    ///
+    /// # Errors
+    /// As [`Walk::get`].
+    pub fn prefetch(&self, keys: &[&[u8]]) -> Result<(), I::Error> {
+        self.leaves(keys, |_, _, _| Ok(()))
+    }
+
+    /// Shows the leaf of each of several keys: the number of the key, the page, and where it is.
+    fn leaves(
+        &self,
+        keys: &[&[u8]],
+        mut see: impl FnMut(usize, &I::Page, Lpn) -> Result<(), I::Error>,
+    ) -> Result<(), I::Error> {
         // The keys in order, each with the page that is next: those of one page are neighbours.
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_unstable_by_key(|&i| keys[i]);
         let mut at = vec![self.root.at; keys.len()];
-        let mut found: AllFound<I::Page> = keys.iter().map(|_| None).collect();
         for level in (0..self.root.height).rev() {
             let mut wanted: Vec<Lpn> = order.iter().map(|&i| at[i]).collect();
             wanted.dedup();
@@ -148,12 +172,12 @@ impl<I: Images> Walk<I> {
                 if level > 0 {
                     let inner = node(page, at[i], Kind::Inner)?;
                     at[i] = inner.child(inner.route(keys[i]));
-                } else if let Ok(slot) = node(page, at[i], Kind::Leaf)?.find(keys[i]) {
-                    found[i] = Some(self.found(page, at[i], slot)?);
+                } else {
+                    see(i, page, at[i])?;
                 }
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// The value in a slot of a leaf.

@@ -51,7 +51,7 @@ impl Change {
         ][bits as usize & 3]
     }
 
-    /// What two changes of a key come to.
+    /// The one change that two changes of a key come to.
     fn then(self, later: Change) -> Change {
         let known = matches!(self, Change::Update | Change::Delete);
         match (known, later.is_delete()) {

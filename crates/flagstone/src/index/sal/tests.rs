@@ -11,14 +11,7 @@ fn tiny() -> Settings {
 }
 
 fn history(settings: Settings) -> History {
-    History {
-        kind: IndexKind::Sal,
-        settings,
-        page_bytes: 256,
-        seed: 1,
-        operations: 6000,
-        keys: 1500,
-    }
+    History::of(IndexKind::Sal, settings)
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::commit::show::Rulings;
 use crate::ftl::{Config, Header, Kind as PageKind, header};
 use crate::nand::{Cell, Flash, Geometry, small};
 
-/// What became of a part of the group.
+/// The fate of a part of the group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Part {
     /// It is in the log.
@@ -18,7 +18,7 @@ enum Part {
     Before,
 }
 
-/// What became of the page that an entry names.
+/// The fate of the page that an entry names.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Landed {
     There,

@@ -8,6 +8,7 @@ mod table;
 
 use super::*;
 use crate::commit::DeviceError;
+use crate::dice::Dice;
 use crate::ftl::Config;
 use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, small};
 use crate::page::Page;
@@ -182,22 +183,5 @@ impl Bench {
             self.write(at, 1, &[99], &[]);
         }
         panic!("it never comes to that");
-    }
-}
-
-/// A stream of random numbers (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
     }
 }

@@ -30,7 +30,7 @@ pub(in super::super) struct Block {
     /// The node, and its range.
     pub(in super::super) span: Span,
     pub(in super::super) parent: Option<BlockId>,
-    /// What index blocks have beside.
+    /// The blocks below, of an index block.
     pub(super) below: Option<Box<Below>>,
     /// No later than its oldest request came.
     pub(in super::super) born: u64,

@@ -121,7 +121,7 @@ impl Requests {
         self.at.is_empty()
     }
 
-    /// What waits for a key.
+    /// The request that waits for a key.
     #[inline]
     pub(in super::super) fn get(&self, key: Key) -> Option<Request> {
         let &slot = self.at.get(&key)?;

@@ -1,5 +1,6 @@
 //! What is asked of a driver, what it counts, and why it may stop.
 
+use super::client::Client;
 use super::oracle::Violation;
 use crate::tpcc::pages::PagesError;
 use flagstone::host::{HostError, Why};
@@ -13,7 +14,7 @@ pub(super) const ATTEMPTS: u32 = 1_000;
 /// Why a run stopped.
 #[derive(Debug, Error)]
 pub enum DriverError {
-    /// The database refused or could not go on.
+    /// The database, or the device, refused or could not go on.
     #[error("at {at}: {error}")]
     Host {
         /// When.
@@ -117,7 +118,29 @@ pub struct Counted {
     pub memory: Vec<(&'static str, u64)>,
 }
 
-impl Span {
-    /// Nothing: no warm-up.
-    pub const NONE: Span = Span::Time(Nanos::ZERO);
+impl Counted {
+    /// A client's transaction has ended.
+    pub(super) fn ended(&mut self, client: &Client, now: Nanos, committed: bool) {
+        if !committed {
+            self.rolled_back += 1;
+            return;
+        }
+        let asked = client.commit_asked.expect("it asked to commit");
+        let commit = now.since(asked).since(client.waited_in_commit);
+        self.committed += 1;
+        self.response_ns.push(now.since(client.asked).0);
+        self.isolation_wait_ns.push(client.waited.0);
+        self.attempt_ns.push(now.since(client.attempted).0);
+        self.commit_ns.push(commit.0);
+    }
+
+    /// Structures in memory have these sizes now.
+    pub(super) fn remember(&mut self, sizes: Vec<(&'static str, u64)>) {
+        for (name, bytes) in sizes {
+            match self.memory.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, most)) => *most = bytes.max(*most),
+                None => self.memory.push((name, bytes)),
+            }
+        }
+    }
 }

@@ -1,13 +1,14 @@
-//! What a driver asks of a database: the calls of [`Host`], so that tests can drive one that
-//! makes mistakes.
+//! What a driver asks of what it drives: the calls of [`Host`]. A device of pages answers them as
+//! well, and tests drive a database that makes mistakes.
 
 use flagstone::host::{Host, HostError, Rid, Step};
 use flagstone::units::{Lpn, Nanos, TxId};
 
-/// A database in virtual time. The methods are those of [`Host`], with its contract.
+/// A database, or a device, in virtual time. The methods are those of [`Host`], with its contract.
 #[allow(missing_docs, reason = "see Host")]
 pub trait Backend {
-    fn begin(&mut self, now: Nanos) -> Result<TxId, HostError>;
+    /// As [`Host::begin`]. None if there is no place for one more beside those that are live.
+    fn begin(&mut self, now: Nanos) -> Result<Option<TxId>, HostError>;
     fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError>;
     fn read(
         &mut self,
@@ -32,8 +33,8 @@ pub trait Backend {
 }
 
 impl Backend for Host {
-    fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
-        self.begin(now)
+    fn begin(&mut self, now: Nanos) -> Result<Option<TxId>, HostError> {
+        self.begin(now).map(Some)
     }
 
     fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {

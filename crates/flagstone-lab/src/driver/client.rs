@@ -1,4 +1,4 @@
-//! One client of the closed loop: what it is doing, and since when.
+//! One client: what it is doing, and since when.
 
 use crate::tpcc::pages::Transaction;
 use flagstone::units::{Nanos, TxId};
@@ -19,12 +19,13 @@ pub(super) struct Client {
     pub(super) tx: TxId,
     /// Index of the next access.
     pub(super) step: usize,
-    pub(super) begun: Nanos,
+    /// Since when it waits for its transaction: the end of its last one, or the arrival.
+    pub(super) asked: Nanos,
     pub(super) attempted: Nanos,
     pub(super) commit_asked: Option<Nanos>,
     /// Since when it waits, for a lock, a place or a group.
     pub(super) waits_since: Option<Nanos>,
-    /// How long this transaction has waited for locks and places, in all attempts.
+    /// How long this transaction has waited to begin, and for locks and places in all attempts.
     pub(super) waited: Nanos,
     /// How much of that since this attempt asked to commit.
     pub(super) waited_in_commit: Nanos,
@@ -51,7 +52,7 @@ impl Client {
             transaction: Transaction::default(),
             tx: TxId(0),
             step: 0,
-            begun: Nanos::ZERO,
+            asked: Nanos::ZERO,
             attempted: Nanos::ZERO,
             commit_asked: None,
             waits_since: None,

@@ -1,0 +1,76 @@
+//! A script as transactions that clients run: each page that it reads or writes is one record.
+
+use super::Script;
+use crate::driver::Source;
+use crate::tpcc::pages::{Access, PagesError, Transaction, Verb};
+use flagstone::host::Rid;
+use flagstone::units::Lpn;
+
+/// Deals the transactions of a [`Script`] in its order.
+#[derive(Debug, Clone)]
+pub struct Played<'a> {
+    script: &'a Script,
+    next: usize,
+    recorded_aborts: bool,
+}
+
+impl<'a> Played<'a> {
+    /// From the script's first transaction on.
+    pub fn new(script: &'a Script) -> Self {
+        Played {
+            script,
+            next: 0,
+            recorded_aborts: true,
+        }
+    }
+
+    /// Whether transactions that were rolled back in the recording are rolled back here as well.
+    #[must_use]
+    pub fn with_recorded_aborts(self, recorded_aborts: bool) -> Self {
+        Played {
+            recorded_aborts,
+            ..self
+        }
+    }
+}
+
+impl Source for Played<'_> {
+    fn deal(
+        &mut self,
+        _: u32,
+        roll_back: bool,
+        into: &mut Transaction,
+    ) -> Result<bool, PagesError> {
+        let Some(transaction) = self.script.transactions().get(self.next) else {
+            return Ok(false);
+        };
+        into.number = self.next as u64;
+        into.commits = !(roll_back || transaction.aborted && self.recorded_aborts);
+        into.accesses.clear();
+        let all = [
+            (Verb::Read, self.script.reads(transaction)),
+            (Verb::Delete, self.script.trims(transaction)),
+            (Verb::Update, self.script.writes(transaction)),
+        ];
+        for (verb, pages) in all {
+            into.accesses.extend(pages.iter().map(|page| Access {
+                verb,
+                at: Rid {
+                    page: Lpn(*page),
+                    slot: 0,
+                },
+            }));
+        }
+        self.next += 1;
+        Ok(true)
+    }
+
+    fn arrival(&self, after: usize) -> Option<u64> {
+        let arrives = self.script.transactions().get(self.next + after);
+        arrives.map(|transaction| transaction.start_ns)
+    }
+
+    fn pages(&self) -> u32 {
+        self.script.logical_pages
+    }
+}

@@ -1,0 +1,281 @@
+//! Pages of a store: a few clients write and trim, commit and abort; readers look at snapshots.
+
+use super::RunId;
+use super::harness::{Done, Life, May, Run, World, failed};
+use super::lie::Lying;
+use super::model::{Model, Places, Writes, bytes_of};
+use flagstone::commit::DeviceError;
+use flagstone::units::{Lpn, SnapshotId, TxId};
+use flagstone_store::medium::{Landing, Recorded};
+use flagstone_store::{OpenOptions, PageStore, StoreError};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Writes of a transaction that fills a store, and how many there are at most. Where their pages
+/// lie is drawn with dice of their own.
+const FILL_WRITES: u32 = 16;
+const FILL_MAX: u32 = 4_000;
+const FILL: u64 = 0xf111 << 40;
+
+/// For the dice by which a store grows.
+const GROWTH: u64 = 0x9703 << 40;
+
+/// The store of a run, and how it is used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pages {
+    pages_per_block: u32,
+    /// Pages that clients write to.
+    pages: Places,
+    /// How much room the store takes before it collects, see [`OpenOptions::space`].
+    space: f64,
+    /// The most writes of a transaction.
+    writes: u32,
+    clients: usize,
+}
+
+impl Pages {
+    /// Has the store grow, by dice of its own: pages with high numbers come at any time, or old
+    /// versions get more room than there is.
+    fn grow(&mut self, seed: u64) {
+        let mut dice = Pcg64Mcg::seed_from_u64(seed ^ GROWTH);
+        match dice.random_range(0..3) {
+            0 => self.space = 30.0,
+            _ => self.pages.apart = dice.random_range(2..100),
+        }
+    }
+}
+
+/// Readers of snapshots, with dice of their own: runs do the same with them and without.
+struct Readers {
+    open: Vec<(SnapshotId, Model)>,
+    dice: Pcg64Mcg,
+}
+
+impl Readers {
+    /// One takes a snapshot, ends, or reads.
+    fn step(&mut self, store: &mut PageStore, model: &Model, pages: Places) -> Result<u64, String> {
+        if !self.open.is_empty() && self.dice.random_range(0..8) == 0 {
+            let at = self.dice.random_range(0..self.open.len());
+            store.end_snapshot(self.open.swap_remove(at).0);
+        }
+        if self.open.len() < 4 && self.dice.random_range(0..8) == 0 {
+            match store.snapshot() {
+                Ok(id) => self.open.push((id, model.clone())),
+                Err(StoreError::Device(DeviceError::NoSnapshots { .. })) => {}
+                Err(error) => return Err(format!("snapshot: {error}")),
+            }
+        }
+        let mut compared = 0;
+        // Some end because their room is needed.
+        let ftl = store.device().ftl();
+        self.open
+            .retain(|&(id, _)| ftl.snapshot_slot(id, Lpn(0)).is_some());
+        for (id, then) in &self.open {
+            if self.dice.random_range(0..4) == 0 {
+                compared += 1;
+                let read = |at, page: &mut [u8]| store.read_snapshot(*id, at, page);
+                let same = then.compare_by(pages, read);
+                same.map_err(|error| format!("in a snapshot, {error}"))?;
+            }
+        }
+        Ok(compared)
+    }
+}
+
+/// A client's transaction.
+struct Client {
+    tx: TxId,
+    writes: Writes,
+    left: u32,
+}
+
+impl Run<Pages> {
+    fn open(&self, medium: &Recorded) -> Result<PageStore, StoreError> {
+        let pages_per_block = self.world.pages_per_block;
+        let mut options = OpenOptions::default().with_protocol(self.id.protocol);
+        options.pages_per_block = pages_per_block;
+        options.space = self.world.space;
+        self.id.lock(&mut options);
+        let lying = Lying::new(medium.clone(), self.id.lie, pages_per_block);
+        PageStore::on(Box::new(lying), &options)
+    }
+
+    /// One client writes a page, or several that it has left.
+    fn write(
+        &mut self,
+        store: &mut PageStore,
+        client: &mut Client,
+        dice: &mut Pcg64Mcg,
+    ) -> Done<()> {
+        for _ in 0..dice.random_range(1..=client.left.min(8)) {
+            client.left -= 1;
+            let at = self.world.pages.draw(dice);
+            self.tag += 1;
+            let (tag, trims) = (self.tag, dice.random_range(0..8) == 0);
+            let written = match trims {
+                true => store.trim(client.tx, Lpn(at)),
+                false => store.write(client.tx, Lpn(at), &bytes_of(tag)),
+            };
+            match written {
+                Ok(()) => {
+                    client.writes.insert(at, (!trims).then_some(tag));
+                }
+                // The protocol does not take this page now: another one will do.
+                Err(StoreError::Device(
+                    DeviceError::Conflict { .. } | DeviceError::WrittenTwice { .. },
+                )) => {}
+                // Old versions that transactions still need fill a store that cannot grow.
+                Err(StoreError::Full(_)) => {
+                    client.left = 0;
+                    return Ok(());
+                }
+                Err(error) => return Err(format!("write: {error}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl World for Pages {
+    type State = Model;
+
+    const STEPS: [Range<u32>; 2] = [10..80, 1..12];
+
+    fn draw(id: &RunId, dice: &mut Pcg64Mcg) -> (Pages, u32) {
+        let mut pages = Pages {
+            pages_per_block: [16, 16, 24, 32][dice.random_range(0..4)],
+            pages: Places {
+                count: dice.random_range(10..150),
+                apart: 1,
+            },
+            space: OpenOptions::default().space,
+            writes: [1, 2, 4, 12, 60][dice.random_range(0..5)],
+            clients: dice.random_range(1..4),
+        };
+        if id.grows {
+            pages.grow(id.seed);
+        }
+        (pages, [1, 2, 5][dice.random_range(0..3)])
+    }
+
+    fn landing(pending: u64, dice: &mut Pcg64Mcg) -> Landing {
+        let number = dice.random();
+        Landing::draw(pending, dice.random_range(0..8), number)
+    }
+
+    fn fill(run: &mut Run<Pages>, medium: &Recorded) -> Done<Model> {
+        let mut dice = Pcg64Mcg::seed_from_u64(run.id.seed ^ FILL);
+        let mut model = Model::default();
+        let mut store = run.open(medium).map_err(failed("it does not open"))?;
+        let failed = |error| failed("while it is filled")(error);
+        for _ in 0..FILL_MAX {
+            if store.device().stats().collections > 0 {
+                break;
+            }
+            let tx = store.begin().map_err(failed)?;
+            let mut writes = Writes::new();
+            for _ in 0..FILL_WRITES {
+                let at = run.world.pages.draw(&mut dice);
+                // Under some protocols a transaction writes a page once.
+                if writes.contains_key(&at) {
+                    continue;
+                }
+                run.tag += 1;
+                match store.write(tx, Lpn(at), &bytes_of(run.tag)) {
+                    Ok(()) => _ = writes.insert(at, Some(run.tag)),
+                    Err(StoreError::Full(_)) => break,
+                    Err(error) => return Err(failed(error)),
+                }
+            }
+            store.commit(tx).map_err(failed)?;
+            model = model.with(&writes);
+        }
+        store.close().map_err(failed)?;
+        Ok(model)
+    }
+
+    fn live(
+        run: &mut Run<Pages>,
+        life: &mut Life<Model>,
+        steps: u32,
+        dice: &mut Pcg64Mcg,
+    ) -> Done<()> {
+        let opened = run.open(&life.medium);
+        let mut store = opened.map_err(failed("it does not open"))?;
+        let began = store.device().geometry().blocks();
+        life.leave_out_opening();
+        life.opened(store.info().life.commits);
+        let mut wrote = false;
+        let mut clients: Vec<Client> = Vec::new();
+        let most = store.device().live_max().unwrap_or(u32::MAX) as usize;
+        let most = run.world.clients.min(most);
+        let mut readers = Readers {
+            open: Vec::new(),
+            dice: Pcg64Mcg::seed_from_u64(run.id.seed ^ run.tag << 32),
+        };
+        for _ in 0..steps {
+            let compared = readers.step(&mut store, &life.newest(), run.world.pages)?;
+            run.tally.snapshots += compared;
+            if dice.random_range(0..64) == 0 {
+                clients.clear();
+                readers.open.clear();
+                run.tally.collections += store.device().stats().collections;
+                store.close().map_err(failed("close"))?;
+                let opened = run.open(&life.medium);
+                store = opened.map_err(failed("it does not open again"))?;
+                let info = store.info();
+                life.may().counted(&info)?;
+                // What an opening that wrote nothing has found stays as it is.
+                if wrote && info.closed != Some(true) {
+                    return Err("it was closed, and does not say so".into());
+                }
+                wrote = false;
+                run.look(life, dice);
+            }
+            if clients.len() < most {
+                let tx = store.begin().map_err(failed("begin"))?;
+                let left = dice.random_range(0..=run.world.writes);
+                let writes = Writes::new();
+                clients.push(Client { tx, writes, left });
+            }
+            let at = dice.random_range(0..clients.len());
+            if clients[at].left > 0 {
+                run.write(&mut store, &mut clients[at], dice)?;
+                run.look(life, dice);
+                continue;
+            }
+            let Client { tx, writes, .. } = clients.swap_remove(at);
+            if dice.random_range(0..6) == 0 {
+                store.abort(tx).map_err(failed("abort"))?;
+                run.look(life, dice);
+                continue;
+            }
+            let number = life.ask(life.newest().with(&writes));
+            store.commit(tx).map_err(failed("commit"))?;
+            run.tally.committed += 1;
+            // A transaction that wrote nothing may leave no trace.
+            life.acknowledge(number, !writes.is_empty());
+            wrote |= !writes.is_empty();
+            run.look_after_commit(life, dice);
+        }
+        run.tally.collections += store.device().stats().collections;
+        run.tally.grown += u64::from(store.device().geometry().blocks() - began);
+        life.newest().compare(&mut store, run.world.pages)
+    }
+
+    fn recover(run: &mut Run<Pages>, left: &Recorded, may: May<Model>) -> Done<Arc<Model>> {
+        let mut store = run.open(left).map_err(failed("it does not open"))?;
+        store.device().check()?;
+        may.counted(&store.info())?;
+        let mut differs = Vec::new();
+        for state in may.states {
+            match state.compare(&mut store, run.world.pages) {
+                Ok(()) => return Ok(state),
+                Err(what) => differs.push(what),
+            }
+        }
+        Err(differs.join("; with the commit in doubt "))
+    }
+}
