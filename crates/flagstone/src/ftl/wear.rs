@@ -1,6 +1,6 @@
 //! How worn a device is, and how far from its end: the moment from which it takes no more writes.
 
-use super::meta::MetaState;
+use super::meta::{MetaBlock, MetaState};
 use super::{BlockState, Ftl};
 use crate::units::Pbn;
 
@@ -15,6 +15,9 @@ pub struct Wear {
     /// How many more blocks may fail before the device may be full: with what it holds now, and if
     /// they fail where they are needed most.
     pub may_fail: u32,
+    /// Whether few of these are left in one of the areas: for data one of fifty blocks, or three;
+    /// for roots, and for mapping pages and logs, a third of those that a new device has.
+    pub is_short: bool,
     /// Erases of a block in service: the least, the median, the most. After a restart a block
     /// without a summary page counts as the mean of the others.
     pub erases: [u32; 3],
@@ -57,11 +60,6 @@ impl Wear {
     /// The share of the rated erases from which the end is near.
     pub const NEAR: f64 = 0.9;
 
-    /// The end is near as soon as no more blocks may fail than this.
-    pub fn spare_least(&self) -> u32 {
-        (self.blocks / 50).max(3)
-    }
-
     /// The share of their rated erases that the blocks have had.
     pub fn used(&self, rated: u32) -> f64 {
         self.erases_total as f64 / (f64::from(rated) * f64::from(self.blocks.max(1)))
@@ -71,10 +69,10 @@ impl Wear {
     /// erases a block is rated for, by those. A device that is at its rated erases may live on, and
     /// its end is near.
     pub fn end(&self, rated: Option<u32>) -> EndOfLife {
-        let spare = match self.may_fail {
-            0 => EndOfLife::Here,
-            few if few <= self.spare_least() => EndOfLife::Near,
-            _ => EndOfLife::Far,
+        let spare = match (self.may_fail, self.is_short) {
+            (0, _) => EndOfLife::Here,
+            (_, true) => EndOfLife::Near,
+            (_, false) => EndOfLife::Far,
         };
         let used = rated.map_or(EndOfLife::Far, |rated| {
             EndOfLife::by_share(self.used(rated)).min(EndOfLife::Near)
@@ -101,11 +99,15 @@ impl Ftl {
         let (bad, good): (Vec<Pbn>, Vec<Pbn>) = all.partition(is_bad);
         let mut erases: Vec<u32> = good.iter().map(|&block| self.erases_of(block)).collect();
         erases.sort_unstable();
+        let for_data = self.data_may_fail();
+        let [for_roots, for_maps] = self.meta_spares();
+        let short_of_data = for_data <= (good.len() as u32 / 50).max(3);
         let at = |index: usize| erases.get(index).copied().unwrap_or(0);
         Wear {
             blocks: good.len() as u32,
             out_of_service: bad.len() as u32,
-            may_fail: self.data_may_fail().min(self.meta_may_fail()),
+            may_fail: for_data.min(for_roots.left).min(for_maps.left),
+            is_short: short_of_data || for_roots.is_short() || for_maps.is_short(),
             erases: [0, erases.len() / 2, erases.len().saturating_sub(1)].map(at),
             erases_total: erases.iter().map(|&erases| u64::from(erases)).sum(),
         }
@@ -118,21 +120,38 @@ impl Ftl {
         (self.data_blocks().len() as u32).saturating_sub(holds + works_with)
     }
 
-    /// Blocks of the area for roots, mapping pages and logs beyond those that it cannot do without.
-    fn meta_may_fail(&self) -> u32 {
-        let good = |state: MetaState| state != MetaState::Bad;
-        let anchors = self.meta.anchors.iter().filter(|it| good(it.state)).count();
-        let root = self.meta.root_in.len().max(1);
-        let anchors = anchors.saturating_sub(2 * root);
+    /// Blocks for roots, and for mapping pages and logs, beyond those that these areas cannot do
+    /// without.
+    fn meta_spares(&self) -> [Spares; 2] {
+        let spares = |area: &[MetaBlock], needs: usize| {
+            let bad = area.iter().filter(|it| it.state == MetaState::Bad);
+            Spares {
+                left: (area.len() - bad.count()).saturating_sub(needs) as u32,
+                new: area.len().saturating_sub(needs) as u32,
+            }
+        };
+        let roots = spares(&self.meta.anchors, 2 * self.meta.root_in.len().max(1));
         if self.meta.pool.is_empty() {
-            return anchors as u32;
+            return [roots; 2];
         }
-        let pool = self.meta.pool.iter().filter(|it| good(it.state)).count();
         let table = self
             .meta
             .full_checkpoint_blocks(self.pairs.meta_pages.len() as u32);
         let needs = 2 * table + 2 * self.meta.open_log.len();
-        anchors.min(pool.saturating_sub(needs)) as u32
+        [roots, spares(&self.meta.pool, needs)]
+    }
+}
+
+/// Blocks of an area beyond those that it cannot do without: now, and in a new device.
+#[derive(Debug, Clone, Copy)]
+struct Spares {
+    left: u32,
+    new: u32,
+}
+
+impl Spares {
+    fn is_short(self) -> bool {
+        3 * self.left <= self.new
     }
 }
 
@@ -144,6 +163,7 @@ mod tests {
         blocks: 100,
         out_of_service: 2,
         may_fail: 10,
+        is_short: false,
         erases: [400, 500, 600],
         erases_total: 50_000,
     };
@@ -154,10 +174,14 @@ mod tests {
         assert_eq!(WEAR.end(Some(1_000)), EndOfLife::Far);
         assert_eq!(WEAR.end(Some(550)), EndOfLife::Near);
         assert_eq!(WEAR.end(Some(400)), EndOfLife::Near);
-        let fewer = |may_fail| Wear { may_fail, ..WEAR };
-        assert_eq!(fewer(4).end(Some(1_000)), EndOfLife::Far);
-        assert_eq!(fewer(3).end(Some(1_000)), EndOfLife::Near);
-        assert_eq!(fewer(0).end(Some(1_000)), EndOfLife::Here);
+        let fewer = |may_fail, is_short| Wear {
+            may_fail,
+            is_short,
+            ..WEAR
+        };
+        assert_eq!(fewer(3, false).end(Some(1_000)), EndOfLife::Far);
+        assert_eq!(fewer(3, true).end(Some(1_000)), EndOfLife::Near);
+        assert_eq!(fewer(0, true).end(Some(1_000)), EndOfLife::Here);
     }
 
     #[test]
