@@ -18,7 +18,7 @@ use crate::flash::{geometry, medium_bytes};
 use crate::pages::{OpenOptions, PageStore, StoreInfo};
 use crate::superblock::Lifetime;
 use draft::Draft;
-use flagstone::commit::DeviceError;
+use flagstone::commit::{DeviceError, Options};
 use flagstone::ftl::{BlockState, Ftl};
 use flagstone::units::{Lpn, Pbn};
 use std::fs::Metadata;
@@ -115,8 +115,9 @@ pub fn bytes_of_copy(store: &PageStore) -> u64 {
     let top = store.highest().map_or(0, |at| at.0 + 1);
     let reaches = |blocks: u32| {
         let shape = geometry(info.pages_per_block, blocks);
-        let format = &info.protocol.info().format;
-        Ftl::capacity(&shape, &crate::pages::config(), format).is_ok_and(|has| has >= top)
+        let format = info.protocol.info().format_on(&shape, &Options::default());
+        let has = format.map(|format| Ftl::capacity(&shape, &crate::pages::config(), &format));
+        has.is_ok_and(|has| has.is_ok_and(|has| has >= top))
     };
     let (mut low, mut high) = (least, least.max(info.blocks));
     while low < high {

@@ -5,8 +5,9 @@
 //!   of a device that grew    | log_from | all ones | pool, a list  | bad | directory | blob |
 //! ```
 //!
-//! To a program that knows no pool, all ones are the length of a list that ends early. So it refuses
-//! the device, and does not look for its blocks where they would be in one that was made as large.
+//! To a program that knows no pool, all ones are the length of a list that ends early. So it
+//! refuses the device, and does not look for its blocks where they would be in one that was made
+//! as large.
 
 use super::Ftl;
 use super::meta::root_contents;
