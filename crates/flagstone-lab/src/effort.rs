@@ -1,10 +1,10 @@
 //! How much of long work is done, of how much that is planned: in pages of the host, which is about
 //! what takes the time, and not in runs, of which a few take all of it.
 //!
-//! Who makes runs says what each will take ([`Effort::within`]); the loops of the lab call [`did`]
-//! as they go on. A loop that finds out what is left says so ([`left`]). What a part of the work did
-//! not take in the end is taken out of the plan: it says nothing of the time that others take. So
-//! all that is planned is done in the end, and the rate so far is that of real work.
+//! The maker of runs says what each will take ([`Effort::within`]); the loops of the lab call
+//! [`did`] as they go on. A loop that finds out what is left says so ([`left`]). What a part of the
+//! work did not take in the end is taken out of the plan: it says nothing of the time that others
+//! take. So all that is planned is done in the end, and the rate so far is that of real work.
 //!
 //! Nothing here decides anything. Work that nobody watches pays for a counter of its thread.
 //!

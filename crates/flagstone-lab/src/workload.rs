@@ -108,8 +108,8 @@ pub struct Workload {
     pub seed: u64,
 }
 
-/// What users choose of a [`Workload`] besides its pattern. The fields are keys of experiment files;
-/// what is left out has a default.
+/// What users choose of a [`Workload`] besides its pattern. The fields are keys of experiment
+/// files; what is left out has a default.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Drawn {
     /// Requests of the workload [default: 200000].

@@ -6,6 +6,7 @@ mod campaign_device;
 mod fuzzing;
 mod golden;
 mod golden_store;
+mod golden_tables;
 mod replay;
 mod image;
 mod landings;

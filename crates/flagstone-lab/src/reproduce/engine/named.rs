@@ -168,7 +168,7 @@ mod tests {
         let closed = "engine = \"closed\"\nstack = \"force:afc\"\nclients = 4\nwarehouses = 1\n\
              frames = 200\nback_off_ms = 1.5\nabort_ratio = 0.1\nfill = 0.9\noverwrite = true\n\
              warm_up = 10\ntransactions = 60\ndevice = { preset = \"small\" }\n\
-             locks = \"records\"\npolicy = \"cflru\"\nwindow = 30\nsteal = true\nseed = 7\n\
+             policy = \"cflru\"\nwindow = 30\nsteal = true\nseed = 7\n\
              hot_rows = \"last\"\nsizes = \"short\"\nhot_fill = 40\nversions = 3\n\
              reads_first = true\ninsert_targets = 2\nrolled_back_after = 0.5\n\
              history_pages = 100\nblock_flags = false";
@@ -181,7 +181,12 @@ mod tests {
              pages_per_transaction = 10\ntransactions = 50\nisolation = \"strict\"\nclients = 3\n\
              abort_ratio = 0.2\nrecorded_aborts = true\noverwrite = false\nseed = 7\n\
              block_flags = false";
-        for text in [closed, index, replay] {
+        // Locks are a choice where there is a log; who writes pages out is one where there is none.
+        let logged = closed
+            .replace("force:afc", "wal")
+            .replace("steal = true", "locks = \"pages\"")
+            .replace("block_flags = false", "log_pages = 300");
+        for text in [closed, &logged, index, replay] {
             let table: toml::Table = toml::from_str(text).expect("a table");
             let run = Settings(table.clone()).run().expect("a run");
             let written = run.settings();
