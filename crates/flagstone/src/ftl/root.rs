@@ -103,12 +103,18 @@ mod tests {
     use super::*;
 
     /// The reading of roots before there were pools.
-    fn parse_before_pools(bytes: &[u8]) -> Option<(u64, Vec<u32>, Vec<u32>, Vec<u8>)> {
+    fn parse_before_pools(bytes: &[u8]) -> Option<RootImage> {
         let rest = &mut &*bytes;
         let log_from = layout::get(take(rest, 8)?, 0..8);
         let (bad, directory) = (parse_list(rest)?, parse_list(rest)?);
         let len = layout::get(take(rest, 4)?, 0..4) as usize;
-        Some((log_from, bad, directory, take(rest, len)?.to_vec()))
+        Some(RootImage {
+            log_from,
+            bad: bad.into_iter().map(Pbn).collect(),
+            directory,
+            blob: take(rest, len)?.to_vec(),
+            pool: None,
+        })
     }
 
     #[test]
@@ -128,8 +134,7 @@ mod tests {
             // What follows in a page is no part of it.
             let bytes = [image.emit(), vec![0; 9]].concat();
             assert_eq!(RootImage::parse(&bytes), Some(image.clone()));
-            let before = image.pool.is_none();
-            let read = before.then(|| (7, vec![3], vec![5, 6], vec![1, 2, 3]));
+            let read = image.pool.is_none().then(|| without.clone());
             assert_eq!(parse_before_pools(&bytes), read);
         }
     }
