@@ -3,7 +3,8 @@
 //!
 //! Each workload is carried out once more by one client, on databases of its own whose writes and
 //! syncs are recorded ([`vfs`] for SQLite's own journals, [`store`] for a store). Then the pages of
-//! each sync are written to a simulated device ([`play()`]): those of a store with `seal`, the others
+//! each sync are written to a simulated device (by [`play()`]):
+//! those of a store with `seal`, the others
 //! on a page-mapping FTL with no protocol above it (`plain`), which is what a drive is. All get
 //! chips of one size, filled to the same share.
 //!
