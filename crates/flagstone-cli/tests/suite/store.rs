@@ -193,12 +193,16 @@ fn wear_counts_what_was_written() {
         "wear",
         &path,
         "--endurance-tb",
-        "1",
+        "1e-6",
         "--days",
         "10",
         "--json",
     ];
-    let wear = json(&args);
+    // A drive that has had what it is good for: exit code 1, and what is printed is whole.
+    let output = flagstone(&args, "");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let wear: Value = serde_json::from_str(&texts(&output).0).unwrap();
+    assert_eq!(wear["end"], "here", "{wear}");
     let share = wear["endurance_used"].as_f64().unwrap();
     assert!((share - written as f64 / 1e6).abs() < 1e-9, "{wear}");
     assert_eq!(wear["days_left"], 0.0);
