@@ -124,13 +124,18 @@ pub struct Drawn {
 }
 
 impl Drawn {
+    /// How many requests the workload has.
+    pub fn requests(&self) -> u64 {
+        self.requests.unwrap_or(200_000)
+    }
+
     /// The workload over the share of so many pages that is filled; over all of them if none is.
     pub fn over(&self, pattern: Pattern, pages: u32, fill: f64, seed: u64) -> Workload {
         let filled = (f64::from(pages) * fill) as u32;
         Workload {
             pattern,
             pages: if filled == 0 { pages } else { filled },
-            requests: self.requests.unwrap_or(200_000),
+            requests: self.requests(),
             read_share: self.read_share.unwrap_or(0.0),
             pages_per_transaction: self.pages_per_transaction.unwrap_or(8),
             seed,

@@ -195,8 +195,8 @@ impl Closed {
         fill().map_err(|error| setup.failed(error).into())
     }
 
-    /// What decides how [`Closed::filled`] fills a device, in a word: where it is the same, so is
-    /// the device.
+    /// A cache key of [`Closed::filled`]: equal keys give equal filled devices, if their histories
+    /// are equal as well.
     pub fn filled_by(&self) -> String {
         let records = self.stack.record_kind();
         let records = records.map(|kind| (kind, self.host().record_options(kind)));

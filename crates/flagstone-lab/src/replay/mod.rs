@@ -197,8 +197,7 @@ impl Setup {
         Ok((device, now))
     }
 
-    /// What decides how [`Setup::filled`] fills a device, in a word: where it is the same, so is
-    /// the device.
+    /// A cache key of [`Setup::filled`]: equal keys give equal filled devices.
     pub fn filled_by(&self) -> String {
         let fill = (self.terms.fill, self.terms.overwrite, self.terms.seed);
         format!("{:?}", (self.kind, &self.options, &self.device, fill))

@@ -3,10 +3,9 @@
 //!
 //! Each workload is carried out once more by one client, on databases of its own whose writes and
 //! syncs are recorded ([`vfs`] for SQLite's own journals, [`store`] for a store). Then the pages of
-//! each sync are written to a simulated device (by [`play()`]):
-//! those of a store with `seal`, the others
-//! on a page-mapping FTL with no protocol above it (`plain`), which is what a drive is. All get
-//! chips of one size, filled to the same share.
+//! each sync are written to a simulated device ([`play()`]). Those of a store have the protocol
+//! `seal`. The others are on a page-mapping FTL with no protocol above it (`plain`), which is what
+//! a drive is. All get chips of one size, filled to the same share.
 //!
 //! What the file system writes for itself is not among the pages, so SQLite's own journals look
 //! better here than they are.

@@ -136,13 +136,8 @@ impl Fits {
                 now = device.write(now, tx, Lpn(at), &[]).map_err(failed)?.next;
             }
             host += pages.len() as u64;
-            now = match device.commit(now, tx).map_err(failed)? {
-                Some(done) => done,
-                None => {
-                    let ended = device.acknowledged(now, true).map_err(failed)?;
-                    ended.iter().fold(now, |now, &(_, done)| now.max(done))
-                }
-            };
+            let committed = device.commit(now, tx).map_err(failed)?;
+            now = committed.expect("neither protocol has groups");
         }
         let stats = device.stats();
         Ok(Played {

@@ -2,7 +2,7 @@
 //! page at a time, so that nobody waits for longer than the reading of a page.
 
 use super::draft::Draft;
-use super::{Copied, Progress, Source, copy, metadata};
+use super::{Copied, Progress, Source, bytes_of_copy, copy, metadata};
 use crate::error::StoreError;
 use crate::pages::{CheckReport, PageStore};
 use crate::shared::SharedPages;
@@ -84,8 +84,9 @@ pub(crate) fn backup_of(
     let (source, from, keyed) = ask(access, |store| {
         let source = Source {
             held: store.held_in(id)?,
+            info: store.info(),
+            takes: bytes_of_copy(store),
             read: Box::new(read),
-            ..Source::of_nothing(store)
         };
         Ok((source, store.path().map(Path::to_path_buf), store.keyed()))
     })?;

@@ -155,25 +155,9 @@ impl<'a> Source<'a> {
     fn of(store: &'a mut PageStore) -> Source<'a> {
         Source {
             held: store.held().collect(),
-            ..Source::of_nothing(store)
-        }
-        .read_by(|at, page| store.read(None, at, page))
-    }
-
-    /// What a store is, without its pages.
-    fn of_nothing(store: &PageStore) -> Source<'a> {
-        Source {
-            held: Vec::new(),
             info: store.info(),
             takes: bytes_of_copy(store),
-            read: Box::new(|_, _| Ok(None)),
-        }
-    }
-
-    fn read_by(self, read: impl Read + 'a) -> Source<'a> {
-        Source {
-            read: Box::new(read),
-            ..self
+            read: Box::new(|at, page| store.read(None, at, page)),
         }
     }
 }

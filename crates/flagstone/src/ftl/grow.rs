@@ -5,7 +5,7 @@
 //! are:
 //!
 //! ```text
-//!   root      | ... directory | blob | pool: the blocks of the area, those to come included |
+//!   root      | ... | pool: the blocks of the area, those to come included | bad | directory | ...
 //!   grow      1. a root names the blocks that the area is to have     2. the medium grows
 //! ```
 //!

@@ -19,9 +19,6 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 use toml::Table;
 
-/// Requests of a workload where nothing is said.
-const REQUESTS: u64 = 200_000;
-
 /// Settings of a replay, with the keys of an experiment file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayRun {
@@ -236,11 +233,9 @@ impl ReplayRun {
     /// See [`super::Run::effort`]. Of a trace that is not read yet it is a guess.
     pub(super) fn effort(&self) -> (u64, u64) {
         let filling = self.setup().map_or(0, |setup| setup.filling());
-        let requests = match self.workload {
-            Some(_) => self.drawn.requests.unwrap_or(REQUESTS),
-            None => self
-                .transactions
-                .map_or(REQUESTS, |most| u64::from(most) * 30),
+        let requests = match (&self.workload, self.transactions) {
+            (None, Some(most)) => u64::from(most) * 30,
+            _ => self.drawn.requests(),
         };
         (filling, requests * effort::REPLAYED)
     }

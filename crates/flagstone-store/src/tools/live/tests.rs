@@ -81,12 +81,11 @@ fn a_backup_beside_a_writer_is_of_one_moment() {
         }
     };
     let read = |at: Lpn, page: &mut [u8]| store.pages().with(|it| it.read(None, at, page));
-    let source = store.pages().with(|it| {
-        Source {
-            held: it.held().collect(),
-            ..Source::of_nothing(it)
-        }
-        .read_by(read)
+    let source = store.pages().with(|it| Source {
+        held: it.held().collect(),
+        info: it.info(),
+        takes: bytes_of_copy(it),
+        read: Box::new(read),
     });
     let draft = Draft::new(&mixed, None, false, &OpenOptions::default()).expect("a draft");
     let copied = copy(source, draft, None, None, halfway);
