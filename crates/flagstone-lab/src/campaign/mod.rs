@@ -108,6 +108,8 @@ pub struct Findings {
 
 /// Runs that are handed out together; fewer where the last ones may not be needed.
 const BATCH: usize = 512;
+/// Enough to keep several cores at work.
+const BATCH_LEAST: usize = 16;
 const BATCH_FEW: usize = 64;
 const BATCH_LANDINGS: usize = 8;
 /// Violations that a campaign keeps.
@@ -127,12 +129,8 @@ impl Campaign {
         let mut findings = Findings::default();
         let mut ids = self.ids();
         let around = self.looks_around();
-        let batch = match self.every_landing() {
-            Some(_) => BATCH_LANDINGS,
-            None if around || self.stop_early => BATCH_FEW,
-            None => BATCH,
-        };
         loop {
+            let batch = self.next_batch(&findings, around);
             let batch: Vec<RunId> = ids.by_ref().take(batch).collect();
             if batch.is_empty() {
                 break;
@@ -175,6 +173,24 @@ impl Campaign {
     fn looks_around(&self) -> bool {
         let sampled = matches!(self.cuts, Cuts::Sampled(_));
         sampled && self.subject.hands_flags_on() && !self.faults.destroys()
+    }
+
+    /// How many runs are handed out next. What is found does not depend on it, but for a campaign
+    /// that stops early: that one ends with the batch in which something was found.
+    fn next_batch(&self, findings: &Findings, around: bool) -> usize {
+        let most = match self.every_landing() {
+            Some(_) => BATCH_LANDINGS,
+            None if around || self.stop_early => BATCH_FEW,
+            None => BATCH,
+        };
+        let Cuts::Sampled(cuts) = self.cuts else {
+            return most;
+        };
+        // Runs beyond the last cut are not counted. A run has about a cut for each that may follow
+        // another; where it has fewer, a further batch makes up for them.
+        let left = cuts.saturating_sub(findings.work.cuts) as usize;
+        let runs = left.div_ceil(self.depth.max(1) as usize);
+        runs.clamp(BATCH_LEAST, most)
     }
 
     /// Whether all cuts that were asked for have been tried. Each landing is one.

@@ -1,6 +1,7 @@
 //! Power cuts on cells whose bit errors grow: nothing is lost where the device scrubs, and
 //! something is where it does not.
 
+use super::campaign::run_until_found;
 use flagstone::commit::Kind;
 use flagstone_lab::campaign::{Campaign, Cuts, Faults, RunId, Sabotage, Subject, replay};
 
@@ -32,10 +33,9 @@ fn every_protocol_that_scrubs_survives_cuts_while_its_data_fade_and_none_does_ot
         assert!(found.work.cuts >= 400, "{kind}");
         let idle = Campaign {
             sabotage: Sabotage::Unscrubbed,
-            stop_early: true,
             ..scrubs
         };
-        let found = idle.run(&|_| {});
+        let found = run_until_found(&idle);
         assert!(found.violations_total > 0, "{kind} passes");
         assert_eq!(found.without_mistake, 0, "{kind}");
     }
