@@ -207,6 +207,9 @@ impl Backend for Mistaken {
     }
 }
 
+/// Enough for waits, restarts and steals under every stack.
+const CALLS: u64 = 800;
+
 fn drive(mistake: Mistake, stack: Stack) -> Result<Counted, DriverError> {
     let closed = closed(stack);
     drive_from(mistake, &closed, &mut tpcc(&closed))
@@ -228,7 +231,7 @@ fn drive_from(
         calls: 0,
     };
     let mut driver = Driver::new(closed.terms.plan(), Admission::Free, host, source, start);
-    let counted = driver.run(Span::Transactions(2_000))?;
+    let counted = driver.run(Span::Transactions(CALLS))?;
     driver.drain()?;
     Ok(counted)
 }
@@ -278,7 +281,7 @@ fn calls_are_in_the_order_of_their_instants() {
         let counted = drive(Mistake::None, stack);
         if stack != Stack::Force(Kind::Plain) || counted.is_ok() {
             let counted = counted.unwrap_or_else(|error| panic!("{stack}: {error}"));
-            assert_eq!(counted.committed + counted.rolled_back, 2_000, "{stack}");
+            assert_eq!(counted.committed + counted.rolled_back, CALLS, "{stack}");
         }
         let mut open = closed(stack);
         open.terms.speedup = Some(0.01);

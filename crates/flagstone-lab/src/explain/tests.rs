@@ -3,10 +3,13 @@
 
 use super::*;
 use flagstone::commit::Kind;
+use std::sync::OnceLock;
 
-fn all() -> Vec<(&'static str, Story)> {
+/// The examples of all protocols, which several tests look at: played once.
+fn all() -> &'static [(&'static str, Story)] {
+    static ALL: OnceLock<Vec<(&str, Story)>> = OnceLock::new();
     let story = |name| (name, explain(name).expect("it is known").expect("it plays"));
-    names().into_iter().map(story).collect()
+    ALL.get_or_init(|| names().into_iter().map(story).collect())
 }
 
 /// What a story lacks of what each must have.
@@ -41,7 +44,7 @@ fn lacks(story: &Story) -> Vec<&'static str> {
 
 #[test]
 fn every_protocol_has_an_example_with_all_its_parts() {
-    for (name, story) in all() {
+    for &(name, ref story) in all() {
         assert_eq!(lacks(&story), [""; 0], "{name}");
         let is_atomic = name != "plain";
         assert_eq!(story.panes[0].ending.good, is_atomic, "{name}");
@@ -66,7 +69,7 @@ fn a_story_without_a_part_is_noticed() {
 
 #[test]
 fn printed_forms_lose_data_at_the_same_cut() {
-    for (name, story) in all() {
+    for &(name, ref story) in all() {
         let kind = Kind::by_name(name);
         let loses = kind.is_none_or(|kind| kind.info().as_published);
         assert_eq!(story.panes.len() == 2, loses, "{name}");
@@ -150,7 +153,7 @@ fn contents<'a>(story: &'a Story, kind: &'a str) -> impl Iterator<Item = &'a [St
 #[test]
 fn roots_and_pages_of_logs_are_shown_field_by_field() {
     let mut shown = BTreeSet::new();
-    for (name, story) in all() {
+    for &(name, ref story) in all() {
         for lines in contents(&story, "root") {
             let is_of_ftl = lines.len() > 2
                 && lines[0].starts_with("GENERATION ")

@@ -56,25 +56,26 @@ fn a_page_that_is_no_bucket_is_an_error_for_every_hash_index() {
             now = index.insert(now, key, key).expect("there is room");
         }
         index.flush(now).expect("there is room");
-        let mut whole = index.into_store();
-        let mut damaged = 0;
-        for ruined in (1..PAGES).map(Lpn) {
-            let mut store: Box<dyn Store> = Box::new(MemStore::new(256, PAGES));
+        let mut store = index.into_store();
+        let mut whole = Vec::new();
+        for at in (0..PAGES).map(Lpn) {
             let mut page = vec![0; 256];
-            let mut is_written = false;
-            for at in (0..PAGES).map(Lpn) {
-                whole.read(now, at, &mut page).expect("it is there");
-                let holds = page.iter().any(|byte| *byte != 0);
-                if holds && at == ruined {
-                    page.fill(0xFF);
-                    is_written = true;
-                }
-                if holds {
-                    store.write(now, &[(at, &page)]).expect("there is room");
-                }
+            store.read(now, at, &mut page).expect("it is there");
+            if page.iter().any(|byte| *byte != 0) {
+                whole.push((at, page));
             }
-            if !is_written {
-                continue;
+        }
+        let mut damaged = 0;
+        let beside_the_first = whole.iter().filter(|(at, _)| *at != Lpn(0));
+        for &(ruined, _) in beside_the_first {
+            let mut store: Box<dyn Store> = Box::new(MemStore::new(256, PAGES));
+            for (at, page) in &whole {
+                let page = if *at == ruined {
+                    &[0xFF; 256]
+                } else {
+                    &page[..]
+                };
+                store.write(now, &[(*at, page)]).expect("there is room");
             }
             let Ok((mut index, mut now)) = kind.open(store, &settings, Nanos::ZERO) else {
                 continue;
