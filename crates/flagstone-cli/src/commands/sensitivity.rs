@@ -169,15 +169,42 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         )));
     }
     if args.record {
-        say(Analysis::new(paper, &args.names, &design, &tried)
-            .toml()
-            .trim_end());
+        let analysis = Analysis::new(paper, &args.names, &design, &tried);
+        let options = options(args);
+        say(Analysis {
+            options,
+            ..analysis
+        }
+        .toml()
+        .trim_end());
     } else if args.json {
         tried.iter().for_each(|tried| say(&record(tried)));
     } else {
         report(&design, &tried);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What decides which points are tried, for whoever repeats it.
+fn options(args: &Args) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for name in &args.setting {
+        all.extend(["--setting".into(), name.clone()]);
+    }
+    if args.failing {
+        all.push("--failing".into());
+    }
+    let counts = [
+        ("--climb", args.climb, 0),
+        ("--samples", args.samples, 0),
+        ("--seed", args.seed, 1),
+    ];
+    for (name, value, default) in counts {
+        if value != default {
+            all.extend([name.into(), value.to_string()]);
+        }
+    }
+    all
 }
 
 fn list(open: &OpenSettings) {

@@ -19,6 +19,9 @@ pub struct Analysis {
     pub paper: String,
     /// Which figures and claims were asked for.
     pub names: Vec<String>,
+    /// Which options decided what was tried, as the command has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
     /// Points that could be run, besides the default.
     pub points: usize,
     /// The point at which most claims hold.
@@ -163,6 +166,7 @@ impl Analysis {
         Analysis {
             paper: paper.into(),
             names: names.into(),
+            options: Vec::new(),
             points: order.len().saturating_sub(1),
             best: order.first().map_or(String::new(), |&at| name(at)),
             claim: found.into_iter().map(answer).collect(),
@@ -221,8 +225,13 @@ impl Analysis {
             ids => ids.iter().map(short).collect::<Vec<String>>().join(", "),
         };
         let mut text = String::new();
-        let names = self.names.join(" ");
-        let _ = writeln!(text, "`flagstone sensitivity {names}`\n");
+        let quoted = |word: &String| match word.contains(' ') {
+            true => format!("'{word}'"),
+            false => word.clone(),
+        };
+        let words = self.names.iter().chain(&self.options).map(quoted);
+        let words = words.collect::<Vec<String>>().join(" ");
+        let _ = writeln!(text, "`flagstone sensitivity {words}`\n");
         let _ = write!(text, "{} claims, {} points", self.claims(), self.points);
         if let (Some(best), Some(default)) = (self.at(&self.best), self.at("default")) {
             let _ = write!(text, ". With the default settings {}", default.counts());
