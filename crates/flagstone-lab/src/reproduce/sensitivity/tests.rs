@@ -234,6 +234,39 @@ fn where_nothing_more_holds_only_failing_claims_are_judged() {
 }
 
 #[test]
+fn a_point_at_which_there_is_nothing_to_measure_is_no_point_tried() {
+    // Nothing is rolled back without aborts: an order of noughts.
+    let claims = CLAIMS.replace(
+        "kind = \"value\"\npublished = 25.0",
+        "kind = \"order\"\nsays = \"s\"",
+    );
+    let claims = claims.replacen("measure = \"cfc\"", "order = [\"cfc\", \"scc\"]", 1);
+    let experiment = EXPERIMENT.replace("\"committed\"", "\"aborted\"");
+    let experiment = experiment.replace("fill =", "abort_ratio = 0.5\nfill =");
+    let catalogue = Catalogue {
+        claims: claims::parse(&claims).unwrap(),
+        experiments: vec![Experiment::parse(&experiment).unwrap()],
+        ..catalogue()
+    };
+    let open = OpenSettings::parse(&OPEN.replace("[0.5, 2.0]", "[0.0, 0.6]")).unwrap();
+    let selection = catalogue.select_alone(&["p.f.half"]).unwrap();
+    let trier = Trier::new(&catalogue, &open, &selection, Mode::Quick);
+    let folder = tempfile::tempdir().unwrap();
+    let points = Design::new(&open, 0, 1).points;
+    let points = points.iter().take(3);
+    let mut tried: Vec<Tried> = points
+        .map(|point| trier.run(point, 2, folder.path(), &|_, _| {}))
+        .collect();
+    assert_eq!(tried[1].verdict("p.f.half"), Some(Verdict::NotMeasured));
+    assert_ne!(tried[2].verdict("p.f.half"), Some(Verdict::NotMeasured));
+    // Whatever the default's verdict is, let it be asked what the claim needs.
+    if let Ok(claims) = &mut tried[0].claims {
+        claims.get_mut("p.f.half").unwrap().0 = Verdict::Differs;
+    }
+    assert_eq!(needed(&tried)[0].tried, 1, "nought says nothing");
+}
+
+#[test]
 fn an_analysis_says_what_it_has_judged_and_keeps_the_effects_of_a_sample() {
     let text = OPEN.replace("values = [0.5, 2.0]", "from = 0.0, to = 0.8");
     let open = OpenSettings::parse(&text).unwrap();
