@@ -8,7 +8,7 @@ use flagstone_lab::reproduce::execute::Step;
 use flagstone_lab::reproduce::figures::Mode;
 use flagstone_lab::reproduce::sensitivity::{
     Analysis, Design, Kind, OpenSettings, Point, Tried, Trier, best, climb, needed, one_at_a_time,
-    total_effects, unanswered,
+    partly, total_effects, unanswered,
 };
 use flagstone_lab::reproduce::verdict::{Verdict, number};
 use flagstone_lab::sweep::SAMPLE_MAX;
@@ -47,7 +47,8 @@ pub(crate) struct Args {
     #[arg(long)]
     failing: bool,
     /// List the claims that no kept analysis has judged, with the points and runs that each takes,
-    /// and run nothing [default: of all papers].
+    /// and those that were tried at a part of the points only, and run nothing [default: of all
+    /// papers].
     #[arg(long, conflicts_with_all = ["setting", "samples", "climb", "failing", "seed", "out", "threads", "kept", "list", "json", "record"])]
     unanswered: bool,
     /// Seed of the sample [default: 1].
@@ -244,7 +245,14 @@ fn list_unanswered(catalogue: &Catalogue, names: &[String]) -> Result<ExitCode, 
             say(&format!("    {id}: {runs} runs a point"));
         }
     }
-    if !left.is_empty() {
+    let half = partly(&Analysis::shipped(), selection.claims());
+    if !half.is_empty() {
+        say("\nhold at no point tried, with points left:");
+    }
+    for (id, (tried, all)) in &half {
+        say(&format!("    {id}: {tried} of {all} points"));
+    }
+    if !left.is_empty() || !half.is_empty() {
         say("\n`flagstone sensitivity CLAIM… --failing --record` finds and prints an answer.");
     }
     Ok(ExitCode::SUCCESS)

@@ -3,7 +3,7 @@
 //! An analysis takes hours, a report minutes. So the answers of long analyses are kept here, and
 //! `flagstone reproduce` and docs/reproduction-settings.md show them beside the claims.
 
-use super::{Design, Kind, Needed, Tried, Value, best, needed, total_effects};
+use super::{Design, Kind, Needed, OpenSettings, Tried, Value, best, needed, total_effects};
 use crate::reproduce::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -323,6 +323,25 @@ pub fn unanswered(analyses: &[Analysis], claims: &BTreeSet<String>) -> BTreeSet<
         .collect();
     let left = claims.iter().filter(|id| !judged.contains(id));
     left.cloned().collect()
+}
+
+/// Those of some claims that hold at no point tried while points are left, each with how many of
+/// the points that change one setting were tried, and how many there are.
+pub fn partly(
+    analyses: &[Analysis],
+    claims: &BTreeSet<String>,
+) -> BTreeMap<String, (usize, usize)> {
+    let mut found = BTreeMap::new();
+    for (id, (analysis, answer)) in answers(analyses) {
+        let Some(open) = OpenSettings::shipped(&analysis.paper) else {
+            continue;
+        };
+        let all = Design::new(&open, 0, 1).points.len() - 1;
+        if claims.contains(id) && answer.holds_at.is_empty() && analysis.points < all {
+            found.insert(id.to_string(), (analysis.points, all));
+        }
+    }
+    found
 }
 
 /// The answers for each claim, of all analyses that have one.

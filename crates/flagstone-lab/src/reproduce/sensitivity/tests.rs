@@ -293,6 +293,22 @@ fn an_analysis_says_what_it_has_judged_and_keeps_the_effects_of_a_sample() {
     let left = unanswered(&[without], &claims);
     assert_eq!(left, BTreeSet::from(["p.f.other".to_string()]));
     assert_eq!(unanswered(&[], &claims), claims);
+    // An analysis that has not tried all points leaves its claims half answered.
+    let shipped = Analysis::shipped();
+    let whole = shipped.iter().find(|analysis| analysis.paper == "sal");
+    let mut analysis = whole.unwrap().clone();
+    let claims: BTreeSet<String> = analysis.claim.iter().map(|one| one.id.clone()).collect();
+    analysis.points = 13;
+    assert!(partly(std::slice::from_ref(&analysis), &claims).is_empty());
+    analysis.points = 5;
+    let none: Vec<&Answer> = analysis
+        .claim
+        .iter()
+        .filter(|one| one.holds_at.is_empty())
+        .collect();
+    let half = partly(std::slice::from_ref(&analysis), &claims);
+    assert_eq!(half.len(), none.len());
+    assert_eq!(half[&none[0].id], (5, 13));
 }
 
 #[test]
