@@ -232,7 +232,8 @@ impl Analysis {
         let words = self.names.iter().chain(&self.options).map(quoted);
         let words = words.collect::<Vec<String>>().join(" ");
         let _ = writeln!(text, "`flagstone sensitivity {words}`\n");
-        let _ = write!(text, "{} claims, {} points", self.claims(), self.points);
+        let (claims, s) = (self.claims(), if self.claims() == 1 { "" } else { "s" });
+        let _ = write!(text, "{claims} claim{s}, {} points", self.points);
         if let (Some(best), Some(default)) = (self.at(&self.best), self.at("default")) {
             let _ = write!(text, ". With the default settings {}", default.counts());
             if best.at != default.at {
