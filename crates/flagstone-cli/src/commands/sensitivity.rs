@@ -8,7 +8,7 @@ use flagstone_lab::reproduce::execute::Step;
 use flagstone_lab::reproduce::figures::Mode;
 use flagstone_lab::reproduce::sensitivity::{
     Analysis, Design, Kind, OpenSettings, Point, Tried, Trier, best, climb, needed, one_at_a_time,
-    total_effects,
+    partly, total_effects, unanswered,
 };
 use flagstone_lab::reproduce::verdict::{Verdict, number};
 use flagstone_lab::sweep::SAMPLE_MAX;
@@ -26,8 +26,11 @@ const SHOWN: usize = 6;
 /// that was stopped goes on where it was.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Figures (flagcommit.fig12a) and claims of one paper, or the paper.
-    #[arg(value_name = "PAPER|FIGURE|CLAIM", required = true)]
+    /// Figures (flagcommit.fig12a) and claims of one paper, or the paper. A claim brings no others.
+    #[arg(
+        value_name = "PAPER|FIGURE|CLAIM",
+        required_unless_present = "unanswered"
+    )]
     names: Vec<String>,
     /// Vary this setting only; several times for several [default: all that are left open].
     #[arg(long, value_name = "NAME")]
@@ -39,6 +42,15 @@ pub(crate) struct Args {
     /// Rounds of a climb: each adds to the best point the setting that makes most claims hold.
     #[arg(long, value_name = "ROUNDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20))]
     climb: u32,
+    /// Judge at each point only the claims that do not hold with the default settings, and all of
+    /// them where one of these then holds.
+    #[arg(long)]
+    failing: bool,
+    /// List the claims that no kept analysis has judged, with the points and runs that each takes,
+    /// and those that were tried at a part of the points only, and run nothing [default: of all
+    /// papers].
+    #[arg(long, conflicts_with_all = ["setting", "samples", "climb", "failing", "seed", "out", "threads", "kept", "list", "json", "record"])]
+    unanswered: bool,
     /// Seed of the sample [default: 1].
     #[arg(long, default_value_t = 1, hide_default_value = true)]
     seed: u32,
@@ -65,7 +77,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let catalogue = Catalogue::shipped();
-    let selection = catalogue.select(&args.names).map_err(Failure::Usage)?;
+    if args.unanswered {
+        return list_unanswered(&catalogue, &args.names);
+    }
+    let selection = catalogue
+        .select_alone(&args.names)
+        .map_err(Failure::Usage)?;
     let papers = selection.papers();
     let [paper] = &papers[..] else {
         return Err(Failure::Usage(format!(
@@ -107,10 +124,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let mut tried: Vec<Tried> = Vec::new();
     let try_all = |points: &[Point], tried: &mut Vec<Tried>| {
+        let run = |trier: &Trier<'_>, point: &Point| match args.kept {
+            true => trier.kept(point, &args.out),
+            false => Some(trier.run(point, threads, &args.out, &watch)),
+        };
         for point in points {
-            let made = match args.kept {
-                true => trier.kept(point, &args.out),
-                false => Some(trier.run(point, threads, &args.out, &watch)),
+            let made = match tried.first().filter(|_| args.failing) {
+                Some(default) => trier.run_failing(point, default, &run),
+                None => run(&trier, point),
             };
             bar.inc(1);
             let Some(made) = made else { continue };
@@ -149,7 +170,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         )));
     }
     if args.record {
-        say(Analysis::new(paper, &args.names, &tried).toml().trim_end());
+        let analysis = Analysis::new(paper, &args.names, &design, &tried);
+        let options = options(args);
+        say(Analysis {
+            options,
+            ..analysis
+        }
+        .toml()
+        .trim_end());
     } else if args.json {
         tried.iter().for_each(|tried| say(&record(tried)));
     } else {
@@ -158,11 +186,76 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What decides which points are tried, for whoever repeats it.
+fn options(args: &Args) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for name in &args.setting {
+        all.extend(["--setting".into(), name.clone()]);
+    }
+    if args.failing {
+        all.push("--failing".into());
+    }
+    let counts = [
+        ("--climb", args.climb, 0),
+        ("--samples", args.samples, 0),
+        ("--seed", args.seed, 1),
+    ];
+    for (name, value, default) in counts {
+        if value != default {
+            all.extend([name.into(), value.to_string()]);
+        }
+    }
+    all
+}
+
 fn list(open: &OpenSettings) {
     for open in &open.open {
         say(&format!("{}: {}", open.axis.name, open.axis.bounds()));
         say(&format!("    {} {}", open.place, open.reason));
     }
+}
+
+/// Claims that no analysis has judged, paper by paper, each with what an analysis of it takes.
+fn list_unanswered(catalogue: &Catalogue, names: &[String]) -> Result<ExitCode, Failure> {
+    let names = match names {
+        [] => &["all".to_string()],
+        names => names,
+    };
+    let selection = catalogue.select_alone(names).map_err(Failure::Usage)?;
+    let left = unanswered(&Analysis::shipped(), selection.claims());
+    let all = selection.claims().len();
+    say(&format!(
+        "{} of {all} claims are in no analysis",
+        left.len()
+    ));
+    for paper in selection.papers() {
+        let own: Vec<&String> = left
+            .iter()
+            .filter(|id| id.split('.').next() == Some(paper.as_str()))
+            .collect();
+        let (Some(open), false) = (OpenSettings::shipped(&paper), own.is_empty()) else {
+            continue;
+        };
+        let design = Design::new(&open, 0, 1);
+        say(&format!("\n{paper}: {} points", design.points.len()));
+        for id in own {
+            let alone = catalogue.select_alone(&[id]).map_err(Failure::Usage)?;
+            let trier = Trier::new(catalogue, &open, &alone, Mode::Quick);
+            let runs = trier.runs(&design.points[0]);
+            say(&format!("    {id}: {runs} runs a point"));
+        }
+    }
+    let half = partly(&Analysis::shipped(), selection.claims());
+    if !half.is_empty() {
+        say("\nhold at no point tried, with points left:");
+    }
+    for (id, (tried, all)) in &half {
+        say(&format!("    {id}: {tried} of {all} points"));
+    }
+    if !left.is_empty() || !half.is_empty() {
+        say("\n`flagstone sensitivity CLAIM… --failing --record` finds and prints an answer.");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A point for programs.

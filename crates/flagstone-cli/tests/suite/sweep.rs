@@ -202,3 +202,23 @@ fn what_a_paper_leaves_open_is_listed_with_its_reasons() {
         assert!(text.contains(word), "{word}: {text}");
     }
 }
+
+#[test]
+fn claims_that_no_analysis_has_judged_are_listed_with_what_they_take() {
+    let (all, _) = good(&["sensitivity", "--unanswered"], "");
+    assert!(all.contains(" of 106 claims are in no analysis"), "{all}");
+    let listed = |line: &&str| line.ends_with(" runs a point");
+    if let Some(first) = all.lines().find(listed) {
+        let (claim, _) = first.trim().split_once(": ").unwrap();
+        let (one, _) = good(&["sensitivity", "--unanswered", claim], "");
+        assert!(
+            one.starts_with("1 of 1 claims") && one.contains(first),
+            "{one}"
+        );
+    }
+    // The control: a claim with an answer is not in the list.
+    let (none, _) = good(&["sensitivity", "--unanswered", "flagcommit.fig12a"], "");
+    assert!(none.starts_with("0 of 4 claims"), "{none}");
+    let error = bad(&["sensitivity", "--unanswered", "--kept"], "", 2);
+    assert!(error.contains("--kept"), "{error}");
+}

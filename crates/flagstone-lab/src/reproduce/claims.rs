@@ -4,7 +4,7 @@
 //! A claim says what is published and where; its rules say which figures of which experiment are
 //! held against that. `flagstone reproduce` judges them ([`super::verdict`]).
 
-use super::measure::Expr;
+use super::measure::{Expr, Term};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -129,6 +129,33 @@ pub struct Rule {
     /// Order: points that it does not support.
     #[serde(default)]
     pub absent: Vec<Expr>,
+}
+
+impl Rule {
+    /// Every point and series of the figure that it names.
+    pub fn terms(&self) -> Vec<Term> {
+        let mut exprs: Vec<Expr> = match &self.measure {
+            None => Vec::new(),
+            Some(Measures::One(expr)) => vec![expr.clone()],
+            Some(Measures::Many(list)) => list.clone(),
+            Some(Measures::Named(named)) => named.values().cloned().collect(),
+        };
+        let names = self.order.iter().flat_map(|group| group.split(['~', '|']));
+        let lists = [&self.rises, &self.falls, &self.flat, &self.never_falls];
+        let names = names.chain(lists.into_iter().flatten().map(String::as_str));
+        let names = names.chain(
+            self.peak
+                .keys()
+                .chain(self.rises_until.keys())
+                .chain(self.falls_until.keys())
+                .chain(self.rises_from.keys())
+                .map(String::as_str),
+        );
+        let names = names.chain(self.cross.iter().flatten().map(String::as_str));
+        exprs.extend(names.filter_map(|name| Expr::parse(name.trim()).ok()));
+        exprs.extend(self.present.iter().chain(&self.absent).cloned());
+        exprs.iter().flat_map(Expr::terms).collect()
+    }
 }
 
 /// One published statement.

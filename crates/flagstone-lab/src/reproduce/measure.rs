@@ -37,7 +37,7 @@ pub enum Expr {
 }
 
 impl Term {
-    fn parse(text: &str) -> Result<Term, String> {
+    pub(super) fn parse(text: &str) -> Result<Term, String> {
         let (series, at) = match text.trim().split_once('@') {
             Some((series, at)) => (series.trim(), Some(at.trim().to_string())),
             None => (text.trim(), None),
@@ -47,6 +47,16 @@ impl Term {
         }
         let series = series.to_string();
         Ok(Term { series, at })
+    }
+}
+
+impl Term {
+    /// Whether this is the point of a sweep that is written so, or one of the series that it names
+    /// as a whole.
+    pub(super) fn is_at(&self, name: &str) -> bool {
+        let Some(at) = &self.at else { return true };
+        let wanted: Option<f64> = at.parse().ok();
+        name == at || (wanted.is_some() && wanted == name.parse().ok())
     }
 }
 
@@ -159,13 +169,7 @@ impl Data {
     pub fn value(&self, term: &Term) -> Option<f64> {
         let points = self.points(&term.series)?;
         match &term.at {
-            Some(at) => {
-                let wanted: Option<f64> = at.parse().ok();
-                let same = |point: &&Point| {
-                    point.name == *at || (wanted.is_some() && wanted == point.name.parse().ok())
-                };
-                points.iter().find(same)?.y
-            }
+            Some(_) => points.iter().find(|point| term.is_at(&point.name))?.y,
             None => {
                 let known: Vec<f64> = points.iter().filter_map(|point| point.y).collect();
                 let mean = known.iter().sum::<f64>() / known.len() as f64;

@@ -105,6 +105,20 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// Its claims.
+    pub fn claims(&self) -> &BTreeSet<String> {
+        &self.claims
+    }
+
+    /// Only these of its claims, with all of its figures.
+    #[must_use]
+    pub(crate) fn only(&self, claims: &BTreeSet<String>) -> Selection {
+        Selection {
+            claims: self.claims.intersection(claims).cloned().collect(),
+            figures: self.figures.clone(),
+        }
+    }
+
     /// The papers of its figures and claims.
     pub fn papers(&self) -> Vec<String> {
         let of_claims = self.claims.iter().filter_map(|id| id.split('.').next());
@@ -218,6 +232,24 @@ impl Catalogue {
             if claim.figures().iter().all(has) {
                 selection.claims.insert(claim.id.clone());
             }
+        }
+        Ok(selection)
+    }
+
+    /// As [`Catalogue::select`], but a claim brings no others that rest on the same figures.
+    ///
+    /// # Errors
+    /// As [`Catalogue::select`].
+    pub fn select_alone<S: AsRef<str>>(&self, names: &[S]) -> Result<Selection, String> {
+        let names = names.iter().map(AsRef::as_ref);
+        let claim = |name: &str| self.claims.iter().find(|claim| claim.id == name);
+        let (alone, others): (Vec<&str>, Vec<&str>) = names.partition(|name| claim(name).is_some());
+        let mut selection = self.select(&others)?;
+        for claim in alone.into_iter().filter_map(claim) {
+            selection.claims.insert(claim.id.clone());
+            let figures = claim.figures().into_iter();
+            let figures = figures.map(|id| (claim.paper().to_string(), id.to_string()));
+            selection.figures.extend(figures);
         }
         Ok(selection)
     }
@@ -342,38 +374,12 @@ mod tests {
                     let spec = spec.unwrap_or_else(|| panic!("{}: {}", claim.id, rule.figure));
                     let cells = experiment.cells(spec, Mode::Full).unwrap();
                     let data = spec.data(&cells, &|_| Some(1.0));
-                    for term in terms(rule) {
+                    for term in rule.terms() {
                         assert!(data.value(&term).is_some(), "{}: {term}", claim.id);
                     }
                 }
             }
         }
-    }
-
-    /// Every point and series that a rule names.
-    fn terms(rule: &claims::Rule) -> Vec<measure::Term> {
-        use claims::Measures;
-        let mut exprs: Vec<measure::Expr> = match &rule.measure {
-            None => Vec::new(),
-            Some(Measures::One(expr)) => vec![expr.clone()],
-            Some(Measures::Many(list)) => list.clone(),
-            Some(Measures::Named(named)) => named.values().cloned().collect(),
-        };
-        let names = rule.order.iter().flat_map(|group| group.split(['~', '|']));
-        let lists = [&rule.rises, &rule.falls, &rule.flat, &rule.never_falls];
-        let names = names.chain(lists.into_iter().flatten().map(String::as_str));
-        let names = names.chain(
-            rule.peak
-                .keys()
-                .chain(rule.rises_until.keys())
-                .chain(rule.falls_until.keys())
-                .chain(rule.rises_from.keys())
-                .map(String::as_str),
-        );
-        let names = names.chain(rule.cross.iter().flatten().map(String::as_str));
-        exprs.extend(names.map(|name| measure::Expr::parse(name.trim()).unwrap()));
-        exprs.extend(rule.present.iter().chain(&rule.absent).cloned());
-        exprs.iter().flat_map(measure::Expr::terms).collect()
     }
 
     #[test]
@@ -395,6 +401,14 @@ mod tests {
         let (all, _) = count(&["all"]);
         assert_eq!(all, catalogue.claims.len());
         assert_eq!(count(&["fig19", "lighttx.fig19"]), count(&["fig19"]));
+        // Alone, a claim brings no others; what else is named brings its own.
+        let alone = |names: &[&str]| {
+            let selection = catalogue.select_alone(names).unwrap();
+            (selection.claims.len(), selection.figures.len())
+        };
+        assert_eq!(alone(&["lighttx.fig7.npc"]), (1, 1));
+        assert_eq!(alone(&["lighttx.fig7.npc", "lighttx.fig17"]), (2, 2));
+        assert_eq!(alone(&["lighttx"]), count(&["lighttx"]));
         let error = catalogue.select(&["lightx"]).unwrap_err();
         assert!(error.contains("did you mean `lighttx`"), "{error}");
     }

@@ -295,6 +295,12 @@ impl Judge<'_> {
         if means.iter().any(|(_, group)| group.is_empty()) {
             return part;
         }
+        // Nought everywhere is in every order, and says nothing: there was nothing to measure.
+        let mut all = means.iter().flat_map(|(_, group)| group);
+        if all.all(|mean| *mean == 0.0) {
+            part.measured = "nought everywhere".into();
+            return part;
+        }
         let rows = self.rows(&groups);
         let rows = if rows.is_empty() {
             vec![means.clone()]

@@ -138,6 +138,15 @@ fn an_order_holds_at_every_point_or_on_average() {
         verdict(&order, &with(&[1.0, 1.0], &[1.0, 1.0], &[0.9, 0.9])),
         Differs
     );
+    // Nought is in every order; of one that is more there is something to tell.
+    assert_eq!(
+        verdict(&order, &with(&[0.0, 0.0], &[0.0, 0.0], &[0.0, 0.0])),
+        NotMeasured
+    );
+    assert_eq!(
+        verdict(&order, &with(&[0.0, 0.0], &[0.0, 0.0], &[0.0, 1.0])),
+        Holds
+    );
     // A tie the wrong way round is no order, whether a sweep has one point or several.
     let single = |c: f64| data(&[1.0], &[("a", &[1.0]), ("b", &[1.0]), ("c", &[c])]);
     assert_eq!(verdict(&order, &single(1.01)), Holds);

@@ -28,7 +28,8 @@ pub struct Needed {
     pub claim: String,
     /// Its verdict with the default.
     pub default: Verdict,
-    /// How many points have a verdict on it, besides the default.
+    /// How many points have a verdict on it, besides the default; one at which there was nothing to
+    /// measure has none.
     pub tried: usize,
     /// Those at which it holds: place among the tried points, the one first at which most claims
     /// hold.
@@ -156,7 +157,10 @@ pub fn needed(tried: &[Tried]) -> Vec<Needed> {
             claim: claim.clone(),
             default: *verdict,
             tried: others
-                .filter(|tried| tried.verdict(claim).is_some())
+                .filter(|tried| {
+                    let verdict = tried.verdict(claim);
+                    verdict.is_some_and(|own| own != Verdict::NotMeasured)
+                })
                 .count(),
             holds_at: order.iter().copied().filter(holds).collect(),
         }

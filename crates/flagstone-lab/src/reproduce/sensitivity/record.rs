@@ -3,7 +3,7 @@
 //! An analysis takes hours, a report minutes. So the answers of long analyses are kept here, and
 //! `flagstone reproduce` and docs/reproduction-settings.md show them beside the claims.
 
-use super::{Kind, Needed, Tried, best, needed};
+use super::{Design, Kind, Needed, OpenSettings, Tried, Value, best, needed, total_effects};
 use crate::reproduce::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,13 +12,16 @@ use std::fmt::Write;
 const SHIPPED: &str = include_str!("../../../experiments/found.toml");
 
 /// One analysis: some claims of one paper, over points of the settings that it leaves open.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Analysis {
     /// The paper's key.
     pub paper: String,
     /// Which figures and claims were asked for.
     pub names: Vec<String>,
+    /// Which options decided what was tried, as the command has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
     /// Points that could be run, besides the default.
     pub points: usize,
     /// The point at which most claims hold.
@@ -29,6 +32,38 @@ pub struct Analysis {
     /// Verdicts on all of the claims: with the default settings, at the best point, and where
     /// claims hold that do not by default.
     pub place: Vec<Place>,
+    /// Total effects over a sample, where there is one: a part for each figure of each claim.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effect: Vec<Moved>,
+}
+
+/// Which settings a figure of a claim hangs on, over a sample of all of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Moved {
+    /// The claim.
+    pub claim: String,
+    /// The figure, as an expression.
+    pub what: String,
+    /// Points in each half of the sample that have the figure at all of their settings.
+    pub points: usize,
+    /// The settings, the largest total first.
+    pub share: Vec<Share>,
+}
+
+/// A setting's share of a figure's variance: its total effect, and where nine of ten bootstrap
+/// samples have it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// The setting.
+    pub setting: String,
+    /// The total effect, to three places.
+    pub total: f64,
+    /// The fifth percentile of the bootstrap.
+    pub low: f64,
+    /// The 95th.
+    pub high: f64,
 }
 
 /// What was found for a claim.
@@ -110,8 +145,8 @@ impl Answer {
 }
 
 impl Analysis {
-    /// What was found at these points, of which the first is the default.
-    pub fn new(paper: &str, names: &[String], tried: &[Tried]) -> Analysis {
+    /// What was found at these points of a design, of which the first is the default.
+    pub fn new(paper: &str, names: &[String], design: &Design, tried: &[Tried]) -> Analysis {
         let order = best(tried);
         let name = |at: usize| tried[at].point.name();
         let found = needed(tried);
@@ -131,10 +166,12 @@ impl Analysis {
         Analysis {
             paper: paper.into(),
             names: names.into(),
+            options: Vec::new(),
             points: order.len().saturating_sub(1),
             best: order.first().map_or(String::new(), |&at| name(at)),
             claim: found.into_iter().map(answer).collect(),
             place: shown.into_iter().map(|at| Place::of(&tried[at])).collect(),
+            effect: moved(design, tried),
         }
     }
 
@@ -188,22 +225,31 @@ impl Analysis {
             ids => ids.iter().map(short).collect::<Vec<String>>().join(", "),
         };
         let mut text = String::new();
-        let names = self.names.join(" ");
-        let _ = writeln!(text, "`flagstone sensitivity {names}`\n");
-        let _ = write!(text, "{} claims, {} points", self.claims(), self.points);
+        let quoted = |word: &String| match word.contains(' ') {
+            true => format!("'{word}'"),
+            false => word.clone(),
+        };
+        let words = self.names.iter().chain(&self.options).map(quoted);
+        let words = words.collect::<Vec<String>>().join(" ");
+        let _ = writeln!(text, "`flagstone sensitivity {words}`\n");
+        let (claims, s) = (self.claims(), if self.claims() == 1 { "" } else { "s" });
+        let _ = write!(text, "{claims} claim{s}, {} points", self.points);
         if let (Some(best), Some(default)) = (self.at(&self.best), self.at("default")) {
             let _ = write!(text, ". With the default settings {}", default.counts());
             if best.at != default.at {
                 let _ = write!(text, "; at the best point, {}, {}", best.at, best.counts());
             }
         }
-        text += ".\n\n| claim | default | it holds |\n|---|---|---|\n";
+        text += ".\n\n";
+        if !self.claim.is_empty() {
+            text += "| claim | default | it holds |\n|---|---|---|\n";
+        }
         for answer in &self.claim {
             let words = answer.words(4);
             let id = short(&answer.id);
             let _ = writeln!(text, "| {id} | {} | {words} |", answer.default);
         }
-        text += "\n";
+        text += if self.claim.is_empty() { "" } else { "\n" };
         for place in &self.place {
             let _ = writeln!(
                 text,
@@ -214,8 +260,89 @@ impl Analysis {
                 list(&place.differs)
             );
         }
+        if !self.effect.is_empty() {
+            text += "\nTotal effects, with the interval of nine in ten bootstrap samples; settings \
+                     below 0.01 are left out:\n\n| figure | points | settings |\n|---|---:|---|\n";
+        }
+        for moved in &self.effect {
+            let shown = moved.share.iter().filter(|share| share.total >= 0.01);
+            let shares: Vec<String> = shown
+                .map(|share| {
+                    let Share {
+                        setting,
+                        total,
+                        low,
+                        high,
+                    } = share;
+                    format!("{setting} {total:.2} ({low:.2} to {high:.2})")
+                })
+                .collect();
+            let (what, points) = (&moved.what, moved.points);
+            let _ = writeln!(text, "| {what} | {points} | {} |", shares.join("; "));
+        }
         text
     }
+}
+
+/// The total effects on each figure of each claim that varies over the sample.
+fn moved(design: &Design, tried: &[Tried]) -> Vec<Moved> {
+    let default = tried
+        .iter()
+        .find(|tried| tried.point.kind == Kind::Default)
+        .and_then(|tried| tried.claims.as_ref().ok());
+    let figures = default.into_iter().flatten().flat_map(|(id, (_, values))| {
+        let values = values.iter().enumerate();
+        values.map(move |(part, value)| (id, part, value))
+    });
+    let round = |value: f64| (value * 1000.0).round() / 1000.0;
+    let of = |(id, part, value): (&String, usize, &Value)| {
+        let (points, effects) = total_effects(design, tried, id, part)?;
+        let share = effects.into_iter().map(|(setting, effects)| Share {
+            setting,
+            total: round(effects.total.value),
+            low: round(effects.total.low),
+            high: round(effects.total.high),
+        });
+        Some(Moved {
+            claim: id.clone(),
+            what: value.what.clone(),
+            points,
+            share: share.collect(),
+        })
+    };
+    figures.filter_map(of).collect()
+}
+
+/// Those of some claims that no analysis has judged.
+pub fn unanswered(analyses: &[Analysis], claims: &BTreeSet<String>) -> BTreeSet<String> {
+    let judged = analyses
+        .iter()
+        .filter_map(|analysis| analysis.at("default"));
+    let judged: BTreeSet<&String> = judged
+        .flat_map(|place| [&place.holds, &place.direction, &place.differs])
+        .flatten()
+        .collect();
+    let left = claims.iter().filter(|id| !judged.contains(id));
+    left.cloned().collect()
+}
+
+/// Those of some claims that hold at no point tried while points are left, each with how many of
+/// the points that change one setting were tried, and how many there are.
+pub fn partly(
+    analyses: &[Analysis],
+    claims: &BTreeSet<String>,
+) -> BTreeMap<String, (usize, usize)> {
+    let mut found = BTreeMap::new();
+    for (id, (analysis, answer)) in answers(analyses) {
+        let Some(open) = OpenSettings::shipped(&analysis.paper) else {
+            continue;
+        };
+        let all = Design::new(&open, 0, 1).points.len() - 1;
+        if claims.contains(id) && answer.holds_at.is_empty() && analysis.points < all {
+            found.insert(id.to_string(), (analysis.points, all));
+        }
+    }
+    found
 }
 
 /// The answers for each claim, of all analyses that have one.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::reproduce::claims::{self, Tolerances};
+use crate::reproduce::engine::Outcome;
 use crate::reproduce::figures::{Experiment, Mode};
 use crate::reproduce::verdict::Verdict;
 use crate::reproduce::{Catalogue, Selection, runs};
@@ -122,6 +123,192 @@ fn what_a_claim_needs_is_found_and_what_nothing_gives_is_said() {
         climb(&tried, 0).is_empty(),
         "the one that helps is there already"
     );
+}
+
+/// The verdicts on all claims of a paper by made-up outcomes of the runs of a plan.
+fn made_up(
+    catalogue: &Catalogue,
+    paper: &str,
+    claims: &[&str],
+    runs: &dyn Fn(&str) -> bool,
+) -> Vec<(String, crate::reproduce::verdict::Judgement)> {
+    let selection = catalogue.select_alone(claims).unwrap();
+    let plan = catalogue.plan(&selection, Mode::Quick);
+    let mut outcomes = std::collections::BTreeMap::new();
+    for cell in plan.iter().flat_map(|(_, _, cells)| cells) {
+        let hash = cell.run.hash();
+        let number = u32::from_str_radix(&hash[..6], 16).unwrap();
+        if !runs(&hash) {
+            continue;
+        }
+        let entry = outcomes.entry(hash).or_insert_with(|| Outcome::Done {
+            metrics: std::collections::BTreeMap::new(),
+            seconds: 0.0,
+        });
+        if let Outcome::Done { metrics, .. } = entry {
+            for (nth, name) in cell.metric.split('+').enumerate() {
+                let value = 1.0 + f64::from(number % 1009) + nth as f64;
+                metrics.insert(name.to_string(), value);
+            }
+        }
+    }
+    let judged = catalogue.judge(&selection, Mode::Quick, plan, &outcomes);
+    let own = judged.claims.into_iter();
+    let own = own.filter(|judged| judged.claim.paper() == paper);
+    own.map(|judged| (judged.claim.id, judged.judgement))
+        .collect()
+}
+
+#[test]
+fn a_claim_is_judged_by_the_runs_that_it_reads_as_by_all() {
+    let catalogue = Catalogue::shipped();
+    let (mut fewer, mut controls) = (0, 0);
+    for open in OpenSettings::all() {
+        let own = catalogue.claims.iter();
+        let own = own.filter(|claim| claim.paper() == open.paper);
+        let default = &Design::new(&open, 0, 1).points[0];
+        for claim in own {
+            let alone = catalogue.select_alone(&[&claim.id]).unwrap();
+            let trier = Trier::new(&catalogue, &open, &alone, Mode::Quick);
+            let plan = catalogue.plan(&alone, Mode::Quick);
+            let read = trier.read(&plan);
+            let judge =
+                |runs: &dyn Fn(&str) -> bool| made_up(&catalogue, &open.paper, &[&claim.id], runs);
+            let all = judge(&|_| true);
+            let by_read = judge(&|hash| read.contains_key(hash));
+            // The figure that is measured may have points besides; the verdict does not see them.
+            let verdicts = |all: &[(String, crate::reproduce::verdict::Judgement)]| {
+                let parts = all.iter().flat_map(|(_, judgement)| &judgement.parts);
+                let parts = parts.map(|part| (part.verdict, part.measured.clone()));
+                parts.collect::<Vec<_>>()
+            };
+            assert_eq!(verdicts(&all), verdicts(&by_read), "{}", claim.id);
+            fewer += usize::from(trier.runs(default) < runs(&plan).len());
+            // The control: without one of them some claims have no verdict, or another.
+            let without = read.keys().any(|left_out| {
+                let judged = judge(&|hash| read.contains_key(hash) && hash != left_out);
+                verdicts(&judged) != verdicts(&all)
+            });
+            controls += usize::from(without);
+        }
+    }
+    assert!(
+        fewer > 30,
+        "{fewer} claims read fewer runs than their figures have"
+    );
+    assert_eq!(
+        controls,
+        catalogue.claims.len(),
+        "each claim reads something"
+    );
+}
+
+#[test]
+fn where_nothing_more_holds_only_failing_claims_are_judged() {
+    let open = OpenSettings::parse(OPEN).unwrap();
+    let design = Design::new(&open, 0, 1);
+    let catalogue = catalogue();
+    let selection = catalogue.select(&["p"]).unwrap();
+    let trier = Trier::new(&catalogue, &open, &selection, Mode::Quick);
+    let folder = tempfile::tempdir().unwrap();
+    let run =
+        |trier: &Trier<'_>, point: &Point| Some(trier.run(point, 2, folder.path(), &|_, _| {}));
+    let default = run(&trier, &design.points[0]).unwrap();
+    assert_eq!(default.verdict("p.f.same"), Some(Verdict::Holds));
+    let at = |nth: usize| {
+        let point: &Point = &design.points[nth];
+        let tried = trier.run_failing(point, &default, &run).unwrap();
+        (point.name(), tried)
+    };
+    let (name, helps) = at(1);
+    assert_eq!(name, "abort_ratio 0.5");
+    assert_eq!(
+        helps,
+        run(&trier, &design.points[1]).unwrap(),
+        "all are judged"
+    );
+    let (name, helps_not) = at(3);
+    assert_eq!(name, "clients 1");
+    assert_eq!(helps_not.verdict("p.f.same"), None, "it holds by default");
+    assert!(helps_not.verdict("p.f.more").is_some());
+}
+
+#[test]
+fn a_point_at_which_there_is_nothing_to_measure_is_no_point_tried() {
+    // Nothing is rolled back without aborts: an order of noughts.
+    let claims = CLAIMS.replace(
+        "kind = \"value\"\npublished = 25.0",
+        "kind = \"order\"\nsays = \"s\"",
+    );
+    let claims = claims.replacen("measure = \"cfc\"", "order = [\"cfc\", \"scc\"]", 1);
+    let experiment = EXPERIMENT.replace("\"committed\"", "\"aborted\"");
+    let experiment = experiment.replace("fill =", "abort_ratio = 0.5\nfill =");
+    let catalogue = Catalogue {
+        claims: claims::parse(&claims).unwrap(),
+        experiments: vec![Experiment::parse(&experiment).unwrap()],
+        ..catalogue()
+    };
+    let open = OpenSettings::parse(&OPEN.replace("[0.5, 2.0]", "[0.0, 0.6]")).unwrap();
+    let selection = catalogue.select_alone(&["p.f.half"]).unwrap();
+    let trier = Trier::new(&catalogue, &open, &selection, Mode::Quick);
+    let folder = tempfile::tempdir().unwrap();
+    let points = Design::new(&open, 0, 1).points;
+    let points = points.iter().take(3);
+    let mut tried: Vec<Tried> = points
+        .map(|point| trier.run(point, 2, folder.path(), &|_, _| {}))
+        .collect();
+    assert_eq!(tried[1].verdict("p.f.half"), Some(Verdict::NotMeasured));
+    assert_ne!(tried[2].verdict("p.f.half"), Some(Verdict::NotMeasured));
+    // Whatever the default's verdict is, let it be asked what the claim needs.
+    if let Ok(claims) = &mut tried[0].claims {
+        claims.get_mut("p.f.half").unwrap().0 = Verdict::Differs;
+    }
+    assert_eq!(needed(&tried)[0].tried, 1, "nought says nothing");
+}
+
+#[test]
+fn an_analysis_says_what_it_has_judged_and_keeps_the_effects_of_a_sample() {
+    let text = OPEN.replace("values = [0.5, 2.0]", "from = 0.0, to = 0.8");
+    let open = OpenSettings::parse(&text).unwrap();
+    let design = Design::new(&open, 4, 1);
+    let folder = tempfile::tempdir().unwrap();
+    let tried = tried(&design, folder.path(), &open);
+    let names = ["p".to_string()];
+    let analysis = Analysis::new("p", &names, &design, &tried);
+    let half = analysis
+        .effect
+        .iter()
+        .find(|moved| moved.claim == "p.f.half");
+    let half = half.unwrap();
+    assert_eq!((half.points, &*half.share[0].setting), (4, "abort_ratio"));
+    let share = &half.share[0];
+    assert!(share.low <= share.total && share.total <= share.high);
+    assert!(analysis.markdown().contains("| f: cfc | 4 | abort_ratio "));
+    let read = Analysis::parse(&analysis.toml()).unwrap();
+    assert_eq!(read, std::slice::from_ref(&analysis));
+    // Without a sample there are no effects to tell of.
+    let without = Analysis::new("p", &names, &Design::new(&open, 0, 1), &tried[..1]);
+    assert!(without.effect.is_empty() && !without.markdown().contains("Total effects"));
+    let claims: BTreeSet<String> = ["p.f.half", "p.f.other"].map(str::to_string).into();
+    let left = unanswered(&[without], &claims);
+    assert_eq!(left, BTreeSet::from(["p.f.other".to_string()]));
+    assert_eq!(unanswered(&[], &claims), claims);
+    // An analysis that has not tried all points leaves its claims half answered.
+    let shipped = Analysis::shipped();
+    let whole = shipped.iter().find(|analysis| analysis.paper == "sal");
+    let mut analysis = whole.unwrap().clone();
+    let claims: BTreeSet<String> = analysis.claim.iter().map(|one| one.id.clone()).collect();
+    analysis.points = 13;
+    assert!(partly(std::slice::from_ref(&analysis), &claims).is_empty());
+    analysis.points = 5;
+    let none: Vec<&Answer> = analysis
+        .claim
+        .iter()
+        .filter(|one| one.holds_at.is_empty())
+        .collect();
+    let half = partly(std::slice::from_ref(&analysis), &claims);
+    assert_eq!(half.len(), none.len());
+    assert_eq!(half[&none[0].id], (5, 13));
 }
 
 #[test]

@@ -2,12 +2,14 @@
 //! claims.
 
 use super::{OpenSettings, Point};
+use crate::reproduce::claims::{Claim, Rule};
 use crate::reproduce::engine::{Outcome, Run};
 use crate::reproduce::execute::{Step, execute, kept};
 use crate::reproduce::figures::{Cell, Mode, Spec};
+use crate::reproduce::measure::Term;
 use crate::reproduce::verdict::Verdict;
-use crate::reproduce::{Catalogue, Judged, Selection, lay, runs};
-use std::collections::BTreeMap;
+use crate::reproduce::{Catalogue, Judged, Selection, lay};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// A figure of a claim: one of its parts.
@@ -53,7 +55,7 @@ impl Tried {
 pub struct Trier<'a> {
     catalogue: &'a Catalogue,
     open: &'a OpenSettings,
-    selection: &'a Selection,
+    selection: Selection,
     mode: Mode,
 }
 
@@ -74,9 +76,43 @@ impl<'a> Trier<'a> {
         Trier {
             catalogue,
             open,
-            selection,
+            selection: selection.clone(),
             mode,
         }
+    }
+
+    /// For these of the claims only.
+    #[must_use]
+    pub fn only(&self, claims: &BTreeSet<String>) -> Trier<'a> {
+        let selection = self.selection.only(claims);
+        Trier { selection, ..*self }
+    }
+
+    /// The runs of these figures that judging the claims reads, each once.
+    pub(super) fn read(&self, figures: &Figures) -> BTreeMap<String, Run> {
+        let claims = self.catalogue.claims.iter();
+        let claims: Vec<&Claim> = claims
+            .filter(|claim| self.selection.claims().contains(&claim.id))
+            .collect();
+        let mut runs = BTreeMap::new();
+        for (paper, spec, cells) in figures {
+            let own = claims.iter().filter(|claim| claim.paper() == paper);
+            let rules = own.flat_map(|claim| &claim.rule);
+            let rules = rules.filter(|rule| rule.figure == spec.id);
+            let mut terms: Vec<Term> = rules.flat_map(Rule::terms).collect();
+            if !terms.is_empty() {
+                // What all other points are divided by.
+                let one = spec.normalise.iter();
+                terms.extend(one.filter_map(|one| Term::parse(one).ok()));
+            }
+            let is_read = |cell: &&Cell| {
+                let mut terms = terms.iter();
+                terms.any(|term| term.series == cell.series && term.is_at(&cell.x))
+            };
+            let read = cells.iter().filter(is_read);
+            runs.extend(read.map(|cell| (cell.run.hash(), cell.run.clone())));
+        }
+        runs
     }
 
     /// The runs of a point.
@@ -90,14 +126,14 @@ impl<'a> Trier<'a> {
             experiment.over.clone_from(&point.over);
         }
         catalogue
-            .try_plan(self.selection, self.mode)
+            .try_plan(&self.selection, self.mode)
             .map_err(|error| error.to_string())
     }
 
-    /// How many runs a point takes.
+    /// How many runs a point takes: those that a claim reads.
     pub fn runs(&self, point: &Point) -> usize {
         self.figures(point)
-            .map_or(0, |figures| runs(&figures).len())
+            .map_or(0, |figures| self.read(&figures).len())
     }
 
     /// Tries a point. Results are kept in `folder`, and what is there is not run again.
@@ -108,18 +144,41 @@ impl<'a> Trier<'a> {
         folder: &Path,
         watch: &(dyn Fn(&Run, Step) + Sync),
     ) -> Tried {
-        let outcomes = |figures: &Figures| execute(&runs(figures), jobs, folder, watch);
+        let outcomes = |figures: &Figures| execute(&self.read(figures), jobs, folder, watch);
         self.judged(point, &outcomes)
     }
 
     /// What became of a point whose runs are all kept; nothing where one is missing.
     pub fn kept(&self, point: &Point, folder: &Path) -> Option<Tried> {
         let figures = self.figures(point).ok()?;
-        let outcomes = runs(&figures)
+        let outcomes = self
+            .read(&figures)
             .into_iter()
             .map(|(hash, run)| Some((hash, kept(&run, folder)?)))
             .collect::<Option<Outcomes>>()?;
         Some(self.judged(point, &|_| Ok(outcomes.clone())))
+    }
+
+    /// Tries a point for the claims that do not hold with the default settings, and for all claims
+    /// if one of those then holds.
+    pub fn run_failing(
+        &self,
+        point: &Point,
+        default: &Tried,
+        run: &dyn Fn(&Trier<'_>, &Point) -> Option<Tried>,
+    ) -> Option<Tried> {
+        let failing: BTreeSet<String> = default
+            .claims
+            .iter()
+            .flatten()
+            .filter(|(_, (verdict, _))| *verdict != Verdict::Holds)
+            .map(|(id, _)| id.clone())
+            .collect();
+        let tried = run(&self.only(&failing), point)?;
+        match tried.count(Verdict::Holds) {
+            0 => Some(tried),
+            _ => run(self, point),
+        }
     }
 
     fn judged(
@@ -131,7 +190,7 @@ impl<'a> Trier<'a> {
             let outcomes = outcomes(&figures)?;
             let results = self
                 .catalogue
-                .judge(self.selection, self.mode, figures, &outcomes);
+                .judge(&self.selection, self.mode, figures, &outcomes);
             let verdict = |judged: Judged| {
                 let parts = judged.judgement.parts.into_iter();
                 let values = parts.map(|part| Value {
