@@ -100,10 +100,12 @@ impl Core {
     /// The bytes of a page, the last committed ones or those of a snapshot.
     pub(super) fn read(&self, of: Option<Seen>, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
         self.is_well()?;
-        match self.memory.newest(at, of.map(|seen| seen.commit)) {
-            Some(page) => Ok(Some(page)),
-            None => self.fetch(of, at, self.look(&self.store(), of, at)?),
+        if let Some(page) = self.memory.newest(at, of.map(|seen| seen.commit)) {
+            return Ok(Some(page));
         }
+        // A guard in the call would last until the page was read.
+        let looked = self.look(&self.store(), of, at)?;
+        self.fetch(of, at, looked)
     }
 
     /// The bytes of several pages. Those that are not in memory are asked for before the first of
