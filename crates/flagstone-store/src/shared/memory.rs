@@ -1,9 +1,9 @@
 //! Pages in memory, by their numbers: the newest version of each, and since when it is the newest.
 //!
 //! ```text
-//!   commits      ... 7 ──────────── 8 ─────────── 9        the store counts them
-//!   page 5       ... since 6 ────── since 8 ────────────   its newest version, and that of a reader
-//!   reader of 7      has it         looks below            whose snapshot is not older than it
+//!   commits          ... 7 ──────── 8 ──────── 9 ...    the store counts them
+//!   page 5           since 6 ────── since 8 ───────     the newest version, and since when
+//!   a reader of 7    finds it       looks below         its snapshot is older than that
 //! ```
 //!
 //! A page that is found here needs no look at where it lies, so no lock of the store, and it stays

@@ -206,8 +206,8 @@ pub trait Flash: Send {
         None
     }
 
-    /// Says that so many pages will be read soon, so that a device that can reads them side by side.
-    /// No result may depend on it.
+    /// Says that so many pages will be read soon: a device that can reads them side by side. No
+    /// result may depend on it.
     fn expect(&self, first: Ppn, pages: u32) {
         let _ = (first, pages);
     }

@@ -87,7 +87,10 @@ fn a_damaged_page_is_an_error_and_the_others_can_be_read() {
     assert!(turn.read(Lpn(7)).is_err_and(is_lost));
     for at in (0..PAGES).filter(|&at| at != 7) {
         let found = snapshot.read(Lpn(at)).expect("it is whole");
-        assert_eq!(number(&found.expect("it was written")), u64::from(1000 + at));
+        assert_eq!(
+            number(&found.expect("it was written")),
+            u64::from(1000 + at)
+        );
         assert!(turn.read(Lpn(at)).is_ok_and(|found| found.is_some()));
     }
 }

@@ -184,12 +184,7 @@ impl<I: Images> Walk<I> {
     }
 
     /// A value of a leaf.
-    fn found(
-        &self,
-        page: &I::Page,
-        at: Lpn,
-        value: Value<'_>,
-    ) -> Result<Found<I::Page>, I::Error> {
+    fn found(&self, page: &I::Page, at: Lpn, value: Value<'_>) -> Result<Found<I::Page>, I::Error> {
         if value.large {
             return self.large(at, value).map(Found::Whole);
         }
