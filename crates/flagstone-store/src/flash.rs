@@ -539,6 +539,10 @@ impl Flash for MediumFlash {
         self.grow_medium(blocks)
     }
 
+    fn expect(&self, first: Ppn, pages: u32) {
+        self.places.expect(self.place_of(first), pages);
+    }
+
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let block = self.geometry.block_of(at);
         let generation = match self.places.generation(block) {

@@ -7,7 +7,9 @@
 //! taken, for as long as it is held. Nobody waits for the medium but those whose commit, or whose
 //! page, it is.
 
+mod ahead;
 mod groups;
+mod memory;
 mod reads;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -187,7 +189,7 @@ impl PageSnapshot {
     /// The snapshot has ended (see [`PageStore::snapshot`]), the page was lost, or the medium
     /// fails.
     pub fn read(&self, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
-        self.0.core.read(Some(self.0.id), at)
+        self.0.core.read(Some(self.0.seen), at)
     }
 
     /// The bytes of a page that nearly every reader asks for. Such pages are kept with the
@@ -201,7 +203,7 @@ impl PageSnapshot {
 
     /// The snapshot of the store below.
     pub(crate) fn id(&self) -> SnapshotId {
-        self.0.id
+        self.0.id()
     }
 
     /// What its readers keep together: nothing changes it but they, and it goes with the snapshot.
@@ -214,6 +216,6 @@ impl PageSnapshot {
     /// # Errors
     /// As [`PageSnapshot::read`].
     pub fn read_many(&self, pages: &[Lpn]) -> Result<Vec<Option<PageBytes>>, StoreError> {
-        self.0.core.read_many(Some(self.0.id), pages)
+        self.0.core.read_many(Some(self.0.seen), pages)
     }
 }

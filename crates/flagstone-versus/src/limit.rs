@@ -58,11 +58,20 @@ pub(crate) fn to(bytes: u64) -> anyhow::Result<()> {
     Err(anyhow!("no memory control group can be made"))
 }
 
-/// Removes the group of a process that has ended, if it had one.
-pub(crate) fn gone(pid: u32) {
+/// Removes the group of a process that has ended, if it had one. Returns whether the system has
+/// killed it because it took more memory than the group may have.
+pub(crate) fn gone(pid: u32) -> bool {
+    let mut was_killed = false;
     for (root, _) in GROUPS {
-        let _ = fs::remove_dir(group(root, pid));
+        let group = group(root, pid);
+        for counts in ["memory.oom_control", "memory.events"] {
+            let text = fs::read_to_string(group.join(counts)).unwrap_or_default();
+            let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+            was_killed |= kills.is_some_and(|kills| kills.trim() != "0");
+        }
+        let _ = fs::remove_dir(group);
     }
+    was_killed
 }
 
 /// Takes files out of the system's page cache.

@@ -255,9 +255,13 @@ fn phase(args: &Args, name: &str, phase: &str) -> anyhow::Result<Figures> {
     let child = command.stdout(Stdio::piped()).spawn()?;
     let pid = child.id();
     let output = child.wait_with_output()?;
-    limit::gone(pid);
+    let was_killed = limit::gone(pid);
     if !output.status.success() {
-        bail!("{name}: the {phase} phase failed");
+        let why = match was_killed {
+            true => ": the system killed it for its memory",
+            false => "",
+        };
+        bail!("{name}: the {phase} phase failed{why}");
     }
     Ok(serde_json::from_slice(&output.stdout)?)
 }

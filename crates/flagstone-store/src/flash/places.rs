@@ -7,7 +7,7 @@
 //! acknowledges anything carries the steps out first, and one thread at a time does so.
 
 use super::{DATA_BYTES, Judged, MEDIUM_PAGE_BYTES, MediumStats, Notes, judge};
-use crate::medium::Medium;
+use crate::medium::{Expecting, Medium};
 use flagstone::nand::FlashError;
 use flagstone::units::{Pbn, Ppn};
 use std::collections::{BTreeMap, VecDeque};
@@ -111,6 +111,8 @@ impl State {
 /// What a flash shares.
 pub(crate) struct Places {
     medium: Arc<dyn Medium>,
+    /// Hears of reads to come, where that is of use.
+    expecting: Option<Expecting>,
     pub(super) notes: Notes,
     state: Mutex<State>,
     is_apart: AtomicBool,
@@ -139,6 +141,7 @@ pub(crate) enum Found {
 impl Places {
     pub(super) fn new(medium: Box<dyn Medium>, notes: Notes, generations: Vec<u64>) -> Places {
         Places {
+            expecting: medium.expecting(),
             medium: Arc::from(medium),
             notes,
             state: Mutex::new(State {
@@ -151,6 +154,19 @@ impl Places {
 
     pub(crate) fn medium(&self) -> &dyn Medium {
         self.medium.as_ref()
+    }
+
+    /// Says that so many pages of the medium will be read soon. It waits for nothing.
+    pub(crate) fn expect(&self, first: u64, pages: u32) {
+        if let Some(expecting) = &self.expecting {
+            let offset = first * MEDIUM_PAGE_BYTES as u64;
+            expecting(offset, pages as usize * MEDIUM_PAGE_BYTES);
+        }
+    }
+
+    /// Whether the medium makes use of what it is told to expect.
+    pub(crate) fn expects(&self) -> bool {
+        self.expecting.is_some()
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

@@ -3,11 +3,14 @@
 //! A block device is written past the cache of the system: a sync has nothing to collect there, and
 //! an error shows at the write that has it. It is read through the cache, which forgets what is
 //! written past it.
+//!
+//! What is opened to be written is read page by page, without reading ahead: whoever wants that
+//! says what it expects ([`Medium::expecting`]).
 
 use super::{Expecting, Medium};
 use crate::aligned::{ALIGNMENT, Aligned};
 use crate::error::StoreError;
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, fadvise};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
@@ -112,6 +115,11 @@ impl Disk {
                 Disk::open(path, create, read_only)
             }
             Ok(()) => {
+                if !read_only {
+                    // What is written is in the cache of the system, which takes that for a
+                    // sequence and reads on behind it.
+                    let _ = fadvise(&file, 0, None, Advice::Random);
+                }
                 // The file itself, whatever its name has become meanwhile.
                 let same = format!("/proc/self/fd/{}", file.as_raw_fd());
                 let direct = || {
@@ -288,7 +296,7 @@ impl Medium for Disk {
         Some(Box::new(move |offset, bytes| {
             let bytes = std::num::NonZeroU64::new(bytes as u64);
             // Advice: if the system does not take it, the reads take longer.
-            let _ = rustix::fs::fadvise(&file, offset, bytes, rustix::fs::Advice::WillNeed);
+            let _ = fadvise(&file, offset, bytes, Advice::WillNeed);
         }))
     }
 
@@ -296,7 +304,7 @@ impl Medium for Disk {
     /// they have to be dropped, or they would be read until then and be gone later.
     fn refresh(&self) -> io::Result<()> {
         self.file.sync_data()?;
-        let all = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+        let all = fadvise(&self.file, 0, None, Advice::DontNeed);
         all.map_err(io::Error::from)
     }
 

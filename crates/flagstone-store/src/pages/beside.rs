@@ -47,6 +47,12 @@ impl PageStore {
         Ok(Some(self.places.place(at, block, number)))
     }
 
+    /// Whether a page of a snapshot is what was committed last.
+    pub(crate) fn is_newest(&self, id: SnapshotId, at: Lpn) -> bool {
+        let ftl = self.device.ftl();
+        at.0 < self.device.pages() && ftl.snapshot_slot(id, at) == Some(ftl.slot(at))
+    }
+
     /// Whether a snapshot is still open.
     pub(crate) fn is_open(&self, id: SnapshotId) -> bool {
         self.device.ftl().snapshot_slot(id, Lpn(0)).is_some()

@@ -297,21 +297,17 @@ impl Groups {
         let mut store = core.store();
         core.give_back(&mut store);
         let written = write(&mut store, &changes, members);
+        if written.is_ok() {
+            core.has_committed(&changes);
+        }
         let taken = match written {
             Ok(()) => Core::take(&mut store, core).map(Some),
             // The room that was wanting may have cost readers their snapshot.
-            Err(StoreError::Full(_)) if !store.is_open(self.durable().id) => {
+            Err(StoreError::Full(_)) if !store.is_open(self.durable().id()) => {
                 Core::take(&mut store, core).map(Some)
             }
             Err(_) => Ok(None),
         };
-        if written.is_ok() {
-            for (&at, page) in changes.iter() {
-                if let (Some(page), Ok(Some(place))) = (page, store.place(None, at)) {
-                    core.keep(&place, page);
-                }
-            }
-        }
         drop(store);
         let mut taken = taken?;
         #[cfg(test)]

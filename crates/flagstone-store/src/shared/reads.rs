@@ -7,47 +7,48 @@
 //! it is still the same. A snapshot that was ended by force meanwhile says so at that second look.
 //!
 //! A snapshot does not change. So it keeps pages that nearly every reader asks for, such as inner
-//! nodes, by their numbers alone: they are found without the lock, and without the look-up.
+//! nodes, by their numbers alone: they are found without any lock. [`Memory`] has the others.
 //!
-//! A page in memory is known by its place and the generation of its block: such a page never
-//! changes, so that no entry is ever stale.
+//! The store counts its commits. A snapshot has the number of the last one that it shows.
 
-use super::PageBytes;
+use super::ahead::Ahead;
+use super::memory::Memory;
+use super::{Changes, PageBytes};
 use crate::error::StoreError;
 use crate::flash::places::{Found, Place, Places};
-use crate::medium::Expecting;
 use crate::pages::PageStore;
-use crate::superblock::MEDIUM_PAGE_BYTES;
 use flagstone::commit::DeviceError;
 use flagstone::units::{Lpn, SnapshotId};
-use quick_cache::{Weighter, sync::Cache};
 use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-
-/// A page: its place, and the generation of its block.
-type Key = (u32, u64);
-
-/// What a page takes in memory beside its bytes: the entry, the count of its users, the allocation.
-const ENTRY_BYTES: u64 = 96;
 
 /// Pages that a snapshot keeps at most, beside the cache: half a mebibyte.
 const OFTEN: usize = 128;
 
-#[derive(Clone)]
-struct Bytes;
+/// A snapshot that is read: its number in the store, and that of the last commit that it shows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    id: SnapshotId,
+    commit: u64,
+}
 
-impl Weighter<Key, PageBytes> for Bytes {
-    fn weight(&self, _: &Key, page: &PageBytes) -> u64 {
-        page.len() as u64 + ENTRY_BYTES
-    }
+/// A page that was looked up: where it is, whether that is its newest version, and the last commit
+/// before.
+struct Looked {
+    place: Option<Place>,
+    is_newest: bool,
+    last: u64,
 }
 
 /// What readers and the writer share.
 pub(super) struct Core {
     store: Mutex<PageStore>,
     pub(super) places: Arc<Places>,
-    cache: Cache<Key, PageBytes, Bytes>,
-    expecting: Option<Expecting>,
+    memory: Memory,
+    /// Commits, counted under the lock of the store.
+    commits: AtomicU64,
+    ahead: Ahead,
     /// Snapshots that nobody reads any more and that the store still holds.
     ended: Mutex<Vec<SnapshotId>>,
     read_only: bool,
@@ -57,12 +58,12 @@ impl Core {
     pub(super) fn new(store: PageStore, cache_bytes: u64) -> Core {
         let places = store.work_apart();
         let read_only = matches!(store.may_write(), Err(StoreError::ReadOnly));
-        let pages = cache_bytes / MEDIUM_PAGE_BYTES as u64;
         Core {
-            expecting: places.medium().expecting(),
+            ahead: Ahead::default(),
             places,
             store: Mutex::new(store),
-            cache: Cache::with_weighter(pages as usize, cache_bytes, Bytes),
+            memory: Memory::new(cache_bytes),
+            commits: AtomicU64::new(0),
             ended: Mutex::default(),
             read_only,
         }
@@ -88,71 +89,95 @@ impl Core {
         }
     }
 
-    /// Keeps a page in memory that was just written.
-    pub(super) fn keep(&self, place: &Place, page: &PageBytes) {
-        self.cache.insert(key(place), Arc::clone(page));
+    /// The store, whose lock the caller has, has committed changes: those in memory are replaced.
+    pub(super) fn has_committed(&self, changes: &Changes) {
+        let commit = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
+        for (&at, page) in changes {
+            self.memory.commits(at, page.as_ref(), commit);
+        }
     }
 
     /// The bytes of a page, the last committed ones or those of a snapshot.
-    pub(super) fn read(
-        &self,
-        of: Option<SnapshotId>,
-        at: Lpn,
-    ) -> Result<Option<PageBytes>, StoreError> {
-        let place = self.store().place(of, at)?;
-        self.fetch(of, at, place)
+    pub(super) fn read(&self, of: Option<Seen>, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
+        self.is_well()?;
+        if let Some(page) = self.memory.newest(at, of.map(|seen| seen.commit)) {
+            return Ok(Some(page));
+        }
+        // A guard in the call would last until the page was read.
+        let looked = self.look(&self.store(), of, at)?;
+        self.fetch(of, at, looked)
     }
 
     /// The bytes of several pages. Those that are not in memory are asked for before the first of
     /// them is waited for.
     pub(super) fn read_many(
         &self,
-        of: Option<SnapshotId>,
+        of: Option<Seen>,
         pages: &[Lpn],
     ) -> Result<Vec<Option<PageBytes>>, StoreError> {
-        let store = self.store();
-        let places: Result<Vec<_>, _> = pages.iter().map(|&at| store.place(of, at)).collect();
-        drop(store);
-        let places = places?;
-        if let (Some(expecting), true) = (&self.expecting, pages.len() > 1) {
-            let missing = places
-                .iter()
-                .flatten()
-                .filter(|place| place.kept.is_none() && self.cache.peek(&key(place)).is_none());
-            for place in missing {
-                expecting(place.number * MEDIUM_PAGE_BYTES as u64, MEDIUM_PAGE_BYTES);
+        if self.places.expects() && pages.len() > 1 {
+            let commit = of.map(|seen| seen.commit);
+            let is_missing = |at: &&Lpn| !self.memory.has(**at, commit);
+            let missing: Vec<Lpn> = pages.iter().filter(is_missing).copied().collect();
+            let store = self.store();
+            let looked = missing.iter().map(|&at| self.look(&store, of, at));
+            let looked: Result<Vec<Looked>, _> = looked.collect();
+            drop(store);
+            for place in looked?.iter().filter_map(|looked| looked.place.as_ref()) {
+                if place.kept.is_none() {
+                    self.places.expect(place.number, 1);
+                }
             }
         }
-        let each = pages.iter().zip(places);
-        each.map(|(&at, place)| self.fetch(of, at, place)).collect()
+        pages.iter().map(|&at| self.read(of, at)).collect()
+    }
+
+    /// Looks up where a page is.
+    fn look(&self, store: &PageStore, of: Option<Seen>, at: Lpn) -> Result<Looked, StoreError> {
+        let id = of.map(|seen| seen.id);
+        Ok(Looked {
+            place: store.place(id, at)?,
+            is_newest: id.is_none_or(|id| store.is_newest(id, at)),
+            last: self.commits.load(Ordering::Relaxed),
+        })
     }
 
     fn fetch(
         &self,
-        of: Option<SnapshotId>,
+        of: Option<Seen>,
         at: Lpn,
-        place: Option<Place>,
+        looked: Looked,
     ) -> Result<Option<PageBytes>, StoreError> {
-        let mut place = place;
+        let mut looked = looked;
         loop {
-            let Some(looked) = place else {
+            let Some(place) = looked.place else {
                 return Ok(None);
             };
-            if let Some(page) = self.cache.get(&key(&looked)) {
+            if !looked.is_newest
+                && let Some(page) = self.memory.older(&place)
+            {
                 return Ok(Some(page));
             }
-            match self.places.read(&looked) {
+            if let Some((first, pages)) = self.ahead.after(place.number) {
+                self.places.expect(first, pages);
+            }
+            match self.places.read(&place) {
                 Ok(Found::Whole(page)) => {
-                    self.keep(&looked, &page);
+                    let since = of.map_or(looked.last, |seen| seen.commit);
+                    match looked.is_newest {
+                        true => self.memory.fetched(at, &page, since, looked.last),
+                        false => self.memory.fetched_older(&place, &page),
+                    }
                     return Ok(Some(page));
                 }
                 Ok(Found::Other) => {}
                 Err(_) => return Err(self.store().failed()),
             }
-            place = self.store().place(of, at)?;
-            if place
+            looked = self.look(&self.store(), of, at)?;
+            if looked
+                .place
                 .as_ref()
-                .is_some_and(|again| key(again) == key(&looked))
+                .is_some_and(|again| again.at == place.at && again.generation == place.generation)
             {
                 return Err(StoreError::Device(DeviceError::Unreadable(at)));
             }
@@ -162,7 +187,10 @@ impl Core {
     /// Takes a snapshot.
     pub(super) fn take(store: &mut PageStore, core: &Arc<Core>) -> Result<Durable, StoreError> {
         Ok(Durable {
-            id: store.snapshot()?,
+            seen: Seen {
+                id: store.snapshot()?,
+                commit: core.commits.load(Ordering::Relaxed),
+            },
             core: Arc::clone(core),
             often: OnceLock::new(),
             noted: OnceLock::new(),
@@ -178,16 +206,12 @@ impl Core {
     }
 }
 
-fn key(place: &Place) -> Key {
-    (place.at.0, place.generation)
-}
-
 /// A place for a page, and which page it is.
 type Kept = OnceLock<(Lpn, PageBytes)>;
 
 /// A snapshot of the store. The last one who drops it gives it back.
 pub(super) struct Durable {
-    pub(super) id: SnapshotId,
+    pub(super) seen: Seen,
     pub(super) core: Arc<Core>,
     /// Pages that are asked for often, each in one place that its number says.
     often: OnceLock<Box<[Kept]>>,
@@ -195,6 +219,11 @@ pub(super) struct Durable {
 }
 
 impl Durable {
+    /// The snapshot of the store below.
+    pub(super) fn id(&self) -> SnapshotId {
+        self.seen.id
+    }
+
     /// The bytes of a page that is asked for often.
     pub(super) fn read_often(&self, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
         let empty = || (0..OFTEN).map(|_| OnceLock::new()).collect();
@@ -204,7 +233,7 @@ impl Durable {
         {
             return Ok(Some(Arc::clone(page)));
         }
-        let page = self.core.read(Some(self.id), at)?;
+        let page = self.core.read(Some(self.seen), at)?;
         if let Some(page) = &page {
             // Another page may have the place: the first one keeps it.
             let _ = place.set((at, Arc::clone(page)));
@@ -224,7 +253,7 @@ impl Drop for Durable {
     /// back.
     fn drop(&mut self) {
         let mut ended = self.core.ended.lock().expect("no thread panics here");
-        ended.push(self.id);
+        ended.push(self.seen.id);
         drop(ended);
         if let Ok(mut store) = self.core.store.try_lock() {
             self.core.give_back(&mut store);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 
 pub(crate) mod failures;
+mod reads;
 
 const THREADS: u32 = 4;
 const SHARED: Lpn = Lpn(40);

@@ -4,9 +4,9 @@
 //! others wait for. So these calls read the leaves that they are about to change before they wait
 //! for the turn, by a snapshot: threads then wait for the medium side by side.
 //!
-//! Nothing is believed of what was read so. It only lies in the cache, which knows each page by its
-//! place and the generation of its block: in the turn the newest version of each page is looked up
-//! as ever, and it is read again if it is another one by then.
+//! What was read so only lies in the cache. That has the newest version of a page: a commit that
+//! changes the page replaces it there. In the turn each page is asked for as ever, and is read from
+//! the medium if it is not there.
 
 use super::store::Store;
 use super::table_mut::TableMut;

@@ -12,7 +12,7 @@ mod table;
 mod work;
 
 use crate::limit;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::builder::PossibleValuesParser;
 use phases::Phase;
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,10 @@ pub(crate) struct Ycsb {
     /// Bytes of a value.
     #[arg(long, default_value_t = 100, value_parser = count(8, 1 << 20))]
     value: u64,
+    /// Load the records in the order of their keys. Else each commit of the load changes pages all
+    /// over a store, which takes long for millions of records.
+    #[arg(long)]
+    ordered: bool,
     /// Seconds that a cell is measured, after half as long that is not.
     #[arg(long, default_value_t = 4.0, value_parser = seconds)]
     seconds: f64,
@@ -227,7 +231,7 @@ impl Ycsb {
         if self.check {
             return Ok(());
         }
-        let mut cells = Vec::new();
+        let (mut cells, mut lost) = (Vec::new(), Vec::new());
         for store in &self.stores {
             let path = self.path(store);
             // It says how many processes may have inserted records, so that the next one takes
@@ -239,7 +243,11 @@ impl Ycsb {
             if !self.keep || rounds.is_none() {
                 remove(&path);
                 eprintln!("{store}: loading {} records", self.records);
-                self.phase(At::any(store), Phase::Load, 0, 0)?;
+                if let Err(error) = self.phase(At::any(store), Phase::Load, 0, 0) {
+                    lose(&mut lost, &error);
+                    remove(&path);
+                    continue;
+                }
                 rounds = Some(0);
             }
             let mut rounds = rounds.unwrap_or(0);
@@ -248,14 +256,14 @@ impl Ycsb {
                 std::fs::write(&loaded, rounds.to_string())?;
                 anyhow::Ok(rounds << 40)
             };
-            self.measure(store, &mut next, &mut cells)?;
+            self.measure(store, &mut next, &mut cells, &mut lost)?;
             if !self.keep {
                 remove(&path);
                 remove(&loaded);
             }
         }
         if !self.json {
-            println!("{}", table::shown(self, &cells));
+            println!("{}", table::shown(self, &cells, &lost));
         }
         Ok(())
     }
@@ -290,6 +298,7 @@ impl Ycsb {
         store: &str,
         next: &mut dyn FnMut() -> Result<u64>,
         cells: &mut Vec<Cell>,
+        lost: &mut Vec<String>,
     ) -> Result<()> {
         let mut add = |cell: Cell| {
             if self.json {
@@ -309,14 +318,20 @@ impl Ycsb {
                     };
                     match self.phase(at, Phase::Run, next()?, 0) {
                         Ok(cell) => add(cell),
-                        Err(error) => eprintln!("{error}: this cell has no row"),
+                        Err(error) => lose(lost, &error),
                     }
                 }
             }
         }
         eprintln!("{store}: opening after a kill");
         let first_new = next()?;
-        let acknowledged = self.kill(store, first_new)?;
+        let acknowledged = match self.kill(store, first_new) {
+            Ok(acknowledged) => acknowledged,
+            Err(error) => {
+                lose(lost, &error);
+                return Ok(());
+            }
+        };
         add(self.phase(At::any(store), Phase::Open, first_new, acknowledged)?);
         Ok(())
     }
@@ -350,6 +365,9 @@ impl Ycsb {
         with("--seed", &self.seed);
         with("--first-new", &first_new);
         with("--acknowledged", &acknowledged);
+        if self.ordered {
+            command.arg("--ordered");
+        }
         Ok(command)
     }
 
@@ -357,13 +375,21 @@ impl Ycsb {
         let child = self.command(at, phase, first_new, acknowledged)?.spawn()?;
         let pid = child.id();
         let output = child.wait_with_output()?;
-        limit::gone(pid);
-        let (store, name) = (at.store, phase.name());
-        ensure!(
-            output.status.success(),
-            "{store}: `{name}` failed ({})",
-            output.status
-        );
+        let was_killed = limit::gone(pid);
+        if !output.status.success() {
+            let what = match phase {
+                Phase::Run => format!(
+                    "{}, {} threads, commits of {}",
+                    at.workload, at.threads, at.batch
+                ),
+                other => other.name().to_string(),
+            };
+            let why = match was_killed {
+                true => "the system killed it, since it took more memory than it may".into(),
+                false => output.status.to_string(),
+            };
+            bail!("{}: {what}: {why}", at.store);
+        }
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
@@ -378,7 +404,12 @@ impl Ycsb {
         let (mut acknowledged, mut until) = (0, None);
         while until.is_none_or(|until| Instant::now() < until) {
             let Some(line) = lines.next().transpose()? else {
-                bail!("{store}: the process that is to be killed has ended before");
+                child.wait()?;
+                let why = match limit::gone(child.id()) {
+                    true => ", since it took more memory than it may",
+                    false => "",
+                };
+                bail!("{store}: the process that is to be killed has ended before{why}");
             };
             let seconds = Duration::from_secs_f64(self.seconds);
             until.get_or_insert_with(|| Instant::now() + seconds);
@@ -406,6 +437,12 @@ fn files(path: &Path) -> impl Iterator<Item = PathBuf> {
         .map(beside)
         .into_iter()
         .filter(|path| path.exists())
+}
+
+/// Says what has no row, at once and below the table.
+fn lose(lost: &mut Vec<String>, error: &anyhow::Error) {
+    eprintln!("{error:#}: it has no row");
+    lost.push(format!("{error:#}"));
 }
 
 fn remove(path: &Path) {

@@ -163,9 +163,15 @@ impl Ycsb {
         let store = stores::open(name, path, memory, self.data_bytes(), 1)?;
         let mut session = store.session()?;
         let mut batch = Vec::with_capacity(LOAD_BATCH);
-        for n in 0..self.records {
+        let mut order = Vec::new();
+        if self.ordered {
+            order.extend(0..self.records);
+            order.sort_unstable_by_key(|&n| crate::key(n));
+        }
+        for i in 0..self.records {
+            let n = order.get(i as usize).copied().unwrap_or(i);
             batch.push(record(n, n, self.value));
-            if batch.len() == LOAD_BATCH || n + 1 == self.records {
+            if batch.len() == LOAD_BATCH || i + 1 == self.records {
                 session.put(&batch)?;
                 batch.clear();
             }

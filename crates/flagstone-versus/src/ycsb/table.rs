@@ -5,7 +5,7 @@ use super::work::WORKLOADS;
 use super::{Cell, Ycsb};
 use std::fmt::Write;
 
-pub(super) fn shown(args: &Ycsb, cells: &[Cell]) -> String {
+pub(super) fn shown(args: &Ycsb, cells: &[Cell], lost: &[String]) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
     table.set_header([
@@ -77,6 +77,9 @@ pub(super) fn shown(args: &Ycsb, cells: &[Cell]) -> String {
             false => " (NOT enforced: no memory control group can be made here)",
         },
     );
+    for lost in lost {
+        let _ = writeln!(text, "no row: {lost}");
+    }
     for it in WORKLOADS
         .iter()
         .filter(|it| args.workloads.contains(it.letter))

@@ -16,6 +16,25 @@ pub(super) fn begin(ftl: &mut Ftl, victim: Pbn) {
     );
     block.state = BlockState::Victim;
     ftl.victims.remove(victim, block.live.into());
+    if ftl.config.works_ahead {
+        expect_live(ftl, victim);
+    }
+}
+
+/// Says that the live pages of a victim will be read: one request for those side by side.
+fn expect_live(ftl: &Ftl, victim: Pbn) {
+    let end = ftl.geometry.page(victim, 0).0 + ftl.data_pages;
+    let mut next = end - ftl.data_pages;
+    while next < end {
+        let first = next;
+        while next < end && ftl.is_live(Ppn(next)) {
+            next += 1;
+        }
+        match next - first {
+            0 => next += 1,
+            live => ftl.flash.expect(Ppn(first), live),
+        }
+    }
 }
 
 /// The progress of a collection: how far the live pages of a victim were moved.

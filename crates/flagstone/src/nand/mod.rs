@@ -206,6 +206,12 @@ pub trait Flash: Send {
         None
     }
 
+    /// Says that so many pages will be read soon: a device that can reads them side by side. No
+    /// result may depend on it.
+    fn expect(&self, first: Ppn, pages: u32) {
+        let _ = (first, pages);
+    }
+
     /// A page without a read, for checks of tables in memory. Returns the number of data bytes, or
     /// nothing if the page cannot be read or the device is not simulated.
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {

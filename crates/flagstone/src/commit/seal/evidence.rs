@@ -168,10 +168,12 @@ impl Evidence {
         }
     }
 
-    /// Blocks in which some page needs evidence from elsewhere, or which are that evidence.
+    /// How much has piled up: blocks in which some page needs evidence from elsewhere, or which are
+    /// that evidence, but no more than there are transactions. One that fills many blocks by itself
+    /// takes one entry of a root, whatever it fills.
     #[inline]
-    pub(super) fn blocks(&self) -> usize {
-        self.by_block.len()
+    pub(super) fn piled_up(&self) -> usize {
+        self.by_block.len().min(self.open.len())
     }
 
     /// Of the undecided blocks that can be collected, one of the transaction that committed first.

@@ -249,7 +249,7 @@ impl Protocol for Seal {
 
     /// Seals every block that waits if the collector has no other block to take. Announces blocks
     /// if restarts are bounded and few are left that were. Has the oldest undecided block collected
-    /// if there are too many.
+    /// if there are too many of too many transactions.
     #[inline]
     fn in_the_way(
         &mut self,
@@ -268,7 +268,7 @@ impl Protocol for Seal {
             self.announce(ftl, now)?;
         }
         self.requests = self.requests.saturating_add(u32::from(round == 0));
-        match round == 0 && self.evidence.blocks() > self.undecided {
+        match round == 0 && self.evidence.piled_up() > self.undecided {
             true => Ok(self.oldest_undecided(ftl).map(Way::Collect)),
             false => Ok(None),
         }

@@ -3,7 +3,7 @@
 //! A block is sealed when the transactions with pages in it have ended and are durable. If more
 //! blocks wait than the setting `linger` allows, those that have waited longest are sealed early:
 //! their summaries leave open what is not known yet. Blocks with pages that are left open are
-//! collected if there are too many.
+//! collected if there are too many, of too many transactions.
 
 use super::{Mistake, Seal, tail};
 use crate::ftl::{Ftl, FtlError};

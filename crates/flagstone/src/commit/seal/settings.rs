@@ -16,8 +16,9 @@ pub(super) const LINGER: Setting = Setting {
 pub(super) const UNDECIDED: Setting = Setting {
     name: "undecided",
     default: "0",
-    what: "blocks with pages that need evidence from elsewhere, beyond which the oldest such block \
-           is collected; 0 takes a 64th of the device, and at least 64",
+    what: "blocks with pages that need evidence from elsewhere, and transactions with such pages, \
+           beyond which the oldest such block is collected; 0 takes a 64th of the device, and at \
+           least 64",
 };
 
 /// The least number of undecided blocks that are let be, unless the setting says otherwise.

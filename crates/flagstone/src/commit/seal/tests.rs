@@ -374,6 +374,41 @@ fn blocks_without_the_last_word_do_not_pile_up() {
     );
 }
 
+/// The blocks that hold what so many transactions have written, each of several blocks that are
+/// sealed before it ends, after many more of one page; the collections meanwhile.
+fn after_long_ones(transactions: u32, undecided: u32) -> (Vec<Pbn>, u64) {
+    let options = Options::default().with("linger", 0);
+    let mut small = Small::new(Kind::Seal, options.with("undecided", undecided));
+    let long = PAGES - FILLER;
+    let each = long / transactions;
+    for first in (0..long).step_by(each as usize) {
+        let at = |page| page + if page < FILLER { 0 } else { 5 };
+        let pages: Vec<u32> = (first..(first + each).min(long)).map(at).collect();
+        let tx = small.open(7, &pages);
+        small.commit(tx);
+    }
+    fill(&mut small, 40);
+    small.check();
+    let blocks = (0..FILLER).map(|at| block_of(&mut small, at)).collect();
+    let collections = small.device().stats().collections;
+    let values = small.values(PAGES);
+    assert_eq!(small.restart(NOTHING).values(PAGES), values);
+    (blocks, collections)
+}
+
+#[test]
+fn blocks_that_one_transaction_has_filled_are_left_alone() {
+    const UNBOUNDED: u32 = 1 << 20;
+    let alone = after_long_ones(1, 1);
+    assert_eq!(alone, after_long_ones(1, UNBOUNDED));
+    // Of several such transactions there are too many for this bound.
+    let (of_four, free) = (after_long_ones(4, 1), after_long_ones(4, UNBOUNDED));
+    assert!(
+        of_four.1 > free.1,
+        "{of_four:?}, without the bound {free:?}"
+    );
+}
+
 #[test]
 fn a_transaction_that_finds_the_device_full_leaves_nothing_behind() {
     for kind in [Kind::Seal, Kind::SealR] {

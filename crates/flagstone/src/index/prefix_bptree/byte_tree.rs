@@ -54,6 +54,7 @@ pub(super) struct Sizes {
 impl Sizes {
     /// # Errors
     /// The page is too small.
+    #[inline]
     pub(super) fn new(page: usize) -> Result<Sizes, IndexError> {
         let room = node::room(page);
         let (entry, short) = (room / 2, room / 4);

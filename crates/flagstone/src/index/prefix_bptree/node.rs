@@ -343,6 +343,7 @@ fn set(page: &mut [u8], field: std::ops::Range<usize>, value: usize) {
     put(page, field, value as u64);
 }
 
+#[inline]
 fn field(page: &[u8], field: std::ops::Range<usize>) -> usize {
     get(page, field) as usize
 }

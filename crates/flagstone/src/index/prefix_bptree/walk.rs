@@ -63,6 +63,7 @@ impl<P: Deref<Target = [u8]>> Deref for Found<P> {
     }
 }
 
+#[inline]
 fn node<'a, P: Deref<Target = [u8]>>(
     page: &'a P,
     at: Lpn,
@@ -87,6 +88,7 @@ impl<I: Images> Walk<I> {
     ///
     /// # Errors
     /// The pages are too small or too large, or the root has no height that can be.
+    #[inline]
     pub fn new(images: I, page_bytes: usize, root: Root) -> Result<Walk<I>, IndexError> {
         if root.height == 0 || root.height > 64 {
             return damaged(root.at, "the tree has no height that can be");
@@ -121,7 +123,7 @@ impl<I: Images> Walk<I> {
         let Ok(slot) = leaf.find(key) else {
             return Ok(None);
         };
-        self.found(&page, at, slot).map(Some)
+        self.found(&page, at, leaf.value(slot)).map(Some)
     }
 
     /// The values of several keys, in their order. The pages of each level are asked for side by
@@ -132,8 +134,9 @@ impl<I: Images> Walk<I> {
     pub fn get_many(&self, keys: &[&[u8]]) -> Result<AllFound<I::Page>, I::Error> {
         let mut found: AllFound<I::Page> = keys.iter().map(|_| None).collect();
         self.leaves(keys, |i, page, at| {
-            if let Ok(slot) = node(page, at, Kind::Leaf)?.find(keys[i]) {
-                found[i] = Some(self.found(page, at, slot)?);
+            let leaf = node(page, at, Kind::Leaf)?;
+            if let Ok(slot) = leaf.find(keys[i]) {
+                found[i] = Some(self.found(page, at, leaf.value(slot))?);
             }
             Ok(())
         })?;
@@ -180,10 +183,8 @@ impl<I: Images> Walk<I> {
         Ok(())
     }
 
-    /// The value in a slot of a leaf.
-    fn found(&self, page: &I::Page, at: Lpn, slot: usize) -> Result<Found<I::Page>, I::Error> {
-        let leaf = node(page, at, Kind::Leaf)?;
-        let value = leaf.value(slot);
+    /// A value of a leaf.
+    fn found(&self, page: &I::Page, at: Lpn, value: Value<'_>) -> Result<Found<I::Page>, I::Error> {
         if value.large {
             return self.large(at, value).map(Found::Whole);
         }
@@ -336,7 +337,7 @@ impl<I: Images> Walk<I> {
         key.clear();
         key.extend_from_slice(leaf.prefix());
         key.extend_from_slice(leaf.suffix(slot));
-        self.found(&level.page, level.at, slot)
+        self.found(&level.page, level.at, leaf.value(slot))
     }
 
     /// Goes to the leaf beside, on the right or on the left; says whether there is one. If there is
