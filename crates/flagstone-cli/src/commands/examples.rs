@@ -291,6 +291,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "power cuts under stores in memory",
             ),
             ("store break --tables", "under tables"),
+            (
+                "store break --on-chip --lie landings",
+                "beside a simulated chip: a control that must fail",
+            ),
         ],
     ),
     (

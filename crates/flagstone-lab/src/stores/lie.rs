@@ -23,11 +23,14 @@ pub enum Lie {
     /// The medium does not lie. Pages that a transaction over tables gave back stay free when it is
     /// rolled back.
     FreedPages,
+    /// The medium does not lie. Of the programs that have landed on it, the chip beside it is not
+    /// given the last one.
+    Landings,
 }
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 7] = [
+    pub const ALL: [(Lie, &'static str); 8] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),
@@ -35,6 +38,7 @@ impl Lie {
         (Lie::Checksums, "checksums"),
         (Lie::Closed, "closed"),
         (Lie::FreedPages, "freed-pages"),
+        (Lie::Landings, "landings"),
     ];
 
     /// The name that commands use.
@@ -67,6 +71,11 @@ impl Lying {
             wrote_pages: AtomicBool::new(false),
             pages_per_block: pages_per_block.into(),
         }
+    }
+
+    /// What it lies about.
+    pub(super) fn below(&self) -> Recorded {
+        self.below.clone()
     }
 
     /// Gives a page the checksum that it should have. `place` is its number on the medium.
