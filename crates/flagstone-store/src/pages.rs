@@ -30,6 +30,10 @@ use std::sync::Arc;
 /// Blocks of a new store: the fewest with which the collector works, and a few.
 pub(crate) const FIRST_BLOCKS: u32 = 16;
 
+/// Blocks that a store has beside what it holds, however narrow its bound is: without them the
+/// collector has nowhere to move pages to.
+const COLLECTOR_BLOCKS: f64 = 3.0;
+
 /// How many times its bound a store may take while snapshots are open, and pages that it may take
 /// anyway: blocks with pages of theirs are not collected. Beyond that the oldest snapshots end.
 const SNAPSHOT_ROOM: f64 = 2.0;
@@ -148,7 +152,14 @@ impl PageStore {
             Some(left) => {
                 flash.believe(&left);
                 let (flash, tables) = (dress(Box::new(flash)), left.tables);
-                Device::resume(flash, kind, config(), &defaults, Nanos::ZERO, tables)
+                Device::resume(
+                    flash,
+                    kind,
+                    options.config(),
+                    &defaults,
+                    Nanos::ZERO,
+                    tables,
+                )
             }
             None => std::thread::scope(|scope| {
                 for thread in 0..look::ASKING {
@@ -158,7 +169,7 @@ impl PageStore {
                     let _ = std::thread::Builder::new().spawn_scoped(scope, asks);
                 }
                 let flash = dress(Box::new(flash));
-                let opened = Device::open(flash, kind, config(), &defaults, Nanos::ZERO);
+                let opened = Device::open(flash, kind, options.config(), &defaults, Nanos::ZERO);
                 opened.map(|device| (device, false))
             }),
         };
@@ -431,7 +442,9 @@ impl PageStore {
                 false => live,
                 true => (live * SNAPSHOT_ROOM).max(SNAPSHOT_PAGES * self.fill),
             };
-            if bound > self.in_service as f64 * self.fill {
+            let room = self.in_service as f64;
+            let reserve = COLLECTOR_BLOCKS * f64::from(ftl.data_pages_per_block());
+            if bound > (room * self.fill).min(room - reserve) {
                 self.grow()?;
             }
         }

@@ -12,6 +12,7 @@
 pub mod kill;
 mod kill_tables;
 pub mod bench;
+pub mod counted;
 mod harness;
 mod lie;
 mod model;
@@ -62,7 +63,7 @@ impl Subject {
     pub fn has(self, lie: Lie) -> bool {
         match lie {
             Lie::FreedPages => self == Subject::Tables,
-            Lie::Landings => self == Subject::Pages,
+            Lie::Landings | Lie::Roots => self == Subject::Pages,
             _ => true,
         }
     }

@@ -82,6 +82,8 @@ struct State {
     followed: u64,
     /// Operations of the medium that the chip has not seen yet.
     ahead: VecDeque<Event>,
+    /// The blocks that the medium had after each growth that the chip has not seen yet.
+    grown: VecDeque<u32>,
     /// Operations at which the chip is to be copied, and the copies.
     wanted: BTreeSet<u64>,
     taken: BTreeMap<u64, Moment>,
@@ -108,6 +110,7 @@ impl OnChip {
             issued: 0,
             followed: 0,
             ahead: VecDeque::new(),
+            grown: VecDeque::new(),
             wanted: BTreeSet::new(),
             taken: BTreeMap::new(),
             differs: None,
@@ -425,7 +428,10 @@ impl Flash for Listening {
 
     fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
         self.tell(Event::Grow(blocks));
-        self.below.grow(blocks)
+        let grown = self.below.grow(blocks);
+        let has = self.below.geometry().blocks();
+        self.chip.state().grown.push_back(has);
+        grown
     }
 
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
@@ -520,7 +526,9 @@ impl Flash for Cutting {
     fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
         self.follow(Event::Grow(blocks));
         self.chip.state().take_if_wanted();
-        let blocks = self.geometry.blocks_per_plane + blocks;
+        // The medium may have had no room.
+        let grown = self.chip.state().grown.pop_front();
+        let blocks = grown.unwrap_or(self.geometry.blocks());
         let has = self.moment(|chip| chip.power.geometry().blocks());
         assert!(blocks <= has, "the chip beside the medium is too small");
         self.geometry.blocks_per_plane = blocks;

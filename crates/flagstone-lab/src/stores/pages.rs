@@ -2,11 +2,12 @@
 
 use super::RunId;
 use super::harness::{Done, Life, May, Media, Run, World, failed};
-use super::lie::Lying;
+use super::lie::{Lie, Lying};
 use super::model::{Model, Places, Writes, bytes_of};
 use super::on_chip::OnChip;
 use super::pair::Pair;
 use flagstone::commit::DeviceError;
+use flagstone::ftl::Mistake;
 use flagstone::units::{Lpn, SnapshotId, TxId};
 use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::{OpenOptions, StoreError};
@@ -38,6 +39,8 @@ pub(super) struct Pages {
     /// The most writes of a transaction.
     writes: u32,
     clients: usize,
+    /// Whether the medium has no room now and then.
+    refuses: bool,
 }
 
 impl Pages {
@@ -49,6 +52,7 @@ impl Pages {
             0 => self.space = 30.0,
             _ => self.pages.apart = dice.random_range(2..100),
         }
+        self.refuses = dice.random_range(0..3) == 0;
     }
 
     /// No store of the run has more blocks, of those that begin small.
@@ -110,6 +114,9 @@ impl Run<Pages> {
         let mut options = OpenOptions::default().with_protocol(self.id.protocol);
         options.pages_per_block = self.world.pages_per_block;
         options.space = self.world.space;
+        options.mistake = (self.id.lie == Lie::Roots)
+            .then_some(Mistake::GrowthUnnamed)
+            .into();
         let mut locked = options.clone();
         self.id.lock(&mut locked);
         [options, locked]
@@ -118,9 +125,17 @@ impl Run<Pages> {
     fn open(&self, media: &Media) -> Result<Pair, StoreError> {
         let [options, locked] = self.options();
         let Pages {
-            pages_per_block, ..
+            pages_per_block,
+            refuses,
+            ..
         } = self.world;
-        let lying = || Lying::new(media.medium.clone(), self.id.lie, pages_per_block);
+        let lying = || {
+            let lying = Lying::new(media.medium.clone(), self.id.lie, pages_per_block);
+            match refuses {
+                true => lying.refusing(self.id.seed),
+                false => lying,
+            }
+        };
         match &media.chip {
             Some(chip) => Pair::open(lying, chip, [&options, &locked], self.world.most_blocks()),
             None => Pair::alone(lying(), &locked),
@@ -153,6 +168,7 @@ impl Run<Pages> {
                 )) => {}
                 // Old versions that transactions still need fill a store that cannot grow.
                 Err(StoreError::Full(_)) => {
+                    self.tally.refused += 1;
                     client.left = 0;
                     return Ok(());
                 }
@@ -178,6 +194,7 @@ impl World for Pages {
             space: OpenOptions::default().space,
             writes: [1, 2, 4, 12, 60][dice.random_range(0..5)],
             clients: dice.random_range(1..4),
+            refuses: false,
         };
         if id.grows {
             pages.grow(id.seed);
@@ -279,8 +296,18 @@ impl World for Pages {
                 continue;
             }
             let number = life.ask(life.newest().with(&writes));
-            store.commit(tx).map_err(failed("commit"))?;
-            run.tally.committed += 1;
+            match store.commit(tx) {
+                Ok(()) => run.tally.committed += 1,
+                // What finds no room is rolled back, and nothing of it is there.
+                Err(StoreError::Full(_)) => {
+                    run.tally.refused += 1;
+                    life.lose(number)?;
+                    store.abort(tx).map_err(failed("abort"))?;
+                    run.look(life, dice);
+                    continue;
+                }
+                Err(error) => return Err(failed("commit")(error)),
+            }
             // A transaction that wrote nothing may leave no trace.
             life.acknowledge(number, !writes.is_empty());
             wrote |= !writes.is_empty();

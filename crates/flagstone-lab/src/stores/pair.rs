@@ -76,6 +76,8 @@ impl Pair {
             let other = call(twin);
             let said = |answer: &Result<T, StoreError>| match answer {
                 Ok(value) => format!("{value:?}"),
+                // Why there is no room is another question on a chip.
+                Err(StoreError::Full(_)) => "full".into(),
                 Err(error) => error.to_string(),
             };
             let (here, there) = (said(&answer), said(&other));

@@ -1,6 +1,9 @@
 //! How a store is opened: what can be set, and what is set if nobody says anything.
 
+use super::config;
 use flagstone::commit::Kind;
+use flagstone::ftl::{Config, Mistake};
+use flagstone::mistakes::Mistaken;
 
 /// How a store is opened.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +26,13 @@ pub struct OpenOptions {
     pub space: f64,
     /// Bytes of memory for pages, of a store that threads share (`SharedPages`); others have none.
     pub cache: u64,
+    /// Whether a block is collected as a whole by the commit that needs its room, and not in steps
+    /// ahead of it: for those who want to see what steps are good for.
+    #[doc(hidden)]
+    pub whole_collections: bool,
+    /// A rule that is left out on purpose, in builds that can.
+    #[doc(hidden)]
+    pub mistake: Mistaken<Mistake>,
     /// The key of a store that is encrypted. A new store is encrypted with it.
     #[cfg(feature = "encryption")]
     pub key: Option<crate::Key>,
@@ -39,6 +49,8 @@ impl Default for OpenOptions {
             bytes: 0,
             space: 1.5,
             cache: 64 << 20,
+            whole_collections: false,
+            mistake: Mistaken::default(),
             #[cfg(feature = "encryption")]
             key: None,
         }
@@ -71,6 +83,14 @@ impl OpenOptions {
             uncached: true,
             ..self
         }
+    }
+
+    /// The settings of the translation layer.
+    pub(super) fn config(&self) -> Config {
+        let mut config = config();
+        config.works_ahead = !self.whole_collections;
+        config.mistake = self.mistake;
+        config
     }
 
     /// As these, with the key of others.

@@ -168,6 +168,7 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
             "committed": tally.committed,
             "collections": tally.collections,
             "blocks_added": tally.grown,
+            "times_without_room": tally.refused,
             "snapshots_compared": tally.snapshots,
             "violations": tally.violations,
             "first_run_id": first.map(|(id, _)| id.to_string()),
@@ -183,15 +184,14 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
         if campaign.subject == Subject::Tables {
             found["subject"] = json!("tables");
             found["commits_together"] = json!(tally.grouped);
-            found["times_without_room"] = json!(tally.refused);
         }
         return say(&found.to_string());
     }
     let (name, done) = match campaign.subject {
         Subject::Pages => {
             let done = format!(
-                "{} collections, {} blocks added",
-                tally.collections, tally.grown
+                "{} collections, {} blocks added, {} times without room",
+                tally.collections, tally.grown, tally.refused
             );
             (campaign.protocol.to_string(), done)
         }
