@@ -89,33 +89,34 @@ fn write(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
 
 /// Opens the store, and tells what that took.
 fn open(path: &Path) -> Result<(), Box<dyn Error>> {
-    let before = peak()?;
+    let before = memory("VmRSS:")?;
     let start = Instant::now();
     let store = PageStore::open(path, &OpenOptions::existing())?;
     let took = start.elapsed();
-    let peak = peak()? - before;
+    let peak = memory("VmHWM:")? - before;
+    let stays = memory("VmRSS:")?.saturating_sub(before);
     let info = store.info();
     let pages = f64::from(info.blocks) * f64::from(info.pages_per_block);
     println!(
-        "  {} MiB, {}: opened in {:.1} ms; memory grew by {:.1} MiB at most, {:.2} bytes for each \
-         page of the store, of which {:.2} are the tables",
+        "  {} MiB, {}: opened in {:.1} ms; bytes of memory for each page of the store: {:.1} at \
+         most, {:.1} afterwards, and {:.2} by the store's own count",
         info.bytes >> 20,
         match info.resumed {
             true => "by the tables of the close",
             false => "by its blocks",
         },
         took.as_secs_f64() * 1e3,
-        peak as f64 / f64::from(1 << 20),
         peak as f64 / pages,
+        stays as f64 / pages,
         info.memory as f64 / pages,
     );
     Ok(())
 }
 
-/// The most memory that this process has had so far, in bytes (Linux).
-fn peak() -> Result<u64, Box<dyn Error>> {
+/// The memory that this process has, or the most that it has had so far, in bytes (Linux).
+fn memory(what: &str) -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
-    let words = line.ok_or("this system does not tell")?.split_whitespace();
-    Ok(words.skip(1).next().ok_or("no number")?.parse::<u64>()? << 10)
+    let line = status.lines().find(|line| line.starts_with(what));
+    let mut words = line.ok_or("this system does not tell")?.split_whitespace();
+    Ok(words.nth(1).ok_or("no number")?.parse::<u64>()? << 10)
 }

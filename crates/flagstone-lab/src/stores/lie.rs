@@ -173,10 +173,12 @@ impl Medium for Lying {
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         let is_new = self.below.operations() == 0;
-        if let (Some(dice), false) = (&self.refuses, is_new) {
-            if dice.lock().expect("one thread").random_range(0..2) == 0 {
-                return Err(io::ErrorKind::StorageFull.into());
-            }
+        let refuses = |dice: &Mutex<Pcg64Mcg>| {
+            let mut dice = dice.lock().expect("one thread");
+            dice.random_range(0..2) == 0
+        };
+        if !is_new && self.refuses.as_ref().is_some_and(refuses) {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         self.below.reserve(bytes)
     }
