@@ -16,7 +16,8 @@ pub(super) struct Bench {
     #[arg(required_unless_present = "space")]
     folder: Option<PathBuf>,
     /// Count in memory instead, for each of these bounds of the space of a store (see
-    /// `OpenOptions::space`), what it costs: a row each, with blocks collected in steps and at once.
+    /// `OpenOptions::space`), what it costs: two rows each, with blocks collected in steps and at
+    /// once.
     #[arg(long, value_name = "TIMES", value_delimiter = ',',
           conflicts_with_all = ["folder", "encrypt", "whole", "commits"])]
     space: Vec<f64>,
