@@ -100,7 +100,7 @@ fn every_lie_of_a_medium_is_found() {
         // SEAL does not rely on erases: no landing of marks has ever harmed it.
         let protocol = match lie {
             Lie::SyncsOfMarks => Kind::Scc,
-            Lie::Roots => Kind::Aw,
+            Lie::Roots => Kind::SealR,
             _ => Kind::Seal,
         };
         let findings = campaign(protocol, lie, 20_000);
