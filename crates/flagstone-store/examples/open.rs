@@ -1,28 +1,64 @@
 //! How long a store takes to open, and how much memory, by what it holds.
 //!
-//! `cargo run --release -p flagstone-store --example open -- FILE MEBIBYTES` makes a store that
-//! holds so much, leaves a transaction open, and opens the store again a few times, after a close
-//! and as a crash leaves it. Without a number it opens the store that is in the file a hundred
-//! times, for reading: something to profile.
+//! `cargo run --release -p flagstone-store --example open -- FILE MEBIBYTES` has a process make a
+//! store that holds so much and end in a transaction, as a crash ends it. Then processes of their
+//! own open the store, one after the other, and tell how long that took and by how much their
+//! memory grew. Then one overwrites a page in eight and closes, and others open it again. `FILE`
+//! alone opens the store that is in the file a hundred times, for reading: something to profile.
 
 use flagstone::units::Lpn;
 use flagstone_store::{OpenOptions, PageStore};
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
+/// Openings of each kind.
+const TIMES: u32 = 5;
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut args = std::env::args().skip(1);
-    let path: PathBuf = args.next().ok_or("name a file")?.into();
-    let Some(mebibytes) = args.next() else {
-        for _ in 0..100 {
-            PageStore::open(&path, &OpenOptions::existing().reading())?;
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let path = Path::new(args.first().ok_or("name a file")?);
+    match args.get(1).map(String::as_str) {
+        None => {
+            for _ in 0..100 {
+                PageStore::open(path, &OpenOptions::existing().reading())?;
+            }
+            Ok(())
         }
-        return Ok(());
-    };
-    let mebibytes: u32 = mebibytes.parse()?;
+        Some("fill") => fill(path, args[2].parse()?),
+        Some("write") => write(path, args[2].parse()?),
+        Some("open") => open(path),
+        Some(mebibytes) => {
+            println!("a store that holds {mebibytes} MiB, after a crash:");
+            child(path, &["fill", mebibytes], false)?;
+            for _ in 0..TIMES {
+                child(path, &["open"], true)?;
+            }
+            println!("after a close:");
+            child(path, &["write", mebibytes], true)?;
+            for _ in 0..TIMES {
+                child(path, &["open"], true)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Carries a part out in a process of its own.
+fn child(path: &Path, args: &[&str], ends_well: bool) -> Result<(), Box<dyn Error>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let status = command.arg(path).args(args).status()?;
+    match status.success() == ends_well {
+        true => Ok(()),
+        false => Err(format!("{args:?}: {status}").into()),
+    }
+}
+
+/// Fills a store, and ends as if it was killed.
+fn fill(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
     let pages = mebibytes * 256;
-    let mut store = PageStore::open(&path, &OpenOptions::default())?;
+    let mut store = PageStore::open(path, &OpenOptions::default())?;
     let page = vec![7; PageStore::PAGE_BYTES];
     for first in (0..pages).step_by(2_000) {
         let tx = store.begin()?;
@@ -33,34 +69,54 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     // One that a crash leaves behind.
     let tx = store.begin()?;
-    for at in 0..100 {
+    for at in 0..400 {
         store.write(tx, Lpn(at), &page)?;
     }
-    // A copy of a store that is in use is like one after a crash.
-    let crashed = path.with_extension("crashed");
-    std::fs::copy(&path, &crashed)?;
-    store.close()?;
-    for path in [&path, &crashed] {
-        for _ in 0..5 {
-            let start = Instant::now();
-            let store = PageStore::open(path, &OpenOptions::existing())?;
-            let took = start.elapsed();
-            let info = store.info();
-            println!(
-                "{} MiB in {} MiB, {}: opened in {:.1} ms, {:.2} bytes of memory for each page of \
-                 the store",
-                mebibytes,
-                info.bytes >> 20,
-                if info.closed == Some(true) {
-                    "closed"
-                } else {
-                    "after a crash"
-                },
-                took.as_secs_f64() * 1e3,
-                info.memory as f64 / f64::from(info.blocks * info.pages_per_block)
-            );
-        }
+    std::process::exit(3);
+}
+
+/// Writes a page in eight, so that the close that follows leaves tables.
+fn write(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
+    let mut store = PageStore::open(path, &OpenOptions::existing())?;
+    let page = vec![8; PageStore::PAGE_BYTES];
+    let tx = store.begin()?;
+    for at in (0..mebibytes * 256).step_by(8) {
+        store.write(tx, Lpn(at), &page)?;
     }
-    println!("{} is as a crash leaves a store", crashed.display());
+    store.commit(tx)?;
+    Ok(store.close()?)
+}
+
+/// Opens the store, and tells what that took.
+fn open(path: &Path) -> Result<(), Box<dyn Error>> {
+    let before = memory("VmRSS:")?;
+    let start = Instant::now();
+    let store = PageStore::open(path, &OpenOptions::existing())?;
+    let took = start.elapsed();
+    let peak = memory("VmHWM:")? - before;
+    let stays = memory("VmRSS:")?.saturating_sub(before);
+    let info = store.info();
+    let pages = f64::from(info.blocks) * f64::from(info.pages_per_block);
+    println!(
+        "  {} MiB, {}: opened in {:.1} ms; bytes of memory for each page of the store: {:.1} at \
+         most, {:.1} afterwards, and {:.2} by the store's own count",
+        info.bytes >> 20,
+        match info.resumed {
+            true => "by the tables of the close",
+            false => "by its blocks",
+        },
+        took.as_secs_f64() * 1e3,
+        peak as f64 / pages,
+        stays as f64 / pages,
+        info.memory as f64 / pages,
+    );
     Ok(())
+}
+
+/// The memory that this process has, or the most that it has had so far, in bytes (Linux).
+fn memory(what: &str) -> Result<u64, Box<dyn Error>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find(|line| line.starts_with(what));
+    let mut words = line.ok_or("this system does not tell")?.split_whitespace();
+    Ok(words.nth(1).ok_or("no number")?.parse::<u64>()? << 10)
 }

@@ -26,10 +26,12 @@
 //!
 //! [`BOOT`]: crate::superblock::superblock::BOOT
 
+mod glance;
 mod life;
 pub(crate) mod places;
 pub(crate) mod rest;
 
+pub use glance::{Glance, Shown};
 pub use life::MediumStats;
 pub(crate) use life::{Notes, clear_marks, emit_mark, generation_in, mark_at, page_generation};
 

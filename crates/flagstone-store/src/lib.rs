@@ -49,6 +49,8 @@ pub use encryption::KeySource;
 pub use encryption::{Key, rekey};
 pub use error::StoreError;
 pub use file::{FileOptions, FileStore, OpenError};
+#[doc(hidden)]
+pub use flash::{Glance, Shown};
 pub use flash::{MediumStats, page_sum};
 pub use holds::Holds;
 pub use pages::{CheckReport, OpenOptions, PageFacts, PageStore, StoreInfo};

@@ -8,18 +8,21 @@ use crate::error::StoreError;
 mod beside;
 mod create;
 mod look;
+mod options;
 
 #[cfg(feature = "encryption")]
 pub(crate) use look::doubt_blank;
 pub use look::{CheckReport, PageFacts, StoreInfo};
+pub use options::OpenOptions;
 
 use crate::flash::places::Places;
 use crate::flash::rest::{Left, is_worth};
 use crate::flash::{DATA_BYTES, MediumFlash, MediumStats, Notes};
 use crate::medium::{Disk, Medium};
 use crate::superblock::{Head, Superblock};
-use flagstone::commit::{Device, DeviceError, Kind, Options};
+use flagstone::commit::{Device, DeviceError, Options};
 use flagstone::ftl::{BlockState, Config, FtlError, Slot};
+use flagstone::nand::Flash;
 use flagstone::units::{Lpn, Nanos, Pbn, SnapshotId, TxId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,102 +30,14 @@ use std::sync::Arc;
 /// Blocks of a new store: the fewest with which the collector works, and a few.
 pub(crate) const FIRST_BLOCKS: u32 = 16;
 
+/// Blocks that a store has beside what it holds, however narrow its bound is: without them the
+/// collector has nowhere to move pages to.
+const COLLECTOR_BLOCKS: f64 = 3.0;
+
 /// How many times its bound a store may take while snapshots are open, and pages that it may take
 /// anyway: blocks with pages of theirs are not collected. Beyond that the oldest snapshots end.
 const SNAPSHOT_ROOM: f64 = 2.0;
 const SNAPSHOT_PAGES: f64 = 4096.0;
-
-/// How a store is opened.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct OpenOptions {
-    /// Whether to make a store where there is none.
-    pub create: bool,
-    /// Whether to read only. Several may do so at once.
-    pub read_only: bool,
-    /// Whether to read from the medium what the system has in its cache, as a check wants it.
-    pub uncached: bool,
-    /// The commit protocol of a new store: any that does not reprogram pages.
-    pub protocol: Kind,
-    /// Pages of a block of a new store, from 16 to 128.
-    pub pages_per_block: u32,
-    /// Bytes of a new store to begin with, as far as it needs no more. It grows from there.
-    pub bytes: u64,
-    /// How much room a store takes, as a multiple of what it holds, before it collects blocks that
-    /// hold old versions instead of growing; at least 1.1.
-    pub space: f64,
-    /// Bytes of memory for pages, of a store that threads share (`SharedPages`); others have none.
-    pub cache: u64,
-    /// The key of a store that is encrypted. A new store is encrypted with it.
-    #[cfg(feature = "encryption")]
-    pub key: Option<crate::Key>,
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        OpenOptions {
-            create: true,
-            read_only: false,
-            uncached: false,
-            protocol: Kind::Seal,
-            pages_per_block: 128,
-            bytes: 0,
-            space: 1.5,
-            cache: 64 << 20,
-            #[cfg(feature = "encryption")]
-            key: None,
-        }
-    }
-}
-
-impl OpenOptions {
-    /// Options to open a store that is there.
-    pub fn existing() -> OpenOptions {
-        OpenOptions {
-            create: false,
-            ..OpenOptions::default()
-        }
-    }
-
-    /// As these, for reading only.
-    #[must_use]
-    pub fn reading(self) -> OpenOptions {
-        OpenOptions {
-            create: false,
-            read_only: true,
-            ..self
-        }
-    }
-
-    /// As these, reading from the medium and not from the system's cache.
-    #[must_use]
-    pub fn uncached(self) -> OpenOptions {
-        OpenOptions {
-            uncached: true,
-            ..self
-        }
-    }
-
-    /// As these, with the key of others.
-    pub(crate) fn with_key_of(self, other: &OpenOptions) -> OpenOptions {
-        #[cfg(feature = "encryption")]
-        return OpenOptions {
-            key: other.key.clone(),
-            ..self
-        };
-        #[cfg(not(feature = "encryption"))]
-        {
-            let _ = other;
-            self
-        }
-    }
-
-    /// As these, with another protocol for a new store.
-    #[must_use]
-    pub fn with_protocol(self, protocol: Kind) -> OpenOptions {
-        OpenOptions { protocol, ..self }
-    }
-}
 
 /// A store of pages with transactions.
 pub struct PageStore {
@@ -181,6 +96,21 @@ impl PageStore {
     /// # Errors
     /// As [`PageStore::open`].
     pub fn on(medium: Box<dyn Medium>, options: &OpenOptions) -> Result<PageStore, StoreError> {
+        PageStore::through(medium, options, |flash| flash)
+    }
+
+    /// As [`PageStore::on`], with another flash in front of that of the medium, or in its place:
+    /// campaigns listen there, and put a simulated chip there. What the store keeps on the medium
+    /// beside its flash (superblocks, tables of a close) stays on the medium.
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)]
+    pub fn through(
+        medium: Box<dyn Medium>,
+        options: &OpenOptions,
+        dress: impl FnOnce(Box<dyn Flash>) -> Box<dyn Flash>,
+    ) -> Result<PageStore, StoreError> {
         if !(options.space >= 1.1 && options.space <= 100.0) {
             return Err(StoreError::Options(format!(
                 "the bound of the store is {} times what it holds: use 1.1 to 100",
@@ -221,8 +151,15 @@ impl PageStore {
         let device = match believed {
             Some(left) => {
                 flash.believe(&left);
-                let (flash, tables) = (Box::new(flash), left.tables);
-                Device::resume(flash, kind, config(), &defaults, Nanos::ZERO, tables)
+                let (flash, tables) = (dress(Box::new(flash)), left.tables);
+                Device::resume(
+                    flash,
+                    kind,
+                    options.config(),
+                    &defaults,
+                    Nanos::ZERO,
+                    tables,
+                )
             }
             None => std::thread::scope(|scope| {
                 for thread in 0..look::ASKING {
@@ -231,7 +168,8 @@ impl PageStore {
                     // Where there is no thread to be had, one read follows the other.
                     let _ = std::thread::Builder::new().spawn_scoped(scope, asks);
                 }
-                let opened = Device::open(Box::new(flash), kind, config(), &defaults, Nanos::ZERO);
+                let flash = dress(Box::new(flash));
+                let opened = Device::open(flash, kind, options.config(), &defaults, Nanos::ZERO);
                 opened.map(|device| (device, false))
             }),
         };
@@ -504,7 +442,9 @@ impl PageStore {
                 false => live,
                 true => (live * SNAPSHOT_ROOM).max(SNAPSHOT_PAGES * self.fill),
             };
-            if bound > self.in_service as f64 * self.fill {
+            let room = self.in_service as f64;
+            let reserve = COLLECTOR_BLOCKS * f64::from(ftl.data_pages_per_block());
+            if bound > (room * self.fill).min(room - reserve) {
                 self.grow()?;
             }
         }

@@ -30,6 +30,10 @@ pub const COMPILED: bool = cfg!(any(test, feature = "mistakes"));
 mod held {
     pub(super) type Held<M> = Option<M>;
 
+    pub(super) const fn nothing<M>() -> Held<M> {
+        None
+    }
+
     #[inline]
     pub(super) fn hold<M>(made: Option<M>) -> Held<M> {
         made
@@ -45,6 +49,10 @@ mod held {
 mod held {
     pub(super) type Held<M> = std::marker::PhantomData<M>;
 
+    pub(super) const fn nothing<M>() -> Held<M> {
+        std::marker::PhantomData
+    }
+
     #[inline]
     pub(super) fn hold<M>(_: Option<M>) -> Held<M> {
         std::marker::PhantomData
@@ -54,6 +62,11 @@ mod held {
     pub(super) fn made<M>(_: Held<M>) -> Option<M> {
         None
     }
+}
+
+impl<M> Mistaken<M> {
+    /// None.
+    pub(crate) const NONE: Mistaken<M> = Mistaken(held::nothing());
 }
 
 impl<M: Copy + Eq> Mistaken<M> {
@@ -80,7 +93,7 @@ impl<M> Default for Mistaken<M> {
     /// None.
     #[inline]
     fn default() -> Self {
-        Mistaken(held::hold(None))
+        Mistaken::NONE
     }
 }
 

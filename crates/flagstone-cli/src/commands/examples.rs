@@ -278,10 +278,16 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "store bench",
-        &[(
-            "store bench /var/tmp --pages 1,8",
-            "commits of one page and of eight",
-        )],
+        &[
+            (
+                "store bench /var/tmp --pages 1,8",
+                "commits of one page and of eight",
+            ),
+            (
+                "store bench --space 1.2,1.5,2,3",
+                "what room costs, counted in memory",
+            ),
+        ],
     ),
     (
         "store break",
@@ -291,6 +297,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "power cuts under stores in memory",
             ),
             ("store break --tables", "under tables"),
+            (
+                "store break --on-chip --lie landings",
+                "beside a simulated chip: a control that must fail",
+            ),
         ],
     ),
     (

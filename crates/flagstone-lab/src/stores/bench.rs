@@ -216,7 +216,7 @@ fn io(what: &str, error: std::io::Error) -> StoreError {
 }
 
 /// Fills a store with pages.
-fn fill(store: &mut PageStore, pages: u32) -> Result<(), StoreError> {
+pub(super) fn fill(store: &mut PageStore, pages: u32) -> Result<(), StoreError> {
     let page = [7; PageStore::PAGE_BYTES];
     for first in (0..pages).step_by(1_000) {
         let tx = store.begin()?;

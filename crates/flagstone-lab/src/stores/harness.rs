@@ -7,6 +7,7 @@
 //! acknowledged, and not newer than the last one that had begun.
 
 use super::RunId;
+use super::on_chip::{Landed, OnChip};
 use crate::campaign::caught;
 use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::{StoreError, StoreInfo};
@@ -41,6 +42,8 @@ pub struct Tally {
     pub grouped: u64,
     /// Times that commits found no room.
     pub refused: u64,
+    /// What was found beside the medium, of runs with a simulated chip there.
+    pub on_chip: Landed,
     /// Cuts after which something else was there than had been acknowledged.
     pub violations: u64,
     /// The first of them.
@@ -58,6 +61,7 @@ impl Tally {
         self.snapshots += other.snapshots;
         self.grouped += other.grouped;
         self.refused += other.refused;
+        self.on_chip.add(&other.on_chip);
         self.violations += other.violations;
     }
 }
@@ -77,7 +81,7 @@ pub(super) trait World: Sized {
     fn landing(pending: u64, dice: &mut Pcg64Mcg) -> Landing;
 
     /// Writes to a new store until it collects, with dice of its own. Returns what it holds then.
-    fn fill(run: &mut Run<Self>, medium: &Recorded) -> Done<Self::State>;
+    fn fill(run: &mut Run<Self>, media: &Media) -> Done<Self::State>;
 
     /// Opens the store of a life, lets clients use it, and holds it against the newest state.
     fn live(
@@ -98,12 +102,14 @@ pub(super) trait World: Sized {
         Ok(medium.cut(landing))
     }
 
+    /// The chip that a cut leaves beside a medium which was cut at an operation.
+    fn cut_chip(run: &mut Run<Self>, chip: &OnChip, at: u64, left: &Recorded) -> Done<OnChip> {
+        let _ = (run, at, left);
+        Ok(chip.clone())
+    }
+
     /// Opens what a cut has left. Returns the state that it holds.
-    fn recover(
-        run: &mut Run<Self>,
-        left: &Recorded,
-        may: May<Self::State>,
-    ) -> Done<Arc<Self::State>>;
+    fn recover(run: &mut Run<Self>, left: &Media, may: May<Self::State>) -> Done<Arc<Self::State>>;
 }
 
 /// The states that may be there.
@@ -135,11 +141,22 @@ struct Right {
 }
 
 /// A copy of the medium, and what may be there.
-type Moment = (Recorded, Right);
+struct Moment {
+    medium: Recorded,
+    right: Right,
+    /// The operation that the chip beside it is at, if there is one.
+    on_chip: Option<u64>,
+}
+
+/// A medium, and perhaps a simulated chip beside it.
+pub(super) struct Media {
+    pub(super) medium: Recorded,
+    pub(super) chip: Option<OnChip>,
+}
 
 /// A medium from one cut to the next, and what is known of it.
 pub(super) struct Life<S> {
-    pub(super) medium: Recorded,
+    pub(super) media: Media,
     /// Cuts in a row that may still follow.
     depth: u32,
     /// States after commits, as far as a copy of the medium that is not cut yet may hold them.
@@ -155,9 +172,9 @@ pub(super) struct Life<S> {
 }
 
 impl<S> Life<S> {
-    fn new(medium: Recorded, state: S, depth: u32) -> Life<S> {
+    fn new(media: Media, state: S, depth: u32) -> Life<S> {
         Life {
-            medium,
+            media,
             depth,
             states: [Arc::new(state)].into(),
             first: 0,
@@ -171,13 +188,18 @@ impl<S> Life<S> {
     /// Copies the medium at one of so many of its operations.
     fn watch(&self, every: u32, mut dice: Pcg64Mcg) {
         let (moments, right) = (Arc::clone(&self.moments), Arc::clone(&self.right));
-        self.medium.watch(Some(Box::new(move |medium: &Recorded| {
+        let chip = self.media.chip.clone();
+        let watcher = move |medium: &Recorded| {
             if dice.random_range(0..every) == 0 {
-                let right = *right.lock().expect("one thread");
-                let moment = (medium.snapshot(), right);
+                let moment = Moment {
+                    medium: medium.snapshot(),
+                    right: *right.lock().expect("one thread"),
+                    on_chip: chip.as_ref().map(OnChip::mark),
+                };
                 moments.lock().expect("one thread").push(moment);
             }
-        })));
+        };
+        self.media.medium.watch(Some(Box::new(watcher)));
     }
 
     /// Leaves out the copies of the first opening: whatever lies in a store that is being made, or
@@ -270,8 +292,9 @@ pub(super) struct Run<W> {
     every: u32,
 }
 
-/// Carries a run out. A panic of a store is a violation like any other.
-pub(super) fn carry_out<W: World>(id: &RunId) -> Tally {
+/// Carries a run out, with a simulated chip beside the medium if asked for. A panic of a store is a
+/// violation like any other.
+pub(super) fn carry_out<W: World>(id: &RunId, on_chip: bool) -> Tally {
     let mut dice = Pcg64Mcg::seed_from_u64(id.seed);
     let (world, every) = W::draw(id, &mut dice);
     let mut run = Run {
@@ -283,12 +306,15 @@ pub(super) fn carry_out<W: World>(id: &RunId) -> Tally {
     };
     let ended = caught(|| {
         let steps = dice.random_range(W::STEPS[0].clone());
-        let medium = Recorded::default();
+        let media = Media {
+            medium: Recorded::default(),
+            chip: on_chip.then(OnChip::blank),
+        };
         let state = match id.filled {
-            true => W::fill(&mut run, &medium)?,
+            true => W::fill(&mut run, &media)?,
             false => W::State::default(),
         };
-        run.go_on(Life::new(medium, state, id.depth), steps, &mut dice)
+        run.go_on(Life::new(media, state, id.depth), steps, &mut dice)
     });
     if let Err(what) = ended {
         run.violated(what);
@@ -306,7 +332,7 @@ impl<W: World> Run<W> {
     fn go_on(&mut self, mut life: Life<W::State>, steps: u32, dice: &mut Pcg64Mcg) -> Done<()> {
         life.watch(self.every, Pcg64Mcg::seed_from_u64(dice.random()));
         let ended = W::live(self, &mut life, steps, dice);
-        life.medium.watch(None);
+        life.media.medium.watch(None);
         ended
     }
 
@@ -315,13 +341,19 @@ impl<W: World> Run<W> {
         for moment in life.take_moments() {
             self.cut(&moment, life, dice);
         }
+        life.media.chip.iter().for_each(OnChip::forget);
     }
 
     /// The same after a commit, and now and then with a cut of the medium as it is now.
     pub(super) fn look_after_commit(&mut self, life: &mut Life<W::State>, dice: &mut Pcg64Mcg) {
         self.look(life, dice);
         if dice.random_range(0..4) == 0 {
-            self.cut(&(life.medium.snapshot(), life.right()), life, dice);
+            let now = Moment {
+                medium: life.media.medium.snapshot(),
+                right: life.right(),
+                on_chip: life.media.chip.as_ref().map(OnChip::mark),
+            };
+            self.cut(&now, life, dice);
         }
         while life.first < life.acknowledged {
             life.states.pop_front();
@@ -331,7 +363,7 @@ impl<W: World> Run<W> {
 
     /// Cuts a copy, opens what is left, and holds it against the states that may be there.
     fn cut(&mut self, moment: &Moment, life: &Life<W::State>, dice: &mut Pcg64Mcg) {
-        let (medium, right) = moment;
+        let Moment { medium, right, .. } = moment;
         if self.tally.cuts >= CUTS_MAX {
             return;
         }
@@ -340,8 +372,13 @@ impl<W: World> Run<W> {
         self.tally.cuts_again += u64::from(life.depth < self.id.depth);
         let place = format!("after cut {}, {landing:?}", self.tally.cuts);
         let mut may = life.may_at(*right);
-        let left = W::cut(self, medium, landing, &mut may);
-        let found = left.and_then(|left| Ok((W::recover(self, &left, may)?, left)));
+        let found = W::cut(self, medium, landing, &mut may).and_then(|medium| {
+            let beside = life.media.chip.as_ref().zip(moment.on_chip);
+            let chip = beside.map(|(chip, at)| W::cut_chip(self, chip, at, &medium));
+            let chip = chip.transpose()?;
+            let left = Media { medium, chip };
+            Ok((W::recover(self, &left, may)?, left))
+        });
         match found {
             Ok((found, left)) if life.depth > 1 && dice.random_range(0..6) == 0 => {
                 let steps = dice.random_range(W::STEPS[1].clone());

@@ -2,7 +2,10 @@
 
 use flagstone_store::MEDIUM_PAGE_BYTES;
 use flagstone_store::medium::{Medium, Recorded};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How a medium lies.
@@ -23,11 +26,17 @@ pub enum Lie {
     /// The medium does not lie. Pages that a transaction over tables gave back stay free when it is
     /// rolled back.
     FreedPages,
+    /// The medium does not lie. Of the programs that have landed on it, the chip beside it is not
+    /// given the last one.
+    Landings,
+    /// The medium does not lie. A store that grows does so before a root names the blocks that its
+    /// mapping table gets.
+    Roots,
 }
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 7] = [
+    pub const ALL: [(Lie, &'static str); 9] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),
@@ -35,6 +44,8 @@ impl Lie {
         (Lie::Checksums, "checksums"),
         (Lie::Closed, "closed"),
         (Lie::FreedPages, "freed-pages"),
+        (Lie::Landings, "landings"),
+        (Lie::Roots, "roots"),
     ];
 
     /// The name that commands use.
@@ -57,6 +68,8 @@ pub(super) struct Lying {
     /// Whether anything but marks was written since the last sync.
     wrote_pages: AtomicBool,
     pages_per_block: u64,
+    /// Of the times that it is asked for room, it has none after those that these dice say.
+    refuses: Option<Mutex<Pcg64Mcg>>,
 }
 
 impl Lying {
@@ -66,7 +79,22 @@ impl Lying {
             lie,
             wrote_pages: AtomicBool::new(false),
             pages_per_block: pages_per_block.into(),
+            refuses: None,
         }
+    }
+
+    /// A medium that has no room now and then, half of the times that a store is to grow.
+    pub(super) fn refusing(self, seed: u64) -> Lying {
+        let dice = Pcg64Mcg::seed_from_u64(seed ^ self.below.operations());
+        Lying {
+            refuses: Some(Mutex::new(dice)),
+            ..self
+        }
+    }
+
+    /// What it lies about.
+    pub(super) fn below(&self) -> Recorded {
+        self.below.clone()
     }
 
     /// Gives a page the checksum that it should have. `place` is its number on the medium.
@@ -144,6 +172,14 @@ impl Medium for Lying {
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let is_new = self.below.operations() == 0;
+        let refuses = |dice: &Mutex<Pcg64Mcg>| {
+            let mut dice = dice.lock().expect("one thread");
+            dice.random_range(0..2) == 0
+        };
+        if !is_new && self.refuses.as_ref().is_some_and(refuses) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.below.reserve(bytes)
     }
 }

@@ -12,15 +12,19 @@
 pub mod kill;
 mod kill_tables;
 pub mod bench;
+pub mod counted;
 mod harness;
 mod lie;
 mod model;
+mod on_chip;
 mod pages;
+mod pair;
 pub mod soak;
 mod tables;
 
 pub use harness::Tally;
 pub use lie::Lie;
+pub use on_chip::Landed;
 
 use crate::campaign::{KEPT, over_cores};
 use flagstone::commit::Kind;
@@ -57,7 +61,11 @@ impl Subject {
 
     /// Whether a control is one of runs with this subject.
     pub fn has(self, lie: Lie) -> bool {
-        lie != Lie::FreedPages || self == Subject::Tables
+        match lie {
+            Lie::FreedPages => self == Subject::Tables,
+            Lie::Landings | Lie::Roots => self == Subject::Pages,
+            _ => true,
+        }
     }
 }
 
@@ -162,8 +170,17 @@ impl RunId {
     /// Carries the run out.
     pub fn run(&self) -> Tally {
         match self.subject {
-            Subject::Pages => carry_out::<Pages>(self),
-            Subject::Tables => carry_out::<Tables>(self),
+            Subject::Pages => carry_out::<Pages>(self, false),
+            Subject::Tables => carry_out::<Tables>(self, false),
+        }
+    }
+
+    /// Carries the run out with the same store on a simulated chip beside it: both are cut at the
+    /// same operations, and what restarts find has to be the same. Runs over tables have none.
+    pub fn run_on_chip(&self) -> Tally {
+        match self.subject {
+            Subject::Pages => carry_out::<Pages>(self, true),
+            Subject::Tables => self.run(),
         }
     }
 
@@ -189,6 +206,8 @@ pub struct Campaign {
     pub lie: Lie,
     /// Whether the stores are encrypted.
     pub encrypted: bool,
+    /// Whether there is a simulated chip beside each medium, see [`RunId::run_on_chip`].
+    pub on_chip: bool,
     /// So many cuts, or a few more.
     pub cuts: u64,
     /// Cuts in a row, at most.
@@ -242,7 +261,10 @@ impl Campaign {
             });
             let ids: Vec<RunId> = ids.collect();
             let tallies = over_cores(&ids, |id| {
-                let tally = id.run();
+                let tally = match self.on_chip {
+                    true => id.run_on_chip(),
+                    false => id.run(),
+                };
                 progress(tally.cuts);
                 tally
             });

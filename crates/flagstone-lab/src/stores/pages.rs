@@ -1,13 +1,16 @@
 //! Pages of a store: a few clients write and trim, commit and abort; readers look at snapshots.
 
 use super::RunId;
-use super::harness::{Done, Life, May, Run, World, failed};
-use super::lie::Lying;
+use super::harness::{Done, Life, May, Media, Run, World, failed};
+use super::lie::{Lie, Lying};
 use super::model::{Model, Places, Writes, bytes_of};
+use super::on_chip::OnChip;
+use super::pair::Pair;
 use flagstone::commit::DeviceError;
+use flagstone::ftl::Mistake;
 use flagstone::units::{Lpn, SnapshotId, TxId};
 use flagstone_store::medium::{Landing, Recorded};
-use flagstone_store::{OpenOptions, PageStore, StoreError};
+use flagstone_store::{OpenOptions, StoreError};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::ops::Range;
@@ -18,6 +21,9 @@ use std::sync::Arc;
 const FILL_WRITES: u32 = 16;
 const FILL_MAX: u32 = 4_000;
 const FILL: u64 = 0xf111 << 40;
+
+/// Pages by which a store may be larger than twice what it needs.
+const PAGES_MORE: u32 = 4_096;
 
 /// For the dice by which a store grows.
 const GROWTH: u64 = 0x9703 << 40;
@@ -33,6 +39,8 @@ pub(super) struct Pages {
     /// The most writes of a transaction.
     writes: u32,
     clients: usize,
+    /// Whether the medium has no room now and then.
+    refuses: bool,
 }
 
 impl Pages {
@@ -44,6 +52,15 @@ impl Pages {
             0 => self.space = 30.0,
             _ => self.pages.apart = dice.random_range(2..100),
         }
+        self.refuses = dice.random_range(0..3) == 0;
+    }
+
+    /// No store of the run has more blocks, of those that begin small.
+    fn most_blocks(&self) -> u32 {
+        let lies = f64::from(self.pages.count * self.pages.apart);
+        let holds = f64::from(self.pages.count) * self.space;
+        let pages = 2.0 * lies.max(holds) + f64::from(PAGES_MORE);
+        pages as u32 / self.pages_per_block
     }
 }
 
@@ -55,19 +72,19 @@ struct Readers {
 
 impl Readers {
     /// One takes a snapshot, ends, or reads.
-    fn step(&mut self, store: &mut PageStore, model: &Model, pages: Places) -> Result<u64, String> {
+    fn step(&mut self, pair: &mut Pair, model: &Model, pages: Places) -> Result<u64, String> {
         if !self.open.is_empty() && self.dice.random_range(0..8) == 0 {
             let at = self.dice.random_range(0..self.open.len());
-            store.end_snapshot(self.open.swap_remove(at).0);
+            pair.end_snapshot(self.open.swap_remove(at).0);
         }
         if self.open.len() < 4 && self.dice.random_range(0..8) == 0 {
-            match store.snapshot() {
+            match pair.snapshot() {
                 Ok(id) => self.open.push((id, model.clone())),
                 Err(StoreError::Device(DeviceError::NoSnapshots { .. })) => {}
                 Err(error) => return Err(format!("snapshot: {error}")),
             }
         }
-        let mut compared = 0;
+        let (mut compared, store) = (0, pair.store());
         // Some end because their room is needed.
         let ftl = store.device().ftl();
         self.open
@@ -92,23 +109,46 @@ struct Client {
 }
 
 impl Run<Pages> {
-    fn open(&self, medium: &Recorded) -> Result<PageStore, StoreError> {
-        let pages_per_block = self.world.pages_per_block;
+    /// The options of its stores, without a key and with it.
+    fn options(&self) -> [OpenOptions; 2] {
         let mut options = OpenOptions::default().with_protocol(self.id.protocol);
-        options.pages_per_block = pages_per_block;
+        options.pages_per_block = self.world.pages_per_block;
         options.space = self.world.space;
-        self.id.lock(&mut options);
-        let lying = Lying::new(medium.clone(), self.id.lie, pages_per_block);
-        PageStore::on(Box::new(lying), &options)
+        options.mistake = (self.id.lie == Lie::Roots)
+            .then_some(Mistake::GrowthUnnamed)
+            .into();
+        let mut locked = options.clone();
+        self.id.lock(&mut locked);
+        [options, locked]
+    }
+
+    fn open(&self, media: &Media) -> Result<Pair, StoreError> {
+        let [options, locked] = self.options();
+        let Pages {
+            pages_per_block,
+            refuses,
+            ..
+        } = self.world;
+        let lying = || {
+            let lying = Lying::new(media.medium.clone(), self.id.lie, pages_per_block);
+            match refuses {
+                true => lying.refusing(self.id.seed),
+                false => lying,
+            }
+        };
+        match &media.chip {
+            Some(chip) => Pair::open(lying, chip, [&options, &locked], self.world.most_blocks()),
+            None => Pair::alone(lying(), &locked),
+        }
+    }
+
+    fn close(&self, pair: Pair, media: &Media) -> Done<()> {
+        let closed = pair.close(&media.medium, &self.options()[1])?;
+        closed.map_err(failed("close"))
     }
 
     /// One client writes a page, or several that it has left.
-    fn write(
-        &mut self,
-        store: &mut PageStore,
-        client: &mut Client,
-        dice: &mut Pcg64Mcg,
-    ) -> Done<()> {
+    fn write(&mut self, store: &mut Pair, client: &mut Client, dice: &mut Pcg64Mcg) -> Done<()> {
         for _ in 0..dice.random_range(1..=client.left.min(8)) {
             client.left -= 1;
             let at = self.world.pages.draw(dice);
@@ -128,6 +168,7 @@ impl Run<Pages> {
                 )) => {}
                 // Old versions that transactions still need fill a store that cannot grow.
                 Err(StoreError::Full(_)) => {
+                    self.tally.refused += 1;
                     client.left = 0;
                     return Ok(());
                 }
@@ -153,6 +194,7 @@ impl World for Pages {
             space: OpenOptions::default().space,
             writes: [1, 2, 4, 12, 60][dice.random_range(0..5)],
             clients: dice.random_range(1..4),
+            refuses: false,
         };
         if id.grows {
             pages.grow(id.seed);
@@ -165,13 +207,13 @@ impl World for Pages {
         Landing::draw(pending, dice.random_range(0..8), number)
     }
 
-    fn fill(run: &mut Run<Pages>, medium: &Recorded) -> Done<Model> {
+    fn fill(run: &mut Run<Pages>, media: &Media) -> Done<Model> {
         let mut dice = Pcg64Mcg::seed_from_u64(run.id.seed ^ FILL);
         let mut model = Model::default();
-        let mut store = run.open(medium).map_err(failed("it does not open"))?;
+        let mut store = run.open(media).map_err(failed("it does not open"))?;
         let failed = |error| failed("while it is filled")(error);
         for _ in 0..FILL_MAX {
-            if store.device().stats().collections > 0 {
+            if store.store().device().stats().collections > 0 {
                 break;
             }
             let tx = store.begin().map_err(failed)?;
@@ -192,7 +234,7 @@ impl World for Pages {
             store.commit(tx).map_err(failed)?;
             model = model.with(&writes);
         }
-        store.close().map_err(failed)?;
+        run.close(store, media)?;
         Ok(model)
     }
 
@@ -202,14 +244,14 @@ impl World for Pages {
         steps: u32,
         dice: &mut Pcg64Mcg,
     ) -> Done<()> {
-        let opened = run.open(&life.medium);
+        let opened = run.open(&life.media);
         let mut store = opened.map_err(failed("it does not open"))?;
-        let began = store.device().geometry().blocks();
+        let began = store.store().device().geometry().blocks();
         life.leave_out_opening();
-        life.opened(store.info().life.commits);
+        life.opened(store.store().info().life.commits);
         let mut wrote = false;
         let mut clients: Vec<Client> = Vec::new();
-        let most = store.device().live_max().unwrap_or(u32::MAX) as usize;
+        let most = store.store().device().live_max().unwrap_or(u32::MAX) as usize;
         let most = run.world.clients.min(most);
         let mut readers = Readers {
             open: Vec::new(),
@@ -221,11 +263,12 @@ impl World for Pages {
             if dice.random_range(0..64) == 0 {
                 clients.clear();
                 readers.open.clear();
-                run.tally.collections += store.device().stats().collections;
-                store.close().map_err(failed("close"))?;
-                let opened = run.open(&life.medium);
+                run.tally.collections += store.store().device().stats().collections;
+                run.close(store, &life.media)?;
+                let opened = run.open(&life.media);
                 store = opened.map_err(failed("it does not open again"))?;
-                let info = store.info();
+                store.compare()?;
+                let info = store.store().info();
                 life.may().counted(&info)?;
                 // What an opening that wrote nothing has found stays as it is.
                 if wrote && info.closed != Some(true) {
@@ -253,25 +296,48 @@ impl World for Pages {
                 continue;
             }
             let number = life.ask(life.newest().with(&writes));
-            store.commit(tx).map_err(failed("commit"))?;
-            run.tally.committed += 1;
+            match store.commit(tx) {
+                Ok(()) => run.tally.committed += 1,
+                // What finds no room is rolled back, and nothing of it is there.
+                Err(StoreError::Full(_)) => {
+                    run.tally.refused += 1;
+                    life.lose(number)?;
+                    store.abort(tx).map_err(failed("abort"))?;
+                    run.look(life, dice);
+                    continue;
+                }
+                Err(error) => return Err(failed("commit")(error)),
+            }
             // A transaction that wrote nothing may leave no trace.
             life.acknowledge(number, !writes.is_empty());
             wrote |= !writes.is_empty();
             run.look_after_commit(life, dice);
         }
-        run.tally.collections += store.device().stats().collections;
-        run.tally.grown += u64::from(store.device().geometry().blocks() - began);
-        life.newest().compare(&mut store, run.world.pages)
+        let alone = store.store();
+        run.tally.collections += alone.device().stats().collections;
+        run.tally.grown += u64::from(alone.device().geometry().blocks() - began);
+        life.newest().compare(alone, run.world.pages)?;
+        life.media.chip.as_ref().map_or(Ok(()), OnChip::same)
     }
 
-    fn recover(run: &mut Run<Pages>, left: &Recorded, may: May<Model>) -> Done<Arc<Model>> {
-        let mut store = run.open(left).map_err(failed("it does not open"))?;
+    fn cut_chip(run: &mut Run<Pages>, chip: &OnChip, at: u64, left: &Recorded) -> Done<OnChip> {
+        let [_, locked] = run.options();
+        let (chip, landed) = chip.cut(at, left, &locked, run.id.lie)?;
+        run.tally.on_chip.add(&landed);
+        Ok(chip)
+    }
+
+    fn recover(run: &mut Run<Pages>, left: &Media, may: May<Model>) -> Done<Arc<Model>> {
+        let mut pair = run.open(left).map_err(failed("it does not open"))?;
+        pair.compare_at_last()?;
+        let by_tables = left.chip.as_ref().map_or(0, OnChip::take_by_tables);
+        run.tally.on_chip.by_tables += by_tables;
+        let store = pair.store();
         store.device().check()?;
         may.counted(&store.info())?;
         let mut differs = Vec::new();
         for state in may.states {
-            match state.compare(&mut store, run.world.pages) {
+            match state.compare(store, run.world.pages) {
                 Ok(()) => return Ok(state),
                 Err(what) => differs.push(what),
             }

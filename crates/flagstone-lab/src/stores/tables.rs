@@ -12,7 +12,7 @@ mod crowded;
 mod states;
 
 use super::RunId;
-use super::harness::{Done, Life, May, Run, World, failed};
+use super::harness::{Done, Life, May, Media, Run, World, failed};
 use super::lie::{Lie, Lying};
 use crowded::Crowd;
 use flagstone_store::medium::{Landing, Medium, Recorded};
@@ -316,8 +316,8 @@ impl World for Tables {
         Landing::draw(pending, dice.random_range(0..8), dice.random())
     }
 
-    fn fill(run: &mut Run<Tables>, medium: &Recorded) -> Done<State> {
-        run.fill(medium)
+    fn fill(run: &mut Run<Tables>, media: &Media) -> Done<State> {
+        run.fill(&media.medium)
     }
 
     fn live(
@@ -327,25 +327,25 @@ impl World for Tables {
         dice: &mut Pcg64Mcg,
     ) -> Done<()> {
         let (mut waiting, mut readers) = (Waiting::new(), Vec::new());
-        let opened = run.open(&life.medium);
+        let opened = run.open(&life.media.medium);
         let mut store = opened.map_err(failed("it does not open"))?;
         if run.world.crowd.is_none() {
             life.leave_out_opening();
         }
         // Whether an open store can be opened for reading is no matter here: cuts will tell.
-        let info = run.info(&life.medium);
+        let info = run.info(&life.media.medium);
         life.opened(info.map_or(0, |info| info.life.commits));
         for _ in 0..steps {
             run.read(&store, &mut readers, life, dice)?;
             if let Some(crowd) = &mut run.world.crowd {
-                crowd.bound_room(&life.medium);
+                crowd.bound_room(&life.media.medium);
             }
             if dice.random_range(0..24) == 0 {
                 run.wait(&mut waiting, life)?;
                 readers.clear();
                 drop(store);
                 run.look(life, dice);
-                let opened = run.open(&life.medium);
+                let opened = run.open(&life.media.medium);
                 store = opened.map_err(failed("it does not open again"))?;
             }
             let mut tx = store.write().map_err(failed("begin"))?;
@@ -371,7 +371,7 @@ impl World for Tables {
         run.wait(&mut waiting, life)?;
         if let Some(crowd) = &run.world.crowd {
             crowd.give_room();
-            run.tally.collections += run.info(&life.medium)?.life.erases;
+            run.tally.collections += run.info(&life.media.medium)?.life.erases;
         }
         store.check()?;
         seen(&store, &[life.newest()]).map(|_| ())
@@ -396,7 +396,8 @@ impl World for Tables {
         Ok(medium.cut(landing))
     }
 
-    fn recover(run: &mut Run<Tables>, left: &Recorded, mut may: May<State>) -> Done<Arc<State>> {
+    fn recover(run: &mut Run<Tables>, left: &Media, mut may: May<State>) -> Done<Arc<State>> {
+        let left = &left.medium;
         may.counted(&run.info(left)?)?;
         if run.is_crowded_once_in(3) {
             // A store opened for reading shows what an opening to write finds then.

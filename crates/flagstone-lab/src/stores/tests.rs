@@ -1,8 +1,8 @@
 //! Small campaigns on stores, their controls, and run ids.
 
-use super::harness::{Done, Life, May, Run, World};
+use super::harness::{Done, Life, May, Media, Run, World};
 use super::*;
-use flagstone_store::medium::{Landing, Recorded};
+use flagstone_store::medium::Landing;
 use rand_pcg::Pcg64Mcg;
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,17 +12,43 @@ fn campaign(protocol: Kind, lie: Lie, cuts: u64) -> Findings {
 }
 
 fn campaign_over(subject: Subject, protocol: Kind, lie: Lie, cuts: u64) -> Findings {
-    let campaign = Campaign {
+    task(subject, protocol, lie, cuts).run(&|_| ())
+}
+
+fn task(subject: Subject, protocol: Kind, lie: Lie, cuts: u64) -> Campaign {
+    Campaign {
         subject,
         protocol,
         lie,
         encrypted: false,
+        // A control of runs with a chip beside their medium.
+        on_chip: lie == Lie::Landings,
         cuts,
         depth: 3,
         seed: 14,
         stop_early: lie != Lie::None,
-    };
-    campaign.run(&|_| ())
+    }
+}
+
+#[test]
+fn a_simulated_chip_beside_the_medium_is_recovered_to_the_same() {
+    for &protocol in Kind::ALL.iter().filter(|&&protocol| suits(protocol)) {
+        let campaign = Campaign {
+            on_chip: true,
+            ..task(Subject::Pages, protocol, Lie::None, 1_100)
+        };
+        let findings = campaign.run(&|_| ());
+        assert_eq!(findings.violations, [], "{protocol}");
+        let (tally, on_chip) = (&findings.tally, &findings.tally.on_chip);
+        assert_eq!(
+            tally.cuts, on_chip.cuts,
+            "{protocol}: not all were compared"
+        );
+        assert!(tally.grown > 0, "{protocol}: {findings:?}");
+        let seen = [on_chip.all, on_chip.nothing, on_chip.torn];
+        assert!(seen.iter().all(|&ops| ops > 10), "{protocol}: {on_chip:?}");
+        assert!(on_chip.by_tables > 0 || protocol != Kind::Seal);
+    }
 }
 
 #[test]
@@ -52,7 +78,8 @@ fn cuts_lose_nothing_of_tables() {
 
 #[test]
 fn lies_are_found_over_tables_as_well() {
-    for (lie, _) in Lie::ALL.into_iter().skip(1) {
+    let lies = Lie::ALL.into_iter().skip(1);
+    for (lie, _) in lies.filter(|&(lie, _)| Subject::Tables.has(lie)) {
         let findings = campaign_over(Subject::Tables, Kind::Seal, lie, 20_000);
         assert!(findings.tally.violations > 0, "{}", lie.name());
         let (id, what) = &findings.violations[0];
@@ -73,18 +100,23 @@ fn every_lie_of_a_medium_is_found() {
         // SEAL does not rely on erases: no landing of marks has ever harmed it.
         let protocol = match lie {
             Lie::SyncsOfMarks => Kind::Scc,
+            Lie::Roots => Kind::SealR,
             _ => Kind::Seal,
         };
         let findings = campaign(protocol, lie, 20_000);
         assert!(findings.tally.violations > 0, "{name}");
         let (id, what) = &findings.violations[0];
         assert_eq!(id.to_string().parse(), Ok(*id));
-        assert_eq!(id.run().first.as_ref(), Some(what), "{id}");
+        let run = |id: &RunId| match lie {
+            Lie::Landings => id.run_on_chip(),
+            _ => id.run(),
+        };
+        assert_eq!(run(id).first.as_ref(), Some(what), "{id}");
         let honest = RunId {
             lie: Lie::None,
             ..*id
         };
-        assert_eq!(honest.run().violations, 0, "{honest}");
+        assert_eq!(run(&honest).violations, 0, "{honest}");
     }
 }
 
@@ -104,7 +136,7 @@ impl World for Panics {
         Landing::Nothing
     }
 
-    fn fill(_: &mut Run<Panics>, _: &Recorded) -> Done<()> {
+    fn fill(_: &mut Run<Panics>, _: &Media) -> Done<()> {
         Ok(())
     }
 
@@ -113,7 +145,7 @@ impl World for Panics {
         panic!("it is broken")
     }
 
-    fn recover(_: &mut Run<Panics>, _: &Recorded, _: May<()>) -> Done<Arc<()>> {
+    fn recover(_: &mut Run<Panics>, _: &Media, _: May<()>) -> Done<Arc<()>> {
         Ok(Arc::default())
     }
 }
@@ -121,7 +153,7 @@ impl World for Panics {
 #[test]
 fn a_panic_of_a_store_is_a_violation_and_what_was_done_before_counts() {
     let id = "store.seal/n1/s1".parse().expect("a run id");
-    let tally = carry_out::<Panics>(&id);
+    let tally = carry_out::<Panics>(&id, false);
     assert_eq!(tally.first.as_deref(), Some("panic: it is broken"));
     assert_eq!((tally.violations, tally.committed), (1, 7));
 }

@@ -2,7 +2,7 @@
 
 use super::Args;
 use super::lane::{Client, Lane};
-use flagstone_terminal::Failure;
+use flagstone_terminal::{Failure, progress_bar};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use rusqlite::Connection;
@@ -14,6 +14,8 @@ const ROW_BYTES: u64 = 118;
 const ROWS_A_PAGE: u64 = 4096 / ROW_BYTES;
 /// Rows that a transaction changes while a database is aged.
 const ROWS_AGEING: u64 = 100;
+/// Rows that a transaction appends while a database is filled: some 100 megabytes.
+const ROWS_FILLED: u64 = 1_000_000;
 /// Rows that a transaction of the bulk load appends.
 const ROWS_APPENDED: u64 = 100;
 /// Rows that a transaction reads.
@@ -57,15 +59,22 @@ fn rows(args: &Args) -> u64 {
 /// Fills a database, and ages it if that is asked for.
 pub(super) fn fill(lane: &mut Lane, args: &Args) -> Result<(), Failure> {
     let db = &lane.db;
+    let bar = progress_bar(rows(args), &format!("filling {}", lane.engine.name()));
     db.execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB NOT NULL); BEGIN")?;
     let mut dice = Pcg64Mcg::seed_from_u64(args.seed);
     {
         let mut insert = db.prepare("INSERT INTO t (id, v) VALUES (?1, ?2)")?;
         for id in 0..rows(args) {
             insert.execute((id, value(&mut dice).as_slice()))?;
+            // A log, and what a transaction keeps in memory, stay small so.
+            if (id + 1) % ROWS_FILLED == 0 {
+                db.execute_batch("COMMIT; BEGIN")?;
+                bar.inc(ROWS_FILLED);
+            }
         }
     }
     db.execute_batch("COMMIT")?;
+    bar.finish_and_clear();
     if args.aged {
         // Choices of its own: SQLite does not write a row that is what it was.
         let mut client = client(lane.connect()?, Mix::Update(ROWS_AGEING), u32::MAX, args)?;

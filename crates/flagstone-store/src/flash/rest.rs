@@ -93,6 +93,9 @@ impl MediumFlash {
     }
 }
 
+/// Pages of what a close has left that are read at once.
+const READ_PAGES: usize = 256;
+
 /// What a close has left.
 pub(crate) struct Left {
     /// A [`rested_block`] for each block.
@@ -118,35 +121,35 @@ impl Left {
         if medium.bytes()? < offset + bytes {
             return Ok(Err("the end of the store is missing".into()));
         }
-        let mut pages = vec![[0; MEDIUM_PAGE_BYTES]; superblock.rested as usize];
-        medium.read_at(offset, pages.as_flattened_mut())?;
-        Ok(Left::parse(&pages, superblock))
-    }
-
-    fn parse(
-        pages: &[[u8; MEDIUM_PAGE_BYTES]],
-        superblock: &Superblock,
-    ) -> Result<Option<Left>, String> {
         let generation = AT_REST | superblock.sequence;
-        let mut bytes = Vec::with_capacity(pages.len() * DATA_BYTES);
-        for (page, number) in pages.iter().zip(0..) {
-            let (data, end) = page.split_at(DATA_BYTES);
-            match judge(data, end, Ppn(number), generation) {
-                Judged::Whole(has) => bytes.extend_from_slice(&data[..has]),
-                Judged::Blank | Judged::Wrong => {
-                    return Err(format!("page {number} of them is damaged"));
-                }
+        let of_blocks = VERSION_BYTES + superblock.blocks as usize * rested_block::SIZE;
+        let all = superblock.rested as usize * DATA_BYTES;
+        let mut blocks = Vec::with_capacity(of_blocks.min(all));
+        let mut tables = Vec::with_capacity(all.saturating_sub(of_blocks));
+        // A few pages at a time: in memory the tables are there once.
+        let mut pages = vec![[0; MEDIUM_PAGE_BYTES]; READ_PAGES.min(superblock.rested as usize)];
+        for first in (0..superblock.rested).step_by(READ_PAGES) {
+            let count = (superblock.rested - first).min(READ_PAGES as u32);
+            let pages = &mut pages[..count as usize];
+            let at = offset + u64::from(first) * MEDIUM_PAGE_BYTES as u64;
+            medium.read_at(at, pages.as_flattened_mut())?;
+            for (page, number) in pages.iter().zip(first..) {
+                let (data, end) = page.split_at(DATA_BYTES);
+                let Judged::Whole(has) = judge(data, end, Ppn(number), generation) else {
+                    return Ok(Err(format!("page {number} of them is damaged")));
+                };
+                let (of_block, others) = data[..has].split_at(has.min(of_blocks - blocks.len()));
+                blocks.extend_from_slice(of_block);
+                tables.extend_from_slice(others);
             }
         }
-        let of_blocks = VERSION_BYTES + superblock.blocks as usize * rested_block::SIZE;
-        if !bytes.starts_with(&VERSION.to_le_bytes()) {
-            return Ok(None);
+        if !blocks.starts_with(&VERSION.to_le_bytes()) {
+            return Ok(Ok(None));
         }
-        if bytes.len() < of_blocks {
-            return Err("they end early".into());
+        if blocks.len() < of_blocks {
+            return Ok(Err("they end early".into()));
         }
-        let tables = bytes.split_off(of_blocks);
-        let blocks = bytes.split_off(VERSION_BYTES);
-        Ok(Some(Left { blocks, tables }))
+        blocks.drain(..VERSION_BYTES);
+        Ok(Ok(Some(Left { blocks, tables })))
     }
 }

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::medium::{Landing, Memory, Recorded};
+use flagstone::commit::Kind;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -262,3 +263,69 @@ fn a_file_has_one_writer_or_many_readers() {
 
 mod failures;
 mod resting;
+
+#[test]
+fn stores_grow_to_the_sizes_that_the_documents_name() {
+    /// Bytes of a store, in thousands of millions.
+    fn most(protocol: Kind, pages_per_block: u32) -> f64 {
+        let options = OpenOptions {
+            pages_per_block,
+            ..OpenOptions::default().with_protocol(protocol)
+        };
+        let store = PageStore::on(Box::new(Memory::default()), &options).expect("a store");
+        let ftl = store.device().ftl();
+        let has = ftl.geometry().blocks();
+        // The computation that a store makes before it grows, for larger and larger ones.
+        let (mut fits, mut none) = (0, u32::MAX / pages_per_block - has);
+        assert!(ftl.why_not_grow(none).is_some() || none == fits);
+        while none - fits > 1 {
+            let more = fits + (none - fits) / 2;
+            match ftl.why_not_grow(more) {
+                None => fits = more,
+                Some(_) => none = more,
+            }
+        }
+        crate::flash::medium_bytes(pages_per_block, has + fits) as f64 / 1e9
+    }
+    for protocol in Kind::ALL.iter().filter(|kind| !kind.info().reprograms) {
+        // As docs/store.md says: a root that lists pages of the mapping table fits a block, and one
+        // that lists blocks as well. The others: 2^31 pages, or 2^24 blocks.
+        let wanted = match protocol.info().name {
+            "aw" | "mhl-m" => [518.3, 57.3],
+            "seal-r" | "lighttx" | "mhl-d" => [205.0, 5.0],
+            _ => [8864.8, 1168.2],
+        };
+        let found = [128, 16].map(|pages_per_block| most(*protocol, pages_per_block));
+        for (found, wanted) in found.iter().zip(wanted) {
+            assert!((found - wanted).abs() < 0.06, "{protocol}: {found} GB");
+        }
+    }
+}
+
+#[test]
+fn a_narrow_bound_leaves_the_collector_room() {
+    for (space, protocol) in [(1.1, Kind::Seal), (1.2, Kind::Seal), (1.1, Kind::Aw)] {
+        let options = OpenOptions {
+            space,
+            ..small(protocol)
+        };
+        let mut store = PageStore::on(Box::new(Memory::default()), &options).expect("a store");
+        let mut dice = Dice(3);
+        for round in 0..3_000u32 {
+            let tx = store.begin().expect("it begins");
+            // All pages once, then some again and again.
+            for step in 0..4 {
+                let at = match round < 200 {
+                    true => round * 4 + step,
+                    false => dice.below(800) as u32,
+                };
+                let written = store.write(tx, Lpn(at), &[round as u8]);
+                written.unwrap_or_else(|error| panic!("{space}, {protocol}, {round}: {error}"));
+            }
+            let done = store.commit(tx);
+            done.unwrap_or_else(|error| panic!("{space}, {protocol}, {round}: {error}"));
+        }
+        assert!(store.device().stats().collections > 0);
+        store.device().check().expect("it is whole");
+    }
+}

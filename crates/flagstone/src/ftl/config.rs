@@ -5,6 +5,7 @@ use super::closing::VERDICT_BYTES;
 use super::pairs::{PairedPages, Pairs};
 use super::spare::{TAIL_BYTES_MAX, header};
 use super::victims::VictimPolicy;
+use crate::mistakes::Mistaken;
 use crate::nand::{Geometry, Pairing};
 use crate::units::Nanos;
 use std::fmt;
@@ -46,6 +47,16 @@ pub struct Config {
     pub works_ahead: bool,
     /// Scrubbing, for a device whose bit errors grow ([`Aging`](crate::nand::Aging)).
     pub scrub: Option<Scrub>,
+    /// A rule that is left out on purpose, in builds that can ([`crate::mistakes`]).
+    pub mistake: Mistaken<Mistake>,
+}
+
+/// Rules of an FTL that a campaign leaves out on purpose: it must find a violation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Mistake {
+    /// The device becomes larger before a root names the blocks that its mapping table gets.
+    GrowthUnnamed,
 }
 
 /// When the data of a block are written anew, before the ECC no longer corrects their errors.
@@ -74,6 +85,7 @@ impl Default for Config {
             thin: false,
             works_ahead: false,
             scrub: None,
+            mistake: Mistaken::NONE,
         }
     }
 }
@@ -94,6 +106,7 @@ impl Config {
             thin: false,
             works_ahead: false,
             scrub: None,
+            mistake: Mistaken::NONE,
         }
     }
 }

@@ -13,7 +13,7 @@
 //! root names blocks beyond it, or one of the new size whose area is as large as it needs. Anchors
 //! stay where they are: a device grows as long as its root fits them.
 
-use super::config::Sizes;
+use super::config::{Mistake, Sizes};
 use super::meta::{MetaBlock, NONE};
 use super::{Addresses, Block, BlockState, EMPTY, Ftl, FtlError};
 use crate::nand::{Flash, Geometry};
@@ -151,7 +151,9 @@ impl Ftl {
         }
         self.meta.is_named = true;
         self.meta.promised = promised;
-        self.write_root(now)?;
+        if !self.config.mistake.is(Mistake::GrowthUnnamed) {
+            self.write_root(now)?;
+        }
         Ok(())
     }
 }

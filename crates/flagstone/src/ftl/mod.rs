@@ -59,7 +59,7 @@ mod wear;
 
 pub use checksum::sums;
 pub use closing::{VERDICT_BYTES, verdict};
-pub use config::{Config, ConfigError, Format, Scrub};
+pub use config::{Config, ConfigError, Format, Mistake, Scrub};
 pub(crate) use doubt::{doubt_number, spare_number};
 pub use mount::{LogPage, Mounted};
 pub use owner::{Fate, Owner};

@@ -63,7 +63,7 @@ pub(crate) use geometry::Addresses;
 pub use geometry::{Cell, Geometry, GeometryError};
 pub(crate) use pairing::Cells;
 pub use pairing::Pairing;
-pub use power_cut::{Aim, Cut, Fate, Landings, Moment, PowerCut};
+pub use power_cut::{Aim, Change, Cut, Fate, Landings, Left, Moment, PowerCut};
 pub use shared::Shared;
 pub use timing::Timing;
 pub use tracer::{OpKind, Traced, Tracer};

@@ -16,7 +16,7 @@ mod landing;
 mod moment;
 mod paired;
 
-pub use landing::Landings;
+pub use landing::{Change, Landings, Left};
 pub use moment::Moment;
 
 use super::chip::{Damage, SavedBlock};

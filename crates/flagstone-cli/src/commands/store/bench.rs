@@ -3,6 +3,7 @@
 use super::table;
 use crate::commands::{Failure, mebibytes, note, progress_bar, protocol_of, say};
 use flagstone_lab::stores::bench::{Bench as Run, Measured, Times};
+use flagstone_lab::stores::counted::Count;
 use flagstone_store::OpenOptions;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -12,7 +13,18 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 pub(super) struct Bench {
     /// A folder on the file system to measure. Two files are made in it, and removed.
-    folder: PathBuf,
+    #[arg(required_unless_present = "space")]
+    folder: Option<PathBuf>,
+    /// Count in memory instead, for each of these bounds of the space of a store (see
+    /// `OpenOptions::space`), what it costs: two rows each, with blocks collected in steps and at
+    /// once.
+    #[arg(long, value_name = "TIMES", value_delimiter = ',',
+          conflicts_with_all = ["folder", "encrypt", "whole", "commits"])]
+    space: Vec<f64>,
+    /// Measure a store that collects whole blocks at once as well, after the other: three columns
+    /// have its times.
+    #[arg(long, conflicts_with = "encrypt")]
+    whole: bool,
     /// Pages of a commit, separated by commas: a row of the table each.
     #[arg(long, value_name = "PAGES", value_delimiter = ',', default_values_t = [1, 2, 8, 32],
           value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -39,6 +51,9 @@ pub(super) struct Bench {
 }
 
 pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
+    let Some(folder) = &args.folder else {
+        return count(args);
+    };
     let pages = args.megabytes * 256;
     let mut options = OpenOptions::default().with_protocol(protocol_of(&args.protocol)?);
     // Protocols whose stores do not grow get room for what they hold, and half as much again.
@@ -46,14 +61,19 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
         options.bytes = u64::from(args.megabytes) << 20;
         options.bytes += options.bytes / 2;
     }
-    let keyed = args.encrypt.then(|| keyed(&options)).transpose()?;
+    let mut keyed = args.encrypt.then(|| keyed(&options)).transpose()?;
+    if args.whole {
+        let mut whole = options.clone();
+        whole.whole_collections = true;
+        keyed = Some(whole);
+    }
     let all = u64::from(args.commits + args.commits / 2) * args.pages.len() as u64;
-    let all = all * if args.encrypt { 2 } else { 1 };
+    let all = all * if keyed.is_some() { 2 } else { 1 };
     let bar = progress_bar(all, "committing");
     let mut measured = Vec::new();
     for &pages_a_commit in &args.pages {
         let mut run = Run {
-            folder: args.folder.clone(),
+            folder: folder.clone(),
             options: options.clone(),
             pages,
             pages_a_commit,
@@ -73,7 +93,8 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
         for (pages, measured, encrypted) in &measured {
             let mut row = as_json(*pages, measured);
             if let Some(encrypted) = encrypted {
-                row["encrypted"] = as_json(*pages, encrypted);
+                let name = if args.whole { "whole" } else { "encrypted" };
+                row[name] = as_json(*pages, encrypted);
             }
             say(&row.to_string());
         }
@@ -96,6 +117,9 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
     if args.encrypt {
         header.extend(["encrypted", "read"]);
     }
+    if args.whole {
+        header.extend(["whole: p99", "p99.9", "slowest"]);
+    }
     shown.set_header(header);
     for (pages, of, encrypted) in &measured {
         let mut row = vec![
@@ -111,7 +135,9 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
             mebibytes(of.bytes),
             format!("{:.1}", of.opened.as_secs_f64() * 1e3),
         ];
-        if let Some(encrypted) = encrypted {
+        if let (Some(whole), true) = (encrypted, args.whole) {
+            row.extend([0.99, 0.999, 1.0].map(|share| micros(&whole.store, share)));
+        } else if let Some(encrypted) = encrypted {
             let read = |times: &Times| us(times.at(0.5));
             row.push(format!("{:.2}", encrypted.store.rate() / of.store.rate()));
             row.push(format!("{:.2}", read(&encrypted.reads) / read(&of.reads)));
@@ -123,6 +149,84 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
         "floor: the same bytes as one write and a sync, in turns with the store. Times are of this \
          machine; ratios carry over",
     );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Counts what bounds of the space cost, with blocks collected in steps and at once.
+fn count(args: &Bench) -> Result<ExitCode, Failure> {
+    let rounds = 4;
+    let pages = args.megabytes * 256;
+    let mut runs = Vec::new();
+    for &pages_a_commit in &args.pages {
+        for &space in &args.space {
+            for whole in [false, true] {
+                let mut options =
+                    OpenOptions::default().with_protocol(protocol_of(&args.protocol)?);
+                options.space = space;
+                options.whole_collections = whole;
+                runs.push(Count {
+                    options,
+                    pages,
+                    pages_a_commit,
+                    rounds,
+                    seed: args.seed,
+                });
+            }
+        }
+    }
+    let all = runs.iter().map(|run| 2 * run.commits()).sum();
+    let bar = progress_bar(all, "counting");
+    let mut shown = table();
+    shown.set_header(vec![
+        "pages", "space", "collects", "size", "written", "blocks", "p50", "p99", "p99.9", "most",
+        "syncs",
+    ]);
+    for run in runs {
+        let of = run.run(&mut |made| bar.inc(made))?;
+        let how = match run.options.whole_collections {
+            true => "whole blocks",
+            false => "in steps",
+        };
+        if args.json {
+            let row = json!({
+                "pages_a_commit": run.pages_a_commit,
+                "space": run.options.space,
+                "in_steps": !run.options.whole_collections,
+                "size": of.size,
+                "written": of.written,
+                "collections": of.collections,
+                "p50_pages": of.at(0.5),
+                "p99_pages": of.at(0.99),
+                "p999_pages": of.at(0.999),
+                "most_pages": of.at(1.0),
+                "syncs_a_commit": of.syncs,
+            });
+            say(&row.to_string());
+            continue;
+        }
+        shown.add_row(vec![
+            run.pages_a_commit.to_string(),
+            format!("{}", run.options.space),
+            how.into(),
+            format!("{:.2}", of.size),
+            format!("{:.2}", of.written),
+            of.collections.to_string(),
+            of.at(0.5).to_string(),
+            of.at(0.99).to_string(),
+            of.at(0.999).to_string(),
+            of.at(1.0).to_string(),
+            format!("{:.3}", of.syncs),
+        ]);
+    }
+    bar.finish_and_clear();
+    if !args.json {
+        say(&shown.trim_fmt());
+        note(
+            "size: bytes of the store for each that it holds. written: pages of the medium for each \
+             page that was given. blocks: collected. The others: pages written by a commit. All of \
+             it is counted, and none of it timed",
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,7 +3,7 @@
 use super::key::no_encryption;
 use crate::commands::{Failure, protocols_of, say};
 use flagstone_lab::stores::kill::{Mistakes, Verifier, listening, work};
-use flagstone_lab::stores::{Campaign, ENCRYPTS, Findings, Lie, RunId, Subject, suits};
+use flagstone_lab::stores::{Campaign, ENCRYPTS, Findings, Landed, Lie, RunId, Subject, suits};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::path::PathBuf;
@@ -57,6 +57,10 @@ pub(super) struct Break {
     /// Encrypt the stores.
     #[arg(long)]
     encrypt: bool,
+    /// Let the clients of each run use the same store on a simulated chip as well. It is cut at the
+    /// same operations with what has landed on the medium, and a restart has to find the same.
+    #[arg(long, conflicts_with = "tables")]
+    on_chip: bool,
     /// Carry out one run again, by its id.
     #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "tables", "cuts", "depth", "seed", "lie", "encrypt"])]
     run: Option<RunId>,
@@ -67,10 +71,18 @@ pub(super) struct Break {
 
 pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
     if let Some(id) = &args.run {
-        let tally = id.run();
+        no_chip_for(id.subject, id.lie, args.on_chip)?;
+        let tally = match args.on_chip {
+            true => id.run_on_chip(),
+            false => id.run(),
+        };
+        let compared = match args.on_chip {
+            true => format!(", {} compared with the chip", tally.on_chip.cuts),
+            false => String::new(),
+        };
         say(&match &tally.first {
             Some(what) => format!("{id}: {what}"),
-            None => format!("{id} holds: {} cuts", tally.cuts),
+            None => format!("{id} holds: {} cuts{compared}", tally.cuts),
         });
         return Ok(ExitCode::from(u8::from(tally.violations > 0)));
     }
@@ -96,6 +108,7 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
             args.lie
         )));
     }
+    no_chip_for(subject, lie, args.on_chip)?;
     let mut violated = false;
     for protocol in protocols {
         let campaign = Campaign {
@@ -103,6 +116,7 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
             protocol,
             lie,
             encrypted: args.encrypt,
+            on_chip: args.on_chip,
             cuts: args.cuts,
             depth: args.depth,
             seed: args.seed,
@@ -115,6 +129,21 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
         print_findings(&campaign, &findings, args.json);
     }
     Ok(ExitCode::from(u8::from(violated)))
+}
+
+/// Refuses a chip beside runs that have none, and the other way round.
+fn no_chip_for(subject: Subject, lie: Lie, on_chip: bool) -> Result<(), Failure> {
+    if on_chip && subject == Subject::Tables {
+        return Err(Failure::Usage(
+            "runs over tables have no chip beside their medium: leave out --on-chip".into(),
+        ));
+    }
+    if lie == Lie::Landings && !on_chip {
+        return Err(Failure::Usage(
+            "`landings` is a control of runs with a chip beside their medium: add --on-chip".into(),
+        ));
+    }
+    Ok(())
 }
 
 fn subject(of_tables: bool) -> Subject {
@@ -139,23 +168,30 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
             "committed": tally.committed,
             "collections": tally.collections,
             "blocks_added": tally.grown,
+            "times_without_room": tally.refused,
             "snapshots_compared": tally.snapshots,
             "violations": tally.violations,
             "first_run_id": first.map(|(id, _)| id.to_string()),
             "first_violation": first.map(|(_, what)| what),
         });
+        if campaign.on_chip {
+            found["compared_on_chip"] = json!(tally.on_chip.cuts);
+            found["compared_by_tables"] = json!(tally.on_chip.by_tables);
+            found["in_flight_landed"] = json!(tally.on_chip.all);
+            found["in_flight_lost"] = json!(tally.on_chip.nothing);
+            found["in_flight_torn"] = json!(tally.on_chip.torn);
+        }
         if campaign.subject == Subject::Tables {
             found["subject"] = json!("tables");
             found["commits_together"] = json!(tally.grouped);
-            found["times_without_room"] = json!(tally.refused);
         }
         return say(&found.to_string());
     }
     let (name, done) = match campaign.subject {
         Subject::Pages => {
             let done = format!(
-                "{} collections, {} blocks added",
-                tally.collections, tally.grown
+                "{} collections, {} blocks added, {} times without room",
+                tally.collections, tally.grown, tally.refused
             );
             (campaign.protocol.to_string(), done)
         }
@@ -172,6 +208,22 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
          {done}, {} looks at snapshots",
         tally.cuts, tally.cuts_again, tally.violations, tally.committed, tally.snapshots,
     ));
+    if campaign.on_chip {
+        let Landed {
+            cuts,
+            by_tables,
+            all,
+            nothing,
+            torn,
+            ..
+        } = tally.on_chip;
+        say(&format!(
+            "{:10} {cuts:>9} cuts compared with a simulated chip, {by_tables} of them by the tables of a \
+             close too; of the operations in flight {all} had landed, {nothing} had not, {torn} \
+             were torn",
+            ""
+        ));
+    }
     for (id, what) in &findings.violations {
         say(&format!("  {id}: {what}"));
     }

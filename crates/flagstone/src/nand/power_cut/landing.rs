@@ -9,14 +9,35 @@
 //! The operations that had begun are numbered in the order of their issue. Beyond the 48th the
 //! bits come again.
 
-use super::{InFlight, Moment, orders};
-use crate::units::Nanos;
+use super::{Damage, InFlight, Moment, PowerCut, Undo, orders};
+use crate::nand::Chip;
+use crate::units::{Nanos, Pbn, Ppn};
 
 /// Operations that have a bit of their own.
 const NAMED: u32 = 48;
 
 /// Operations of which every combination is tried; of more, a sample is.
 const TRIED: usize = 14;
+
+/// An operation that changes the flash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// A program of a page, of its spare area alone as well.
+    Program(Ppn),
+    /// An erase of a block.
+    Erase(Pbn),
+}
+
+/// What a power cut leaves of an operation in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Left {
+    /// All of it.
+    All,
+    /// Nothing.
+    Nothing,
+    /// A page that cannot be read. Only programs are left so.
+    Torn,
+}
 
 /// The landings of a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +89,47 @@ pub(super) fn can_be_torn(ops: &[InFlight], now: Nanos, landed: &[bool]) -> Vec<
         .collect()
 }
 
+impl PowerCut {
+    /// The operations that no sync has waited for, in the order of their issue.
+    pub fn in_flight(&self) -> Vec<Change> {
+        let unsafe_ones = self.in_flight.iter().filter(|op| op.waited.is_none());
+        let change = |op: &InFlight| match op.undo {
+            Undo::Program { at, .. } | Undo::Reprogram { at, .. } => Change::Program(at),
+            Undo::Erase { .. } => Change::Erase(op.block),
+        };
+        unsafe_ones.map(change).collect()
+    }
+
+    /// Cuts the power now, between two operations, where somebody else knows what is left of each
+    /// operation of [`PowerCut::in_flight`]. Returns the chip as a restart finds it.
+    ///
+    /// # Panics
+    /// There are more or fewer operations in flight, one is left that comes after one of its block
+    /// which is not, an operation other than a program is torn, or the power is off.
+    pub fn pull_as(mut self, left: &[Left]) -> Chip {
+        assert!(!self.off, "the power is off");
+        let mut ops = std::mem::take(&mut self.in_flight);
+        ops.retain(|op| op.waited.is_none());
+        assert_eq!(ops.len(), left.len(), "operations in flight");
+        let landed: Vec<bool> = left.iter().map(|left| *left != Left::Nothing).collect();
+        let mut closed = landed.clone();
+        close(&ops, &mut closed);
+        assert_eq!(landed, closed, "an operation overtook one of its block");
+        for (op, left) in ops.into_iter().zip(left).rev() {
+            match (left, &op.undo) {
+                (Left::All, _) => {}
+                (Left::Nothing, _) => self.take_back(op, None),
+                (Left::Torn, &Undo::Program { at, .. }) => {
+                    self.chip.set_damage(at, Some(Damage::Unreadable));
+                }
+                (Left::Torn, _) => panic!("only programs are left torn"),
+            }
+        }
+        self.chip.reset_time();
+        self.chip
+    }
+}
+
 impl Moment {
     /// Every landing, if there are no more than so many; else so many of them, spread over all.
     /// With `torn`, each of them also with every operation torn that can be.
@@ -114,7 +176,7 @@ impl Moment {
 
 #[cfg(test)]
 mod tests {
-    use crate::nand::{Aim, Chip, Cut, Flash, FlashError, PowerCut, small};
+    use crate::nand::{Aim, Change, Chip, Cut, Flash, FlashError, Left, PowerCut, small};
     use crate::units::{Nanos, Pbn, Ppn};
 
     /// A page that is safe, one in flight in each of two blocks, and the erase of the first block.
@@ -179,6 +241,32 @@ mod tests {
             damaged.collect::<Vec<bool>>()
         };
         assert_ne!(pages(0), pages(1 << 48));
+    }
+
+    #[test]
+    fn what_somebody_else_knows_to_have_landed_is_left() {
+        let mut power = PowerCut::new(small::chip(small::GEOMETRY));
+        work(&mut power).expect("no cut is armed");
+        let at = |block, page| small::GEOMETRY.page(Pbn(block), page);
+        let ops = [
+            Change::Program(at(2, 1)),
+            Change::Program(at(3, 0)),
+            Change::Erase(Pbn(2)),
+            Change::Program(at(3, 1)),
+        ];
+        assert_eq!(power.in_flight(), ops);
+        let (all, none, torn) = (Left::All, Left::Nothing, Left::Torn);
+        let left = |left: [Left; 4]| power.clone().pull_as(&left);
+        assert_eq!(contents(&left([none; 4])), [true, false, false, false]);
+        assert_eq!(contents(&left([all; 4])), [false, false, true, true]);
+        assert_eq!(
+            contents(&left([none, all, none, none])),
+            [true, false, true, false]
+        );
+        let chip = left([all, none, none, torn]);
+        assert_eq!(contents(&chip), [true, true, false, true]);
+        let damaged = [(2, 1), (3, 0), (3, 1)].map(|(b, p)| chip.damage(at(b, p)).is_some());
+        assert_eq!(damaged, [false, false, true]);
     }
 
     #[test]

@@ -1,0 +1,138 @@
+//! What the bound of a store's space costs, and what collecting in steps is good for, counted and
+//! not timed: a store in memory is filled, then its pages are overwritten at random. Equal tasks
+//! give equal figures.
+
+use flagstone::units::Lpn;
+use flagstone_store::medium::Memory;
+use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, PageStore, StoreError};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// The task of a count.
+#[derive(Debug, Clone)]
+pub struct Count {
+    /// How the store is made; its `space` is the bound.
+    pub options: OpenOptions,
+    /// Pages that the store holds.
+    pub pages: u32,
+    /// Pages of a commit.
+    pub pages_a_commit: u32,
+    /// How many times all pages are overwritten before counting begins, and then again.
+    pub rounds: u32,
+    /// Seed of the pages.
+    pub seed: u64,
+}
+
+/// What was counted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Counted {
+    /// Bytes of the store, for each byte that its pages hold, in the end.
+    pub size: f64,
+    /// Pages written to the medium, marks included, for each page that was given.
+    pub written: f64,
+    /// Blocks that were collected.
+    pub collections: u64,
+    /// Syncs, a commit.
+    pub syncs: f64,
+    /// Pages that were written to the medium by each commit and the writes before it, ascending.
+    by_commit: Vec<u32>,
+}
+
+impl Counted {
+    /// Pages that this share of the commits does not exceed.
+    pub fn at(&self, share: f64) -> u32 {
+        let last = self.by_commit.len().saturating_sub(1);
+        let at = (last as f64 * share) as usize;
+        self.by_commit.get(at).copied().unwrap_or_default()
+    }
+}
+
+impl Count {
+    /// Counts. `progress` hears of the commits that were made.
+    ///
+    /// # Errors
+    /// The options are wrong.
+    pub fn run(&self, progress: &mut dyn FnMut(u64)) -> Result<Counted, StoreError> {
+        let mut store = PageStore::on(Box::new(Memory::default()), &self.options)?;
+        super::bench::fill(&mut store, self.pages)?;
+        let mut dice = Pcg64Mcg::seed_from_u64(self.seed);
+        for _ in 0..self.commits() {
+            self.commit(&mut store, &mut dice)?;
+            progress(1);
+        }
+        let (before, collected) = (store.medium_stats(), store.device().stats().collections);
+        let mut by_commit = Vec::new();
+        let mut written = before.bytes;
+        for _ in 0..self.commits() {
+            self.commit(&mut store, &mut dice)?;
+            let now = store.medium_stats().bytes;
+            by_commit.push(((now - written) / MEDIUM_PAGE_BYTES as u64) as u32);
+            written = now;
+            progress(1);
+        }
+        by_commit.sort_unstable();
+        let after = store.medium_stats();
+        let commits = self.commits() as f64;
+        let held = f64::from(self.pages) * MEDIUM_PAGE_BYTES as f64;
+        let pages = (after.bytes - before.bytes) as f64 / MEDIUM_PAGE_BYTES as f64;
+        Ok(Counted {
+            size: store.info().bytes as f64 / held,
+            written: pages / commits / f64::from(self.pages_a_commit),
+            collections: store.device().stats().collections - collected,
+            syncs: (after.syncs - before.syncs) as f64 / commits,
+            by_commit,
+        })
+    }
+
+    /// Commits of a half.
+    pub fn commits(&self) -> u64 {
+        u64::from(self.pages) * u64::from(self.rounds) / u64::from(self.pages_a_commit)
+    }
+
+    fn commit(&self, store: &mut PageStore, dice: &mut Pcg64Mcg) -> Result<(), StoreError> {
+        let page = [7; PageStore::PAGE_BYTES];
+        let tx = store.begin()?;
+        for _ in 0..self.pages_a_commit {
+            store.write(tx, Lpn(dice.random_range(0..self.pages)), &page)?;
+        }
+        store.commit(tx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(space: f64, whole: bool) -> Counted {
+        let mut options = OpenOptions::default();
+        options.space = space;
+        options.whole_collections = whole;
+        let count = Count {
+            options,
+            pages: 4_096,
+            pages_a_commit: 1,
+            rounds: 3,
+            seed: 1,
+        };
+        count.run(&mut |_| ()).expect("a store in memory")
+    }
+
+    #[test]
+    fn more_room_means_fewer_copies_and_steps_spread_them() {
+        let counts: Vec<Counted> = [1.2, 2.0, 3.0].map(|space| count(space, false)).to_vec();
+        for pair in counts.windows(2) {
+            assert!(pair[0].written > pair[1].written, "{pair:?}");
+            assert!(pair[0].size < pair[1].size, "{pair:?}");
+        }
+        assert!(counts[2].written > 1.0 && counts[0].collections > 0);
+        let (steps, whole) = (count(1.5, false), count(1.5, true));
+        assert_eq!(steps, count(1.5, false));
+        // A whole collection copies what a block has of live pages in one commit.
+        assert!(
+            whole.at(1.0) > 2 * steps.at(0.999),
+            "{}, {}",
+            whole.at(1.0),
+            steps.at(0.999)
+        );
+    }
+}

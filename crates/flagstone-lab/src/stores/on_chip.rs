@@ -1,0 +1,541 @@
+//! The simulated chip beside the medium of a run: the same clients work on a store over each, and
+//! both are cut at the same operation, with the same landing.
+//!
+//! ```text
+//!   clients ──┬── PageStore ── Listening ── flash on a medium ── Recorded ──cut──> left ── restart
+//!             │                    │ operations, in order          │ what has landed       ║ same?
+//!             └── PageStore ── Cutting ──── PowerCut ── Chip ──────┴───cut──────> chip ── restart
+//! ```
+//!
+//! The store on the medium does each call first. The store on the chip does it next, and has to
+//! issue the same programs, erases and syncs, with the same bytes. A copy of the medium that is to
+//! be cut knows how many operations had been issued, so the chip is copied at that one, too. What
+//! of the operations in flight has landed is read off the medium that the cut left: its marks say
+//! which erases have, its pages which programs have, and which are torn.
+//!
+//! A close ends what is in flight. The chip is then switched off and on with what the medium holds.
+
+use crate::stores::lie::Lie;
+use flagstone::nand::{Change, Chip, Flash, FlashError, Geometry, Left, PowerCut, Read, Timing};
+use flagstone::units::{Nanos, Pbn, Ppn};
+use flagstone_store::medium::Recorded;
+use flagstone_store::{Glance, OpenOptions, Shown};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// An operation, as two stores are compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    /// A page, and a sum over its bytes.
+    Program(Ppn, u64),
+    Erase(Pbn),
+    Sync,
+    Grow(u32),
+}
+
+/// By block: its erases of an opening, by their numbers in that opening.
+type Erases = BTreeMap<Pbn, Vec<u32>>;
+
+/// The chip at an operation.
+#[derive(Clone)]
+struct Moment {
+    power: PowerCut,
+    erases: Erases,
+    /// The number that the opening has on the medium, if it writes anything.
+    opening: u32,
+}
+
+/// What was found of the operations in flight at cuts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Landed {
+    /// Cuts after which both were compared.
+    pub cuts: u64,
+    /// Openings by the tables of a close, of which all but numbers was compared.
+    pub by_tables: u64,
+    /// Operations in flight that had landed.
+    pub all: u64,
+    /// Operations in flight that had not.
+    pub nothing: u64,
+    /// Programs in flight that were torn.
+    pub torn: u64,
+}
+
+impl Landed {
+    /// Adds what was found in another run.
+    pub(super) fn add(&mut self, other: &Landed) {
+        self.cuts += other.cuts;
+        self.by_tables += other.by_tables;
+        self.all += other.all;
+        self.nothing += other.nothing;
+        self.torn += other.torn;
+    }
+}
+
+struct State {
+    /// The chip, once the size of the store is known.
+    now: Option<Moment>,
+    /// Erases of this opening.
+    erased: u32,
+    /// Operations that were issued to the flash of the medium, and of the chip.
+    issued: u64,
+    followed: u64,
+    /// Operations of the medium that the chip has not seen yet.
+    ahead: VecDeque<Event>,
+    /// The blocks that the medium had after each growth that the chip has not seen yet.
+    grown: VecDeque<u32>,
+    /// Operations at which the chip is to be copied, and the copies.
+    wanted: BTreeSet<u64>,
+    taken: BTreeMap<u64, Moment>,
+    /// The first difference between the two.
+    differs: Option<String>,
+    /// Openings by the tables of a close.
+    by_tables: u64,
+}
+
+/// A handle to a chip beside a medium. Its copies are of the same chip.
+#[derive(Clone)]
+pub(super) struct OnChip(Arc<Mutex<State>>);
+
+impl OnChip {
+    /// A chip that is made with the first opening.
+    pub(super) fn blank() -> OnChip {
+        OnChip::with(None)
+    }
+
+    fn with(now: Option<Moment>) -> OnChip {
+        OnChip(Arc::new(Mutex::new(State {
+            now,
+            erased: 0,
+            issued: 0,
+            followed: 0,
+            ahead: VecDeque::new(),
+            grown: VecDeque::new(),
+            wanted: BTreeSet::new(),
+            taken: BTreeMap::new(),
+            differs: None,
+            by_tables: 0,
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no thread panics here")
+    }
+
+    /// The operation that the flash of the medium is at. The chip will be copied at that one.
+    pub(super) fn mark(&self) -> u64 {
+        let state = &mut *self.state();
+        state.wanted.insert(state.issued);
+        state.issued
+    }
+
+    /// Forgets the copies that were made.
+    pub(super) fn forget(&self) {
+        let state = &mut *self.state();
+        state.wanted.clear();
+        state.taken.clear();
+    }
+
+    /// An opening by the tables of a close has found what is on the chip.
+    pub(super) fn opened_by_tables(&self) {
+        self.state().by_tables += 1;
+    }
+
+    /// Such openings since this was called last.
+    pub(super) fn take_by_tables(&self) -> u64 {
+        std::mem::take(&mut self.state().by_tables)
+    }
+
+    /// Notes a difference between what the two stores do.
+    pub(super) fn note(&self, what: impl FnOnce() -> String) {
+        self.state().differs.get_or_insert_with(what);
+    }
+
+    /// What the two stores have done differently, if anything.
+    pub(super) fn same(&self) -> Result<(), String> {
+        let state = self.state();
+        match (&state.differs, state.ahead.front()) {
+            (Some(what), _) => Err(what.clone()),
+            (None, Some(event)) => Err(format!("the chip did not see {event:?}")),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// A new opening of the medium begins, which is as large as this.
+    pub(super) fn opens(&self, glance: Option<&Glance>, geometry: &Geometry, most: u32) {
+        let state = &mut *self.state();
+        let opening = glance.map_or(0, Glance::openings) + 1;
+        match &mut state.now {
+            Some(now) => now.opening = opening,
+            None => {
+                let mut roomy = *geometry;
+                roomy.blocks_per_plane = most.max(2 * geometry.blocks());
+                // Pages that are not whole are cheap to copy one by one.
+                roomy.page_bytes += 1;
+                let chip = Chip::new(roomy, timing(), geometry.spare_bytes as usize);
+                state.now = Some(Moment {
+                    power: PowerCut::new(chip),
+                    erases: Erases::new(),
+                    opening,
+                });
+            }
+        }
+    }
+
+    /// A flash that tells of what it is given before it does it.
+    pub(super) fn listen(&self, below: Box<dyn Flash>) -> Box<dyn Flash> {
+        Box::new(Listening {
+            below,
+            chip: self.clone(),
+        })
+    }
+
+    /// The chip, of which a store sees so many blocks.
+    pub(super) fn flash(&self, geometry: Geometry) -> Box<dyn Flash> {
+        Box::new(Cutting {
+            chip: self.clone(),
+            geometry,
+        })
+    }
+
+    /// The store was closed: the chip is switched off and on. What has landed is on the medium.
+    pub(super) fn closed(&self, medium: &Recorded, options: &OpenOptions) -> Result<(), String> {
+        let mut state = self.state();
+        // The close of a store on a medium waits for what is to be believed by the next opening.
+        state.ahead.retain(|event| *event != Event::Sync);
+        let (issued, followed) = (state.issued, state.followed);
+        let wanted: Vec<u64> = state.wanted.range(followed..=issued).copied().collect();
+        for at in wanted {
+            if !state.taken.contains_key(&at) {
+                let now = state.now.clone().expect("it was opened");
+                state.taken.insert(at, now);
+            }
+        }
+        let now = state.now.take().expect("it was opened");
+        state.issued += 1;
+        state.followed = state.issued;
+        state.erased = 0;
+        drop(state);
+        let (chip, _) = now.cut(medium, options, Lie::None)?;
+        self.state().now = Some(Moment::on(chip));
+        Ok(())
+    }
+
+    /// The chip as a cut at an operation leaves it, if what a cut of the medium has left says what
+    /// has landed.
+    pub(super) fn cut(
+        &self,
+        at: u64,
+        left: &Recorded,
+        options: &OpenOptions,
+        lie: Lie,
+    ) -> Result<(OnChip, Landed), String> {
+        self.same()?;
+        let state = self.state();
+        let moment = match (state.taken.get(&at), state.followed == at) {
+            (Some(moment), _) => moment.clone(),
+            (None, true) => state.now.clone().expect("it was opened"),
+            (None, false) => return Err(format!("the chip has no operation {at}")),
+        };
+        drop(state);
+        let (chip, landed) = moment.cut(left, options, lie)?;
+        Ok((OnChip::with(Some(Moment::on(chip))), landed))
+    }
+}
+
+/// So that instants are those of a medium, which only counts operations.
+fn timing() -> Timing {
+    Timing {
+        read: Nanos::ZERO,
+        program: Nanos(1),
+        reprogram: Nanos(1),
+        erase: Nanos(1),
+        transfer_ps_per_byte: 0,
+    }
+}
+
+impl Moment {
+    fn on(chip: Chip) -> Moment {
+        Moment {
+            power: PowerCut::new(chip),
+            erases: Erases::new(),
+            opening: 0,
+        }
+    }
+
+    /// Cuts the power, with what has landed on a medium.
+    fn cut(
+        self,
+        left: &Recorded,
+        options: &OpenOptions,
+        lie: Lie,
+    ) -> Result<(Chip, Landed), String> {
+        let cannot = |error| format!("the medium cannot be looked at: {error}");
+        let glance = Glance::at(Box::new(left.clone()), options).map_err(cannot)?;
+        let ops = self.power.in_flight();
+        // By block: how many of its erases of this opening were safe, or came before an operation,
+        // and how many have landed.
+        let mut eras: BTreeMap<Pbn, (usize, usize)> = BTreeMap::new();
+        let geometry = *self.power.geometry();
+        let none = Vec::new();
+        for op in &ops {
+            let block = match *op {
+                Change::Program(at) => geometry.block_of(at),
+                Change::Erase(block) => block,
+            };
+            if eras.contains_key(&block) {
+                continue;
+            }
+            let erases = self.erases.get(&block).unwrap_or(&none);
+            let in_flight = ops.iter().filter(|&&op| op == Change::Erase(block)).count();
+            let safe = erases.len() - in_flight;
+            let is_there = glance.as_ref().filter(|glance| block.0 < glance.blocks());
+            let last = is_there.map(|glance| glance.last_erase(block));
+            let landed = match last.transpose().map_err(cannot)?.flatten() {
+                Some((opening, number)) if opening == self.opening => {
+                    erases.iter().filter(|&&erase| erase <= number).count()
+                }
+                _ => 0,
+            };
+            if landed < safe {
+                return Err(format!(
+                    "the medium has lost an erase of block {block} that was synced"
+                ));
+            }
+            eras.insert(block, (safe, landed));
+        }
+        let mut outcomes = Vec::with_capacity(ops.len());
+        for op in &ops {
+            outcomes.push(match *op {
+                Change::Erase(block) => {
+                    let (era, landed) = eras.get_mut(&block).expect("all have one");
+                    *era += 1;
+                    match *era <= *landed {
+                        true => Left::All,
+                        false => Left::Nothing,
+                    }
+                }
+                Change::Program(at) => {
+                    let (era, landed) = eras[&geometry.block_of(at)];
+                    match (era.cmp(&landed), &glance) {
+                        // Its block was erased after it.
+                        (std::cmp::Ordering::Less, _) => Left::All,
+                        (std::cmp::Ordering::Equal, Some(glance)) => {
+                            match glance.page(at).map_err(cannot)? {
+                                Shown::Whole => Left::All,
+                                Shown::Blank => Left::Nothing,
+                                Shown::Torn => Left::Torn,
+                            }
+                        }
+                        _ => Left::Nothing,
+                    }
+                }
+            });
+        }
+        if lie == Lie::Landings {
+            // Pages of a block that was erased later say nothing.
+            let counts = |(op, left): &(&Change, &mut Left)| {
+                let is_page = matches!(**op, Change::Program(at)
+                    if eras[&geometry.block_of(at)].0 == eras[&geometry.block_of(at)].1);
+                is_page && **left == Left::All
+            };
+            let mut all = ops.iter().zip(&mut outcomes);
+            if let Some((_, last)) = all.rfind(counts) {
+                *last = Left::Nothing;
+            }
+        }
+        let count = |wanted| outcomes.iter().filter(|&&left| left == wanted).count() as u64;
+        let landed = Landed {
+            cuts: 1,
+            by_tables: 0,
+            all: count(Left::All),
+            nothing: count(Left::Nothing),
+            torn: count(Left::Torn),
+        };
+        Ok((self.power.pull_as(&outcomes), landed))
+    }
+}
+
+fn sum(data: &[u8], spare: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (data, spare).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The flash of the medium, in front of which operations are counted.
+struct Listening {
+    below: Box<dyn Flash>,
+    chip: OnChip,
+}
+
+impl Listening {
+    fn tell(&self, event: Event) {
+        let state = &mut *self.chip.state();
+        state.issued += 1;
+        state.ahead.push_back(event);
+    }
+}
+
+impl Flash for Listening {
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        self.below.read(now, at, data, spare)
+    }
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        self.tell(Event::Program(at, sum(data, spare)));
+        self.below.program(now, at, data, spare)
+    }
+
+    fn reprogram(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        self.below.reprogram(now, at, offset, bytes)
+    }
+
+    fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
+        self.tell(Event::Erase(block));
+        self.below.erase(now, block)
+    }
+
+    fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
+        self.tell(Event::Sync);
+        self.below.sync(now, until)
+    }
+
+    fn is_factory_bad(&self, block: Pbn) -> bool {
+        self.below.is_factory_bad(block)
+    }
+
+    fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
+        self.tell(Event::Grow(blocks));
+        let grown = self.below.grow(blocks);
+        let has = self.below.geometry().blocks();
+        self.chip.state().grown.push_back(has);
+        grown
+    }
+
+    fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
+        self.below.peek(at, data, spare)
+    }
+}
+
+/// The chip, of which a store sees the first blocks: those that its medium has.
+struct Cutting {
+    chip: OnChip,
+    geometry: Geometry,
+}
+
+impl Cutting {
+    fn moment<T>(&self, act: impl FnOnce(&mut Moment) -> T) -> T {
+        act(self.chip.state().now.as_mut().expect("it was opened"))
+    }
+
+    /// Counts an operation, which has to be the one that the medium was given.
+    fn follow(&self, event: Event) {
+        let state = &mut *self.chip.state();
+        state.take_if_wanted();
+        state.followed += 1;
+        let first = state.ahead.pop_front();
+        if first != Some(event) {
+            let differs = || format!("the chip is given {event:?}, and the medium {first:?}");
+            state.differs.get_or_insert_with(differs);
+        }
+    }
+}
+
+impl State {
+    fn take_if_wanted(&mut self) {
+        let at = self.followed;
+        if self.wanted.contains(&at) && !self.taken.contains_key(&at) {
+            let now = self.now.clone().expect("it was opened");
+            self.taken.insert(at, now);
+        }
+    }
+}
+
+impl Flash for Cutting {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        self.moment(|chip| chip.power.read(now, at, data, spare))
+    }
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        self.follow(Event::Program(at, sum(data, spare)));
+        self.moment(|chip| chip.power.program(now, at, data, spare))
+    }
+
+    fn reprogram(&mut self, _: Nanos, _: Ppn, _: usize, _: &[u8]) -> Result<Nanos, FlashError> {
+        unreachable!("a store has no protocol that reprograms")
+    }
+
+    fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
+        self.follow(Event::Erase(block));
+        let state = &mut *self.chip.state();
+        state.erased += 1;
+        let chip = state.now.as_mut().expect("it was opened");
+        chip.erases.entry(block).or_default().push(state.erased);
+        chip.power.erase(now, block)
+    }
+
+    fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
+        self.follow(Event::Sync);
+        // A cut of the medium in the midst of a sync is one of a chip that has not waited yet.
+        self.chip.state().take_if_wanted();
+        self.moment(|chip| chip.power.sync(now, until))
+    }
+
+    fn is_factory_bad(&self, block: Pbn) -> bool {
+        self.moment(|chip| chip.power.is_factory_bad(block))
+    }
+
+    fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
+        self.follow(Event::Grow(blocks));
+        self.chip.state().take_if_wanted();
+        // The medium may have had no room.
+        let grown = self.chip.state().grown.pop_front();
+        let blocks = grown.unwrap_or(self.geometry.blocks());
+        let has = self.moment(|chip| chip.power.geometry().blocks());
+        assert!(blocks <= has, "the chip beside the medium is too small");
+        self.geometry.blocks_per_plane = blocks;
+        Ok(())
+    }
+
+    fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
+        self.moment(|chip| chip.power.peek(at, data, spare))
+    }
+}

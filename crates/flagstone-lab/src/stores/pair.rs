@@ -1,0 +1,243 @@
+//! A store of a run, and the same store on a simulated chip beside it, if the run has one: each
+//! call goes to both, and both have to answer alike.
+
+use super::lie::Lying;
+use super::on_chip::OnChip;
+use flagstone::ftl::Ftl;
+use flagstone::units::{Lpn, Pbn, SnapshotId, TxId};
+use flagstone_store::medium::Recorded;
+use flagstone_store::{Glance, OpenOptions, PageStore, StoreError};
+use std::fmt::{Debug, Display};
+
+/// A store on a medium, and perhaps the one on a chip.
+pub(super) struct Pair {
+    store: PageStore,
+    beside: Option<(PageStore, OnChip)>,
+}
+
+impl Pair {
+    /// Opens a store on a medium, which may lie.
+    pub(super) fn alone(medium: Lying, options: &OpenOptions) -> Result<Pair, StoreError> {
+        let store = PageStore::on(Box::new(medium), options)?;
+        let beside = None;
+        Ok(Pair { store, beside })
+    }
+
+    /// Opens both. The options have no key; with one, those of the medium are `locked`. The chip
+    /// has room for a store of so many blocks.
+    ///
+    /// Tables that a close has left are not on the chip. What an opening finds by them is held
+    /// against what the chip has, and then the store on the medium is opened once more, without
+    /// them. So both go on from what is in their blocks.
+    pub(super) fn open(
+        medium: impl Fn() -> Lying,
+        chip: &OnChip,
+        [options, locked]: [&OpenOptions; 2],
+        most: u32,
+    ) -> Result<Pair, StoreError> {
+        let glance = Glance::at(Box::new(medium().below()), locked)?;
+        let (mut by_tables, mut without) = (None, locked.clone());
+        if glance.as_ref().is_some_and(Glance::left_tables) {
+            by_tables = Some(PageStore::on(Box::new(medium()), locked)?);
+            without = without.uncached();
+        }
+        // What a store keeps beside its flash is not looked at on the chip.
+        let nothing = || Box::new(Recorded::default());
+        let twin = |geometry| {
+            chip.opens(glance.as_ref(), &geometry, most);
+            PageStore::through(nothing(), options, |_| chip.flash(geometry))
+        };
+        if let Some(mut store) = by_tables {
+            let mut twin = twin(*store.device().geometry())?;
+            match same(&mut store, &mut twin, Numbers::NotBefore) {
+                Ok(()) => chip.opened_by_tables(),
+                Err(what) => chip.note(|| format!("by the tables of a close: {what}")),
+            }
+        }
+        let listen = |flash| chip.listen(flash);
+        let store = PageStore::through(Box::new(medium()), &without, listen)?;
+        let twin = twin(*store.device().geometry())?;
+        let beside = Some((twin, chip.clone()));
+        Ok(Pair { store, beside })
+    }
+
+    /// The store on the medium, to look at.
+    pub(super) fn store(&mut self) -> &mut PageStore {
+        &mut self.store
+    }
+
+    fn both<T: Debug>(
+        &mut self,
+        what: &str,
+        call: impl Fn(&mut PageStore) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let answer = call(&mut self.store);
+        if let Some((twin, chip)) = &mut self.beside {
+            let other = call(twin);
+            let said = |answer: &Result<T, StoreError>| match answer {
+                Ok(value) => format!("{value:?}"),
+                // Why there is no room is another question on a chip.
+                Err(StoreError::Full(_)) => "full".into(),
+                Err(error) => error.to_string(),
+            };
+            let (here, there) = (said(&answer), said(&other));
+            if here != there {
+                chip.note(|| format!("{what}: {here} on the medium, {there} on the chip"));
+            }
+        }
+        answer
+    }
+
+    pub(super) fn begin(&mut self) -> Result<TxId, StoreError> {
+        self.both("begin", PageStore::begin)
+    }
+
+    pub(super) fn write(&mut self, tx: TxId, at: Lpn, bytes: &[u8]) -> Result<(), StoreError> {
+        self.both("write", |store| store.write(tx, at, bytes))
+    }
+
+    pub(super) fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
+        self.both("trim", |store| store.trim(tx, at))
+    }
+
+    pub(super) fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
+        self.both("commit", |store| store.commit(tx))
+    }
+
+    pub(super) fn abort(&mut self, tx: TxId) -> Result<(), StoreError> {
+        self.both("abort", |store| store.abort(tx))
+    }
+
+    pub(super) fn snapshot(&mut self) -> Result<SnapshotId, StoreError> {
+        self.both("snapshot", PageStore::snapshot)
+    }
+
+    pub(super) fn end_snapshot(&mut self, id: SnapshotId) {
+        self.store.end_snapshot(id);
+        if let Some((twin, _)) = &mut self.beside {
+            twin.end_snapshot(id);
+        }
+    }
+
+    /// Closes both. The chip is switched off, and has what has landed on the medium.
+    pub(super) fn close(
+        self,
+        medium: &Recorded,
+        options: &OpenOptions,
+    ) -> Result<Result<(), StoreError>, String> {
+        let closed = self.store.close();
+        if let (Some((twin, chip)), Ok(())) = (self.beside, &closed) {
+            twin.close()
+                .map_err(|error| format!("on the chip: {error}"))?;
+            chip.closed(medium, options)?;
+        }
+        Ok(closed)
+    }
+
+    /// Holds what a restart has found on the medium against what one has found on the chip.
+    pub(super) fn compare(&mut self) -> Result<(), String> {
+        match &mut self.beside {
+            Some((twin, chip)) => {
+                chip.same()?;
+                same(&mut self.store, twin, Numbers::Equal)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The same, and the number of the next transaction, which begins. To go on with neither.
+    pub(super) fn compare_at_last(&mut self) -> Result<(), String> {
+        self.compare()?;
+        let Some((twin, _)) = &mut self.beside else {
+            return Ok(());
+        };
+        let (here, there) = (self.store.begin(), twin.begin());
+        match (here, there) {
+            (Ok(here), Ok(there)) if here == there => Ok(()),
+            (here, there) => differ("next transaction", &here, &there),
+        }
+    }
+}
+
+/// How the numbers of two restarts compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Numbers {
+    /// They are the same.
+    Equal,
+    /// Tables count what is on no page any more: the first has higher ones, or the same.
+    NotBefore,
+}
+
+fn differ<T: Debug>(what: impl Display, here: &T, there: &T) -> Result<(), String> {
+    Err(format!(
+        "{what}: {here:?} on the medium, {there:?} on the chip"
+    ))
+}
+
+/// Holds what two restarts have found against one another: the size, where each page lies and what
+/// it holds, the state of each block and how many live pages it has, and the last write sequence.
+fn same(here: &mut PageStore, there: &mut PageStore, numbers: Numbers) -> Result<(), String> {
+    let checked = there.device().check();
+    checked.map_err(|what| format!("on the chip: {what}"))?;
+    let (ftl, other) = (here.device().ftl(), there.device().ftl());
+    let sizes = [&*here, &*there].map(|store| {
+        let device = store.device();
+        (device.pages(), device.geometry().blocks())
+    });
+    let (pages, blocks) = sizes[0];
+    if sizes[0] != sizes[1] {
+        return differ("pages and blocks", &sizes[0], &sizes[1]);
+    }
+    for at in (0..pages).map(Lpn) {
+        if ftl.slot(at) != other.slot(at) {
+            return differ(
+                format!("place of page {at}"),
+                &ftl.slot(at),
+                &other.slot(at),
+            );
+        }
+    }
+    for block in (0..blocks).map(Pbn) {
+        let of = |ftl: &Ftl| (ftl.block_state(block), ftl.live_in(block));
+        // Tables have a block as written whose only pages were never to be durable, and which is
+        // blank on the chip: it is erased before it is used in either case.
+        let is_like = numbers == Numbers::NotBefore && ftl.live_in(block) == 0;
+        if of(ftl) != of(other) && !(is_like && other.live_in(block) == 0) {
+            return differ(format!("block {block}"), &of(ftl), &of(other));
+        }
+    }
+    let (last, other_last) = (ftl.last_seq(), other.last_seq());
+    let is_so = match numbers {
+        Numbers::Equal => last == other_last,
+        Numbers::NotBefore => last >= other_last,
+    };
+    if !is_so {
+        return differ("last write sequence", &last, &other_last);
+    }
+    let mut page = [
+        vec![0; PageStore::PAGE_BYTES],
+        vec![0; PageStore::PAGE_BYTES],
+    ];
+    for at in (0..pages).map(Lpn) {
+        if !here.holds(at) {
+            continue;
+        }
+        let [one, other] = &mut page;
+        let found = read(here, at, one);
+        let found_there = read(there, at, other);
+        if found != found_there {
+            let bytes = |found: Result<&[u8], String>| found.map(<[u8]>::len);
+            let what = format!("contents of page {at}");
+            return differ(what, &bytes(found), &bytes(found_there));
+        }
+    }
+    Ok(())
+}
+
+/// What a page holds, or why it cannot be read.
+fn read<'a>(store: &mut PageStore, at: Lpn, into: &'a mut [u8]) -> Result<&'a [u8], String> {
+    match store.read(None, at, into) {
+        Ok(bytes) => Ok(&into[..bytes.unwrap_or(0)]),
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,99 @@
+//! What a medium shows of its flash, block by block and page by page, without a device above it. A
+//! campaign learns here which programs and erases have landed.
+
+use super::{DAMAGED, DATA_BYTES, Judged, NEVER, generation_in, judge, mark_at, mark_page};
+use crate::StoreError;
+use crate::encryption;
+use crate::medium::Medium;
+use crate::pages::OpenOptions;
+use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
+use flagstone::units::{Pbn, Ppn};
+
+/// How a page of a medium reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// As one that was not programmed since the last erase of its block.
+    Blank,
+    /// As one that was programmed.
+    Whole,
+    /// As one whose program was torn.
+    Torn,
+}
+
+/// A look at a medium.
+pub struct Glance {
+    medium: Box<dyn Medium>,
+    superblock: Superblock,
+}
+
+impl Glance {
+    /// Looks at a medium, without writing to it; nothing if it is blank. The options have its key.
+    ///
+    /// # Errors
+    /// It holds something else, or cannot be read.
+    pub fn at(
+        medium: Box<dyn Medium>,
+        options: &OpenOptions,
+    ) -> Result<Option<Glance>, StoreError> {
+        let medium = encryption::dress(medium, options)?;
+        let head = Superblock::read(medium.as_ref())?;
+        Ok(head.map(|head| Glance {
+            medium,
+            superblock: head.superblock,
+        }))
+    }
+
+    /// Openings that wrote, as far as the superblock knows.
+    pub fn openings(&self) -> u32 {
+        self.superblock.boot
+    }
+
+    /// Whether the last close has left tables for the next opening.
+    pub fn left_tables(&self) -> bool {
+        self.superblock.closed == Some(true) && self.superblock.rested > 0
+    }
+
+    /// Blocks.
+    pub fn blocks(&self) -> u32 {
+        self.superblock.blocks
+    }
+
+    fn generation(&self, block: Pbn) -> Result<u64, StoreError> {
+        let place = mark_page(self.superblock.pages_per_block, block.0);
+        let mark = mark_at(self.medium.as_ref(), place);
+        let mark = mark.map_err(|error| StoreError::io("reading a mark", error))?;
+        Ok(generation_in(&mark, block.0))
+    }
+
+    /// The last erase of a block: the number of the opening that did it, and how many it had done
+    /// with that one. Nothing if the block was never erased, or its mark is damaged.
+    ///
+    /// # Errors
+    /// The medium cannot be read.
+    pub fn last_erase(&self, block: Pbn) -> Result<Option<(u32, u32)>, StoreError> {
+        Ok(match self.generation(block)? {
+            NEVER | DAMAGED => None,
+            known => Some(((known >> 32) as u32, known as u32)),
+        })
+    }
+
+    /// How a page reads.
+    ///
+    /// # Errors
+    /// The medium cannot be read.
+    pub fn page(&self, at: Ppn) -> Result<Shown, StoreError> {
+        let pages = self.superblock.pages_per_block;
+        let block = Pbn(at.0 / pages);
+        let generation = self.generation(block)?;
+        let place = mark_page(pages, block.0) + 1 + u64::from(at.0 % pages);
+        let mut page = [0; MEDIUM_PAGE_BYTES];
+        let read = (self.medium).read_at(place * MEDIUM_PAGE_BYTES as u64, &mut page);
+        read.map_err(|error| StoreError::io("reading a page", error))?;
+        let (data, end) = page.split_at(DATA_BYTES);
+        Ok(match judge(data, end, at, generation) {
+            Judged::Blank => Shown::Blank,
+            Judged::Whole(_) => Shown::Whole,
+            Judged::Wrong => Shown::Torn,
+        })
+    }
+}

@@ -1,0 +1,115 @@
+//! How a store is opened: what can be set, and what is set if nobody says anything.
+
+use super::config;
+use flagstone::commit::Kind;
+use flagstone::ftl::{Config, Mistake};
+use flagstone::mistakes::Mistaken;
+
+/// How a store is opened.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// Whether to make a store where there is none.
+    pub create: bool,
+    /// Whether to read only. Several may do so at once.
+    pub read_only: bool,
+    /// Whether to read from the medium what the system has in its cache, as a check wants it.
+    pub uncached: bool,
+    /// The commit protocol of a new store: any that does not reprogram pages.
+    pub protocol: Kind,
+    /// Pages of a block of a new store, from 16 to 128.
+    pub pages_per_block: u32,
+    /// Bytes of a new store to begin with, as far as it needs no more. It grows from there.
+    pub bytes: u64,
+    /// How much room a store takes, as a multiple of what it holds, before it collects blocks that
+    /// hold old versions instead of growing; at least 1.1.
+    pub space: f64,
+    /// Bytes of memory for pages, of a store that threads share (`SharedPages`); others have none.
+    pub cache: u64,
+    /// Whether a block is collected as a whole by the commit that needs its room, and not in steps
+    /// ahead of it: for those who want to see what steps are good for.
+    #[doc(hidden)]
+    pub whole_collections: bool,
+    /// A rule that is left out on purpose, in builds that can.
+    #[doc(hidden)]
+    pub mistake: Mistaken<Mistake>,
+    /// The key of a store that is encrypted. A new store is encrypted with it.
+    #[cfg(feature = "encryption")]
+    pub key: Option<crate::Key>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            create: true,
+            read_only: false,
+            uncached: false,
+            protocol: Kind::Seal,
+            pages_per_block: 128,
+            bytes: 0,
+            space: 1.5,
+            cache: 64 << 20,
+            whole_collections: false,
+            mistake: Mistaken::default(),
+            #[cfg(feature = "encryption")]
+            key: None,
+        }
+    }
+}
+
+impl OpenOptions {
+    /// Options to open a store that is there.
+    pub fn existing() -> OpenOptions {
+        OpenOptions {
+            create: false,
+            ..OpenOptions::default()
+        }
+    }
+
+    /// As these, for reading only.
+    #[must_use]
+    pub fn reading(self) -> OpenOptions {
+        OpenOptions {
+            create: false,
+            read_only: true,
+            ..self
+        }
+    }
+
+    /// As these, reading from the medium and not from the system's cache.
+    #[must_use]
+    pub fn uncached(self) -> OpenOptions {
+        OpenOptions {
+            uncached: true,
+            ..self
+        }
+    }
+
+    /// The settings of the translation layer.
+    pub(super) fn config(&self) -> Config {
+        let mut config = config();
+        config.works_ahead = !self.whole_collections;
+        config.mistake = self.mistake;
+        config
+    }
+
+    /// As these, with the key of others.
+    pub(crate) fn with_key_of(self, other: &OpenOptions) -> OpenOptions {
+        #[cfg(feature = "encryption")]
+        return OpenOptions {
+            key: other.key.clone(),
+            ..self
+        };
+        #[cfg(not(feature = "encryption"))]
+        {
+            let _ = other;
+            self
+        }
+    }
+
+    /// As these, with another protocol for a new store.
+    #[must_use]
+    pub fn with_protocol(self, protocol: Kind) -> OpenOptions {
+        OpenOptions { protocol, ..self }
+    }
+}
