@@ -60,6 +60,25 @@ impl Entry {
     }
 }
 
+/// Where a node is cut in two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// Both parts are as full as can be.
+    Middle,
+    /// The left part is: entries come in order, and none will come to it again.
+    End,
+}
+
+impl Cut {
+    /// How a node is cut into which an entry has come at a slot.
+    pub(super) fn after(node: &Apart, slot: usize) -> Cut {
+        match slot + 1 == node.entries.len() {
+            true => Cut::End,
+            false => Cut::Middle,
+        }
+    }
+}
+
 /// A node taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Apart {
@@ -117,16 +136,16 @@ impl Apart {
     }
 
     /// Where to cut it in two: both fit a page of so much room and would fill a quarter of it
-    /// without prefixes, and the smaller one is as large as can be; or nearly that, if then a
-    /// shorter key tells them apart ([PrefixBTree]: the split interval).
+    /// without prefixes, and the smaller one, or the left one, is as large as can be; or nearly
+    /// that, if then a shorter key tells them apart ([PrefixBTree]: the split interval).
     ///
     /// Of an inner node the entry there goes up, so that the right part begins behind it.
-    pub(super) fn cut(&self, room: usize) -> Option<usize> {
+    pub(super) fn cut(&self, room: usize, cut: Cut) -> Option<usize> {
         let (len, all) = (self.entries.len(), self.fill());
         let (first, last) = (self.entries.first()?, self.entries.last()?);
         let up = usize::from(self.kind == Kind::Inner);
         let mut left = 0;
-        // Where, the bytes of the smaller part, those of the key.
+        // Where, the bytes of the part that is to be large, those of the key.
         let mut cuts: Vec<(usize, usize, usize)> = Vec::new();
         for at in 1..len - up {
             let (before, after) = (&self.entries[at - 1], &self.entries[at]);
@@ -142,7 +161,11 @@ impl Apart {
                 Kind::Inner => after.key.len(),
             };
             if sizes[0].max(sizes[1]) <= room && left.min(right) >= room / 4 {
-                cuts.push((at, sizes[0].min(sizes[1]), key));
+                let large = match cut {
+                    Cut::Middle => sizes[0].min(sizes[1]),
+                    Cut::End => sizes[0],
+                };
+                cuts.push((at, large, key));
             }
         }
         let best = cuts.iter().map(|cut| cut.1).max()?;
@@ -245,7 +268,8 @@ mod tests {
                     node.entries.insert(slot, entry);
                 }
             }
-            let cut = node.cut(room).expect("a cut");
+            let towards = [Cut::Middle, Cut::End][i / 2 % 2];
+            let cut = node.cut(room, towards).expect("a cut");
             let (left, between, right) = node.clone().cut_at(cut);
             for part in [&left, &right] {
                 let holds = part.fill() >= room / 4 && part.size() <= room;
@@ -275,7 +299,7 @@ mod tests {
         assert_eq!((left.entries.len(), &between[..]), (4, &b"e"[..]));
         assert_eq!(right.entries[0].key, b"electron");
         // A cut in the very middle is not worth eight bytes.
-        assert_eq!(node.cut(240), Some(4));
+        assert_eq!(node.cut(240, Cut::Middle), Some(4));
         assert_eq!(node.clone().cut_at(5).1, b"electroni");
         assert_eq!(node.cut_at(2).1, b"commut");
     }

@@ -2,7 +2,7 @@
 
 use super::super::{IndexError, Limits};
 use super::INFO;
-use super::apart::{Apart, Entry};
+use super::apart::{Apart, Cut, Entry};
 use super::node::{self, Kind, Node, Value, entry_bytes, page_list};
 use super::nodes::Nodes;
 use crate::layout::get;
@@ -433,7 +433,8 @@ impl<N: Nodes> ByteTree<N> {
         let (Ok(slot) | Err(slot)) = found.slot;
         let new = value.map(|value| Entry::new(key, value));
         node.entries.splice(slot..slot + usize::from(there), new);
-        let now = self.balance(now, self.path.len() - 1, node)?;
+        let cut = Cut::after(&node, slot);
+        let now = self.balance(now, self.path.len() - 1, node, cut)?;
         Ok((there, now))
     }
 
