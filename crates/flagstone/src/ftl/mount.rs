@@ -11,7 +11,7 @@ use super::root::RootImage;
 use super::write::Head;
 use super::{
     Block, BlockState, Cause, Config, ConfigError, EMPTY, Format, Ftl, FtlError, Header, Kind,
-    Scrubber, Slot, Stats, TAIL_BYTES_MAX, VERDICT_BYTES, Victims, doubt_number, header,
+    Scrubber, Slot, Stats, TAIL_BYTES_MAX, VERDICT_BYTES, Victims, doubt_number, header, moves,
 };
 use crate::nand::{Addresses, Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
@@ -482,6 +482,7 @@ impl Ftl {
                         Some(head) => {
                             outcome.seq = outcome.seq.max(head.seq);
                             see(at, head, &spare[header::SIZE..seen]);
+                            moves::expect_behind(self, at, page);
                         }
                         // A block whose first page is blank was not written since its erase, or not
                         // so that anything in it was ever waited for.

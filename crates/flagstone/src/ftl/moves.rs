@@ -21,6 +21,17 @@ pub(super) fn begin(ftl: &mut Ftl, victim: Pbn) {
     }
 }
 
+/// Pages that are asked for at once where a block is read page by page.
+const ASKED: u32 = 32;
+
+/// Says, after a page of a block was read, that those behind it will be: so many now and then.
+pub(super) fn expect_behind(ftl: &Ftl, at: Ppn, page: u32) {
+    let behind = ftl.data_pages - page - 1;
+    if page % ASKED == 0 && behind > 0 {
+        ftl.flash.expect(Ppn(at.0 + 1), behind.min(ASKED));
+    }
+}
+
 /// Says that the live pages of a victim will be read: one request for those side by side.
 fn expect_live(ftl: &Ftl, victim: Pbn) {
     let end = ftl.geometry.page(victim, 0).0 + ftl.data_pages;
