@@ -45,7 +45,7 @@ fn lacks(story: &Story) -> Vec<&'static str> {
 #[test]
 fn every_protocol_has_an_example_with_all_its_parts() {
     for &(name, ref story) in all() {
-        assert_eq!(lacks(&story), [""; 0], "{name}");
+        assert_eq!(lacks(story), [""; 0], "{name}");
         let is_atomic = name != "plain";
         assert_eq!(story.panes[0].ending.good, is_atomic, "{name}");
         let known: Vec<&str> = story.recovery.iter().map(|rule| rule.code).collect();
@@ -154,7 +154,7 @@ fn contents<'a>(story: &'a Story, kind: &'a str) -> impl Iterator<Item = &'a [St
 fn roots_and_pages_of_logs_are_shown_field_by_field() {
     let mut shown = BTreeSet::new();
     for &(name, ref story) in all() {
-        for lines in contents(&story, "root") {
+        for lines in contents(story, "root") {
             let is_of_ftl = lines.len() > 2
                 && lines[0].starts_with("GENERATION ")
                 && lines[1].starts_with("LOG_FROM ");
@@ -170,7 +170,7 @@ fn roots_and_pages_of_logs_are_shown_field_by_field() {
             assert!(own, "{name}: {lines:?}");
             shown.insert((name, "root"));
         }
-        for lines in contents(&story, "log") {
+        for lines in contents(story, "log") {
             let is_whole = match name {
                 "aw" | "mhl-m" => lines[0].starts_with("GROUP ") && lines[1].contains("PPN p"),
                 _ => lines[0].starts_with("COUNT ") && lines[1].contains("STATUS "),

@@ -27,7 +27,7 @@ const ASKED: u32 = 32;
 /// Says, after a page of a block was read, that those behind it will be: so many now and then.
 pub(super) fn expect_behind(ftl: &Ftl, at: Ppn, page: u32) {
     let behind = ftl.data_pages - page - 1;
-    if page % ASKED == 0 && behind > 0 {
+    if page.is_multiple_of(ASKED) && behind > 0 {
         ftl.flash.expect(Ppn(at.0 + 1), behind.min(ASKED));
     }
 }
