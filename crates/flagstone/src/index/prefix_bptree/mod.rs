@@ -31,8 +31,8 @@
 //!                 quarter of a page without prefixes merges with a sibling or takes from one.
 //!             D3. A prefix is not made longer when keys go, and shorter only by a key without it:
 //!                 the node is then written anew.
-//!             D4. A node that an entry at its end has made too full is cut there, so that a quarter
-//!                 goes to the right: keys that come in order leave three quarters behind and not
+//!             D4. A node that an entry at its end has made too full is cut near there: a quarter
+//!                 goes to the right. Keys that come in order leave three quarters behind and not
 //!                 a half.
 //!
 //! The trait of all indexes has numbers for keys and values. Here they become byte strings, of the
