@@ -580,6 +580,4 @@ impl Flash for MediumFlash {
 }
 
 #[cfg(test)]
-mod same_state;
-#[cfg(test)]
 mod tests;
