@@ -148,6 +148,16 @@ struct Moment {
     on_chip: Option<u64>,
 }
 
+impl Moment {
+    fn of(medium: &Recorded, chip: Option<&OnChip>, right: Right) -> Moment {
+        Moment {
+            medium: medium.snapshot(),
+            right,
+            on_chip: chip.map(OnChip::mark),
+        }
+    }
+}
+
 /// A medium, and perhaps a simulated chip beside it.
 pub(super) struct Media {
     pub(super) medium: Recorded,
@@ -191,11 +201,8 @@ impl<S> Life<S> {
         let chip = self.media.chip.clone();
         let watcher = move |medium: &Recorded| {
             if dice.random_range(0..every) == 0 {
-                let moment = Moment {
-                    medium: medium.snapshot(),
-                    right: *right.lock().expect("one thread"),
-                    on_chip: chip.as_ref().map(OnChip::mark),
-                };
+                let right = *right.lock().expect("one thread");
+                let moment = Moment::of(medium, chip.as_ref(), right);
                 moments.lock().expect("one thread").push(moment);
             }
         };
@@ -348,11 +355,8 @@ impl<W: World> Run<W> {
     pub(super) fn look_after_commit(&mut self, life: &mut Life<W::State>, dice: &mut Pcg64Mcg) {
         self.look(life, dice);
         if dice.random_range(0..4) == 0 {
-            let now = Moment {
-                medium: life.media.medium.snapshot(),
-                right: life.right(),
-                on_chip: life.media.chip.as_ref().map(OnChip::mark),
-            };
+            let Media { medium, chip } = &life.media;
+            let now = Moment::of(medium, chip.as_ref(), life.right());
             self.cut(&now, life, dice);
         }
         while life.first < life.acknowledged {
