@@ -39,7 +39,7 @@ pub(super) struct Counts {
 /// How much fits, from the bytes of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sizes {
-    page: usize,
+    pub(super) page: usize,
     /// Bytes that entries and prefix of a node can have.
     pub(super) room: usize,
     /// Those of an entry at most, with its slot and without a prefix.

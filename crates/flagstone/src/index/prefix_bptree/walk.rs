@@ -214,13 +214,12 @@ impl<I: Images> Walk<I> {
         }
         let mut whole = Vec::with_capacity(bytes);
         for page in self.images.pages(&pages)? {
-            let more = page.len().min(bytes - whole.len());
-            whole.extend_from_slice(&page[..more]);
+            match page.get(..self.sizes.page.min(bytes - whole.len())) {
+                Some(more) => whole.extend_from_slice(more),
+                None => return Ok(damaged(leaf, "a value has pages that are too short")?),
+            }
         }
-        match whole.len() == bytes {
-            true => Ok(whole),
-            false => Ok(damaged(leaf, "a value has pages that are too short")?),
-        }
+        Ok(whole)
     }
 
     /// A cursor before the first key that is not before `key`.
@@ -391,3 +390,6 @@ struct Level<P> {
     page: P,
     slot: usize,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,314 @@
+//! A walk against a map that holds the same, and over pages that are damaged.
+
+use super::*;
+use crate::dice::Dice;
+use crate::index::prefix_bptree::{ByteTree, Nodes, write_empty};
+use crate::units::Nanos;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// So few that a value of 129 bytes needs a page that lists its pages.
+const PAGE: usize = 128;
+const ZERO: Nanos = Nanos::ZERO;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Pages in memory: the tree changes them, a walk reads them and has its requests written down.
+#[derive(Debug, Default, Clone)]
+struct Memory {
+    pages: Vec<Vec<u8>>,
+    free: Vec<Lpn>,
+    asked: RefCell<Vec<Lpn>>,
+    /// A page that comes without its last byte.
+    short: Option<Lpn>,
+}
+
+impl Nodes for Memory {
+    fn page_bytes(&self) -> usize {
+        PAGE
+    }
+
+    fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), IndexError> {
+        Ok((&self.pages[at.index()], now))
+    }
+
+    fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+        Ok((&mut self.pages[at.index()], now))
+    }
+
+    fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+        self.pages[at.index()].fill(0);
+        self.change(now, at)
+    }
+
+    fn read_past(
+        &mut self,
+        now: Nanos,
+        pages: &[Lpn],
+        into: &mut [u8],
+    ) -> Result<Nanos, IndexError> {
+        for (at, into) in pages.iter().zip(into.chunks_mut(PAGE)) {
+            into.copy_from_slice(&self.pages[at.index()]);
+        }
+        Ok(now)
+    }
+
+    fn write_past(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, IndexError> {
+        for (at, image) in pages {
+            self.pages[at.index()].copy_from_slice(image);
+        }
+        Ok(now)
+    }
+
+    fn take(&mut self) -> Result<Lpn, IndexError> {
+        Ok(self.free.pop().unwrap_or_else(|| {
+            self.pages.push(vec![0; PAGE]);
+            Lpn(self.pages.len() as u32 - 1)
+        }))
+    }
+
+    fn give(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, IndexError> {
+        self.free.push(at);
+        Ok(now)
+    }
+
+    fn left(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn full(&self) -> IndexError {
+        unreachable!("there is always one more")
+    }
+
+    fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>, IndexError> {
+        Ok(self.pages[at.index()].clone())
+    }
+}
+
+impl<'a> Images for &'a Memory {
+    type Page = &'a [u8];
+    type Error = IndexError;
+
+    fn page(&self, at: Lpn) -> Result<&'a [u8], IndexError> {
+        self.asked.borrow_mut().push(at);
+        let Some(page) = self.pages.get(at.index()) else {
+            return damaged(at, "there is no such page");
+        };
+        let bytes = PAGE - usize::from(self.short == Some(at));
+        Ok(&page[..bytes])
+    }
+}
+
+impl Memory {
+    /// The pages that were asked for since this was called last, in ascending order.
+    fn asked(&self) -> Vec<Lpn> {
+        let mut asked = self.asked.take();
+        asked.sort_unstable();
+        asked
+    }
+}
+
+/// A tree that has seen so many keys come and go, and a map that holds the same.
+fn tree(keys: u32, seed: u64) -> (ByteTree<Memory>, Map) {
+    let mut memory = Memory::default();
+    let at = memory.take().expect("always");
+    write_empty(&mut memory.pages[0]);
+    let mut tree = ByteTree::over(memory, Root { at, height: 1 }).expect("pages of a size");
+    let (mut map, mut dice) = (Map::new(), Dice(seed));
+    for _ in 0..2 * keys {
+        let key = format!("{:x}", dice.pick(keys * 4 / 3)).into_bytes();
+        let bytes = match dice.below(8) {
+            0 => 0,
+            1..=5 => dice.pick(20) as usize,
+            6 => 30 + dice.pick(PAGE as u32 - 29) as usize,
+            _ => PAGE + 1 + dice.pick(600) as usize,
+        };
+        // No page of a value looks like a node.
+        let value: Vec<u8> = (0..bytes).map(|_| dice.next() as u8 | 4).collect();
+        let value = (!dice.one_in(5)).then_some(value);
+        let (there, _) = tree.change(ZERO, &key, value.as_deref()).expect("room");
+        let before = match value {
+            Some(value) => map.insert(key, value),
+            None => map.remove(&key),
+        };
+        assert_eq!(there, before.is_some());
+    }
+    (tree, map)
+}
+
+fn walk(memory: &Memory, root: Root) -> Walk<&Memory> {
+    Walk::new(memory, PAGE, root).expect("a root")
+}
+
+/// Wrong where a walk routes, bisects or puts a value together otherwise than the tree that wrote
+/// the pages, and where it reads a page twice or one that it does not need.
+#[test]
+fn a_walk_finds_what_a_map_has_and_asks_for_each_page_once() {
+    let (mut tree, map) = tree(400, 1);
+    let (len, mut used) = tree.check().expect("a tree");
+    let mut pages = tree.pages().expect("a tree");
+    pages.sort_unstable();
+    used.sort_unstable();
+    assert_eq!((len, &pages), (map.len() as u64, &used));
+    assert_eq!(
+        used.len() + tree.nodes().free.len(),
+        tree.nodes().pages.len()
+    );
+
+    let root = tree.root();
+    assert!(root.height >= 4, "{root:?}");
+    let walk = walk(tree.nodes(), root);
+    assert_eq!(walk.count().expect("a tree"), map.len() as u64);
+    let nodes = walk.images().asked();
+    assert!(nodes.len() + 50 < used.len(), "values have many pages");
+
+    let all: Vec<Vec<u8>> = (0..600).map(|n| format!("{n:x}").into_bytes()).collect();
+    // Not in their order, and some twice.
+    let keys: Vec<&[u8]> = (0..900).map(|n| &all[n * 7 % 600][..]).collect();
+    walk.prefetch(&keys).expect("a tree");
+    assert_eq!(walk.images().asked(), nodes);
+    let found = walk.get_many(&keys).expect("a tree");
+    let mut asked = walk.images().asked();
+    asked.dedup();
+    assert_eq!(asked, used);
+    for (key, found) in keys.iter().zip(found) {
+        assert_eq!(found.as_deref(), map.get(*key).map(|value| &value[..]));
+        let one = walk.get(key).expect("a tree");
+        assert_eq!(one.as_deref(), map.get(*key).map(|value| &value[..]));
+    }
+    let asked = walk.images().asked().len();
+    assert!(asked >= keys.len() * root.height as usize, "{asked}");
+}
+
+/// Wrong where a cursor forgets an entry at the border of two leaves, or turns back beside its
+/// place.
+#[test]
+fn a_cursor_steps_both_ways_as_over_the_list_of_a_map() {
+    let (tree, map) = tree(300, 2);
+    let walk = walk(tree.nodes(), tree.root());
+    let list: Vec<(&Vec<u8>, &Vec<u8>)> = map.iter().collect();
+    let (mut dice, mut key) = (Dice(3), Vec::new());
+    let mut ends = [0; 2];
+    for round in 0..120 {
+        let from = format!("{:x}", dice.pick(450)).into_bytes();
+        let (mut cursor, mut place) = match round % 6 {
+            0 => (walk.end().expect("a tree"), list.len()),
+            1 => (walk.seek(&[]).expect("a tree"), 0),
+            _ => {
+                let place = list.partition_point(|(key, _)| **key < from);
+                (walk.seek(&from).expect("a tree"), place)
+            }
+        };
+        let forward = dice.below(5);
+        for _ in 0..150 {
+            let (found, expected) = if dice.below(5) < forward {
+                let expected = list.get(place);
+                place += usize::from(expected.is_some());
+                ends[0] += u32::from(expected.is_none());
+                (walk.next(&mut cursor, &mut key), expected)
+            } else {
+                let before = place.checked_sub(1);
+                place = before.unwrap_or(0);
+                ends[1] += u32::from(before.is_none());
+                (
+                    walk.previous(&mut cursor, &mut key),
+                    before.map(|at| &list[at]),
+                )
+            };
+            let found = found.expect("a tree");
+            let found = found.as_deref().map(|value| (&key[..], value));
+            let expected = expected.map(|(key, value)| (&key[..], &value[..]));
+            assert_eq!(found, expected);
+        }
+    }
+    assert!(ends[0] > 100 && ends[1] > 100, "{ends:?}");
+}
+
+/// What is said of a tree with a byte that is another one: the damages, and how often nothing was.
+#[derive(Debug, Default)]
+struct Said {
+    damages: BTreeMap<String, u32>,
+    nothing: u32,
+}
+
+impl Said {
+    fn note<T>(&mut self, answer: Result<T, IndexError>) {
+        match answer {
+            Ok(_) => self.nothing += 1,
+            Err(IndexError::Damaged { why, .. }) => *self.damages.entry(why).or_default() += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// A walk that trusts a length, a place or a kind panics here, or goes on as if nothing were wrong.
+#[test]
+fn damaged_pages_are_errors_and_no_panics() {
+    let (mut tree, map) = tree(60, 4);
+    let (root, (_, used)) = (tree.root(), tree.check().expect("a tree"));
+    assert!(root.height >= 2);
+    let keys: Vec<&[u8]> = map.keys().map(|key| &key[..]).collect();
+    let whole = tree.nodes().clone();
+    let mut said = Said::default();
+    for &page in &used {
+        for at in 0..PAGE {
+            for bit in [0x80, 0x02] {
+                let mut memory = whole.clone();
+                memory.pages[page.index()][at] ^= bit;
+                let walk = walk(&memory, root);
+                let all = walk.get_many(&keys);
+                let is_node = Node::of(&whole.pages[page.index()], Kind::Leaf).is_some()
+                    || Node::of(&whole.pages[page.index()], Kind::Inner).is_some();
+                assert!(all.is_err() || !is_node || at >= 2, "{page}: byte {at}");
+                said.note(all);
+                said.note(walk.count());
+                let mut key = Vec::new();
+                let forwards = walk.seek(b"").and_then(|mut cursor| {
+                    while walk.next(&mut cursor, &mut key)?.is_some() {}
+                    Ok(())
+                });
+                said.note(forwards);
+                let backwards = walk.end().and_then(|mut cursor| {
+                    while walk.previous(&mut cursor, &mut key)?.is_some() {}
+                    Ok(())
+                });
+                said.note(backwards);
+            }
+        }
+    }
+    for why in [
+        "it is not the node that its parent names",
+        "a value is no list of pages",
+        "a value has not as many pages as it needs",
+        "there is no such page",
+    ] {
+        assert!(said.damages.contains_key(why), "{why}: {said:?}");
+    }
+    // Bytes of values, and bytes that nothing uses.
+    assert!(said.nothing > 1_000, "{said:?}");
+}
+
+/// A value would lack its last bytes, and a walk of no height would look for a leaf in any page.
+#[test]
+fn pages_that_are_too_short_and_heights_that_cannot_be_are_refused() {
+    let (tree, map) = tree(60, 4);
+    let (key, value) = map
+        .iter()
+        .find(|(_, value)| value.len() > 2 * PAGE)
+        .unwrap();
+    let mut memory = tree.nodes().clone();
+    let holds = |page: &Vec<u8>| page.starts_with(&value[..PAGE]);
+    let at = memory.pages.iter().position(holds).expect("its first page");
+    memory.short = Some(Lpn(at as u32));
+    let found = walk(&memory, tree.root()).get(key);
+    let said = found.err().map(|error| error.to_string());
+    assert!(said.is_some_and(|said| said.ends_with("a value has pages that are too short")));
+    for height in [0, 65] {
+        let root = Root {
+            height,
+            ..tree.root()
+        };
+        assert!(Walk::new(&memory, PAGE, root).is_err(), "{height}");
+    }
+    assert!(Walk::new(&memory, 64, tree.root()).is_err(), "tiny pages");
+}
