@@ -48,6 +48,8 @@ mod active;
 #[cfg(test)]
 mod checksum_tests;
 #[cfg(test)]
+mod growing_tests;
+#[cfg(test)]
 mod steps_tests;
 #[cfg(test)]
 mod long_lives;
