@@ -1,13 +1,14 @@
 //! Devices that become larger while they are used, under every protocol, with the power cut on the
 //! way.
 
+use super::show::tests::{named, newest_root};
 use super::small_device::{EVERYTHING, NOTHING};
 use super::{Config, Device, Kind, Options};
 use crate::dice::Dice;
-use crate::ftl::Mistake;
+use crate::ftl::{BlockState, Mistake};
 use crate::nand::{Chip, Cut, Flash, FlashError, Geometry, PowerCut, Shared, forward, small};
 use crate::settings::Settings;
-use crate::units::{Lpn, Nanos};
+use crate::units::{Lpn, Nanos, Pbn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -280,7 +281,7 @@ fn a_device_that_grows_before_a_root_says_so_is_lost() {
 
 #[test]
 fn a_medium_without_room_adds_nothing_and_the_device_goes_on() {
-    for kind in [Kind::Seal, Kind::LightTx, Kind::MixSl] {
+    for kind in [Kind::Seal, Kind::Aw, Kind::LightTx, Kind::MixSl] {
         let (medium, mut values) = full(kind, None);
         let mut rig = Rig::open(medium, None).expect("it is whole");
         let mut missing = AFTER - BEFORE;
@@ -293,6 +294,20 @@ fn a_medium_without_room_adds_nothing_and_the_device_goes_on() {
             rig.device.check().expect("its books agree");
         }
         assert_eq!(rig.device.geometry().blocks(), AFTER);
+        // Once it has grown, its roots name the blocks of its mapping table.
+        let chip = rig.flash.look(|power| power.chip().clone());
+        if kind.info().format.persist_map {
+            let root = newest_root(&chip, |data| kind.info().root_fields(data));
+            let pool = named(&root.expect("it has written some").1, "POOL");
+            assert!(
+                pool.iter().any(|&block| block >= u64::from(BEFORE)),
+                "{kind}"
+            );
+            for block in pool {
+                let state = rig.device.ftl().block_state(Pbn(block as u32));
+                assert_eq!(state, BlockState::Meta, "{kind}");
+            }
+        }
         let mut rig = Rig::open(rig.medium(NOTHING), None).expect("it is whole");
         rig.compare(&mut values, &[], 0).expect("nothing is lost");
     }

@@ -66,7 +66,8 @@ pub(super) fn bring_up_to_date(
         }
     }
     if rulings.listens() {
-        tell(rulings, seen.clone(), last.version);
+        let has = |page: &Seen| ftl.slot(page.lpn) == page.slot;
+        tell(rulings, has, seen.clone(), last.version);
     }
     let groups = redo(seen, last.version, (trust_all, any_order));
     for (at, slot) in groups.into_iter().flat_map(|group| group.pages) {
@@ -137,11 +138,16 @@ fn is_redone(row: &str, trust_all: bool) -> bool {
 }
 
 /// Tells what is decided about each transaction, and each page of none.
-fn tell(rulings: &mut Rulings, mut seen: Vec<Seen>, checkpoint: u64) {
+fn tell(
+    rulings: &mut Rulings,
+    table_has: impl Fn(&Seen) -> bool,
+    mut seen: Vec<Seen>,
+    checkpoint: u64,
+) {
     seen.sort_by_key(|page| (page.tx, page.seq));
     for pages in grouped(&seen) {
         let (row, there) = (row(pages, checkpoint), pages.len());
-        let because = match pages.iter().find(|page| page.count > 0) {
+        let mut because = match pages.iter().find(|page| page.count > 0) {
             Some(last) => format!(
                 "pages that are there: {there}, TxCnt {}, TxVer {}; ckptVer {checkpoint}",
                 last.count, last.version
@@ -150,8 +156,14 @@ fn tell(rulings: &mut Rulings, mut seen: Vec<Seen>, checkpoint: u64) {
         };
         let tx = (pages[0].tx != 0).then_some(TxId(pages[0].tx.into()));
         let at = pages.iter().filter_map(|page| page.slot.ppn()).collect();
-        // What the mapping table contains counts, too.
-        rulings.say(row, tx, at, !matches!(row, "@A" | "@B"), because);
+        let mut counts = !matches!(row, "@A" | "@B");
+        // The others of its pages may have left the zones: then the mapping table of the checkpoint
+        // has it.
+        if !counts && pages.iter().any(&table_has) {
+            because += "; the mapping table has it";
+            counts = true;
+        }
+        rulings.say(row, tx, at, counts, because);
     }
 }
 
@@ -241,7 +253,7 @@ mod tests {
             };
             let seen: Vec<Seen> = (0..self.pages).map(page).collect();
             let mut rulings = Rulings::new(true);
-            tell(&mut rulings, seen, 17);
+            tell(&mut rulings, |_| false, seen, 17);
             rulings.into_list()[0].row
         }
 

@@ -121,7 +121,8 @@ pub(super) fn read(
     }
     let mut rulings = Rulings::new(tells);
     if rulings.listens() {
-        places.tell(&mut rulings, &versions);
+        let table_has = |version: &Version| ftl.slot(version.lpn) == version.slot;
+        places.tell(&mut rulings, table_has, &versions);
     }
     let current = newest(&versions, &places, logical_pages, mistake);
     for &at in &current {
@@ -260,9 +261,16 @@ impl Places {
     }
 
     /// Tells what is decided about each version.
-    fn tell(&self, rulings: &mut Rulings, versions: &[Version]) {
+    fn tell(
+        &self,
+        rulings: &mut Rulings,
+        table_has: impl Fn(&Version) -> bool,
+        versions: &[Version],
+    ) {
         for version in versions {
             let (row, place) = self.ruled(version);
+            // What says that it counts may be gone once the mapping table on flash has it.
+            let is_kept = place.is_none() && table_has(version);
             let tx = (version.tx != TxId(0)).then_some(version.tx);
             let place = match place {
                 Some(place) if place <= self.unto => {
@@ -282,9 +290,14 @@ impl Places {
                     format!("pages of it that are there: {}; {says}", there.len())
                 }
             };
-            let because = format!("logical page {}, {place}", version.lpn);
+            let kept = if is_kept {
+                "; the mapping table has it"
+            } else {
+                ""
+            };
+            let because = format!("logical page {}, {place}{kept}", version.lpn);
             let at = version.slot.ppn().into_iter().collect();
-            rulings.say(row, tx, at, self.of(version).is_some(), because);
+            rulings.say(row, tx, at, is_kept || self.of(version).is_some(), because);
         }
     }
 

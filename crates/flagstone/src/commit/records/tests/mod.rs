@@ -4,6 +4,7 @@ mod flags;
 mod history;
 mod losses;
 mod scenarios;
+mod shown;
 mod table;
 
 use super::*;

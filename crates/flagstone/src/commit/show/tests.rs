@@ -1,0 +1,318 @@
+//! What a device shows is what is on its flash and what it goes by, under every protocol.
+
+use super::*;
+use crate::commit::roots::Lines;
+use crate::commit::small_device::{EVERYTHING, NOTHING, Small};
+use crate::commit::{Config, Kind, Options};
+use crate::dice::Dice;
+use crate::ftl::{BlockState, Header, Kind as PageKind, RootImage, root_part};
+use crate::nand::{Cell, Chip, Cut, Flash, Geometry, small};
+use crate::settings::Settings;
+use crate::units::Pbn;
+use std::collections::{BTreeMap, BTreeSet};
+
+const PAGES: u32 = 96;
+
+fn device(kind: Kind) -> Small {
+    let chip = small::chip(Geometry {
+        blocks_per_plane: 30,
+        pages_per_block: 6,
+        cell: Cell::Slc {
+            partial_programs: 2,
+        },
+        strict_order: false,
+        ..small::GEOMETRY
+    });
+    let options = Options {
+        settings: Settings::new()
+            .with("group", 1)
+            .with("zone_blocks", 8)
+            .keep_those_of(kind.info()),
+        tells: true,
+        ..Options::default()
+    };
+    let config = Config::small(PAGES, Some(3));
+    Small::on(chip, config, kind, options)
+}
+
+/// Transactions that commit, are rolled back, trim, and one that stays open, until the power
+/// fails if it does. Returns the open one with its pages.
+fn history(small: &mut Small, kind: Kind, seed: u64, count: u32) -> Option<(TxId, BTreeSet<u32>)> {
+    let mut dice = Dice(seed);
+    let is_alone = small.device().live_max() == Some(1);
+    let open = |small: &mut Small| -> Option<(TxId, BTreeSet<u32>)> {
+        Some((small.try_open(1, &[90, 91, 95]).ok()?, [90, 91, 95].into()))
+    };
+    let early = if is_alone { None } else { Some(open(small)?) };
+    for i in 0..count {
+        let first = dice.pick(40);
+        let pages: Vec<u32> = (0..1 + dice.pick(4)).map(|n| first + 7 * n).collect();
+        let tx = small.try_open(2 + i as u8, &pages).ok()?;
+        let now = small.now;
+        let trimmed = dice.one_in(4).then(|| Lpn(80 + dice.pick(8)));
+        if let Some(lpn) = trimmed {
+            small.now = small.device().trim(now, tx, lpn).ok()?.next;
+        }
+        if dice.one_in(3) && kind != Kind::Plain {
+            let now = small.now;
+            small.now = small.device().abort(now, tx).ok()?;
+        } else {
+            small.try_commit(tx).ok()?;
+        }
+    }
+    match early {
+        None => open(small),
+        early => early,
+    }
+}
+
+fn header_at(chip: &Chip, at: Ppn) -> Option<Header> {
+    Header::parse(chip.peek_spare(at)).filter(|_| chip.is_programmed(at))
+}
+
+/// Pages that hold something, with their headers.
+fn programmed(chip: &Chip) -> Vec<(Ppn, Header)> {
+    let pages = (0..chip.geometry().pages() as u32).map(Ppn);
+    pages
+        .filter_map(|at| Some((at, header_at(chip, at)?)))
+        .collect()
+}
+
+fn data_at(chip: &Chip, at: Ppn) -> Vec<u8> {
+    let mut data = vec![0; chip.geometry().page_bytes as usize];
+    let bytes = chip.peek(at, &mut data, &mut []).expect("it can be read");
+    data.truncate(bytes);
+    data
+}
+
+/// The page of the newest root that has one part only, and how it is shown.
+pub(in crate::commit) fn newest_root(
+    chip: &Chip,
+    show: impl Fn(&[u8]) -> Lines,
+) -> Option<(Vec<u8>, Lines)> {
+    let roots = programmed(chip).into_iter();
+    let roots = roots.filter(|(_, head)| head.kind == PageKind::Root);
+    let whole = roots.filter_map(|(at, head)| {
+        let data = data_at(chip, at);
+        (get(&data, root_part::PARTS) == 1).then_some((head.seq, data))
+    });
+    let (_, data) = whole.max()?;
+    let lines = show(&data);
+    Some((data, lines))
+}
+
+/// The values of the fields of a name.
+pub(in crate::commit) fn named(lines: &[Vec<Field>], name: &str) -> Vec<u64> {
+    let fields = lines.iter().flatten().filter(|field| field.name == name);
+    fields.map(|field| field.value).collect()
+}
+
+/// The bytes that fields were read from.
+pub(in crate::commit) fn bytes_of<'a>(fields: impl IntoIterator<Item = &'a Field>) -> Vec<u8> {
+    let fields = fields.into_iter();
+    fields
+        .flat_map(|field| field.value.to_le_bytes()[..field.bytes].to_vec())
+        .collect()
+}
+
+/// Holds what a restart tells against what it then goes by. Adds the rows that it names.
+fn assert_rulings(small: &mut Small, kind: Kind, rows: &mut BTreeSet<&'static str>) {
+    let mapped = mapping(small.device().ftl());
+    let rulings = small.device().rulings().to_vec();
+    let heads: BTreeMap<Ppn, Header> = small.chip(programmed).into_iter().collect();
+    let newest = |lpn: Lpn| mapped.iter().find(|(at, _)| *at == lpn);
+    for ruling in &rulings {
+        assert!(
+            kind.info()
+                .recovery
+                .iter()
+                .any(|row| row.code == ruling.row),
+            "{kind}: {ruling:?} names no row"
+        );
+        rows.insert(ruling.row);
+        assert!(ruling.pages.is_sorted(), "{kind}: {ruling:?}");
+        // A log names pages that may hold something else by now.
+        let of_log = matches!(kind, Kind::Aw | Kind::MhlM);
+        for &at in ruling.pages.iter().filter(|_| !of_log) {
+            let head = heads.get(&at).filter(|head| head.is_version());
+            let head = head.unwrap_or_else(|| panic!("{kind}: p{at} is no version"));
+            let is_mapped = mapped.contains(&(head.lpn, at));
+            assert!(ruling.counts || !is_mapped, "{kind}: {ruling:?}, p{at}");
+            // What counts is what is read, or its copy is, or something newer.
+            if ruling.counts && !is_mapped && head.kind == PageKind::Data {
+                let instead = newest(head.lpn).map(|(_, at)| heads[at].seq);
+                assert!(
+                    instead.is_none_or(|seq| seq >= head.seq),
+                    "{kind}: {ruling:?}, p{at}"
+                );
+            }
+        }
+    }
+}
+
+/// Rows that the histories below do not meet. The tests of recovery tables prove all of them.
+fn rare(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        // A log page that is torn, and a part from before the checkpoint.
+        Kind::Aw | Kind::MhlM => &["@B", "@C"],
+        // Flags of one commit on either side of a cut.
+        Kind::Cfc => &["@C"],
+        // A root that lists transactions.
+        Kind::Seal | Kind::SealR => &["@C"],
+        _ => &[],
+    }
+}
+
+/// Wrong where a restart names another row than the one it goes by, says of a page that it counts
+/// and does not map it, or decides otherwise because it tells.
+#[test]
+fn what_a_restart_tells_is_what_it_goes_by() {
+    for &kind in Kind::ALL {
+        let mut rows = BTreeSet::new();
+        for at in 0..40 {
+            let mut small = device(kind);
+            (0..80).for_each(|page| small.put(&[(page, 1)]));
+            small.churn(0..80, |device| device.stats().collections > 9);
+            let cut = Cut {
+                at: 4 * at,
+                dice: (at / 2) * 0x9d + [NOTHING, EVERYTHING][at as usize % 2],
+                torn: at % 5 == 0,
+            };
+            let mut small = small.arm(cut);
+            history(&mut small, kind, at, 60);
+            let mut small = small.restart(NOTHING);
+            assert_rulings(&mut small, kind, &mut rows);
+            let before = mapping(small.device().ftl());
+            small.options.tells = false;
+            let mut silent = small.restart(NOTHING);
+            assert!(silent.device().rulings().is_empty());
+            assert_eq!(mapping(silent.device().ftl()), before, "{kind}");
+        }
+        let all = kind.info().recovery.iter().map(|row| row.code);
+        let missing: Vec<&str> = all.filter(|row| !rows.contains(row)).collect();
+        assert_eq!(missing, rare(kind), "{kind}");
+    }
+}
+
+/// The pages of the flash that some cells name, as `p7`.
+fn places_in(cells: &[String]) -> Vec<Ppn> {
+    let words = cells.iter().flat_map(|cell| cell.split([' ', ',']));
+    words
+        .filter_map(|word| Some(Ppn(word.strip_prefix('p')?.parse().ok()?)))
+        .collect()
+}
+
+/// Wrong where a table leaves a version of a live transaction out, shows one that is none, or goes
+/// on showing a transaction that is over.
+#[test]
+fn tables_show_the_versions_of_the_live_transaction() {
+    for &kind in Kind::ALL {
+        let mut small = device(kind);
+        (0..40).for_each(|page| small.put(&[(page, 1)]));
+        let (tx, pages) = history(&mut small, kind, 5, 60).expect("the power is on");
+        let of_tx = |small: &mut Small| -> Vec<Vec<String>> {
+            let mut tables = small.device().tables();
+            tables.retain(|table| table.columns.contains(&"transaction"));
+            let rows = tables.into_iter().flat_map(|table| table.rows);
+            rows.filter(|row| row.contains(&tx.to_string())).collect()
+        };
+        let memory: Vec<&str> = small.device().memory().iter().map(|part| part.0).collect();
+        let tables = small.device().tables();
+        assert_eq!(tables.is_empty(), kind == Kind::Plain, "{kind}");
+        for table in &tables {
+            let is_whole = |row: &Vec<String>| row.len() == table.columns.len();
+            assert!(table.rows.iter().all(is_whole), "{kind}: {table:?}");
+            assert!(memory.contains(&table.name), "{kind}: {memory:?} {table:?}");
+        }
+        if kind == Kind::Plain {
+            continue;
+        }
+        let rows = of_tx(&mut small);
+        assert!(!rows.is_empty(), "{kind}: {tables:?}");
+        let lpn = |at| small.chip(|chip| header_at(chip, at).expect("a version").lpn.0);
+        let mut shown: BTreeSet<u32> = rows
+            .iter()
+            .flat_map(|row| places_in(row))
+            .map(lpn)
+            .collect();
+        // The page that is held back is in the last column of its row.
+        let held = rows
+            .iter()
+            .filter_map(|row| row.last()?.strip_prefix("page "));
+        shown.extend(held.map(|page| page.parse::<u32>().expect("a page")));
+        assert_eq!(shown, pages, "{kind}: {rows:?}");
+        small.commit(tx);
+        assert_eq!(of_tx(&mut small).len(), 0, "{kind}");
+    }
+}
+
+/// Wrong where a field begins elsewhere, has another length, or is left out, and where a protocol
+/// lists a record that it does not have there.
+#[test]
+fn fields_say_all_the_bytes_of_spare_areas_logs_and_roots() {
+    for &kind in Kind::ALL {
+        let info = kind.info();
+        let mut small = device(kind);
+        (0..40).for_each(|page| small.put(&[(page, 1)]));
+        history(&mut small, kind, 7, 200).expect("the power is on");
+        // A few blocks fail.
+        let rated = |block: Pbn| if block.0 % 13 == 8 { 1 } else { u32::MAX };
+        let mut small = small.wear_out(EVERYTHING, rated);
+        history(&mut small, kind, 8, 200).expect("the power is on");
+        let chip = small.chip(Chip::clone);
+        let (mut tails, mut logs) = (0, 0);
+        for (at, head) in programmed(&chip) {
+            if head.is_version() {
+                let spare = chip.peek_spare(at);
+                let fields = info.tail_fields(spare);
+                let tail = header::SIZE..header::SIZE + info.format.tail_bytes;
+                assert_eq!(bytes_of(&fields), spare[tail], "{kind}");
+                tails += fields.len();
+            }
+            if head.kind == PageKind::Log {
+                let data = data_at(&chip, at);
+                let (fields, entries) = info.log_fields(&data);
+                let count = fields.last().expect("a head").value;
+                assert_eq!(entries.len() as u64, count, "{kind}");
+                let bytes = bytes_of(fields.iter().chain(entries.iter().flatten()));
+                assert_eq!(bytes, data[..bytes.len()], "{kind}");
+                logs += entries.len();
+            }
+        }
+        assert_eq!(tails > 0, info.format.tail_bytes > 0, "{kind}");
+        assert_eq!(logs > 0, info.format.logs > 0, "{kind}");
+        let (blank, no) = info.log_fields(&[]);
+        assert!(blank.is_empty() && no.is_empty(), "{kind}");
+
+        let root = newest_root(&chip, |data| info.root_fields(data));
+        let (data, lines) = root.expect("a root says which blocks are bad");
+        let image = RootImage::parse(&data[root_part::SIZE..]).expect("a root");
+        let bad = named(&lines, "BAD");
+        assert!(!bad.is_empty(), "{kind}");
+        for block in bad {
+            let state = small.device().ftl().block_state(Pbn(block as u32));
+            assert_eq!(state, BlockState::Bad, "{kind}");
+        }
+        assert_eq!(named(&lines, "PARTS"), [1], "{kind}");
+        let map = lines.iter().flatten().filter(|field| field.name == "MAP");
+        for (index, field) in map.filter(|field| !field.is_blank()).enumerate() {
+            let head = header_at(&chip, Ppn(field.value as u32)).expect("a page");
+            assert_eq!((head.kind, head.lpn), (PageKind::Map, Lpn(index as u32)));
+        }
+        // Lists without entries are left out.
+        let of_ftl = |line: &&Vec<Field>| {
+            let names = ["GENERATION", "LOG_FROM", "POOL", "BAD", "MAP"];
+            names.contains(&line[0].name)
+        };
+        let own = &lines[lines.iter().take_while(of_ftl).count()..];
+        match kind {
+            // Its list is packed.
+            Kind::MixSl | Kind::GMixSl => {
+                let listed = named(own, "XID");
+                assert_eq!(named(own, "COUNT"), [listed.len() as u64], "{kind}");
+                assert!(listed.is_sorted() && !listed.is_empty(), "{kind}");
+            }
+            _ => assert_eq!(bytes_of(own.iter().flatten()), image.blob, "{kind}"),
+        }
+    }
+}
